@@ -1,0 +1,12 @@
+"""theorykit: the statistical mechanics of transformers, from an architecture to a checked prediction.
+
+    Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> OrderParameters -> predict
+
+`theorykit.bpkr` is the theory of attention paths, `theorykit.tasks` the data it is tried on, `theorykit.symbolic` and
+`theorykit.codegen` the expression compiler underneath.
+"""
+
+from .precision import enable_float64
+
+__all__ = ["enable_float64"]
+__version__ = "0.1.0"

@@ -1,0 +1,17 @@
+"""Double precision: asked for by the user, checked by every numerical entry point, never switched on by an import."""
+
+import jax
+
+
+def enable_float64() -> None:
+    """Switch JAX to 64-bit numbers for the whole process; call it before the first array is made."""
+    jax.config.update("jax_enable_x64", True)
+
+
+def require_float64() -> None:
+    """Raise `RuntimeError` unless JAX computes in 64 bits."""
+    if not jax.config.jax_enable_x64:
+        raise RuntimeError(
+            "theorykit computes in float64, but JAX's x64 mode is off (jax_enable_x64=False). Call "
+            "theorykit.enable_float64() at the start of the program, or set the environment variable JAX_ENABLE_X64=1."
+        )
