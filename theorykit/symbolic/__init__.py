@@ -1,0 +1,33 @@
+"""The symbolic vocabulary: atoms, the matrix differential, what is known of structure, rendering. Knows no theory."""
+
+from .atoms import (
+    Diagonal,
+    LogDet,
+    PartialTrace,
+    PositiveDefiniteSymbol,
+    log_det,
+    partial_trace,
+    positive_definite,
+    quadratic_form,
+    trace,
+)
+from .differential import gradient
+from .rendering import fold, latex
+from .structure import is_positive_definite, is_positive_semidefinite
+
+__all__ = [
+    "Diagonal",
+    "LogDet",
+    "PartialTrace",
+    "PositiveDefiniteSymbol",
+    "fold",
+    "gradient",
+    "is_positive_definite",
+    "is_positive_semidefinite",
+    "latex",
+    "log_det",
+    "partial_trace",
+    "positive_definite",
+    "quadratic_form",
+    "trace",
+]

@@ -1,0 +1,139 @@
+"""Atoms: the few expressions that SymPy lacks and a theory of random weights needs.
+
+Stage 1 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function`. Everything here is plain
+SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`, `KroneckerProduct`, `Trace`, ...)
+are used wherever they exist.
+"""
+
+from sympy import Expr, Integer, MatMul, MatrixSymbol, Trace, Tuple, log, sympify
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+
+class PositiveDefiniteSymbol(MatrixSymbol):
+    """A named symmetric positive definite matrix: its transpose is itself, and it has a Cholesky factor."""
+
+    def _eval_transpose(self):
+        return self
+
+
+def positive_definite(name: str, size) -> PositiveDefiniteSymbol:
+    """The symmetric positive definite `size x size` matrix symbol called `name`."""
+    return PositiveDefiniteSymbol(name, size, size)
+
+
+class LogDet(Expr):
+    """log det of a positive definite matrix, kept whole.
+
+    SymPy expands the determinant of a Kronecker product into a power, which overflows; this atom never does.
+    """
+
+    is_commutative = True
+    is_real = True
+
+    def __new__(cls, matrix):
+        matrix = sympify(matrix)
+        if not matrix.is_Matrix or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"LogDet needs a square matrix expression, got {matrix}")
+        return super().__new__(cls, matrix)
+
+    @property
+    def matrix(self):
+        return self.args[0]
+
+
+class PartialTrace(MatrixExpr):
+    r"""Trace over one of the two Kronecker factors of a square matrix.
+
+    For X acting on R^{d_0} (x) R^{d_1}, `PartialTrace(X, (d_0, d_1), 0)` is the d_1 x d_1 sum of its diagonal blocks
+    and `PartialTrace(X, (d_0, d_1), 1)` the d_0 x d_0 matrix of the traces of its blocks.
+    """
+
+    def __new__(cls, matrix, dimensions, traced):
+        matrix, traced = sympify(matrix), Integer(traced)
+        dimensions = Tuple(*dimensions)
+        if len(dimensions) != 2 or traced not in (0, 1):
+            raise ValueError(f"PartialTrace takes two factors and traces 0 or 1, got {dimensions} and {traced}")
+        size = dimensions[0] * dimensions[1]
+        if tuple(matrix.shape) != (size, size):
+            raise ValueError(f"PartialTrace over factors {dimensions} needs size {size}, got {matrix.shape}")
+        return super().__new__(cls, matrix, dimensions, traced)
+
+    @property
+    def matrix(self):
+        return self.args[0]
+
+    @property
+    def dimensions(self):
+        return self.args[1]
+
+    @property
+    def traced(self) -> int:
+        return int(self.args[2])
+
+    @property
+    def traced_dimension(self):
+        return self.dimensions[self.traced]
+
+    @property
+    def shape(self):
+        kept = self.dimensions[1 - self.traced]
+        return (kept, kept)
+
+    def _eval_transpose(self):
+        return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
+
+    def _entry(self, i, j, **kwargs):
+        raise NotImplementedError("entries of a partial trace of symbolic size are not expanded")
+
+
+class Diagonal(MatrixExpr):
+    """The diagonal of a square matrix, as a column."""
+
+    def __new__(cls, matrix):
+        matrix = sympify(matrix)
+        if not matrix.is_Matrix or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"Diagonal needs a square matrix expression, got {matrix}")
+        return super().__new__(cls, matrix)
+
+    @property
+    def matrix(self):
+        return self.args[0]
+
+    @property
+    def shape(self):
+        return (self.matrix.shape[0], Integer(1))
+
+    def _entry(self, i, j, **kwargs):
+        return self.matrix[i, i]
+
+
+def log_det(value):
+    """log det of a positive definite matrix expression; of a positive scalar, its logarithm."""
+    return LogDet(value) if getattr(value, "is_Matrix", False) else log(value)
+
+
+def trace(matrix):
+    """Trace with the scalar coefficient in front."""
+    coefficient, factor = _split(matrix)
+    return coefficient * Trace(factor)
+
+
+def partial_trace(matrix, dimensions, traced):
+    """`PartialTrace`, the scalar coefficient in front; the plain trace where the factor that is kept has size one."""
+    if dimensions[1 - traced] == 1:
+        return trace(matrix)
+    coefficient, factor = _split(matrix)
+    partial = PartialTrace(factor, dimensions, traced)
+    return partial if coefficient == 1 else coefficient * partial
+
+
+def _split(matrix):
+    if isinstance(matrix, MatMul):
+        coefficient, factors = matrix.as_coeff_mmul()
+        return coefficient, factors
+    return Integer(1), matrix
+
+
+def quadratic_form(vector, matrix):
+    """The scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
+    return Trace(vector.T * matrix * vector)

@@ -1,0 +1,168 @@
+"""The matrix differential: gradients of scalar expressions, by reverse accumulation over the expression tree.
+
+SymPy's own matrix derivative returns zero, silently, for sums of traces and for every log-determinant; it is never
+called here. The gradient G of a scalar S is defined by dS = tr(G^T dX); with respect to a symmetric matrix symbol it
+is the symmetric part, the gradient within symmetric matrices.
+"""
+
+from collections.abc import Iterator
+
+from sympy import (
+    Add,
+    Expr,
+    Function,
+    Identity,
+    Integer,
+    Inverse,
+    KroneckerProduct,
+    MatAdd,
+    MatMul,
+    MatPow,
+    MatrixSymbol,
+    Mul,
+    Pow,
+    S,
+    Symbol,
+    Trace,
+    Transpose,
+    ZeroMatrix,
+    log,
+)
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from .atoms import LogDet, PartialTrace, PositiveDefiniteSymbol, partial_trace, trace
+
+Contribution = tuple[Expr, Expr]
+
+
+def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
+    """Gradient of a scalar expression with respect to a scalar or matrix symbol, of the symbol's shape.
+
+    Raises `NotImplementedError` for a node that has no rule: never a silent zero.
+    """
+    if getattr(expression, "is_Matrix", False):
+        raise ValueError(f"gradient needs a scalar expression, got one of shape {expression.shape}")
+    terms = list(_accumulate(expression, S.One, variable))
+    if not getattr(variable, "is_Matrix", False):
+        return Add(*terms)
+    if not terms:
+        return ZeroMatrix(*variable.shape)
+    total = MatAdd(*terms).doit()
+    if isinstance(variable, PositiveDefiniteSymbol):
+        return _symmetric_part(total)
+    return total
+
+
+def _symmetric_part(matrix: MatrixExpr) -> MatrixExpr:
+    transpose = matrix.T.doit()
+    if transpose == matrix:
+        return matrix
+    return MatAdd(matrix / 2, transpose / 2).doit()
+
+
+def _accumulate(node: Expr, cotangent: Expr, variable: Expr) -> Iterator[Expr]:
+    """All contributions of `node`, weighted by its cotangent, to the gradient with respect to `variable`."""
+    if node == variable:
+        yield cotangent
+    elif node.has(variable):
+        for argument, contribution in _pull_back(node, cotangent):
+            if argument.has(variable):
+                yield from _accumulate(argument, contribution, variable)
+
+
+def _pull_back(node: Expr, cotangent: Expr) -> Iterator[Contribution]:
+    for node_type, rule in _RULES:
+        if isinstance(node, node_type):
+            return rule(node, cotangent)
+    raise NotImplementedError(
+        f"the matrix differential has no rule for {type(node).__name__} (in {node}); "
+        "add one to theorykit.symbolic.differential"
+    )
+
+
+def _sum(node, cotangent):
+    return ((term, cotangent) for term in node.args)
+
+
+def _scalar_product(node, cotangent):
+    for i, factor in enumerate(node.args):
+        yield factor, cotangent * Mul(*node.args[:i], *node.args[i + 1 :])
+
+
+def _scalar_power(node, cotangent):
+    yield node.base, cotangent * node.exp * node.base ** (node.exp - 1)
+    yield node.exp, cotangent * node * log(node.base)
+
+
+def _scalar_function(node, cotangent):
+    for i, argument in enumerate(node.args):
+        yield argument, cotangent * node.fdiff(i + 1)
+
+
+def _trace(node, cotangent):
+    yield node.arg, cotangent * Identity(node.arg.shape[0])
+
+
+def _log_det(node, cotangent):
+    yield node.matrix, cotangent * Inverse(node.matrix).T
+
+
+def _matrix_product(node, cotangent):
+    coefficient, matrices = node.as_coeff_matrices()
+    if coefficient != 1:
+        yield coefficient, trace((cotangent.T * MatMul(*matrices)).doit())
+    for i, matrix in enumerate(matrices):
+        left = [m.T for m in reversed(matrices[:i])]
+        right = [m.T for m in reversed(matrices[i + 1 :])]
+        yield matrix, MatMul(coefficient, *left, cotangent, *right).doit()
+
+
+def _matrix_power(node, cotangent):
+    exponent = node.exp
+    if not isinstance(exponent, Integer) or exponent == 0:
+        raise NotImplementedError(f"the matrix differential takes non-zero integer powers only, got {node}")
+    base = node.base if exponent > 0 else Inverse(node.base)
+    return _matrix_product(MatMul(*[base] * abs(int(exponent)), evaluate=False), cotangent)
+
+
+def _transpose(node, cotangent):
+    yield node.arg, cotangent.T
+
+
+def _inverse(node, cotangent):
+    inverse_transpose = node.T
+    yield node.arg, (-inverse_transpose * cotangent * inverse_transpose).doit()
+
+
+def _kronecker(node, cotangent):
+    if len(node.args) != 2 or any(factor.shape[0] != factor.shape[1] for factor in node.args):
+        raise NotImplementedError(f"the matrix differential takes Kronecker products of two square factors, got {node}")
+    left, right = node.args
+    dimensions = (left.shape[0], right.shape[0])
+    for traced, factor in ((1, left), (0, right)):
+        pair = (Identity(dimensions[0]), right.T) if traced == 1 else (left.T, Identity(dimensions[1]))
+        yield factor, partial_trace((cotangent * KroneckerProduct(*pair)).doit(), dimensions, traced)
+
+
+def _partial_trace(node, cotangent):
+    identity = Identity(node.traced_dimension)
+    pair = (identity, cotangent) if node.traced == 0 else (cotangent, identity)
+    yield node.matrix, KroneckerProduct(*pair)
+
+
+# First match wins: MatMul and MatAdd derive from Mul and Add, Inverse from MatPow.
+_RULES = (
+    (MatAdd, _sum),
+    (MatMul, _matrix_product),
+    (Inverse, _inverse),
+    (MatPow, _matrix_power),
+    (Transpose, _transpose),
+    (KroneckerProduct, _kronecker),
+    (PartialTrace, _partial_trace),
+    (Trace, _trace),
+    (LogDet, _log_det),
+    (Add, _sum),
+    (Mul, _scalar_product),
+    (Pow, _scalar_power),
+    (Function, _scalar_function),
+)

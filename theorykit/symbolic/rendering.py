@@ -1,0 +1,66 @@
+"""Rendering: LaTeX of an expression, with sizes on identities and partial traces in operator notation."""
+
+from collections.abc import Mapping
+
+from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol
+from sympy.printing.latex import LatexPrinter
+
+from .atoms import PartialTrace
+from .structure import is_scalar_trace
+
+
+class MatrixLatexPrinter(LatexPrinter):
+    """SymPy's LaTeX printer with rules for our atoms and for matrices of symbolic size."""
+
+    def _print_Identity(self, expr):
+        return rf"I_{{{self._print(expr.shape[0])}}}"
+
+    def _print_LogDet(self, expr):
+        return rf"\log\det {self._operand(expr.matrix)}"
+
+    def _print_PartialTrace(self, expr):
+        return rf"\operatorname{{tr}}_{{{self._print(expr.traced_dimension)}}} {self._operand(expr.matrix)}"
+
+    def _print_Trace(self, expr):
+        if is_scalar_trace(expr):
+            return self._print(expr.arg)
+        return rf"\operatorname{{tr}} {self._operand(expr.arg)}"
+
+    def _print_Diagonal(self, expr):
+        return rf"\operatorname{{diag}} {self._operand(expr.matrix)}"
+
+    def _print_MatMul(self, expr):
+        coefficient, factors = expr.as_coeff_matrices()
+        return self._coefficient(coefficient) + " ".join(map(self._matrix_factor, factors))
+
+    def _coefficient(self, coefficient):
+        if coefficient == 1:
+            return ""
+        if coefficient.could_extract_minus_sign():
+            return f"- {self._coefficient(-coefficient)}"
+        text = self._print(coefficient)
+        return rf"\left({text}\right) " if coefficient.is_Add else f"{text} "
+
+    def _matrix_factor(self, matrix):
+        text = self._print(matrix)
+        compound = isinstance(matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace))
+        return rf"\left({text}\right)" if compound else text
+
+    def _print_log(self, expr, exp=None):
+        if exp is None and expr.args[0].is_Symbol:
+            return rf"\log {self._print(expr.args[0])}"
+        return self._print_Function(expr, exp=exp)
+
+    def _operand(self, matrix):
+        text = self._print(matrix)
+        return text if isinstance(matrix, MatrixSymbol) else rf"\left({text}\right)"
+
+
+def latex(expression: Expr, symbol_names: Mapping[Expr, str] | None = None) -> str:
+    """LaTeX of `expression`, each symbol under its name in `symbol_names` where it has one there."""
+    return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
+
+
+def fold(expression: Expr, definitions: Mapping[Expr, Expr]) -> Expr:
+    """`expression` for the eye: every value of `definitions` (symbol -> value) that occurs in it becomes its symbol."""
+    return expression.xreplace({value: symbol for symbol, value in definitions.items()})

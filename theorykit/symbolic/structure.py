@@ -1,0 +1,62 @@
+"""What is known of a matrix expression from its form alone: positive (semi)definite or not provably so.
+
+The code generator asks here before it chooses a Cholesky factorisation; nothing is guessed.
+"""
+
+from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, Trace, Transpose
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from .atoms import PartialTrace, PositiveDefiniteSymbol
+
+
+def is_positive_definite(matrix: MatrixExpr) -> bool:
+    """True if `matrix` is provably symmetric positive definite."""
+    if isinstance(matrix, (PositiveDefiniteSymbol, Identity)):
+        return True
+    if isinstance(matrix, (Inverse, Transpose)):
+        return is_positive_definite(matrix.arg)
+    if isinstance(matrix, KroneckerProduct):
+        return all(is_positive_definite(factor) for factor in matrix.args)
+    if isinstance(matrix, PartialTrace):
+        return is_positive_definite(matrix.matrix)
+    if isinstance(matrix, MatAdd):
+        return all(map(is_positive_semidefinite, matrix.args)) and any(map(is_positive_definite, matrix.args))
+    if isinstance(matrix, MatMul):
+        coefficient, factors = coefficient_and_factors(matrix)
+        return bool(coefficient.is_positive) and len(factors) == 1 and is_positive_definite(factors[0])
+    return False
+
+
+def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
+    """True if `matrix` is provably symmetric positive semidefinite: definite, or of the form A^T X A."""
+    if is_positive_definite(matrix):
+        return True
+    if isinstance(matrix, MatAdd):
+        return all(map(is_positive_semidefinite, matrix.args))
+    if not isinstance(matrix, MatMul):
+        return False
+    coefficient, factors = coefficient_and_factors(matrix)
+    if not coefficient.is_nonnegative:
+        return False
+    while len(factors) >= 2 and factors[0] == factors[-1].T:
+        factors = factors[1:-1]
+    return not factors or (len(factors) == 1 and is_positive_semidefinite(factors[0]))
+
+
+def coefficient_and_factors(product: MatMul) -> tuple[Expr, list[MatrixExpr]]:
+    """The scalar coefficient and the matrix factors of a product, products within products flattened."""
+    coefficient, matrices = product.as_coeff_matrices()
+    factors = []
+    for matrix in matrices:
+        if isinstance(matrix, MatMul):
+            inner_coefficient, inner = coefficient_and_factors(matrix)
+            coefficient *= inner_coefficient
+            factors.extend(inner)
+        else:
+            factors.append(matrix)
+    return coefficient, factors
+
+
+def is_scalar_trace(expression: Expr) -> bool:
+    """True for the trace of a 1 x 1 matrix, which is a number written as a product, such as y^T A y."""
+    return isinstance(expression, Trace) and expression.arg.shape == (1, 1)
