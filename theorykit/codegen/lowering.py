@@ -1,0 +1,280 @@
+"""Lowering: SymPy expressions to a straight-line `Program`, one small rule per node.
+
+Stage 2 of `SymPy expression -> lowering -> Program -> emission -> compiled function`. Products are never formed where a
+structured application will do: inverses become Cholesky solves (one factorisation shared by log-determinant and
+solves), Kronecker factors become reshapes, traces of products become contractions. A node without a rule is an error.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sympy import (
+    Expr,
+    Identity,
+    Integer,
+    Inverse,
+    KroneckerProduct,
+    MatAdd,
+    MatMul,
+    MatPow,
+    MatrixSymbol,
+    Symbol,
+    Trace,
+    Transpose,
+)
+from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.printing.numpy import NumPyPrinter
+
+from ..symbolic.atoms import Diagonal, LogDet, PartialTrace
+from ..symbolic.structure import coefficient_and_factors, is_positive_definite
+from .program import Instruction, Program
+from .sizes import bind_sizes
+
+
+def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> Program:
+    """Lower the expressions `outputs`, functions of the symbols `arguments`, to one program.
+
+    Common subexpressions are computed once. Raises `ValueError` if a free symbol is neither an argument nor a size
+    that the arguments' shapes determine.
+    """
+    builder = _Builder()
+    results = {output: builder.value(expression) for output, expression in outputs.items()}
+    sizes = _used_sizes(bind_sizes(arguments), builder.instructions, results)
+    program = Program(name, tuple(arguments), sizes, tuple(builder.instructions), results)
+    _check_closed(program, outputs)
+    return program
+
+
+def _identifiers(instructions: Iterable[Instruction], results: Mapping[str, str]) -> set[str]:
+    texts = [*(operand for step in instructions for operand in step.operands), *results.values()]
+    return {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
+
+
+def _used_sizes(sizes, instructions, results):
+    used, needed = [], _identifiers(instructions, results)
+    for binding in reversed(sizes):
+        if binding.size in needed:
+            used.append(binding)
+            needed |= set(re.findall(r"[A-Za-z_]\w*", binding.divisor))
+    return tuple(reversed(used))
+
+
+def _check_closed(program, outputs):
+    symbols = {symbol.name for expression in outputs.values() for symbol in expression.free_symbols}
+    known = {argument.name for argument in program.arguments} | {binding.size for binding in program.sizes}
+    unknown = sorted((_identifiers(program.instructions, program.outputs) & symbols) - known)
+    if unknown:
+        raise ValueError(
+            f"{program.name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine"
+        )
+
+
+class _ScalarPrinter(NumPyPrinter):
+    """Prints scalar arithmetic as Python, with `jnp` for functions."""
+
+    _module = "jnp"
+
+    def __init__(self):
+        super().__init__({"fully_qualified_modules": True})
+        self.known_functions = {name: path.replace("numpy", "jnp") for name, path in self.known_functions.items()}
+        self.known_constants = {name: path.replace("numpy", "jnp") for name, path in self.known_constants.items()}
+
+
+@dataclass
+class _Builder:
+    """Value numbering: each expression is lowered once, each operation with the same operands is emitted once."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    values: dict[Expr, str] = field(default_factory=dict)
+    emitted: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
+
+    def emit(self, operation: str, *operands: str) -> str:
+        key = (operation, operands)
+        if key not in self.emitted:
+            number = 1 + sum(step.operation == operation for step in self.instructions)
+            self.emitted[key] = f"{operation}_{number}"
+            self.instructions.append(Instruction(self.emitted[key], operation, operands))
+        return self.emitted[key]
+
+    def value(self, expression: Expr) -> str:
+        """The operand that holds `expression`."""
+        if expression not in self.values:
+            self.values[expression] = self._lower(expression)
+        return self.values[expression]
+
+    def _lower(self, expression: Expr) -> str:
+        for node_type, rule in _RULES:
+            if isinstance(expression, node_type):
+                return rule(self, expression)
+        if getattr(expression, "is_Matrix", False):
+            raise NotImplementedError(
+                f"no lowering rule for {type(expression).__name__} (in {expression}); "
+                "add one to theorykit.codegen.lowering"
+            )
+        return self.scalar(expression)
+
+    def scalar(self, expression: Expr) -> str:
+        """Python text of a scalar expression, its matrix scalars (traces, log-determinants) computed before."""
+        inner = sorted(expression.atoms(LogDet, Trace), key=lambda atom: atom.sort_key())
+        outermost = [a for a in inner if not any(a != b and b.has(a) for b in inner)]
+        return _ScalarPrinter().doprint(expression.xreplace({atom: Symbol(self.value(atom)) for atom in outermost}))
+
+    def cholesky(self, matrix: MatrixExpr) -> str:
+        if not is_positive_definite(matrix):
+            raise NotImplementedError(
+                f"{matrix} is not provably positive definite, and only Cholesky solves and log-determinants are "
+                "generated; declare its symbols with positive_definite(...), give the regulariser a positive symbol"
+            )
+        return self.emit("cholesky", self.value(matrix))
+
+    def apply(self, matrix: MatrixExpr, operand: str) -> str:
+        """`matrix @ operand`, exploiting the structure of `matrix`."""
+        if isinstance(matrix, Identity):
+            return operand
+        if isinstance(matrix, Inverse):
+            if isinstance(matrix.arg, KroneckerProduct):
+                return self.apply(KroneckerProduct(*(Inverse(factor) for factor in matrix.arg.args)), operand)
+            return self.emit("solve", self.cholesky(matrix.arg), operand)
+        if isinstance(matrix, KroneckerProduct) and len(matrix.args) == 2:
+            return self.apply_kronecker(*matrix.args, operand)
+        return self.emit("matmul", self.value(matrix), operand)
+
+    def apply_kronecker(self, left: MatrixExpr, right: MatrixExpr, operand: str) -> str:
+        if not isinstance(right, Identity):
+            operand = self.emit("kron_right_matmul", self.value(right), operand)
+        if not isinstance(left, Identity):
+            operand = self.emit("kron_left_matmul", self.value(left), operand)
+        return operand
+
+    def chain(self, factors: Sequence[MatrixExpr]) -> str:
+        """The product of `factors`: split where an inner size is one, a row transposed, else applied from the right."""
+        if split := _inner_size_one(factors):
+            return self.emit("matmul", self.chain(factors[:split]), self.chain(factors[split:]))
+        if len(factors) > 1 and factors[0].shape[0] == 1 != factors[-1].shape[1]:
+            return self.emit("transpose", self.chain(_transposed(factors)))
+        operand = self.value(factors[-1])
+        for factor in reversed(factors[:-1]):
+            operand = self.apply(factor, operand)
+        return operand
+
+    def halves(self, factors: Sequence[MatrixExpr]) -> tuple[str, str]:
+        """X and Y with X^T Y the product of `factors`; a palindromic product shares them as far as it can."""
+        split = _inner_size_one(factors) or len(factors) // 2
+        return self.chain(_transposed(factors[:split])), self.chain(factors[split:])
+
+
+def _inner_size_one(factors: Sequence[MatrixExpr]) -> int:
+    return next((i for i in range(1, len(factors)) if factors[i].shape[0] == 1), 0)
+
+
+def _transposed(factors: Sequence[MatrixExpr]) -> list[MatrixExpr]:
+    return [factor.T.doit() for factor in reversed(factors)]
+
+
+def _scaled(builder: _Builder, coefficient: Expr, operand: str) -> str:
+    if coefficient == 1:
+        return operand
+    return builder.emit("scale", builder.scalar(coefficient), operand)
+
+
+def _symbol(builder, expression):
+    return expression.name
+
+
+def _identity(builder, expression):
+    return builder.emit("identity", builder.scalar(expression.shape[0]))
+
+
+def _inverse(builder, expression):
+    return builder.apply(expression, builder.value(Identity(expression.shape[0])))
+
+
+def _power(builder, expression):
+    if not isinstance(expression.exp, Integer) or expression.exp <= 0:
+        raise NotImplementedError(f"matrix powers are lowered for positive integer exponents, got {expression}")
+    return builder.chain([expression.base] * int(expression.exp))
+
+
+def _transpose(builder, expression):
+    return builder.emit("transpose", builder.value(expression.arg))
+
+
+def _matrix_product(builder, expression):
+    coefficient, factors = coefficient_and_factors(expression)
+    return _scaled(builder, coefficient, builder.chain(factors))
+
+
+def _matrix_sum(builder, expression):
+    """Terms c I are gathered and added to the diagonal."""
+    on_diagonal, terms = Integer(0), []
+    for term in expression.args:
+        coefficient, factors = coefficient_and_factors(MatMul(term))
+        if all(isinstance(factor, Identity) for factor in factors):
+            on_diagonal += coefficient
+        else:
+            terms.append(builder.value(term))
+    if not terms:
+        return _scaled(builder, on_diagonal, builder.value(Identity(expression.shape[0])))
+    total = terms[0] if len(terms) == 1 else builder.emit("add", *terms)
+    return total if on_diagonal == 0 else builder.emit("add_identity", total, builder.scalar(on_diagonal))
+
+
+def _kronecker(builder, expression):
+    operand = builder.value(expression.args[0])
+    for factor in expression.args[1:]:
+        operand = builder.emit("kron", operand, builder.value(factor))
+    return operand
+
+
+def _linear_in_product(whole: str, of_product: str) -> Callable:
+    """Rule for a linear map of a square matrix (trace, diagonal, partial trace) that need not form a product."""
+
+    def rule(builder, expression, *extra: str):
+        matrix = expression.args[0]
+        coefficient, factors = coefficient_and_factors(MatMul(matrix))
+        one_solve = len(factors) == 2 and any(isinstance(factor, Inverse) for factor in factors)
+        if len(factors) == 1 or one_solve:
+            return _scaled(builder, coefficient, builder.emit(whole, builder.chain(factors), *extra))
+        return _scaled(builder, coefficient, builder.emit(of_product, *builder.halves(factors), *extra))
+
+    return rule
+
+
+def _partial_trace(builder, expression):
+    operations = {0: ("sum_of_blocks", "sum_of_product_blocks"), 1: ("trace_of_blocks", "trace_of_product_blocks")}
+    rule = _linear_in_product(*operations[expression.traced])
+    return rule(builder, expression, builder.scalar(expression.traced_dimension))
+
+
+def _diagonal(builder, expression):
+    if isinstance(expression.matrix, MatAdd):
+        return builder.emit("add", *(builder.value(Diagonal(term)) for term in expression.matrix.args))
+    return _linear_in_product("diagonal", "diagonal_of_product")(builder, expression)
+
+
+def _trace(builder, expression):
+    if not isinstance(expression.arg, MatMul):
+        return builder.emit("trace", builder.value(expression.arg))
+    return _linear_in_product("trace", "trace_of_product")(builder, expression)
+
+
+def _log_det(builder, expression):
+    return builder.emit("log_det", builder.cholesky(expression.matrix))
+
+
+# First match wins: Inverse derives from MatPow. Scalar arithmetic is printed, not lowered.
+_RULES = (
+    (MatrixSymbol, _symbol),
+    (Identity, _identity),
+    (Inverse, _inverse),
+    (MatPow, _power),
+    (Transpose, _transpose),
+    (MatMul, _matrix_product),
+    (MatAdd, _matrix_sum),
+    (KroneckerProduct, _kronecker),
+    (PartialTrace, _partial_trace),
+    (Diagonal, _diagonal),
+    (Trace, _trace),
+    (LogDet, _log_det),
+)

@@ -1,0 +1,93 @@
+"""The operations that generated code calls: small pure JAX functions, every one differentiable."""
+
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Array, Float
+
+Scalar = Float[Array, ""] | float
+
+
+def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Lower Cholesky factor."""
+    return jnp.linalg.cholesky(matrix)
+
+
+def log_det(factor: Float[Array, "n n"]) -> Float[Array, ""]:
+    """log det of the matrix whose Cholesky factor is `factor`."""
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+
+def solve(factor: Float[Array, "n n"], right: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """A^{-1} right, where `factor` is the Cholesky factor of A."""
+    return cho_solve((factor, True), right)
+
+
+def identity(size: int) -> Float[Array, "n n"]:
+    """Identity matrix."""
+    return jnp.eye(size)
+
+
+def add_identity(matrix: Float[Array, "n n"], scale: Scalar) -> Float[Array, "n n"]:
+    """matrix + scale I."""
+    return matrix + scale * jnp.eye(matrix.shape[0])
+
+
+def kron(left: Float[Array, "a b"], right: Float[Array, "c d"]) -> Float[Array, "e f"]:
+    """Kronecker product, formed."""
+    return jnp.kron(left, right)
+
+
+def kron_left_matmul(left: Float[Array, "a b"], matrix: Float[Array, "m k"]) -> Float[Array, "n k"]:
+    """(left (x) I) matrix, without forming the Kronecker product."""
+    blocks = matrix.reshape(left.shape[1], -1)
+    return (left @ blocks).reshape(-1, matrix.shape[1])
+
+
+def kron_right_matmul(right: Float[Array, "c d"], matrix: Float[Array, "m k"]) -> Float[Array, "n k"]:
+    """(I (x) right) matrix, without forming the Kronecker product."""
+    blocks = matrix.reshape(-1, right.shape[1], matrix.shape[1])
+    return jnp.einsum("cd,bdk->bck", right, blocks).reshape(-1, matrix.shape[1])
+
+
+def trace(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
+    """Trace."""
+    return jnp.trace(matrix)
+
+
+def trace_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -> Float[Array, ""]:
+    """tr(left^T right), without forming the product."""
+    return jnp.sum(left * right)
+
+
+def diagonal(matrix: Float[Array, "n n"]) -> Float[Array, "n 1"]:
+    """Diagonal, as a column."""
+    return jnp.diagonal(matrix)[:, None]
+
+
+def diagonal_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -> Float[Array, "n 1"]:
+    """diag(left^T right) as a column, without forming the product."""
+    return jnp.sum(left * right, axis=0)[:, None]
+
+
+def sum_of_blocks(matrix: Float[Array, "m m"], outer: int) -> Float[Array, "n n"]:
+    """Partial trace over the first factor, of size `outer`: the sum of the diagonal blocks."""
+    inner = matrix.shape[0] // outer
+    return jnp.einsum("hahb->ab", matrix.reshape(outer, inner, outer, inner))
+
+
+def trace_of_blocks(matrix: Float[Array, "m m"], inner: int) -> Float[Array, "n n"]:
+    """Partial trace over the second factor, of size `inner`: the matrix of traces of the blocks."""
+    outer = matrix.shape[0] // inner
+    return jnp.einsum("aibi->ab", matrix.reshape(outer, inner, outer, inner))
+
+
+def sum_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"], outer: int) -> Float[Array, "n n"]:
+    """`sum_of_blocks(left^T right, outer)`, without forming the product."""
+    shape = (left.shape[0], outer, left.shape[1] // outer)
+    return jnp.einsum("pha,phb->ab", left.reshape(shape), right.reshape(shape))
+
+
+def trace_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"], inner: int) -> Float[Array, "n n"]:
+    """`trace_of_blocks(left^T right, inner)`, without forming the product."""
+    shape = (left.shape[0], left.shape[1] // inner, inner)
+    return jnp.einsum("pai,pbi->ab", left.reshape(shape), right.reshape(shape))

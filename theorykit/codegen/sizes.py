@@ -1,0 +1,44 @@
+"""Sizes from shapes: solve the symbolic dimensions of a function's matrix arguments for the size symbols in them."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from sympy import Expr, MatrixSymbol, Mul, Symbol, pycode
+
+from .program import SizeBinding
+
+
+def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
+    """Every size symbol that the shapes determine, each after those it depends on.
+
+    A dimension is a product of sizes. Divided by another dimension, or by a product of known sizes, it may leave a
+    single symbol, which is then known.
+    """
+    dimensions = list(_dimensions(arguments))
+    texts: dict[Expr, str] = {}
+    for argument, axis, dimension in dimensions:
+        texts.setdefault(dimension, f"{argument}.shape[{axis}]")
+    bindings: dict[Expr, SizeBinding] = {}
+    found = True
+    while found:
+        found = False
+        for argument, axis, dimension in dimensions:
+            for size, divisor in _quotients(dimension, texts, bindings):
+                bindings.setdefault(size, SizeBinding(size.name, argument, axis, divisor))
+                found = True
+    return tuple(bindings.values())
+
+
+def _quotients(dimension: Expr, texts: Mapping[Expr, str], known: Collection[Expr]) -> Iterator[tuple[Expr, str]]:
+    """Unknown size symbols that `dimension` leaves when divided by what is known, with the divisor's text."""
+    product_of_known = Mul(*(factor for factor in Mul.make_args(dimension) if factor in known or factor.is_Number))
+    for divisor, text in [(product_of_known, pycode(product_of_known)), *texts.items()]:
+        quotient = dimension / divisor
+        if isinstance(quotient, Symbol) and quotient not in known:
+            yield quotient, text
+
+
+def _dimensions(arguments: Iterable[Expr]) -> Iterator[tuple[str, int, Expr]]:
+    for argument in arguments:
+        if isinstance(argument, MatrixSymbol):
+            for axis, dimension in enumerate(argument.shape):
+                yield argument.name, axis, dimension
