@@ -1,0 +1,53 @@
+"""Theory 1: attention paths and the action of their order parameters, by back-propagating kernel renormalisation.
+
+Source: L. Tiberi, F. Mignacco, K. Irie, H. Sompolinsky, "Dissecting the Interplay of Attention Paths in a Statistical
+Mechanics Theory of Transformers" (arXiv 2405.15926), whose equation numbers the code carries.
+
+    Architecture -> derive -> Action -> compiled function -> evaluate / solve -> OrderParameters -> predict, observables
+"""
+
+from .action import Action, Predictor
+from .architecture import Architecture
+from .attention import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
+from .derive import derive
+from .evaluate import ActionTerms, evaluate, optimal_readout
+from .network import Network, empirical_order_parameters, path_weights, sample_network, sum_over_paths
+from .observables import KernelTaskAlignment, head_scores, kernel_task_alignment
+from .order_parameters import OrderParameters, gp_limit
+from .paths import Readout, path_features
+from .predict import Prediction, kernel, predict
+from .saddle import ConvergenceWarning, Saddle, gradient_norm, solve
+
+__all__ = [
+    "AbstractHeads",
+    "Action",
+    "ActionTerms",
+    "Architecture",
+    "ConvergenceWarning",
+    "KernelTaskAlignment",
+    "KeyQueryHeads",
+    "Network",
+    "OrderParameters",
+    "Prediction",
+    "Predictor",
+    "ProjectionHeads",
+    "Readout",
+    "Saddle",
+    "attention",
+    "derive",
+    "empirical_order_parameters",
+    "evaluate",
+    "gp_limit",
+    "gradient_norm",
+    "head_scores",
+    "heads",
+    "kernel",
+    "kernel_task_alignment",
+    "optimal_readout",
+    "path_features",
+    "path_weights",
+    "predict",
+    "sample_network",
+    "solve",
+    "sum_over_paths",
+]

@@ -1,0 +1,99 @@
+"""Attention: softmax over keys of the bare input, the same in every layer; Eq. (3)."""
+
+import abc
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from .checks import finite_array
+
+Attention = Float[Array, "examples heads keys queries"]
+
+
+class AbstractHeads(eqx.Module):
+    """The fixed parameters of every layer's attention heads."""
+
+    @abc.abstractmethod
+    def logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
+        """Per layer, the scores (examples, heads, keys, queries) whose softmax over keys is the attention."""
+
+    def __call__(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
+        """Per layer, the attention (examples, heads, keys, queries); each column sums to one."""
+        return tuple(jax.nn.softmax(scores, axis=2) for scores in self.logits(inputs))  # Eq. (3)
+
+
+class KeyQueryHeads(AbstractHeads):
+    """Heads given by their key-query products K^T Q (heads, features, features), key index left; no 1/sqrt(G)."""
+
+    products: tuple[Float[Array, "_ features features"], ...]
+
+    def logits(self, inputs):
+        return tuple(jnp.einsum("psi,hij,ptj->phst", inputs, product, inputs) for product in self.products)
+
+
+class ProjectionHeads(AbstractHeads):
+    """Heads given by their query and key matrices (heads, G, features); scores are divided by sqrt(G)."""
+
+    queries: tuple[Float[Array, "_ _ features"], ...]
+    keys: tuple[Float[Array, "_ _ features"], ...]
+
+    def logits(self, inputs):
+        return tuple(
+            jnp.einsum("phgs,phgt->phst", self._project(key, inputs), self._project(query, inputs))
+            / jnp.sqrt(query.shape[1])
+            for query, key in zip(self.queries, self.keys, strict=True)
+        )
+
+    @staticmethod
+    def _project(matrix, inputs):
+        return jnp.einsum("hgi,pti->phgt", matrix, inputs)
+
+
+def heads(
+    *,
+    key_query: Sequence[ArrayLike] | None = None,
+    query: Sequence[ArrayLike] | None = None,
+    key: Sequence[ArrayLike] | None = None,
+) -> AbstractHeads:
+    """The heads of all layers, one array a layer from the input side: `key_query`, or both `query` and `key`."""
+    if key_query is not None and query is None and key is None:
+        products = tuple(finite_array(f"key_query[{i}]", w, "heads features features") for i, w in enumerate(key_query))
+        for i, product in enumerate(products):
+            if product.shape[1] != product.shape[2]:
+                raise ValueError(f"key_query[{i}] must have shape (heads, features, features), got {product.shape}")
+        return KeyQueryHeads(products)
+    if key_query is None and query is not None and key is not None:
+        if len(query) != len(key):
+            raise ValueError(f"query has {len(query)} layers, key has {len(key)}")
+        queries = tuple(finite_array(f"query[{i}]", w, "heads G features") for i, w in enumerate(query))
+        keys = tuple(finite_array(f"key[{i}]", w, "heads G features") for i, w in enumerate(key))
+        for i, (left, right) in enumerate(zip(queries, keys, strict=True)):
+            if left.shape != right.shape:
+                raise ValueError(f"query[{i}] and key[{i}] differ in shape: {left.shape} and {right.shape}")
+        return ProjectionHeads(queries, keys)
+    raise ValueError("give either key_query=[...], or both query=[...] and key=[...]")
+
+
+def attention(
+    inputs: ArrayLike,
+    *,
+    key_query: Sequence[ArrayLike] | None = None,
+    query: Sequence[ArrayLike] | None = None,
+    key: Sequence[ArrayLike] | None = None,
+) -> tuple[Attention, ...]:
+    """The attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
+
+    Either `key_query`, one (heads, features, features) array a layer, the product K^T Q with the key index left; or
+    `query` and `key`, (heads, G, features) each, whose scores are divided by sqrt(G). Returns, per layer, an array
+    (examples, heads, keys, queries) that sums to one over keys.
+    """
+    inputs = finite_array("inputs", inputs, "examples tokens features")
+    parameters = heads(key_query=key_query, query=query, key=key)
+    for leaf in jax.tree.leaves(parameters):
+        if leaf.shape[-1] != inputs.shape[-1]:
+            raise ValueError(f"heads for {leaf.shape[-1]} features do not fit inputs of shape {inputs.shape}")
+    return parameters(inputs)

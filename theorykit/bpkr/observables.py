@@ -1,0 +1,51 @@
+"""What a theorist reads off the order parameters: kernel-task alignment and the importance of each head."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from .architecture import Architecture
+from .checks import finite_array, is_traced
+from .order_parameters import OrderParameters, checked_order_parameters
+
+
+class KernelTaskAlignment(eqx.Module):
+    """Principal components of a kernel, largest eigenvalue first, and the |cosine| of each with the labels.
+
+    The squared cosines sum to one.
+    """
+
+    eigenvalues: Float[Array, " examples"]
+    cosines: Float[Array, " examples"]
+
+
+def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
+    """How much each principal component of `kernel` (examples, examples) has to do with `labels` (examples,)."""
+    kernel = finite_array("kernel", kernel, "examples examples")
+    labels = finite_array("labels", labels, "examples")
+    if kernel.shape != (len(labels), len(labels)):
+        raise ValueError(f"kernel of shape {kernel.shape} does not fit {len(labels)} labels")
+    if not is_traced(labels) and not np.any(labels):
+        raise ValueError("labels are all zero: they have no direction to align with")
+    eigenvalues, components = jnp.linalg.eigh(kernel)
+    cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
+    return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
+
+
+def head_scores(architecture: Architecture, order_parameters: OrderParameters) -> tuple[Float[Array, " heads"], ...]:
+    """The importance of every head: one array (H_l,) a layer, the most important head of all scoring 1.
+
+    The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, divided by the
+    largest such sum.
+    """
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    magnitudes = jnp.abs(order_parameters.matrices[0])
+    path_heads = np.array(architecture.path_heads()) - 1
+    sums = []
+    for layer, heads in enumerate(architecture.heads):
+        misses = path_heads[:, layer, None] != np.arange(heads)
+        sums.append(jnp.sum(magnitudes) - jnp.einsum("ah,ab,bh->h", misses, magnitudes, misses))
+    largest = jnp.max(jnp.concatenate(sums))
+    return tuple(layer_sums / largest for layer_sums in sums)

@@ -1,0 +1,76 @@
+"""Predictions of the network at given order parameters, and the kernel they come from.
+
+Last stage of `Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> predict`.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from .architecture import Architecture
+from .checks import checked_data, checked_features, checked_results
+from .derive import derive
+from .evaluate import action_arguments, flat_features, order_parameter_arguments
+from .order_parameters import OrderParameters, checked_order_parameters
+
+
+class Prediction(eqx.Module):
+    """Posterior mean and variance of the network's output, one number a test example; without the labels' noise T."""
+
+    mean: Float[Array, " examples"]
+    variance: Float[Array, " examples"]
+
+
+def predict(
+    architecture: Architecture,
+    order_parameters: OrderParameters,
+    features: ArrayLike,
+    labels: ArrayLike,
+    test_features: ArrayLike,
+) -> Prediction:
+    """Mean (Eqs. 9, 29) and variance (Eq. 30) of the output on test examples, given training data.
+
+    `features` (examples, paths, features) and `labels` (examples,) are the training set, `test_features` has the layout
+    of `features`. The variance is never negative: rounding below zero, where the output is certain, is cut off.
+    """
+    features, labels = checked_data(architecture, features, labels)
+    test_features = checked_features(architecture, test_features, "test_features")
+    if test_features.shape[2] != features.shape[2]:
+        raise ValueError(f"features have {features.shape[2]} input features, test_features {test_features.shape[2]}")
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    prediction = _predict(architecture, order_parameters, features, labels, test_features)
+    return checked_results(prediction, architecture)
+
+
+@jax.jit
+def _predict(architecture, order_parameters, features, labels, test_features):
+    action = derive(architecture)
+    test = {action.symbols.test_features.name: flat_features(test_features)}
+    values = action.compiled_predictor(**action_arguments(architecture, order_parameters, features, labels), **test)
+    return Prediction(mean=values["mean"][:, 0], variance=jnp.maximum(values["variance"][:, 0], 0.0))
+
+
+def kernel(
+    architecture: Architecture,
+    order_parameters: OrderParameters,
+    features: ArrayLike,
+    other: ArrayLike | None = None,
+) -> Float[Array, "examples others"]:
+    """The kernel K (Eq. 10) between the examples of `features` and of `other`, by default the same."""
+    features = checked_features(architecture, features)
+    other = features if other is None else checked_features(architecture, other, "other features")
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    return _kernel(architecture, order_parameters, features, other)
+
+
+@jax.jit
+def _kernel(architecture, order_parameters, features, other):
+    action = derive(architecture)
+    arguments = {
+        **order_parameter_arguments(architecture, order_parameters),
+        action.symbols.features.name: flat_features(features),
+        action.symbols.test_features.name: flat_features(other),
+    }
+    return action.compiled_kernel(**arguments)["kernel"]
