@@ -1,6 +1,7 @@
 """The symbolic action: expressions, what follows from them by differentiation, and their compiled form."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -9,8 +10,7 @@ from sympy import Add, Expr, Integer, MatrixSymbol, Poly, Symbol, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..codegen import CompiledFunction, compile_expressions
-from ..symbolic import gradient
-from .document import latex_document, markdown_document
+from ..symbolic import Equation, align_environment, fold, gradient, latex, markdown_sections
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,16 @@ class ActionSymbols:
     def arguments(self) -> tuple[Expr, ...]:
         """Everything that the action is a function of, in the order of the generated function's arguments."""
         return (*self.order_parameters, *self.widths, *self.variances, self.temperature, self.features, self.labels)
+
+    @property
+    def latex_names(self) -> Mapping[Expr, str]:
+        """LaTeX of the symbols whose own names do not print as the field writes them."""
+        suffixes = (symbol.name.removeprefix("sigma2_") for symbol in self.variances)
+        variances = zip(self.variances, suffixes, strict=True)
+        return {
+            self.test_features: r"\Phi_{*}",
+            **{symbol: rf"\sigma_{{{layer}}}^{{2}}" for symbol, layer in variances},
+        }
 
 
 @dataclass(frozen=True)
@@ -122,13 +132,44 @@ class Action:
         return compile_expressions("kernel", {"kernel": self.test_kernel}, arguments)
 
     def latex(self) -> str:
-        """The action, its terms and its saddle-point equations, as one LaTeX `align*` environment."""
-        return latex_document(self)
+        """The action, its saddle-point equations and its predictor, as one LaTeX `align*` environment."""
+        return align_environment(self._equations())
 
     def markdown(self) -> str:
         """The same as Markdown, with headings and the sizes of this architecture."""
-        return markdown_document(self)
+        header = [f"# Action of a network with heads {self.heads}", "", *self._sizes(), ""]
+        return "\n".join(header) + "\n" + markdown_sections(self._equations())
 
     def python(self) -> str:
         """Source of the generated JAX function of the action: the text that runs."""
         return self.compiled.source
+
+    def _sizes(self) -> Iterator[str]:
+        yield f"Attention layers: {len(self.heads)}. Attention paths: {math.prod(self.heads)}."
+        yield ""
+        yield "| order parameter | shape | here |"
+        yield "|---|---|---|"
+        values = dict(zip(self.symbols.heads, self.heads, strict=True))
+        for symbol, shape in self.order_parameter_shapes.items():
+            sizes = r" \times ".join(latex(side) for side in shape)
+            here = " x ".join(str(side.subs(values)) for side in shape)
+            yield f"| ${latex(symbol)}$ | ${sizes}$ | {here} |"
+
+    def _equations(self) -> Iterator[Equation]:
+        kernel = MatrixSymbol("K", *self.kernel.shape)
+        names = self.symbols.latex_names
+
+        def display(expression: Expr) -> str:
+            return latex(fold(expression, {kernel: self.kernel}), names)
+
+        terms = {"S_{a}": self.readout_entropy}
+        terms |= {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(self.layer_entropies, 1)}
+        terms |= {"E": self.energy}
+        yield Equation("Action", "S", " + ".join(terms))
+        yield from (Equation("Action", name, display(term)) for name, term in terms.items())
+        yield Equation("Action", "K", latex(self.kernel, names))
+        for symbol, slope in self.saddle_point_equations.items():
+            yield Equation("Saddle point", rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", display(slope))
+        yield Equation("Saddle point", latex(self.symbols.readout), display(self.readout_solution))
+        yield Equation("Predictor", r"\langle f \rangle", display(self.predictor.mean))
+        yield Equation("Predictor", r"\operatorname{var} f", display(self.predictor.variance))

@@ -6,6 +6,7 @@ Last stage of `SymPy expression -> lowering -> Program -> emission -> compiled f
 import linecache
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 from sympy import Expr, MatrixSymbol
@@ -48,7 +49,7 @@ def emit(program: Program) -> str:
     """Python source of the program: deterministic, self-contained but for `theorykit.codegen.primitives`."""
     body = [_size(binding) for binding in program.sizes]
     body += [f"{step.target} = {_right_hand_side(step)}" for step in program.instructions]
-    body += ["return {", *(f'    "{name}": {operand},' for name, operand in program.outputs.items()), "}"]
+    body += ["return {", *(line for output in program.outputs.items() for line in _output(*output)), "}"]
     signature = ", ".join(argument.name for argument in program.arguments)
     lines = [*_imports(program, body), "", "", f"def {program.name}(*, {signature}):", *_docstring(program)]
     return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
@@ -81,6 +82,11 @@ def _right_hand_side(step) -> str:
     if step.operation in _OPERATORS:
         return _OPERATORS[step.operation].join(map(_factor, step.operands))
     return f"{step.operation}({', '.join(step.operands)})"
+
+
+def _output(name: str, operand: str) -> list[str]:
+    # inside the braces a formula may be broken at any space
+    return wrap(f'    "{name}": {operand},', 100, subsequent_indent=" " * 8, break_long_words=False)
 
 
 def _factor(operand: str) -> str:

@@ -18,13 +18,14 @@ def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
     for argument, axis, dimension in dimensions:
         texts.setdefault(dimension, f"{argument}.shape[{axis}]")
     bindings: dict[Expr, SizeBinding] = {}
-    found = True
-    while found:
-        found = False
-        for argument, axis, dimension in dimensions:
-            for size, divisor in _quotients(dimension, texts, bindings):
-                bindings.setdefault(size, SizeBinding(size.name, argument, axis, divisor))
-                found = True
+    while found := [
+        (SizeBinding(size.name, argument, axis, divisor), size)
+        for argument, axis, dimension in dimensions
+        for size, divisor in _quotients(dimension, texts, bindings)
+    ]:
+        # one at a time, and those that a shape states outright before those that take a longer division
+        binding, size = min(found, key=lambda candidate: len(candidate[0].divisor))
+        bindings[size] = binding
     return tuple(bindings.values())
 
 

@@ -12,20 +12,24 @@ from .atoms import (
     trace,
 )
 from .differential import gradient
+from .document import Equation, align_environment, markdown_sections
 from .rendering import fold, latex
 from .structure import is_positive_definite, is_positive_semidefinite
 
 __all__ = [
     "Diagonal",
+    "Equation",
     "LogDet",
     "PartialTrace",
     "PositiveDefiniteSymbol",
+    "align_environment",
     "fold",
     "gradient",
     "is_positive_definite",
     "is_positive_semidefinite",
     "latex",
     "log_det",
+    "markdown_sections",
     "partial_trace",
     "positive_definite",
     "quadratic_form",

@@ -1,0 +1,66 @@
+"""The user's arrays: read from npz or netCDF by name, turned into path features where raw inputs are given."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from jax.typing import ArrayLike
+
+from .. import bpkr
+from .config import DataConfig
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training data, and test data where there are any; features (examples, paths, features)."""
+
+    features: ArrayLike
+    labels: ArrayLike
+    test_features: ArrayLike | None
+    test_labels: ArrayLike | None
+
+
+def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> Data:
+    """The data that `config` describes, its file relative to `folder`."""
+    path = folder / config.file
+    arrays = _read_arrays(path)
+
+    def named(name: str) -> np.ndarray:
+        if name not in arrays:
+            raise ValueError(f"{path} has no array {name!r}; it has {', '.join(sorted(arrays))}")
+        return arrays[name]
+
+    def layers(names: Sequence[str] | None) -> list[np.ndarray] | None:
+        return None if names is None else [named(name) for name in names]
+
+    def features(direct: str | None, inputs: str | None) -> ArrayLike | None:
+        if direct is not None:
+            return named(direct)
+        if inputs is None:
+            return None
+        tokens = named(inputs)
+        heads = {"key_query": layers(config.key_query), "query": layers(config.query), "key": layers(config.key)}
+        return bpkr.path_features(tokens, bpkr.attention(tokens, **heads), architecture, config.readout)
+
+    training = features(config.features, config.inputs)
+    assert training is not None, "DataConfig admits no file without features or inputs"
+    return Data(
+        features=training,
+        labels=named(config.labels),
+        test_features=features(config.test_features, config.test_inputs),
+        test_labels=None if config.test_labels is None else named(config.test_labels),
+    )
+
+
+def _read_arrays(path: Path) -> Mapping[str, np.ndarray]:
+    if not path.exists():
+        raise FileNotFoundError(f"no data file {path}")
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    if path.suffix in {".nc", ".h5", ".netcdf"}:
+        with xr.open_dataset(path, engine="h5netcdf") as dataset:
+            return {str(name): variable.values for name, variable in dataset.variables.items()}
+    raise ValueError(f"data files are .npz or netCDF (.nc), got {path}")

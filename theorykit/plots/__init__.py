@@ -1,0 +1,1 @@
+"""Figures from labelled results. Nothing is computed here beyond means over seeds and their standard errors."""

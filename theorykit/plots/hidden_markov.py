@@ -1,0 +1,144 @@
+"""Figs. 2 b-e and 5 b-c of Tiberi et al., drawn from the result of `theorykit.reproduce.hidden_markov`."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from .style import DIVERGING, LIMITS, THEORY, save, styled
+
+SHOWN_COMPONENTS = 30
+
+
+def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
+    """Write `figure-2.png` (panels b-e) and `figure-5.png` (panels b, c) to `folder`; their paths."""
+    with styled():
+        return [
+            save(figure_2(result), folder / "figure-2.png"),
+            save(figure_5(result), folder / "figure-5.png"),
+        ]
+
+
+def figure_2(result: xr.DataTree) -> Figure:
+    """Accuracy over width (b), order parameters (c), kernel components against labels (d), the noisy variant (e)."""
+    default, noisy = result["default"].to_dataset(), result["noisy"].to_dataset()
+    figure = plt.figure(figsize=(10, 6.4))
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1))
+    left, right = top.subfigures(1, 2, width_ratios=(1, 1.7))
+    accuracy_over_width(left.subplots(), default, "b   accuracy over width")
+    order_parameters(right, default, "c   order parameter $U_1$ between attention paths, one seed")
+    left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.7))
+    kernel_components(left.subplots(), default, "d   kernel components against the labels, one seed")
+    noisy_variant(right, noisy, "e   noise orthogonal to the signal, two paths")
+    return figure
+
+
+def figure_5(result: xr.DataTree) -> Figure:
+    """The kernel of every pair of paths (b), and the noisy variant whose second head is uniform (c)."""
+    figure = plt.figure(figsize=(10, 4.4))
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.4))
+    path_kernels(left, result["default"].to_dataset(), "b   path kernels, examples sorted by class")
+    noisy_variant(right, result["noisy_uniform"].to_dataset(), "c   as Fig. 2e, with a uniform head in layer 1")
+    return figure
+
+
+def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
+    """Test accuracy at every width, with the Gaussian-process limits as dashed lines; bars are standard errors."""
+    mean, error = _over_seeds(dataset["accuracy"])
+    axes.errorbar(dataset["width"], mean, error, color=THEORY, marker="o", markersize=3.5, label="theory, width $N$")
+    for name, color in zip(dataset["gp_paths"].values, LIMITS, strict=True):
+        if name == "all paths" or dataset.sizes["path"] > 2 or name == "good":
+            limit, spread = (float(value) for value in _over_seeds(dataset["gp_accuracy"].sel(gp_paths=name)))
+            axes.axhline(limit, color=color, linestyle="--", linewidth=1, label=rf"$N=\infty$, {name}")
+            axes.axhspan(limit - spread, limit + spread, color=color, alpha=0.12, linewidth=0)
+    axes.set(xscale="log", xlabel="width $N$", ylabel="test accuracy", title=title)
+    axes.legend(loc="best")
+
+
+def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
+    """U_1 of the first seed, as matrices between paths, at a few widths."""
+    widths = _spread(dataset["width"].values, 3)
+    first = dataset["U_1"].isel(seed=0)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
+    for axes, width in zip(figure.subplots(1, len(widths)), widths, strict=True):
+        matrix = first.sel(width=width)
+        scale = float(np.abs(matrix).max())
+        image = _matrix(axes, matrix, scale)
+        axes.set_title(f"$N={width}$", loc="center", fontweight="normal")
+        bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.9, aspect=15)
+        bar.outline.set_visible(False)
+
+
+def kernel_components(axes: Axes, dataset: xr.Dataset, title: str) -> None:
+    """|cosine| of the leading kernel components with the labels, first seed, smallest width against the limit."""
+    first = dataset.isel(seed=0, component=slice(SHOWN_COMPONENTS))
+    width = int(first["width"].min())
+    axes.bar(first["component"] - 0.2, first["alignment"].sel(width=width), 0.4, color=THEORY, label=f"$N={width}$")
+    axes.bar(first["component"] + 0.2, first["gp_alignment"], 0.4, color=LIMITS[0], label=r"$N=\infty$")
+    axes.set(xlabel="kernel principal component, by eigenvalue", ylabel="|cosine| with labels", title=title)
+    axes.legend()
+
+
+def noisy_variant(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
+    """Accuracy over width, and U_1 between the good and the denoising path at the smallest width."""
+    left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
+    accuracy_over_width(left, dataset, title)
+    width = int(dataset["width"].min())
+    matrix = dataset["U_1"].isel(seed=0).sel(width=width)
+    image = _matrix(right, matrix, float(np.abs(matrix).max()))
+    right.set_title(f"$U_1$ at $N={width}$", loc="center", fontweight="normal")
+    figure.colorbar(image, ax=right, location="bottom", shrink=0.9, aspect=15).outline.set_visible(False)
+
+
+def path_kernels(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
+    """The kernels phi^pi . phi^pi' of all pairs of paths, as example-by-example matrices on one colour scale."""
+    kernels = dataset["path_kernel"]
+    count = kernels.sizes["path"]
+    scale = float(np.quantile(np.abs(kernels), 0.995))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
+    grid = figure.subplots(count, count)
+    for i, row in enumerate(grid):
+        for j, axes in enumerate(row):
+            image = axes.imshow(kernels[i, j], cmap=DIVERGING, vmin=-scale, vmax=scale, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            if i == 0:
+                axes.set_title(str(kernels["other_path"].values[j]), loc="center", fontweight="normal")
+            if j == 0:
+                axes.set_ylabel(str(kernels["path"].values[i]), rotation=0, ha="right", va="center")
+    figure.colorbar(image, ax=grid, shrink=0.6, aspect=25).outline.set_visible(False)
+
+
+def _matrix(axes: Axes, matrix: xr.DataArray, scale: float):
+    image = axes.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale)
+    labels = [_path_name(label) for label in matrix["path"].values]
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.spines[:].set_visible(False)
+    decimals = 1 if scale > 5 else 2
+    for (i, j), value in np.ndenumerate(matrix.values):
+        dark = abs(value) > 0.6 * scale
+        axes.text(
+            j, i, f"{value:.{decimals}f}", ha="center", va="center", fontsize=7, color="white" if dark else "black"
+        )
+    return image
+
+
+def _path_name(label: str) -> str:
+    return {"11": "11\ngood", "21": "21\ndenoise"}.get(label, label)
+
+
+def _over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Mean over seeds and its standard error, zero where there is one seed."""
+    count = values.sizes["seed"]
+    spread = values.std("seed", ddof=1) if count > 1 else xr.zeros_like(values.isel(seed=0))
+    return values.mean("seed"), spread / count**0.5
+
+
+def _spread(values: np.ndarray, count: int) -> list[int]:
+    """`count` of the values, evenly spaced by rank, first and last among them."""
+    picks = np.unique(np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int))
+    return [int(values[pick]) for pick in picks]

@@ -1,0 +1,1 @@
+"""The papers' experiments, run whole: settings in, one labelled result out. Drawing is for `theorykit.plots`."""

@@ -1,0 +1,254 @@
+"""Figs. 2 and 5 of Tiberi et al.: hidden Markov chains, from the network to accuracy over width.
+
+The whole way in one function, `run_seed`: sample the task, extract path features, solve the saddle point at every
+width, predict, compare with the Gaussian-process limit.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import optimistix as optx
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+from tqdm import tqdm
+
+from .. import bpkr, store
+from ..tasks import hidden_markov as task
+
+# the path subsets whose Gaussian-process limits are compared, by path label
+GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
+
+
+@dataclass(frozen=True)
+class HiddenMarkov:
+    """Classify hidden Markov chains at many widths (Figs. 2 b-e, 5 b-c of Tiberi et al.).
+
+    Every number of the figures is a mean over `seeds` independent draws of data and random heads.
+    """
+
+    widths: tuple[int, ...] = (10, 30, 50, 100, 300, 500, 1000)
+    """Widths N of all layers."""
+    seeds: int = 5
+    """Independent repetitions."""
+    training_examples: int = 100
+    test_examples: int = 1000
+    temperature: float = 0.01
+    """Variance T of the labels' noise."""
+    first_seed: int = 0
+
+    def __post_init__(self):
+        if not self.widths or self.seeds < 1:
+            raise ValueError(f"nothing to run: widths={self.widths}, seeds={self.seeds}")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One panel's network: the task's settings, and what the second head of layer 1 and layer 2 hold."""
+
+    name: str
+    settings: task.HiddenMarkovTask
+    heads: tuple[int, int]
+    second_head: str
+
+    def key_query(self, key: PRNGKeyArray) -> tuple[Float[Array, "heads features features"], ...]:
+        """The key-query products of both layers."""
+        good, counting = task.good_and_random_heads(self.settings, key=key)
+        if self.second_head == "uniform":
+            good = good.at[1].set(task.uniform_head(self.settings))
+        return good[: self.heads[0]], counting[: self.heads[1]]
+
+
+_NOISY = task.HiddenMarkovTask(orthogonal_noise=5.0)
+
+VARIANTS = (
+    Variant("default", task.HiddenMarkovTask(), (2, 2), "random"),  # Fig. 2 b-d, Fig. 5 b
+    Variant("noisy", _NOISY, (2, 1), "random"),  # Fig. 2 e
+    Variant("noisy_uniform", _NOISY, (2, 1), "uniform"),  # Fig. 5 c
+)
+
+
+def run(settings: HiddenMarkov, partial_results: Path) -> xr.DataTree:
+    """All variants, widths and seeds, as a tree of labelled datasets, one node a variant.
+
+    Shows progress. Each finished seed is kept in `partial_results`, from where an interrupted run goes on.
+    """
+    seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
+    solves = len(VARIANTS) * len(seeds) * len(settings.widths)
+    with tqdm(total=solves, desc="saddle points", unit="solve", dynamic_ncols=True) as progress:
+
+        def seed_result(variant: Variant, seed: int) -> xr.Dataset:
+            alone = replace(settings, seeds=1, first_seed=seed)
+            path, before = partial_results / f"{variant.name}-{seed}.nc", progress.n
+            result = store.resumed(path, _text([alone, variant]), partial(run_seed, variant, alone, progress))
+            progress.update(before + len(settings.widths) - progress.n)
+            return result.drop_attrs()
+
+        nodes = {variant.name: _joined([seed_result(variant, seed) for seed in seeds]) for variant in VARIANTS}
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs={"settings": _text(settings)}), **nodes})
+
+
+def _joined(datasets: list[xr.Dataset]) -> xr.Dataset:
+    """Seeds side by side; the path kernels of the first are enough."""
+    seeds = xr.concat([dataset.drop_vars("path_kernel") for dataset in datasets], dim="seed")
+    return seeds.assign(path_kernel=datasets[0]["path_kernel"].drop_vars("seed"))
+
+
+def _text(settings) -> str:
+    return msgspec.json.encode(settings).decode()
+
+
+def run_seed(variant: Variant, settings: HiddenMarkov, progress: tqdm | None = None) -> xr.Dataset:
+    """One variant with the first seed's draw of data and random heads: every width, and the Gaussian-process limits."""
+    training, test = _sampled(variant, settings)
+    by_width = []
+    for width in settings.widths:
+        architecture = bpkr.Architecture(heads=variant.heads, widths=width, temperature=settings.temperature)
+        by_width.append(_at_width(architecture, training, test))
+        if progress is not None:
+            progress.update()
+    return xr.merge(
+        [
+            xr.concat(by_width, dim=xr.DataArray(list(settings.widths), dims="width", name="width")),
+            _gp_limits(architecture, training, test),
+            _path_kernels(architecture, training),
+        ]
+    ).assign_coords(seed=settings.first_seed)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Path features and labels, examples sorted by class."""
+
+    features: Float[Array, "examples paths features"]
+    labels: Float[Array, " examples"]
+
+    def accuracy(self, prediction: bpkr.Prediction) -> float:
+        return float(np.mean(np.sign(prediction.mean) == np.asarray(self.labels)))
+
+    def of_paths(self, paths: list[int]) -> "_Split":
+        return _Split(self.features[:, np.array(paths)], self.labels)
+
+
+def _sampled(variant, settings) -> tuple[_Split, _Split]:
+    training_key, test_key, heads_key = jax.random.split(jax.random.key(settings.first_seed), 3)
+    key_query = variant.key_query(heads_key)
+    any_width = bpkr.Architecture(heads=variant.heads, widths=1, temperature=settings.temperature)
+
+    def split(examples: int, key: PRNGKeyArray) -> _Split:
+        sample = task.sample_examples(variant.settings, examples, key=key)
+        attention = bpkr.attention(sample.inputs, key_query=key_query)
+        features = bpkr.path_features(sample.inputs, attention, any_width, readout="last")
+        by_class = jnp.argsort(-sample.labels)
+        return _Split(features[by_class], sample.labels[by_class])
+
+    return split(settings.training_examples, training_key), split(settings.test_examples, test_key)
+
+
+def _at_width(architecture: bpkr.Architecture, training: _Split, test: _Split) -> xr.Dataset:
+    started = time.perf_counter()
+    saddle = bpkr.solve(architecture, training.features, training.labels)
+    saddle.action.block_until_ready()
+    seconds = time.perf_counter() - started
+    point, limit = saddle.order_parameters, bpkr.gp_limit(architecture)
+    prediction = bpkr.predict(architecture, point, training.features, training.labels, test.features)
+    alignment = bpkr.kernel_task_alignment(bpkr.kernel(architecture, point, training.features), training.labels)
+    labels = architecture.path_labels()
+    departure = max(float(jnp.max(jnp.abs(u - gp))) for u, gp in zip(point.matrices, limit.matrices, strict=True))
+    return xr.Dataset(
+        {
+            "accuracy": test.accuracy(prediction),
+            "U_1": (("path", "other_path"), np.asarray(point.matrices[0])),
+            "U_2": (("head", "other_head"), np.asarray(point.matrices[1])),
+            "u": float(point.readout),
+            "departure": departure,
+            "action": float(saddle.action),
+            "energy": float(saddle.energy),
+            "entropy": float(saddle.entropy),
+            "gradient_norm": float(saddle.gradient_norm),
+            "converged": int(bool(saddle.result == optx.RESULTS.successful)),
+            "seconds": seconds,
+            "alignment": ("component", np.asarray(alignment.cosines)),
+            "eigenvalue": ("component", np.asarray(alignment.eigenvalues)),
+        },
+        coords={
+            "path": list(labels),
+            "other_path": list(labels),
+            "component": np.arange(1, len(alignment.cosines) + 1),
+        },
+    )
+
+
+def _gp_limits(architecture: bpkr.Architecture, training: _Split, test: _Split) -> xr.Dataset:
+    """Accuracy of infinitely wide networks with some of the paths only, and the kernel alignment with all of them."""
+    labels = architecture.path_labels()
+    accuracies = {
+        name: _gp_accuracy(architecture, training.of_paths(paths), test.of_paths(paths))
+        for name, paths in ((name, _indices(labels, chosen)) for name, chosen in GP_PATHS.items())
+    }
+    kernel = bpkr.kernel(architecture, bpkr.gp_limit(architecture), training.features)
+    alignment = bpkr.kernel_task_alignment(kernel, training.labels)
+    return xr.Dataset(
+        {
+            "gp_accuracy": ("gp_paths", list(accuracies.values())),
+            "gp_alignment": ("component", np.asarray(alignment.cosines)),
+            "gp_eigenvalue": ("component", np.asarray(alignment.eigenvalues)),
+        },
+        coords={"gp_paths": list(accuracies)},
+    )
+
+
+def _indices(labels, chosen):
+    return [labels.index(label) for label in (labels if chosen is None else chosen)]
+
+
+def _gp_accuracy(architecture: bpkr.Architecture, training: _Split, test: _Split) -> float:
+    # the Gaussian-process kernel is a plain sum over paths, so any k paths are those of one layer with k heads
+    paths = bpkr.Architecture(
+        heads=(training.features.shape[1],), widths=architecture.widths[-1], temperature=architecture.temperature
+    )
+    return test.accuracy(bpkr.predict(paths, bpkr.gp_limit(paths), training.features, training.labels, test.features))
+
+
+def _path_kernels(architecture: bpkr.Architecture, training: _Split) -> xr.Dataset:
+    """The kernel of every pair of paths, phi^pi_mu . phi^pi'_nu (Eq. 10), examples sorted by class."""
+    features = np.asarray(training.features)
+    labels = list(architecture.path_labels())
+    return xr.Dataset(
+        {
+            "path_kernel": (
+                ("path", "other_path", "example", "other_example"),
+                np.einsum("pai,qbi->abpq", features, features, optimize=True),
+            ),
+            "label": ("example", np.asarray(training.labels)),
+        },
+        coords={"path": labels, "other_path": labels},
+    )
+
+
+def table(result: xr.DataTree) -> str:
+    """The main result as text: a line a width, means over seeds with their standard errors, and the GP limits."""
+    dataset = result["default"].to_dataset()
+    lines = ["     N   accuracy          max|U-I|   gradient norm   seconds"]
+    for width in dataset["width"].values:
+        row = dataset.sel(width=width)
+        lines.append(
+            f"{width:6d}   {_with_error(row['accuracy'])}   {float(row['departure'].mean()):9.3f}   "
+            f"{float(row['gradient_norm'].max()):13.1e}   {float(row['seconds'].median()):7.2f}"
+        )
+    lines.append("   GP limit, N = infinity")
+    for name in dataset["gp_paths"].values:
+        lines.append(f"         {_with_error(dataset['gp_accuracy'].sel(gp_paths=name))}   {name}")
+    return "\n".join(lines)
+
+
+def _with_error(values: xr.DataArray) -> str:
+    count = values.sizes["seed"]
+    error = f" +- {float(values.std('seed', ddof=1)) / count**0.5:.3f}" if count > 1 else " " * 9
+    return f"{float(values.mean('seed')):.3f}{error}"

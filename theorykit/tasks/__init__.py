@@ -1,0 +1,1 @@
+"""Data that a theory is tried on."""
