@@ -1,0 +1,58 @@
+"""Results on disk: whole or not at all, never overwritten unasked, resumed only for the same settings."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from theorykit import store
+
+RESULT = xr.Dataset({"accuracy": ("width", np.array([0.9, 0.8]))}, coords={"width": [10, 100]})
+
+
+def test_a_result_comes_back_as_it_was_written(tmp_path):
+    store.write(RESULT, tmp_path / "a" / "result.nc")
+    xr.testing.assert_identical(store.read(tmp_path / "a" / "result.nc").to_dataset(), RESULT)
+
+
+def test_an_existing_file_is_kept_unless_told_otherwise(tmp_path):
+    path = tmp_path / "result.nc"
+    store.write(RESULT, path)
+    with pytest.raises(FileExistsError, match=r"result\.nc exists"):
+        store.write(RESULT * 2, path)
+    xr.testing.assert_identical(store.read(path).to_dataset(), RESULT)
+    store.write(RESULT * 2, path, overwrite=True)
+    xr.testing.assert_identical(store.read(path).to_dataset(), RESULT * 2)
+
+
+def test_a_crash_while_writing_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "result.nc"
+    store.write(RESULT, path)
+    unwritable = RESULT.assign_attrs(nothing=None)
+    with pytest.raises((TypeError, ValueError)):
+        store.write(unwritable, path, overwrite=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["result.nc"]
+    xr.testing.assert_identical(store.read(path).to_dataset(), RESULT)
+
+
+def test_a_missing_result_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.nc"):
+        store.read(tmp_path / "nowhere.nc")
+
+
+def test_a_result_is_computed_once_for_the_same_settings(tmp_path):
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return RESULT
+
+    for settings, expected in (("a", 1), ("a", 1), ("b", 2)):
+        xr.testing.assert_equal(store.resumed(tmp_path / "part.nc", settings, compute), RESULT)
+        assert len(calls) == expected
+
+
+def test_text_follows_the_same_rules(tmp_path):
+    store.write_text("one", tmp_path / "a.md")
+    with pytest.raises(FileExistsError):
+        store.write_text("two", tmp_path / "a.md")
+    assert (tmp_path / "a.md").read_text() == "one"
