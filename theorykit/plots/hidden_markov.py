@@ -13,13 +13,16 @@ from .style import DIVERGING, LIMITS, THEORY, save, styled
 SHOWN_COMPONENTS = 30
 
 
+def figure_paths(folder: Path) -> tuple[Path, Path]:
+    """The files that `draw_all` writes."""
+    return folder / "figure-2.png", folder / "figure-5.png"
+
+
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
-    """Write `figure-2.png` (panels b-e) and `figure-5.png` (panels b, c) to `folder`; their paths."""
+    """Write Fig. 2 (panels b-e) and Fig. 5 (panels b, c) to `folder`, replacing what is there; their paths."""
     with styled():
-        return [
-            save(figure_2(result), folder / "figure-2.png"),
-            save(figure_5(result), folder / "figure-5.png"),
-        ]
+        figures = (figure_2(result), figure_5(result))
+        return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
 
 
 def figure_2(result: xr.DataTree) -> Figure:
@@ -63,7 +66,7 @@ def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str
     widths = _spread(dataset["width"].values, 3)
     first = dataset["U_1"].isel(seed=0)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
-    for axes, width in zip(figure.subplots(1, len(widths)), widths, strict=True):
+    for axes, width in zip(figure.subplots(1, len(widths), squeeze=False)[0], widths, strict=True):
         matrix = first.sel(width=width)
         scale = float(np.abs(matrix).max())
         image = _matrix(axes, matrix, scale)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from cycler import cycler
 from matplotlib.figure import Figure
 
 THEORY = "#1f4e9c"
@@ -13,6 +14,7 @@ DIVERGING = "RdBu_r"
 
 _SETTINGS = {
     "font.size": 9,
+    "axes.prop_cycle": cycler(color=(THEORY, *LIMITS)),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 9,
