@@ -26,7 +26,8 @@ def hidden_markov(
         overwrite: Replace results that are there.
     """
     path, partial = output / "hidden-markov.nc", output / "partial"
-    store.refuse_to_overwrite(path, overwrite)
+    for existing in (path, *plots.figure_paths(output)):
+        store.refuse_to_overwrite(existing, overwrite)
     result = experiment.run(settings, partial)
     store.write(result, path, overwrite=overwrite)
     shutil.rmtree(partial)

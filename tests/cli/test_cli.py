@@ -1,0 +1,154 @@
+"""The command line as a new user meets it: what it prints, what it writes, and how it refuses."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from theorykit import bpkr, cli, store
+
+CONFIG = """
+[architecture]
+heads = [2, 1]
+widths = [20, 15, 10]
+temperature = 0.2
+
+[data]
+file = "data.npz"
+inputs = "x"
+key_query = ["W1", "W2"]
+readout = "mean"
+labels = "y"
+test_inputs = "x_test"
+test_labels = "y_test"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A user's folder, with data and a configuration."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(14, 4, 5))
+    arrays = {
+        "x": inputs,
+        "y": np.sign(inputs[:, 0, 0]),
+        "x_test": draw.normal(size=(6, 4, 5)),
+        "y_test": np.ones(6),
+        "W1": draw.normal(size=(2, 5, 5)),
+        "W2": draw.normal(size=(1, 5, 5)),
+    }
+    np.savez(tmp_path / "data.npz", **arrays)
+    (tmp_path / "mine.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(monkeypatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["theorykit", *arguments])
+    cli.main()
+
+
+def refused(monkeypatch, *arguments: str) -> str:
+    with pytest.raises(SystemExit) as leaving:
+        run(monkeypatch, *arguments)
+    assert isinstance(leaving.value.code, str)
+    return leaving.value.code
+
+
+@pytest.mark.parametrize("form", ["latex", "markdown", "python"])
+def test_derive_prints_what_the_library_renders(form, monkeypatch, capsys):
+    run(monkeypatch, "derive", "--heads", "2", "3", "--format", form)
+    action = bpkr.derive(bpkr.Architecture(heads=(2, 3), widths=1, temperature=1.0))
+    assert capsys.readouterr().out == getattr(action, form)()
+
+
+def test_derive_writes_a_file_once(folder, monkeypatch):
+    arguments = ("derive", "--heads", "2", "--output", "action.md")
+    run(monkeypatch, *arguments)
+    before = (folder / "action.md").read_text()
+    assert "action.md exists" in refused(monkeypatch, *arguments)
+    run(monkeypatch, *arguments, "--overwrite")
+    assert (folder / "action.md").read_text() == before
+
+
+def test_derive_refuses_no_heads(monkeypatch):
+    assert "0" in refused(monkeypatch, "derive", "--heads", "2", "0")
+
+
+def test_solve_equals_the_library(folder, monkeypatch, capsys):
+    run(monkeypatch, "solve", "mine.toml")
+    printed = capsys.readouterr().out
+    assert "converged" in printed and "head score 1" in printed and "test accuracy" in printed
+    written = store.read(folder / "mine.nc").to_dataset()
+    arrays = np.load(folder / "data.npz")
+    architecture = bpkr.Architecture(heads=(2, 1), widths=(20, 15, 10), temperature=0.2)
+
+    def features(x):
+        return bpkr.path_features(x, bpkr.attention(x, key_query=[arrays["W1"], arrays["W2"]]), architecture, "mean")
+
+    saddle = bpkr.solve(architecture, features(arrays["x"]), arrays["y"])
+    test = features(arrays["x_test"])
+    prediction = bpkr.predict(architecture, saddle.order_parameters, features(arrays["x"]), arrays["y"], test)
+    np.testing.assert_allclose(written["U_1"], saddle.order_parameters.matrices[0], rtol=1e-9)
+    np.testing.assert_allclose(written["mean"], prediction.mean, rtol=1e-9)
+    np.testing.assert_allclose(written["variance"], prediction.variance, rtol=1e-9)
+    assert list(written["path_1"].values) == ["11", "21"]
+
+
+def test_solve_keeps_an_existing_result(folder, monkeypatch):
+    (folder / "mine.nc").write_text("precious")
+    assert "mine.nc exists" in refused(monkeypatch, "solve", "mine.toml")
+    assert (folder / "mine.nc").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("temperature", "temprature", "temprature"),
+        ("temperature = 0.2", "temperature = -1.0", "temperature"),
+        ("widths = [20, 15, 10]", "widths = [20, 15]", "widths"),
+        ("heads = [2, 1]", 'heads = "two"', "heads"),
+        ("[data]", "[dta]", "dta"),
+        ('readout = "mean"', 'readout = "middle"', "middle"),
+        ('labels = "y"', 'labels = "z"', "'z'"),
+        ('file = "data.npz"', 'file = "nowhere.npz"', "nowhere.npz"),
+        ('file = "data.npz"', 'file = "mine.toml"', ".toml"),
+        ('inputs = "x"', "", "inputs"),
+        ("[data]", "[data", "TOML"),
+    ],
+)
+def test_a_mistaken_configuration_is_named(folder, monkeypatch, old, new, named):
+    (folder / "mine.toml").write_text(CONFIG.replace(old, new, 1))
+    message = refused(monkeypatch, "solve", "mine.toml")
+    assert named in message
+    assert not (folder / "mine.nc").exists()
+
+
+def test_an_unknown_key_comes_with_a_suggestion(folder, monkeypatch):
+    (folder / "mine.toml").write_text(CONFIG.replace("temperature", "temprature"))
+    assert "did you mean `temperature`?" in refused(monkeypatch, "solve", "mine.toml")
+
+
+def test_a_missing_configuration_is_named(folder, monkeypatch):
+    assert "nowhere.toml" in refused(monkeypatch, "solve", "nowhere.toml")
+
+
+def test_reproduce_writes_table_figures_and_data_and_refuses_a_second_time(tmp_path, monkeypatch, capsys):
+    arguments = ("reproduce", "hidden-markov", "--widths", "50", "--seeds", "1", "--test-examples", "50")
+    arguments = (*arguments, "--training-examples", "20", "--output", str(tmp_path / "out"))
+    run(monkeypatch, *arguments)
+    assert "max|U-I|" in capsys.readouterr().out
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["figure-2.png", "figure-5.png", "hidden-markov.nc"]
+    assert "hidden-markov.nc exists" in refused(monkeypatch, *arguments)
+
+
+def test_the_command_is_installed_and_asks_for_double_precision_itself():
+    finished = subprocess.run(
+        [sys.executable, "-c", "from theorykit.cli import main; main()", "derive", "--heads", "2"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert finished.stdout.startswith("# Action")
