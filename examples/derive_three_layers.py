@@ -1,0 +1,40 @@
+# %% [markdown]
+# # The action of a new depth
+#
+# Write down an architecture, derive its action, look at it, and see the function that will run. Nothing here is typed
+# twice: the LaTeX, the saddle-point equations and the generated JAX all come from one SymPy expression.
+
+# %%
+from theorykit import bpkr
+
+architecture = bpkr.Architecture(heads=(3, 2, 2), widths=50, temperature=0.01)
+action = bpkr.derive(architecture)
+
+# %% [markdown]
+# Three layers of attention make 3 x 2 x 2 = 12 paths from the input to the output. Each layer has an order parameter
+# between the partial paths that start there; the first one, $U_1$, mixes all pairs of paths in the kernel.
+
+# %%
+for symbol, shape in action.order_parameter_shapes.items():
+    print(f"{symbol}: {shape[0]} x {shape[1]}")
+
+# %% [markdown]
+# One entropy per layer, one for the readout, and the energy: together, the action.
+
+# %%
+print(action.latex())
+
+# %% [markdown]
+# The saddle-point equations are the action's own gradients, by a matrix differential. The one of the middle layer
+# couples it to both neighbours:
+
+# %%
+middle = action.symbols.matrices[1]
+print(f"dS/d{middle} =", action.saddle_point_equations[middle])
+
+# %% [markdown]
+# And this is what runs: Cholesky factors shared by log-determinants and solves, partial traces as reshapes, the
+# Kronecker product of $U_1$ with the identity never formed.
+
+# %%
+print(action.python())

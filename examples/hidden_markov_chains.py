@@ -1,0 +1,94 @@
+# %% [markdown]
+# # Which attention paths does a narrow network use?
+#
+# Chains of hidden states are to be classified by how often they change state. Two layers of two heads make four paths
+# from tokens to output; one is built for the task, one averages the noise away, two do harm. An infinitely wide network
+# uses all of them alike. A narrow one learns to weigh and to correlate them: we watch it do so. The whole figure, with
+# every width and variant, is `theorykit reproduce hidden-markov`.
+
+# %%
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+
+import theorykit
+from theorykit import bpkr
+from theorykit.plots.style import DIVERGING, save, styled
+from theorykit.tasks import hidden_markov
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# ## The task
+#
+# 100 sequences to learn from and 500 to be tested on; in each layer a good head first, then a random one.
+
+# %%
+task = hidden_markov.HiddenMarkovTask()
+training_key, test_key, heads_key = jax.random.split(jax.random.key(1), 3)
+training = hidden_markov.sample_examples(task, 100, key=training_key)
+test = hidden_markov.sample_examples(task, 500, key=test_key)
+key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
+
+# %% [markdown]
+# ## From attention to path features
+#
+# Queries and keys are fixed, so attention is a function of the input alone, and so is what each path extracts from it.
+
+# %%
+narrow = bpkr.Architecture(heads=(2, 2), widths=10, temperature=0.01)
+
+
+def features(inputs: jax.Array) -> jax.Array:
+    return bpkr.path_features(inputs, bpkr.attention(inputs, key_query=key_query), narrow, readout="last")
+
+
+training_features, test_features = features(training.inputs), features(test.inputs)
+print("paths:", narrow.path_labels(), "  features (examples, paths, features):", training_features.shape)
+
+# %% [markdown]
+# ## The saddle point
+#
+# At ten hidden units a layer the order parameter between paths is far from the identity: the good path "11" is strong,
+# it is anticorrelated with the denoising path "21", and the two harmful paths are suppressed.
+
+# %%
+saddle = bpkr.solve(narrow, training_features, training.labels)
+print("gradient norm:", f"{saddle.gradient_norm:.1e}", "  steps:", saddle.stats["steps"])
+print(saddle.order_parameters.matrices[0].round(2))
+for layer, scores in enumerate(bpkr.head_scores(narrow, saddle.order_parameters), 1):
+    print(f"head scores of layer {layer}:", scores.round(2))
+
+# %% [markdown]
+# ## Prediction
+#
+# The same data at infinite width: the Gaussian-process limit weighs all paths alike, and does worse.
+
+# %%
+points = {"N = 10": saddle.order_parameters, "N = infinity": bpkr.gp_limit(narrow)}
+for name, point in points.items():
+    prediction = bpkr.predict(narrow, point, training_features, training.labels, test_features)
+    accuracy = jnp.mean(jnp.sign(prediction.mean) == test.labels)
+    print(f"{name:13} accuracy {accuracy:.3f}, mean predictive variance {prediction.variance.mean():.3f}")
+
+# %% [markdown]
+# Why: at finite width the leading components of the kernel point towards the labels.
+
+# %%
+with styled():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), width_ratios=(1, 1.6))
+    matrix = saddle.order_parameters.matrices[0]
+    scale = float(jnp.abs(matrix).max())
+    figure.colorbar(left.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale), ax=left)
+    left.set_xticks(range(4), narrow.path_labels())
+    left.set_yticks(range(4), narrow.path_labels())
+    left.set_title("$U_1$ between paths, $N=10$")
+    for name, point in points.items():
+        kernel = bpkr.kernel(narrow, point, training_features)
+        alignment = bpkr.kernel_task_alignment(kernel, training.labels)
+        right.plot(range(1, 31), alignment.cosines[:30], "o-", markersize=3, label=name)
+    right.set(xlabel="kernel principal component", ylabel="|cosine| with labels", title="Kernel-task alignment")
+    right.legend()
+    save(figure, Path(__file__).with_suffix(".png"))

@@ -1,0 +1,82 @@
+# %% [markdown]
+# # From finite width to the Gaussian process
+#
+# As the widths grow, the order parameters approach multiples of the identity and the network becomes a Gaussian
+# process. The first correction is known in closed form. With $G = \partial E / \partial U_1$ at the limit $U_1 = g I$,
+#
+# $$U_1 = g I - g^2 \Big[ \frac{G}{N_1} + \frac{I \otimes \mathrm{tr}_{1} G}{N_2} + \frac{I\, \mathrm{tr}\, G}{N_a}
+# \Big] + O(1/N^2)$$
+#
+# for two layers. We solve the saddle point over five decades of width and compare.
+
+# %%
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+import theorykit
+from theorykit import bpkr
+from theorykit.plots.style import LIMITS, THEORY, save, styled
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# A small regression problem: random features of four attention paths. The layers have unequal widths, in the proportion
+# 1 : 2 : 3, and unequal prior variances.
+
+# %%
+features_key, labels_key = jax.random.split(jax.random.key(0))
+features = jax.random.normal(features_key, (20, 4, 6)) / jnp.sqrt(6 * 4)
+labels = jax.random.normal(labels_key, (20,))
+
+
+def architecture(width: float) -> bpkr.Architecture:
+    return bpkr.Architecture(
+        heads=(2, 2), widths=(width, 2 * width, 3 * width), prior_variances=(1.0, 0.8, 1.3, 0.9), temperature=0.1
+    )
+
+
+# %% [markdown]
+# The gradient of the energy at the limit comes from differentiating the compiled action.
+
+
+# %%
+def first_order(width: float) -> jax.Array:
+    """U_1 to first order in one over the widths."""
+    wide = architecture(width)
+    limit = bpkr.gp_limit(wide)
+    energy = jax.grad(lambda point: bpkr.evaluate(wide, point, features, labels).energy)
+    slope = energy(limit).matrices[0]
+    scale = limit.matrices[0][0, 0]
+    over_first_head = jnp.einsum("hahb->ab", slope.reshape(2, 2, 2, 2))
+    first, second, last = wide.widths
+    correction = slope / first + jnp.kron(jnp.eye(2), over_first_head) / second + jnp.eye(4) * jnp.trace(slope) / last
+    return scale * jnp.eye(4) - scale**2 * correction
+
+
+# %%
+widths = np.logspace(1, 6, 11)
+departure, error = [], []
+for width in widths:
+    saddle = bpkr.solve(architecture(width), features, labels)
+    matrix = saddle.order_parameters.matrices[0]
+    departure.append(jnp.max(jnp.abs(matrix - bpkr.gp_limit(architecture(width)).matrices[0])))
+    error.append(jnp.max(jnp.abs(matrix - first_order(width))))
+    print(f"N = {width:9.0f}   max|U_1 - g I| = {departure[-1]:.2e}   error of the formula = {error[-1]:.2e}")
+
+# %% [markdown]
+# The departure falls as $1/N$ and the error of the formula as $1/N^2$, until the solver's tolerance.
+
+# %%
+with styled():
+    figure, axes = plt.subplots(figsize=(4.6, 3.4))
+    axes.loglog(widths, departure, "o-", color=THEORY, label=r"$\max|U_1 - gI|$")
+    axes.loglog(widths, error, "s-", color=LIMITS[0], label="error of the first-order formula")
+    axes.loglog(widths, departure[-1] * widths[-1] / widths, "k:", linewidth=1, label="slope $-1$, $-2$")
+    axes.loglog(widths, error[4] * (widths[4] / widths) ** 2, "k:", linewidth=1)
+    axes.set(xlabel="width $N_1$ ($N_2 = 2N_1$, $N_a = 3N_1$)", title="Order parameters approach the Gaussian process")
+    axes.legend()
+    save(figure, Path(__file__).with_suffix(".png"))
