@@ -1,0 +1,37 @@
+# Needs Python >= 3.11 and make. `make demo` and `make test` set up everything else in .venv.
+
+CANDIDATES := python3 python3.12 python3.11 python3.13 python
+USABLE := import sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in $(CANDIDATES); do $$p -c "$(USABLE)" >/dev/null 2>&1 && { echo $$p; break; }; done)
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: demo test test-all lint derivations clean
+
+demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2: results in demo/
+	$(BIN)/theorykit derive --heads 2 2 --format markdown --output demo/action.md --overwrite
+	$(BIN)/theorykit reproduce hidden-markov --output demo --overwrite
+
+test: $(INSTALLED)  ## The tests that take minutes in all
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+
+test-all: $(INSTALLED)  ## Every test
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+lint: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[lint]'
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+derivations: $(INSTALLED)  ## Write the derivations that a person reads
+	for script in derivations/*.py; do $(BIN)/python $$script || exit 1; done
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found; name one: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv || { $(PYTHON) -m venv --without-pip .venv && \
+	    $(PYTHON) -m pip --python $(BIN)/python install pip; }
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv

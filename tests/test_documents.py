@@ -1,0 +1,54 @@
+"""What a person reads is true: the README's session, the examples, the derivations, and the notation."""
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run_script(script: Path, *arguments: str) -> str:
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    finished = subprocess.run(
+        [sys.executable, script, *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def test_the_readme_session_holds():
+    failures, attempted = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert attempted > 10
+    assert failures == 0
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs_and_draws_the_figures_it_promises(example, tmp_path):
+    copy = Path(shutil.copy(example, tmp_path))
+    assert run_script(copy)
+    if "save(figure" in example.read_text():
+        assert copy.with_suffix(".png").stat().st_size > 10_000
+        assert example.with_suffix(".png").exists(), "the repository shows the figure beside the example"
+
+
+def test_the_committed_derivation_is_what_its_script_writes(tmp_path):
+    for script in sorted((ROOT / "derivations").glob("*.py")):
+        run_script(script, str(tmp_path))
+        written = (tmp_path / script.with_suffix(".md").name).read_text()
+        assert written == script.with_suffix(".md").read_text()
+
+
+def test_every_equation_number_in_the_notation_is_encoded_somewhere():
+    source = "\n".join(path.read_text() for path in (ROOT / "theorykit").rglob("*.py"))
+    encoded = {int(number) for line in re.findall(r"#.*Eqs?\. (.*)", source) for number in re.findall(r"\d+", line)}
+    rows = [line for line in (ROOT / "derivations" / "notation.md").read_text().splitlines() if line.startswith("| ")]
+    listed = {int(number) for row in rows for number in re.findall(r"\((\d+)\)", row.split("|")[-2])}
+    assert {1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 29, 30, 32} <= encoded
+    assert listed - encoded == {8}  # the posterior itself, which the samplers will encode
