@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from sympy import Add, Expr, Integer, MatrixSymbol, Poly, Symbol, expand, sqrt
+from sympy import Add, Expr, Integer, MatrixSymbol, Poly, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..codegen import CompiledFunction, compile_expressions
@@ -99,11 +99,12 @@ class Action:
     def readout_solution(self) -> Expr:
         """The readout order parameter u eliminated: the positive root of its saddle-point equation, given U_L.
 
-        The equation, times u^2, is a u^2 + b u - c = 0 with a, c > 0.
+        The equation, times u^2, is a u^2 + b u - c = 0 with a, c > 0. Its root is written so that nothing cancels
+        whatever the sign of b.
         """
         readout = self.symbols.readout
         a, b, minus_c = Poly(expand(self.saddle_point_equations[readout] * readout**2), readout).all_coeffs()
-        return (sqrt(b**2 - 4 * a * minus_c) - b) / (2 * a)
+        return sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
 
     @cached_property
     def compiled(self) -> CompiledFunction:

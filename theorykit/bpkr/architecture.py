@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 
@@ -77,7 +78,8 @@ def _checked_heads(heads: Sequence[int]) -> tuple[int, ...]:
     if isinstance(heads, (int, str)) or not hasattr(heads, "__len__") or len(heads) == 0:
         raise ValueError(f"heads must be a sequence (H_1, ..., H_L) with at least one layer, got {heads!r}")
     for head in heads:
-        if isinstance(head, bool) or int(head) != head or head < 1:
+        whole = isinstance(head, (int, np.integer)) and not isinstance(head, bool)
+        if not whole or head < 1:
             raise ValueError(
                 f"every layer needs a positive whole number of heads, got {head!r} in heads={tuple(heads)}"
             )
@@ -85,7 +87,7 @@ def _checked_heads(heads: Sequence[int]) -> tuple[int, ...]:
 
 
 def _per_layer(name: str, values, length: int, meaning: str) -> tuple:
-    if not isinstance(values, (tuple, list)) and jnp.ndim(values) == 0:
+    if isinstance(values, str) or (not isinstance(values, (tuple, list)) and jnp.ndim(values) == 0):
         values = (values,) * length
     if len(values) != length:
         raise ValueError(
@@ -105,4 +107,4 @@ def _checked_number(name: str, value, *, zero_allowed: bool = False):
         raise ValueError(f"{name} must be a number, got {value!r}")
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero_allowed):
         raise ValueError(f"{name} must be {requirement}, got {value!r}")
-    return value
+    return value.item() if isinstance(value, np.generic) else value

@@ -17,6 +17,16 @@ Attention = Float[Array, "examples heads keys queries"]
 class AbstractHeads(eqx.Module):
     """The fixed parameters of every layer's attention heads."""
 
+    @property
+    @abc.abstractmethod
+    def counts(self) -> tuple[int, ...]:
+        """Heads of each layer."""
+
+    @property
+    @abc.abstractmethod
+    def input_features(self) -> int:
+        """Features of the tokens that the heads act on."""
+
     @abc.abstractmethod
     def logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
         """Per layer, the scores (examples, heads, keys, queries) whose softmax over keys is the attention."""
@@ -31,6 +41,14 @@ class KeyQueryHeads(AbstractHeads):
 
     products: tuple[Float[Array, "_ features features"], ...]
 
+    @property
+    def counts(self):
+        return tuple(len(product) for product in self.products)
+
+    @property
+    def input_features(self):
+        return self.products[0].shape[-1]
+
     def logits(self, inputs):
         return tuple(jnp.einsum("psi,hij,ptj->phst", inputs, product, inputs) for product in self.products)
 
@@ -40,6 +58,14 @@ class ProjectionHeads(AbstractHeads):
 
     queries: tuple[Float[Array, "_ _ features"], ...]
     keys: tuple[Float[Array, "_ _ features"], ...]
+
+    @property
+    def counts(self):
+        return tuple(len(query) for query in self.queries)
+
+    @property
+    def input_features(self):
+        return self.queries[0].shape[-1]
 
     def logits(self, inputs):
         return tuple(

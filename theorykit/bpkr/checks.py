@@ -4,15 +4,20 @@ Concrete values are checked here and refused with a `ValueError` that names the 
 vmap) are checked for shape here and for content when the compiled function runs.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..precision import require_float64
 from .architecture import Architecture
+
+# largest asymmetry, relative to the largest entry, that counts as rounding
+_SYMMETRY = 1e-8
 
 
 def is_traced(*values) -> bool:
@@ -23,23 +28,29 @@ def is_traced(*values) -> bool:
 def finite_array(name: str, value: ArrayLike, axes: str) -> Array:
     """`value` as a float64 array with as many axes as `axes` names, none of them empty, every entry finite."""
     require_float64()
-    array = jnp.asarray(value, dtype=jnp.float64)
-    names = axes.split()
-    if array.ndim != len(names):
-        raise ValueError(f"{name} must have shape ({', '.join(names)}), got {array.shape}")
-    for axis, size in zip(names, array.shape, strict=True):
-        if size == 0:
-            raise ValueError(f"{name} has zero {axis}: shape {array.shape}")
-    if is_traced(array):
+    if is_traced(value):
+        array = jnp.asarray(value, dtype=jnp.float64)
+        _check_shape(name, array.shape, axes)
         return eqx.error_if(array, ~jnp.all(jnp.isfinite(array)), f"{name} has entries that are not finite")
-    bad = np.argwhere(~np.isfinite(np.asarray(array)))
+    host = np.asarray(value, dtype=np.float64)
+    _check_shape(name, host.shape, axes)
+    bad = np.argwhere(~np.isfinite(host))
     if len(bad):
         index = tuple(int(i) for i in bad[0])
         raise ValueError(
-            f"{name} has {len(bad)} entries that are not finite, the first {array[index]} at index {index}; "
+            f"{name} has {len(bad)} entries that are not finite, the first {host[index]} at index {index}; "
             "check the data for missing values or a division by zero"
         )
-    return array
+    return jnp.asarray(host)
+
+
+def _check_shape(name: str, shape: tuple[int, ...], axes: str) -> None:
+    names = axes.split()
+    if len(shape) != len(names):
+        raise ValueError(f"{name} must have shape ({', '.join(names)}), got {shape}")
+    for axis, size in zip(names, shape, strict=True):
+        if size == 0:
+            raise ValueError(f"{name} has zero {axis}: shape {shape}")
 
 
 def checked_features(architecture: Architecture, features: ArrayLike, name: str = "features") -> Array:
@@ -53,41 +64,83 @@ def checked_features(architecture: Architecture, features: ArrayLike, name: str 
     return array
 
 
-def checked_data(architecture: Architecture, features: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
-    """Path features and their labels (examples,)."""
-    features = checked_features(architecture, features)
-    labels = finite_array("labels", labels, "examples")
-    if len(labels) != len(features):
-        raise ValueError(f"labels has {len(labels)} examples, features has {len(features)}")
-    if not is_traced(architecture.temperature) and architecture.temperature == 0:
-        examples, _, input_features = features.shape
-        rank = architecture.paths * input_features
-        if examples > rank:
-            raise ValueError(
-                f"temperature=0 needs an invertible kernel, but {examples} examples exceed its rank, at most "
-                f"paths x features = {architecture.paths} x {input_features} = {rank}; use a positive temperature"
-            )
-    return features, labels
+def checked_data(
+    architecture: Architecture, features: ArrayLike, labels: ArrayLike
+) -> tuple[Float[Array, "examples paths features"], Float[Array, " examples"]]:
+    """Path features and their labels (examples,), whose kernel has a Cholesky factor at the temperature."""
+    checked, labels = checked_features(architecture, features), finite_array("labels", labels, "examples")
+    if len(labels) != len(checked):
+        raise ValueError(f"labels has {len(labels)} examples, features has {len(checked)}")
+    if not is_traced(features, architecture):
+        _check_interpolation(architecture, np.asarray(features, dtype=np.float64))
+    return checked, labels
 
 
-def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Array:
+def _check_interpolation(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
+    """Without a temperature to speak of, the kernel itself must be invertible: the examples linearly independent.
+
+    Whether they are does not depend on the order parameters. Left to the Cholesky factorisation, rounding would let
+    some singular kernels through.
+    """
+    largest = np.max(np.abs(features))
+    if largest > math.sqrt(np.finfo(np.float64).max / features.size):
+        raise ValueError(f"features of magnitude {largest:.3g} make a kernel beyond the range of double precision")
+    temperature = float(architecture.temperature)
+    scale = math.prod(float(variance) for variance in architecture.prior_variances[1:])
+    rounding = len(features) * np.finfo(np.float64).eps
+    if temperature > rounding * scale * np.sum(features**2):
+        return
+    examples, paths, input_features = features.shape
+    rank = paths * input_features
+    if temperature == 0:
+        needs = "temperature=0 needs an invertible kernel, but"
+    else:
+        needs = (
+            f"temperature={temperature:.3g} is lost beside a kernel that is not positive definite to double precision:"
+        )
+    if examples > rank:
+        raise ValueError(
+            f"{needs} {examples} examples exceed its rank, at most paths x features = {paths} x {input_features} = "
+            f"{rank}; use a larger temperature"
+        )
+    singular = np.linalg.svd(features.reshape(examples, rank), compute_uv=False)
+    # the kernel's condition number is the square of the features'
+    if scale * singular[-1] ** 2 + temperature <= rounding * scale * singular[0] ** 2:
+        raise ValueError(
+            f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "
+            f"{singular[0]:.3g}), as repeated examples are; remove them or use a larger temperature"
+        )
+
+
+def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:
     """A symmetric positive definite `size x size` matrix."""
-    array = finite_array(name, matrix, "paths paths")
-    if array.shape != (size, size):
-        raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
-    asymmetry = jnp.max(jnp.abs(array - array.T))
-    smallest = jnp.linalg.eigvalsh((array + array.T) / 2)[0]
-    asymmetric = asymmetry > 1e-8 * jnp.max(jnp.abs(array))
-    if is_traced(array):
-        array = eqx.error_if(array, asymmetric, f"{name} is not symmetric")
+    if jnp.shape(matrix) != (size, size):
+        raise ValueError(f"{name} must have shape {(size, size)}, got {jnp.shape(matrix)}")
+    array = checked_symmetric(name, matrix)
+    if is_traced(matrix):
+        smallest = jnp.linalg.eigvalsh(array)[0]
         return eqx.error_if(array, smallest <= 0, f"{name} is not positive definite")
-    if asymmetric:
-        raise ValueError(f"{name} is not symmetric: entries differ from the transpose's by up to {asymmetry:.3g}")
+    smallest = np.linalg.eigvalsh(np.asarray(matrix, dtype=np.float64))[0]
     if smallest <= 0:
         raise ValueError(
             f"{name} is not positive definite: smallest eigenvalue {smallest:.3g}; order parameters measured on fewer "
             "hidden units than paths are singular, for example"
         )
+    return array
+
+
+def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
+    """A symmetric matrix, up to rounding."""
+    array = finite_array(name, matrix, "rows columns")
+    if array.shape[0] != array.shape[1]:
+        raise ValueError(f"{name} must be square, got {array.shape}")
+    if is_traced(matrix):
+        asymmetric = jnp.max(jnp.abs(array - array.T)) > _SYMMETRY * jnp.max(jnp.abs(array))
+        return eqx.error_if(array, asymmetric, f"{name} is not symmetric")
+    host = np.asarray(matrix, dtype=np.float64)
+    asymmetry = np.max(np.abs(host - host.T))
+    if asymmetry > _SYMMETRY * np.max(np.abs(host)):
+        raise ValueError(f"{name} is not symmetric: entries differ from the transpose's by up to {asymmetry:.3g}")
     return array
 
 

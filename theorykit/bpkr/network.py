@@ -47,6 +47,10 @@ def sample_network(
     key: PRNGKeyArray,
 ) -> Network:
     """A network with every weight but the queries and keys drawn from its Gaussian prior."""
+    if heads.counts != architecture.heads:
+        raise ValueError(f"heads of {heads.counts} do not fit an architecture with heads={architecture.heads}")
+    if heads.input_features != input_features:
+        raise ValueError(f"heads for {heads.input_features} features do not fit input_features={input_features}")
     widths = [int(width) for width in architecture.widths]
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
         raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")

@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .architecture import Architecture
-from .checks import finite_array, is_traced
+from .checks import checked_symmetric, finite_array, is_traced
 from .order_parameters import OrderParameters, checked_order_parameters
 
 
@@ -23,11 +23,12 @@ class KernelTaskAlignment(eqx.Module):
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
     """How much each principal component of `kernel` (examples, examples) has to do with `labels` (examples,)."""
-    kernel = finite_array("kernel", kernel, "examples examples")
+    directionless = not is_traced(labels) and not np.any(labels)
     labels = finite_array("labels", labels, "examples")
-    if kernel.shape != (len(labels), len(labels)):
-        raise ValueError(f"kernel of shape {kernel.shape} does not fit {len(labels)} labels")
-    if not is_traced(labels) and not np.any(labels):
+    if jnp.shape(kernel) != (len(labels), len(labels)):
+        raise ValueError(f"kernel of shape {jnp.shape(kernel)} does not fit {len(labels)} labels")
+    kernel = checked_symmetric("kernel", kernel)
+    if directionless:
         raise ValueError("labels are all zero: they have no direction to align with")
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)

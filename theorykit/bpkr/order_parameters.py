@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -47,9 +48,10 @@ def checked_order_parameters(architecture: Architecture, order_parameters: Order
         checked_positive_definite(f"U_{layer}", matrix, size)
         for layer, (matrix, size) in enumerate(zip(given, sizes, strict=True), 1)
     )
-    readout = finite_array("readout order parameter u", order_parameters.readout, "")
-    if is_traced(readout):
+    given_readout = order_parameters.readout
+    readout = finite_array("readout order parameter u", given_readout, "")
+    if is_traced(given_readout):
         readout = eqx.error_if(readout, readout <= 0, "the readout order parameter u must be positive")
-    elif readout <= 0:
-        raise ValueError(f"the readout order parameter u must be positive, got {readout}")
+    elif np.asarray(given_readout) <= 0:
+        raise ValueError(f"the readout order parameter u must be positive, got {given_readout}")
     return OrderParameters(matrices, readout)

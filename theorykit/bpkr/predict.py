@@ -37,8 +37,7 @@ def predict(
     """
     features, labels = checked_data(architecture, features, labels)
     test_features = checked_features(architecture, test_features, "test_features")
-    if test_features.shape[2] != features.shape[2]:
-        raise ValueError(f"features have {features.shape[2]} input features, test_features {test_features.shape[2]}")
+    _check_same_input_features(features, test_features, "test_features")
     order_parameters = checked_order_parameters(architecture, order_parameters)
     prediction = _predict(architecture, order_parameters, features, labels, test_features)
     return checked_results(prediction, architecture)
@@ -52,6 +51,11 @@ def _predict(architecture, order_parameters, features, labels, test_features):
     return Prediction(mean=values["mean"][:, 0], variance=jnp.maximum(values["variance"][:, 0], 0.0))
 
 
+def _check_same_input_features(features, others, name):
+    if features.shape[2] != others.shape[2]:
+        raise ValueError(f"features have {features.shape[2]} input features, {name} {others.shape[2]}")
+
+
 def kernel(
     architecture: Architecture,
     order_parameters: OrderParameters,
@@ -61,6 +65,7 @@ def kernel(
     """The kernel K (Eq. 10) between the examples of `features` and of `other`, by default the same."""
     features = checked_features(architecture, features)
     other = features if other is None else checked_features(architecture, other, "other features")
+    _check_same_input_features(features, other, "other features")
     order_parameters = checked_order_parameters(architecture, order_parameters)
     return _kernel(architecture, order_parameters, features, other)
 

@@ -80,6 +80,8 @@ def solve(
             f"minimiser must be an optimistix.AbstractMinimiser such as BFGS, got {type(minimiser).__name__}; "
             "root finders and least-squares solvers would report success at points that are not minima"
         )
+    if not tolerance > 0 or max_steps < 1:
+        raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
     features, labels = checked_data(architecture, features, labels)
     if initial is None:
         start = gp_coordinates(architecture)

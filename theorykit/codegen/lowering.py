@@ -116,9 +116,10 @@ class _Builder:
 
     def scalar(self, expression: Expr) -> str:
         """Python text of a scalar expression, its matrix scalars (traces, log-determinants) computed before."""
-        inner = sorted(expression.atoms(LogDet, Trace), key=lambda atom: atom.sort_key())
-        outermost = [a for a in inner if not any(a != b and b.has(a) for b in inner)]
-        return _ScalarPrinter().doprint(expression.xreplace({atom: Symbol(self.value(atom)) for atom in outermost}))
+        while atoms := sorted(expression.atoms(LogDet, Trace), key=lambda atom: atom.sort_key()):
+            outermost = [atom for atom in atoms if not any(other != atom and other.has(atom) for other in atoms)]
+            expression = expression.xreplace({atom: Symbol(self.value(atom)) for atom in outermost})
+        return _ScalarPrinter().doprint(expression)
 
     def cholesky(self, matrix: MatrixExpr) -> str:
         if not is_positive_definite(matrix):
@@ -191,9 +192,10 @@ def _inverse(builder, expression):
 
 
 def _power(builder, expression):
-    if not isinstance(expression.exp, Integer) or expression.exp <= 0:
-        raise NotImplementedError(f"matrix powers are lowered for positive integer exponents, got {expression}")
-    return builder.chain([expression.base] * int(expression.exp))
+    _, factors = coefficient_and_factors(MatMul(expression))
+    if factors == [expression]:
+        raise NotImplementedError(f"matrix powers are lowered for non-zero integer exponents, got {expression}")
+    return builder.chain(factors)
 
 
 def _transpose(builder, expression):

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol
+from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational
 from sympy.printing.latex import LatexPrinter
+from sympy.printing.precedence import PRECEDENCE
 
 from .atoms import PartialTrace
 from .structure import is_scalar_trace
@@ -45,6 +46,15 @@ class MatrixLatexPrinter(LatexPrinter):
         text = self._print(matrix)
         compound = isinstance(matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace))
         return rf"\left({text}\right)" if compound else text
+
+    def _print_Mul(self, expr):
+        """Square roots of several factors under one root; SymPy splits them apart for positive symbols."""
+        roots = [factor for factor in expr.args if factor.is_Pow and abs(factor.exp) == Rational(1, 2)]
+        if len(roots) < 2:
+            return super()._print_Mul(expr)
+        rest = Mul(*(factor for factor in expr.args if factor not in roots), evaluate=False)
+        root = rf"\sqrt{{{self._print(Mul(*(factor**2 for factor in roots)))}}}"
+        return root if rest == 1 else f"{self.parenthesize(rest, PRECEDENCE['Mul'])} {root}"
 
     def _print_log(self, expr, exp=None):
         if exp is None and expr.args[0].is_Symbol:

@@ -3,7 +3,7 @@
 The code generator asks here before it chooses a Cholesky factorisation; nothing is guessed.
 """
 
-from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, Trace, Transpose
+from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, MatPow, Trace, Transpose
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from .atoms import PartialTrace, PositiveDefiniteSymbol
@@ -44,7 +44,7 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
 
 
 def coefficient_and_factors(product: MatMul) -> tuple[Expr, list[MatrixExpr]]:
-    """The scalar coefficient and the matrix factors of a product, products within products flattened."""
+    """The scalar coefficient and the matrix factors of a product, flattened; integer powers are repeated factors."""
     coefficient, matrices = product.as_coeff_matrices()
     factors = []
     for matrix in matrices:
@@ -53,8 +53,14 @@ def coefficient_and_factors(product: MatMul) -> tuple[Expr, list[MatrixExpr]]:
             coefficient *= inner_coefficient
             factors.extend(inner)
         else:
-            factors.append(matrix)
+            factors.extend(_repeated(matrix))
     return coefficient, factors
+
+
+def _repeated(matrix: MatrixExpr) -> list[MatrixExpr]:
+    if isinstance(matrix, Inverse) or not isinstance(matrix, MatPow) or not matrix.exp.is_Integer or matrix.exp == 0:
+        return [matrix]
+    return [matrix.base if matrix.exp > 0 else Inverse(matrix.base)] * abs(int(matrix.exp))
 
 
 def is_scalar_trace(expression: Expr) -> bool:
