@@ -10,7 +10,6 @@ import numpy as np
 from sympy import (
     Add,
     Expr,
-    Function,
     Identity,
     Inverse,
     KroneckerProduct,
@@ -20,16 +19,19 @@ from sympy import (
     MatrixSymbol,
     Mul,
     Number,
+    NumberSymbol,
     Pow,
     Symbol,
     Trace,
     Transpose,
+    ZeroMatrix,
 )
 
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace
+from .scalars import SCALAR_FUNCTIONS
 
 
-def interpret(expression: Expr, values: Mapping[str, np.ndarray | float]) -> np.ndarray | float:
+def interpret(expression: Expr, values: Mapping[str, np.ndarray | float | int]) -> np.ndarray | float | int:
     """Evaluate `expression` with the symbols' values by name; sizes must be given too. Matrices are 2-d arrays."""
     for node_type, rule in _RULES:
         if isinstance(expression, node_type):
@@ -54,6 +56,8 @@ def _inverse(node, at, values):
 
 
 def _matrix_power(node, at, values):
+    if not node.exp.is_Integer:
+        raise NotImplementedError(f"the interpreter takes integer powers of a matrix only, got MatPow {node}")
     return np.linalg.matrix_power(at(node.base), int(node.exp))
 
 
@@ -82,14 +86,15 @@ def _log_det(node, at, values):
 
 
 def _function(node, at, values):
-    return getattr(np, type(node).__name__)(*map(at, node.args))
+    return getattr(np, SCALAR_FUNCTIONS[type(node)])(*map(at, node.args))
 
 
 # First match wins, and the matrix nodes derive from the scalar ones.
 _RULES = (
     ((Symbol, MatrixSymbol), _lookup),
-    (Number, lambda node, at, values: float(node)),
+    ((Number, NumberSymbol), lambda node, at, values: float(node)),
     (Identity, lambda node, at, values: np.eye(int(at(node.shape[0])))),
+    (ZeroMatrix, lambda node, at, values: np.zeros([int(at(side)) for side in node.shape])),
     (Inverse, _inverse),
     (MatPow, _matrix_power),
     (Transpose, lambda node, at, values: at(node.arg).T),
@@ -101,5 +106,5 @@ _RULES = (
     (Trace, lambda node, at, values: np.trace(at(node.arg))),
     (LogDet, _log_det),
     (Pow, lambda node, at, values: at(node.base) ** at(node.exp)),
-    (Function, _function),
+    (tuple(SCALAR_FUNCTIONS), _function),
 )

@@ -5,6 +5,7 @@ structured application will do: inverses become Cholesky solves (one factorisati
 solves), Kronecker factors become reshapes, traces of products become contractions. A node without a rule is an error.
 """
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +23,15 @@ from sympy import (
     Symbol,
     Trace,
     Transpose,
+    ZeroMatrix,
 )
 from sympy.matrices.expressions.matexpr import MatrixExpr
-from sympy.printing.numpy import NumPyPrinter
 
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
+from . import primitives
 from .program import Instruction, Program
+from .scalars import print_scalar
 from .sizes import bind_sizes
 
 
@@ -36,14 +39,25 @@ def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> 
     """Lower the expressions `outputs`, functions of the symbols `arguments`, to one program.
 
     Common subexpressions are computed once. Raises `ValueError` if a free symbol is neither an argument nor a size
-    that the arguments' shapes determine.
+    that the arguments' shapes determine, or if an argument's name would clash with the generated code's own.
     """
+    _check_names(name, arguments)
     builder = _Builder()
     results = {output: builder.value(expression) for output, expression in outputs.items()}
     sizes = _used_sizes(bind_sizes(arguments), builder.instructions, results)
     program = Program(name, tuple(arguments), sizes, tuple(builder.instructions), results)
     _check_closed(program, outputs)
     return program
+
+
+def _check_names(name: str, arguments: Iterable[Expr]) -> None:
+    dimensions = [side for argument in arguments for side in getattr(argument, "shape", ())]
+    sizes = {size.name for side in dimensions for size in side.free_symbols}
+    for given in sorted({argument.name for argument in arguments} | sizes):
+        operation = re.sub(r"_\d+$", "", given)
+        clashes = given == "jnp" or operation in _OPERATIONS
+        if clashes or not given.isidentifier() or keyword.iskeyword(given):
+            raise ValueError(f"{name}: the generated code cannot have a symbol named {given!r}; rename it")
 
 
 def _identifiers(instructions: Iterable[Instruction], results: Mapping[str, str]) -> set[str]:
@@ -70,15 +84,8 @@ def _check_closed(program, outputs):
         )
 
 
-class _ScalarPrinter(NumPyPrinter):
-    """Prints scalar arithmetic as Python, with `jnp` for functions."""
-
-    _module = "jnp"
-
-    def __init__(self):
-        super().__init__({"fully_qualified_modules": True})
-        self.known_functions = {name: path.replace("numpy", "jnp") for name, path in self.known_functions.items()}
-        self.known_constants = {name: path.replace("numpy", "jnp") for name, path in self.known_constants.items()}
+# the operations that read as operators, and the functions that the others are
+_OPERATIONS = {"add", "matmul", "scale", "transpose", *vars(primitives)}
 
 
 @dataclass
@@ -119,7 +126,7 @@ class _Builder:
         while atoms := sorted(expression.atoms(LogDet, Trace), key=lambda atom: atom.sort_key()):
             outermost = [atom for atom in atoms if not any(other != atom and other.has(atom) for other in atoms)]
             expression = expression.xreplace({atom: Symbol(self.value(atom)) for atom in outermost})
-        return _ScalarPrinter().doprint(expression)
+        return print_scalar(expression)
 
     def cholesky(self, matrix: MatrixExpr) -> str:
         if not is_positive_definite(matrix):
@@ -185,6 +192,10 @@ def _symbol(builder, expression):
 
 def _identity(builder, expression):
     return builder.emit("identity", builder.scalar(expression.shape[0]))
+
+
+def _zeros(builder, expression):
+    return builder.emit("zeros", *map(builder.scalar, expression.shape))
 
 
 def _inverse(builder, expression):
@@ -269,6 +280,7 @@ def _log_det(builder, expression):
 _RULES = (
     (MatrixSymbol, _symbol),
     (Identity, _identity),
+    (ZeroMatrix, _zeros),
     (Inverse, _inverse),
     (MatPow, _power),
     (Transpose, _transpose),

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
-Scalar = Float[Array, ""] | float
+Scalar = Float[Array, ""] | float | int
 
 
 def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -25,6 +25,11 @@ def solve(factor: Float[Array, "n n"], right: Float[Array, "n k"]) -> Float[Arra
 def identity(size: int) -> Float[Array, "n n"]:
     """Identity matrix."""
     return jnp.eye(size)
+
+
+def zeros(rows: int, columns: int) -> Float[Array, "n m"]:
+    """Zero matrix."""
+    return jnp.zeros((rows, columns))
 
 
 def add_identity(matrix: Float[Array, "n n"], scale: Scalar) -> Float[Array, "n n"]:

@@ -54,8 +54,8 @@ class PartialTrace(MatrixExpr):
         if len(dimensions) != 2 or traced not in (0, 1):
             raise ValueError(f"PartialTrace takes two factors and traces 0 or 1, got {dimensions} and {traced}")
         size = dimensions[0] * dimensions[1]
-        if tuple(matrix.shape) != (size, size):
-            raise ValueError(f"PartialTrace over factors {dimensions} needs size {size}, got {matrix.shape}")
+        if not matrix.is_Matrix or tuple(matrix.shape) != (size, size):
+            raise ValueError(f"PartialTrace over factors {dimensions} needs a matrix of size {size}, got {matrix}")
         return super().__new__(cls, matrix, dimensions, traced)
 
     @property
@@ -114,7 +114,7 @@ def log_det(value):
 
 def trace(matrix):
     """Trace with the scalar coefficient in front."""
-    coefficient, factor = _split(matrix)
+    coefficient, factor = split_coefficient(matrix)
     return coefficient * Trace(factor)
 
 
@@ -122,18 +122,21 @@ def partial_trace(matrix, dimensions, traced):
     """`PartialTrace`, the scalar coefficient in front; the plain trace where the factor that is kept has size one."""
     if dimensions[1 - traced] == 1:
         return trace(matrix)
-    coefficient, factor = _split(matrix)
+    coefficient, factor = split_coefficient(matrix)
     partial = PartialTrace(factor, dimensions, traced)
     return partial if coefficient == 1 else coefficient * partial
 
 
-def _split(matrix):
+def split_coefficient(matrix):
+    """The scalar coefficient of a matrix expression, and the rest."""
     if isinstance(matrix, MatMul):
-        coefficient, factors = matrix.as_coeff_mmul()
-        return coefficient, factors
+        coefficient, rest = matrix.as_coeff_mmul()
+        return coefficient, rest.doit()
     return Integer(1), matrix
 
 
 def quadratic_form(vector, matrix):
     """The scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
+    if vector.shape[1] != 1:
+        raise ValueError(f"quadratic_form needs a column, got {vector} of shape {vector.shape}")
     return Trace(vector.T * matrix * vector)

@@ -20,6 +20,7 @@ from sympy import (
     MatPow,
     MatrixSymbol,
     Mul,
+    Piecewise,
     Pow,
     S,
     Symbol,
@@ -30,7 +31,7 @@ from sympy import (
 )
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .atoms import LogDet, PartialTrace, PositiveDefiniteSymbol, partial_trace, trace
+from .atoms import LogDet, PartialTrace, PositiveDefiniteSymbol, split_coefficient, trace
 
 Contribution = tuple[Expr, Expr]
 
@@ -95,6 +96,8 @@ def _scalar_power(node, cotangent):
 
 
 def _scalar_function(node, cotangent):
+    if isinstance(node, Piecewise):
+        raise NotImplementedError(f"the matrix differential has no rule for Piecewise (in {node})")
     for i, argument in enumerate(node.args):
         yield argument, cotangent * node.fdiff(i + 1)
 
@@ -141,13 +144,16 @@ def _kronecker(node, cotangent):
     dimensions = (left.shape[0], right.shape[0])
     for traced, factor in ((1, left), (0, right)):
         pair = (Identity(dimensions[0]), right.T) if traced == 1 else (left.T, Identity(dimensions[1]))
-        yield factor, partial_trace((cotangent * KroneckerProduct(*pair)).doit(), dimensions, traced)
+        coefficient, rest = split_coefficient((cotangent * KroneckerProduct(*pair)).doit())
+        yield factor, coefficient * PartialTrace(rest, dimensions, traced)
 
 
 def _partial_trace(node, cotangent):
+    # SymPy cannot simplify a Kronecker product whose factor carries a coefficient
+    coefficient, rest = split_coefficient(cotangent.doit())
     identity = Identity(node.traced_dimension)
-    pair = (identity, cotangent) if node.traced == 0 else (cotangent, identity)
-    yield node.matrix, KroneckerProduct(*pair)
+    pair = (identity, rest) if node.traced == 0 else (rest, identity)
+    yield node.matrix, coefficient * KroneckerProduct(*pair)
 
 
 # First match wins: MatMul and MatAdd derive from Mul and Add, Inverse from MatPow.

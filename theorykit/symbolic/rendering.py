@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational
+from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
-from .atoms import PartialTrace
+from .atoms import LogDet, PartialTrace
 from .structure import is_scalar_trace
 
 
@@ -40,12 +40,21 @@ class MatrixLatexPrinter(LatexPrinter):
         if coefficient.could_extract_minus_sign():
             return f"- {self._coefficient(-coefficient)}"
         text = self._print(coefficient)
-        return rf"\left({text}\right) " if coefficient.is_Add else f"{text} "
+        ambiguous = coefficient.is_Add or coefficient.has(Trace, LogDet)
+        return rf"\left({text}\right) " if ambiguous else f"{text} "
 
     def _matrix_factor(self, matrix):
         text = self._print(matrix)
         compound = isinstance(matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace))
         return rf"\left({text}\right)" if compound else text
+
+    def _print_KroneckerProduct(self, expr):
+        return r" \otimes ".join(map(self._matrix_factor, expr.args))
+
+    def _print_Pow(self, expr):
+        if isinstance(expr.base, (LogDet, Trace)):
+            return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
+        return super()._print_Pow(expr)
 
     def _print_Mul(self, expr):
         """Square roots of several factors under one root; SymPy splits them apart for positive symbols."""
@@ -57,9 +66,9 @@ class MatrixLatexPrinter(LatexPrinter):
         return root if rest == 1 else f"{self.parenthesize(rest, PRECEDENCE['Mul'])} {root}"
 
     def _print_log(self, expr, exp=None):
-        if exp is None and expr.args[0].is_Symbol:
-            return rf"\log {self._print(expr.args[0])}"
-        return self._print_Function(expr, exp=exp)
+        argument = self._print(expr.args[0])
+        text = rf"\log {argument}" if expr.args[0].is_Symbol else rf"\log\left({argument}\right)"
+        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
     def _operand(self, matrix):
         text = self._print(matrix)

@@ -1,0 +1,140 @@
+"""The generated source: the same everywhere, free of explicit inverses, the text that runs."""
+
+import os
+import re
+import subprocess
+import sys
+import traceback
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from sympy import Identity, Inverse, Trace, exp
+
+from tests.expressions import SYMBOLS, A, B, F, L, P, W, X, matrices, s, scalars, t, y
+from theorykit.bpkr import Architecture, derive
+from theorykit.codegen import compile_expressions, emit, lower
+from theorykit.symbolic import LogDet, quadratic_form
+
+REGULARISED = F * W * F.T + t * Identity(P)
+DEPTHS = range(1, 7)
+PRINT_THE_SOURCES = """
+from theorykit.bpkr import Architecture, derive
+action = derive(Architecture((2, 3), 10.0, temperature=0.1))
+for function in (action.compiled, action.compiled_predictor, action.compiled_readout, action.compiled_kernel):
+    print(function.source)
+"""
+
+
+@cache
+def action(depth):
+    return derive(Architecture((2,) * depth, 10.0, temperature=0.1))
+
+
+def sources():
+    chosen = action(2)
+    functions = (chosen.compiled, chosen.compiled_predictor, chosen.compiled_readout, chosen.compiled_kernel)
+    return [function.source for function in functions]
+
+
+def test_the_source_is_the_same_in_every_process():
+    def started(seed):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command, root = [sys.executable, "-c", PRINT_THE_SOURCES], Path(__file__).parents[2]
+        return subprocess.Popen(command, env=environment, cwd=root, stdout=subprocess.PIPE, text=True)
+
+    processes = [started(seed) for seed in ("1", "2")]
+    first, second = (process.communicate(timeout=120)[0] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert first == second
+    assert first.count("def ") == 4
+
+
+@given(scalars())
+def test_the_source_is_the_same_every_time(expression):
+    program = lower("generated", {"value": expression}, SYMBOLS)
+    assert emit(program) == emit(lower("generated", {"value": expression}, SYMBOLS))
+
+
+@given(matrices())
+def test_the_source_compiles_and_has_no_inverse_or_determinant(expression):
+    source = compile_expressions("generated", {"value": expression}, SYMBOLS).source
+    compile(source, "source", "exec")
+    assert not re.search(r"\b(inv|det|pinv|slogdet)\(", source)
+
+
+def test_the_sources_of_an_action_have_no_inverse_or_determinant():
+    for source in sources():
+        assert not re.search(r"\b(inv|det|pinv|slogdet)\(", source)
+
+
+def test_a_formula_without_matrix_operations_is_generated():
+    function = compile_expressions("plain", {"value": s**2 + exp(-s), "matrix": 2 * A}, (s, A))
+    result = function(s=2.0, A=jnp.eye(2))
+    assert result["value"] == 4 + jnp.exp(-2.0)
+    assert jnp.array_equal(result["matrix"], 2 * jnp.eye(2))
+
+
+def test_a_long_formula_is_generated():
+    expression = sum((s + power) ** power * Trace(X) / (1 + power * t) for power in range(1, 30))
+    source = compile_expressions("long", {"value": expression, "matrix": expression * A}, SYMBOLS).source
+    assert source.count("\n") > 3
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_each_operation_is_emitted_once(depth):
+    steps = action(depth).compiled.program.instructions
+    assert len({(step.operation, step.operands) for step in steps}) == len(steps)
+    assert len({step.target for step in steps}) == len(steps)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_every_matrix_of_an_action_is_factorised_once(depth):
+    counts = action(depth).compiled.program.operation_counts()
+    assert counts["cholesky"] == counts["log_det"] == depth + 1
+
+
+def test_operations_of_an_action_grow_linearly_in_depth():
+    counts = [action(depth).compiled.program.operation_counts() for depth in DEPTHS]
+    for operation in set().union(*counts):
+        increments = [deep[operation] - shallow[operation] for shallow, deep in pairwise(counts)]
+        assert len(set(increments[1:])) == 1, operation
+
+
+def test_the_signature_is_keyword_only_in_the_order_of_the_arguments():
+    source = compile_expressions("named", {"value": Trace(A) * s}, (s, A)).source
+    assert "def named(*, s, A):" in source
+
+
+def generated_frame(function, **arguments):
+    """The traceback's frame inside the generated function, when it fails."""
+    with pytest.raises(Exception) as failure:
+        function(**arguments)
+    return next(x for x in traceback.extract_tb(failure.value.__traceback__) if x.filename.startswith("<generated"))
+
+
+def test_a_traceback_shows_the_line_of_the_source_that_failed():
+    function = compile_expressions("shown", {"value": LogDet(A) + quadratic_form(y, Inverse(REGULARISED))}, SYMBOLS)
+    values = {symbol.name: jnp.eye(3) if symbol.is_Matrix else 1.0 for symbol in SYMBOLS}
+    frame = generated_frame(function, **{**values, "W": jnp.eye(2)})
+    assert frame.line == function.source.splitlines()[frame.lineno - 1].strip()
+    assert "W" in frame.line
+
+
+def test_a_traceback_shows_the_source_of_its_own_function_among_those_of_the_same_name():
+    first = compile_expressions("shared", {"value": Trace(A * L)}, (A, L))
+    second = compile_expressions("shared", {"value": LogDet(B), "other": Trace(B) * s}, (B, s))
+    frame = generated_frame(first, A=jnp.eye(2), L=jnp.eye(3))
+    assert second.source != first.source
+    assert frame.line == first.source.splitlines()[frame.lineno - 1].strip()
+
+
+def test_results_come_by_name():
+    outputs = {"trace": Trace(A), "matrix": A * L, "number": s}
+    result = compile_expressions("several", outputs, (A, L, s))(A=jnp.eye(2), L=jnp.ones((2, 2)), s=3.0)
+    assert list(result) == list(outputs)
+    assert result["trace"] == 2
+    assert result["number"] == 3

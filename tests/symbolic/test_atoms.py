@@ -1,0 +1,168 @@
+"""The atoms: shapes, transposes, what is kept whole, what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatrixSymbol, Symbol, Trace, log
+
+from tests.expressions import (
+    SHAPES,
+    A,
+    B,
+    F,
+    H,
+    L,
+    N,
+    P,
+    R,
+    W,
+    X,
+    assert_close,
+    random_numbers,
+    random_values,
+    s,
+    square,
+    v,
+)
+from theorykit.codegen import interpret
+from theorykit.symbolic import (
+    Diagonal,
+    LogDet,
+    PartialTrace,
+    PositiveDefiniteSymbol,
+    log_det,
+    partial_trace,
+    positive_definite,
+    quadratic_form,
+    trace,
+)
+
+FACTORS = (H, N)
+
+
+def test_a_definite_symbol_is_its_own_transpose():
+    assert A.T == A
+    assert (A * L).T.doit() == L.T * A
+    assert Inverse(A).T.doit() == Inverse(A)
+
+
+def test_a_definite_symbol_keeps_its_name_and_kind():
+    assert isinstance(A, PositiveDefiniteSymbol)
+    assert A.shape == (H, H)
+    assert A.subs(H, 2) == positive_definite("A", 2)
+    assert MatrixSymbol("A", H, H) != A
+    assert hash(A) == hash(positive_definite("A", H))
+
+
+def test_atoms_are_substituted_into():
+    assert LogDet(A).subs(A, Inverse(A)) == LogDet(Inverse(A))
+    assert PartialTrace(X, FACTORS, 0).subs(X, W) == PartialTrace(W, FACTORS, 0)
+    assert PartialTrace(X, FACTORS, 0).subs({H: 2, N: 3}) == PartialTrace(MatrixSymbol("X", 6, 6), (2, 3), 0)
+    assert Diagonal(X).subs(X, W) == Diagonal(W)
+
+
+def test_the_log_determinant_of_a_kronecker_product_is_kept_whole():
+    whole = LogDet(KroneckerProduct(A, B))
+    assert whole.doit() == whole
+    assert whole.is_real
+    assert whole.is_commutative
+
+
+def test_shapes():
+    assert PartialTrace(X, FACTORS, 0).shape == (N, N)
+    assert PartialTrace(X, FACTORS, 1).shape == (H, H)
+    assert Diagonal(X).shape == (H * N, 1)
+    assert quadratic_form(v, X).arg.shape == (1, 1)
+
+
+def test_parts_of_a_partial_trace():
+    for traced, dimension in enumerate(FACTORS):
+        atom = PartialTrace(X, FACTORS, traced)
+        assert (atom.matrix, tuple(atom.dimensions)) == (X, FACTORS)
+        assert (atom.traced, atom.traced_dimension) == (traced, dimension)
+
+
+@pytest.mark.parametrize("traced", [0, 1])
+@given(square(H * N), random_numbers)
+def test_the_transpose_of_a_partial_trace_is_that_of_the_transpose(traced, matrix, values):
+    atom = PartialTrace(matrix, FACTORS, traced)
+    assert_close(interpret(atom.T, values), interpret(atom, values).T, 1e-12)
+
+
+@pytest.mark.parametrize("traced", [0, 1])
+@given(square(H * N), random_numbers)
+def test_partial_traces_keep_the_trace(traced, matrix, values):
+    whole = interpret(Trace(matrix), values)
+    assert_close(interpret(Trace(PartialTrace(matrix, FACTORS, traced)), values), whole)
+
+
+@given(square(H), square(N), random_numbers)
+def test_partial_traces_take_kronecker_products_apart(left, right, values):
+    product = KroneckerProduct(left, right)
+    for traced, expected in ((0, Trace(left) * right), (1, Trace(right) * left)):
+        assert_close(interpret(PartialTrace(product, FACTORS, traced), values), interpret(expected, values))
+
+
+def test_entries_of_a_diagonal_are_those_of_the_matrix():
+    assert Diagonal(X)[1, 0] == X[1, 1]
+
+
+def test_entries_of_a_partial_trace_are_refused():
+    with pytest.raises(NotImplementedError, match="partial trace"):
+        PartialTrace(X, FACTORS, 0)[0, 0]
+
+
+def test_scalars_come_in_front_of_traces():
+    assert trace(3 * s * X) == 3 * s * Trace(X)
+    assert trace(Trace(L) * X) == Trace(L) * Trace(X)
+    assert partial_trace(s * X, FACTORS, 0) == s * PartialTrace(X, FACTORS, 0)
+    assert partial_trace(MatMul(-1, X, W), FACTORS, 1) == -PartialTrace(X * W, FACTORS, 1)
+
+
+def test_a_partial_trace_that_keeps_nothing_is_a_trace():
+    assert partial_trace(2 * L, (H, 1), 0) == 2 * Trace(L)
+    assert partial_trace(2 * L, (1, H), 1) == 2 * Trace(L)
+
+
+def test_the_logarithm_of_a_scalar_is_its_log_det():
+    assert log_det(s) == log(s)
+    assert log_det(A) == LogDet(A)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_quadratic_form_is_one_number(shape):
+    values = random_values(shape, 21)
+    expected = np.einsum("ia,ij,ja", values["v"], values["X"], values["v"])
+    assert_close(interpret(quadratic_form(v, X), values), expected, 1e-12)
+
+
+WRONG = {
+    "log-determinant of a rectangle": lambda: LogDet(F),
+    "log-determinant of a scalar": lambda: LogDet(s),
+    "diagonal of a rectangle": lambda: Diagonal(F),
+    "diagonal of a scalar": lambda: Diagonal(s),
+    "factors that do not fit": lambda: PartialTrace(X, (H, P), 0),
+    "a rectangle": lambda: PartialTrace(F, FACTORS, 0),
+    "a scalar": lambda: PartialTrace(s, FACTORS, 0),
+    "three factors": lambda: PartialTrace(X, (H, N, 1), 0),
+    "one factor": lambda: PartialTrace(X, (H * N,), 0),
+    "no such factor": lambda: PartialTrace(X, FACTORS, 2),
+    "a negative factor": lambda: PartialTrace(X, FACTORS, -1),
+    "a quadratic form that does not fit": lambda: quadratic_form(MatrixSymbol("z", 5, 1), MatrixSymbol("Z", 6, 6)),
+    "a quadratic form of several columns": lambda: quadratic_form(X, W),
+    "a trace of a rectangle": lambda: trace(MatrixSymbol("Z", 4, 6)),
+    "a partial trace of a rectangle": lambda: partial_trace(F, FACTORS, 0),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_wrong_shapes_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"\w"):
+        wrong()
+
+
+def test_factors_may_be_expressions_of_sizes():
+    size = Symbol("k", integer=True, positive=True)
+    matrix = MatrixSymbol("Z", size * H * N, size * H * N)
+    assert PartialTrace(matrix, (size * H, N), 0).shape == (N, N)
+    assert PartialTrace(KroneckerProduct(R, Identity(H)), (N, H), 1).shape == (N, N)
