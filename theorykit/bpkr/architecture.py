@@ -4,6 +4,7 @@ Stage 0 of `Architecture -> derive -> symbolic Action -> codegen -> compiled fun
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -105,6 +106,6 @@ def _checked_number(name: str, value, *, zero_allowed: bool = False):
         return eqx.error_if(value, ~valid, f"{name} must be {requirement}")
     if isinstance(value, (bool, str)) or value is None or jnp.ndim(value) != 0:
         raise ValueError(f"{name} must be a number, got {value!r}")
-    if not math.isfinite(value) or value < 0 or (value == 0 and not zero_allowed):
+    if value < 0 or (value == 0 and not zero_allowed) or not value <= sys.float_info.max:
         raise ValueError(f"{name} must be {requirement}, got {value!r}")
     return value.item() if isinstance(value, np.generic) else value

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..precision import require_float64
 from .architecture import Architecture
 from .attention import AbstractHeads
 from .order_parameters import OrderParameters
@@ -47,6 +48,7 @@ def sample_network(
     key: PRNGKeyArray,
 ) -> Network:
     """A network with every weight but the queries and keys drawn from its Gaussian prior."""
+    require_float64()
     if heads.counts != architecture.heads:
         raise ValueError(f"heads of {heads.counts} do not fit an architecture with heads={architecture.heads}")
     if heads.input_features != input_features:

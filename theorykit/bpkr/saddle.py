@@ -91,17 +91,20 @@ def solve(
     checked_results(at_start, architecture)
     # numbers as arrays: one compilation serves every width, variance and temperature
     architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
-    saddle = _solve(architecture, features, labels, start, minimiser, tolerance, max_steps)
+    saddle = _solve(architecture, features, labels, start, minimiser, jnp.asarray(tolerance), max_steps)
     return _reported(saddle, throw)
 
 
 def gradient_norm(
-    architecture: Architecture,
-    order_parameters: OrderParameters,
-    features: Float[Array, "examples paths features"],
-    labels: Float[Array, " examples"],
+    architecture: Architecture, order_parameters: OrderParameters, features: ArrayLike, labels: ArrayLike
 ) -> Float[Array, ""]:
     """Norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
+    features, labels = checked_data(architecture, features, labels)
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    return _gradient_norm(architecture, order_parameters, features, labels)
+
+
+def _gradient_norm(architecture, order_parameters, features, labels):
     gradient = jax.grad(lambda point: action_terms(architecture, point, features, labels).total)(order_parameters)
     squares = (order_parameters.readout * gradient.readout) ** 2
     for matrix, slope in zip(order_parameters.matrices, gradient.matrices, strict=True):
@@ -129,15 +132,18 @@ def _solve(architecture, features, labels, start, minimiser, tolerance, max_step
         tags=frozenset({lx.positive_semidefinite_tag}),
         throw=False,
     )
-    ends = jnp.stack([minimised.value, refined.value])
+    ends = jnp.stack([start, minimised.value, refined.value])
     measured = jax.vmap(lambda end: _measured(architecture, end, features, labels))(ends)
-    # Newton's method seeks a stationary point of any kind: it is followed only where it does not climb
     action, norm = measured["action"], measured["gradient_norm"]
-    no_higher = action[1] <= action[0] + 1e-12 * jnp.abs(action[0])
-    better = no_higher & (norm[1] < norm[0])
-    point = jax.tree.map(lambda value: jnp.where(better, value[1], value[0]), measured)
+    finite = jnp.isfinite(action) & jnp.isfinite(norm)
+    # Newton's method seeks a stationary point of any kind: it is followed only where it does not climb
+    no_higher = action[2] <= action[1] + 1e-12 * jnp.abs(action[1])
+    better = finite[2] & no_higher & (norm[2] < norm[1])
+    chosen = jnp.where(finite[1], jnp.where(better, 2, 1), 0)
+    point = jax.tree.map(lambda value: value[chosen], measured)
     stationary = point["gradient_norm"] <= tolerance
     failure = optx.RESULTS.where(minimised.result == optx.RESULTS.successful, _NOT_STATIONARY, minimised.result)
+    failure = optx.RESULTS.where(finite[1], failure, optx.RESULTS.nonfinite)
     stats = {
         "steps": minimised.stats["num_steps"],
         "refinement_steps": refined.stats["num_steps"],
@@ -154,7 +160,7 @@ def _measured(architecture, coordinates, features, labels):
         "action": terms.total,
         "entropy": terms.entropy,
         "energy": terms.energy,
-        "gradient_norm": gradient_norm(architecture, order_parameters, features, labels),
+        "gradient_norm": _gradient_norm(architecture, order_parameters, features, labels),
     }
 
 

@@ -1,0 +1,250 @@
+"""Input that cannot be meant is refused, at the entry point, with a message that names it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from theorykit import bpkr
+
+from .cases import EXAMPLES, Case, changed, random_problem, refused
+
+PAIR = Case((2, 2), (8.0, 8.0, 8.0), (1.0, 1.0, 1.0, 1.0))
+PROBLEM = random_problem(PAIR, 0)
+ARCHITECTURE, FEATURES, LABELS = PROBLEM.architecture, PROBLEM.features, PROBLEM.labels
+POINT = bpkr.gp_limit(ARCHITECTURE)
+NAN, INF = float("nan"), float("inf")
+
+
+def entry_points(features=FEATURES, labels=LABELS, architecture=ARCHITECTURE):
+    """Everything that takes training data."""
+    return {
+        "evaluate": lambda: bpkr.evaluate(architecture, POINT, features, labels),
+        "solve": lambda: bpkr.solve(architecture, features, labels),
+        "predict": lambda: bpkr.predict(architecture, POINT, features, labels, FEATURES),
+    }
+
+
+every_entry_point = pytest.mark.parametrize("entry", entry_points())
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, NAN, INF])
+@pytest.mark.parametrize("name, where", [("widths", 1), ("prior_variances", 2)])
+def test_sizes_and_variances_must_be_positive_and_finite(name, where, value):
+    numbers = {"widths": [8.0] * 3, "prior_variances": [1.0] * 4}
+    numbers[name][where] = value
+    with refused(f"{name}[{where}] must be finite and positive, got {value!r}"):
+        bpkr.Architecture((2, 2), **numbers, temperature=0.1)
+
+
+@pytest.mark.parametrize("value", [-0.1, NAN, INF])
+def test_the_temperature_must_be_finite_and_not_negative(value):
+    with refused(f"temperature must be finite and not negative, got {value!r}"):
+        bpkr.Architecture((2, 2), 8.0, temperature=value)
+
+
+@pytest.mark.parametrize("heads", [(), (2, 0), (-1,), (True, 2)])
+def test_heads_must_be_positive_counts(heads):
+    with refused(f"{heads!r}"):
+        bpkr.Architecture(heads, 8.0, temperature=0.1)
+
+
+@pytest.mark.parametrize("widths", [[8.0] * 2, [8.0] * 4, []])
+def test_widths_must_be_one_more_than_layers(widths):
+    with refused("widths must be one number or 3 numbers (N_1, ..., N_L, N_a)") as error:
+        bpkr.Architecture((2, 2), widths, temperature=0.1)
+    assert f"got {len(widths)}" in str(error.value)
+
+
+@pytest.mark.parametrize("length", [3, 5])
+def test_variances_must_be_two_more_than_layers(length):
+    with refused("prior_variances must be one number or 4 numbers (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2)"):
+        bpkr.Architecture((2, 2), 8.0, [1.0] * length, temperature=0.1)
+
+
+@pytest.mark.parametrize("number", ["widths[0]", "temperature"])
+def test_traced_numbers_are_refused_when_they_are_known(number):
+    @eqx.filter_jit
+    def total(value):
+        numbers = {"widths": 8.0, "temperature": 0.1, number.removesuffix("[0]"): value}
+        return bpkr.evaluate(bpkr.Architecture((2, 2), **numbers), bpkr.gp_limit(ARCHITECTURE), FEATURES, LABELS).total
+
+    with pytest.raises(RuntimeError, match=re.escape(f"{number} must be finite and")):
+        total(jnp.array(-1.0)).block_until_ready()
+
+
+@every_entry_point
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_data_that_are_not_finite_are_located(entry, value):
+    with refused(f"features has 1 entries that are not finite, the first {value} at index (3, 1, 2)"):
+        entry_points(features=changed(FEATURES, (3, 1, 2), value))[entry]()
+    with refused(f"labels has 1 entries that are not finite, the first {value} at index (2,)"):
+        entry_points(labels=changed(LABELS, 2, value))[entry]()
+
+
+@every_entry_point
+def test_data_must_have_their_shapes(entry):
+    with refused(f"labels has {EXAMPLES - 1} examples, features has {EXAMPLES}"):
+        entry_points(labels=LABELS[:-1])[entry]()
+    with refused(f"labels must have shape (examples), got ({EXAMPLES}, 1)"):
+        entry_points(labels=LABELS[:, None])[entry]()
+    with refused("features must have shape (examples, paths, features), got (5, 24)"):
+        entry_points(features=FEATURES.reshape(EXAMPLES, -1))[entry]()
+    with refused("features has 3 paths (axis 1 of shape (5, 3, 6)), but heads=(2, 2) make 4"):
+        entry_points(features=FEATURES[:, :3])[entry]()
+    with refused("features has 6 paths (axis 1 of shape (5, 6, 4))"):
+        entry_points(features=FEATURES.transpose(0, 2, 1))[entry]()
+
+
+@every_entry_point
+def test_there_must_be_examples(entry):
+    with refused("features has zero examples"):
+        entry_points(features=FEATURES[:0], labels=LABELS[:0])[entry]()
+
+
+def test_test_features_must_fit():
+    for test_features, message in (
+        (FEATURES[:, :, :4], "features have 6 input features, test_features 4"),
+        (FEATURES[:, :2], "test_features has 2 paths"),
+        (changed(FEATURES, (0, 1, 2), NAN), "test_features has 1 entries that are not finite"),
+        (FEATURES[:0], "test_features has zero examples"),
+    ):
+        with refused(message):
+            bpkr.predict(ARCHITECTURE, POINT, FEATURES, LABELS, test_features)
+
+
+def test_features_of_a_kernel_must_fit():
+    with refused("other features has 2 paths"):
+        bpkr.kernel(ARCHITECTURE, POINT, FEATURES, FEATURES[:, :2])
+    with refused("input features"):
+        bpkr.kernel(ARCHITECTURE, POINT, FEATURES, FEATURES[:, :, :4])
+
+
+BAD_MATRICES = {
+    "U_1 is not symmetric": changed(np.eye(4), (0, 1), 0.1),
+    "U_1 is not positive definite: smallest eigenvalue -0.5": np.diag([1.0, 1.0, 1.0, -0.5]),
+    "U_1 is not positive definite: smallest eigenvalue 0": np.diag([1.0, 1.0, 1.0, 0.0]),
+    "U_1 must have shape (4, 4), got (3, 3)": np.eye(3),
+    "U_1 must have shape (4, 4), got (4, 3)": np.ones((4, 3)),
+    "U_1 has 1 entries that are not finite, the first nan at index (2, 2)": changed(np.eye(4), (2, 2), NAN),
+}
+
+
+@pytest.mark.parametrize("message", BAD_MATRICES)
+def test_order_parameters_must_be_positive_definite(message):
+    bad = bpkr.OrderParameters((BAD_MATRICES[message], np.eye(2)), 1.0)
+    for function in (
+        lambda: bpkr.evaluate(ARCHITECTURE, bad, FEATURES, LABELS),
+        lambda: bpkr.predict(ARCHITECTURE, bad, FEATURES, LABELS, FEATURES),
+        lambda: bpkr.solve(ARCHITECTURE, FEATURES, LABELS, initial=bad),
+        lambda: bpkr.kernel(ARCHITECTURE, bad, FEATURES),
+        lambda: bpkr.head_scores(ARCHITECTURE, bad),
+    ):
+        with refused(message):
+            function()
+
+
+def test_order_parameters_must_be_as_many_as_layers():
+    with refused("2 layers need 2 matrices U_1, ..., U_2, got 1"):
+        bpkr.evaluate(ARCHITECTURE, bpkr.OrderParameters((np.eye(4),), 1.0), FEATURES, LABELS)
+
+
+@pytest.mark.parametrize("readout", [0.0, -1.0, NAN])
+def test_the_readout_order_parameter_must_be_positive(readout):
+    bad = bpkr.OrderParameters((np.eye(4), np.eye(2)), readout)
+    with refused("readout order parameter u"):
+        bpkr.evaluate(ARCHITECTURE, bad, FEATURES, LABELS)
+    with refused("U_2 is not positive definite"):
+        bpkr.optimal_readout(ARCHITECTURE, -np.eye(2))
+
+
+@every_entry_point
+def test_zero_temperature_needs_no_more_examples_than_the_rank(entry):
+    features = np.random.default_rng(0).normal(size=(5, 4, 1))
+    with refused("temperature=0 needs an invertible kernel, but 5 examples exceed its rank, at most paths x features"):
+        entry_points(features, LABELS, PAIR.architecture(0.0))[entry]()
+
+
+@every_entry_point
+@pytest.mark.parametrize(
+    "temperature, message",
+    [(0.0, "temperature=0 needs an invertible kernel"), (1e-20, "not positive definite to double precision")],
+)
+def test_repeated_examples_need_a_temperature(entry, temperature, message):
+    """Rounding may leave the exactly singular kernel a Cholesky factor: no draw may slip through."""
+    for seed in range(20):
+        problem = random_problem(PAIR, seed)
+        features = changed(problem.features, 4, problem.features[1])
+        with refused(message):
+            entry_points(features, problem.labels, PAIR.architecture(temperature))[entry]()
+
+
+def outcomes(script, **environment):
+    """Runs `script` in a process of its own, without runtime type checks; what it prints last, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+REPORT = """
+import json, jax, numpy as np, theorykit
+from theorykit import bpkr
+x64 = bool(jax.config.jax_enable_x64)
+inputs, attention = np.ones((3, 4, 5)), [np.ones((3, 2, 4, 4))]
+def outcome(function):
+    try:
+        return [type(function()).__name__, ""]
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+"""
+
+
+def test_single_precision_is_refused_and_an_import_does_not_leave_it():
+    script = """
+architecture, key_query = bpkr.Architecture((2,), 8.0, temperature=0.1), [np.ones((2, 5, 5))]
+calls = [
+    lambda: bpkr.attention(inputs, key_query=key_query), lambda: bpkr.path_features(inputs, attention, architecture),
+    lambda: bpkr.gp_limit(architecture), lambda: bpkr.OrderParameters((np.eye(2),), 1.0),
+    lambda: bpkr.solve(architecture, np.ones((3, 2, 5)), np.ones(3)), lambda: bpkr.heads(key_query=key_query),
+    lambda: bpkr.kernel_task_alignment(np.eye(3), np.ones(3)), lambda: bpkr.optimal_readout(architecture, np.eye(2)),
+]
+before = [outcome(call) for call in calls]
+theorykit.enable_float64()
+print(json.dumps([x64, before, outcome(calls[0])]))
+"""
+    x64, before, after = outcomes(REPORT + script, JAX_ENABLE_X64="0")
+    assert not x64
+    for kind, message in before:
+        assert kind == "RuntimeError" and "jax_enable_x64" in message
+    assert after[0] == "tuple"
+
+
+def test_values_of_the_wrong_type_are_refused_without_a_type_checker():
+    script = """
+import optimistix
+architecture = bpkr.Architecture((2,), 8.0, temperature=0.1)
+print(json.dumps([
+    outcome(lambda: bpkr.path_features(inputs, attention, architecture, "middle")),
+    outcome(lambda: bpkr.solve(architecture, inputs, np.ones(3), minimiser=optimistix.Newton(1e-6, 1e-6))),
+    outcome(lambda: bpkr.Architecture("22", 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture(2, 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((1.5,), 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((float("nan"),), 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((2,), 8.0, temperature="cold")),
+    outcome(lambda: bpkr.Architecture((2,), "wide", temperature=0.1)),
+]))
+"""
+    named = ("'middle'", "got Newton", "heads", "heads", "1.5", "heads", "temperature must be a number", "widths")
+    for (kind, message), name in zip(outcomes(REPORT + script, JAX_ENABLE_X64="1"), named, strict=True):
+        assert (kind, name in message) == ("ValueError", True), message
