@@ -25,3 +25,4 @@ def derive(heads: tuple[int, ...], format: Format = "markdown", output: Path | N
         print(text, end="")
     else:
         store.write_text(text, output, overwrite=overwrite)
+        print(f"wrote {output}")

@@ -34,7 +34,7 @@ def figure_2(result: xr.DataTree) -> Figure:
     accuracy_over_width(left.subplots(), default, "b   accuracy over width")
     order_parameters(right, default, "c   order parameter $U_1$ between attention paths, one seed")
     left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.7))
-    kernel_components(left.subplots(), default, "d   kernel components against the labels, one seed")
+    kernel_components(left.subplots(), default, "d   kernel components and labels, one seed")
     noisy_variant(right, noisy, "e   noise orthogonal to the signal, two paths")
     return figure
 
@@ -51,14 +51,18 @@ def figure_5(result: xr.DataTree) -> Figure:
 def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
     """Test accuracy at every width, with the Gaussian-process limits as dashed lines; bars are standard errors."""
     mean, error = _over_seeds(dataset["accuracy"])
-    axes.errorbar(dataset["width"], mean, error, color=THEORY, marker="o", markersize=3.5, label="theory, width $N$")
+    axes.errorbar(dataset["width"], mean, error, color=THEORY, marker="o", markersize=3.5)
     for name, color in zip(dataset["gp_paths"].values, LIMITS, strict=True):
-        if name == "all paths" or dataset.sizes["path"] > 2 or name == "good":
-            limit, spread = (float(value) for value in _over_seeds(dataset["gp_accuracy"].sel(gp_paths=name)))
-            axes.axhline(limit, color=color, linestyle="--", linewidth=1, label=rf"$N=\infty$, {name}")
-            axes.axhspan(limit - spread, limit + spread, color=color, alpha=0.12, linewidth=0)
+        if name == "good + denoising" and dataset.sizes["path"] == 2:
+            continue  # the same as all paths
+        limit, spread = (float(value) for value in _over_seeds(dataset["gp_accuracy"].sel(gp_paths=name)))
+        axes.axhline(limit, color=color, linestyle="--", linewidth=1)
+        axes.axhspan(limit - spread, limit + spread, color=color, alpha=0.12, linewidth=0)
+        clear_right = abs(mean[-1] - limit) > abs(mean[0] - limit)
+        x, side = (0.98, "right") if clear_right else (0.02, "left")
+        transform = axes.get_yaxis_transform()
+        axes.text(x, limit, rf"$N=\infty$, {name}", transform=transform, ha=side, va="bottom", color=color, fontsize=8)
     axes.set(xscale="log", xlabel="width $N$", ylabel="test accuracy", title=title)
-    axes.legend(loc="best")
 
 
 def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
@@ -125,7 +129,13 @@ def _matrix(axes: Axes, matrix: xr.DataArray, scale: float):
     for (i, j), value in np.ndenumerate(matrix.values):
         dark = abs(value) > 0.6 * scale
         axes.text(
-            j, i, f"{value:.{decimals}f}", ha="center", va="center", fontsize=7, color="white" if dark else "black"
+            j,
+            i,
+            f"{round(value, decimals) + 0.0:.{decimals}f}",
+            ha="center",
+            va="center",
+            fontsize=7,
+            color="white" if dark else "black",
         )
     return image
 
