@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from theorykit import bpkr, cli, store
 
@@ -94,6 +95,30 @@ def test_solve_equals_the_library(folder, monkeypatch, capsys):
     np.testing.assert_allclose(written["mean"], prediction.mean, rtol=1e-9)
     np.testing.assert_allclose(written["variance"], prediction.variance, rtol=1e-9)
     assert list(written["path_1"].values) == ["11", "21"]
+
+
+def test_data_may_be_netcdf_with_path_features_or_queries_and_keys(folder, monkeypatch):
+    arrays = np.load(folder / "data.npz")
+    architecture = bpkr.Architecture(heads=(2, 1), widths=(20, 15, 10), temperature=0.2)
+    draw = np.random.default_rng(1)
+    parameters = {name: [draw.normal(size=(heads, 3, 5)) for heads in (2, 1)] for name in ("query", "key")}
+    attention = bpkr.attention(arrays["x"], **parameters)
+    features = np.asarray(bpkr.path_features(arrays["x"], attention, architecture, "mean"))
+    axes = ("example", "path", "feature")
+    xr.Dataset({"phi": (axes, features), "y": ("example", arrays["y"])}).to_netcdf("phi.nc", engine="h5netcdf")
+    named = {f"{name}_{i}": layer for name, layers in parameters.items() for i, layer in enumerate(layers)}
+    np.savez("projections.npz", x=arrays["x"], y=arrays["y"], **named)
+    head, _ = CONFIG.split("[data]")
+    projections = (
+        'inputs = "x"\nquery = ["query_0", "query_1"]\nkey = ["key_0", "key_1"]\nreadout = "mean"\nlabels = "y"'
+    )
+    (folder / "features.toml").write_text(f'{head}[data]\nfile = "phi.nc"\nfeatures = "phi"\nlabels = "y"')
+    (folder / "projections.toml").write_text(f'{head}[data]\nfile = "projections.npz"\n{projections}')
+    for name in ("features", "projections"):
+        run(monkeypatch, "solve", f"{name}.toml")
+    one, other = (store.read(folder / f"{name}.nc").to_dataset() for name in ("features", "projections"))
+    np.testing.assert_allclose(one["U_1"], other["U_1"], rtol=1e-9)
+    assert "mean" not in one
 
 
 def test_solve_keeps_an_existing_result(folder, monkeypatch):

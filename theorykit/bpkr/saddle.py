@@ -26,7 +26,7 @@ from .order_parameters import OrderParameters, checked_order_parameters
 # the code for a minimiser that stopped, content with itself, at a point that is not stationary
 _NOT_STATIONARY = optx.RESULTS.nonlinear_divergence
 
-DEFAULT_MINIMISER = optx.LBFGS(rtol=1e-6, atol=1e-6)
+DEFAULT_MINIMISER = optx.LBFGS(rtol=1e-8, atol=1e-8)
 _REFINEMENT = optx.Newton(rtol=1e-9, atol=1e-9, linear_solver=lx.CG(rtol=1e-8, atol=1e-14))
 _REFINEMENT_STEPS = 16
 
