@@ -30,7 +30,8 @@ GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("1
 class HiddenMarkov:
     """Classify hidden Markov chains at many widths (Figs. 2 b-e, 5 b-c of Tiberi et al.).
 
-    Every number of the figures is a mean over `seeds` independent draws of data and random heads.
+    Accuracies are means over `seeds` independent draws of data and random heads; matrices and kernels are drawn of the
+    first.
     """
 
     widths: tuple[int, ...] = (10, 30, 50, 100, 300, 500, 1000)
