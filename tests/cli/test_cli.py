@@ -140,6 +140,7 @@ def test_solve_keeps_an_existing_result(folder, monkeypatch):
         ('file = "data.npz"', 'file = "nowhere.npz"', "nowhere.npz"),
         ('file = "data.npz"', 'file = "mine.toml"', ".toml"),
         ('inputs = "x"', "", "inputs"),
+        ('test_inputs = "x_test"', "", "test_labels"),
         ("[data]", "[data", "TOML"),
     ],
 )
@@ -148,6 +149,16 @@ def test_a_mistaken_configuration_is_named(folder, monkeypatch, old, new, named)
     message = refused(monkeypatch, "solve", "mine.toml")
     assert named in message
     assert not (folder / "mine.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [("y_test", np.ones(5), "test_labels has 5"), ("x_test", np.full((6, 4, 5), np.nan), "not finite")],
+)
+def test_test_data_are_refused_before_the_solve(folder, monkeypatch, name, value, named):
+    monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the data were checked"))
+    np.savez(folder / "data.npz", **{**np.load(folder / "data.npz"), name: value})
+    assert named in refused(monkeypatch, "solve", "mine.toml")
 
 
 def test_an_unknown_key_comes_with_a_suggestion(folder, monkeypatch):

@@ -46,6 +46,8 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     def __post_init__(self):
         if (self.features is None) == (self.inputs is None):
             raise ValueError("[data] needs either `features` or `inputs`, one of the two")
+        if self.test_labels is not None and self.test_features is None and self.test_inputs is None:
+            raise ValueError("[data] has `test_labels`, but no `test_features` or `test_inputs` to predict them from")
 
 
 class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -9,6 +9,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from .. import bpkr
+from ..bpkr.checks import checked_features, finite_array
 from .config import DataConfig
 
 
@@ -44,14 +45,16 @@ def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path)
         heads = {"key_query": layers(config.key_query), "query": layers(config.query), "key": layers(config.key)}
         return bpkr.path_features(tokens, bpkr.attention(tokens, **heads), architecture, config.readout)
 
-    training = features(config.features, config.inputs)
+    training, test = features(config.features, config.inputs), features(config.test_features, config.test_inputs)
     assert training is not None, "DataConfig admits no file without features or inputs"
-    return Data(
-        features=training,
-        labels=named(config.labels),
-        test_features=features(config.test_features, config.test_inputs),
-        test_labels=None if config.test_labels is None else named(config.test_labels),
-    )
+    # before the solve, not after it
+    test = None if test is None else checked_features(architecture, test, "test_features")
+    test_labels = None
+    if config.test_labels is not None:
+        test_labels = finite_array("test_labels", named(config.test_labels), "examples")
+    if test is not None and test_labels is not None and len(test) != len(test_labels):
+        raise ValueError(f"test_labels has {len(test_labels)} examples, test_features has {len(test)}")
+    return Data(features=training, labels=named(config.labels), test_features=test, test_labels=test_labels)
 
 
 def _read_arrays(path: Path) -> Mapping[str, np.ndarray]:
