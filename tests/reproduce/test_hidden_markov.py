@@ -98,7 +98,7 @@ def test_the_file_holds_everything_the_figures_need(result, tmp_path):
 
 
 def test_the_table_has_a_line_a_width_and_the_limits(result):
-    text = experiment.table(result)
+    text = plots.table(result)
     assert all(f"{width:6d}   0." in text for width in SETTINGS.widths)
     assert all(name in text for name in experiment.GP_PATHS)
 
@@ -106,7 +106,7 @@ def test_the_table_has_a_line_a_width_and_the_limits(result):
 def test_one_seed_is_enough_to_draw(result, tmp_path):
     single = result.isel(seed=[0])
     assert plots.draw_all(single, tmp_path)
-    assert "+-" not in experiment.table(single)
+    assert "+-" not in plots.table(single)
 
 
 @pytest.mark.parametrize("settings", [{"widths": ()}, {"seeds": 0}])

@@ -19,13 +19,18 @@ class AbstractHeads(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def counts(self) -> tuple[int, ...]:
-        """Heads of each layer."""
+    def layers(self) -> tuple[Array, ...]:
+        """One parameter array a layer, (heads, ..., features)."""
 
     @property
-    @abc.abstractmethod
+    def counts(self) -> tuple[int, ...]:
+        """Heads of each layer."""
+        return tuple(len(layer) for layer in self.layers)
+
+    @property
     def input_features(self) -> int:
         """Features of the tokens that the heads act on."""
+        return self.layers[0].shape[-1]
 
     @abc.abstractmethod
     def logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
@@ -42,12 +47,8 @@ class KeyQueryHeads(AbstractHeads):
     products: tuple[Float[Array, "_ features features"], ...]
 
     @property
-    def counts(self):
-        return tuple(len(product) for product in self.products)
-
-    @property
-    def input_features(self):
-        return self.products[0].shape[-1]
+    def layers(self):
+        return self.products
 
     def logits(self, inputs):
         return tuple(jnp.einsum("psi,hij,ptj->phst", inputs, product, inputs) for product in self.products)
@@ -60,12 +61,8 @@ class ProjectionHeads(AbstractHeads):
     keys: tuple[Float[Array, "_ _ features"], ...]
 
     @property
-    def counts(self):
-        return tuple(len(query) for query in self.queries)
-
-    @property
-    def input_features(self):
-        return self.queries[0].shape[-1]
+    def layers(self):
+        return self.queries
 
     def logits(self, inputs):
         return tuple(

@@ -28,6 +28,7 @@ def _with_heads(heads: tuple[int, ...]) -> Action:
     symbols = _symbols(len(heads))
     outer = (*symbols.matrices[1:], symbols.readout)
     layers = zip(symbols.heads, symbols.widths, symbols.variances, symbols.matrices, outer, strict=False)
+    train_test = kernel_expression(symbols, symbols.features, symbols.test_features)
     regularised = kernel_expression(symbols, symbols.features) + symbols.temperature * Identity(symbols.labels.shape[0])
     return Action(
         heads=heads,
@@ -36,8 +37,8 @@ def _with_heads(heads: tuple[int, ...]) -> Action:
         readout_entropy=_readout_entropy(symbols.widths[-1], symbols.variances[-1], symbols.readout),
         energy=_energy(regularised, symbols.labels),
         kernel=kernel_expression(symbols, symbols.features),
-        test_kernel=kernel_expression(symbols, symbols.features, symbols.test_features),
-        predictor=_predictor(symbols, regularised),
+        test_kernel=train_test,
+        predictor=_predictor(symbols, regularised, train_test),
     )
 
 
@@ -86,8 +87,7 @@ def _energy(regularised_kernel: MatrixExpr, labels: MatrixSymbol) -> Expr:
     return log_det(regularised_kernel) + quadratic_form(labels, Inverse(regularised_kernel))  # Eq. (12)
 
 
-def _predictor(symbols: ActionSymbols, regularised_kernel: MatrixExpr) -> Predictor:
-    train_test = kernel_expression(symbols, symbols.features, symbols.test_features)
+def _predictor(symbols: ActionSymbols, regularised_kernel: MatrixExpr, train_test: MatrixExpr) -> Predictor:
     test_test = kernel_expression(symbols, symbols.test_features)
     return Predictor(
         mean=train_test.T * Inverse(regularised_kernel) * symbols.labels,  # Eqs. (9), (29)

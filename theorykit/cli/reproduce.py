@@ -31,6 +31,6 @@ def hidden_markov(
     result = experiment.run(settings, partial)
     store.write(result, path, overwrite=overwrite)
     shutil.rmtree(partial)
-    print(experiment.table(result))
+    print(plots.table(result))
     for written in [path, *plots.draw_all(result, output)]:
         print(f"wrote {written}")

@@ -14,10 +14,9 @@ from sympy import Expr, MatrixSymbol
 
 from . import primitives
 from .lowering import lower
-from .program import Program, SizeBinding
+from .program import OPERATORS, Program, SizeBinding
 
-# operations that read better as operators than as calls
-_OPERATORS = {"matmul": " @ ", "add": " + ", "scale": " * "}
+_INFIX = {"matmul": " @ ", "add": " + ", "scale": " * "}
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def emit(program: Program) -> str:
 
 
 def _imports(program: Program, body: Sequence[str]) -> list[str]:
-    used = sorted(set(program.operation_counts()) - set(_OPERATORS) - {"transpose"})
+    used = sorted(set(program.operation_counts()) - set(OPERATORS))
     assert all(hasattr(primitives, operation) for operation in used)
     lines = ["import jax.numpy as jnp", ""] if any("jnp." in line for line in body) else []
     if not used:
@@ -83,8 +82,8 @@ def _size(binding: SizeBinding) -> str:
 def _right_hand_side(step) -> str:
     if step.operation == "transpose":
         return f"{_factor(step.operands[0])}.T"
-    if step.operation in _OPERATORS:
-        return _OPERATORS[step.operation].join(map(_factor, step.operands))
+    if step.operation in _INFIX:
+        return _INFIX[step.operation].join(map(_factor, step.operands))
     return f"{step.operation}({', '.join(step.operands)})"
 
 

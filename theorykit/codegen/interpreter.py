@@ -1,7 +1,7 @@
 """A slow, literal evaluation of the same expressions in NumPy: the oracle for generated code.
 
 Every node is evaluated as written (Kronecker products formed, inverses by an LU solve, log-determinants by LU), so it
-shares neither algorithm nor code with the lowering.
+shares no algorithm with the lowering, and only the names of the scalar functions.
 """
 
 from collections.abc import Mapping

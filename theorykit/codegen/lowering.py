@@ -30,7 +30,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from . import primitives
-from .program import Instruction, Program
+from .program import OPERATORS, Instruction, Program
 from .scalars import print_scalar
 from .sizes import bind_sizes
 
@@ -84,8 +84,7 @@ def _check_closed(program, outputs):
         )
 
 
-# the operations that read as operators, and the functions that the others are
-_OPERATIONS = {"add", "matmul", "scale", "transpose", *vars(primitives)}
+_OPERATIONS = {*OPERATORS, *vars(primitives)}
 
 
 @dataclass

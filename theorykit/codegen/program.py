@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from sympy import Expr
 
+# the operations that are written as operators; every other is a function of `theorykit.codegen.primitives`
+OPERATORS = ("add", "matmul", "scale", "transpose")
+
 
 @dataclass(frozen=True)
 class Instruction:

@@ -1,1 +1,1 @@
-"""Figures from labelled results. Nothing is computed here beyond means over seeds and their standard errors."""
+"""Figures and tables from labelled results. Nothing is computed here but means over seeds and standard errors."""

@@ -1,4 +1,4 @@
-"""Figs. 2 b-e and 5 b-c of Tiberi et al., drawn from the result of `theorykit.reproduce.hidden_markov`."""
+"""Figs. 2 b-e and 5 b-c of Tiberi et al., and their table, from the result of `theorykit.reproduce.hidden_markov`."""
 
 from pathlib import Path
 
@@ -142,6 +142,27 @@ def _matrix(axes: Axes, matrix: xr.DataArray, scale: float):
 
 def _path_name(label: str) -> str:
     return {"11": "11\ngood", "21": "21\ndenoise"}.get(label, label)
+
+
+def table(result: xr.DataTree) -> str:
+    """The main result as text: a line a width, means over seeds with their standard errors, and the GP limits."""
+    dataset = result["default"].to_dataset()
+    lines = ["     N   accuracy          max|U-I|   gradient norm   seconds"]
+    for width in dataset["width"].values:
+        row = dataset.sel(width=width)
+        lines.append(
+            f"{width:6d}   {_with_error(row['accuracy'])}   {float(row['departure'].mean()):9.3f}   "
+            f"{float(row['gradient_norm'].max()):13.1e}   {float(row['seconds'].median()):7.2f}"
+        )
+    lines.append("   GP limit, N = infinity")
+    for name in dataset["gp_paths"].values:
+        lines.append(f"         {_with_error(dataset['gp_accuracy'].sel(gp_paths=name))}   {name}")
+    return "\n".join(lines)
+
+
+def _with_error(values: xr.DataArray) -> str:
+    mean, error = (float(value) for value in _over_seeds(values))
+    return f"{mean:.3f}" + (f" +- {error:.3f}" if values.sizes["seed"] > 1 else " " * 9)
 
 
 def _over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:

@@ -88,7 +88,7 @@ def run(settings: HiddenMarkov, partial_results: Path) -> xr.DataTree:
             alone = replace(settings, seeds=1, first_seed=seed)
             path, before = partial_results / f"{variant.name}-{seed}.nc", progress.n
             result = store.resumed(path, _text([alone, variant]), partial(run_seed, variant, alone, progress))
-            progress.update(before + len(settings.widths) - progress.n)
+            progress.update(before + len(settings.widths) - progress.n)  # a resumed seed counts as solved
             return result.drop_attrs()
 
         nodes = {variant.name: _joined([seed_result(variant, seed) for seed in seeds]) for variant in VARIANTS}
@@ -107,20 +107,24 @@ def _text(settings) -> str:
 
 def run_seed(variant: Variant, settings: HiddenMarkov, progress: tqdm | None = None) -> xr.Dataset:
     """One variant with the first seed's draw of data and random heads: every width, and the Gaussian-process limits."""
-    training, test = _sampled(variant, settings)
+    any_width = _architecture(variant, settings, 1)
+    training, test = _sampled(variant, settings, any_width)
     by_width = []
     for width in settings.widths:
-        architecture = bpkr.Architecture(heads=variant.heads, widths=width, temperature=settings.temperature)
-        by_width.append(_at_width(architecture, training, test))
+        by_width.append(_at_width(_architecture(variant, settings, width), training, test))
         if progress is not None:
             progress.update()
     return xr.merge(
         [
             xr.concat(by_width, dim=xr.DataArray(list(settings.widths), dims="width", name="width")),
-            _gp_limits(architecture, training, test),
-            _path_kernels(architecture, training),
+            _gp_limits(any_width, training, test),
+            _path_kernels(any_width, training),
         ]
     ).assign_coords(seed=settings.first_seed)
+
+
+def _architecture(variant: Variant, settings: HiddenMarkov, width: int) -> bpkr.Architecture:
+    return bpkr.Architecture(heads=variant.heads, widths=width, temperature=settings.temperature)
 
 
 @dataclass(frozen=True)
@@ -137,15 +141,14 @@ class _Split:
         return _Split(self.features[:, np.array(paths)], self.labels)
 
 
-def _sampled(variant, settings) -> tuple[_Split, _Split]:
+def _sampled(variant, settings, architecture) -> tuple[_Split, _Split]:
     training_key, test_key, heads_key = jax.random.split(jax.random.key(settings.first_seed), 3)
     key_query = variant.key_query(heads_key)
-    any_width = bpkr.Architecture(heads=variant.heads, widths=1, temperature=settings.temperature)
 
     def split(examples: int, key: PRNGKeyArray) -> _Split:
         sample = task.sample_examples(variant.settings, examples, key=key)
         attention = bpkr.attention(sample.inputs, key_query=key_query)
-        features = bpkr.path_features(sample.inputs, attention, any_width, readout="last")
+        features = bpkr.path_features(sample.inputs, attention, architecture, readout="last")
         by_class = jnp.argsort(-sample.labels)
         return _Split(features[by_class], sample.labels[by_class])
 
@@ -231,25 +234,3 @@ def _path_kernels(architecture: bpkr.Architecture, training: _Split) -> xr.Datas
         },
         coords={"path": labels, "other_path": labels},
     )
-
-
-def table(result: xr.DataTree) -> str:
-    """The main result as text: a line a width, means over seeds with their standard errors, and the GP limits."""
-    dataset = result["default"].to_dataset()
-    lines = ["     N   accuracy          max|U-I|   gradient norm   seconds"]
-    for width in dataset["width"].values:
-        row = dataset.sel(width=width)
-        lines.append(
-            f"{width:6d}   {_with_error(row['accuracy'])}   {float(row['departure'].mean()):9.3f}   "
-            f"{float(row['gradient_norm'].max()):13.1e}   {float(row['seconds'].median()):7.2f}"
-        )
-    lines.append("   GP limit, N = infinity")
-    for name in dataset["gp_paths"].values:
-        lines.append(f"         {_with_error(dataset['gp_accuracy'].sel(gp_paths=name))}   {name}")
-    return "\n".join(lines)
-
-
-def _with_error(values: xr.DataArray) -> str:
-    count = values.sizes["seed"]
-    error = f" +- {float(values.std('seed', ddof=1)) / count**0.5:.3f}" if count > 1 else " " * 9
-    return f"{float(values.mean('seed')):.3f}{error}"

@@ -123,8 +123,7 @@ def partial_trace(matrix, dimensions, traced):
     if dimensions[1 - traced] == 1:
         return trace(matrix)
     coefficient, factor = split_coefficient(matrix)
-    partial = PartialTrace(factor, dimensions, traced)
-    return partial if coefficient == 1 else coefficient * partial
+    return coefficient * PartialTrace(factor, dimensions, traced)
 
 
 def split_coefficient(matrix):

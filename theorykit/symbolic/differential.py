@@ -12,7 +12,6 @@ from sympy import (
     Expr,
     Function,
     Identity,
-    Integer,
     Inverse,
     KroneckerProduct,
     MatAdd,
@@ -32,6 +31,7 @@ from sympy import (
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from .atoms import LogDet, PartialTrace, PositiveDefiniteSymbol, split_coefficient, trace
+from .structure import coefficient_and_factors
 
 Contribution = tuple[Expr, Expr]
 
@@ -121,11 +121,10 @@ def _matrix_product(node, cotangent):
 
 
 def _matrix_power(node, cotangent):
-    exponent = node.exp
-    if not isinstance(exponent, Integer) or exponent == 0:
+    _, factors = coefficient_and_factors(MatMul(node))
+    if factors == [node]:
         raise NotImplementedError(f"the matrix differential takes non-zero integer powers only, got {node}")
-    base = node.base if exponent > 0 else Inverse(node.base)
-    return _matrix_product(MatMul(*[base] * abs(int(exponent)), evaluate=False), cotangent)
+    return _matrix_product(MatMul(*factors, evaluate=False), cotangent)
 
 
 def _transpose(node, cotangent):
