@@ -11,13 +11,14 @@ FLOORS = {
     "precision": 0,
     "symbolic": 0,
     "codegen": 1,
-    "bpkr": 2,
-    "dmft": 2,
-    "tasks": 3,
-    "store": 4,
-    "plots": 4,
-    "reproduce": 5,
-    "cli": 6,
+    "derivation": 2,
+    "bpkr": 3,
+    "dmft": 3,
+    "tasks": 4,
+    "store": 5,
+    "plots": 5,
+    "reproduce": 6,
+    "cli": 7,
 }
 APART = {frozenset({"bpkr", "dmft"}), frozenset({"store", "plots"})}
 

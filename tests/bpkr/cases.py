@@ -5,11 +5,15 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+import equinox as eqx
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from jax.typing import ArrayLike
+from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
 
 from theorykit import bpkr
+from theorykit.bpkr import AbstractLayer, Attention, Dense, Skip
 
 EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
 READOUTS = ("first", "last", "mean")
@@ -17,23 +21,103 @@ READOUTS = ("first", "last", "mean")
 
 @dataclass(frozen=True)
 class Case:
-    """An architecture but for its temperature; heads, widths and variances differ from layer to layer."""
+    """An architecture but for its temperature; layers, widths and variances differ from layer to layer."""
 
-    heads: tuple[int, ...]
+    layers: tuple[int | AbstractLayer, ...]
     widths: tuple[float, ...]
     variances: tuple[float, ...]
+    outputs: int = 1
 
     def architecture(self, temperature: float = 0.3) -> bpkr.Architecture:
-        return bpkr.Architecture(self.heads, self.widths, self.variances, temperature=temperature)
+        return bpkr.Architecture(
+            self.layers, self.widths, self.variances, temperature=temperature, outputs=self.outputs
+        )
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """Heads of every layer; 0 where a layer has none."""
+        return tuple(layer if isinstance(layer, int) else layer.heads for layer in self.layers)
+
+
+class CorrelatedHeads(AbstractLayer):
+    """Attention whose heads' value weights have a prior covariance of their own."""
+
+    covariance: ArrayLike
+    heads: int = eqx.field(static=True)
+
+    def forward(self, layer):
+        return Attention(self.heads).forward(layer)
+
+    def prior(self, layer):
+        return layer.covariance("kappa", layer.heads)
+
+    def parameters(self, layer):
+        return {layer.covariance("kappa", layer.heads): self.covariance}
+
+
+class TiedHeads(AbstractLayer):
+    """Attention whose heads share one block of value weights."""
+
+    heads: int = eqx.field(static=True)
+
+    def forward(self, layer):
+        everywhere = KroneckerProduct(OneMatrix(1, layer.heads), layer.hidden)
+        return layer.weights(1) * everywhere * layer.attention / sqrt(layer.heads * layer.width)
+
+    def prior(self, layer):
+        return layer.variance * Identity(1)
+
+
+class Pooling(AbstractLayer):
+    """Weights act on the token itself, and a straight branch hands on the average over tokens."""
+
+    gain: ArrayLike
+
+    @property
+    def heads(self):
+        return 0
+
+    def forward(self, layer):
+        average = OneMatrix(layer.tokens, layer.tokens) / layer.tokens
+        return layer.weights(1) * layer.hidden / sqrt(layer.width) + layer.number("c") * layer.hidden * average
+
+    def prior(self, layer):
+        return layer.variance * Identity(1)
+
+    def parameters(self, layer):
+        return {layer.number("c"): self.gain}
 
 
 ONE_HEAD = Case((1, 1), (7.0, 12.0, 9.0), (1.3, 0.8, 1.7, 0.6))
 ONE_LAYER = Case((3,), (30.0, 20.0), (1.2, 0.7, 1.5))
 TWO_LAYERS = Case((3, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))
 THREE_LAYERS = Case((2, 1, 2), (50.0, 20.0, 30.0, 45.0), (1.1, 0.7, 1.4, 0.9, 1.2))
-CASES = (ONE_HEAD, ONE_LAYER, TWO_LAYERS, THREE_LAYERS)
+CASES = (ONE_HEAD, ONE_LAYER, TWO_LAYERS, THREE_LAYERS)  # of attention alone
+
+DENSE_BETWEEN = Case((2, Dense(), 2), (30.0, 20.0, 25.0, 40.0), (1.1, 0.8, 1.4, 0.9, 0.7))
+SKIP_FIRST = Case((Skip(2, 0.7), 3), (30.0, 30.0, 20.0), (0.8, 1.2, 0.9, 1.3))
+SKIP_LAST = Case((2, Skip(Dense(), 1.3)), (20.0, 30.0, 30.0), (0.9, 1.4, 0.7, 1.2))
+ALL_SKIPS = Case((Skip(2, 0.6), Skip(1, 1.2)), (40.0, 40.0, 40.0), (1.3, 0.7, 1.1, 0.8), outputs=2)
+TWO_OUTPUTS = Case((3, 2), (40.0, 25.0, 30.0), (0.9, 1.3, 0.6, 1.7), outputs=2)
+DEEP_LINEAR = Case((Dense(), Dense()), (12.0, 20.0, 15.0), (0.8, 1.2, 0.9, 1.3), outputs=3)
+CORRELATED = np.array([[1.4, 0.3], [0.3, 0.6]])
+OWN_KINDS = Case(
+    (CorrelatedHeads(CORRELATED, 2), Pooling(0.8), TiedHeads(3)), (30.0, 25.0, 25.0, 20.0), (1.1, 1.0, 0.8, 1.3, 0.9)
+)
+SKIP_AROUND_OWN = Case((Skip(CorrelatedHeads(np.diag([1.5, 0.5]), 2), 0.9),), (25.0, 25.0), (1.2, 1.0, 0.8))
+GRAMMAR = (
+    DENSE_BETWEEN,
+    SKIP_FIRST,
+    SKIP_LAST,
+    ALL_SKIPS,
+    TWO_OUTPUTS,
+    DEEP_LINEAR,
+    OWN_KINDS,
+    SKIP_AROUND_OWN,
+)
 
 ANY_CASE = st.sampled_from(CASES)
+ANY_OF_THE_GRAMMAR = st.sampled_from(GRAMMAR)
 SHALLOW_OR_DEEP = st.sampled_from((ONE_LAYER, THREE_LAYERS))  # where the number of layers in between does not matter
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -56,7 +140,8 @@ class Problem:
 
     def at_temperature(self, temperature: float) -> "Problem":
         old = self.architecture
-        new = bpkr.Architecture(old.heads, old.widths, old.prior_variances, temperature=temperature)
+        numbers = {"temperature": temperature, "outputs": old.outputs}
+        new = bpkr.Architecture(old.layers, old.widths, old.prior_variances, **numbers)
         return replace(self, architecture=new)
 
 
@@ -68,7 +153,7 @@ def random_problem(case: Case, seed: int) -> Problem:
         architecture=architecture,
         order_parameters=random_order_parameters(architecture, rng),
         features=rng.normal(size=(EXAMPLES, *shape)) / math.sqrt(math.prod(shape)),
-        labels=rng.normal(size=EXAMPLES),
+        labels=rng.normal(size=(EXAMPLES, case.outputs)[: 1 if case.outputs == 1 else 2]),
         test_features=rng.normal(size=(TEST_EXAMPLES, *shape)) / math.sqrt(math.prod(shape)),
     )
 
@@ -78,12 +163,57 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
         factor = rng.normal(size=(size, size + 2))
         return rng.uniform(0.3, 3) * (factor @ factor.T / (size + 2) + 0.1 * np.eye(size))
 
-    matrices = tuple(positive_definite(size) for size in architecture.order_parameter_sizes)
-    return bpkr.OrderParameters(matrices, rng.uniform(0.3, 3))
+    outer = positive_definite(architecture.outputs)
+    readout, matrices = outer if len(outer) > 1 else outer[0, 0], []
+    sizes, layers = architecture.order_parameter_sizes, architecture.layers
+    for layer, size in zip(reversed(layers), reversed(sizes), strict=True):
+        matrix = positive_definite(size)
+        if straight := explicit_gain(layer):
+            matrix = with_leading_block(matrix, straight**2 * outer)
+        matrices.insert(0, matrix)
+        outer = matrix
+    return bpkr.OrderParameters(tuple(matrices), readout)
+
+
+def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """A positive definite matrix like `matrix` whose leading block is `block`."""
+    size = len(block)
+    change = np.eye(len(matrix))
+    change[:size, :size] = np.linalg.cholesky(block) @ np.linalg.inv(np.linalg.cholesky(matrix[:size, :size]))
+    result = change @ matrix @ change.T
+    result[:size, :size] = block
+    return result
+
+
+def explicit_gain(layer: AbstractLayer) -> float:
+    """The strength of a layer's straight branch; zero where there is none."""
+    return float(layer.gain) if isinstance(layer, (Skip, Pooling)) else 0.0
+
+
+def explicit_branches(layer: AbstractLayer, attention: np.ndarray | None, tokens: int) -> list[np.ndarray]:
+    """How each branch of a layer mixes tokens (keys x queries), from its `attention` (heads, keys, queries)."""
+    if isinstance(layer, Skip):
+        return [np.eye(tokens), *explicit_branches(layer.layer, attention, tokens)]
+    if isinstance(layer, Pooling):
+        return [np.full((tokens, tokens), 1 / tokens), np.eye(tokens)]
+    if isinstance(layer, Dense):
+        return [np.eye(tokens)]
+    heads = [head / math.sqrt(layer.heads) for head in attention]
+    return [sum(heads)] if isinstance(layer, TiedHeads) else heads
+
+
+def explicit_covariance(layer: AbstractLayer, variance: float) -> np.ndarray:
+    """The prior covariance of a layer's weight blocks."""
+    if isinstance(layer, Skip):
+        return explicit_covariance(layer.layer, variance)
+    if isinstance(layer, CorrelatedHeads):
+        return np.asarray(layer.covariance)
+    return variance * np.eye(layer.heads if isinstance(layer, Attention) else 1)
 
 
 def random_key_queries(heads: tuple[int, ...], rng: np.random.Generator, features: int = INPUT_FEATURES):
-    return [rng.normal(size=(head, features, features)) / features for head in heads]
+    """Key-query products of every layer that has heads."""
+    return [rng.normal(size=(head, features, features)) / features for head in heads if head]
 
 
 def random_inputs(rng: np.random.Generator, examples: int = EXAMPLES) -> np.ndarray:
@@ -97,7 +227,7 @@ def random_permutation(architecture: bpkr.Architecture, rng: np.random.Generator
 
 
 def permuted_paths(heads: tuple[int, ...], layer: int, permutation: np.ndarray) -> np.ndarray:
-    """The old index of every (partial) path through `heads` once the heads of `layer` are permuted."""
+    """The old index of every (partial) path through layers of `heads` once the heads of `layer` are permuted."""
     return np.arange(math.prod(heads)).reshape(heads).take(permutation, axis=layer).ravel()
 
 
@@ -112,53 +242,82 @@ def permuted_order_parameters(
 
 
 def explicit_kernel(order_parameters: bpkr.OrderParameters, features: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Eq. (10) as it stands: one term for each pair of paths."""
+    """Eq. (10) as it stands: one term for each pair of paths, and of outputs."""
+    paths = features.shape[1]
     mixing = np.asarray(order_parameters.matrices[0])
-    pairs = itertools.product(range(len(mixing)), repeat=2)
-    return sum(mixing[a, b] * features[:, a] @ other[:, b].T for a, b in pairs)
+    outputs = len(mixing) // paths
+    kernel = np.zeros((len(features), outputs, len(other), outputs))
+    for a, c, b, d in itertools.product(range(paths), range(outputs), repeat=2):
+        kernel[:, c, :, d] += mixing[a * outputs + c, b * outputs + d] * features[:, a] @ other[:, b].T
+    return kernel.reshape(len(features) * outputs, -1)
 
 
 def explicit_entropies(architecture: bpkr.Architecture, order_parameters: bpkr.OrderParameters) -> list[float]:
-    """[S_1, ..., S_L, S_a] with every Kronecker product I (x) U_{l+1} formed."""
-    outer = np.asarray(order_parameters.readout).reshape(1, 1)
+    """[S_1, ..., S_L, S_a] with every Kronecker product formed."""
+    outer = np.atleast_2d(order_parameters.readout)
     width, variance = architecture.widths[-1], architecture.prior_variances[-1]
-    entropies = [width * (outer[0, 0] / variance - math.log(outer[0, 0]))]
-    numbers = zip(architecture.heads, architecture.widths, architecture.prior_variances[1:], strict=False)
-    for (heads, width, variance), matrix in reversed(list(zip(numbers, order_parameters.matrices, strict=True))):
-        matrix, prior = np.asarray(matrix), np.kron(np.eye(heads), outer)
-        mismatch = np.trace(np.linalg.inv(prior) @ matrix) / variance
-        entropies.append(width * (mismatch - np.linalg.slogdet(matrix)[1] + np.linalg.slogdet(prior)[1]))
+    entropies = [width * (np.trace(outer) / variance - log_det(outer))]
+    numbers = zip(architecture.layers, architecture.widths, architecture.prior_variances[1:], strict=False)
+    for (layer, width, variance), matrix in reversed(list(zip(numbers, order_parameters.matrices, strict=True))):
+        matrix, covariance = np.asarray(matrix), explicit_covariance(layer, variance)
+        blocks, schur_log_det = matrix, log_det(matrix)
+        if explicit_gain(layer):  # the powers of the gain in the determinants are constants, and dropped
+            blocks, schur_log_det = matrix[len(outer) :, len(outer) :], log_det(matrix) - log_det(outer)
+        mismatch = np.trace(np.linalg.inv(np.kron(covariance, outer)) @ blocks)
+        entropies.append(width * (mismatch - schur_log_det + len(covariance) * log_det(outer)))
         outer = matrix
     return entropies[::-1]
+
+
+def log_det(matrix: np.ndarray) -> float:
+    sign, value = np.linalg.slogdet(matrix)
+    assert sign > 0
+    return value
 
 
 def explicit_energy(problem: Problem) -> float:
     """Eq. (12) by an explicit inverse."""
     kernel = explicit_kernel(problem.order_parameters, problem.features, problem.features)
     regularised = kernel + problem.architecture.temperature * np.eye(len(kernel))
-    return np.linalg.slogdet(regularised)[1] + problem.labels @ np.linalg.inv(regularised) @ problem.labels
+    labels = problem.labels.ravel()
+    return log_det(regularised) + labels @ np.linalg.inv(regularised) @ labels
 
 
 def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
     """The value of every symbol of the action by name, sizes included, for the NumPy interpreter."""
     architecture, symbols = problem.architecture, bpkr.derive(problem.architecture).symbols
+    outputs = architecture.outputs
     scalars = {
-        **dict(zip(symbols.heads, map(float, architecture.heads), strict=True)),
         **dict(zip(symbols.widths, architecture.widths, strict=True)),
         **dict(zip(symbols.variances, architecture.prior_variances[1:], strict=True)),
         symbols.temperature: architecture.temperature,
         symbols.input_features: float(INPUT_FEATURES),
-        symbols.readout: float(problem.order_parameters.readout),
-        symbols.labels.shape[0]: float(EXAMPLES),
-        symbols.test_features.shape[0]: float(TEST_EXAMPLES),
     }
+    point = problem.order_parameters
     matrices = {
-        **dict(zip(symbols.matrices, map(np.asarray, problem.order_parameters.matrices), strict=True)),
-        symbols.features: problem.features.reshape(EXAMPLES, -1),
-        symbols.test_features: problem.test_features.reshape(TEST_EXAMPLES, -1),
-        symbols.labels: problem.labels[:, None],
+        **dict(zip(symbols.matrices, map(np.asarray, point.matrices), strict=True)),
+        symbols.readout: np.asarray(point.readout) if outputs > 1 else float(point.readout),
+        symbols.features: explicit_design(problem.features, outputs),
+        symbols.test_features: explicit_design(problem.test_features, outputs),
+        symbols.labels: problem.labels.reshape(-1, 1),
     }
-    return {symbol.name: value for symbol, value in {**scalars, **matrices}.items()}
+    heads = {f"H_{layer}": float(heads) for layer, heads in enumerate(architecture.heads, 1) if heads}
+    parameters = {
+        name: np.asarray(value) if np.ndim(value) else float(value)
+        for name, value in architecture.parameter_values().items()
+    }
+    sizes = {"P": float(EXAMPLES), "P_test": float(TEST_EXAMPLES), "C": float(outputs)}
+    named = {symbol.name: value for symbol, value in {**scalars, **matrices}.items()}
+    return {**named, **heads, **parameters, **sizes}
+
+
+def explicit_design(features: np.ndarray, outputs: int) -> np.ndarray:
+    """Phi: one row an (example, output) pair, one column a (path, output, feature)."""
+    examples, paths, width = features.shape
+    design = np.zeros((examples, outputs, paths, outputs, width))
+    for output in range(outputs):
+        design[:, output, :, output] = features
+    return design.reshape(examples * outputs, -1)
 
 
 def assert_close(actual, desired, tolerance: float = 1e-10) -> None:

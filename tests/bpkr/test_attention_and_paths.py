@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from theorykit import bpkr
 
 from .cases import (
+    ANY_OF_THE_GRAMMAR,
+    DEEP_LINEAR,
     EXAMPLES,
     INPUT_FEATURES,
     READOUTS,
@@ -20,6 +22,7 @@ from .cases import (
     TWO_LAYERS,
     assert_close,
     changed,
+    explicit_branches,
     permuted_paths,
     random_inputs,
     random_key_queries,
@@ -46,14 +49,16 @@ def explicit_path_features(architecture, inputs, attention, readout):
     """Eq. (7): one product of attention matrices for each path."""
     tokens = inputs.shape[1]
     read = {"first": np.eye(tokens)[0], "last": np.eye(tokens)[-1], "mean": np.full(tokens, 1 / tokens)}[readout]
-    paths = itertools.product(*map(range, architecture.heads))
     features = np.zeros((len(inputs), architecture.paths, inputs.shape[2]))
-    for (index, path), example in itertools.product(enumerate(paths), range(len(inputs))):
-        product = np.linalg.multi_dot(
-            [np.eye(tokens), *(layer[example, head] for layer, head in zip(attention, path, strict=True)), read]
-        )
-        features[example, index] = product @ inputs[example]
-    return features * math.sqrt(architecture.prior_variances[0] / (inputs.shape[2] * math.prod(architecture.heads)))
+    for example, example_tokens in enumerate(inputs):
+        left = iter(attention)
+        mixings = [
+            explicit_branches(layer, next(left)[example] if layer.heads else None, tokens)
+            for layer in architecture.layers
+        ]
+        for index, path in enumerate(itertools.product(*mixings)):
+            features[example, index] = np.linalg.multi_dot([np.eye(tokens), *path, read]) @ example_tokens
+    return features * math.sqrt(architecture.prior_variances[0] / inputs.shape[2])
 
 
 @given(case=SHALLOW_OR_DEEP, seed=SEEDS)
@@ -85,7 +90,7 @@ def test_queries_and_keys_are_the_same_as_their_scaled_product(case, seed):
         assert_close(ours, theirs, 1e-11)
 
 
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS, readout=ANY_READOUT)
+@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS, readout=ANY_READOUT)
 def test_path_features_are_their_explicit_sums(case, seed, readout):
     rng, architecture = np.random.default_rng(seed), case.architecture()
     inputs = random_inputs(rng)
@@ -107,6 +112,16 @@ def test_permuting_heads_permutes_paths(case, seed, readout):
         for heads in (key_queries, permuted)
     )
     assert_close(after, before[:, permuted_paths(case.heads, layer, permutation)], 1e-13)
+
+
+def test_a_network_without_attention_takes_none():
+    inputs, architecture = random_inputs(np.random.default_rng(0)), DEEP_LINEAR.architecture()
+    features = bpkr.path_features(inputs, (), architecture)
+    scale = math.sqrt(DEEP_LINEAR.variances[0] / INPUT_FEATURES)
+    assert_close(features, scale * inputs[:, -1:], 1e-13)
+    assert bpkr.attention(inputs, key_query=()) == ()
+    with refused("attention has 1 layers, but 0 layers have heads"):
+        bpkr.path_features(inputs, [np.ones((EXAMPLES, 1, TOKENS, TOKENS))], architecture)
 
 
 @given(seed=SEEDS)
@@ -190,7 +205,7 @@ def test_inputs_must_fit_heads_and_architecture():
         bpkr.attention(inputs[:, :, :3], key_query=heads)
     with refused("inputs has 1 entries that are not finite, the first nan at index (0, 1, 2)"):
         bpkr.attention(changed(inputs, (0, 1, 2), np.nan), key_query=heads)
-    with refused("attention has 1 layers, but heads=(3, 2) make 2"):
+    with refused("attention has 1 layers, but 2 layers have heads, (3, 2)"):
         bpkr.path_features(inputs, attention[:1], TWO_LAYERS.architecture())
     with refused("attention[0] must have shape (5, 3, 3, 3), got (5, 3, 4, 4)"):
         bpkr.path_features(inputs[:, :3], attention, TWO_LAYERS.architecture())

@@ -49,10 +49,23 @@ def test_the_temperature_must_be_finite_and_not_negative(value):
         bpkr.Architecture((2, 2), 8.0, temperature=value)
 
 
-@pytest.mark.parametrize("heads", [(), (2, 0), (-1,), (True, 2)])
-def test_heads_must_be_positive_counts(heads):
-    with refused(f"{heads!r}"):
+@pytest.mark.parametrize("heads, wrong", [((2, 0), 0), ((-1,), -1), ((True, 2), True)])
+def test_heads_must_be_positive_counts(heads, wrong):
+    with refused(f"every layer needs a positive whole number of heads, got {wrong!r}"):
         bpkr.Architecture(heads, 8.0, temperature=0.1)
+
+
+@pytest.mark.parametrize("layers", [(), []])
+def test_there_must_be_layers(layers):
+    with refused("layers must be a sequence with at least one layer") as error:
+        bpkr.Architecture(layers, 8.0, temperature=0.1)
+    assert f"got {layers!r}" in str(error.value)
+
+
+@pytest.mark.parametrize("outputs", [0, -1, True])
+def test_outputs_must_be_a_positive_count(outputs):
+    with refused(f"outputs must be a positive whole number, got {outputs!r}"):
+        bpkr.Architecture((2,), 8.0, temperature=0.1, outputs=outputs)
 
 
 @pytest.mark.parametrize("widths", [[8.0] * 2, [8.0] * 4, []])
@@ -96,7 +109,7 @@ def test_data_must_have_their_shapes(entry):
         entry_points(labels=LABELS[:, None])[entry]()
     with refused("features must have shape (examples, paths, features), got (5, 24)"):
         entry_points(features=FEATURES.reshape(EXAMPLES, -1))[entry]()
-    with refused("features has 3 paths (axis 1 of shape (5, 3, 6)), but heads=(2, 2) make 4"):
+    with refused("features has 3 paths (axis 1 of shape (5, 3, 6)), but layers of (2, 2) branches make 4"):
         entry_points(features=FEATURES[:, :3])[entry]()
     with refused("features has 6 paths (axis 1 of shape (5, 6, 4))"):
         entry_points(features=FEATURES.transpose(0, 2, 1))[entry]()
@@ -243,8 +256,18 @@ print(json.dumps([
     outcome(lambda: bpkr.Architecture((float("nan"),), 8.0, temperature=0.1)),
     outcome(lambda: bpkr.Architecture((2,), 8.0, temperature="cold")),
     outcome(lambda: bpkr.Architecture((2,), "wide", temperature=0.1)),
+    outcome(lambda: bpkr.Architecture(bpkr.Dense(), 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((2, bpkr.Dense), 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((2, None), 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((bpkr.Skip(2, "strong"),), 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((bpkr.Skip(2, None),), 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((bpkr.Skip(bpkr.Skip(2)),), 8.0, temperature=0.1)),
+    outcome(lambda: bpkr.Architecture((2,), 8.0, temperature=0.1, outputs=1.0)),
+    outcome(lambda: bpkr.Architecture((2,), 8.0, temperature=0.1, outputs="2")),
 ]))
 """
-    named = ("'middle'", "got Newton", "heads", "heads", "1.5", "heads", "temperature must be a number", "widths")
+    named = ("'middle'", "got Newton", "layers", "layers", "1.5", "heads", "temperature must be a number", "widths")
+    named += ("layers must be a sequence", "write Dense(...), not Dense", "got None", "s_1 of layer 1 (Skip) must be a")
+    named += ("s_1 of layer 1", "one straight branch", "outputs must be a positive whole", "outputs must be a positive")
     for (kind, message), name in zip(outcomes(REPORT + script, JAX_ENABLE_X64="1"), named, strict=True):
         assert (kind, name in message) == ("ValueError", True), message

@@ -8,22 +8,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from theorykit import bpkr
+from theorykit.bpkr import Skip
 from theorykit.bpkr.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
-from theorykit.bpkr.evaluate import action_terms
+from theorykit.bpkr.evaluate import action_terms, flat_features
 from theorykit.codegen import interpret
 
 from .cases import (
     ANY_CASE,
+    ANY_OF_THE_GRAMMAR,
     CASES,
+    DENSE_BETWEEN,
     EXAMPLES,
+    GRAMMAR,
     SEEDS,
     TWO_LAYERS,
+    CorrelatedHeads,
     Problem,
+    TiedHeads,
     assert_close,
     explicit_energy,
     explicit_entropies,
+    explicit_gain,
     explicit_kernel,
     permuted_order_parameters,
     permuted_paths,
@@ -57,7 +65,7 @@ def moved_off_the_gp_limit(architecture, distance, rng):
     return bpkr.OrderParameters(tuple(map(moved, limit.matrices)), readout)
 
 
-@given(case=ANY_CASE, seed=SEEDS)
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_every_term_is_its_explicit_kronecker_form(case, seed):
     problem = random_problem(case, seed)
     terms = problem.evaluate()
@@ -67,7 +75,7 @@ def test_every_term_is_its_explicit_kronecker_form(case, seed):
     assert_close(terms.total, sum(entropies) + explicit_energy(problem))
 
 
-@given(case=ANY_CASE, seed=SEEDS)
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_generated_code_agrees_with_the_interpreter(case, seed):
     problem = random_problem(case, seed)
     action, terms, values = bpkr.derive(problem.architecture), problem.evaluate(), symbol_values(problem)
@@ -76,11 +84,30 @@ def test_generated_code_agrees_with_the_interpreter(case, seed):
     assert_close(terms.energy, interpret(action.energy, values))
 
 
-@given(case=ANY_CASE, seed=SEEDS)
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_entropy_and_energy_add_to_the_total(case, seed):
     terms = random_problem(case, seed).evaluate()
     assert_close(terms.entropy, terms.readout_entropy + sum(terms.layer_entropies), 1e-13)
     assert_close(terms.total, terms.entropy + terms.energy, 1e-12)
+
+
+@given(seed=SEEDS)
+def test_layers_of_one_block_and_the_same_variance_are_alike(seed):
+    """A dense layer, one head, and heads that share their values differ in their features only."""
+    problem = random_problem(DENSE_BETWEEN, seed)
+    for layer in (1, TiedHeads(3)):
+        other = replace(DENSE_BETWEEN, layers=(2, layer, 2)).architecture(problem.architecture.temperature)
+        assert_close(replace(problem, architecture=other).evaluate().total, problem.evaluate().total, 1e-12)
+
+
+@given(seed=SEEDS)
+def test_a_covariance_of_equal_variances_is_a_prior_variance(seed):
+    problem, (first, variance, *others) = random_problem(TWO_LAYERS, seed), TWO_LAYERS.variances
+    layers = (CorrelatedHeads(variance * np.eye(3), 3), 2)
+    own = replace(TWO_LAYERS, layers=layers, variances=(first, 1.0, *others))
+    other = replace(problem, architecture=own.architecture(problem.architecture.temperature))
+    assert_close(other.evaluate().total, problem.evaluate().total, 1e-12)
+    assert_close(other.predict().mean, problem.predict().mean, 1e-12)
 
 
 @given(case=ANY_CASE, seed=SEEDS)
@@ -121,7 +148,21 @@ def test_leaving_the_gp_limit_raises_the_entropy(distance, case, seed):
     assert entropy(problem, moved) > entropy(problem, bpkr.gp_limit(problem.architecture))
 
 
-@given(case=ANY_CASE, seed=SEEDS)
+@pytest.mark.parametrize("case", GRAMMAR)
+def test_the_entropy_of_any_layers_is_stationary_at_the_gp_limit(case):
+    """In unconstrained coordinates: where there are straight branches, not every entry of U_l is free."""
+    problem = random_problem(case, 0)
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+
+    def at(coordinates):
+        return action_terms(problem.architecture, to_order_parameters(problem.architecture, coordinates), *data).entropy
+
+    slope, origin = jax.jit(jax.grad(at)), gp_coordinates(problem.architecture)
+    assert jnp.max(jnp.abs(slope(origin))) < 1e-12 * max(case.widths)
+    assert jnp.max(jnp.abs(slope(origin + 0.1))) > 1e-3
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_the_gp_limit_has_the_least_entropy_of_all(case, seed):
     problem = random_problem(case, seed)
     assert problem.evaluate().entropy > entropy(problem, bpkr.gp_limit(problem.architecture))
@@ -170,7 +211,7 @@ def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
     assert_close(permuted.predict().variance, problem.predict().variance)
 
 
-@given(case=ANY_CASE, seed=SEEDS)
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_the_kernel_is_the_sum_over_pairs_of_paths(case, seed):
     problem = random_problem(case, seed)
     arguments = problem.architecture, problem.order_parameters, problem.features
@@ -179,7 +220,7 @@ def test_the_kernel_is_the_sum_over_pairs_of_paths(case, seed):
     assert_close(cross, explicit_kernel(problem.order_parameters, problem.features, problem.test_features))
 
 
-@given(case=ANY_CASE, seed=SEEDS)
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_the_kernel_is_positive_semidefinite(case, seed):
     problem = random_problem(case, seed)
     doubled = np.concatenate([problem.features, problem.features])  # rank-deficient: the smallest eigenvalue is zero
@@ -187,7 +228,7 @@ def test_the_kernel_is_positive_semidefinite(case, seed):
     eigenvalues = np.linalg.eigvalsh(kernel)
     assert_close(kernel, kernel.T, 1e-13)
     assert eigenvalues[0] > -1e-13 * eigenvalues[-1]
-    assert eigenvalues[EXAMPLES] > 1e-13 * eigenvalues[-1]
+    assert eigenvalues[EXAMPLES * case.outputs] > 1e-13 * eigenvalues[-1]
 
 
 @given(case=ANY_CASE, seed=SEEDS)
@@ -233,7 +274,7 @@ def test_evaluate_works_under_jit_and_vmap():
     assert_close(together, [single.evaluate().total for single in at], 1e-13)
 
 
-@given(case=ANY_CASE, seed=SEEDS)
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_coordinates_round_trip(case, seed):
     architecture, rng = case.architecture(), np.random.default_rng(seed)
     point = random_order_parameters(architecture, rng)
@@ -245,7 +286,26 @@ def test_coordinates_round_trip(case, seed):
     assert_close(again, coordinates, 1e-7)  # the matrices of random coordinates are ill-conditioned
 
 
-@pytest.mark.parametrize("case", CASES)
+@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
+def test_every_point_of_the_coordinates_is_consistent_across_straight_branches(case, seed):
+    architecture = case.architecture()
+    coordinates = np.random.default_rng(seed).normal(size=gp_coordinates(architecture).shape)
+    point = order_parameters_at(architecture, jnp.array(coordinates))
+    outers = (*point.matrices[1:], np.atleast_2d(point.readout))
+    for layer, matrix, outer in zip(architecture.layers, point.matrices, outers, strict=True):
+        if gain := explicit_gain(layer):
+            assert_close(matrix[: len(outer), : len(outer)], gain**2 * np.asarray(outer), 1e-13)
+
+
+def test_coordinates_are_as_many_as_free_numbers_in_the_order_parameters():
+    """Skips: U_1 (18 x 18) contains U_2 (6 x 6), which contains the readout's (2 x 2) matrix."""
+    architecture = bpkr.Architecture((Skip(2), Skip(2)), 20.0, temperature=0.1, outputs=2)
+    assert architecture.order_parameter_sizes == (18, 6)
+    assert gp_coordinates(architecture).shape == (18 * 19 // 2,)
+    assert gp_coordinates(TWO_LAYERS.architecture()).shape == (1 + 2 * 3 // 2 + 6 * 7 // 2,)
+
+
+@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
 def test_the_origin_of_the_coordinates_is_the_gp_limit(case):
     architecture = case.architecture()
     origin, limit = order_parameters_at(architecture, gp_coordinates(architecture)), bpkr.gp_limit(architecture)
@@ -254,17 +314,44 @@ def test_the_origin_of_the_coordinates_is_the_gp_limit(case):
     assert_close(1 + coordinates_of(architecture, limit), 1 + gp_coordinates(architecture), 1e-14)
 
 
-@given(case=ANY_CASE, seed=SEEDS)
+def explicit_pieces(architecture):
+    """(width, size of B_l, columns of R_l) of every order parameter, from the readout down."""
+    outer, pieces = architecture.outputs, [(architecture.widths[-1], architecture.outputs, 0)]
+    layers = zip(architecture.layers, architecture.widths, architecture.order_parameter_sizes, strict=False)
+    for layer, width, size in reversed(list(layers)):
+        straight = outer if explicit_gain(layer) else 0
+        pieces.append((width, size - straight, straight))
+        outer = size
+    return pieces
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_the_coordinates_decouple_the_entropy(case, seed):
-    """The entropy, less its minimum, is the sum of N_l (|B_l|^2 - n_l - 2 log det B_l), whatever the variances."""
+    """The entropy, less its minimum, is the sum of N_l (|B_l|^2 + |R_l|^2 - n_l - 2 log det B_l), for any prior."""
     problem, rng = random_problem(case, seed), np.random.default_rng(seed)
-    coordinates = rng.normal(size=gp_coordinates(problem.architecture).shape)
-    sizes = (1, *reversed(problem.architecture.order_parameter_sizes))
-    ends = np.cumsum([size * (size + 1) // 2 for size in sizes])
+    left = 0.5 * rng.normal(size=gp_coordinates(problem.architecture).shape)
+    point = order_parameters_at(problem.architecture, jnp.array(left))
     expected = entropy(problem, bpkr.gp_limit(problem.architecture))
-    for size, width, triangle in zip(sizes, reversed(case.widths), np.split(coordinates, ends[:-1]), strict=True):
+    for width, size, straight in explicit_pieces(problem.architecture):
+        triangle, left = np.split(left, [size * (size + 1) // 2])
+        rectangle, left = np.split(left, [size * straight])
         on_diagonal = np.equal(*np.tril_indices(size))
         logarithms, below = triangle[on_diagonal], triangle[~on_diagonal]
-        expected += width * (np.sum(np.exp(2 * logarithms) - 1 - 2 * logarithms) + np.sum(below**2))
-    point = order_parameters_at(problem.architecture, jnp.array(coordinates))
+        expected += width * np.sum(np.exp(2 * logarithms) - 1 - 2 * logarithms)
+        expected += width * (np.sum(below**2) + np.sum(rectangle**2))
+    assert len(left) == 0
     assert_close(entropy(problem, point), expected, 1e-8)
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_flat_features_have_one_row_an_output_and_one_block_of_columns_a_path_and_output(case, seed):
+    problem = random_problem(case, seed)
+    outputs, features = case.outputs, problem.features
+    design = np.asarray(flat_features(problem.architecture, jnp.array(features)))
+    assert design.shape == (EXAMPLES * outputs, problem.architecture.paths * outputs * features.shape[2])
+    for example, path, i in np.ndindex(features.shape):
+        for row, column in np.ndindex(outputs, outputs):
+            entry = design[example * outputs + row, (path * outputs + column) * features.shape[2] + i]
+            assert entry == (features[example, path, i] if row == column else 0)
+    mixing = np.kron(problem.order_parameters.matrices[0], np.eye(features.shape[2]))
+    assert_close(design @ mixing @ design.T, explicit_kernel(problem.order_parameters, features, features), 1e-12)

@@ -12,11 +12,13 @@ from theorykit import bpkr
 from theorykit.codegen import interpret
 
 from .cases import (
+    ANY_OF_THE_GRAMMAR,
     EXAMPLES,
     SEEDS,
     SHALLOW_OR_DEEP,
     TEST_EXAMPLES,
     TWO_LAYERS,
+    TWO_OUTPUTS,
     assert_close,
     explicit_kernel,
     random_problem,
@@ -34,19 +36,21 @@ def explicit_prediction(problem):
             (problem.test_features, problem.test_features),
         )
     )
-    inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(EXAMPLES))
-    return cross.T @ inverse @ problem.labels, np.diag(prior - cross.T @ inverse @ cross)
+    inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(len(kernel)))
+    mean, variance = cross.T @ inverse @ problem.labels.ravel(), np.diag(prior - cross.T @ inverse @ cross)
+    shape = (TEST_EXAMPLES, *problem.labels.shape[1:])
+    return mean.reshape(shape), variance.reshape(shape)
 
 
 def prior_variance(problem):
     return np.diag(explicit_kernel(problem.order_parameters, problem.test_features, problem.test_features))
 
 
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS)
 def test_predictions_are_the_explicit_formulas(case, seed):
     problem = random_problem(case, seed)
     prediction, (mean, variance) = problem.predict(), explicit_prediction(problem)
-    assert prediction.mean.shape == prediction.variance.shape == (TEST_EXAMPLES,)
+    assert prediction.mean.shape == prediction.variance.shape == (TEST_EXAMPLES, *problem.labels.shape[1:])
     assert_close(prediction.mean, mean)
     np.testing.assert_allclose(prediction.variance, variance, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
 
@@ -84,6 +88,26 @@ def test_at_infinite_temperature_the_data_say_nothing(case, seed):
     assert_close(prediction.variance, prior_variance(problem), 1e-10)
     cross = explicit_kernel(problem.order_parameters, problem.features, problem.test_features)
     assert_close(1e12 * prediction.mean, cross.T @ problem.labels, 1e-9)  # to first order in 1/T
+
+
+@given(seed=SEEDS)
+def test_outputs_that_do_not_overlap_are_predicted_from_their_own_labels(seed):
+    """At U_l (x) I_C between outputs; the weights they share at infinite width tell nothing of each other."""
+    one, outputs = random_problem(replace(TWO_OUTPUTS, outputs=1), seed), TWO_OUTPUTS.outputs
+    matrices = tuple(np.kron(matrix, np.eye(outputs)) for matrix in one.order_parameters.matrices)
+    together = replace(
+        one,
+        architecture=TWO_OUTPUTS.architecture(one.architecture.temperature),
+        order_parameters=bpkr.OrderParameters(matrices, one.order_parameters.readout * np.eye(outputs)),
+        labels=np.random.default_rng(seed).normal(size=(EXAMPLES, outputs)),
+    )
+    prediction, energies = together.predict(), 0.0
+    for output in range(outputs):
+        alone = replace(one, labels=together.labels[:, output])
+        assert_close(prediction.mean[:, output], alone.predict().mean)
+        assert_close(prediction.variance[:, output], alone.predict().variance)
+        energies += alone.evaluate().energy
+    assert_close(together.evaluate().energy, energies)
 
 
 @given(case=SHALLOW_OR_DEEP, seed=SEEDS)

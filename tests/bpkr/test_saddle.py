@@ -17,7 +17,18 @@ from theorykit.bpkr.coordinates import from_order_parameters, to_order_parameter
 from theorykit.bpkr.evaluate import action_terms
 from theorykit.codegen import interpret
 
-from .cases import SEEDS, Case, assert_close, random_order_parameters, random_problem, symbol_values
+from .cases import (
+    ALL_SKIPS,
+    ANY_OF_THE_GRAMMAR,
+    OWN_KINDS,
+    SEEDS,
+    SKIP_FIRST,
+    Case,
+    assert_close,
+    random_order_parameters,
+    random_problem,
+    symbol_values,
+)
 
 SQUARE = Case((2, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))
 TOLERANCE = 1e-9
@@ -33,7 +44,7 @@ def succeeded(saddle):
 
 def with_width(problem, width):
     widths = tuple(width * ratio for ratio in (1.0, 0.5, 2.0))
-    architecture = bpkr.Architecture(SQUARE.heads, widths, SQUARE.variances, temperature=0.3)
+    architecture = bpkr.Architecture(SQUARE.layers, widths, SQUARE.variances, temperature=0.3)
     return replace(problem, architecture=architecture)
 
 
@@ -45,11 +56,10 @@ def hard_problem():
 
 
 def interpreted_gradient_norm(problem):
-    """|C^T (dS/dU) C| over all order parameters U = C C^T, per largest width, from the symbolic gradient."""
-    action, values = bpkr.derive(problem.architecture), symbol_values(problem)
-    slopes = [np.atleast_2d(interpret(equation, values)) for equation in action.saddle_point_equations.values()]
-    points = map(np.atleast_2d, (*problem.order_parameters.matrices, problem.order_parameters.readout))
-    factors = map(np.linalg.cholesky, points)
+    """|C^T (dS/dU) C| over all free order parameters U = C C^T, per largest width, from the symbolic gradient."""
+    equations, values = bpkr.derive(problem.architecture).saddle_point_equations, symbol_values(problem)
+    slopes = [np.atleast_2d(interpret(equation, values)) for equation in equations.values()]
+    factors = [np.linalg.cholesky(np.atleast_2d(values[symbol.name])) for symbol in equations]
     squares = [np.sum((factor.T @ slope @ factor) ** 2) for factor, slope in zip(factors, slopes, strict=True)]
     return math.sqrt(sum(squares)) / max(problem.architecture.widths)
 
@@ -84,6 +94,33 @@ def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
     data = jnp.array(problem.features), jnp.array(problem.labels)
     norm = bpkr.gradient_norm(problem.architecture, problem.order_parameters, *data)
     assert_close(norm, interpreted_gradient_norm(problem), 1e-9)
+
+
+@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
+def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(case, seed):
+    problem = random_problem(case, seed)
+    norm = bpkr.gradient_norm(
+        problem.architecture, problem.order_parameters, jnp.array(problem.features), jnp.array(problem.labels)
+    )
+    assert_close(norm, interpreted_gradient_norm(problem), 1e-8)
+
+
+@pytest.mark.parametrize("case", (SKIP_FIRST, ALL_SKIPS, OWN_KINDS))
+def test_any_layers_have_a_saddle_point_of_least_action(case):
+    problem, rng = random_problem(case, 0), np.random.default_rng(0)
+    saddle, architecture = solved(problem), problem.architecture
+    assert succeeded(saddle)
+    found = replace(problem, order_parameters=saddle.order_parameters)
+    assert interpreted_gradient_norm(found) < 2 * TOLERANCE
+    assert_close(found.evaluate().total, saddle.action, 1e-12)
+    at_saddle = from_order_parameters(architecture, saddle.order_parameters)
+    others = [problem.order_parameters, bpkr.gp_limit(architecture)]
+    for distance in (1e-3, 1e-1, 1.0):
+        others.append(to_order_parameters(architecture, at_saddle + distance * rng.normal(size=at_saddle.shape)))
+    for other in others:
+        assert replace(problem, order_parameters=other).evaluate().total > saddle.action
+    again = solved(problem, initial=problem.order_parameters)
+    assert_close(again.order_parameters.matrices[0], saddle.order_parameters.matrices[0], 1e-6)
 
 
 @settings(max_examples=10)

@@ -10,7 +10,10 @@ from .action import Action, Predictor
 from .architecture import Architecture
 from .attention import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
 from .derive import derive
-from .evaluate import ActionTerms, evaluate, optimal_readout
+from .evaluate import ActionTerms, evaluate, first_order, optimal_readout
+from .expansion import FirstOrder
+from .finite_width import FiniteWidthPrior
+from .layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
 from .network import Network, empirical_order_parameters, path_weights, sample_network, sum_over_paths
 from .observables import KernelTaskAlignment, head_scores, kernel_task_alignment
 from .order_parameters import OrderParameters, gp_limit
@@ -20,12 +23,18 @@ from .saddle import ConvergenceWarning, Saddle, gradient_norm, solve
 
 __all__ = [
     "AbstractHeads",
+    "AbstractLayer",
     "Action",
     "ActionTerms",
     "Architecture",
+    "Attention",
     "ConvergenceWarning",
+    "Dense",
+    "FiniteWidthPrior",
+    "FirstOrder",
     "KernelTaskAlignment",
     "KeyQueryHeads",
+    "LayerSymbols",
     "Network",
     "OrderParameters",
     "Prediction",
@@ -33,10 +42,12 @@ __all__ = [
     "ProjectionHeads",
     "Readout",
     "Saddle",
+    "Skip",
     "attention",
     "derive",
     "empirical_order_parameters",
     "evaluate",
+    "first_order",
     "gp_limit",
     "gradient_norm",
     "head_scores",

@@ -1,7 +1,6 @@
 """The symbolic action: expressions, what follows from them by differentiation, and their compiled form."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -9,24 +8,36 @@ from types import MappingProxyType
 from sympy import Add, Expr, Integer, MatrixSymbol, Poly, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..codegen import CompiledFunction, compile_expressions
-from ..symbolic import Equation, align_environment, fold, gradient, latex, markdown_sections
+from ..codegen import CompiledFunction, bound_sizes, compile_expressions
+from ..derivation import Derivation, Step, rules
+from ..symbolic import align_environment, as_markdown, gradient
+from . import document
+from .expansion import FirstOrder, expand_about_infinite_width, in_free
+from .finite_width import FiniteWidthPrior, finite_width_prior
+from .forward import LayerForm
 
 
 @dataclass(frozen=True)
 class ActionSymbols:
-    """The symbols of an action, layer by layer from the input side; readout last."""
+    """The symbols of an action, layer by layer from the input side; readout last.
+
+    `parameters` are the layers' own, such as a skip's gain; `contained` the order parameters that are a block of the
+    one before, across a straight branch, and so not arguments of the action.
+    """
 
     heads: tuple[Symbol, ...]
     widths: tuple[Symbol, ...]
     variances: tuple[Symbol, ...]
+    parameters: tuple[Symbol | MatrixSymbol, ...]
     temperature: Symbol
     matrices: tuple[MatrixSymbol, ...]
-    readout: Symbol
+    readout: Symbol | MatrixSymbol
+    contained: tuple[Symbol | MatrixSymbol, ...]
     features: MatrixSymbol
     labels: MatrixSymbol
     test_features: MatrixSymbol
     input_features: Symbol
+    outputs: Expr
 
     @property
     def order_parameters(self) -> tuple[Expr, ...]:
@@ -34,9 +45,28 @@ class ActionSymbols:
         return (*self.matrices, self.readout)
 
     @property
+    def free(self) -> tuple[Expr, ...]:
+        """The order parameters that the action is a function of: all but those contained in another."""
+        return tuple(symbol for symbol in self.order_parameters if symbol not in self.contained)
+
+    @property
+    def numbers(self) -> tuple[Expr, ...]:
+        """Widths, variances, temperature, and the layers' own parameters."""
+        return (*dict.fromkeys(self.widths), *self.variances, self.temperature, *self.parameters)
+
+    @property
+    def sizes(self) -> tuple[Symbol, ...]:
+        """Head counts and the number of outputs."""
+        return (*self.heads, *([self.outputs] if isinstance(self.outputs, Symbol) else []))
+
+    @property
     def arguments(self) -> tuple[Expr, ...]:
         """Everything that the action is a function of, in the order of the generated function's arguments."""
-        return (*self.order_parameters, *self.widths, *self.variances, self.temperature, self.features, self.labels)
+        return self.completed((*self.free, *self.numbers, self.features, self.labels))
+
+    def completed(self, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """`arguments`, and those of the sizes that their shapes do not determine."""
+        return (*arguments, *(size for size in self.sizes if size not in bound_sizes(arguments)))
 
     @property
     def latex_names(self) -> Mapping[Expr, str]:
@@ -61,63 +91,136 @@ class Predictor:
 class Action:
     """The action S of the order parameters, symbolic: their posterior goes as exp(-S/2) (Eq. 32).
 
-    `layer_entropies` holds S_1, ..., S_L and `readout_entropy` S_a. Differentiate it, render it, compile it:
-    every other room uses these expressions and no other.
+    - `layer_entropies` holds S_1, ..., S_L and `readout_entropy` S_a, each of one order parameter given the next.
+    - `contained`: the order parameters that are a block of another, with the block.
+    - `derivation`: the steps that led here; `derivation.verify()` checks each.
+    - `overlaps`, `overlap_entropies`, `overlap_blocks`: order parameters, entropies and `contained` with U_{L+1} a
+      matrix also where there is one output and u is a number.
+    - `layers`, `sizes`: the architecture in words, and its head counts and outputs by name.
+
+    Differentiate it, render it, compile it: every other room uses these expressions and no other.
     """
 
-    heads: tuple[int, ...]
+    layers: tuple[str, ...]
+    sizes: Mapping[str, int]
+    forms: tuple[LayerForm, ...]
     symbols: ActionSymbols
+    overlaps: tuple[MatrixSymbol, ...]
+    overlap_entropies: tuple[Expr, ...]
+    overlap_blocks: Mapping[MatrixSymbol, MatrixExpr]
     layer_entropies: tuple[Expr, ...]
     readout_entropy: Expr
+    contained: Mapping[Expr, Expr]
     energy: Expr
     kernel: MatrixExpr
     test_kernel: MatrixExpr
     predictor: Predictor
+    derivation: Derivation
 
     @property
     def entropy(self) -> Expr:
-        """S_a + S_1 + ... + S_L."""
-        return Add(self.readout_entropy, *self.layer_entropies)
+        """S_a + S_1 + ... + S_L, in the free order parameters."""
+        return self.in_free(Add(self.readout_entropy, *self.layer_entropies))
 
     @property
     def total(self) -> Expr:
-        """S, entropy plus energy."""
+        """S, entropy plus energy, in the free order parameters."""
         return Add(self.entropy, self.energy)  # Eq. (32)
+
+    def in_free(self, expression: Expr) -> Expr:
+        """`expression` with every contained order parameter written as the block that it is."""
+        return in_free(expression, self.contained)
 
     @property
     def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:
-        """The shape of each order parameter; the readout's is (1, 1)."""
+        """The shape of each order parameter; a scalar readout's is (1, 1)."""
         one = (Integer(1), Integer(1))
         return {symbol: getattr(symbol, "shape", one) for symbol in self.symbols.order_parameters}
 
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
-        """For each order parameter, the gradient of S that vanishes at a saddle point."""
-        return MappingProxyType({symbol: gradient(self.total, symbol) for symbol in self.symbols.order_parameters})
+        """For each free order parameter, the gradient of S that vanishes at a saddle point."""
+        return MappingProxyType({symbol: gradient(self.total, symbol) for symbol in self.symbols.free})
 
     @cached_property
     def readout_solution(self) -> Expr:
-        """The readout order parameter u eliminated: the positive root of its saddle-point equation, given U_L.
+        """The readout order parameter u eliminated: the solution of its saddle-point equation, given U_L.
 
-        The equation, times u^2, is a u^2 + b u - c = 0 with a, c > 0. Its root is written so that nothing cancels
-        whatever the sign of b.
+        For one output, times u^2, it is a u^2 + b u - c = 0 with a, c > 0; the root is written so that nothing cancels
+        whatever the sign of b. For several it is a Riccati equation.
         """
         readout = self.symbols.readout
+        if readout in self.contained:
+            raise ValueError(f"{readout} is a block of {self.symbols.matrices[-1]} across a straight branch: not free")
+        if isinstance(readout, MatrixSymbol):
+            return self.closed_forms[readout]
         a, b, minus_c = Poly(expand(self.saddle_point_equations[readout] * readout**2), readout).all_coeffs()
         return sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
+
+    @cached_property
+    def closed_forms(self) -> Mapping[MatrixSymbol, MatrixExpr]:
+        """The order parameters that solve their own saddle-point equation in closed form, given their neighbours.
+
+        The equation of a hidden layer without straight branches beside it is a Riccati equation; those of U_1, which
+        the data enter, and of one that contains another are not.
+        """
+        return MappingProxyType({step.claim.variable: step.after for step in self._riccati_steps})
+
+    @cached_property
+    def _riccati_steps(self) -> tuple[Step, ...]:
+        steps = []
+        for symbol, equation in self.saddle_point_equations.items():
+            if isinstance(symbol, MatrixSymbol) and not self.energy.has(symbol):
+                try:
+                    steps.append(rules.riccati(equation, symbol, section="Closed forms"))
+                except rules.RuleError:
+                    continue
+        return tuple(steps)
+
+    @cached_property
+    def finite_width(self) -> FiniteWidthPrior:
+        """The exact prior of the order parameters at finite width, by the second route, in the matrices `overlaps`."""
+        sizes = self.derivation.sizes
+        return finite_width_prior(self.forms, self.overlaps, self.symbols.variances[-1], sizes)
+
+    @cached_property
+    def expansion(self) -> FirstOrder:
+        """The order parameters to first order in one over the widths, in the matrices `overlaps`."""
+        return expand_about_infinite_width(
+            self.forms,
+            self.overlaps,
+            self.symbols.variances[-1],
+            self.overlap_entropies,
+            self.overlap_blocks,
+            self.derivation.sizes,
+        )
+
+    @cached_property
+    def compiled_force(self) -> CompiledFunction:
+        """The JAX function of the energy's gradient in U_1, the force of `expansion`."""
+        first = self.symbols.matrices[0]
+        return compile_expressions("force", {"force": gradient(self.energy, first)}, self.symbols.arguments)
+
+    @cached_property
+    def compiled_expansion(self) -> CompiledFunction:
+        """The JAX function of the order parameters to first order in one over the widths, given the force."""
+        outputs = {symbol.name: value for symbol, value in self.expansion.order_parameters.items()}
+        arguments = (self.expansion.force, *self.symbols.numbers, *self.symbols.sizes)
+        return compile_expressions("first_order", outputs, arguments)
 
     @cached_property
     def compiled(self) -> CompiledFunction:
         """The JAX function of the entropies, the energy and the total, as it runs; not jitted."""
         layers = {f"entropy_{layer}": entropy for layer, entropy in enumerate(self.layer_entropies, 1)}
         outputs = {**layers, "entropy_a": self.readout_entropy, "energy": self.energy, "total": self.total}
-        return compile_expressions("action", outputs, self.symbols.arguments)
+        free = {name: self.in_free(expression) for name, expression in outputs.items()}
+        return compile_expressions("action", free, self.symbols.arguments)
 
     @cached_property
     def compiled_readout(self) -> CompiledFunction:
         """The JAX function of `readout_solution`."""
-        numbers = (*self.symbols.widths, *self.symbols.variances, self.symbols.temperature)
-        return compile_expressions("readout", {"u": self.readout_solution}, (self.symbols.matrices[-1], *numbers))
+        arguments = self.symbols.completed((self.symbols.matrices[-1], *self.symbols.numbers))
+        return compile_expressions("readout", {"u": self.readout_solution}, arguments)
 
     @cached_property
     def compiled_predictor(self) -> CompiledFunction:
@@ -129,48 +232,18 @@ class Action:
     def compiled_kernel(self) -> CompiledFunction:
         """The JAX function of the kernel between training and test features."""
         symbols = self.symbols
-        arguments = (*symbols.order_parameters, symbols.features, symbols.test_features)
+        arguments = symbols.completed((*symbols.free, symbols.features, symbols.test_features))
         return compile_expressions("kernel", {"kernel": self.test_kernel}, arguments)
 
     def latex(self) -> str:
         """The action, its saddle-point equations and its predictor, as one LaTeX `align*` environment."""
-        return align_environment(self._equations())
+        equations = document.action_equations, document.saddle_point_equations, document.predictor_equations
+        return align_environment(equation for part in equations for equation in part(self))
 
     def markdown(self) -> str:
         """The same as Markdown, with headings and the sizes of this architecture."""
-        header = [f"# Action of a network with heads {self.heads}", "", *self._sizes(), ""]
-        return "\n".join(header) + "\n" + markdown_sections(self._equations())
+        return as_markdown(document.action_blocks(self))
 
     def python(self) -> str:
         """Source of the generated JAX function of the action: the text that runs."""
         return self.compiled.source
-
-    def _sizes(self) -> Iterator[str]:
-        yield f"Attention layers: {len(self.heads)}. Attention paths: {math.prod(self.heads)}."
-        yield ""
-        yield "| order parameter | shape | here |"
-        yield "|---|---|---|"
-        values = dict(zip(self.symbols.heads, self.heads, strict=True))
-        for symbol, shape in self.order_parameter_shapes.items():
-            sizes = r" \times ".join(latex(side) for side in shape)
-            here = " x ".join(str(side.subs(values)) for side in shape)
-            yield f"| ${latex(symbol)}$ | ${sizes}$ | {here} |"
-
-    def _equations(self) -> Iterator[Equation]:
-        kernel = MatrixSymbol("K", *self.kernel.shape)
-        names = self.symbols.latex_names
-
-        def display(expression: Expr) -> str:
-            return latex(fold(expression, {kernel: self.kernel}), names)
-
-        terms = {"S_{a}": self.readout_entropy}
-        terms |= {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(self.layer_entropies, 1)}
-        terms |= {"E": self.energy}
-        yield Equation("Action", "S", " + ".join(terms))
-        yield from (Equation("Action", name, display(term)) for name, term in terms.items())
-        yield Equation("Action", "K", latex(self.kernel, names))
-        for symbol, slope in self.saddle_point_equations.items():
-            yield Equation("Saddle point", rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", display(slope))
-        yield Equation("Saddle point", latex(self.symbols.readout), display(self.readout_solution))
-        yield Equation("Predictor", r"\langle f \rangle", display(self.predictor.mean))
-        yield Equation("Predictor", r"\operatorname{var} f", display(self.predictor.variance))

@@ -1,11 +1,12 @@
-"""The specification that everything else follows from: a deep attention network with fixed queries and keys.
+"""The specification that everything else follows from: a deep network of the layers that `layers` has a grammar for.
 
 Stage 0 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> predict`.
 """
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -14,77 +15,229 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from sympy import Expr, Symbol
+
+from .forward import LayerForm, layer_form
+from .layer_numbers import branch_heads, count
+from .layer_parameters import check_layer
+from .layers import AbstractLayer, LayerSymbols, as_layer
 
 
 class Architecture(eqx.Module):
-    """Heads, widths, prior variances and temperature of a deep attention network; Eqs. (1)-(4) and (8).
+    """Layers, widths, prior variances and temperature of a deep network; Eqs. (1)-(4) and (8).
 
-    Frozen data and a JAX pytree: `heads` is static, the numbers are leaves, so that one may differentiate or vmap over
-    widths, variances and temperature.
+    Frozen data and a JAX pytree: kinds of layers, heads and outputs are static, the numbers are leaves, so that one may
+    differentiate or vmap over widths, variances, temperature, and the layers' own parameters.
 
-    - `heads`: (H_1, ..., H_L), at least one layer.
-    - `widths`: (N_1, ..., N_L, N_a), from the input side; one number stands for all.
+    - `layers`: one or more, from the input side; a whole number stands for that many heads of attention.
+    - `widths`: (N_1, ..., N_L, N_a), from the input side; one number stands for all. Equal across a straight branch.
     - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2); one number stands for all.
     - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) is admitted where the kernel
       of the data is invertible, which is checked when the data is there.
+    - `outputs`: how many numbers C the network puts out for an example.
     """
 
-    heads: tuple[int, ...] = eqx.field(static=True)
+    layers: tuple[AbstractLayer, ...]
     widths: tuple[Any, ...]
     prior_variances: tuple[Any, ...]
     temperature: Any
+    outputs: int = eqx.field(static=True)
 
     def __init__(
         self,
-        heads: Sequence[int],
+        layers: Sequence[AbstractLayer | int],
         widths: ArrayLike | Sequence[ArrayLike],
         prior_variances: ArrayLike | Sequence[ArrayLike] = 1.0,
         *,
         temperature: ArrayLike,
+        outputs: int = 1,
     ):
-        self.heads = _checked_heads(heads)
-        depth = len(self.heads)
-        self.widths = _per_layer("widths", widths, depth + 1, "N_1, ..., N_L, N_a")
+        kinds = _checked_layers(layers)
+        forms = layer_forms(kinds)
+        self.widths = _checked_widths(forms, _per_layer("widths", widths, len(kinds) + 1, "N_1, ..., N_L, N_a"))
         self.prior_variances = _per_layer(
-            "prior_variances", prior_variances, depth + 2, "sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2"
+            "prior_variances", prior_variances, len(kinds) + 2, "sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2"
         )
+        numbers = zip(kinds, forms, self.prior_variances[1:-1], strict=True)
+        self.layers = tuple(check_layer(kind, form, variance) for kind, form, variance in numbers)
         self.temperature = _checked_number("temperature", temperature, zero_allowed=True)
+        self.outputs = _checked_outputs(outputs)
 
     @property
     def depth(self) -> int:
-        """Number of attention layers L."""
-        return len(self.heads)
+        """Number of layers L."""
+        return len(self.layers)
+
+    @property
+    def forms(self) -> tuple[LayerForm, ...]:
+        """What the theory reads off each layer, in symbols."""
+        return layer_forms(self.layers)
+
+    @property
+    def width_symbols(self) -> tuple[Expr, ...]:
+        """The symbols of `widths`; both sides of a straight branch have one and the same."""
+        return _width_symbols(self.forms)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """(H_1, ..., H_L); 0 for a layer without attention."""
+        return tuple(layer.heads for layer in self.layers)
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """How many partial paths each layer makes of one: its weight blocks, and its straight branch if it has one."""
+        return tuple(count(form.branches, self.head_counts()) for form in self.forms)
 
     @property
     def order_parameter_sizes(self) -> tuple[int, ...]:
-        """(n_1, ..., n_L), with n_l = H_l ... H_L the number of partial paths from layer l on."""
-        return tuple(math.prod(self.heads[layer:]) for layer in range(self.depth))
+        """(n_1, ..., n_L): outputs times the number of partial paths from layer l on."""
+        return tuple(self.outputs * math.prod(self.branches[layer:]) for layer in range(self.depth))
 
     @property
     def paths(self) -> int:
-        """Number of attention paths n_1 = H_1 ... H_L."""
-        return math.prod(self.heads)
+        """Number of attention paths, the product of all `branches`."""
+        return math.prod(self.branches)
 
-    def path_heads(self) -> tuple[tuple[int, ...], ...]:
-        """The heads (h_1, ..., h_L) of each path, counted from 1, in the order of the path axis: h_1 slowest."""
-        return tuple(product(*(range(1, heads + 1) for heads in self.heads)))
+    def path_branches(self) -> tuple[tuple[int, ...], ...]:
+        """The branch of every layer that each path takes, counted from 1, in the order of the path axis.
+
+        The first layer's is the slowest; in a layer the straight branch comes first.
+        """
+        return tuple(product(*(range(1, branches + 1) for branches in self.branches)))
+
+    def branch_heads(self, layer: int) -> np.ndarray:
+        """Which heads each branch of a layer (counted from 1) goes through: booleans (branches x heads)."""
+        return branch_heads(self.forms[layer - 1], self.heads[layer - 1])
 
     def path_labels(self) -> tuple[str, ...]:
-        """A short name for each path: "21" passes through head 2 of layer 1 and head 1 of layer 2."""
-        separator = "" if max(self.heads) < 10 else "."
-        return tuple(separator.join(map(str, heads)) for heads in self.path_heads())
+        """A short name for each path: "201" goes through head 2, straight on, and through head 1.
+
+        "-" is a layer without attention, "1+2" a weight block that several heads share.
+        """
+        labels = [_branch_labels(form, heads) for form, heads in zip(self.forms, self.heads, strict=True)]
+        separator = "" if all(len(label) == 1 for layer in labels for label in layer) else "."
+        return tuple(separator.join(path) for path in product(*labels))
+
+    def head_counts(self) -> Mapping[str, int]:
+        """The value of the symbol H_l of every layer that has heads, by name."""
+        return _head_counts(self.layers)
+
+    def parameter_values(self) -> Mapping[str, Any]:
+        """The value of every parameter symbol of the layers' own, by name, such as s_l for a skip's gain."""
+        return parameter_values(self.layers)
+
+    def layer_numbers(self) -> Mapping[str, Any]:
+        """The value of every symbol in the layers' expressions that is not an array of weights or of data, by name."""
+        return numbers_of_layers(self.layers, self.widths, self.prior_variances[1:-1])
 
 
-def _checked_heads(heads: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(heads, (int, str)) or not hasattr(heads, "__len__") or len(heads) == 0:
-        raise ValueError(f"heads must be a sequence (H_1, ..., H_L) with at least one layer, got {heads!r}")
-    for head in heads:
-        whole = isinstance(head, (int, np.integer)) and not isinstance(head, bool)
-        if not whole or head < 1:
-            raise ValueError(
-                f"every layer needs a positive whole number of heads, got {head!r} in heads={tuple(heads)}"
-            )
-    return tuple(int(head) for head in heads)
+def layer_forms(layers: tuple[AbstractLayer, ...]) -> tuple[LayerForm, ...]:
+    """The form of each layer; `ValueError` says which forward map the theory does not cover, and why."""
+    return _forms(jax.tree.structure(layers))
+
+
+def parameter_values(layers: tuple[AbstractLayer, ...]) -> Mapping[str, Any]:
+    """The value of every parameter symbol of `layers`, by name."""
+    values: dict[str, Any] = {}
+    for layer, form in zip(layers, layer_forms(layers), strict=True):
+        for symbol, value in layer.parameters(form.symbols).items():
+            values[symbol.name] = jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
+    return values
+
+
+def numbers_of_layers(
+    layers: tuple[AbstractLayer, ...], widths: Sequence[Any], variances: Sequence[Any]
+) -> Mapping[str, Any]:
+    """The value of every symbol in the expressions of `layers` that is not an array of weights or of data, by name."""
+    forms = layer_forms(layers)
+    return {
+        **{symbol.name: width for symbol, width in zip(_width_symbols(forms), widths, strict=True)},
+        **{form.symbols.variance.name: variance for form, variance in zip(forms, variances, strict=True)},
+        **_head_counts(layers),
+        **parameter_values(layers),
+    }
+
+
+def _width_symbols(forms: tuple[LayerForm, ...]) -> tuple[Expr, ...]:
+    return (*(form.symbols.width for form in forms), forms[-1].symbols.next_width)
+
+
+def _head_counts(layers: tuple[AbstractLayer, ...]) -> Mapping[str, int]:
+    counts = zip(layer_forms(layers), layers, strict=True)
+    return {form.symbols.heads.name: layer.heads for form, layer in counts if layer.heads}
+
+
+class _Number:
+    """Stands for a layer's parameter where only its symbol may be used."""
+
+    def _sympy_(self):
+        raise ValueError(
+            "a number of the layer itself stands in `forward` or `prior`; write layer.number(name) or "
+            "layer.covariance(name, size) there, and give the value in `parameters`"
+        )
+
+
+@lru_cache
+def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
+    """The forms of layers of one structure: they hold whatever numbers are its leaves."""
+    layers = jax.tree.unflatten(structure, [_Number()] * structure.num_leaves)
+    width, forms = _width("1"), []
+    for index, layer in enumerate(layers, 1):
+        next_width = _width(str(index + 1) if index < len(layers) else "a")
+        # one with a straight branch cannot be stated between different widths
+        at_equal_widths = layer_form(layer, LayerSymbols(index, width, width))
+        if at_equal_widths.is_straight:
+            forms.append(at_equal_widths)
+        else:
+            forms.append(layer_form(layer, LayerSymbols(index, width, next_width)))
+        width = forms[-1].symbols.next_width
+    return tuple(forms)
+
+
+def _width(name: str) -> Symbol:
+    return Symbol(f"N_{name}", positive=True)
+
+
+def _branch_labels(form: LayerForm, heads: int) -> list[str]:
+    labels = ["+".join(str(head + 1) for head in np.flatnonzero(passes)) or "-" for passes in branch_heads(form, heads)]
+    if form.is_straight:
+        labels[0] = "0"
+    # blocks that go through the same heads are told apart by a letter
+    seconds = [labels[:i].count(label) for i, label in enumerate(labels)]
+    return [
+        label if labels.count(label) == 1 else f"{label}{chr(ord('a') + number)}"
+        for label, number in zip(labels, seconds, strict=True)
+    ]
+
+
+def _checked_layers(layers) -> tuple[AbstractLayer, ...]:
+    if isinstance(layers, (int, str, AbstractLayer)) or not hasattr(layers, "__len__") or len(layers) == 0:
+        raise ValueError(
+            f"layers must be a sequence with at least one layer, such as (2, 3) for two layers of attention with 2 and "
+            f"3 heads, or (Attention(2), Dense()); got {layers!r}"
+        )
+    return tuple(as_layer(layer) for layer in layers)
+
+
+def _checked_outputs(outputs) -> int:
+    if not isinstance(outputs, (int, np.integer)) or isinstance(outputs, bool) or outputs < 1:
+        raise ValueError(f"outputs must be a positive whole number, got {outputs!r}")
+    return int(outputs)
+
+
+def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
+    """Widths that agree on both sides of every straight branch."""
+    checked = list(widths)
+    for i, form in enumerate(forms):
+        before, after = checked[i : i + 2]
+        if not form.is_straight or after is before:
+            continue
+        cause = f"layer {i + 1} has a straight branch, which needs equal widths before and after it"
+        if isinstance(before, jax.core.Tracer) or isinstance(after, jax.core.Tracer):
+            checked[i + 1] = eqx.error_if(jnp.asarray(after), jnp.asarray(after) != before, cause)
+        elif before != after:
+            raise ValueError(f"{cause}; got widths[{i}]={before} and widths[{i + 1}]={after}")
+    return tuple(checked)
 
 
 def _per_layer(name: str, values, length: int, meaning: str) -> tuple:
@@ -92,7 +245,7 @@ def _per_layer(name: str, values, length: int, meaning: str) -> tuple:
         values = (values,) * length
     if len(values) != length:
         raise ValueError(
-            f"{name} must be one number or {length} numbers ({meaning}), one a layer as heads has them; "
+            f"{name} must be one number or {length} numbers ({meaning}), one a layer as layers has them; "
             f"got {len(values)}: {tuple(values)}"
         )
     return tuple(_checked_number(f"{name}[{i}]", value) for i, value in enumerate(values))

@@ -82,7 +82,7 @@ def heads(
     query: Sequence[ArrayLike] | None = None,
     key: Sequence[ArrayLike] | None = None,
 ) -> AbstractHeads:
-    """The heads of all layers, one array a layer from the input side: `key_query`, or both `query` and `key`."""
+    """The heads of all layers, one array for each that has heads: `key_query`, or both `query` and `key`."""
     if key_query is not None and query is None and key is None:
         products = tuple(finite_array(f"key_query[{i}]", w, "heads features features") for i, w in enumerate(key_query))
         for i, product in enumerate(products):
@@ -111,8 +111,8 @@ def attention(
     """The attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
 
     Either `key_query`, one (heads, features, features) array a layer, the product K^T Q with the key index left; or
-    `query` and `key`, (heads, G, features) each, whose scores are divided by sqrt(G). Returns, per layer, an array
-    (examples, heads, keys, queries) that sums to one over keys.
+    `query` and `key`, (heads, G, features) each, whose scores are divided by sqrt(G). Layers without heads are left
+    out. Returns, per layer, an array (examples, heads, keys, queries) that sums to one over keys.
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
     parameters = heads(key_query=key_query, query=query, key=key)

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..precision import require_float64
+from . import layer_numbers
 from .architecture import Architecture
 
 # largest asymmetry, relative to the largest entry, that counts as rounding
@@ -58,17 +59,28 @@ def checked_features(architecture: Architecture, features: ArrayLike, name: str 
     array = finite_array(name, features, "examples paths features")
     if array.shape[1] != architecture.paths:
         raise ValueError(
-            f"{name} has {array.shape[1]} paths (axis 1 of shape {array.shape}), but heads={architecture.heads} make "
-            f"{architecture.paths}; the layout is (examples, paths, features), as bpkr.path_features returns it"
+            f"{name} has {array.shape[1]} paths (axis 1 of shape {array.shape}), but layers of "
+            f"{architecture.branches} branches make {architecture.paths}; the layout is (examples, paths, features), "
+            "as bpkr.path_features returns it"
         )
+    return array
+
+
+def checked_labels(architecture: Architecture, labels: ArrayLike, name: str = "labels") -> Array:
+    """Labels (examples,), or (examples, outputs) for an architecture of several outputs."""
+    if architecture.outputs == 1:
+        return finite_array(name, labels, "examples")
+    array = finite_array(name, labels, "examples outputs")
+    if array.shape[1] != architecture.outputs:
+        raise ValueError(f"{name} of shape {array.shape} are for {array.shape[1]} outputs, not {architecture.outputs}")
     return array
 
 
 def checked_data(
     architecture: Architecture, features: ArrayLike, labels: ArrayLike
-) -> tuple[Float[Array, "examples paths features"], Float[Array, " examples"]]:
-    """Path features and their labels (examples,), whose kernel has a Cholesky factor at the temperature."""
-    checked, labels = checked_features(architecture, features), finite_array("labels", labels, "examples")
+) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
+    """Path features and their labels, whose kernel has a Cholesky factor at the temperature."""
+    checked, labels = checked_features(architecture, features), checked_labels(architecture, labels)
     if len(labels) != len(checked):
         raise ValueError(f"labels has {len(labels)} examples, features has {len(checked)}")
     if not is_traced(features, architecture):
@@ -79,18 +91,18 @@ def checked_data(
 def _check_interpolation(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
     """Without a temperature to speak of, the kernel itself must be invertible: the examples linearly independent.
 
-    Whether they are does not depend on the order parameters. Left to the Cholesky factorisation, rounding would let
-    some singular kernels through.
+    Whether they are does not depend on the order parameters, nor on the number of outputs. Left to the Cholesky
+    factorisation, rounding would let some singular kernels through.
     """
     largest = np.max(np.abs(features))
     if largest > math.sqrt(np.finfo(np.float64).max / features.size):
         raise ValueError(f"features of magnitude {largest:.3g} make a kernel beyond the range of double precision")
     temperature = float(architecture.temperature)
-    scale = math.prod(float(variance) for variance in architecture.prior_variances[1:])
-    rounding = len(features) * np.finfo(np.float64).eps
-    if temperature > rounding * scale * np.sum(features**2):
-        return
     examples, paths, input_features = features.shape
+    weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(_prior_of_paths(architecture)))
+    rounding = examples * np.finfo(np.float64).eps
+    if temperature > rounding * np.sum(weighted**2):
+        return
     rank = paths * input_features
     if temperature == 0:
         needs = "temperature=0 needs an invertible kernel, but"
@@ -103,13 +115,22 @@ def _check_interpolation(architecture: Architecture, features: Float[np.ndarray,
             f"{needs} {examples} examples exceed its rank, at most paths x features = {paths} x {input_features} = "
             f"{rank}; use a larger temperature"
         )
-    singular = np.linalg.svd(features.reshape(examples, rank), compute_uv=False)
+    singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
     # the kernel's condition number is the square of the features'
-    if scale * singular[-1] ** 2 + temperature <= rounding * scale * singular[0] ** 2:
+    if singular[-1] ** 2 + temperature <= rounding * singular[0] ** 2:
         raise ValueError(
             f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "
             f"{singular[0]:.3g}), as repeated examples are; remove them or use a larger temperature"
         )
+
+
+def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
+    """U_1 of one output at infinite width."""
+    # constants of the architecture, also where this runs inside a function that is being traced
+    with jax.ensure_compile_time_eval():
+        readout = jnp.asarray([[architecture.prior_variances[-1]]], dtype=jnp.float64)
+        means = layer_numbers.prior_means(architecture.forms, architecture.layer_numbers(), readout)
+        return np.asarray(means[0])
 
 
 def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:

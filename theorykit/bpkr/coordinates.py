@@ -1,40 +1,61 @@
 """Unconstrained coordinates of the order parameters: whitened Cholesky factors, layer by layer from the readout.
 
-u = s_a^2 exp(2 theta_a) and U_l = C_l C_l^T with C_l = s_l (I (x) C_{l+1}) B_l, where B_l is lower triangular with
-diagonal exp(theta). Every real vector is a set of positive definite order parameters; zero is the Gaussian-process
-limit; and the curvature of the entropy there is the same whatever the prior variances are.
+Every order parameter is U_l = C_l C_l^T with a lower triangular factor C_l. Given C_{l+1}, the weight blocks of layer l
+have the prior covariance W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}, and
+
+    readout             C_{L+1} = sigma_a B
+    layer               C_l = W_l B_l
+    straight branch     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
+
+where the B are lower triangular with diagonal exp(theta) and the R_l are rectangular: the Bartlett factors of the prior
+law of U_l at finite width. The leading block of a straight layer's U_l is gain^2 U_{l+1} whatever the coordinates are.
+Every real vector is a set of order parameters, positive definite and consistent; zero is the Gaussian-process limit;
+and the curvature of the entropy there is the same whatever the prior is.
 """
 
 import itertools
+from collections.abc import Iterator
 
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from . import layer_numbers
 from .architecture import Architecture
-from .order_parameters import OrderParameters
+from .order_parameters import OrderParameters, readout_matrix, readout_order_parameter
 
 Coordinates = Float[Array, " coordinates"]
 
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
-    """The order parameters at `coordinates`: first theta_a, then B_L, ..., B_1, each lower triangle by rows."""
-    log_root, *triangles = _split(architecture, coordinates)
-    outer = jnp.sqrt(architecture.prior_variances[-1]) * jnp.exp(log_root[:, None])
-    readout, matrices = outer[0, 0] ** 2, []
-    for heads, variance, triangle in _from_the_readout(architecture, triangles):
-        outer = _whitening(heads, variance, outer) @ _triangular(triangle, heads * len(outer))
+    """The order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1, each by rows."""
+    triangle, *pieces = _split(architecture, coordinates)
+    outer = jnp.sqrt(architecture.prior_variances[-1]) * _triangular(triangle, architecture.outputs)
+    readout, matrices = readout_order_parameter(outer @ outer.T), []
+    for root, gain in _from_the_readout(architecture):
+        whitening = jnp.kron(root, outer)
+        blocks = whitening @ _triangular(pieces.pop(0), len(whitening))
+        if gain is None:
+            outer = blocks
+        else:
+            crossing = whitening @ pieces.pop(0).reshape(len(whitening), len(outer))
+            outer = jnp.block([[gain * outer, jnp.zeros(crossing.T.shape)], [crossing, blocks]])
         matrices.append(outer @ outer.T)
     return OrderParameters(tuple(reversed(matrices)), readout)
 
 
 def from_order_parameters(architecture: Architecture, order_parameters: OrderParameters) -> Coordinates:
     """The coordinates of `order_parameters`; the inverse of `to_order_parameters`."""
-    outer = jnp.sqrt(order_parameters.readout)[None, None]
-    pieces = [jnp.log(outer[0]) - jnp.log(architecture.prior_variances[-1]) / 2]
-    for heads, variance, matrix in _from_the_readout(architecture, order_parameters.matrices[::-1]):
-        factor = jnp.linalg.cholesky(matrix)
-        pieces.append(_triangle(solve_triangular(_whitening(heads, variance, outer), factor, lower=True)))
+    outer = jnp.linalg.cholesky(readout_matrix(order_parameters.readout))
+    pieces = [_triangle(outer / jnp.sqrt(architecture.prior_variances[-1]))]
+    layers = zip(_from_the_readout(architecture), reversed(order_parameters.matrices), strict=True)
+    for (root, gain), matrix in layers:
+        whitening, factor = jnp.kron(root, outer), jnp.linalg.cholesky(matrix)
+        straight = 0 if gain is None else len(outer)
+        white = solve_triangular(whitening, factor[straight:], lower=True)
+        pieces.append(_triangle(white[:, straight:]))
+        if straight:
+            pieces.append(white[:, :straight].ravel())
         outer = factor
     return jnp.concatenate(pieces)
 
@@ -44,28 +65,37 @@ def gp_coordinates(architecture: Architecture) -> Coordinates:
     return jnp.zeros(sum(_lengths(architecture)))
 
 
-def _lengths(architecture):
-    return [1, *(size * (size + 1) // 2 for size in reversed(architecture.order_parameter_sizes))]
+def _lengths(architecture: Architecture) -> list[int]:
+    """How many coordinates each triangle and rectangle has, in their order."""
+    outer = architecture.outputs
+    lengths = [outer * (outer + 1) // 2]
+    for form, size in zip(reversed(architecture.forms), reversed(architecture.order_parameter_sizes), strict=True):
+        blocks = size - outer if form.is_straight else size
+        lengths.append(blocks * (blocks + 1) // 2)
+        if form.is_straight:
+            lengths.append(blocks * outer)
+        outer = size
+    return lengths
 
 
-def _split(architecture, coordinates):
+def _split(architecture: Architecture, coordinates: Coordinates) -> list[Array]:
     ends = list(itertools.accumulate(_lengths(architecture)))
     return jnp.split(coordinates, ends[:-1])
 
 
-def _from_the_readout(architecture, values):
-    return zip(reversed(architecture.heads), reversed(architecture.prior_variances[1:-1]), values, strict=True)
+def _from_the_readout(architecture: Architecture) -> Iterator[tuple[Array, Array | None]]:
+    """From the last layer down: the root of the covariance of its weight blocks, and its straight branch's gain."""
+    numbers = architecture.layer_numbers()
+    for form in reversed(architecture.forms):
+        root = jnp.linalg.cholesky(layer_numbers.covariance(form, numbers))
+        yield root, layer_numbers.gain(form, numbers) if form.is_straight else None
 
 
-def _whitening(heads, variance, outer):
-    return jnp.sqrt(variance) * jnp.kron(jnp.eye(heads), outer)
-
-
-def _triangular(triangle, size):
+def _triangular(triangle: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
     lower = jnp.zeros((size, size)).at[jnp.tril_indices(size)].set(triangle)
     return jnp.tril(lower, -1) + jnp.diag(jnp.exp(jnp.diagonal(lower)))
 
 
-def _triangle(lower):
+def _triangle(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
     logarithmic = jnp.tril(lower, -1) + jnp.diag(jnp.log(jnp.diagonal(lower)))
     return logarithmic[jnp.tril_indices(len(lower))]

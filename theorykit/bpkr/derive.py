@@ -1,95 +1,170 @@
 """From an architecture to its action: the symbolic stage, in matrix expressions with symbolic sizes.
 
-Stage 1 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> predict`. Equation
-numbers are those of Tiberi et al., arXiv 2405.15926; names are listed in derivations/notation.md.
+Stage 1 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> predict`. The action
+is what back-propagating kernel renormalisation arrives at; names are listed in derivations/notation.md.
 """
 
+from dataclasses import fields
 from functools import lru_cache
 
-from sympy import Expr, Identity, Inverse, KroneckerProduct, MatrixSymbol, Mul, Symbol
-from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy import Add, Expr, Integer, MatrixSymbol, Symbol, expand
 
-from ..symbolic import Diagonal, log_det, partial_trace, positive_definite, quadratic_form, trace
+from ..derivation import Derivation, rules
+from ..symbolic import Diagonal, positive_definite, trace
 from .action import Action, ActionSymbols, Predictor
 from .architecture import Architecture
+from .backpropagation import DataSymbols, backpropagate
+from .forward import LayerForm
+from .layers import AbstractLayer
 
 
 def derive(architecture: Architecture) -> Action:
-    """The action of `architecture`, with symbolic sizes; Eqs. (10), (12), (32).
+    """The action of `architecture`, derived step by step, with symbolic sizes; Eqs. (10), (12), (32).
 
-    The layer terms are stated; heads, widths and variances appear as symbols, so the action depends on the number of
-    layers only.
+    Widths, variances, heads and the layers' own numbers appear as symbols: the action depends on the kinds of layers,
+    and on whether there is more than one output.
     """
-    return _with_heads(architecture.heads)
+    several = architecture.outputs > 1
+    return _with_sizes(
+        architecture.forms,
+        tuple(map(_described, architecture.layers)),
+        tuple({**architecture.head_counts(), **({"C": architecture.outputs} if several else {})}.items()),
+        several,
+    )
+
+
+def _described(layer: AbstractLayer) -> str:
+    """The layer in words, without its numbers."""
+    parts = []
+    for entry in fields(layer):
+        value = getattr(layer, entry.name)
+        if isinstance(value, AbstractLayer):
+            parts.append(_described(value))
+        elif entry.metadata.get("static"):
+            parts.append(f"{entry.name}={value}")
+    return f"{type(layer).__name__}({', '.join(parts)})"
 
 
 @lru_cache
-def _with_heads(heads: tuple[int, ...]) -> Action:
-    symbols = _symbols(len(heads))
-    outer = (*symbols.matrices[1:], symbols.readout)
-    layers = zip(symbols.heads, symbols.widths, symbols.variances, symbols.matrices, outer, strict=False)
-    train_test = kernel_expression(symbols, symbols.features, symbols.test_features)
-    regularised = kernel_expression(symbols, symbols.features) + symbols.temperature * Identity(symbols.labels.shape[0])
-    return Action(
-        heads=heads,
-        symbols=symbols,
-        layer_entropies=tuple(_layer_entropy(*layer) for layer in layers),
-        readout_entropy=_readout_entropy(symbols.widths[-1], symbols.variances[-1], symbols.readout),
-        energy=_energy(regularised, symbols.labels),
-        kernel=kernel_expression(symbols, symbols.features),
-        test_kernel=train_test,
-        predictor=_predictor(symbols, regularised, train_test),
+def _with_sizes(forms, layers: tuple[str, ...], sizes: tuple[tuple[str, int], ...], several: bool) -> Action:
+    return Action(layers=layers, sizes=dict(sizes), **_derived(forms, several))
+
+
+@lru_cache
+def _derived(forms: tuple[LayerForm, ...], several_outputs: bool) -> dict:
+    """Every field of the action that does not depend on numbers."""
+    data = _data_symbols(forms, several_outputs)
+    overlaps = _order_parameters(forms, data.outputs)
+    variance = Symbol("sigma2_a", positive=True)
+    result = backpropagate(forms, overlaps, variance, data)
+    readout = overlaps[-1] if several_outputs else Symbol("u", positive=True)
+    steps, contained, numbers = list(result.steps), dict(result.contained), list(result.entropies)
+    if not several_outputs:
+        for i, entropy in enumerate(numbers):
+            if entropy.has(overlaps[-1]):
+                record = {"section": "Entropies", "equations": "32"}
+                steps.append(rules.write_as_number(entropy, overlaps[-1], readout, **record))
+                numbers[i] = steps[-1].after
+        if overlaps[-1] in contained:
+            contained[readout] = trace(contained.pop(overlaps[-1]))
+    widths = (*(form.symbols.width for form in forms), forms[-1].symbols.next_width)
+    *layer_entropies, readout_entropy = (_per_width(s, n) for s, n in zip(numbers, widths, strict=True))
+    return {
+        "forms": forms,
+        "symbols": _action_symbols(forms, data, (*overlaps[:-1], readout), variance, tuple(contained)),
+        "overlaps": overlaps,
+        "overlap_entropies": result.entropies,
+        "overlap_blocks": result.contained,
+        "layer_entropies": tuple(layer_entropies),
+        "readout_entropy": readout_entropy,
+        "contained": contained,
+        "energy": result.energy,
+        "kernel": result.kernel,
+        "test_kernel": result.test_kernel,
+        "predictor": Predictor(mean=result.mean, variance=Diagonal(result.covariance)),
+        "derivation": Derivation(tuple(steps), trial_sizes(forms, data)),
+    }
+
+
+def _per_width(entropy: Expr, width: Expr) -> Expr:
+    return width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy))))
+
+
+def _size(name: str) -> Symbol:
+    return Symbol(name, integer=True, positive=True)
+
+
+def _order_parameters(forms: tuple[LayerForm, ...], outputs: Expr) -> tuple[MatrixSymbol, ...]:
+    """(U_1, ..., U_{L+1}) as matrix symbols; the last is outputs x outputs."""
+    sizes = [outputs]
+    for form in reversed(forms):
+        sizes.append(expand(form.branches * sizes[-1]))
+    return tuple(positive_definite(f"U_{layer}", size) for layer, size in enumerate(reversed(sizes), 1))
+
+
+def _data_symbols(forms: tuple[LayerForm, ...], several_outputs: bool) -> DataSymbols:
+    outputs = _size("C") if several_outputs else Integer(1)
+    columns = expand(_order_parameters(forms, outputs)[0].shape[0] * _size("N_0"))
+    return DataSymbols(
+        features=MatrixSymbol("Phi", _size("P") * outputs, columns),
+        labels=MatrixSymbol("y", _size("P") * outputs, 1),
+        test_features=MatrixSymbol("Phi_test", _size("P_test") * outputs, columns),
+        temperature=Symbol("T", positive=True),
+        outputs=outputs,
+        examples=_size("P"),
+        input_features=_size("N_0"),
     )
 
 
-def _symbols(depth: int) -> ActionSymbols:
-    def size(name: str) -> Symbol:
-        return Symbol(name, integer=True, positive=True)
-
-    def positive(name: str) -> Symbol:
-        return Symbol(name, positive=True)
-
-    layers = range(1, depth + 1)
-    heads = tuple(size(f"H_{layer}") for layer in layers)
-    features = Mul(*heads) * size("N_0")
+def _action_symbols(forms, data: DataSymbols, order_parameters, readout_variance, contained) -> ActionSymbols:
+    used = {symbol for form in forms for side in (form.forward, form.covariance) for symbol in side.free_symbols}
+    stated = {
+        symbol
+        for form in forms
+        for symbol in (
+            form.weights,
+            form.hidden,
+            form.symbols.attention,
+            form.symbols.width,
+            form.symbols.next_width,
+            form.symbols.variance,
+            form.symbols.heads,
+            form.symbols.tokens,
+        )
+    }
     return ActionSymbols(
-        heads=heads,
-        widths=tuple(positive(f"N_{layer}") for layer in (*layers, "a")),
-        variances=tuple(positive(f"sigma2_{layer}") for layer in (*layers, "a")),
-        temperature=positive("T"),
-        matrices=tuple(positive_definite(f"U_{layer}", Mul(*heads[layer - 1 :])) for layer in layers),
-        readout=positive("u"),
-        features=MatrixSymbol("Phi", size("P"), features),
-        labels=MatrixSymbol("y", size("P"), 1),
-        test_features=MatrixSymbol("Phi_test", size("P_test"), features),
-        input_features=size("N_0"),
+        heads=tuple(form.symbols.heads for form in forms if form.forward.has(form.symbols.heads)),
+        widths=(*(form.symbols.width for form in forms), forms[-1].symbols.next_width),
+        variances=(*(form.symbols.variance for form in forms), readout_variance),
+        parameters=tuple(sorted(used - stated, key=lambda symbol: symbol.name)),
+        temperature=data.temperature,
+        matrices=order_parameters[:-1],
+        readout=order_parameters[-1],
+        contained=contained,
+        features=data.features,
+        labels=data.labels,
+        test_features=data.test_features,
+        input_features=data.input_features,
+        outputs=data.outputs,
     )
 
 
-def _layer_entropy(heads: Symbol, width: Symbol, variance: Symbol, inner: MatrixSymbol, outer: Expr) -> Expr:
-    """S_l of order parameter `inner` = U_l, given `outer` = U_{l+1}; the relative entropy to its Gaussian prior."""
-    traced = partial_trace(inner, (heads, inner.shape[0] / heads), 0)
-    mismatch = trace(Inverse(outer) * traced) if outer.is_Matrix else traced / outer
-    return width * (mismatch / variance - log_det(inner) + heads * log_det(outer))  # Eq. (32), entropy of layer l
+def trial_sizes(forms: tuple[LayerForm, ...], data: DataSymbols) -> tuple[dict[Expr, int], ...]:
+    """Sizes at which the steps are tried with numbers: several heads, and unequal widths.
 
-
-def _readout_entropy(width: Symbol, variance: Symbol, readout: Symbol) -> Expr:
-    return width * (readout / variance - log_det(readout))  # Eq. (32), entropy of the readout
-
-
-def kernel_expression(symbols: ActionSymbols, left: MatrixExpr, right: MatrixExpr | None = None) -> MatrixExpr:
-    """K between the examples of two feature matrices (the same one where `right` is left out)."""
-    mixing = KroneckerProduct(symbols.matrices[0], Identity(symbols.input_features))
-    return left * mixing * (left if right is None else right).T  # Eq. (10)
-
-
-def _energy(regularised_kernel: MatrixExpr, labels: MatrixSymbol) -> Expr:
-    return log_det(regularised_kernel) + quadratic_form(labels, Inverse(regularised_kernel))  # Eq. (12)
-
-
-def _predictor(symbols: ActionSymbols, regularised_kernel: MatrixExpr, train_test: MatrixExpr) -> Predictor:
-    test_test = kernel_expression(symbols, symbols.test_features)
-    return Predictor(
-        mean=train_test.T * Inverse(regularised_kernel) * symbols.labels,  # Eqs. (9), (29)
-        variance=Diagonal(test_test - train_test.T * Inverse(regularised_kernel) * train_test),  # Eq. (30)
+    No more than two numbers at a time are integrated over, but in the layers of users' own.
+    """
+    alternating, widths = 1, {}
+    for form in forms:
+        widths[form.symbols.width] = alternating
+        alternating = alternating if form.is_straight else 3 - alternating
+        widths[form.symbols.next_width] = alternating
+    several = {data.outputs: 2} if data.outputs.is_Symbol else {}
+    single = {data.outputs: 1} if several else {}
+    common = {forms[0].symbols.tokens: 2, data.input_features: 2, _size("P_test"): 2}
+    heads = [form.symbols.heads for form in forms]
+    examples = {data.examples: 1 if several else 2}
+    return (
+        {**common, **dict.fromkeys(widths, 1), **dict.fromkeys(heads, 2), **several, **examples},
+        {**common, **widths, **dict.fromkeys(heads, 1), **single, data.examples: 2},
     )

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from .architecture import Architecture
 from .checks import checked_data, checked_positive_definite, checked_results
 from .derive import derive
-from .order_parameters import OrderParameters, checked_order_parameters
+from .order_parameters import OrderParameters, checked_order_parameters, gp_limit
 
 
 class ActionTerms(eqx.Module):
@@ -52,7 +52,7 @@ def action_terms(
     architecture: Architecture,
     order_parameters: OrderParameters,
     features: Float[Array, "examples paths features"],
-    labels: Float[Array, " examples"],
+    labels: Float[Array, "examples *outputs"],
 ) -> ActionTerms:
     """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
     action = derive(architecture)
@@ -65,20 +65,41 @@ def action_terms(
     )
 
 
+def first_order(architecture: Architecture, features: ArrayLike, labels: ArrayLike) -> OrderParameters:
+    """The saddle point to first order in one over the widths, about the Gaussian-process limit, in closed form.
+
+    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
+    where there are several. Good where the widths are large beside the number of examples; where they are not, the
+    matrices need not even be positive definite.
+    """
+    features, labels = checked_data(architecture, features, labels)
+    return checked_results(_first_order(architecture, features, labels), architecture)
+
+
+@jax.jit
+def _first_order(architecture, features, labels):
+    action = derive(architecture)
+    force = action.compiled_force(**action_arguments(architecture, gp_limit(architecture), features, labels))["force"]
+    arguments = {**architecture_arguments(architecture), action.expansion.force.name: force}
+    *matrices, readout = action.compiled_expansion.of(arguments).values()
+    return OrderParameters(tuple(matrices), readout[0, 0] if architecture.outputs == 1 else readout)
+
+
 def action_arguments(
     architecture: Architecture,
     order_parameters: OrderParameters,
     features: Float[Array, "examples paths features"],
-    labels: Float[Array, " examples"],
+    labels: Float[Array, "examples *outputs"],
 ) -> Mapping[str, Array]:
     """The value of every symbol of the action, by name, as the generated function takes them."""
     symbols = derive(architecture).symbols
-    return {
+    values = {
         **order_parameter_arguments(architecture, order_parameters),
         **architecture_arguments(architecture),
-        symbols.features.name: flat_features(features),
-        symbols.labels.name: labels[:, None],
+        symbols.features.name: flat_features(architecture, features),
+        symbols.labels.name: labels.reshape(-1, 1),
     }
+    return {argument.name: values[argument.name] for argument in symbols.arguments}
 
 
 def order_parameter_arguments(architecture: Architecture, order_parameters: OrderParameters) -> Mapping[str, Array]:
@@ -89,21 +110,38 @@ def order_parameter_arguments(architecture: Architecture, order_parameters: Orde
 
 
 def architecture_arguments(architecture: Architecture) -> Mapping[str, Array]:
-    """The value of every width, variance and temperature symbol, by name; s_0^2 is in the features."""
+    """The value of every symbol of the architecture, by name, sizes included; s_0^2 is in the features."""
     symbols = derive(architecture).symbols
-    names = (*symbols.widths, *symbols.variances, symbols.temperature)
-    numbers = (*architecture.widths, *architecture.prior_variances[1:], architecture.temperature)
-    return {name.name: jnp.asarray(number, dtype=jnp.float64) for name, number in zip(names, numbers, strict=True)}
+    numbers = {
+        **{symbol.name: width for symbol, width in zip(symbols.widths, architecture.widths, strict=True)},
+        **dict(zip([s.name for s in symbols.variances], architecture.prior_variances[1:], strict=True)),
+        symbols.temperature.name: architecture.temperature,
+        **architecture.parameter_values(),
+    }
+    arrays = {name: jnp.asarray(number, dtype=jnp.float64) for name, number in numbers.items()}
+    return {**arrays, **architecture.head_counts(), "C": architecture.outputs}
 
 
-def flat_features(features: Float[Array, "examples paths features"]) -> Float[Array, "examples pathfeatures"]:
-    """The features as the matrix Phi of the symbolic action: one row an example, path index slow."""
-    return features.reshape(len(features), -1)
+def flat_features(
+    architecture: Architecture, features: Float[Array, "examples paths features"]
+) -> Float[Array, "rows columns"]:
+    """The features as the matrix Phi of the symbolic action, one row an (example, output) pair.
+
+    Its columns are (path, output, feature), the last fastest: Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}. For
+    one output this is `features` itself, flattened.
+    """
+    outputs = jnp.eye(architecture.outputs)
+    design = jnp.einsum("pki,cd->pckdi", features, outputs)
+    return design.reshape(len(features) * architecture.outputs, -1)
 
 
-def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, ""]:
-    """The readout order parameter u eliminated: its saddle-point value given the last layer's U_L (heads, heads)."""
+def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:
+    """The readout order parameter eliminated: its saddle-point value given the last layer's U_L (n_L x n_L).
+
+    A number for one output, a matrix (outputs, outputs) for several. Raises `ValueError` where a straight branch in the
+    last layer makes it a block of U_L.
+    """
     action = derive(architecture)
-    matrix = checked_positive_definite(f"U_{architecture.depth}", last, architecture.heads[-1])
+    matrix = checked_positive_definite(f"U_{architecture.depth}", last, architecture.order_parameter_sizes[-1])
     arguments = {**architecture_arguments(architecture), action.symbols.matrices[-1].name: matrix}
-    return action.compiled_readout(**arguments)["u"]
+    return action.compiled_readout.of(arguments)["u"]

@@ -1,42 +1,65 @@
 """The finite network itself, layer by layer, and its rewriting as a sum over paths; Eqs. (1)-(6)."""
 
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..precision import require_float64
-from .architecture import Architecture
+from . import layer_numbers
+from .architecture import Architecture, layer_forms, numbers_of_layers
 from .attention import AbstractHeads
-from .order_parameters import OrderParameters
-from .paths import Readout, readout_weights
+from .layers import AbstractLayer
+from .order_parameters import OrderParameters, readout_order_parameter
+from .paths import Readout, heads_stacked, readout_weights
 
 
 class Network(eqx.Module):
-    """A deep attention network with linear values; attention acts on the bare input in every layer.
+    """A deep network of linear values; attention acts on the bare input in every layer.
 
     - `embedding`: V^0 (N_1, N_0).
-    - `values`: per layer V^l (heads, N_{l+1}, N_l), with N_{L+1} = N_a.
-    - `readout_vector`: a (N_a,).
-    - `heads`: the attention parameters of all layers.
+    - `weights`: per layer V_l (N_{l+1}, blocks N_l), its weight blocks side by side, with N_{L+1} = N_a.
+    - `readout_weights`: a (outputs, N_a).
+    - `heads`: the attention parameters of all layers that have heads.
+    - `layers`, `variances`: the kinds of the layers with their own numbers, and their prior variances.
     - `readout`: the token that is read.
     """
 
     embedding: Float[Array, "_ _"]
-    values: tuple[Float[Array, "_ _ _"], ...]
-    readout_vector: Float[Array, " _"]
+    weights: tuple[Float[Array, "_ _"], ...]
+    readout_weights: Float[Array, "_ _"]
     heads: AbstractHeads
+    layers: tuple[AbstractLayer, ...]
+    variances: tuple[Any, ...]
     readout: Readout = eqx.field(static=True)
 
-    def __call__(self, inputs: Float[Array, "examples tokens features"]) -> Float[Array, " examples"]:
-        """The output f(x) of every example, layer by layer."""
-        hidden = inputs @ self.embedding.T / jnp.sqrt(inputs.shape[-1])  # Eq. (1)
-        for value, attention in zip(self.values, self.heads(inputs), strict=True):
-            count, _, width = value.shape
-            attended = jnp.einsum("phst,psn->phtn", attention, hidden)
-            hidden = jnp.einsum("hmn,phtn->ptm", value, attended) / jnp.sqrt(count * width)  # Eq. (2)
-        read = jnp.einsum("t,ptm->pm", readout_weights(self.readout, inputs.shape[1]), hidden)
-        return read @ self.readout_vector / jnp.sqrt(len(self.readout_vector))  # Eq. (4)
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """(N_1, ..., N_L, N_a)."""
+        return (len(self.embedding), *(len(weights) for weights in self.weights))
+
+    def layer_numbers(self) -> Mapping[str, Any]:
+        """The value of every symbol in the layers' expressions that is not an array, by name."""
+        return numbers_of_layers(self.layers, self.widths, self.variances)
+
+    def __call__(self, inputs: Float[Array, "examples tokens features"]) -> Float[Array, "examples *outputs"]:
+        """The output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs."""
+        forms, numbers = layer_forms(self.layers), self.layer_numbers()
+        heads = [layer.heads for layer in self.layers]
+        read = readout_weights(self.readout, inputs.shape[1])
+
+        def of_example(tokens, mixings):
+            hidden = self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1])  # Eq. (1)
+            for form, weights in zip(forms, self.weights, strict=True):
+                hidden = layer_numbers.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
+            return self.readout_weights @ hidden @ read / jnp.sqrt(len(hidden))  # Eq. (4)
+
+        outputs = jax.vmap(of_example)(inputs, heads_stacked(forms, heads, self.heads(inputs)))
+        return outputs[:, 0] if len(self.readout_weights) == 1 else outputs
 
 
 def sample_network(
@@ -49,45 +72,62 @@ def sample_network(
 ) -> Network:
     """A network with every weight but the queries and keys drawn from its Gaussian prior."""
     require_float64()
-    if heads.counts != architecture.heads:
-        raise ValueError(f"heads of {heads.counts} do not fit an architecture with heads={architecture.heads}")
-    if heads.input_features != input_features:
-        raise ValueError(f"heads for {heads.input_features} features do not fit input_features={input_features}")
+    _check_heads(architecture, heads, input_features)
     widths = [int(width) for width in architecture.widths]
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
         raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")
-    deviations = [jnp.sqrt(variance) for variance in architecture.prior_variances]
+    variances, numbers = architecture.prior_variances, architecture.layer_numbers()
     first, last, *middle = jax.random.split(key, architecture.depth + 2)
-    shapes = zip(architecture.heads, widths[1:], widths[:-1], strict=True)
+    blocks = [layer_numbers.covariance(form, numbers) for form in architecture.forms]
+    shapes = zip(middle, blocks, widths[1:], widths[:-1], strict=True)
+    as_float = partial(jnp.asarray, dtype=jnp.float64)
     return Network(
-        embedding=deviations[0] * jax.random.normal(first, (widths[0], input_features)),
-        values=tuple(
-            deviation * jax.random.normal(layer_key, shape)
-            for deviation, layer_key, shape in zip(deviations[1:-1], middle, shapes, strict=True)
-        ),
-        readout_vector=deviations[-1] * jax.random.normal(last, (widths[-1],)),
+        embedding=jnp.sqrt(variances[0]) * jax.random.normal(first, (widths[0], input_features)),
+        weights=tuple(_weight_blocks(*shape) for shape in shapes),
+        readout_weights=jnp.sqrt(variances[-1]) * jax.random.normal(last, (architecture.outputs, widths[-1])),
         heads=heads,
+        layers=jax.tree.map(as_float, architecture.layers),
+        variances=jax.tree.map(as_float, variances[1:-1]),
         readout=readout,
     )
 
 
+def _check_heads(architecture: Architecture, heads: AbstractHeads, input_features: int) -> None:
+    needed = tuple(count for count in architecture.heads if count)
+    if heads.counts != needed:
+        raise ValueError(f"heads of {heads.counts} do not fit an architecture whose layers have {needed} heads")
+    if needed and heads.input_features != input_features:
+        raise ValueError(f"heads for {heads.input_features} features do not fit input_features={input_features}")
+
+
+def _weight_blocks(
+    key: PRNGKeyArray, covariance: Float[Array, "blocks blocks"], rows: int, columns: int
+) -> Float[Array, "rows columns"]:
+    """Gaussian weight blocks (rows x columns) side by side, with `covariance` between blocks and none within."""
+    independent = jax.random.normal(key, (len(covariance), rows, columns))
+    return jnp.einsum("ab,bmn->man", jnp.linalg.cholesky(covariance), independent).reshape(rows, -1)
+
+
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
-    """(w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last."""
-    weights = [network.readout_vector[None, :]]
-    for value in reversed(network.values):
-        outer = weights[-1]
-        inner = jnp.einsum("pm,hmn->hpn", outer, value) / jnp.sqrt(value.shape[1])  # Eq. (6)
-        weights.append(inner.reshape(-1, value.shape[2]))
+    """(w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
+
+    With several outputs a row is a (partial path, output) pair, the output fastest.
+    """
+    numbers, weights = network.layer_numbers(), [network.readout_weights]
+    for form, blocks in zip(reversed(layer_forms(network.layers)), reversed(network.weights), strict=True):
+        weights.append(layer_numbers.path_weights(form, numbers, weights[-1], blocks))
     return tuple(reversed(weights))
 
 
 def sum_over_paths(
     network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
-) -> Float[Array, " examples"]:
+) -> Float[Array, "examples *outputs"]:
     """The network's output from its path features, Eq. (5); equals `network(inputs)`."""
     first = path_weights(network)[0]
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
-    return jnp.einsum("kn,ni,pki->p", first, embedding, features) / jnp.sqrt(first.shape[1])  # Eq. (5)
+    by_output = first.reshape(architecture.paths, architecture.outputs, -1)
+    outputs = jnp.einsum("kcn,ni,pki->pc", by_output, embedding, features) / jnp.sqrt(first.shape[1])  # Eq. (5)
+    return outputs[:, 0] if architecture.outputs == 1 else outputs
 
 
 def empirical_order_parameters(network: Network) -> OrderParameters:
@@ -96,4 +136,4 @@ def empirical_order_parameters(network: Network) -> OrderParameters:
     Singular, and not accepted by `evaluate`, where a layer has fewer hidden units than partial paths.
     """
     *inner, readout = (weight @ weight.T / weight.shape[1] for weight in path_weights(network))  # Eq. (13)
-    return OrderParameters(tuple(inner), readout[0, 0])
+    return OrderParameters(tuple(inner), readout_order_parameter(readout))

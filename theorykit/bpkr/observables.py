@@ -38,15 +38,16 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
 def head_scores(architecture: Architecture, order_parameters: OrderParameters) -> tuple[Float[Array, " heads"], ...]:
     """The importance of every head: one array (H_l,) a layer, the most important head of all scoring 1.
 
-    The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, divided by the
-    largest such sum.
+    The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, and over the
+    outputs, divided by the largest such sum. Layers without heads have an empty array.
     """
     order_parameters = checked_order_parameters(architecture, order_parameters)
-    magnitudes = jnp.abs(order_parameters.matrices[0])
-    path_heads = np.array(architecture.path_heads()) - 1
+    shape = (architecture.paths, architecture.outputs) * 2
+    magnitudes = jnp.sum(jnp.abs(order_parameters.matrices[0]).reshape(shape), axis=(1, 3))
+    path_branches = np.array(architecture.path_branches()) - 1
     sums = []
-    for layer, heads in enumerate(architecture.heads):
-        misses = path_heads[:, layer, None] != np.arange(heads)
+    for layer in range(architecture.depth):
+        misses = ~architecture.branch_heads(layer + 1)[path_branches[:, layer]]
         sums.append(jnp.sum(magnitudes) - jnp.einsum("ah,ab,bh->h", misses, magnitudes, misses))
-    largest = jnp.max(jnp.concatenate(sums))
+    largest = jnp.max(jnp.concatenate(sums), initial=0.0)
     return tuple(layer_sums / largest for layer_sums in sums)

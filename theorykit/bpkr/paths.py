@@ -1,14 +1,17 @@
 """Attention paths: the features that each path of heads extracts from the input; Eq. (7)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
+import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from . import layer_numbers
 from .architecture import Architecture
 from .checks import finite_array
+from .forward import LayerForm
 
 Readout = Literal["first", "last", "mean"]
 
@@ -21,19 +24,34 @@ def path_features(
 ) -> Float[Array, "examples paths features"]:
     """The path features phi (examples, paths, features) of `inputs` (examples, tokens, features), Eq. (7).
 
-    phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L): each path's attended input, scaled so that the kernel is
-    K = sum U_1^{pi pi'} phi^pi . phi^pi'. `attention` is what `attention` returns, `readout` the token that the network
-    reads: the first, the last, or the mean over tokens. Paths are in the order of `Architecture.path_heads`.
+    phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) for layers of attention: each path's attended input, scaled so that the
+    kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Other kinds of layers bring their forward map's own scale.
+    `attention` is what `attention` returns, one array for each layer that has heads: empty where none has. `readout`
+    is the token that the network reads: the first, the last, or the mean over tokens. Paths are in the order of
+    `Architecture.path_branches`.
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
     layers = _checked_attention(attention, inputs, architecture)
-    examples, tokens, input_features = inputs.shape
-    # weight of each token in the output, for each partial path from the readout down
-    weights = jnp.broadcast_to(readout_weights(readout, tokens), (examples, 1, tokens))
-    for layer in reversed(layers):
-        weights = jnp.einsum("phst,pnt->phns", layer, weights).reshape(examples, -1, tokens)
-    attended = jnp.einsum("pts,psi->pti", weights, inputs)  # Eq. (7)
-    return jnp.sqrt(architecture.prior_variances[0] / (input_features * architecture.paths)) * attended
+    forms, numbers = architecture.forms, architecture.layer_numbers()
+    last = readout_weights(readout, inputs.shape[1])[:, None]
+
+    def of_example(tokens, mixings):
+        reading = last
+        for form in reversed(forms):
+            reading = layer_numbers.reading(form, numbers, reading, mixings.get(form.symbols.index))
+        return reading.T @ tokens  # Eq. (7)
+
+    attended = jax.vmap(of_example)(inputs, heads_stacked(forms, architecture.heads, layers))
+    return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * attended
+
+
+def heads_stacked(
+    forms: Sequence[LayerForm], heads: Sequence[int], attention: Sequence[Float[Array, "examples _ keys queries"]]
+) -> Mapping[int, Float[Array, "examples _ queries"]]:
+    """Omega_l by the number of the layer, for every layer that has heads: the heads' attention one below the other."""
+    indices = [form.symbols.index for form, count in zip(forms, heads, strict=True) if count]
+    layers = zip(indices, attention, strict=True)
+    return {index: layer.reshape(len(layer), -1, layer.shape[3]) for index, layer in layers}
 
 
 def readout_weights(readout: Readout, tokens: int) -> Float[Array, " tokens"]:
@@ -48,14 +66,15 @@ def readout_weights(readout: Readout, tokens: int) -> Float[Array, " tokens"]:
 
 
 def _checked_attention(attention, inputs, architecture):
-    if len(attention) != architecture.depth:
+    counts = tuple(heads for heads in architecture.heads if heads)
+    if len(attention) != len(counts):
         raise ValueError(
-            f"attention has {len(attention)} layers, but heads={architecture.heads} make {architecture.depth}; "
-            "give one (examples, heads, keys, queries) array a layer, as bpkr.attention returns them"
+            f"attention has {len(attention)} layers, but {len(counts)} layers have heads, {counts}; give one "
+            "(examples, heads, keys, queries) array for each of them, as bpkr.attention returns them"
         )
     examples, tokens, _ = inputs.shape
     layers = []
-    for i, (layer, heads) in enumerate(zip(attention, architecture.heads, strict=True)):
+    for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         layer = finite_array(f"attention[{i}]", layer, "examples heads keys queries")
         if layer.shape != (examples, heads, tokens, tokens):
             raise ValueError(f"attention[{i}] must have shape {(examples, heads, tokens, tokens)}, got {layer.shape}")

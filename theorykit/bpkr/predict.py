@@ -12,15 +12,18 @@ from jaxtyping import Array, Float
 from .architecture import Architecture
 from .checks import checked_data, checked_features, checked_results
 from .derive import derive
-from .evaluate import action_arguments, flat_features, order_parameter_arguments
+from .evaluate import action_arguments, architecture_arguments, flat_features, order_parameter_arguments
 from .order_parameters import OrderParameters, checked_order_parameters
 
 
 class Prediction(eqx.Module):
-    """Posterior mean and variance of the network's output, one number a test example; without the labels' noise T."""
+    """Posterior mean and variance of the network's outputs on test examples; without the labels' noise T.
 
-    mean: Float[Array, " examples"]
-    variance: Float[Array, " examples"]
+    Arrays (examples,) of a network with one output, and (examples, outputs) of one with several.
+    """
+
+    mean: Float[Array, "examples *outputs"]
+    variance: Float[Array, "examples *outputs"]
 
 
 def predict(
@@ -32,8 +35,9 @@ def predict(
 ) -> Prediction:
     """Mean (Eqs. 9, 29) and variance (Eq. 30) of the output on test examples, given training data.
 
-    `features` (examples, paths, features) and `labels` (examples,) are the training set, `test_features` has the layout
-    of `features`. The variance is never negative: rounding below zero, where the output is certain, is cut off.
+    `features` (examples, paths, features) and `labels` (examples,), or (examples, outputs) where there are several, are
+    the training set; `test_features` has the layout of `features`. The variance is never negative: rounding below zero,
+    where the output is certain, is cut off.
     """
     features, labels = checked_data(architecture, features, labels)
     test_features = checked_features(architecture, test_features, "test_features")
@@ -46,9 +50,12 @@ def predict(
 @jax.jit
 def _predict(architecture, order_parameters, features, labels, test_features):
     action = derive(architecture)
-    test = {action.symbols.test_features.name: flat_features(test_features)}
-    values = action.compiled_predictor(**action_arguments(architecture, order_parameters, features, labels), **test)
-    return Prediction(mean=values["mean"][:, 0], variance=jnp.maximum(values["variance"][:, 0], 0.0))
+    test = {action.symbols.test_features.name: flat_features(architecture, test_features)}
+    arguments = action_arguments(architecture, order_parameters, features, labels)
+    values = action.compiled_predictor(**arguments, **test)
+    shape = (len(test_features), *labels.shape[1:])
+    variance = jnp.maximum(values["variance"], 0.0)
+    return Prediction(mean=values["mean"].reshape(shape), variance=variance.reshape(shape))
 
 
 def _check_same_input_features(features, others, name):
@@ -61,8 +68,12 @@ def kernel(
     order_parameters: OrderParameters,
     features: ArrayLike,
     other: ArrayLike | None = None,
-) -> Float[Array, "examples others"]:
-    """The kernel K (Eq. 10) between the examples of `features` and of `other`, by default the same."""
+) -> Float[Array, "rows columns"]:
+    """The kernel K (Eq. 10) between the examples of `features` and of `other`, by default the same.
+
+    One row an example of `features` and one column an example of `other`; with C outputs, one an (example, output)
+    pair, the output fastest.
+    """
     features = checked_features(architecture, features)
     other = features if other is None else checked_features(architecture, other, "other features")
     _check_same_input_features(features, other, "other features")
@@ -74,8 +85,9 @@ def kernel(
 def _kernel(architecture, order_parameters, features, other):
     action = derive(architecture)
     arguments = {
+        **architecture_arguments(architecture),
         **order_parameter_arguments(architecture, order_parameters),
-        action.symbols.features.name: flat_features(features),
-        action.symbols.test_features.name: flat_features(other),
+        action.symbols.features.name: flat_features(architecture, features),
+        action.symbols.test_features.name: flat_features(architecture, other),
     }
-    return action.compiled_kernel(**arguments)["kernel"]
+    return action.compiled_kernel.of(arguments)["kernel"]

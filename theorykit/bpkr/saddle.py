@@ -21,7 +21,7 @@ from .architecture import Architecture
 from .checks import checked_data, checked_results, is_traced
 from .coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from .evaluate import action_terms
-from .order_parameters import OrderParameters, checked_order_parameters
+from .order_parameters import OrderParameters, checked_order_parameters, readout_matrix
 
 # the code for a minimiser that stopped, content with itself, at a point that is not stationary
 _NOT_STATIONARY = optx.RESULTS.nonlinear_divergence
@@ -41,7 +41,8 @@ class Saddle(eqx.Module):
     - `order_parameters`: every U_l, and u.
     - `action`, `entropy`, `energy`: values of S (Eq. 32) and its parts there, undivided.
     - `gradient_norm`: norm of the gradient of S in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T over all
-      order parameters, divided by the largest width. It does not change under U -> M U M^T.
+      order parameters, divided by the largest width. It does not change under U -> M U M^T. Where a straight branch
+      makes U_{l+1} a block of U_l, slopes within the block count as slopes in U_{l+1}.
     - `result`: `optimistix.RESULTS.successful` if and only if `gradient_norm` is within the tolerance.
     - `stats`: steps of the minimiser and of the refinement, and the tolerance.
     """
@@ -106,11 +107,17 @@ def gradient_norm(
 
 def _gradient_norm(architecture, order_parameters, features, labels):
     gradient = jax.grad(lambda point: action_terms(architecture, point, features, labels).total)(order_parameters)
-    squares = (order_parameters.readout * gradient.readout) ** 2
-    for matrix, slope in zip(order_parameters.matrices, gradient.matrices, strict=True):
-        factor = jnp.linalg.cholesky(matrix)
-        squares += jnp.sum((factor.T @ slope @ factor) ** 2)
-    return jnp.sqrt(squares) / _largest_width(architecture)
+    points = (*order_parameters.matrices, readout_matrix(order_parameters.readout))
+    slopes = (*gradient.matrices, readout_matrix(gradient.readout))
+    factors = [jnp.linalg.cholesky(point) for point in points]
+    whitened = [factor.T @ slope @ factor for factor, slope in zip(factors, slopes, strict=True)]
+    for i, form in enumerate(architecture.forms):
+        if form.is_straight:
+            # U_{l+1} is the leading block of U_l: what S gains there it gains in U_{l+1}
+            size = len(whitened[i + 1])
+            whitened[i + 1] += whitened[i][:size, :size]
+            whitened[i] = whitened[i].at[:size, :size].set(0.0)
+    return jnp.sqrt(sum(jnp.sum(slope**2) for slope in whitened)) / _largest_width(architecture)
 
 
 def _largest_width(architecture):

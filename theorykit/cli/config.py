@@ -11,24 +11,52 @@ import msgspec
 from .. import bpkr
 
 
-class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [architecture]; see `bpkr.Architecture`."""
+class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
+    """A layer of attention; with `skip`, a straight branch of that gain beside it."""
 
-    heads: tuple[int, ...]
+    heads: int
+    skip: float | None = None
+
+    def build(self) -> bpkr.AbstractLayer:
+        """The layer itself."""
+        return _beside_straight(bpkr.Attention(self.heads), self.skip)
+
+
+class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="dense"):
+    """A linear layer without attention; with `skip`, a straight branch of that gain beside it."""
+
+    skip: float | None = None
+
+    def build(self) -> bpkr.AbstractLayer:
+        """The layer itself."""
+        return _beside_straight(bpkr.Dense(), self.skip)
+
+
+def _beside_straight(layer: bpkr.AbstractLayer, gain: float | None) -> bpkr.AbstractLayer:
+    return layer if gain is None else bpkr.Skip(layer, gain)
+
+
+class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The table [architecture]; see `bpkr.Architecture`. A layer is its number of heads, or a table."""
+
+    layers: tuple[int | AttentionConfig | DenseConfig, ...]
     widths: float | tuple[float, ...]
     temperature: float
     prior_variances: float | tuple[float, ...] = 1.0
+    outputs: int = 1
 
     def build(self) -> bpkr.Architecture:
         """The architecture itself."""
-        return bpkr.Architecture(self.heads, self.widths, self.prior_variances, temperature=self.temperature)
+        layers = [layer if isinstance(layer, int) else layer.build() for layer in self.layers]
+        numbers = {"temperature": self.temperature, "outputs": self.outputs}
+        return bpkr.Architecture(layers, self.widths, self.prior_variances, **numbers)
 
 
 class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [data]: an npz or netCDF file, and the names of the arrays in it.
 
     Either `features`, path features (examples, paths, features); or `inputs` (examples, tokens, features) with the
-    heads of each layer: `key_query`, or `query` and `key`.
+    heads of each layer that has heads: `key_query`, or `query` and `key`; none for a network without attention.
     """
 
     file: str
@@ -84,11 +112,27 @@ def read_config(path: Path) -> SolveConfig:
         raise ValueError(f"{path}: {mistake}{_suggestion(str(mistake))}") from mistake
 
 
+# the table that an error message places a key in -> the fields it may have
+_LAYER = r"\$\.architecture\.layers\[.*\]"
+_TABLES = {
+    r"\$\.architecture": ArchitectureConfig.__struct_fields__,
+    _LAYER: ("kind", *AttentionConfig.__struct_fields__),
+    r"\$\.data": DataConfig.__struct_fields__,
+    r"\$\.solver": SolverConfig.__struct_fields__,
+    r"\$\.output": OutputConfig.__struct_fields__,
+}
+
+
 def _suggestion(message: str) -> str:
-    unknown = re.search(r"unknown field `([^`]*)`", message)
+    if re.search(rf"missing required field `kind` - at `{_LAYER}`", message):
+        return '; a layer is a number of heads, {kind = "attention", heads = ...} or {kind = "dense"}'
+    unknown = re.search(r"unknown field `([^`]*)`(?: - at `([^`]*)`)?", message)
     if unknown is None:
         return ""
-    tables = (SolveConfig, ArchitectureConfig, DataConfig, SolverConfig, OutputConfig)
-    known = sorted({name for table in tables for name in table.__struct_fields__})
-    close = difflib.get_close_matches(unknown[1], known, n=1)
+    name, place = unknown[1], unknown[2] or "$"
+    known = next((fields for pattern, fields in _TABLES.items() if re.fullmatch(pattern, place)), None)
+    known = sorted(set(known or SolveConfig.__struct_fields__) - {name})
+    if name == "heads" and "layers" in known:
+        return "; did you mean `layers`?"
+    close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean `{close[0]}`?" if close else f"; known fields are {', '.join(known)}"

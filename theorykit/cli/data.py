@@ -9,7 +9,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from .. import bpkr
-from ..bpkr.checks import checked_features, finite_array
+from ..bpkr.checks import checked_features, checked_labels
 from .config import DataConfig
 
 
@@ -43,7 +43,9 @@ def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path)
             return None
         tokens = named(inputs)
         heads = {"key_query": layers(config.key_query), "query": layers(config.query), "key": layers(config.key)}
-        return bpkr.path_features(tokens, bpkr.attention(tokens, **heads), architecture, config.readout)
+        none = not any(architecture.heads) and not any(heads.values())
+        attention = () if none else bpkr.attention(tokens, **heads)
+        return bpkr.path_features(tokens, attention, architecture, config.readout)
 
     training, test = features(config.features, config.inputs), features(config.test_features, config.test_inputs)
     assert training is not None, "DataConfig admits no file without features or inputs"
@@ -51,7 +53,7 @@ def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path)
     test = None if test is None else checked_features(architecture, test, "test_features")
     test_labels = None
     if config.test_labels is not None:
-        test_labels = finite_array("test_labels", named(config.test_labels), "examples")
+        test_labels = checked_labels(architecture, named(config.test_labels), "test_labels")
     if test is not None and test_labels is not None and len(test) != len(test_labels):
         raise ValueError(f"test_labels has {len(test_labels)} examples, test_features has {len(test)}")
     return Data(features=training, labels=named(config.labels), test_features=test, test_labels=test_labels)

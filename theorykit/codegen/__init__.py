@@ -7,5 +7,15 @@ from .emission import CompiledFunction, compile_expressions, emit
 from .interpreter import interpret
 from .lowering import lower
 from .program import Instruction, Program
+from .sizes import bound_sizes
 
-__all__ = ["CompiledFunction", "Instruction", "Program", "compile_expressions", "emit", "interpret", "lower"]
+__all__ = [
+    "CompiledFunction",
+    "Instruction",
+    "Program",
+    "bound_sizes",
+    "compile_expressions",
+    "emit",
+    "interpret",
+    "lower",
+]

@@ -33,6 +33,10 @@ class CompiledFunction:
     def __call__(self, **arguments: Any) -> Mapping[str, Any]:
         return self._function(**arguments)
 
+    def of(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Call it with those of `values`, by name, that it takes."""
+        return self._function(**{argument.name: values[argument.name] for argument in self.program.arguments})
+
 
 def compile_expressions(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> CompiledFunction:
     """Compile the expressions `outputs`, functions of the symbols `arguments`, to one JAX function called `name`."""
@@ -51,8 +55,9 @@ def emit(program: Program) -> str:
     body = [_size(binding) for binding in program.sizes]
     body += [f"{step.target} = {_right_hand_side(step)}" for step in program.instructions]
     body += ["return {", *(line for output in program.outputs.items() for line in _output(*output)), "}"]
-    signature = ", ".join(argument.name for argument in program.arguments)
-    lines = [*_imports(program, body), "", "", f"def {program.name}(*, {signature}):", *_docstring(program)]
+    names = [argument.name for argument in program.arguments]
+    signature = ", ".join(["*", *names] if names else [])
+    lines = [*_imports(program, body), "", "", f"def {program.name}({signature}):", *_docstring(program)]
     return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
 
 

@@ -20,18 +20,25 @@ from sympy import (
     Mul,
     Number,
     NumberSymbol,
+    OneMatrix,
     Pow,
     Symbol,
     Trace,
     Transpose,
     ZeroMatrix,
 )
+from sympy.core.numbers import ImaginaryUnit
+from sympy.matrices.expressions.blockmatrix import BlockMatrix
 
-from ..symbolic.atoms import Diagonal, LogDet, PartialTrace
+from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, SquareRoot
+from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from .scalars import SCALAR_FUNCTIONS
 
+# the value of an expression; complex where the imaginary unit occurs in it
+Value = np.ndarray | float | int | complex
 
-def interpret(expression: Expr, values: Mapping[str, np.ndarray | float | int]) -> np.ndarray | float | int:
+
+def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
     """Evaluate `expression` with the symbols' values by name; sizes must be given too. Matrices are 2-d arrays."""
     for node_type, rule in _RULES:
         if isinstance(expression, node_type):
@@ -78,6 +85,24 @@ def _partial_trace(node, at, values):
     return np.array([[np.trace(block) for block in row] for row in blocks])
 
 
+def _block_matrix(node, at, values):
+    rows, columns = node.blocks.shape
+    return np.block([[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)])
+
+
+def _principal_block(node, at, values):
+    split, matrix = int(at(node.sizes[0])), at(node.matrix)
+    return matrix[:split, :split] if node.index == 0 else matrix[split:, split:]
+
+
+def _square_root(node, at, values):
+    # Denman-Beavers iteration
+    root, inverse = at(node.matrix), np.eye(len(at(node.matrix)))
+    for _ in range(60):
+        root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2
+    return root
+
+
 def _log_det(node, at, values):
     sign, value = np.linalg.slogdet(at(node.matrix))
     if sign <= 0:
@@ -93,8 +118,15 @@ def _function(node, at, values):
 _RULES = (
     ((Symbol, MatrixSymbol), _lookup),
     ((Number, NumberSymbol), lambda node, at, values: float(node)),
+    (ImaginaryUnit, lambda node, at, values: 1j),
     (Identity, lambda node, at, values: np.eye(int(at(node.shape[0])))),
     (ZeroMatrix, lambda node, at, values: np.zeros([int(at(side)) for side in node.shape])),
+    (OneMatrix, lambda node, at, values: np.ones([int(at(side)) for side in node.shape])),
+    (BlockMatrix, _block_matrix),
+    (PrincipalBlock, _principal_block),
+    (Stacked, lambda node, at, values: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1))),
+    (SideBySide, lambda node, at, values: np.hstack(np.split(at(node.matrix), int(at(node.blocks))))),
+    (SquareRoot, _square_root),
     (Inverse, _inverse),
     (MatPow, _matrix_power),
     (Transpose, lambda node, at, values: at(node.arg).T),

@@ -20,14 +20,17 @@ from sympy import (
     MatMul,
     MatPow,
     MatrixSymbol,
+    OneMatrix,
     Symbol,
     Trace,
     Transpose,
     ZeroMatrix,
 )
+from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..symbolic.atoms import Diagonal, LogDet, PartialTrace
+from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, SquareRoot
+from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from . import primitives
 from .program import OPERATORS, Instruction, Program
@@ -197,6 +200,36 @@ def _zeros(builder, expression):
     return builder.emit("zeros", *map(builder.scalar, expression.shape))
 
 
+def _ones(builder, expression):
+    return builder.emit("ones", *map(builder.scalar, expression.shape))
+
+
+def _block_matrix(builder, expression):
+    blocks = expression.blocks
+    rows = [[builder.value(blocks[i, j]) for j in range(blocks.shape[1])] for i in range(blocks.shape[0])]
+    joined = [row[0] if len(row) == 1 else builder.emit("beside", *row) for row in rows]
+    return joined[0] if len(joined) == 1 else builder.emit("below", *joined)
+
+
+def _principal_block(builder, expression):
+    operation = ("leading_block", "trailing_block")[expression.index]
+    return builder.emit(operation, builder.value(expression.matrix), builder.scalar(expression.sizes[0]))
+
+
+def _stacked(builder, expression):
+    return builder.emit("stacked", builder.value(expression.matrix), builder.scalar(expression.blocks))
+
+
+def _side_by_side(builder, expression):
+    return builder.emit("side_by_side", builder.value(expression.matrix), builder.scalar(expression.blocks))
+
+
+def _square_root(builder, expression):
+    if not is_positive_definite(expression.matrix):
+        raise NotImplementedError(f"{expression.matrix} is not provably positive definite: it may have no square root")
+    return builder.emit("square_root", builder.value(expression.matrix))
+
+
 def _inverse(builder, expression):
     return builder.apply(expression, builder.value(Identity(expression.shape[0])))
 
@@ -280,6 +313,12 @@ _RULES = (
     (MatrixSymbol, _symbol),
     (Identity, _identity),
     (ZeroMatrix, _zeros),
+    (OneMatrix, _ones),
+    (BlockMatrix, _block_matrix),
+    (PrincipalBlock, _principal_block),
+    (Stacked, _stacked),
+    (SideBySide, _side_by_side),
+    (SquareRoot, _square_root),
     (Inverse, _inverse),
     (MatPow, _power),
     (Transpose, _transpose),

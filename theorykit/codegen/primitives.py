@@ -96,3 +96,48 @@ def trace_of_product_blocks(left: Float[Array, "k m"], right: Float[Array, "k m"
     """`trace_of_blocks(left^T right, inner)`, without forming the product."""
     shape = (left.shape[0], left.shape[1] // inner, inner)
     return jnp.einsum("pai,pbi->ab", left.reshape(shape), right.reshape(shape))
+
+
+def ones(rows: int, columns: int) -> Float[Array, "n m"]:
+    """Matrix of ones."""
+    return jnp.ones((rows, columns))
+
+
+def stacked(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"]:
+    """[A_1 | ... | A_k] as [A_1; ...; A_k]."""
+    rows, columns = matrix.shape
+    parts = matrix.reshape(rows, blocks, columns // blocks)
+    return parts.transpose(1, 0, 2).reshape(rows * blocks, -1)
+
+
+def side_by_side(matrix: Float[Array, "n m"], blocks: int) -> Float[Array, "k l"]:
+    """[A_1; ...; A_k] as [A_1 | ... | A_k]."""
+    rows, columns = matrix.shape
+    parts = matrix.reshape(blocks, rows // blocks, columns)
+    return parts.transpose(1, 0, 2).reshape(-1, blocks * columns)
+
+
+def beside(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
+    """[A | B | ...]."""
+    return jnp.concatenate(matrices, axis=1)
+
+
+def below(*matrices: Float[Array, "_ _"]) -> Float[Array, "n m"]:
+    """[A; B; ...]."""
+    return jnp.concatenate(matrices, axis=0)
+
+
+def leading_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
+    """The first `size` rows and columns."""
+    return matrix[:size, :size]
+
+
+def trailing_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
+    """All but the first `size` rows and columns."""
+    return matrix[size:, size:]
+
+
+def square_root(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Square root of a symmetric positive definite matrix, by its eigenvectors."""
+    eigenvalues, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.sqrt(eigenvalues)) @ vectors.T

@@ -2,18 +2,28 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from sympy import Expr, MatrixSymbol, Mul, Symbol, pycode
+from sympy import Expr, MatrixSymbol, Mul, Symbol, factor, pycode
 
 from .program import SizeBinding
+
+
+def bound_sizes(arguments: Iterable[Expr]) -> frozenset[Expr]:
+    """The symbols, scalar arguments and sizes, whose values a function of `arguments` knows."""
+    arguments = list(arguments)
+    names = {binding.size for binding in bind_sizes(arguments)}
+    sides = {symbol for _, _, dimension in _dimensions(arguments) for symbol in dimension.free_symbols}
+    return frozenset({symbol for symbol in sides if symbol.name in names} | {a for a in arguments if a.is_Symbol})
 
 
 def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
     """Every size symbol that the shapes determine, each after those it depends on.
 
-    A dimension is a product of sizes. Divided by another dimension, or by a product of known sizes, it may leave a
-    single symbol, which is then known.
+    A dimension is a product of sizes, or of sums of them. Divided by another dimension, or by a product of known
+    sizes, it may leave a single symbol, which is then known. Scalar arguments are known from the start.
     """
-    dimensions = list(_dimensions(arguments))
+    arguments = list(arguments)
+    given = {argument for argument in arguments if isinstance(argument, Symbol)}
+    dimensions = [(argument, axis, factor(dimension)) for argument, axis, dimension in _dimensions(arguments)]
     texts: dict[Expr, str] = {}
     for argument, axis, dimension in dimensions:
         texts.setdefault(dimension, f"{argument}.shape[{axis}]")
@@ -21,7 +31,7 @@ def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
     while found := [
         (SizeBinding(size.name, argument, axis, divisor), size)
         for argument, axis, dimension in dimensions
-        for size, divisor in _quotients(dimension, texts, bindings)
+        for size, divisor in _quotients(dimension, texts, {*given, *bindings})
     ]:
         # one at a time, and those that a shape states outright before those that take a longer division
         binding, size = min(found, key=lambda candidate: len(candidate[0].divisor))
@@ -31,7 +41,7 @@ def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
 
 def _quotients(dimension: Expr, texts: Mapping[Expr, str], known: Collection[Expr]) -> Iterator[tuple[Expr, str]]:
     """Unknown size symbols that `dimension` leaves when divided by what is known, with the divisor's text."""
-    product_of_known = Mul(*(factor for factor in Mul.make_args(dimension) if factor in known or factor.is_Number))
+    product_of_known = Mul(*(part for part in Mul.make_args(dimension) if part.free_symbols <= set(known)))
     for divisor, text in [(product_of_known, pycode(product_of_known)), *texts.items()]:
         quotient = dimension / divisor
         if isinstance(quotient, Symbol) and quotient not in known:

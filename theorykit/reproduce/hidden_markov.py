@@ -124,7 +124,7 @@ def run_seed(variant: Variant, settings: HiddenMarkov, progress: tqdm | None = N
 
 
 def _architecture(variant: Variant, settings: HiddenMarkov, width: int) -> bpkr.Architecture:
-    return bpkr.Architecture(heads=variant.heads, widths=width, temperature=settings.temperature)
+    return bpkr.Architecture(layers=variant.heads, widths=width, temperature=settings.temperature)
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _indices(labels, chosen):
 def _gp_accuracy(architecture: bpkr.Architecture, training: _Split, test: _Split) -> float:
     # the Gaussian-process kernel is a plain sum over paths, so any k paths are those of one layer with k heads
     paths = bpkr.Architecture(
-        heads=(training.features.shape[1],), widths=architecture.widths[-1], temperature=architecture.temperature
+        layers=(training.features.shape[1],), widths=architecture.widths[-1], temperature=architecture.temperature
     )
     return test.accuracy(bpkr.predict(paths, bpkr.gp_limit(paths), training.features, training.labels, test.features))
 

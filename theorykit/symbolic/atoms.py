@@ -5,7 +5,7 @@ SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse
 are used wherever they exist.
 """
 
-from sympy import Expr, Integer, MatMul, MatrixSymbol, Trace, Tuple, log, sympify
+from sympy import Expr, Integer, MatMul, MatrixSymbol, Trace, Tuple, expand, log, sympify
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 
@@ -53,8 +53,8 @@ class PartialTrace(MatrixExpr):
         dimensions = Tuple(*dimensions)
         if len(dimensions) != 2 or traced not in (0, 1):
             raise ValueError(f"PartialTrace takes two factors and traces 0 or 1, got {dimensions} and {traced}")
-        size = dimensions[0] * dimensions[1]
-        if not matrix.is_Matrix or tuple(matrix.shape) != (size, size):
+        size = expand(dimensions[0] * dimensions[1])
+        if not matrix.is_Matrix or tuple(map(expand, matrix.shape)) != (size, size):
             raise ValueError(f"PartialTrace over factors {dimensions} needs a matrix of size {size}, got {matrix}")
         return super().__new__(cls, matrix, dimensions, traced)
 
@@ -105,6 +105,30 @@ class Diagonal(MatrixExpr):
 
     def _entry(self, i, j, **kwargs):
         return self.matrix[i, i]
+
+
+class SquareRoot(MatrixExpr):
+    """The positive definite square root of a positive definite matrix."""
+
+    def __new__(cls, matrix):
+        matrix = sympify(matrix)
+        if not matrix.is_Matrix or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"SquareRoot needs a square matrix expression, got {matrix}")
+        return super().__new__(cls, matrix)
+
+    @property
+    def matrix(self):
+        return self.args[0]
+
+    @property
+    def shape(self):
+        return self.matrix.shape
+
+    def _eval_transpose(self):
+        return self
+
+    def _entry(self, i, j, **kwargs):
+        raise NotImplementedError("entries of a square root are not expanded")
 
 
 def log_det(value):

@@ -28,9 +28,11 @@ from sympy import (
     ZeroMatrix,
     log,
 )
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from .atoms import LogDet, PartialTrace, PositiveDefiniteSymbol, split_coefficient, trace
+from .blocks import PrincipalBlock, SideBySide, Stacked, embedded, principal_block
 from .structure import coefficient_and_factors
 
 Contribution = tuple[Expr, Expr]
@@ -155,6 +157,27 @@ def _partial_trace(node, cotangent):
     yield node.matrix, coefficient * KroneckerProduct(*pair)
 
 
+def _principal_block(node, cotangent):
+    yield node.matrix, embedded(cotangent, node.sizes, node.index)
+
+
+def _block_diagonal(node, cotangent):
+    if len(node.diag) != 2:
+        raise NotImplementedError(f"the matrix differential takes block diagonals of two blocks, got {node}")
+    sizes = [block.shape[0] for block in node.diag]
+    coefficient, rest = split_coefficient(cotangent.doit())
+    for i, block in enumerate(node.diag):
+        yield block, coefficient * principal_block(rest, sizes, i)
+
+
+def _stacked(node, cotangent):
+    yield node.matrix, SideBySide(cotangent, node.blocks)
+
+
+def _side_by_side(node, cotangent):
+    yield node.matrix, Stacked(cotangent, node.blocks)
+
+
 # First match wins: MatMul and MatAdd derive from Mul and Add, Inverse from MatPow.
 _RULES = (
     (MatAdd, _sum),
@@ -164,6 +187,10 @@ _RULES = (
     (Transpose, _transpose),
     (KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
+    (PrincipalBlock, _principal_block),
+    (BlockDiagMatrix, _block_diagonal),
+    (Stacked, _stacked),
+    (SideBySide, _side_by_side),
     (Trace, _trace),
     (LogDet, _log_det),
     (Add, _sum),

@@ -1,29 +1,114 @@
-"""A written list of equations, as LaTeX or Markdown. What the equations say is the caller's."""
+"""A written document: headings, text, equations and lists, as Markdown or LaTeX. What it says is the caller's.
 
+Text holds inline mathematics between dollar signs, `code` in backquotes and **bold** words, as Markdown has them.
+"""
+
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
+
+# equations with a left side and a whole longer than this, in characters of LaTeX, are broken before their relation
+_LONG_LEFT, _LONG = 60, 120
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading; level 1 is the document's title."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
 
 
 @dataclass(frozen=True)
 class Equation:
-    """One displayed equation, both sides in LaTeX, under the heading of its section."""
+    """One displayed equation, both sides in LaTeX."""
 
-    section: str
     left: str
     right: str
+    relation: str = "="
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of short texts."""
+
+    items: tuple[str, ...]
+
+
+Block = Heading | Text | Equation | Items
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
-    """All equations, without their headings, as one LaTeX `align*` environment."""
-    rows = " \\\\\n  ".join(f"{equation.left} &= {equation.right}" for equation in equations)
+    """All equations as one LaTeX `align*` environment."""
+    rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in equations)
     return f"\\begin{{align*}}\n  {rows}\n\\end{{align*}}\n"
 
 
-def markdown_sections(equations: Iterable[Equation]) -> str:
-    """Consecutive equations of a section under its heading, each displayed on its own."""
-    lines = []
-    for section, members in groupby(equations, key=lambda equation: equation.section):
-        lines += [f"## {section}", ""]
-        lines += [line for equation in members for line in (f"$${equation.left} = {equation.right}$$", "")]
-    return "\n".join(lines)
+def as_markdown(blocks: Iterable[Block]) -> str:
+    """The document as Markdown, its equations between double dollar signs."""
+    return "\n\n".join(_markdown_block(block) for block in blocks) + "\n"
+
+
+def _markdown_block(block: Block) -> str:
+    match block:
+        case Heading(text, level):
+            return f"{'#' * level} {text}"
+        case Text(text):
+            return text
+        case Items(items):
+            return "\n".join(f"- {item}" for item in items)
+        case Equation():
+            return f"$${_display(block)}$$"
+
+
+def as_latex(blocks: Iterable[Block]) -> str:
+    """The document as a LaTeX article that needs no packages but amsmath, amssymb and geometry."""
+    body = "\n\n".join(_latex_block(block) for block in blocks)
+    preamble = r"""\documentclass[a4paper]{article}
+\usepackage{amsmath,amssymb}
+\usepackage[margin=15mm,landscape]{geometry}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{1ex}
+\begin{document}
+\small"""
+    return f"{preamble}\n{body}\n\\end{{document}}\n"
+
+
+def _latex_block(block: Block) -> str:
+    match block:
+        case Heading(text, level):
+            command = {1: "section*", 2: "subsection*"}.get(level, "subsubsection*")
+            return f"\\{command}{{{_latex_text(text)}}}"
+        case Text(text):
+            return _latex_text(text)
+        case Items(items):
+            lines = "\n".join(rf"\item {_latex_text(item)}" for item in items)
+            return f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}"
+        case Equation():
+            return f"\\begin{{equation*}}\n{_display(block)}\n\\end{{equation*}}"
+
+
+def _display(equation: Equation) -> str:
+    if len(equation.left) <= _LONG_LEFT or len(equation.left) + len(equation.right) <= _LONG:
+        return f"{equation.left} {equation.relation} {equation.right}"
+    lines = f"& {equation.left} \\\\ &\\quad {equation.relation} {equation.right}"
+    return rf"\begin{{aligned}}{lines}\end{{aligned}}"
+
+
+def _latex_text(text: str) -> str:
+    """Text outside mathematics, escaped."""
+    pieces = re.split(r"(\$[^$]*\$)", text)
+    return "".join(piece if piece.startswith("$") else _escaped(piece) for piece in pieces)
+
+
+def _escaped(text: str) -> str:
+    text = re.sub(r"([%&_#])", r"\\\1", text)
+    text = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text)
+    return re.sub(r"`(.+?)`", r"\\texttt{\1}", text)

@@ -7,6 +7,7 @@ from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
 from .atoms import LogDet, PartialTrace
+from .blocks import SideBySide, Stacked
 from .structure import is_scalar_trace
 
 
@@ -27,6 +28,22 @@ class MatrixLatexPrinter(LatexPrinter):
             return self._print(expr.arg)
         return rf"\operatorname{{tr}} {self._operand(expr.arg)}"
 
+    def _print_Stacked(self, expr):
+        return rf"\operatorname{{stack}}_{{{self._print(expr.blocks)}}} {self._operand(expr.matrix)}"
+
+    def _print_SideBySide(self, expr):
+        return rf"\operatorname{{row}}_{{{self._print(expr.blocks)}}} {self._operand(expr.matrix)}"
+
+    def _print_PrincipalBlock(self, expr):
+        return rf"\left[{self._print(expr.matrix)}\right]_{{{expr.index}{expr.index}}}"
+
+    def _print_SquareRoot(self, expr):
+        return rf"{self._operand(expr.matrix)}^{{1/2}}"
+
+    def _print_OneMatrix(self, expr):
+        rows, columns = map(self._print, expr.shape)
+        return rf"\mathbf{{1}}_{{{rows} \times {columns}}}"
+
     def _print_Diagonal(self, expr):
         return rf"\operatorname{{diag}} {self._operand(expr.matrix)}"
 
@@ -45,7 +62,7 @@ class MatrixLatexPrinter(LatexPrinter):
 
     def _matrix_factor(self, matrix):
         text = self._print(matrix)
-        compound = isinstance(matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace))
+        compound = isinstance(matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace, SideBySide, Stacked))
         return rf"\left({text}\right)" if compound else text
 
     def _print_KroneckerProduct(self, expr):

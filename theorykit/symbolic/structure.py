@@ -4,9 +4,11 @@ The code generator asks here before it chooses a Cholesky factorisation; nothing
 """
 
 from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, MatPow, Trace, Transpose
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .atoms import PartialTrace, PositiveDefiniteSymbol
+from .atoms import PartialTrace, PositiveDefiniteSymbol, SquareRoot
+from .blocks import PrincipalBlock
 
 
 def is_positive_definite(matrix: MatrixExpr) -> bool:
@@ -17,12 +19,16 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
         return is_positive_definite(matrix.arg)
     if isinstance(matrix, KroneckerProduct):
         return all(is_positive_definite(factor) for factor in matrix.args)
-    if isinstance(matrix, PartialTrace):
+    if isinstance(matrix, BlockDiagMatrix):
+        return all(map(is_positive_definite, matrix.diag))
+    if isinstance(matrix, (PartialTrace, PrincipalBlock, SquareRoot)):
         return is_positive_definite(matrix.matrix)
     if isinstance(matrix, MatAdd):
         return all(map(is_positive_semidefinite, matrix.args)) and any(map(is_positive_definite, matrix.args))
     if isinstance(matrix, MatMul):
         coefficient, factors = coefficient_and_factors(matrix)
+        while len(factors) >= 3 and factors[0] == factors[-1].T and is_positive_definite(factors[0]):
+            factors = factors[1:-1]
         return bool(coefficient.is_positive) and len(factors) == 1 and is_positive_definite(factors[0])
     return False
 

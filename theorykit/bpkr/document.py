@@ -1,0 +1,128 @@
+"""An action as a person reads it: rendered from its own expressions, with the steps that led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sympy import Expr, MatrixSymbol
+
+from ..derivation import derivation_blocks, verification_blocks
+from ..symbolic import Block, Equation, Heading, Items, Text, fold, latex
+
+if TYPE_CHECKING:
+    from .action import Action
+
+
+def action_blocks(action: Action) -> Iterator[Block]:
+    """The action, its saddle-point equations and its predictor."""
+    yield Heading(f"Action of a network of {len(action.layers)} layers", 1)
+    yield Text("Layers, from the input side: " + ", ".join(f"`{layer}`" for layer in action.layers) + ".")
+    yield Items(tuple(_sizes(action)))
+    yield Heading("Action")
+    yield from action_equations(action)
+    yield Heading("Saddle point")
+    yield from saddle_point_equations(action)
+    yield Heading("Predictor")
+    yield from predictor_equations(action)
+
+
+def derivation_part(action: Action) -> Iterator[Block]:
+    """Every step of back-propagating kernel renormalisation, and the checks that they passed."""
+    yield Heading("Derivation, step by step")
+    yield Text(
+        "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed by the rule named, from the one before "
+        "it, and then checked on random numbers without the rule."
+    )
+    yield from verification_blocks(action.derivation.verify())
+    yield from derivation_blocks(action.derivation, action.symbols.latex_names)
+
+
+def finite_width_part(action: Action) -> Iterator[Block]:
+    """The exact prior at finite width, its leading order, and the terms beyond it."""
+    prior, names = action.finite_width, action.symbols.latex_names
+    yield Heading("Finite width, by a second route")
+    yield Text(
+        "Exactly, at any width of at least as many units as partial paths, up to constants; the leading order is the "
+        "entropy of the action."
+    )
+    for layer, (exact, correction) in enumerate(zip(prior.exact, prior.corrections, strict=True), 1):
+        conditional = rf"U_{{{layer}}} \mid U_{{{layer + 1}}}" if layer < len(prior.exact) else rf"U_{{{layer}}}"
+        yield Equation(rf"-2\log p({conditional})", latex(exact, names))
+        yield Equation(rf"-2\log p({conditional}) - S_{{{layer}}}", latex(correction, names))
+    yield from verification_blocks(prior.derivation.verify())
+    yield from derivation_blocks(prior.derivation, names)
+
+
+def expansion_part(action: Action) -> Iterator[Block]:
+    """The order parameters to first order in one over the widths."""
+    expansion, names = action.expansion, action.symbols.latex_names
+    yield Heading("Expansion about infinite width")
+    yield Text(
+        "With $G_1 = \\partial E / \\partial U_1$ at the limit $M_l$ of infinite width, forces $G_l$ are passed on to "
+        "the readout and displacements $\\delta_l$ back; $U_l = M_l + \\delta_l + O(1/N^2)$."
+    )
+    for layer, limit in enumerate(expansion.limit[symbol] for symbol in action.overlaps):
+        yield Equation(f"M_{{{layer + 1}}}", latex(limit, names))
+    for symbol, value in expansion.recursion:
+        yield Equation(latex(symbol, names), latex(value, names))
+    if not action.contained:
+        yield Text("Run through, for the order parameter that the kernel is made of:")
+        first = action.overlaps[0]
+        yield Equation(latex(first, names), rf"{latex(expansion.order_parameters[first], names)} + O(1/N^2)")
+    yield from verification_blocks(expansion.derivation.verify())
+
+
+def closed_forms_part(action: Action) -> Iterator[Block]:
+    """Order parameters that solve their own equation in closed form."""
+    yield Heading("Closed forms")
+    yield Text("Given its neighbours, each of these solves its own saddle-point equation:")
+    names = action.symbols.latex_names
+    if action.symbols.readout not in action.contained:
+        yield Equation(latex(action.symbols.readout, names), latex(action.readout_solution, names))
+    for symbol, solution in action.closed_forms.items():
+        if symbol != action.symbols.readout:
+            yield Equation(latex(symbol, names), latex(solution, names))
+
+
+def _sizes(action: Action) -> Iterator[str]:
+    for symbol, shape in action.order_parameter_shapes.items():
+        sizes = r" \times ".join(latex(side) for side in shape)
+        here = " x ".join(str(_at_sizes(action, side)) for side in shape)
+        yield f"${latex(symbol)}$ is ${sizes}$, here {here}"
+
+
+def _at_sizes(action: Action, side: Expr) -> Expr:
+    return side.subs({symbol: action.sizes[symbol.name] for symbol in side.free_symbols})
+
+
+def action_equations(action: Action) -> Iterator[Equation]:
+    """S and its terms, and what they are made of."""
+    names = action.symbols.latex_names
+    terms = {"S_{a}": action.readout_entropy}
+    terms |= {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(action.layer_entropies, 1)}
+    terms |= {"E": action.energy}
+    yield Equation("S", " + ".join(terms))
+    yield from (Equation(name, _folded(action, term)) for name, term in terms.items())
+    yield from (Equation(latex(block, names), latex(value, names)) for block, value in action.contained.items())
+    yield Equation("K", latex(action.kernel, names))
+
+
+def saddle_point_equations(action: Action) -> Iterator[Equation]:
+    """The gradients that vanish, and the readout's solution."""
+    for symbol, slope in action.saddle_point_equations.items():
+        yield Equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", _folded(action, slope))
+    if action.symbols.readout not in action.contained:
+        yield Equation(latex(action.symbols.readout), _folded(action, action.readout_solution))
+
+
+def predictor_equations(action: Action) -> Iterator[Equation]:
+    """Mean and variance of the network's output."""
+    yield Equation(r"\langle f \rangle", _folded(action, action.predictor.mean))
+    yield Equation(r"\operatorname{var} f", _folded(action, action.predictor.variance))
+
+
+def _folded(action: Action, expression: Expr) -> str:
+    """LaTeX with the kernel under its name."""
+    kernel = MatrixSymbol("K", *action.kernel.shape)
+    return latex(fold(expression, {kernel: action.kernel}), action.symbols.latex_names)

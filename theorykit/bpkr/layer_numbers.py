@@ -1,0 +1,130 @@
+"""What a layer's expressions are worth for given numbers: the compiled side of `LayerForm`.
+
+Nothing is written twice: every function here is generated from the expressions that the layer's kind states.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+from sympy import Expr, MatrixSymbol, Symbol
+
+from ..codegen import CompiledFunction, compile_expressions, interpret
+from .forward import LayerForm
+
+# the value of every size, width, variance and parameter symbol of a network's layers, by name
+Numbers = Mapping[str, Any]
+
+
+def count(size: Expr, head_counts: Mapping[str, int]) -> int:
+    """The whole number that an expression of head counts is worth."""
+    unknown = sorted({symbol.name for symbol in size.free_symbols} - set(head_counts))
+    if unknown:
+        raise ValueError(
+            f"the number {size} depends on {', '.join(unknown)}: blocks and sizes of parameters must follow from the "
+            "number of heads, which must be positive"
+        )
+    return int(interpret(size, head_counts))
+
+
+def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
+    """Which heads each branch goes through, (branches x heads) booleans; none for the straight branch."""
+    counts = {form.symbols.heads.name: heads}
+    passes = np.zeros((count(form.blocks, counts), heads), dtype=bool)
+    if form.block_heads is not None:
+        # any parameters in it: that they are not zero is all that matters here
+        numbers = {symbol.name: _ones(symbol, counts) for symbol in _symbols(form.block_heads)}
+        passes = interpret(form.block_heads, {**numbers, **counts}) != 0
+    straight = np.zeros((1 if form.is_straight else 0, heads), dtype=bool)
+    return np.concatenate([straight, passes])
+
+
+def _ones(symbol: Expr, counts: Mapping[str, int]):
+    if isinstance(symbol, MatrixSymbol):
+        return np.ones([count(side, counts) for side in symbol.shape])
+    return 1.0
+
+
+def forward(
+    form: LayerForm,
+    numbers: Numbers,
+    hidden: Float[Array, "width tokens"],
+    weights: Float[Array, "nextwidth columns"],
+    attention: Float[Array, "headstokens tokens"] | None,
+) -> Float[Array, "nextwidth tokens"]:
+    """X_l, given X_{l-1}, V_l and the heads' attention one below the other."""
+    arrays = {form.hidden: hidden, form.weights: weights, **_attention(form, attention)}
+    return _evaluated(form, form.forward, arrays, numbers)
+
+
+def reading(
+    form: LayerForm,
+    numbers: Numbers,
+    outer: Float[Array, "tokens n"],
+    attention: Float[Array, "headstokens tokens"] | None,
+) -> Float[Array, "tokens branchesn"]:
+    """q_{l-1}: how the tokens before the layer are read, along each partial path, given q_l after it; Eq. (7)."""
+    symbol = MatrixSymbol(f"q_{form.symbols.index}", form.symbols.tokens, _outer_size())
+    return _evaluated(form, form.reading(symbol), {symbol: outer, **_attention(form, attention)}, numbers)
+
+
+def path_weights(
+    form: LayerForm, numbers: Numbers, outer: Float[Array, "n nextwidth"], weights: Float[Array, "nextwidth columns"]
+) -> Float[Array, "branchesn width"]:
+    """w^(l), given w^(l+1) and V_l; Eq. (6)."""
+    symbol = MatrixSymbol(f"w_{form.symbols.index}", _outer_size(), form.symbols.next_width)
+    return _evaluated(form, form.path_weights(symbol), {symbol: outer, form.weights: weights}, numbers)
+
+
+def prior_mean(form: LayerForm, numbers: Numbers, outer: Float[Array, "n n"]) -> Float[Array, "branchesn branchesn"]:
+    """The mean of U_l over the layer's weights, given U_{l+1}."""
+    symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())
+    return _evaluated(form, form.prior_mean(symbol), {symbol: outer}, numbers)
+
+
+def prior_means(
+    forms: Sequence[LayerForm], numbers: Numbers, outer: Float[Array, "n n"]
+) -> tuple[Float[Array, "_ _"], ...]:
+    """The mean of (U_1, ..., U_L) over the layers' weights, given U_{L+1}."""
+    means: list[Array] = []
+    for form in reversed(forms):
+        outer = prior_mean(form, numbers, outer)
+        means.insert(0, outer)
+    return tuple(means)
+
+
+def covariance(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
+    """The prior covariance of the layer's weight blocks."""
+    return _evaluated(form, form.covariance, {}, numbers)
+
+
+def gain(form: LayerForm, numbers: Numbers) -> Float[Array, ""] | float | int:
+    """The strength of the straight branch; zero where there is none."""
+    return _evaluated(form, form.gain, {}, numbers)
+
+
+def _outer_size() -> Symbol:
+    return Symbol("n", integer=True, positive=True)
+
+
+def _attention(form: LayerForm, attention) -> Mapping[MatrixSymbol, Array]:
+    return {} if attention is None else {form.symbols.attention: attention}
+
+
+def _symbols(expression: Expr) -> set[Expr]:
+    return expression.atoms(Symbol, MatrixSymbol)
+
+
+def _evaluated(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array], numbers: Numbers):
+    function = _compiled(f"layer_{form.symbols.index}", expression, tuple(arrays))
+    return function.of({**numbers, **{symbol.name: array for symbol, array in arrays.items()}})["value"]
+
+
+@lru_cache
+def _compiled(name: str, expression: Expr, arrays: Sequence[MatrixSymbol]) -> CompiledFunction:
+    """A function of `arrays` and of every other symbol in `expression` that is not a mere size of theirs."""
+    sizes = {_outer_size(), Symbol("N_tokens", integer=True, positive=True)}
+    others = sorted(_symbols(expression) - set(arrays) - sizes, key=lambda symbol: symbol.name)
+    return compile_expressions(name, {"value": expression}, (*arrays, *others))

@@ -1,0 +1,19 @@
+"""The derivation engine: rules that compute, steps that record, claims that are checked. Knows no theory.
+
+before -> rule -> Step(before, after, claim) -> Derivation -> verify
+"""
+
+from . import claims, rules
+from .document import derivation_blocks, verification_blocks
+from .step import Derivation, Evidence, Step, Verification
+
+__all__ = [
+    "Derivation",
+    "Evidence",
+    "Step",
+    "Verification",
+    "claims",
+    "derivation_blocks",
+    "rules",
+    "verification_blocks",
+]

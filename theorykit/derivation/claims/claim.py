@@ -1,0 +1,57 @@
+"""The interface of a claim, and how numbers are compared and functions differentiated to check one."""
+
+import abc
+from collections.abc import Sequence
+
+import numpy as np
+from sympy import Expr, MatrixSymbol
+
+from ...codegen import interpret
+from ..sampling import Values, random_value
+
+
+class Claim(abc.ABC):
+    """How `after` follows from `before`."""
+
+    tolerance: float = 1e-10
+
+    @abc.abstractmethod
+    def error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
+        """How far the claim is from holding with the symbols' values by name."""
+
+    def expressions(self, before: Expr, after: Expr) -> Sequence[Expr]:
+        """Everything whose symbols need values."""
+        return (before, after)
+
+
+def difference(found, expected) -> float:
+    """Largest difference, relative to the largest entry where that exceeds one."""
+    return float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
+
+
+def worst(*errors: float) -> float:
+    """The largest error; NaN if any is, which Python's `max` may lose."""
+    return float(np.max(errors))
+
+
+def drawn(symbol: MatrixSymbol, values: Values, rng: np.random.Generator) -> Values:
+    return {**values, symbol.name: random_value(symbol, values, rng)}
+
+
+def curvature(function, size) -> np.ndarray:
+    """Matrix of second differences of a function of a column, at zero."""
+    basis = np.eye(size)
+    second = [[function(a + b) - function(a - b) - function(b - a) + function(-a - b) for b in basis] for a in basis]
+    return np.array(second) / 4
+
+
+def symmetric_direction(size, rng):
+    direction = rng.normal(size=(size, size))
+    return (direction + direction.T) / np.linalg.norm(direction + direction.T)
+
+
+def directional_derivative(expression, variable, values, direction, step=1e-4):
+    """Derivative of a scalar in a direction of a matrix, by differences of fourth order."""
+    at = values[variable.name]
+    f = [interpret(expression, {**values, variable.name: at + k * step * direction}) for k in (-2, -1, 1, 2)]
+    return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)

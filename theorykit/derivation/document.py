@@ -1,0 +1,167 @@
+"""A derivation as a person reads it: every step, what it claims, and whether the claim held when it was checked."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import singledispatch
+
+from sympy import Expr
+
+from ..symbolic import Block, Equation, Heading, Items, Text, latex
+from . import claims
+from .step import Derivation, Step, Verification
+
+Show = Callable[[Expr], str]
+
+
+def derivation_blocks(derivation: Derivation, names: Mapping[Expr, str], level: int = 3) -> Iterator[Block]:
+    """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them."""
+
+    def show(expression: Expr) -> str:
+        return latex(expression, names)
+
+    number = 0
+    for section, steps in derivation.sections():
+        yield Heading(section, level)
+        for step in steps:
+            number += 1
+            yield Text(_caption(number, step))
+            yield statement(step.claim, show(step.before), show(step.after), show)
+            if step.definitions:
+                defined = ", ".join(f"${show(symbol)} = {show(value)}$" for symbol, value in step.definitions)
+                yield Text(f"with {defined}.")
+
+
+def _caption(number: int, step: Step) -> str:
+    equations = f", Eqs. ({step.equations})" if step.equations else ""
+    assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
+    return f"**{number}. {step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
+
+
+def verification_blocks(verification: Verification) -> Iterator[Block]:
+    """What was checked, in a line for each kind of claim."""
+    kinds: dict[str, list[float]] = {}
+    for item in verification.evidence:
+        kinds.setdefault(_CHECKED_BY[type(item.step.claim)], []).append(item.error)
+    lines = [f"{len(errors)} by {how}" for how, errors in kinds.items()]
+    verdict = "all hold" if verification.holds else f"**{len(verification.failures)} FAIL**"
+    yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}:")
+    yield Items(tuple(lines))
+
+
+_CHECKED_BY = {
+    claims.Equal: "evaluation of both sides, to 1e-10",
+    claims.EqualUpToConstant: "evaluation of differences, to 1e-10",
+    claims.SumOverRows: "summing over rows, to 1e-10",
+    claims.LeadingOrder: "evaluation at two widths, to 1e-10",
+    claims.GaussianAverage: "Gauss-Hermite quadrature, to 1e-8, or Monte Carlo above three dimensions",
+    claims.AverageIs: "Gauss-Hermite quadrature, to 1e-8, or Monte Carlo above three dimensions",
+    claims.OrderParameterInserted: "evaluation where the delta function is, to 1e-10",
+    claims.GaussianDensity: "second differences of both exponents, to 1e-8",
+    claims.GramVolume: "Jacobians of linear maps of weights and overlaps, to 1e-8",
+    claims.SourceDerivative: "finite differences, to 1e-7",
+    claims.MatrixDerivative: "finite differences, to 1e-7",
+    claims.Stationary: "finite differences and evaluation, to 1e-7",
+    claims.Constrained: "finite differences and evaluation, to 1e-7",
+    claims.Solves: "the residual, to 1e-9",
+    claims.SolvesToFirstOrder: "mixed second differences of the action, to 1e-4",
+}
+
+
+@singledispatch
+def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equation:
+    """What a step claims, as an equation between the LaTeX of both sides."""
+    raise NotImplementedError(f"no way to write a claim of type {type(claim).__name__}; add one to derivation.document")
+
+
+def _average(exponent: str, claim, show: Show) -> str:
+    over = rf"{show(claim.variable)} \sim \mathcal N\left(0,\, {show(claim.covariance)}\right)"
+    return rf"-2\log\left\langle e^{{-\frac12\left[{exponent}\right]}}\right\rangle_{{{over}}}"
+
+
+def _weight(exponent: str) -> str:
+    return rf"e^{{-\frac12\left[{exponent}\right]}}"
+
+
+@statement.register
+def _(claim: claims.Equal, before, after, show):
+    return Equation(before, after)
+
+
+@statement.register
+def _(claim: claims.EqualUpToConstant, before, after, show):
+    return Equation(before, rf"{after} + \text{{const.}}")
+
+
+@statement.register
+def _(claim: claims.GaussianAverage, before, after, show):
+    return Equation(_average(before, claim, show), after)
+
+
+@statement.register
+def _(claim: claims.AverageIs, before, after, show):
+    return Equation(before, _average(after, claim, show))
+
+
+@statement.register
+def _(claim: claims.SumOverRows, before, after, show):
+    rows = r",\; ".join(rf"{show(column)}^T \in \text{{rows of }} {show(matrix)}" for column, matrix in claim.rows)
+    total = rf"\sum_{{{rows}}}" if claim.rows else show(claim.count)
+    one_row, whole = (before, after) if claim.per_row == "before" else (after, before)
+    left, right = rf"{total} \left[{one_row}\right]", whole
+    return Equation(left, right) if claim.per_row == "before" else Equation(right, left)
+
+
+@statement.register
+def _(claim: claims.OrderParameterInserted, before, after, show):
+    variables = rf"d{show(claim.symbol)}\, d{show(claim.conjugate)}"
+    return Equation(_weight(before), rf"\int {variables}\; {_weight(after)}")
+
+
+@statement.register
+def _(claim: claims.GaussianDensity, before, after, show):
+    source, column = show(claim.source), show(claim.column)
+    return Equation(_weight(before), rf"\int d{column}\; {_weight(after)}\; e^{{-i {source}^T {column}}}")
+
+
+@statement.register
+def _(claim: claims.GramVolume, before, after, show):
+    weights, overlap = show(claim.columns), show(claim.overlap)
+    return Equation(rf"{_weight(before)}\; d{weights}", rf"{_weight(after)}\; d{overlap}", r"\propto")
+
+
+@statement.register
+def _(claim: claims.LeadingOrder, before, after, show):
+    return Equation(before, rf"{after} + O(1) \quad ({show(claim.width)} \to \infty)")
+
+
+@statement.register
+def _(claim: claims.Stationary, before, after, show):
+    return Equation(rf"\underset{{{show(claim.variable)}}}{{\operatorname{{extr}}}} \left[{before}\right]", after)
+
+
+@statement.register
+def _(claim: claims.Constrained, before, after, show):
+    return Equation(rf"\underset{{{show(claim.multiplier)}}}{{\operatorname{{extr}}}} \left[{before}\right]", after)
+
+
+@statement.register
+def _(claim: claims.SourceDerivative, before, after, show):
+    source, power = show(claim.source), "" if claim.order == 1 else f"^{claim.order}"
+    factor = "" if claim.factor == 1 else rf"{show(claim.factor)}\,"
+    operator = rf"\frac{{\partial{power}}}{{\partial {source}{power}}}"
+    return Equation(rf"{factor}{operator}\left[{before}\right]_{{{source} = 0}}", after)
+
+
+@statement.register
+def _(claim: claims.MatrixDerivative, before, after, show):
+    return Equation(rf"\frac{{\partial}}{{\partial {show(claim.source)}}}\left[{before}\right]", after)
+
+
+@statement.register
+def _(claim: claims.Solves, before, after, show):
+    return Equation(f"{before} = 0", rf"{show(claim.variable)} = {after}", r"\;\Rightarrow\;")
+
+
+@statement.register
+def _(claim: claims.SolvesToFirstOrder, before, after, show):
+    limit = dict(claim.limit)[claim.variable]
+    return Equation(show(claim.variable), rf"{show(limit)} + \delta,\quad \delta = {after}")

@@ -1,0 +1,68 @@
+"""The rules of integration: each takes an expression apart, computes what follows, and returns the step.
+
+Expressions are actions S, the integrand being exp(-S/2). A rule finds in `before` what it applies to, by pattern, and
+raises `RuleError` where it does not find it. What a rule claims is checked elsewhere, on numbers.
+"""
+
+from .identities import (
+    determinant_lemma,
+    drop_constants,
+    gather_blocks,
+    join_branches,
+    leading_order,
+    name,
+    reduce_traces,
+    same_form,
+    unstack,
+    vectorise,
+    woodbury,
+    write_as_number,
+)
+from .integrals import (
+    gaussian_average,
+    gaussian_density,
+    gram_volume,
+    linearise_form,
+    linearise_square,
+    source_derivative,
+    split_into_rows,
+    sum_over_rows,
+)
+from .saddles import constrain, derivative, eliminate, insert_order_parameter, linear_response, riccati, solve_for
+from .terms import RuleError, bilinear_matrix, inner_matrix, inner_of_form, terms_with, terms_without
+
+__all__ = [
+    "RuleError",
+    "bilinear_matrix",
+    "constrain",
+    "derivative",
+    "determinant_lemma",
+    "drop_constants",
+    "eliminate",
+    "gather_blocks",
+    "gaussian_average",
+    "gaussian_density",
+    "gram_volume",
+    "inner_matrix",
+    "inner_of_form",
+    "insert_order_parameter",
+    "join_branches",
+    "leading_order",
+    "linear_response",
+    "linearise_form",
+    "linearise_square",
+    "name",
+    "reduce_traces",
+    "riccati",
+    "same_form",
+    "solve_for",
+    "source_derivative",
+    "split_into_rows",
+    "sum_over_rows",
+    "terms_with",
+    "terms_without",
+    "unstack",
+    "vectorise",
+    "woodbury",
+    "write_as_number",
+]

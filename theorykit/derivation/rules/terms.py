@@ -1,0 +1,130 @@
+"""Taking expressions apart: the terms of an action, the matrices of its quadratic and linear forms."""
+
+from collections.abc import Sequence
+
+from sympy import Add, Expr, Identity, MatMul, MatrixSymbol, S, Trace
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...symbolic import (
+    LogDet,
+    expanded,
+    from_terms,
+    matrix_terms,
+    normal,
+    transposed,
+)
+from ...symbolic.algebra import Factors
+
+
+class RuleError(ValueError):
+    """A rule does not apply to the expression that it was given."""
+
+
+def terms_with(expression: Expr, *symbols: Expr) -> Expr:
+    """The terms of a sum in which any of `symbols` occurs."""
+    return Add(*(c * node for c, node in scalar_terms(normal(expression)) if (c * node).has(*symbols)))
+
+
+def terms_without(expression: Expr, *symbols: Expr) -> Expr:
+    """The terms of a sum in which none of `symbols` occurs."""
+    return Add(*(c * node for c, node in scalar_terms(normal(expression)) if not (c * node).has(*symbols)))
+
+
+def polynomial(expression: Expr, variable: MatrixSymbol) -> tuple[list, list, Expr]:
+    """The terms of a polynomial of second degree in a column: matrices A, columns b (of 2 b^T v), and the rest."""
+    quadratic, linear, constant = [], [], S.Zero
+    for coefficient, node in scalar_terms(normal(expression)):
+        if not node.has(variable):
+            constant += coefficient * node
+            continue
+        if not isinstance(node, Trace):
+            raise RuleError(f"{variable} must occur in quadratic forms only, not in {node}")
+        for c, factors in matrix_terms(node.arg):
+            kind, rest = _occurrence(factors, variable)
+            weight = coefficient * c
+            if kind == 2:
+                quadratic.append(from_terms([(weight, rest)], (variable.shape[0],) * 2))
+            else:
+                linear.append(from_terms([(weight / 2, rest)], variable.shape))
+    return quadratic, linear, constant
+
+
+def _occurrence(factors: Factors, variable: MatrixSymbol) -> tuple[int, Factors]:
+    """How often the column occurs in a cyclic product, and what it is multiplied with."""
+    for rotated in rotations(factors):
+        if rotated[0] == variable.T:
+            middle = any(factor.has(variable) for factor in rotated[1:-1])
+            if rotated[-1] == variable and not middle:
+                return 2, rotated[1:-1]
+            if not middle and not rotated[-1].has(variable):
+                return 1, rotated[1:]
+    for rotated in rotations(factors):
+        if rotated[-1] == variable and not any(factor.has(variable) for factor in rotated[:-1]):
+            return 1, tuple(transposed(factor) for factor in reversed(rotated[:-1]))
+    raise RuleError(f"the exponent is not of second degree in {variable}: {factors}")
+
+
+def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
+    """The matrix A (n x n) of an expression tr(A R^T R), R = `outer`."""
+    terms = []
+    for coefficient, factors in trace_terms(expression):
+        position = next((i for i, factor in enumerate(factors) if factor == outer), None)
+        if position is None:
+            raise RuleError(f"{outer} does not occur in {factors}")
+        rotated = factors[position + 1 :] + factors[: position + 1]
+        if len(rotated) < 2 or rotated[-2] != outer.T:
+            raise RuleError(f"expected tr(A {outer}^T {outer}), got {factors}")
+        terms.append((coefficient, rotated[:-2]))
+    return from_terms(terms, (outer.shape[1],) * 2)
+
+
+def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
+    """The matrix A of a quadratic form r^T A r, r = `column`."""
+    quadratic, linear, constant = polynomial(expression, column)
+    if linear or constant != 0 or not quadratic:
+        raise RuleError(f"expected a quadratic form of {column}, got {expression}")
+    return sum_of(quadratic)
+
+
+def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -> MatrixExpr:
+    """The matrix B of a form 2 l^T B r of two columns."""
+    _, linear, _ = polynomial(expression, left)
+    terms = [(c, factors) for column in linear for c, factors in matrix_terms(column)]
+    if any(factors[-1] != right for _, factors in terms):
+        raise RuleError(f"expected a form of {left} and {right}, got {expression}")
+    return from_terms([(c, factors[:-1]) for c, factors in terms], (left.shape[0], right.shape[0]))
+
+
+def scalar_terms(expression: Expr) -> list[tuple[Expr, Expr]]:
+    """A normal scalar expression as (coefficient, trace or log-determinant) pairs; a plain scalar as (it, 1)."""
+    terms = []
+    for term in Add.make_args(expression):
+        coefficient, node = term.as_independent(Trace, LogDet, as_Add=False)
+        terms.append((coefficient, node))
+    return terms
+
+
+def trace_terms(expression: Expr) -> list[tuple[Expr, Factors]]:
+    """A sum of traces of products as (coefficient, factors) pairs."""
+    terms = []
+    for coefficient, node in scalar_terms(normal(expression)):
+        if not isinstance(node, Trace):
+            raise RuleError(f"expected traces, got {coefficient * node}")
+        terms += [(coefficient * c, factors) for c, factors in matrix_terms(node.arg)]
+    return terms
+
+
+def rotations(factors: Factors) -> list[Factors]:
+    """A cyclic product, begun at each of its factors."""
+    return [factors[i:] + factors[:i] for i in range(len(factors))]
+
+
+def as_product(factors: Sequence[MatrixExpr], size: Expr | None = None) -> MatrixExpr:
+    if not factors:
+        return Identity(size)
+    return factors[0] if len(factors) == 1 else MatMul(*factors)
+
+
+def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
+    terms = [term for matrix in matrices for term in matrix_terms(matrix)]
+    return expanded(from_terms(terms, matrices[0].shape))

@@ -1,0 +1,99 @@
+"""The record of a derivation: steps, each with what it claims, and the evidence that the claims hold.
+
+Knows no theory. A step is made by a rule, which computes `after` from `before`; its claim says what the two have to do
+with each other, and can be checked on numbers without knowing the rule.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sympy import Expr
+
+from .claims import Claim
+from .sampling import random_values
+
+Definition = tuple[Expr, Expr]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One application of a rule: `before` becomes `after`.
+
+    - `rule`: its name. `claim`: how `after` follows from `before`.
+    - `equations`: numbers of the source's equations that say the same.
+    - `assumptions`: limits taken and what they need to hold, in words.
+    - `definitions`: symbols that the step introduces, with what they stand for.
+    - `section`: the part of the derivation it belongs to.
+    """
+
+    rule: str
+    before: Expr
+    after: Expr
+    claim: Claim
+    equations: str = ""
+    assumptions: tuple[str, ...] = ()
+    definitions: tuple[Definition, ...] = ()
+    section: str = ""
+
+    def error(self, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
+        """How far the claim is from holding at random numbers, in units of what may be tolerated."""
+        values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
+        return float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The largest error of one step's claim over all trials, in units of its tolerance."""
+
+    step: Step
+    error: float
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.error <= 1)
+
+    def __str__(self):
+        verdict = "holds" if self.holds else "FAILS"
+        return f"{verdict}  {self.step.section:16.16}  {self.step.rule:44.44}  error/tolerance {self.error:8.1e}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Evidence for every step of a derivation."""
+
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def holds(self) -> bool:
+        return all(item.holds for item in self.evidence)
+
+    @property
+    def failures(self) -> tuple[Evidence, ...]:
+        return tuple(item for item in self.evidence if not item.holds)
+
+    def __str__(self):
+        lines = [f"{number:3d}  {item}" for number, item in enumerate(self.evidence, 1)]
+        failed = len(self.failures)
+        return "\n".join([*lines, f"{len(lines)} steps, {failed} failed" if failed else f"{len(lines)} steps hold"])
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """Steps in order, and the sizes at which each may be tried with numbers."""
+
+    steps: tuple[Step, ...]
+    sizes: tuple[Mapping[Expr, int], ...]
+
+    def verify(self, seed: int = 0) -> Verification:
+        """Check every step's claim at random numbers of every set of sizes."""
+        return Verification(tuple(Evidence(step, self._error(step, seed)) for step in self.steps))
+
+    def _error(self, step: Step, seed: int) -> float:
+        errors = [step.error(sizes, np.random.default_rng([seed, trial])) for trial, sizes in enumerate(self.sizes)]
+        return float("inf") if any(map(np.isnan, errors)) else max(errors)
+
+    def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
+        """The steps by section, in order."""
+        names = list(dict.fromkeys(step.section for step in self.steps))
+        return ((name, [step for step in self.steps if step.section == name]) for name in names)

@@ -1,0 +1,299 @@
+"""Algebra of matrix expressions: distribute products, bring traces and log-determinants to a normal form.
+
+Stage 1 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function`. SymPy's own simplifiers expand
+determinants of Kronecker products and cannot take partial traces; the few identities that a theory of random weights
+needs are here, each an equality for matrices of any size.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from sympy import (
+    Add,
+    Expr,
+    Identity,
+    Inverse,
+    KroneckerProduct,
+    MatAdd,
+    MatMul,
+    MatPow,
+    MatrixSymbol,
+    Mul,
+    S,
+    Trace,
+    Transpose,
+    ZeroMatrix,
+    expand,
+    log,
+)
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from .atoms import LogDet, PartialTrace, log_det, split_coefficient
+from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
+from .structure import coefficient_and_factors
+
+Factors = tuple[MatrixExpr, ...]
+
+# atoms that are linear in their first argument
+_LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
+
+
+def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
+    """Kronecker product of two matrices, the scalar coefficients in front: SymPy multiplies no others."""
+    (first, left), (second, right) = split_coefficient(left), split_coefficient(right)
+    if isinstance(left, Identity) and isinstance(right, Identity):
+        return first * second * Identity(expand(left.shape[0] * right.shape[0]))
+    if left == Identity(1) or right == Identity(1):
+        return first * second * (right if left == Identity(1) else left)
+    if isinstance(right, PartialTrace) and right.shape == (1, 1):
+        return first * second * reduced(Trace(right)) * left
+    return first * second * KroneckerProduct(left, right)
+
+
+def transposed(matrix: MatrixExpr) -> MatrixExpr:
+    """The transpose, taken inside sums, products and blocks."""
+    if isinstance(matrix, (MatAdd, MatMul)):
+        return from_terms([(c, _reversed(factors)) for c, factors in matrix_terms(matrix)], matrix.shape[::-1])
+    return _factor_transposed(matrix)
+
+
+def _factor_transposed(factor: MatrixExpr) -> MatrixExpr:
+    if isinstance(factor, Transpose):
+        return factor.arg
+    if isinstance(factor, Inverse):
+        return Inverse(transposed(factor.arg))
+    if isinstance(factor, KroneckerProduct):
+        return KroneckerProduct(*map(transposed, factor.args))
+    if isinstance(factor, BlockDiagMatrix):
+        return BlockDiagMatrix(*map(transposed, factor.diag))
+    return factor.T
+
+
+def _reversed(factors: Factors) -> Factors:
+    return tuple(_factor_transposed(factor) for factor in reversed(factors))
+
+
+def matrix_terms(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
+    """`expression` as a sum of products: (scalar coefficient, factors that are no sums), like terms gathered.
+
+    Identities are left out and a matrix beside its inverse cancels, so the empty product is the identity.
+    """
+    gathered: dict[Factors, Expr] = defaultdict(lambda: S.Zero)
+    for coefficient, factors in _products(expression):
+        gathered[_cancelled(factors)] += coefficient
+    return [(coefficient, factors) for factors, c in gathered.items() if (coefficient := expand(c)) != 0]
+
+
+def _products(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
+    if isinstance(expression, MatAdd):
+        return [term for argument in expression.args for term in _products(argument)]
+    if isinstance(expression, MatMul):
+        coefficient, factors = coefficient_and_factors(expression)
+        result = [(coefficient, ())]
+        for factor in factors:
+            result = [(a * b, x + y) for a, x in result for b, y in _products(factor)]
+        return result
+    if isinstance(expression, Transpose):
+        return [(c, _reversed(factors)) for c, factors in _products(expression.arg)]
+    if isinstance(expression, Identity):
+        return [(S.One, ())]
+    if isinstance(expression, ZeroMatrix):
+        return []
+    if isinstance(expression, Inverse):
+        coefficient, inner = split_coefficient(inverse(expression.arg))
+        return [(coefficient, (inner,))]
+    if isinstance(expression, MatPow) and (repeated := coefficient_and_factors(MatMul(expression))[1]) != [expression]:
+        return _products(MatMul(*repeated, evaluate=False))
+    if isinstance(expression, KroneckerProduct) and len(expression.args) == 2:
+        sides = [(matrix_terms(factor), factor.shape[0]) for factor in expression.args]
+        return [
+            (a * b, _kronecker_factors(_product(left, sides[0][1]), _product(right, sides[1][1])))
+            for a, left in sides[0][0]
+            for b, right in sides[1][0]
+        ]
+    if isinstance(expression, _LINEAR):
+        inner, *rest = expression.args
+        terms = matrix_terms(inner)
+        return [(c, (expression.func(_product(factors, inner.shape[0]), *rest),)) for c, factors in terms]
+    return [(S.One, (expression,))]
+
+
+def _kronecker_factors(left: MatrixExpr, right: MatrixExpr) -> Factors:
+    product = kronecker(left, right)
+    return () if isinstance(product, Identity) else (product,)
+
+
+def inverse(matrix: MatrixExpr) -> MatrixExpr:
+    """The inverse, taken inside Kronecker products and block diagonals."""
+    if isinstance(matrix, (MatAdd, MatMul)):
+        matrix = expanded(matrix)
+    coefficient, factor = split_coefficient(matrix)
+    if isinstance(factor, KroneckerProduct):
+        result = kronecker(*map(inverse, factor.args))
+    elif isinstance(factor, BlockDiagMatrix):
+        result = BlockDiagMatrix(*map(inverse, factor.diag))
+    elif isinstance(factor, (Identity, Inverse)):
+        result = factor if isinstance(factor, Identity) else factor.arg
+    else:
+        result = Inverse(factor)
+    return result / coefficient
+
+
+def _cancelled(factors: Factors) -> Factors:
+    result: list[MatrixExpr] = []
+    for factor in factors:
+        if result and _are_inverse(factor, result[-1]):
+            result.pop()
+        else:
+            result.append(factor)
+    return tuple(result)
+
+
+def _are_inverse(factor: MatrixExpr, other: MatrixExpr) -> bool:
+    square = factor.shape == other.shape == factor.shape[::-1]
+    if not square or any(side.has(ZeroMatrix) for side in (factor, other)):
+        return False
+    return inverse(factor) == other or inverse(other) == factor
+
+
+def from_terms(terms: Sequence[tuple[Expr, Factors]], shape: Sequence[Expr]) -> MatrixExpr:
+    """The sum of products that `matrix_terms` takes apart."""
+    if not terms:
+        return ZeroMatrix(*shape)
+    return _sum([coefficient * _product(factors, shape[0]) for coefficient, factors in terms])
+
+
+def _product(factors: Factors, size: Expr) -> MatrixExpr:
+    if not factors:
+        return Identity(size)
+    return factors[0] if len(factors) == 1 else MatMul(*factors)
+
+
+def _sum(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
+    ordered = sorted(matrices, key=lambda matrix: matrix.sort_key())
+    return ordered[0] if len(ordered) == 1 else MatAdd(*ordered)
+
+
+def expanded(expression: MatrixExpr) -> MatrixExpr:
+    """`expression` as a sum of products."""
+    return from_terms(matrix_terms(expression), expression.shape)
+
+
+def normal(expression: Expr) -> Expr:
+    """A scalar expression with sums inside traces and log-determinants taken apart; equal terms cancel."""
+    return _with_changes(expression, _trace_of_product)
+
+
+def reduced(expression: Expr) -> Expr:
+    """`normal`, and traces with Kronecker products and block diagonals as traces of smaller matrices."""
+    return _with_changes(expression, _reduced_trace)
+
+
+def _with_changes(expression: Expr, of_product: Callable[[Factors, Expr], Expr]) -> Expr:
+    changes = {node: _trace_by_terms(node.arg, of_product) for node in _outermost(expression, Trace)}
+    changes |= {node: _normal_log_det(node.matrix) for node in _outermost(expression, LogDet)}
+    return expand(expression.xreplace(changes), log=True)
+
+
+def _outermost(expression: Expr, kind: type) -> list[Expr]:
+    atoms = list(expression.atoms(kind))
+    return [node for node in atoms if not any(other != node and other.has(node) for other in atoms)]
+
+
+def _trace_by_terms(matrix: MatrixExpr, of_product: Callable[[Factors, Expr], Expr]) -> Expr:
+    return Add(*(c * of_product(factors, matrix.shape[0]) for c, factors in matrix_terms(matrix)))
+
+
+def _trace_of_product(factors: Factors, size: Expr) -> Expr:
+    """The trace, its cyclic product begun at a place that depends on the product alone."""
+    if not factors:
+        return size
+    rotations = [factors[i:] + factors[:i] for i in range(len(factors))]
+    # a number written as a product stays one
+    preferred = [rotation for rotation in rotations if rotation[0].shape[0] == 1] or rotations
+    return Trace(_product(min(preferred, key=_sort_key), size))
+
+
+def _reduced_trace(factors: Factors, size: Expr) -> Expr:
+    if len(factors) == 1 and isinstance(factors[0], PartialTrace):
+        return _trace_by_terms(factors[0].matrix, _reduced_trace)
+    for i, first in enumerate(factors):
+        rest = _product(factors[i + 1 :] + factors[:i], size)
+        if isinstance(first, BlockDiagMatrix):
+            blocks = [block.shape[0] for block in first.diag]
+            parts = [a * principal_block(rest, blocks, i) for i, a in enumerate(first.diag)]
+            return Add(*(_trace_by_terms(part, _reduced_trace) for part in parts))
+        if isinstance(first, KroneckerProduct) and len(first.args) == 2:
+            traced = [i for i in (0, 1) if isinstance(first.args[i], Identity)]
+            if traced:
+                return _trace_with_identity(first, traced[0], rest)
+    return _trace_of_product(factors, size)
+
+
+def _trace_with_identity(product: KroneckerProduct, traced: int, rest: MatrixExpr) -> Expr:
+    kept = product.args[1 - traced]
+    dimensions = tuple(factor.shape[0] for factor in product.args)
+    if isinstance(rest, Identity):
+        return dimensions[traced] * _trace_by_terms(kept, _reduced_trace)
+    coefficient, rest = split_coefficient(rest)
+    return coefficient * _trace_by_terms(kept * PartialTrace(rest, dimensions, traced), _reduced_trace)
+
+
+def _sort_key(factors: Factors):
+    return tuple(factor.sort_key() for factor in factors)
+
+
+def _normal_log_det(matrix: MatrixExpr) -> Expr:
+    coefficient, factor = split_coefficient(matrix)
+    if isinstance(factor, (MatAdd, MatMul)):
+        terms = matrix_terms(factor)
+        if len(terms) != 1 or len(terms[0][1]) > 1:
+            return matrix.shape[0] * log(coefficient) + LogDet(from_terms(terms, factor.shape))
+        more, factors = terms[0]
+        coefficient, factor = coefficient * more, _product(factors, factor.shape[0])
+    return matrix.shape[0] * log(coefficient) + _log_det_of_factor(factor)
+
+
+def _log_det_of_factor(factor: MatrixExpr) -> Expr:
+    if isinstance(factor, Identity):
+        return S.Zero
+    if isinstance(factor, Inverse):
+        return -_normal_log_det(factor.arg)
+    if isinstance(factor, KroneckerProduct):
+        left, right = factor.args
+        return right.shape[0] * _normal_log_det(left) + left.shape[0] * _normal_log_det(right)
+    if isinstance(factor, BlockDiagMatrix):
+        return Add(*map(_normal_log_det, factor.diag))
+    return LogDet(factor)
+
+
+def as_number(expression: Expr, matrix: MatrixSymbol, number: Expr) -> Expr:
+    """`expression` with the 1 x 1 matrix symbol `matrix` written as the scalar `number`."""
+    if expression == matrix:
+        return number
+    if not expression.has(matrix):
+        return expression
+    arguments = [as_number(argument, matrix, number) for argument in expression.args]
+    if isinstance(expression, Inverse):
+        return 1 / arguments[0] if _is_number(arguments[0]) else inverse(arguments[0])
+    if isinstance(expression, LogDet):
+        return log_det(arguments[0])
+    if isinstance(expression, Trace):
+        return arguments[0] if _is_number(arguments[0]) else normal(Trace(arguments[0]))
+    if isinstance(expression, (MatMul, KroneckerProduct)):
+        arguments = [_entry_of_one_by_one(argument) for argument in arguments]
+        if all(map(_is_number, arguments)):
+            return Mul(*arguments)
+        return MatMul(*arguments)
+    return expression.func(*arguments)
+
+
+def _is_number(expression: Expr) -> bool:
+    return not getattr(expression, "is_Matrix", False)
+
+
+def _entry_of_one_by_one(expression: Expr) -> Expr:
+    if isinstance(expression, PartialTrace) and expression.shape == (1, 1):
+        return Trace(expression.matrix)
+    return expression
