@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 .PHONY: demo test test-all lint derivations clean
 
 demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2: results in demo/
-	$(BIN)/theorykit derive --heads 2 2 --format markdown --output demo/action.md --overwrite
+	$(BIN)/theorykit derive --layers 2 2 --steps --output demo/action.md --overwrite
 	$(BIN)/theorykit reproduce hidden-markov --output demo --overwrite
 
 test: $(INSTALLED)  ## The tests that take minutes in all

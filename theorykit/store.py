@@ -1,11 +1,16 @@
 """Results on disk: one labelled netCDF file per result, whole or not at all, never overwritten unasked."""
 
 import os
-from collections.abc import Callable, Iterator
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import xarray as xr
+
+from .symbolic import Block, as_latex, as_markdown
 
 _ENGINE = "h5netcdf"
 
@@ -26,6 +31,29 @@ def write_text(text: str, path: Path, *, overwrite: bool = False) -> None:
     """Write `text` to `path`, under the same rules."""
     with _replacing(path, overwrite) as temporary:
         temporary.write_text(text)
+
+
+def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write a document as Markdown and LaTeX, `stem`.md and .tex, and as .pdf where there is a LaTeX installation.
+
+    Returns the paths written.
+    """
+    blocks = list(blocks)
+    markdown, source, pdf = (stem.with_suffix(suffix) for suffix in (".md", ".tex", ".pdf"))
+    for path in (markdown, source, pdf):
+        refuse_to_overwrite(path, overwrite)
+    write_text(as_markdown(blocks), markdown, overwrite=overwrite)
+    write_text(as_latex(blocks), source, overwrite=overwrite)
+    written = [markdown, source]
+    if compiler := shutil.which("pdflatex"):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [compiler, "-interaction=nonstopmode", f"-output-directory={folder}", str(source)]
+            finished = subprocess.run(command, capture_output=True, text=True, check=False)
+            if finished.returncode != 0:
+                raise ValueError(f"{compiler} failed on {source}:\n{finished.stdout[-2000:]}")
+            shutil.copy(Path(folder) / pdf.name, pdf)
+            written.append(pdf)
+    return written
 
 
 @contextmanager

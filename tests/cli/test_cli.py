@@ -8,10 +8,13 @@ import pytest
 import xarray as xr
 
 from theorykit import bpkr, cli, store
+from theorykit.bpkr import Dense, Skip, document
+from theorykit.cli.derive import parsed_layer
+from theorykit.symbolic import as_latex, as_markdown
 
 CONFIG = """
 [architecture]
-heads = [2, 1]
+layers = [2, 1]
 widths = [20, 15, 10]
 temperature = 0.2
 
@@ -57,15 +60,40 @@ def refused(monkeypatch, *arguments: str) -> str:
     return leaving.value.code
 
 
-@pytest.mark.parametrize("form", ["latex", "markdown", "python"])
-def test_derive_prints_what_the_library_renders(form, monkeypatch, capsys):
-    run(monkeypatch, "derive", "--heads", "2", "3", "--format", form)
-    action = bpkr.derive(bpkr.Architecture(heads=(2, 3), widths=1, temperature=1.0))
-    assert capsys.readouterr().out == getattr(action, form)()
+@pytest.mark.parametrize(("form", "rendered"), [("latex", as_latex), ("markdown", as_markdown)])
+@pytest.mark.parametrize("layers", [("2", "3"), ("dense", "skip:2"), ("skip:dense", "1")])
+def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypatch, capsys):
+    run(monkeypatch, "derive", "--layers", *layers, "--format", form, "--outputs", "2")
+    kinds = [parsed_layer(layer) for layer in layers]
+    action = bpkr.derive(bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=2))
+    printed = capsys.readouterr().out
+    assert printed.startswith(rendered(document.action_blocks(action)).removesuffix("\\end{document}\n").rstrip())
+    for heading in ("Closed forms", "Expansion about infinite width"):
+        assert heading in printed
+
+
+def test_derive_prints_the_source_that_runs(monkeypatch, capsys):
+    run(monkeypatch, "derive", "--layers", "2", "3", "--format", "python")
+    assert capsys.readouterr().out == bpkr.derive(bpkr.Architecture((2, 3), widths=1, temperature=1.0)).python()
+    assert "steps" in refused(monkeypatch, "derive", "--layers", "2", "--format", "python", "--steps")
+
+
+def test_derive_shows_and_verifies_every_step(monkeypatch, capsys):
+    run(monkeypatch, "derive", "--layers", "skip:2", "--steps", "--finite-width", "--verify")
+    printed = capsys.readouterr()
+    action = bpkr.derive(bpkr.Architecture((bpkr.Skip(2),), widths=1, temperature=1.0))
+    for derivation in (action.derivation, action.finite_width.derivation):
+        assert all(f"{step.rule[0].upper()}{step.rule[1:]}" in printed.out for step in derivation.steps)
+        assert f"{len(derivation.steps)} steps hold" in printed.err
+
+
+@pytest.mark.parametrize("layer", ["relu", "skip", "skip:", "-1", "2.0"])
+def test_derive_refuses_a_layer_that_it_does_not_know(layer, monkeypatch):
+    assert repr(layer.removeprefix("skip:")) in refused(monkeypatch, "derive", "--layers", layer)
 
 
 def test_derive_writes_a_file_once(folder, monkeypatch):
-    arguments = ("derive", "--heads", "2", "--output", "action.md")
+    arguments = ("derive", "--layers", "2", "--output", "action.md")
     run(monkeypatch, *arguments)
     before = (folder / "action.md").read_text()
     assert "action.md exists" in refused(monkeypatch, *arguments)
@@ -74,7 +102,7 @@ def test_derive_writes_a_file_once(folder, monkeypatch):
 
 
 def test_derive_refuses_no_heads(monkeypatch):
-    assert "0" in refused(monkeypatch, "derive", "--heads", "2", "0")
+    assert "0" in refused(monkeypatch, "derive", "--layers", "2", "0")
 
 
 def test_solve_equals_the_library(folder, monkeypatch, capsys):
@@ -83,7 +111,7 @@ def test_solve_equals_the_library(folder, monkeypatch, capsys):
     assert "converged" in printed and "head score 1" in printed and "test accuracy" in printed
     written = store.read(folder / "mine.nc").to_dataset()
     arrays = np.load(folder / "data.npz")
-    architecture = bpkr.Architecture(heads=(2, 1), widths=(20, 15, 10), temperature=0.2)
+    architecture = bpkr.Architecture(layers=(2, 1), widths=(20, 15, 10), temperature=0.2)
 
     def features(x):
         return bpkr.path_features(x, bpkr.attention(x, key_query=[arrays["W1"], arrays["W2"]]), architecture, "mean")
@@ -97,9 +125,45 @@ def test_solve_equals_the_library(folder, monkeypatch, capsys):
     assert list(written["path_1"].values) == ["11", "21"]
 
 
+def test_solve_takes_any_layers_and_several_outputs(folder, monkeypatch, capsys):
+    arrays = dict(np.load(folder / "data.npz"))
+    labels, test_labels = (np.stack([arrays[name], -arrays[name]], axis=1) for name in ("y", "y_test"))
+    np.savez(folder / "data.npz", **{**arrays, "y": labels, "y_test": test_labels})
+    layers = '[{kind = "attention", heads = 2, skip = 0.7}, {kind = "dense"}, 1]'
+    text = CONFIG.replace("layers = [2, 1]", f"layers = {layers}\noutputs = 2").replace("[20, 15, 10]", "20")
+    (folder / "mine.toml").write_text(text)
+    run(monkeypatch, "solve", "mine.toml")
+    printed = capsys.readouterr().out
+    assert "converged" in printed and "head score 1" in printed and "head score 2" not in printed
+    written = store.read(folder / "mine.nc").to_dataset()
+    architecture = bpkr.Architecture((Skip(2, 0.7), Dense(), 1), 20, temperature=0.2, outputs=2)
+
+    def features(x):
+        return bpkr.path_features(x, bpkr.attention(x, key_query=[arrays["W1"], arrays["W2"]]), architecture, "mean")
+
+    saddle = bpkr.solve(architecture, features(arrays["x"]), labels)
+    test = features(arrays["x_test"])
+    prediction = bpkr.predict(architecture, saddle.order_parameters, features(arrays["x"]), labels, test)
+    np.testing.assert_allclose(written["U_1"], saddle.order_parameters.matrices[0], rtol=1e-9)
+    np.testing.assert_allclose(written["u"], saddle.order_parameters.readout, rtol=1e-9)
+    np.testing.assert_allclose(written["mean"], prediction.mean, rtol=1e-9)
+    assert written["mean"].dims == ("test_example", "output")
+    assert list(written["path_1"].values) == ["0-1:1", "0-1:2", "1-1:1", "1-1:2", "2-1:1", "2-1:2"]
+
+
+def test_solve_needs_no_heads_where_no_layer_has_any(folder, monkeypatch, capsys):
+    text = CONFIG.replace("layers = [2, 1]", 'layers = [{kind = "dense"}, {kind = "dense", skip = 1.0}]')
+    text = text.replace('key_query = ["W1", "W2"]\n', "").replace("[20, 15, 10]", "[20, 15, 15]")
+    (folder / "mine.toml").write_text(text)
+    run(monkeypatch, "solve", "mine.toml")
+    assert "head score" not in capsys.readouterr().out
+    (folder / "other.toml").write_text(text.replace('readout = "mean"', 'readout = "mean"\nkey_query = ["W1"]'))
+    assert "0 layers have heads" in refused(monkeypatch, "solve", "other.toml")
+
+
 def test_data_may_be_netcdf_with_path_features_or_queries_and_keys(folder, monkeypatch):
     arrays = np.load(folder / "data.npz")
-    architecture = bpkr.Architecture(heads=(2, 1), widths=(20, 15, 10), temperature=0.2)
+    architecture = bpkr.Architecture(layers=(2, 1), widths=(20, 15, 10), temperature=0.2)
     draw = np.random.default_rng(1)
     parameters = {name: [draw.normal(size=(heads, 3, 5)) for heads in (2, 1)] for name in ("query", "key")}
     attention = bpkr.attention(arrays["x"], **parameters)
@@ -133,7 +197,17 @@ def test_solve_keeps_an_existing_result(folder, monkeypatch):
         ("temperature", "temprature", "temprature"),
         ("temperature = 0.2", "temperature = -1.0", "temperature"),
         ("widths = [20, 15, 10]", "widths = [20, 15]", "widths"),
-        ("heads = [2, 1]", 'heads = "two"', "heads"),
+        ("layers = [2, 1]", 'layers = "two"', "layers"),
+        ("layers = [2, 1]", "heads = [2, 1]", "did you mean `layers`?"),
+        ("layers = [2, 1]", 'layers = [2, {kind = "atention", heads = 1}]', "atention"),
+        ("layers = [2, 1]", 'layers = [2, {kind = "attention", heads = 1, skipp = 0.7}]', "did you mean `skip`?"),
+        ("layers = [2, 1]", 'layers = [2, {kind = "dense", heads = 1}]', "unknown field `heads`"),
+        ("layers = [2, 1]", 'layers = [2, {kind = "attention"}]', "missing required field `heads`"),
+        ("layers = [2, 1]", "layers = [2, {heads = 1}]", "a layer is a number of heads"),
+        ("layers = [2, 1]", 'layers = [2, {kind = "attention", heads = 1, skip = 1.0}]', "equal widths"),
+        ("layers = [2, 1]", "layers = []", "at least one layer"),
+        ("temperature = 0.2", "temperature = 0.2\noutputs = 0", "outputs"),
+        ("temperature = 0.2", "temperature = 0.2\noutputs = 2", "(examples, outputs)"),
         ("[data]", "[dta]", "dta"),
         ('readout = "mean"', 'readout = "middle"', "middle"),
         ('labels = "y"', 'labels = "z"', "'z'"),
@@ -182,7 +256,7 @@ def test_reproduce_writes_table_figures_and_data_and_refuses_a_second_time(tmp_p
 
 def test_the_command_is_installed_and_asks_for_double_precision_itself():
     finished = subprocess.run(
-        [sys.executable, "-c", "from theorykit.cli import main; main()", "derive", "--heads", "2"],
+        [sys.executable, "-c", "from theorykit.cli import main; main()", "derive", "--layers", "2"],
         capture_output=True,
         text=True,
         check=True,

@@ -1,28 +1,92 @@
-"""`theorykit derive`: the action of an architecture, as text."""
+"""`theorykit derive`: the action of an architecture, as text, with every step that led to it if wanted."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from .. import bpkr, store
+from ..bpkr import document
+from ..symbolic import Block, as_latex, as_markdown
 
 Format = Literal["latex", "markdown", "python"]
 
 
-def derive(heads: tuple[int, ...], format: Format = "markdown", output: Path | None = None, overwrite: bool = False):
-    """Derive the action of a deep attention network and print it.
+def derive(
+    layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="LAYER [LAYER ...]")],
+    outputs: int = 1,
+    format: Format = "markdown",
+    steps: bool = False,
+    finite_width: bool = False,
+    verify: bool = False,
+    output: Path | None = None,
+    overwrite: bool = False,
+):
+    """Derive the action of a deep network and print it.
 
     Args:
-        heads: Attention heads of each layer, from the input side, such as 2 2.
-        format: LaTeX or Markdown of the action, its saddle-point equations and its predictor; or the Python source of
-            the generated function, as it runs.
+        layers: The layers from the input side, such as `2 dense skip:3`: a number of attention heads, `dense` for a
+            linear layer without attention, `skip:` before either for a straight branch beside it.
+        outputs: How many numbers the network puts out for an example.
+        format: LaTeX or Markdown of the action, its saddle-point equations, closed forms, expansion about infinite
+            width and predictor; or the Python source of the generated function, as it runs.
+        steps: Add every step of the derivation, each checked on random numbers.
+        finite_width: Add the exact prior at finite width, derived by a second route.
+        verify: Check every step and report on each, on standard error; fail if one does not hold.
         output: File to write; by default, standard output.
         overwrite: Replace the output file if it exists.
     """
-    architecture = bpkr.Architecture(heads=heads, widths=1, temperature=1.0)
-    action = bpkr.derive(architecture)
-    text = {"latex": action.latex, "markdown": action.markdown, "python": action.python}[format]()
+    kinds = [parsed_layer(layer) for layer in layers]
+    action = bpkr.derive(bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=outputs))
+    if output is not None:
+        store.refuse_to_overwrite(output, overwrite)
+    if verify:
+        _verify(action)
+    if format == "python":
+        if steps or finite_width:
+            raise ValueError(
+                "the Python source has no steps: leave out --steps and --finite-width, or choose a document"
+            )
+        text = action.python()
+    else:
+        text = {"latex": as_latex, "markdown": as_markdown}[format](_blocks(action, steps, finite_width))
     if output is None:
         print(text, end="")
     else:
         store.write_text(text, output, overwrite=overwrite)
         print(f"wrote {output}")
+
+
+def parsed_layer(text: str) -> bpkr.AbstractLayer:
+    """The layer that a word on the command line stands for."""
+    if text.startswith("skip:"):
+        return bpkr.Skip(parsed_layer(text.removeprefix("skip:")))
+    if text == "dense":
+        return bpkr.Dense()
+    if text.isdigit():
+        return bpkr.Attention(int(text))
+    raise ValueError(f"a layer is a number of heads, `dense`, or `skip:` before either, as in skip:2; got {text!r}")
+
+
+def _blocks(action: bpkr.Action, steps: bool, finite_width: bool) -> Iterator[Block]:
+    yield from document.action_blocks(action)
+    yield from document.closed_forms_part(action)
+    yield from document.expansion_part(action)
+    if steps:
+        yield from document.derivation_part(action)
+    if finite_width:
+        yield from document.finite_width_part(action)
+
+
+def _verify(action: bpkr.Action) -> None:
+    for name, derivation in {
+        "back-propagating kernel renormalisation": action.derivation,
+        "finite width": action.finite_width.derivation,
+        "expansion about infinite width": action.expansion.derivation,
+    }.items():
+        verification = derivation.verify()
+        print(f"{name}\n{verification}", file=sys.stderr)
+        if not verification.holds:
+            raise ValueError(f"{len(verification.failures)} steps of the derivation ({name}) do not hold")

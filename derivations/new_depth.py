@@ -1,0 +1,36 @@
+"""A new depth: four layers, of attention and of a dense block, each step as for two.
+
+Run it to write `new_depth.md` and `.tex` beside it, or into the folder given (and `.pdf` where there is a LaTeX
+installation). Every formula there is rendered from the expression that the generated code evaluates, and every step
+was checked in the run that wrote it.
+"""
+
+import sys
+from pathlib import Path
+
+from theorykit import bpkr, store
+from theorykit.bpkr import document
+from theorykit.symbolic import Heading, Text
+
+INTRODUCTION = r"""
+Three layers of attention with a dense layer among them. Every layer repeats the same rules on what the layer after it
+left; nothing below is particular to the number of layers. The dense layer has one block of weights, so its order
+parameter is no larger than the one after it."""
+
+
+def main(folder: Path) -> None:
+    action = bpkr.derive(bpkr.Architecture((2, 2, bpkr.Dense(), 3), widths=1, temperature=1.0))
+    title, *rest = document.action_blocks(action)
+    blocks = [
+        Heading("A new depth", title.level),
+        Text(INTRODUCTION.strip()),
+        *rest,
+        *document.closed_forms_part(action),
+        *document.expansion_part(action),
+        *document.derivation_part(action),
+    ]
+    store.write_document(blocks, folder / "new_depth", overwrite=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

@@ -1,0 +1,57 @@
+"""Documents on disk: both forms, a PDF where there is a LaTeX installation, and nothing overwritten unasked."""
+
+import os
+
+import pytest
+
+from theorykit import store
+from theorykit.symbolic import Equation, Heading, Items, Text
+
+BLOCKS = (Heading("A 100 % test", 1), Text("Of $a_b$ and `c_d`, **bold**."), Equation("a", "b"), Items(("one", "two")))
+
+
+def installation(folder, monkeypatch, script: str) -> None:
+    """A `pdflatex` on the path that does what `script` says; its last argument is the source."""
+    program = folder / "pdflatex"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_markdown_and_latex_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(store.shutil, "which", lambda program: None)
+    written = store.write_document(BLOCKS, tmp_path / "test")
+    assert [path.name for path in written] == ["test.md", "test.tex"]
+    markdown, latex = (path.read_text() for path in written)
+    assert "# A 100 % test" in markdown and "$$a = b$$" in markdown and "- two" in markdown
+    assert r"A 100 \% test" in latex and r"\textbf{bold}" in latex and r"\texttt{c\_d}" in latex and "$a_b$" in latex
+
+
+def test_a_pdf_is_written_where_latex_is_installed(tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    installation(
+        folder, monkeypatch, 'for last; do :; done; echo pdf > "${2#-output-directory=}/$(basename "$last" .tex).pdf"'
+    )
+    written = store.write_document(BLOCKS, tmp_path / "test")
+    assert [path.suffix for path in written] == [".md", ".tex", ".pdf"]
+    assert written[-1].read_text() == "pdf\n"
+
+
+def test_a_failing_latex_run_says_so_and_keeps_the_source(tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    installation(folder, monkeypatch, "echo '! Undefined control sequence.'; exit 1")
+    with pytest.raises(ValueError, match="Undefined control sequence"):
+        store.write_document(BLOCKS, tmp_path / "test")
+    assert (tmp_path / "test.tex").exists()
+
+
+@pytest.mark.parametrize("suffix", [".md", ".tex", ".pdf"])
+def test_nothing_is_overwritten_unasked(suffix, tmp_path):
+    existing = (tmp_path / "test").with_suffix(suffix)
+    existing.write_text("mine")
+    with pytest.raises(FileExistsError):
+        store.write_document(BLOCKS, tmp_path / "test")
+    assert [path.name for path in tmp_path.iterdir()] == [existing.name]
+    assert existing.read_text() == "mine"
