@@ -7,7 +7,7 @@
 # %%
 from theorykit import bpkr
 
-architecture = bpkr.Architecture(heads=(3, 2, 2), widths=50, temperature=0.01)
+architecture = bpkr.Architecture(layers=(3, 2, 2), widths=50, temperature=0.01)
 action = bpkr.derive(architecture)
 
 # %% [markdown]

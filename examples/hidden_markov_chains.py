@@ -38,7 +38,7 @@ key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
 # Queries and keys are fixed, so attention is a function of the input alone, and so is what each path extracts from it.
 
 # %%
-narrow = bpkr.Architecture(heads=(2, 2), widths=10, temperature=0.01)
+narrow = bpkr.Architecture(layers=(2, 2), widths=10, temperature=0.01)
 
 
 def features(inputs: jax.Array) -> jax.Array:

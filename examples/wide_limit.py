@@ -35,27 +35,20 @@ labels = jax.random.normal(labels_key, (20,))
 
 def architecture(width: float) -> bpkr.Architecture:
     return bpkr.Architecture(
-        heads=(2, 2), widths=(width, 2 * width, 3 * width), prior_variances=(1.0, 0.8, 1.3, 0.9), temperature=0.1
+        layers=(2, 2), widths=(width, 2 * width, 3 * width), prior_variances=(1.0, 0.8, 1.3, 0.9), temperature=0.1
     )
 
 
 # %% [markdown]
-# The gradient of the energy at the limit comes from differentiating the compiled action.
-
+# The engine derives the expansion with the action: forces $G_l$ are passed on from the data to the readout,
+# displacements back. For two layers, run through:
 
 # %%
-def first_order(width: float) -> jax.Array:
-    """U_1 to first order in one over the widths."""
-    wide = architecture(width)
-    limit = bpkr.gp_limit(wide)
-    energy = jax.grad(lambda point: bpkr.evaluate(wide, point, features, labels).energy)
-    slope = energy(limit).matrices[0]
-    scale = limit.matrices[0][0, 0]
-    over_first_head = jnp.einsum("hahb->ab", slope.reshape(2, 2, 2, 2))
-    first, second, last = wide.widths
-    correction = slope / first + jnp.kron(jnp.eye(2), over_first_head) / second + jnp.eye(4) * jnp.trace(slope) / last
-    return scale * jnp.eye(4) - scale**2 * correction
+action = bpkr.derive(architecture(10.0))
+print(action.expansion.order_parameters[action.overlaps[0]])
 
+# %% [markdown]
+# `bpkr.first_order` evaluates these expressions.
 
 # %%
 widths = np.logspace(1, 6, 11)
@@ -64,7 +57,8 @@ for width in widths:
     saddle = bpkr.solve(architecture(width), features, labels)
     matrix = saddle.order_parameters.matrices[0]
     departure.append(jnp.max(jnp.abs(matrix - bpkr.gp_limit(architecture(width)).matrices[0])))
-    error.append(jnp.max(jnp.abs(matrix - first_order(width))))
+    expanded = bpkr.first_order(architecture(width), features, labels).matrices[0]
+    error.append(jnp.max(jnp.abs(matrix - expanded)))
     print(f"N = {width:9.0f}   max|U_1 - g I| = {departure[-1]:.2e}   error of the formula = {error[-1]:.2e}")
 
 # %% [markdown]
