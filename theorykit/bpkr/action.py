@@ -10,7 +10,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..codegen import CompiledFunction, bound_sizes, compile_expressions
 from ..derivation import Derivation, Step, rules
-from ..symbolic import align_environment, as_markdown, gradient
+from ..symbolic import align_environment, as_markdown, gradient, positive_definite, trace
 from . import document
 from .expansion import FirstOrder, expand_about_infinite_width, in_free
 from .finite_width import FiniteWidthPrior, finite_width_prior
@@ -140,7 +140,21 @@ class Action:
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
         """For each free order parameter, the gradient of S that vanishes at a saddle point."""
-        return MappingProxyType({symbol: gradient(self.total, symbol) for symbol in self.symbols.free})
+        return MappingProxyType({symbol: self.in_free(slope) for symbol, slope in self.named_slopes.items()})
+
+    @cached_property
+    def named_slopes(self) -> Mapping[Expr, Expr]:
+        """`saddle_point_equations` with the contained order parameters under their own names, as they are read.
+
+        What S gains in a contained order parameter it gains in the block that it is.
+        """
+        total = Add(self.readout_entropy, *self.layer_entropies, self.energy)
+        slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
+        for inner in reversed([symbol for symbol in slopes if symbol in self.contained]):
+            block = self.contained[inner]
+            (container,) = set(self.symbols.order_parameters) & block.free_symbols
+            slopes[container] += _through(block, slopes.pop(inner), container)
+        return MappingProxyType({symbol: slopes[symbol] for symbol in self.symbols.free})
 
     @cached_property
     def readout_solution(self) -> Expr:
@@ -247,3 +261,11 @@ class Action:
     def python(self) -> str:
         """Source of the generated JAX function of the action: the text that runs."""
         return self.compiled.source
+
+
+def _through(block: Expr, slope: Expr, container: MatrixSymbol) -> MatrixExpr:
+    """A gradient in `block`, a function of `container`, as a gradient in `container`."""
+    if not getattr(slope, "is_Matrix", False):
+        return slope * gradient(block, container)
+    held = positive_definite("X", slope.shape[0])
+    return gradient(trace(held * block), container).xreplace({held: slope})

@@ -110,7 +110,7 @@ def action_equations(action: Action) -> Iterator[Equation]:
 
 def saddle_point_equations(action: Action) -> Iterator[Equation]:
     """The gradients that vanish, and the readout's solution."""
-    for symbol, slope in action.saddle_point_equations.items():
+    for symbol, slope in action.named_slopes.items():
         yield Equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", _folded(action, slope))
     if action.symbols.readout not in action.contained:
         yield Equation(latex(action.symbols.readout), _folded(action, action.readout_solution))

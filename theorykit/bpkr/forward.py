@@ -88,7 +88,11 @@ def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         elif factors and factors[0] == symbols.hidden:
             straight.append((coefficient, factors[1:]))
         else:
-            raise _refused(kind, f"its term {from_terms([(coefficient, factors)], forward.shape)} begins with neither")
+            raise _refused(
+                kind,
+                f"its term {from_terms([(coefficient, factors)], forward.shape)} begins neither with {symbols.hidden} "
+                f"nor with its weights {weights} of shape {weights.shape}, as many blocks as its prior has rows",
+            )
     if not weighted:
         raise _refused(kind, f"it does not contain its weights {weights}, of as many blocks as its prior has rows")
     gain, straight_tokens = _straight(kind, straight, symbols)

@@ -47,6 +47,11 @@ class MatrixLatexPrinter(LatexPrinter):
     def _print_Diagonal(self, expr):
         return rf"\operatorname{{diag}} {self._operand(expr.matrix)}"
 
+    def _print_MatAdd(self, expr):
+        first, *rest = (self._print(term) for term in expr.args)
+        signed = [f"- {text[1:].lstrip()}" if text.startswith("-") else f"+ {text}" for text in rest]
+        return " ".join([first, *signed])
+
     def _print_MatMul(self, expr):
         coefficient, factors = expr.as_coeff_matrices()
         return self._coefficient(coefficient) + " ".join(map(self._matrix_factor, factors))
