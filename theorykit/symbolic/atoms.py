@@ -86,18 +86,22 @@ class PartialTrace(MatrixExpr):
         raise NotImplementedError("entries of a partial trace of symbolic size are not expanded")
 
 
-class Diagonal(MatrixExpr):
-    """The diagonal of a square matrix, as a column."""
+class _OfSquareMatrix(MatrixExpr):
+    """A matrix that is a function of one square matrix."""
 
     def __new__(cls, matrix):
         matrix = sympify(matrix)
         if not matrix.is_Matrix or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"Diagonal needs a square matrix expression, got {matrix}")
+            raise ValueError(f"{cls.__name__} needs a square matrix expression, got {matrix}")
         return super().__new__(cls, matrix)
 
     @property
     def matrix(self):
         return self.args[0]
+
+
+class Diagonal(_OfSquareMatrix):
+    """The diagonal of a square matrix, as a column."""
 
     @property
     def shape(self):
@@ -107,18 +111,8 @@ class Diagonal(MatrixExpr):
         return self.matrix[i, i]
 
 
-class SquareRoot(MatrixExpr):
+class SquareRoot(_OfSquareMatrix):
     """The positive definite square root of a positive definite matrix."""
-
-    def __new__(cls, matrix):
-        matrix = sympify(matrix)
-        if not matrix.is_Matrix or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"SquareRoot needs a square matrix expression, got {matrix}")
-        return super().__new__(cls, matrix)
-
-    @property
-    def matrix(self):
-        return self.args[0]
 
     @property
     def shape(self):

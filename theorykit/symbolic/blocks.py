@@ -9,14 +9,14 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 
-class Stacked(MatrixExpr):
-    r"""`[A_1 | ... | A_k]` as `[A_1; ...; A_k]`: the k blocks of columns of a matrix, one below the other."""
+class _Regrouped(MatrixExpr):
+    """A matrix of k blocks in a row or a column, put into the other arrangement."""
 
     def __new__(cls, matrix, blocks):
         matrix, blocks = sympify(matrix), sympify(blocks)
         if blocks == 1:
             return matrix
-        if isinstance(matrix, SideBySide) and matrix.blocks == blocks:
+        if isinstance(matrix, _Regrouped) and type(matrix) is not cls and matrix.blocks == blocks:
             return matrix.matrix
         return super().__new__(cls, matrix, blocks)
 
@@ -27,42 +27,27 @@ class Stacked(MatrixExpr):
     @property
     def blocks(self):
         return self.args[1]
+
+    def _entry(self, i, j, **kwargs):
+        raise NotImplementedError("entries of blocks of symbolic size are not expanded")
+
+
+class Stacked(_Regrouped):
+    """`[A_1 | ... | A_k]` as `[A_1; ...; A_k]`: the k blocks of columns of a matrix, one below the other."""
 
     @property
     def shape(self):
         rows, columns = self.matrix.shape
         return (expand(rows * self.blocks), expand(cancel(columns / self.blocks)))
 
-    def _entry(self, i, j, **kwargs):
-        raise NotImplementedError("entries of stacked blocks of symbolic size are not expanded")
 
-
-class SideBySide(MatrixExpr):
-    r"""`[A_1; ...; A_k]` as `[A_1 | ... | A_k]`: the k blocks of rows of a matrix, one beside the other."""
-
-    def __new__(cls, matrix, blocks):
-        matrix, blocks = sympify(matrix), sympify(blocks)
-        if blocks == 1:
-            return matrix
-        if isinstance(matrix, Stacked) and matrix.blocks == blocks:
-            return matrix.matrix
-        return super().__new__(cls, matrix, blocks)
-
-    @property
-    def matrix(self):
-        return self.args[0]
-
-    @property
-    def blocks(self):
-        return self.args[1]
+class SideBySide(_Regrouped):
+    """`[A_1; ...; A_k]` as `[A_1 | ... | A_k]`: the k blocks of rows of a matrix, one beside the other."""
 
     @property
     def shape(self):
         rows, columns = self.matrix.shape
         return (expand(cancel(rows / self.blocks)), expand(columns * self.blocks))
-
-    def _entry(self, i, j, **kwargs):
-        raise NotImplementedError("entries of blocks of symbolic size are not expanded")
 
 
 class PrincipalBlock(MatrixExpr):

@@ -35,6 +35,7 @@ def worst(*errors: float) -> float:
 
 
 def drawn(symbol: MatrixSymbol, values: Values, rng: np.random.Generator) -> Values:
+    """`values` with another random value for `symbol`."""
     return {**values, symbol.name: random_value(symbol, values, rng)}
 
 
@@ -45,7 +46,8 @@ def curvature(function, size) -> np.ndarray:
     return np.array(second) / 4
 
 
-def symmetric_direction(size, rng):
+def symmetric_direction(size: int, rng: np.random.Generator) -> np.ndarray:
+    """A random symmetric matrix of norm one."""
     direction = rng.normal(size=(size, size))
     return (direction + direction.T) / np.linalg.norm(direction + direction.T)
 

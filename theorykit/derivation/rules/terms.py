@@ -120,11 +120,13 @@ def rotations(factors: Factors) -> list[Factors]:
 
 
 def as_product(factors: Sequence[MatrixExpr], size: Expr | None = None) -> MatrixExpr:
+    """The product of factors; of none, the identity of the size given."""
     if not factors:
         return Identity(size)
     return factors[0] if len(factors) == 1 else MatMul(*factors)
 
 
 def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
+    """The sum of matrices, as a sum of products."""
     terms = [term for matrix in matrices for term in matrix_terms(matrix)]
     return expanded(from_terms(terms, matrices[0].shape))
