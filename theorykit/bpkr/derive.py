@@ -150,21 +150,30 @@ def _action_symbols(forms, data: DataSymbols, order_parameters, readout_variance
 
 
 def trial_sizes(forms: tuple[LayerForm, ...], data: DataSymbols) -> tuple[dict[Expr, int], ...]:
-    """Sizes at which the steps are tried with numbers: several heads, and unequal widths.
+    """Sizes at which the steps are tried with numbers: several heads at width one, then unequal widths.
 
-    No more than two numbers at a time are integrated over, but in the layers of users' own.
+    Every width is larger than one in some trial, where a wrong power of it shows; no more than two numbers at a time
+    are integrated over, but in the layers of users' own.
     """
-    alternating, widths = 1, {}
-    for form in forms:
-        widths[form.symbols.width] = alternating
-        alternating = alternating if form.is_straight else 3 - alternating
-        widths[form.symbols.next_width] = alternating
-    several = {data.outputs: 2} if data.outputs.is_Symbol else {}
-    single = {data.outputs: 1} if several else {}
+    several = data.outputs.is_Symbol
     common = {forms[0].symbols.tokens: 2, data.input_features: 2, _size("P_test"): 2}
-    heads = [form.symbols.heads for form in forms]
-    examples = {data.examples: 1 if several else 2}
+
+    def trial(heads: int, outputs: int, widths: dict[Expr, int]) -> dict[Expr, int]:
+        examples = {data.examples: 2 // outputs, **({data.outputs: outputs} if several else {})}
+        return {**common, **widths, **dict.fromkeys((form.symbols.heads for form in forms), heads), **examples}
+
     return (
-        {**common, **dict.fromkeys(widths, 1), **dict.fromkeys(heads, 2), **several, **examples},
-        {**common, **widths, **dict.fromkeys(heads, 1), **single, data.examples: 2},
+        trial(2, 2 if several else 1, dict.fromkeys(_alternating(forms, 1), 1)),
+        trial(1, 1, _alternating(forms, 1)),
+        trial(1, 1, _alternating(forms, 2)),
     )
+
+
+def _alternating(forms: tuple[LayerForm, ...], first: int) -> dict[Expr, int]:
+    """Widths 1 and 2 in turn, but for the two sides of a straight branch."""
+    width, widths = first, {}
+    for form in forms:
+        widths[form.symbols.width] = width
+        width = width if form.is_straight else 3 - width
+        widths[form.symbols.next_width] = width
+    return widths

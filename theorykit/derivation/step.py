@@ -90,7 +90,10 @@ class Derivation:
         return Verification(tuple(Evidence(step, self._error(step, seed)) for step in self.steps))
 
     def _error(self, step: Step, seed: int) -> float:
-        errors = [step.error(sizes, np.random.default_rng([seed, trial])) for trial, sizes in enumerate(self.sizes)]
+        try:
+            errors = [step.error(sizes, np.random.default_rng([seed, trial])) for trial, sizes in enumerate(self.sizes)]
+        except ValueError:  # a determinant or a factor that does not exist, shapes that do not fit
+            return float("inf")
         return float("inf") if any(map(np.isnan, errors)) else max(errors)
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:

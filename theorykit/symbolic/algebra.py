@@ -102,7 +102,9 @@ def _products(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
         return []
     if isinstance(expression, Inverse):
         coefficient, inner = split_coefficient(inverse(expression.arg))
-        return [(coefficient, (inner,))]
+        if isinstance(inner, Inverse):
+            return [(coefficient, (inner,))]
+        return [(coefficient * c, factors) for c, factors in _products(inner)]
     if isinstance(expression, MatPow) and (repeated := coefficient_and_factors(MatMul(expression))[1]) != [expression]:
         return _products(MatMul(*repeated, evaluate=False))
     if isinstance(expression, KroneckerProduct) and len(expression.args) == 2:
@@ -286,6 +288,8 @@ def as_number(expression: Expr, matrix: MatrixSymbol, number: Expr) -> Expr:
         if all(map(_is_number, arguments)):
             return Mul(*arguments)
         return MatMul(*arguments)
+    if isinstance(expression, MatAdd) and any(map(_is_number, arguments)):
+        return Add(*(term if _is_number(term) else normal(Trace(term)) for term in arguments))
     return expression.func(*arguments)
 
 

@@ -3,7 +3,7 @@
 The code generator asks here before it chooses a Cholesky factorisation; nothing is guessed.
 """
 
-from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, MatPow, Trace, Transpose
+from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, MatPow, OneMatrix, Trace, Transpose
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -34,9 +34,13 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
 
 
 def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
-    """True if `matrix` is provably symmetric positive semidefinite: definite, or of the form A^T X A."""
+    """True if `matrix` is provably symmetric positive semidefinite: definite, all ones, or of the form A^T X A."""
     if is_positive_definite(matrix):
         return True
+    if isinstance(matrix, OneMatrix):
+        return matrix.shape[0] == matrix.shape[1]
+    if isinstance(matrix, KroneckerProduct):
+        return all(map(is_positive_semidefinite, matrix.args))
     if isinstance(matrix, MatAdd):
         return all(map(is_positive_semidefinite, matrix.args))
     if not isinstance(matrix, MatMul):

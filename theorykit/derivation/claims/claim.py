@@ -39,11 +39,16 @@ def drawn(symbol: MatrixSymbol, values: Values, rng: np.random.Generator) -> Val
     return {**values, symbol.name: random_value(symbol, values, rng)}
 
 
-def curvature(function, size) -> np.ndarray:
-    """Matrix of second differences of a function of a column, at zero."""
-    basis = np.eye(size)
-    second = [[function(a + b) - function(a - b) - function(b - a) + function(-a - b) for b in basis] for a in basis]
-    return np.array(second) / 4
+def curvature(function, size: int) -> np.ndarray:
+    """Matrix of second differences of a function of a column, at zero; exact for one of second degree."""
+    basis, at_zero = np.eye(size), function(np.zeros(size))
+    alone = [function(a) for a in basis]
+    second = np.empty((size, size), dtype=np.result_type(at_zero, *alone))
+    for i in range(size):
+        for j in range(i + 1):
+            together = function(basis[i] + basis[j])
+            second[i, j] = second[j, i] = together - alone[i] - alone[j] + at_zero
+    return second
 
 
 def symmetric_direction(size: int, rng: np.random.Generator) -> np.ndarray:

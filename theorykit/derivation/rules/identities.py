@@ -72,13 +72,14 @@ def _low_rank_update(matrix: MatrixExpr, covariance: MatrixExpr, inner: MatrixEx
     for c, factors in matrix_terms(inverse(covariance)):
         if given.pop(factors, None) != c:
             return None
-    ((scale, middle),) = matrix_terms(inner)
-    if len(given) != 1:
+    scales = {middle: scale for scale, middle in matrix_terms(inner)}
+    outer = {(factors[0], transposed(factors[-1])) for factors in given if len(factors) > 1}
+    ratios = {c / scales[factors[1:-1]] for factors, c in given.items() if factors[1:-1] in scales}
+    if len(given) != len(scales) or not len(outer) == len(ratios) == 1:
         return None
-    ((factors, coefficient),) = given.items()
-    if len(factors) != len(middle) + 2 or factors[1:-1] != middle or factors[-1] != transposed(factors[0]):
-        return None
-    return coefficient / scale, factors[0]
+    ((first, last),), (ratio,) = outer, ratios
+    whole = {(first, *middle, transposed(first)): ratio * scale for middle, scale in scales.items()}
+    return (ratio, first) if first == last and whole == given else None
 
 
 def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: MatrixExpr) -> MatrixExpr:

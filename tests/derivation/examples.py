@@ -1,0 +1,234 @@
+"""A true step of every rule, on small expressions, and the sizes to try them at."""
+
+from collections.abc import Callable
+
+from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Trace, sqrt
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+
+from theorykit.derivation import Step, rules
+from theorykit.symbolic import LogDet, PartialTrace, SideBySide, Stacked, inverse, kronecker, positive_definite
+
+I = S.ImaginaryUnit  # noqa: E741
+k, m, n, N, P = (Symbol(name, integer=True, positive=True) for name in "kmnNP")
+T, scale = Symbol("T", positive=True), Symbol("c", positive=True)
+U, Q, J, G = (positive_definite(name, n) for name in "UQJG")
+U_all = positive_definite("U_all", k * n)
+U_both, Q_both = positive_definite("U_both", n + k * n), positive_definite("Q_both", n + k * n)
+C, M = positive_definite("C", m), positive_definite("M", n)
+y, f, t = (MatrixSymbol(name, m, 1) for name in "yft")
+r, w, j = (MatrixSymbol(name, n, 1) for name in "rwj")
+v = MatrixSymbol("v", m, 1)
+V, R, Z = MatrixSymbol("V", N, m), MatrixSymbol("R", N, n), MatrixSymbol("Z", m, n)
+B = MatrixSymbol("B", m, n)
+A = MatrixSymbol("A", m, m)
+W = MatrixSymbol("W", n, N)
+one = positive_definite("one", 1)
+
+SIZES = (
+    {k: 2, m: 2, n: 2, N: 3, P: 2},
+    {k: 2, m: 3, n: 1, N: 2, P: 3},
+    {k: 1, m: 1, n: 3, N: 2, P: 2},
+    {k: 3, m: 1, n: 2, N: 5, P: 1},
+)
+
+_OVERLAP = Z.T * C * Z / N
+_AFTER_LEMMA = N * (LogDet(inverse(M) + Z.T * C * Z / N) + LogDet(M))
+
+
+def _square() -> Step:
+    return rules.linearise_square(Trace((f - y).T * (f - y)) / T, t)
+
+
+def _unstacked() -> Step:
+    readings, columns = MatrixSymbol("X", m, P), MatrixSymbol("t", P * n, 1)
+    weights = MatrixSymbol("A", n, m)
+    return rules.unstack(2 * I * Trace(columns.T * Stacked(weights * readings, P)) / sqrt(N))
+
+
+def _rows() -> Step:
+    return rules.split_into_rows(2 * I * Trace(V.T * R * B.T) + Trace(M * R.T * R) / N, [(v, V), (r, R)])
+
+
+def _rows_beside() -> Step:
+    whole = V * Z + scale * R
+    return rules.split_into_rows(Trace(M * whole.T * whole) / N, [(v, V), (r, R)])
+
+
+def _average() -> Step:
+    exponent = Trace(v.T * A.T * A * v) / N + 2 * I * Trace(y.T * A * v) + Trace(r.T * M * r) + 3 * LogDet(U)
+    return rules.gaussian_average(exponent, v, scale * C)
+
+
+def _average_linear() -> Step:
+    return rules.gaussian_average(2 * I * Trace(v.T * Z * r) / sqrt(N), v, C)
+
+
+def _lemma() -> Step:
+    return rules.determinant_lemma(LogDet(inverse(C) + Z * M * Z.T / N) + LogDet(C) + Trace(M), C, M)
+
+
+def _lemma_of_sums() -> Step:
+    inner = M + U / 3
+    return rules.determinant_lemma(LogDet(inverse(C) + 2 * Z * M * Z.T + 2 * Z * U * Z.T / 3), C, inner)
+
+
+def _woodbury() -> Step:
+    inside = inverse(inverse(C) + Z * M * Z.T / N)
+    return rules.woodbury(scale * Trace(r.T * M * Z.T * inside * Z * M * r) + LogDet(M), C, M)
+
+
+def _summed() -> Step:
+    return rules.sum_over_rows(Trace(r.T * M * r) / N + LogDet(U) + scale, N, [(r, R)])
+
+
+def _inserted() -> Step:
+    return rules.insert_order_parameter(_AFTER_LEMMA, _OVERLAP, U, Q, N)
+
+
+def _inserted_in_inverse() -> Step:
+    core = inverse(M) - inverse(M) * inverse(inverse(M) + Z.T * C * Z / N) * inverse(M)
+    return rules.insert_order_parameter(_AFTER_LEMMA + N * Trace(r.T * core * r), _OVERLAP, U, Q, N)
+
+
+def _gathered() -> Step:
+    readings, kappa = MatrixSymbol("X", N, k * n), positive_definite("kappa", k)
+    stacked = Stacked(readings, k)
+    return rules.gather_blocks(Trace(U * stacked.T * kronecker(kappa, Identity(N)) * stacked) / N + LogDet(U))
+
+
+def _joined() -> Step:
+    through, joined = MatrixSymbol("X", N, k * n), MatrixSymbol("joined", N, n + k * n)
+    sums = scale**2 * Trace(U * R.T * R) / N + Trace(U_all * through.T * through) / N
+    return rules.join_branches(sums, (R, through), joined, N)
+
+
+def _same_form() -> Step:
+    return rules.same_form(Trace(M * R.T * R) / N + scale * Trace(U * J * R.T * R) / N, R, Q, N)
+
+
+def _vectorised() -> Step:
+    column = MatrixSymbol("z", n * m, 1)
+    return rules.vectorise(Trace(U * SideBySide(column, n).T * SideBySide(column, n)) / N, m)
+
+
+def _vectorised_alone() -> Step:
+    return rules.vectorise(Trace(one * (B.T * y).T * (B.T * y)) / N, n)
+
+
+def _named() -> Step:
+    return rules.name(2 * I * Trace(M * Z.T * C * Z) / N + Trace(Z.T * C * Z * U), Q, Z.T * C * Z / N)
+
+
+def _reduced() -> Step:
+    whole = Trace(inverse(kronecker(Identity(k), U)) * U_all) / scale + LogDet(kronecker(Identity(k), U))
+    return rules.reduce_traces(whole + Trace(BlockDiagMatrix(U, U_all) * U_both))
+
+
+def _number() -> Step:
+    whole = N * LogDet(one) + Trace(inverse(one) * PartialTrace(U, (n, 1), 0)) + LogDet(KroneckerProduct(U, one))
+    return rules.write_as_number(whole, one, scale)
+
+
+def _leading() -> Step:
+    return rules.leading_order((N - n - 1) * LogDet(U) + N * Trace(M * U) + 3 * Trace(M), N)
+
+
+def _constants() -> Step:
+    return rules.drop_constants(N * LogDet(U) + Trace(M * U) + LogDet(M) + n * N, (U,))
+
+
+def _density() -> Step:
+    return rules.gaussian_density(Trace(j.T * M * j) / scale, j, w)
+
+
+def _volume() -> Step:
+    return rules.gram_volume(N * LogDet(M) + Trace(W.T * inverse(M) * W), W, U, N)
+
+
+def _volume_with_given() -> Step:
+    weights, inner = MatrixSymbol("W", k * n, N), kronecker(Identity(k), U)
+    before = N * LogDet(inner) + Trace(weights.T * inverse(inner) * weights)
+    return rules.gram_volume(before, weights, U_both, N, U)
+
+
+def _of_source() -> Step:
+    before = Trace(j.T * M * j) + 2 * I * Trace(j.T * B.T * y) / scale
+    return rules.source_derivative(before, j, -I / 2)
+
+
+def _of_source_twice() -> Step:
+    before = Trace(j.T * M * j) + Trace(j.T * B.T * A.T * A * B * j) + 2 * I * Trace(j.T * B.T * y)
+    return rules.source_derivative(before, j, S.Half, order=2)
+
+
+def _entropy_before() -> Expr:
+    return N * (LogDet(inverse(M) + Q) + LogDet(M) - Trace(U * Q))
+
+
+def _eliminated() -> Step:
+    return rules.eliminate(_entropy_before(), Q)
+
+
+def _constrained() -> Step:
+    block = scale**2 * Trace(Q * PartialTrace(U_all, (k, n), 0))
+    return rules.constrain(N * (block - Trace(Q * U)) + LogDet(U_all) - LogDet(U), Q, U)
+
+
+def _differentiated() -> Step:
+    return rules.derivative(N * (Trace(inverse(M) * J) / scale - LogDet(J)), J)
+
+
+def _sourced() -> Step:
+    return rules.derivative(LogDet(inverse(M) + 2 * J) - Trace(U * J * M), J)
+
+
+def _response() -> Step:
+    entropy = N * (Trace(U * inverse(M)) / scale - LogDet(U))
+    return rules.linear_response(entropy, U, scale * M, G)
+
+
+def _riccati() -> Step:
+    equation = N * inverse(M) - N * inverse(U) + 3 * inverse(U) - inverse(U) * G * inverse(U) / scale
+    return rules.riccati(equation, U)
+
+
+def _linearised_form() -> Step:
+    return rules.linearise_form(Trace(r.T * M * r) / N, r, w, N)
+
+
+RULES: dict[str, Callable[[], Step]] = {
+    "linearise_square": _square,
+    "linearise_form": _linearised_form,
+    "unstack": _unstacked,
+    "name": _named,
+    "split_into_rows": _rows,
+    "split_into_rows with a straight branch": _rows_beside,
+    "gaussian_average": _average,
+    "gaussian_average of a linear form": _average_linear,
+    "determinant_lemma": _lemma,
+    "determinant_lemma of a sum": _lemma_of_sums,
+    "woodbury": _woodbury,
+    "sum_over_rows": _summed,
+    "insert_order_parameter": _inserted,
+    "insert_order_parameter in an inverse": _inserted_in_inverse,
+    "gather_blocks": _gathered,
+    "join_branches": _joined,
+    "same_form": _same_form,
+    "vectorise": _vectorised,
+    "vectorise a single block": _vectorised_alone,
+    "reduce_traces": _reduced,
+    "write_as_number": _number,
+    "leading_order": _leading,
+    "drop_constants": _constants,
+    "gaussian_density": _density,
+    "gram_volume": _volume,
+    "gram_volume with given rows": _volume_with_given,
+    "source_derivative": _of_source,
+    "source_derivative of second order": _of_source_twice,
+    "eliminate": _eliminated,
+    "constrain": _constrained,
+    "derivative": _differentiated,
+    "derivative of a source": _sourced,
+    "linear_response": _response,
+    "riccati": _riccati,
+}

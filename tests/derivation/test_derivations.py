@@ -1,0 +1,97 @@
+"""Whole derivations: every step of every route holds, and no step could be wrong without being caught."""
+
+import numpy as np
+import pytest
+
+from theorykit.derivation import claims, derivation_blocks, verification_blocks
+from theorykit.symbolic import Equation, as_markdown
+
+from .architectures import ARCHITECTURES, MORE, SMALL, action
+from .mistakes import is_caught, planted
+
+ROUTES = {
+    "back-propagation": lambda action: action.derivation,
+    "finite width": lambda action: action.finite_width.derivation,
+    "expansion": lambda action: action.expansion.derivation,
+}
+every_architecture = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in MORE else []) for name in ARCHITECTURES]
+)
+every_route = pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
+
+
+@every_architecture
+@every_route
+def test_every_step_holds(name, route):
+    verification = route(action(name)).verify(seed=1)
+    assert verification.holds, str(verification)
+
+
+@every_architecture
+def test_closed_forms_hold(name):
+    for step in action(name)._riccati_steps:
+        assert all(step.error(sizes, np.random.default_rng(0)) <= 1 for sizes in action(name).derivation.sizes)
+
+
+@every_architecture
+def test_every_width_is_tried_at_more_than_one_value(name):
+    for width in action(name).symbols.widths:
+        values = {sizes[width] for sizes in action(name).derivation.sizes}
+        assert len(values) > 1, f"{width} is {values} in every trial: a wrong power of it is not seen"
+
+
+PARTS = 6
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("part", range(PARTS))
+@every_route
+def test_a_mistake_at_any_step_is_caught(route, part, name):
+    derivation = route(action(name))
+    for number, step in list(enumerate(derivation.steps))[part::PARTS]:
+        mistakes = list(planted(step))
+        assert mistakes
+        some = mistakes[number % min(4, len(mistakes)) :: 4]
+        missed = [mistake for mistake, wrong in some if not is_caught(wrong, derivation.sizes)]
+        assert not missed, f"{step.rule}: {missed}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two layers", "(2, Dense(), 2), outputs 1", "(3, 2), outputs 2"])
+@every_route
+def test_every_mistake_at_every_step_is_caught(route, name):
+    derivation = route(action(name))
+    for step in derivation.steps:
+        missed = [mistake for mistake, wrong in planted(step) if not is_caught(wrong, derivation.sizes)]
+        assert not missed, f"{step.rule}: {missed}"
+
+
+def test_all_kinds_of_claims_occur():
+    steps = [step for name in SMALL for route in ROUTES.values() for step in route(action(name)).steps]
+    steps += [step for name in SMALL for step in action(name)._riccati_steps]
+    assert {type(step.claim) for step in steps} == {getattr(claims, name) for name in claims.__all__} - {claims.Claim}
+
+
+@every_architecture
+def test_a_derivation_can_be_read(name):
+    derivation, names = action(name).derivation, action(name).symbols.latex_names
+    blocks = list(derivation_blocks(derivation, names))
+    assert sum(isinstance(block, Equation) for block in blocks) == len(derivation.steps)
+    text = as_markdown(blocks)
+    assert all(text.count(f"**{number}. ") == 1 for number in range(1, len(derivation.steps) + 1))
+    assert "None" not in text and "MatMul" not in text and "KroneckerProduct" not in text
+
+
+def test_the_document_says_what_was_checked():
+    derivation = action("one layer").derivation
+    text = as_markdown(list(verification_blocks(derivation.verify())))
+    assert f"{len(derivation.steps)} steps" in text and "all hold" in text
+
+
+@every_architecture
+def test_equation_numbers_and_assumptions_are_on_record(name):
+    steps = action(name).derivation.steps
+    assert any(step.equations == "37-40" for step in steps) and any(step.equations == "12, 77" for step in steps)
+    saddle_points = [step for step in steps if isinstance(step.claim, claims.Stationary)]
+    assert any(step.assumptions for step in saddle_points)
+    assert all(step.section for step in steps)

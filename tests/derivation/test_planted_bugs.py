@@ -1,0 +1,250 @@
+"""Bugs planted in the rules: what is derived afresh with a rule gone wrong fails at that rule, and says so."""
+
+import importlib
+from dataclasses import replace
+
+import pytest
+from sympy import Add, sqrt
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+
+from theorykit.bpkr import expansion, finite_width
+from theorykit.derivation import rules
+from theorykit.derivation.rules import RuleError, identities, integrals, saddles
+from theorykit.symbolic import PartialTrace, expanded, kronecker, log_det, normal, reduced
+
+from .architectures import SMALL, action
+
+derive = importlib.import_module("theorykit.bpkr.derive")  # the name is that of a function in theorykit.bpkr
+
+
+def derived_afresh(name):
+    """The derivation by back-propagation, made anew by the rules as they are now."""
+    forms = action(name).forms
+    return derive._derived.__wrapped__(forms, False)["derivation"]
+
+
+def wrong_result(rule, change):
+    """A rule that changes what it arrives at, by a function of its step and arguments."""
+    right = getattr(rules, rule)
+
+    def wrong(*arguments, **record):
+        step = right(*arguments, **record)
+        return replace(step, after=change(step, *arguments))
+
+    return (rules, rule, wrong)
+
+
+def wrong_part(module, function, change):
+    """A function that a rule is made of, changed."""
+    return (module, function, change(getattr(module, function)))
+
+
+def traced_over_the_other_factor(expression):
+    return reduced(expression).replace(
+        lambda node: isinstance(node, PartialTrace),
+        lambda node: PartialTrace(node.matrix, tuple(reversed(node.dimensions)), 1 - node.traced),
+    )
+
+
+def half_linear(polynomial):
+    def wrong(expression, variable):
+        quadratic, linear, constant = polynomial(expression, variable)
+        return quadratic, [column / 2 for column in linear], constant
+
+    return wrong
+
+
+BOTH, PLAIN, STRAIGHT = tuple(SMALL), ("two layers",), ("a straight branch",)
+BUGS = {
+    "the wrong sign of a determinant": (
+        "matrix determinant lemma",
+        wrong_result("determinant_lemma", lambda step, before, c, inner: step.after - 2 * normal(log_det(inner))),
+        PLAIN,
+    ),
+    "half the shift of a Gaussian": ("Gaussian integral", wrong_part(integrals, "polynomial", half_linear), PLAIN),
+    "a wrong solution": (
+        "eliminated at its saddle point",
+        wrong_part(saddles, "solve_for", lambda right: lambda *arguments: expanded(2 * right(*arguments))),
+        PLAIN,
+    ),
+    "Kronecker factors swapped": (
+        "blocks become path indices",
+        (identities, "kronecker", lambda left, right: kronecker(right, left)),
+        PLAIN,
+    ),
+    "the conjugate with the wrong sign": (
+        "order parameter by a delta function",
+        wrong_result(
+            "insert_order_parameter", lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: -conjugate})
+        ),
+        BOTH,
+    ),
+    "the conjugate with a wrong factor": (
+        "order parameter by a delta function",
+        wrong_result(
+            "insert_order_parameter",
+            lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: conjugate / 2}),
+        ),
+        BOTH,
+    ),
+    "the conjugate with the square root of the width": (
+        "order parameter by a delta function",
+        wrong_result(
+            "insert_order_parameter",
+            lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: conjugate / sqrt(w)}),
+        ),
+        BOTH,
+    ),
+    "a wrong factor of the source": (
+        "source differentiated",
+        wrong_result("source_derivative", lambda step, *_: step.after / 2),
+        BOTH,
+    ),
+    "branches swapped": (
+        "branches side by side",
+        (identities, "BlockDiagMatrix", lambda first, second: BlockDiagMatrix(second, first)),
+        STRAIGHT,
+    ),
+    "the other partial trace": (
+        "traces of smaller matrices",
+        (identities, "reduced", traced_over_the_other_factor),
+        PLAIN,
+    ),
+    "a wrong factor of columns": (
+        "matrices become columns",
+        wrong_part(identities, "_vectorised", lambda right: lambda *arguments: 2 * right(*arguments)),
+        BOTH,
+    ),
+    "a wrong scale of the auxiliary field": (
+        "Hubbard-Stratonovich",
+        wrong_result("linearise_square", lambda step, *_: sqrt(2) * step.after),
+        BOTH,
+    ),
+    "one row instead of all": (
+        "sum over rows",
+        wrong_result("sum_over_rows", lambda step, before, count, rows: step.after / count),
+        BOTH,
+    ),
+    "a wrong power of a number": (
+        "1 x 1 matrix as a number",
+        wrong_result("write_as_number", lambda step, before, matrix, number: step.after.subs(number, number**2)),
+        BOTH,
+    ),
+    "too much dropped": (
+        "constants dropped",
+        wrong_result("drop_constants", lambda step, *_: step.after - Add.make_args(step.after)[0]),
+        BOTH,
+    ),
+    "the wrong power of the width in the meaning of U": (
+        "read backwards as weights",
+        wrong_result("linearise_form", lambda step, before, c, a, weight: step.after * sqrt(weight)),
+        BOTH,
+    ),
+    "the wrong sign of a derivative": (
+        "differentiated",
+        wrong_result("derivative", lambda step, *_: -step.after),
+        BOTH,
+    ),
+    "a wrong factor after a multiplier": (
+        "Lagrange multiplier",
+        wrong_result("constrain", lambda step, *_: 2 * step.after),
+        STRAIGHT,
+    ),
+    "the wrong sign in the induction": ("induction", wrong_result("same_form", lambda step, *_: -step.after), BOTH),
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "bug", "name"),
+    [
+        pytest.param(rule, bug, name, id=f"{what}, {name}")
+        for what, (rule, bug, names) in BUGS.items()
+        for name in names
+    ],
+)
+def test_the_verification_fails_at_the_rule_that_is_wrong(rule, bug, name, monkeypatch):
+    monkeypatch.setattr(*bug)
+    derivation = derived_afresh(name)
+    monkeypatch.undo()
+    verification = derivation.verify()
+    assert not verification.holds
+    assert verification.failures[0].step.rule.startswith(rule)
+    assert any("FAILS" in line and rule in line for line in str(verification).splitlines())
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_without_a_bug_the_verification_holds(name):
+    assert derived_afresh(name).verify().holds
+
+
+IMPOSSIBLE = {
+    "determinants left out": (integrals, "log_det", lambda matrix: log_det(matrix) * 0),
+    "the wrong sign of an overlap": wrong_part(
+        identities, "_small_matrix", lambda right: lambda c, *arguments: right(-c, *arguments)
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_bug_that_leaves_nothing_to_go_on_with_is_an_error(bug, monkeypatch):
+    monkeypatch.setattr(*bug)
+    with pytest.raises(RuleError):
+        derived_afresh("two layers")
+
+
+def of_second_route(name):
+    made, variance = action(name), action(name).symbols.variances[-1]
+    return finite_width.finite_width_prior(made.forms, made.overlaps, variance, made.derivation.sizes).derivation
+
+
+def of_expansion(name):
+    made = action(name)
+    arguments = (made.forms, made.overlaps, made.symbols.variances[-1], made.overlap_entropies, made.overlap_blocks)
+    return expansion.expand_about_infinite_width(*arguments, made.derivation.sizes).derivation
+
+
+OTHER_ROUTES = {
+    "a density of twice the precision": (
+        of_second_route,
+        "density of Gaussian columns",
+        wrong_result("gaussian_density", lambda step, *_: 2 * step.after),
+    ),
+    "a volume with a wrong power": (
+        of_second_route,
+        "volume of weights with an overlap",
+        wrong_result("gram_volume", lambda step, before, columns, overlap, *_: step.after + log_det(overlap)),
+    ),
+    "a leading order with a part of the next": (
+        of_second_route,
+        "leading order",
+        wrong_result("leading_order", lambda step, before, width: before),
+    ),
+    "a response of the wrong sign": (
+        of_expansion,
+        "linear response",
+        wrong_result("linear_response", lambda step, *_: expanded(-step.after)),
+    ),
+    "a force passed on with a wrong factor": (
+        of_expansion,
+        "differentiated",
+        wrong_result("derivative", lambda step, *_: expanded(2 * step.after)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(("route", "rule", "bug"), OTHER_ROUTES.values(), ids=OTHER_ROUTES)
+def test_the_other_routes_fail_at_the_rule_that_is_wrong(route, rule, bug, name, monkeypatch):
+    monkeypatch.setattr(*bug)
+    derivation = route(name)
+    monkeypatch.undo()
+    assert derivation.verify().failures[0].step.rule == rule
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_wrong_response_is_seen_again_in_the_end(name, monkeypatch):
+    """The last steps of the expansion check the displacements against the action itself."""
+    monkeypatch.setattr(*OTHER_ROUTES["a response of the wrong sign"][2])
+    derivation = of_expansion(name)
+    monkeypatch.undo()
+    assert derivation.verify().failures[-1].step.rule == "first order in 1/N"

@@ -1,0 +1,195 @@
+"""Every rule: what it claims of its step holds on numbers, and what it does not cover it refuses."""
+
+import numpy as np
+import pytest
+from sympy import Identity, MatrixSymbol, S, Trace, exp, log
+
+from theorykit.derivation import Derivation, rules
+from theorykit.derivation.rules import RuleError
+from theorykit.symbolic import LogDet, Stacked, expanded, inverse, kronecker, normal, positive_definite
+
+from .examples import (
+    RULES,
+    SIZES,
+    A,
+    B,
+    C,
+    G,
+    J,
+    M,
+    N,
+    Q,
+    R,
+    T,
+    U,
+    V,
+    Z,
+    f,
+    j,
+    k,
+    m,
+    n,
+    r,
+    scale,
+    t,
+    v,
+    w,
+    y,
+)
+
+STEPS = {name: make() for name, make in RULES.items()}
+every_rule = pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+
+
+@every_rule
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_claim_of_every_rule_holds_on_numbers(step, seed):
+    verification = Derivation((step,), SIZES).verify(seed)
+    assert verification.holds, str(verification)
+
+
+@every_rule
+def test_every_rule_changes_something_and_has_a_name(step):
+    assert step.after != step.before
+    assert step.rule
+
+
+def test_a_rule_keeps_what_it_is_told_to_record():
+    record = {"section": "Somewhere", "equations": "12", "assumptions": ("N large",)}
+    step = rules.reduce_traces(Trace(kronecker(Identity(k), U)), **record)
+    assert (step.section, step.equations, step.assumptions) == ("Somewhere", "12", ("N large",))
+
+
+def test_every_rule_has_an_example():
+    not_rules = {"RuleError", "bilinear_matrix", "inner_matrix", "inner_of_form", "solve_for", "terms_with"}
+    shown = {name.split(" ")[0] for name in RULES}
+    assert set(rules.__all__) - not_rules - {"terms_without"} == shown
+
+
+def test_a_gaussian_average_of_what_does_not_depend_on_the_variable_is_itself():
+    assert rules.gaussian_average(Trace(M), v, C).after == Trace(M)
+
+
+def test_an_exact_solution_is_recovered():
+    """Eliminating from logdet(M^-1 + Q) - tr(U Q) gives Q = U^-1 - M^-1."""
+    ((_, solution),) = STEPS["eliminate"].definitions
+    assert expanded(solution - inverse(U) + inverse(M)).is_ZeroMatrix
+
+
+def test_a_multiplier_fixes_its_variable():
+    ((variable, _),) = STEPS["constrain"].definitions
+    assert variable == U and not STEPS["constrain"].after.has(Q)
+
+
+SQUARES = Trace((f - y).T * (f - y)) / T
+REFUSED = {
+    "linearise_square: not a square": lambda: rules.linearise_square(Trace(A.T * A * A) / T, t),
+    "linearise_square: no trace": lambda: rules.linearise_square(LogDet(C) / T, t),
+    "linearise_form: not a form": lambda: rules.linearise_form(LogDet(M), r, w, N),
+    "split_into_rows: no trace": lambda: rules.split_into_rows(LogDet(C) + SQUARES, [(v, V)]),
+    "split_into_rows: no rows": lambda: rules.split_into_rows(SQUARES, [(v, V)]),
+    "split_into_rows: rows far apart": lambda: rules.split_into_rows(Trace(V * A * Z * R.T * R), [(v, V)]),
+    "gaussian_average: cubic": lambda: rules.gaussian_average(Trace(v.T * A * v * v.T * y), v, C),
+    "gaussian_average: inside a determinant": lambda: rules.gaussian_average(LogDet(C + v * v.T), v, C),
+    "determinant_lemma: no determinant": lambda: rules.determinant_lemma(SQUARES, C, M),
+    "determinant_lemma: other covariance": lambda: rules.determinant_lemma(LogDet(2 * C + Z * M * Z.T), C, M),
+    "determinant_lemma: full rank": lambda: rules.determinant_lemma(LogDet(inverse(C) + A * A.T), C, M),
+    "determinant_lemma: two updates": lambda: rules.determinant_lemma(
+        LogDet(inverse(C) + Z * M * Z.T + B * M * B.T), C, M
+    ),
+    "sum_over_rows: no quadratic form": lambda: rules.sum_over_rows(Trace(r.T * M * w), N, [(r, R)]),
+    "insert_order_parameter: absent": lambda: rules.insert_order_parameter(LogDet(M), Z.T * C * Z, U, Q, N),
+    "insert_order_parameter: another factor": lambda: rules.insert_order_parameter(
+        LogDet(inverse(M) + 2 * Z.T * C * Z), Z.T * C * Z, U, Q, N
+    ),
+    "gather_blocks: not the same blocks": lambda: rules.gather_blocks(
+        Trace(U * Stacked(MatrixSymbol("X", N, k * n), k).T * Stacked(MatrixSymbol("Y", N, k * n), k))
+    ),
+    "gather_blocks: mixed rows": lambda: rules.gather_blocks(
+        Trace(
+            U
+            * Stacked(MatrixSymbol("X", N, k * n), k).T
+            * MatrixSymbol("mix", k * N, k * N)
+            * Stacked(MatrixSymbol("X", N, k * n), k)
+        )
+    ),
+    "join_branches: a branch is missing": lambda: rules.join_branches(
+        Trace(M * R.T * R), (R, V), MatrixSymbol("j", N, n + m), N
+    ),
+    "unstack: no trace": lambda: rules.unstack(LogDet(C)),
+    "name: no trace": lambda: rules.name(LogDet(Z.T * C * Z), Q, Z.T * C * Z),
+    "vectorise: no trace": lambda: rules.vectorise(LogDet(C), m),
+    "sum_over_rows: in a determinant": lambda: rules.sum_over_rows(LogDet(M + r * r.T), N, [(r, R)]),
+    "vectorise: no blocks": lambda: rules.vectorise(Trace(A.T * A), m),
+    "name: absent": lambda: rules.name(Trace(A.T * A), Q, Z.T * C * Z),
+    "leading_order: quadratic": lambda: rules.leading_order(N**2 * LogDet(U), N),
+    "gaussian_density: linear term": lambda: rules.gaussian_density(Trace(j.T * M * j) + Trace(j.T * w), j, r),
+    "gaussian_density: constant": lambda: rules.gaussian_density(Trace(j.T * M * j) + LogDet(M), j, r),
+    "source_derivative: cubic": lambda: rules.source_derivative(Trace(j.T * M * j * j.T * w), j, S.One),
+    "eliminate: twice": lambda: rules.eliminate(LogDet(Q) - Trace(U * Q) + Trace(M * inverse(Q)), Q),
+    "eliminate: absent": lambda: rules.eliminate(LogDet(U), Q),
+    "eliminate: linear": lambda: rules.eliminate(Trace(U * Q), Q),
+    "constrain: not linear": lambda: rules.constrain(LogDet(Q) - Trace(U * Q), Q, U),
+    "constrain: not a multiple": lambda: rules.constrain(Trace(Q * U) - Trace(Q * M * J), Q, U),
+    "riccati: cubic": lambda: rules.riccati(inverse(U) * M * inverse(U) * G * inverse(U) - M, U),
+    "riccati: linear": lambda: rules.riccati(M - inverse(U), U),
+    "inner_matrix: other order": lambda: rules.inner_matrix(Trace(M * R.T * MatrixSymbol("K", N, N) * R), R),
+    "inner_matrix: absent": lambda: rules.inner_matrix(Trace(M), R),
+    "inner_of_form: linear": lambda: rules.inner_of_form(Trace(j.T * w), j),
+    "bilinear_matrix: other column": lambda: rules.bilinear_matrix(Trace(j.T * M * w), j, r),
+    "solve_for: in a sum of products": lambda: rules.solve_for(inverse(U + U * M * U) - M, U),
+}
+
+
+@pytest.mark.parametrize("apply", REFUSED.values(), ids=REFUSED)
+def test_what_a_rule_does_not_cover_it_refuses(apply):
+    with pytest.raises(RuleError):
+        apply()
+
+
+def test_woodbury_leaves_alone_what_it_does_not_apply_to():
+    untouched = Trace(y.T * inverse(inverse(C) + A * A.T) * y)
+    assert rules.woodbury(untouched, C, M).after == untouched
+
+
+def test_blocks_that_are_not_stacked_are_left_alone():
+    assert normal(rules.unstack(Trace(A.T * A)).after - Trace(A.T * A)) == 0
+    assert rules.gather_blocks(LogDet(U)).after == LogDet(U)
+
+
+def test_dropping_constants_keeps_every_term_with_a_variable():
+    expression = LogDet(U) + Trace(U * M) + LogDet(M) * Trace(Q) + N * n + log(scale)
+    kept = rules.drop_constants(expression, (U, Q)).after
+    assert normal(expression - kept) == N * n + log(scale)
+    assert normal(rules.terms_with(expression, U) + rules.terms_without(expression, U) - expression) == 0
+
+
+def test_forms_are_read_off():
+    assert rules.inner_matrix(2 * Trace(R * M * R.T) / N, R) == 2 * M / N
+    assert rules.inner_of_form(Trace(j.T * M * j) / N + Trace(M * j * j.T), j) == expanded(M / N + M)
+    assert rules.bilinear_matrix(2 * Trace(y.T * B * j), y, j) == B
+    assert rules.bilinear_matrix(2 * Trace(j.T * B.T * y), y, j) == B
+
+
+def test_an_equation_is_solved_for_what_stands_in_an_inverse_between_factors():
+    X = positive_definite("X", m)
+    assert rules.solve_for(C * X * C - A * A.T, X) == inverse(C) * A * A.T * inverse(C)
+    solution = rules.solve_for(inverse(inverse(C) + X) - A * A.T, X)
+    assert expanded(solution - inverse(A * A.T) + inverse(C)).is_ZeroMatrix
+
+
+def test_the_order_of_blocks_is_that_of_kronecker_products():
+    step = RULES["gather_blocks"]()
+    kappa = positive_definite("kappa", k)
+    assert step.after.has(kronecker(kappa, U)) and not step.after.has(kronecker(U, kappa))
+
+
+def test_a_matrix_at_large_width_is_of_the_order_of_the_width():
+    step = rules.leading_order(N * Trace(U) + LogDet(U), N)
+    assert step.after == N * Trace(U)
+
+
+def test_numbers_in_functions_do_not_matter_to_rules():
+    step = rules.drop_constants(exp(-scale) * LogDet(U) + exp(-scale), (U,))
+    assert Derivation((step,), SIZES).verify().holds
+    assert np.isfinite(step.error(SIZES[0], np.random.default_rng(0)))
