@@ -97,8 +97,9 @@ for name, kind in KINDS.items():
 # %% [markdown]
 # ## Solved, and compared with sampling
 #
-# The network depends on its weights through $U_1$, so the exact posterior mean of $U_1$ is an average over networks from
-# the prior, weighted by the likelihood $\mathcal N(y; 0, K(U_1) + T)$. A small task keeps the weights from degenerating.
+# The network depends on its weights through $U_1$, so the exact posterior mean of $U_1$ is an average over networks
+# from the prior, weighted by the likelihood $\mathcal N(y; 0, K(U_1) + T)$. A small task keeps the weights from
+# degenerating.
 
 # %%
 data_key, label_key = jax.random.split(jax.random.key(0))
