@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from sympy import Expr, Symbol
 
-from .forward import LayerForm, layer_form
+from .forward import LayerForm, layer_form, network_widths
 from .layer_numbers import branch_heads, count
 from .layer_parameters import check_layer
 from .layers import AbstractLayer, LayerSymbols, as_layer
@@ -76,7 +76,7 @@ class Architecture(eqx.Module):
     @property
     def width_symbols(self) -> tuple[Expr, ...]:
         """The symbols of `widths`; both sides of a straight branch have one and the same."""
-        return _width_symbols(self.forms)
+        return network_widths(self.forms)
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -151,15 +151,11 @@ def numbers_of_layers(
     """The value of every symbol in the expressions of `layers` that is not an array of weights or of data, by name."""
     forms = layer_forms(layers)
     return {
-        **{symbol.name: width for symbol, width in zip(_width_symbols(forms), widths, strict=True)},
+        **{symbol.name: width for symbol, width in zip(network_widths(forms), widths, strict=True)},
         **{form.symbols.variance.name: variance for form, variance in zip(forms, variances, strict=True)},
         **_head_counts(layers),
         **parameter_values(layers),
     }
-
-
-def _width_symbols(forms: tuple[LayerForm, ...]) -> tuple[Expr, ...]:
-    return (*(form.symbols.width for form in forms), forms[-1].symbols.next_width)
 
 
 def _head_counts(layers: tuple[AbstractLayer, ...]) -> Mapping[str, int]:

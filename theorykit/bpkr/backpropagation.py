@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from sympy import Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..derivation import Step, rules
+from ..derivation import Recorder, Step, rules
 from ..derivation.claims import Equal
 from ..symbolic import SideBySide, Stacked, expanded, kronecker, latex, normal, positive_definite
-from .forward import LayerForm
+from .forward import LayerForm, network_widths
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 
@@ -59,31 +59,22 @@ class Backpropagated:
 
 
 @dataclass
-class _Route:
-    """The derivation under way: steps so far, and what later steps need of them."""
+class _Route(Recorder):
+    """The route under way: its steps, and what later steps need of them."""
 
-    order_parameters: tuple[MatrixSymbol, ...]  # (U_1, ..., U_{L+1})
-    widths: tuple[Expr, ...]  # (N_1, ..., N_{L+1})
-    steps: list[Step] = field(default_factory=list)
+    order_parameters: tuple[MatrixSymbol, ...] = ()  # (U_1, ..., U_{L+1})
+    widths: tuple[Expr, ...] = ()  # (N_1, ..., N_{L+1})
     entropies: dict[int, Expr] = field(default_factory=dict)
     pending: dict[int, Expr] = field(default_factory=dict)  # terms of order parameters that await the next layer
     contained: dict[MatrixSymbol, MatrixExpr] = field(default_factory=dict)
-    section: str = ""
-    equations: str = ""
-
-    def do(self, rule, *arguments, equations: str = "", assumptions: tuple[str, ...] = (), **options) -> Expr:
-        """Apply a rule, keep its step, and return what it arrives at."""
-        record = {"equations": equations or self.equations, "assumptions": assumptions, "section": self.section}
-        self.steps.append(rule(*arguments, **options, **record))
-        return self.steps[-1].after
 
     def auxiliary(self, layer: int) -> MatrixSymbol:
         """Q_l, the overlap whose Fourier conjugate is U_l."""
         return positive_definite(f"Q_{layer}", self.order_parameters[layer - 1].shape[0])
 
-    def readings(self, layer: int, branch: str = "") -> MatrixSymbol:
+    def readings(self, layer: int) -> MatrixSymbol:
         """R_l, the readings of the output of layer l (N_{l+1} x n_{l+1})."""
-        return MatrixSymbol(f"R_{layer}{branch}", self.widths[layer], self.order_parameters[layer].shape[0])
+        return MatrixSymbol(f"R_{layer}", self.widths[layer], self.order_parameters[layer].shape[0])
 
 
 def backpropagate(
@@ -93,8 +84,8 @@ def backpropagate(
     data: DataSymbols,
 ) -> Backpropagated:
     """Integrate all weights out of the posterior, Eq. (8), of a network with the layers `forms`."""
-    widths = (*(form.symbols.width for form in forms), forms[-1].symbols.next_width)
-    route = _Route(order_parameters, widths)
+    widths = network_widths(forms)
+    route = _Route(order_parameters=order_parameters, widths=widths)
     _labels(route, data)
     inner = _readout(route, readout_variance, data)
     for layer, form in reversed(list(enumerate(forms, 1))):
@@ -125,7 +116,7 @@ def _labels(route: _Route, data: DataSymbols) -> None:
     route.section = "Labels"
     residual = MatrixSymbol("f", *data.labels.shape) - data.labels
     squares = Trace(residual.T * residual) / data.temperature  # Eq. (8)
-    route.do(rules.linearise_square, squares, _auxiliary_field(data), equations="37-40")
+    route.apply(rules.linearise_square, squares, _auxiliary_field(data), equations="37-40")
 
 
 def _readout(route: _Route, variance: Symbol, data: DataSymbols) -> MatrixExpr:
@@ -136,15 +127,15 @@ def _readout(route: _Route, variance: Symbol, data: DataSymbols) -> MatrixExpr:
     hidden = MatrixSymbol(f"X_{depth}", width, data.examples)
     field_ = _auxiliary_field(data)
     output = Stacked(weights * hidden, data.examples) / sqrt(width)  # Eq. (4)
-    coupling = route.do(rules.unstack, 2 * S.ImaginaryUnit * Trace(field_.T * output), equations="4, 40")
+    coupling = route.apply(rules.unstack, 2 * S.ImaginaryUnit * Trace(field_.T * output), equations="4, 40")
     readings = route.readings(depth)
     value = hidden * Stacked(field_.T, data.examples)
-    coupling = route.do(rules.name, coupling, readings, value, equations="43")
+    coupling = route.apply(rules.name, coupling, readings, value, equations="43")
     row, column = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
     rows = [(row, weights), (column, readings.T)]
-    one_row = route.do(rules.split_into_rows, coupling, rows, equations="43")
-    integrated = route.do(rules.gaussian_average, one_row, row, variance * Identity(width), equations="44")
-    total = route.do(rules.sum_over_rows, integrated, data.outputs, [(column, readings.T)], equations="45")
+    one_row = route.apply(rules.split_into_rows, coupling, rows, equations="43")
+    integrated = route.apply(rules.gaussian_average, one_row, row, variance * Identity(width), equations="44")
+    total = route.apply(rules.sum_over_rows, integrated, data.outputs, [(column, readings.T)], equations="45")
     return _next_inner(route, depth + 1, total, readings)
 
 
@@ -162,11 +153,11 @@ def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> Mat
     covariance = kronecker(form.covariance, Identity(width))
     rest = _weights_integrated(route, layer + 1, form.weights, blocks, covariance, inner, (form.gain, straight))
     stacked = rules.terms_with(rest, blocks).xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
-    remaining = route.do(rules.gather_blocks, stacked)
+    remaining = route.apply(rules.gather_blocks, stacked)
     if form.is_straight:
         whole = remaining + rules.terms_with(rest, straight)
         joined = route.readings(layer - 1)
-        remaining, through = route.do(rules.join_branches, whole, (straight, through), joined, width), joined
+        remaining, through = route.apply(rules.join_branches, whole, (straight, through), joined, width), joined
         route.pending[layer + 1] = rules.terms_without(rest, blocks, straight)
     else:
         route.entropies[layer + 1] = _entropy(route, layer + 1, rules.terms_without(rest, blocks))
@@ -176,7 +167,7 @@ def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> Mat
 def _next_inner(route: _Route, layer: int, remaining: Expr, readings: MatrixSymbol) -> MatrixExpr:
     """The matrix between the readings of a layer's input, as its output had one: the induction over layers."""
     inner = positive_definite(f"Lambda_{layer - 1}", readings.shape[1])
-    route.do(rules.same_form, remaining, readings, inner, route.widths[layer - 1], equations="68-69")
+    route.apply(rules.same_form, remaining, readings, inner, route.widths[layer - 1], equations="68-69")
     ((_, value),) = route.steps[-1].definitions
     return value
 
@@ -184,7 +175,7 @@ def _next_inner(route: _Route, layer: int, remaining: Expr, readings: MatrixSymb
 def _forward(route: _Route, layer: int, form: LayerForm) -> None:
     outer = route.order_parameters[layer].shape[0]
     reading = MatrixSymbol(f"q_{layer}", form.symbols.tokens, outer)
-    route.do(_read_along_paths, form.forward * reading, form, reading, equations="2, 6, 7")
+    route.apply(_read_along_paths, form.forward * reading, form, reading, equations="2, 6, 7")
 
 
 def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol, **record) -> Step:
@@ -204,22 +195,22 @@ def _weights_integrated(route, number, weights, blocks, covariance, inner, strai
     whole = weights * blocks + gain * readings if gain != 0 else weights * blocks
     rows = [(row, weights), *([(column, readings)] if gain != 0 else [])]
     exponent = Trace(inner * whole.T * whole) / width
-    one_row = route.do(rules.split_into_rows, exponent, rows)
-    integrated = route.do(rules.gaussian_average, one_row, row, covariance)
-    small = route.do(rules.determinant_lemma, integrated, covariance, inner)
+    one_row = route.apply(rules.split_into_rows, exponent, rows)
+    integrated = route.apply(rules.gaussian_average, one_row, row, covariance)
+    small = route.apply(rules.determinant_lemma, integrated, covariance, inner)
     if gain != 0:
-        small = route.do(rules.woodbury, small, covariance, inner)
-    total = route.do(rules.sum_over_rows, small, width, rows[1:])
+        small = route.apply(rules.woodbury, small, covariance, inner)
+    total = route.apply(rules.sum_over_rows, small, width, rows[1:])
     overlap = expanded(blocks.T * covariance * blocks / width)
     names = route.auxiliary(number), route.order_parameters[number - 1]
-    return route.do(rules.insert_order_parameter, total, overlap, *names, width)
+    return route.apply(rules.insert_order_parameter, total, overlap, *names, width)
 
 
 def _entropy(route: _Route, number: int, terms: Expr) -> Expr:
     """The entropy of U_l given U_{l+1}: its auxiliary overlap taken at the saddle point."""
     assumptions = (_LARGE.format(width=latex(route.widths[number - 1])),)
-    entropy = route.do(rules.eliminate, terms, route.auxiliary(number), assumptions=assumptions)
-    return _settled(route, number, route.do(rules.reduce_traces, entropy))
+    entropy = route.apply(rules.eliminate, terms, route.auxiliary(number), assumptions=assumptions)
+    return _settled(route, number, route.apply(rules.reduce_traces, entropy))
 
 
 def _settled(route: _Route, number: int, entropy: Expr) -> Expr:
@@ -231,9 +222,9 @@ def _settled(route: _Route, number: int, entropy: Expr) -> Expr:
         return entropy
     waiting, multiplier = route.pending.pop(number + 1), route.auxiliary(number + 1)
     contained = route.order_parameters[number]
-    both = route.do(rules.constrain, normal(entropy + waiting), multiplier, contained)
+    both = route.apply(rules.constrain, normal(entropy + waiting), multiplier, contained)
     ((_, route.contained[contained]),) = route.steps[-1].definitions
-    alone = route.do(rules.reduce_traces, route.do(rules.eliminate, waiting, multiplier))
+    alone = route.apply(rules.reduce_traces, route.apply(rules.eliminate, waiting, multiplier))
     route.entropies[number + 1] = _settled(route, number + 1, alone)
     return normal(both - alone)
 
@@ -246,7 +237,7 @@ def _embedding(route: _Route, inner: MatrixExpr, data: DataSymbols) -> Expr:
     route.entropies[1] = _entropy(route, 1, rules.terms_without(rest, blocks))
     read = data.features.T * _auxiliary_field(data) + data.test_features.T * _source(data)
     of_features = rules.terms_with(rest, blocks).xreplace({blocks: SideBySide(read, blocks.shape[1])})
-    return route.do(rules.vectorise, of_features, data.input_features, equations="10, 72")
+    return route.apply(rules.vectorise, of_features, data.input_features, equations="10, 72")
 
 
 def _embedding_weights(route: _Route, data: DataSymbols) -> tuple[MatrixSymbol, MatrixSymbol]:
@@ -273,9 +264,9 @@ def _training_examples(route: _Route, of_data: Expr, data: DataSymbols) -> Expr:
     field_ = _auxiliary_field(data)
     coupled = normal(of_data - 2 * S.ImaginaryUnit * Trace(field_.T * data.labels))
     covariance = Identity(data.labels.shape[0]) / data.temperature
-    integrated = route.do(rules.gaussian_average, coupled, field_, covariance, equations="73-77")
+    integrated = route.apply(rules.gaussian_average, coupled, field_, covariance, equations="73-77")
     varied = (route.order_parameters[0], _source(data))
-    return route.do(rules.drop_constants, integrated, varied, equations="12, 77")
+    return route.apply(rules.drop_constants, integrated, varied, equations="12, 77")
 
 
 def _predictor(route: _Route, with_sources: Expr, data: DataSymbols):
@@ -285,9 +276,9 @@ def _predictor(route: _Route, with_sources: Expr, data: DataSymbols):
     of_source = rules.terms_with(with_sources, source)
     first, second = -S.ImaginaryUnit / 2, S.Half
     # Eqs. (9), (29)
-    mean = route.do(rules.source_derivative, of_source, source, first, equations="9, 29, 39")
+    mean = route.apply(rules.source_derivative, of_source, source, first, equations="9, 29, 39")
     # Eq. (30)
-    covariance = route.do(rules.source_derivative, of_source, source, second, order=2, equations="30, 40")
+    covariance = route.apply(rules.source_derivative, of_source, source, second, order=2, equations="30, 40")
     return energy, mean, covariance
 
 
@@ -298,20 +289,20 @@ def _meaning(route: _Route, inner: MatrixExpr, data: DataSymbols) -> None:
     size = order_parameter.shape[0]
     column, path_weights = MatrixSymbol("r", size, 1), MatrixSymbol("w", size, 1)
     source = positive_definite("J", size)
-    coupling = route.do(rules.linearise_form, Trace(column.T * inner * column) / width, column, path_weights, width)
+    coupling = route.apply(rules.linearise_form, Trace(column.T * inner * column) / width, column, path_weights, width)
     sourced = normal(coupling + Trace(path_weights.T * source * path_weights))
-    integrated = route.do(rules.gaussian_average, sourced, path_weights, inner)
+    integrated = route.apply(rules.gaussian_average, sourced, path_weights, inner)
     left = rules.terms_without(integrated, column)
     renewed = expanded(width * rules.inner_of_form(rules.terms_with(integrated, column), column))
     weights, blocks = _embedding_weights(route, data)
     rest = _weights_integrated(route, 1, weights, blocks, Identity(data.input_features), renewed, (S.Zero, None))
     with_source = normal(rules.terms_without(rest, blocks) + width * left)
-    eliminated = route.do(rules.eliminate, with_source, route.auxiliary(1))
-    route.do(rules.derivative, eliminated, source)
+    eliminated = route.apply(rules.eliminate, with_source, route.auxiliary(1))
+    route.apply(rules.derivative, eliminated, source)
 
 
 def _without_constants(route: _Route, number: int) -> Expr:
     route.section, route.equations = "Entropies", "32"
     entropy = route.entropies[number]
     variables = tuple(symbol for symbol in route.order_parameters if entropy.has(symbol))
-    return route.do(rules.drop_constants, entropy, variables)
+    return route.apply(rules.drop_constants, entropy, variables)

@@ -14,7 +14,7 @@ from ..symbolic import Diagonal, positive_definite, trace
 from .action import Action, ActionSymbols, Predictor
 from .architecture import Architecture
 from .backpropagation import DataSymbols, backpropagate
-from .forward import LayerForm
+from .forward import LayerForm, network_widths
 from .layers import AbstractLayer
 
 
@@ -67,7 +67,7 @@ def _derived(forms: tuple[LayerForm, ...], several_outputs: bool) -> dict:
                 numbers[i] = steps[-1].after
         if overlaps[-1] in contained:
             contained[readout] = trace(contained.pop(overlaps[-1]))
-    widths = (*(form.symbols.width for form in forms), forms[-1].symbols.next_width)
+    widths = network_widths(forms)
     *layer_entropies, readout_entropy = (_per_width(s, n) for s, n in zip(numbers, widths, strict=True))
     return {
         "forms": forms,
@@ -134,7 +134,7 @@ def _action_symbols(forms, data: DataSymbols, order_parameters, readout_variance
     }
     return ActionSymbols(
         heads=tuple(form.symbols.heads for form in forms if form.forward.has(form.symbols.heads)),
-        widths=(*(form.symbols.width for form in forms), forms[-1].symbols.next_width),
+        widths=network_widths(forms),
         variances=(*(form.symbols.variance for form in forms), readout_variance),
         parameters=tuple(sorted(used - stated, key=lambda symbol: symbol.name)),
         temperature=data.temperature,

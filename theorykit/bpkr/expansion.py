@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sympy import Add, Expr, Identity, MatrixSymbol, Symbol, Trace, expand
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..derivation import Derivation, Step, rules
+from ..derivation import Derivation, Recorder, Step, rules
 from ..derivation.claims import SolvesToFirstOrder
 from ..symbolic import embedded, expanded, positive_definite, principal_block
 from .forward import LayerForm
@@ -47,19 +47,17 @@ def expand_about_infinite_width(
 
     `entropies` and `order_parameters` run from U_1 to U_{L+1}, all matrices; `sizes` to try the steps at.
     """
-    steps: list[Step] = []
-    record = {"section": "Expansion", "assumptions": ("number of examples fixed, all widths large",)}
+    route = Recorder(section="Expansion", assumptions=("number of examples fixed, all widths large",))
     means, forces, displacements = (_like(order_parameters, name) for name in ("M", "G", "delta"))
     limit = _limit(forms, order_parameters, readout_variance)
     passed_on, passed_back = [], []
     for number, (variable, mean, force) in enumerate(zip(order_parameters, means, forces, strict=True)):
-        steps.append(rules.linear_response(entropies[number], variable, mean, force, **record))
-        displacement = steps[-1].after
+        displacement = route.apply(rules.linear_response, entropies[number], variable, mean, force)
         if number < len(forms):
             displacement = _with_passed_back(forms[number], displacement, displacements[number + 1])
             outer = order_parameters[number + 1]
-            steps.append(rules.derivative(Trace(force * forms[number].prior_mean(outer)), outer, **record))
-            passed_on.append((forces[number + 1], steps[-1].after))
+            on_outer = route.apply(rules.derivative, Trace(force * forms[number].prior_mean(outer)), outer)
+            passed_on.append((forces[number + 1], on_outer))
         passed_back.append((displacements[number], displacement))
     recursion = (*passed_on, *reversed(passed_back))
     values = _run_through(recursion, {mean: limit[u] for mean, u in zip(means, order_parameters, strict=True)})
@@ -68,9 +66,14 @@ def expand_about_infinite_width(
     free = {variable: limit[variable] for variable in order_parameters if variable not in contained}
     for variable in free:
         claim = SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
-        steps.append(Step("first order in 1/N", total, displaced[variable], claim, **record))
+        route.apply(_first_order, total, displaced[variable], claim)
     moved = {variable: expanded(limit[variable] + change) for variable, change in displaced.items()}
-    return FirstOrder(Derivation(tuple(steps), sizes), forces[0], limit, recursion, moved)
+    return FirstOrder(Derivation(tuple(route.steps), sizes), forces[0], limit, recursion, moved)
+
+
+def _first_order(entropy: Expr, displacement: MatrixExpr, claim: SolvesToFirstOrder, **record) -> Step:
+    """The recursion run through: the whole minimum, moved by the force on the first order parameter."""
+    return Step("first order in 1/N", entropy, displacement, claim, **record)
 
 
 def _like(order_parameters, name: str) -> tuple[MatrixSymbol, ...]:

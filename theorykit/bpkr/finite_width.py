@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sympy import Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, sqrt
 
-from ..derivation import Derivation, Step, rules
+from ..derivation import Derivation, Recorder, Step, rules
 from ..symbolic import Stacked, kronecker, latex
 from .forward import LayerForm
 
@@ -51,7 +51,7 @@ def finite_width_prior(
 def _layer_prior(steps, form: LayerForm, overlap: MatrixSymbol, outer: MatrixSymbol) -> tuple[Expr, Expr]:
     """The law of U_l given U_{l+1}: characteristic function of the path weights, density, volume, leading order."""
     index, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
-    do = _recorder(steps, f"Layer {index}")
+    do = Recorder(steps, f"Layer {index}").apply
     size, of_blocks = outer.shape[0], expand(form.blocks * outer.shape[0])
     above = MatrixSymbol(f"w_{index + 1}", size, next_width)
     source = MatrixSymbol("G", of_blocks, width)
@@ -69,7 +69,7 @@ def _layer_prior(steps, form: LayerForm, overlap: MatrixSymbol, outer: MatrixSym
 
 
 def _readout_prior(steps, overlap: MatrixSymbol, width: Expr, variance: Symbol) -> tuple[Expr, Expr]:
-    do = _recorder(steps, "Readout")
+    do = Recorder(steps, "Readout").apply
     weights, source = (MatrixSymbol(name, overlap.shape[0], width) for name in ("A", "G"))
     row, column = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
     coupling = 2 * S.ImaginaryUnit * Trace(source.T * weights)
@@ -90,11 +90,3 @@ def _density(do, characteristic, source, overlap, width, given, variables) -> tu
     volume = do(rules.gram_volume, total, weights, overlap, width, given, assumptions=wide)
     exact = do(rules.drop_constants, do(rules.reduce_traces, volume), variables)
     return exact, do(rules.leading_order, exact, width, assumptions=(f"width ${latex(width)}$ large",))
-
-
-def _recorder(steps, section):
-    def do(rule, *arguments, equations="", assumptions=()):
-        steps.append(rule(*arguments, section=section, equations=equations, assumptions=assumptions))
-        return steps[-1].after
-
-    return do

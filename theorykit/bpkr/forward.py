@@ -3,6 +3,7 @@
 Everything the theory and the finite network need of a layer is taken from the expressions that its kind states.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, sqrt
@@ -73,6 +74,11 @@ class LayerForm:
         """< w^(l) w^(l)T > / N_l (branches n x branches n) over the layer's weights, given U_{l+1} (n x n)."""
         of_blocks = kronecker(self.covariance, outer)
         return BlockDiagMatrix(self.gain**2 * outer, of_blocks) if self.is_straight else of_blocks
+
+
+def network_widths(forms: Sequence[LayerForm]) -> tuple[Expr, ...]:
+    """(N_1, ..., N_L, N_a): the hidden units before every layer, and before the readout."""
+    return (*(form.symbols.width for form in forms), forms[-1].symbols.next_width)
 
 
 def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:

@@ -5,11 +5,12 @@ before -> rule -> Step(before, after, claim) -> Derivation -> verify
 
 from . import claims, rules
 from .document import derivation_blocks, verification_blocks
-from .step import Derivation, Evidence, Step, Verification
+from .step import Derivation, Evidence, Recorder, Step, Verification
 
 __all__ = [
     "Derivation",
     "Evidence",
+    "Recorder",
     "Step",
     "Verification",
     "claims",

@@ -4,8 +4,8 @@ Knows no theory. A step is made by a rule, which computes `after` from `before`;
 with each other, and can be checked on numbers without knowing the rule.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from sympy import Expr
@@ -40,6 +40,22 @@ class Step:
         """How far the claim is from holding at random numbers, in units of what may be tolerated."""
         values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
         return float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance
+
+
+@dataclass
+class Recorder:
+    """A derivation under way: the steps so far, and what is recorded with the next ones."""
+
+    steps: list[Step] = field(default_factory=list)
+    section: str = ""
+    equations: str = ""
+    assumptions: tuple[str, ...] = ()
+
+    def apply(self, rule: Callable[..., Step], *arguments, **record) -> Expr:
+        """Apply a rule, keep its step, and return what it arrives at."""
+        kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
+        self.steps.append(rule(*arguments, **(kept | record)))
+        return self.steps[-1].after
 
 
 @dataclass(frozen=True)
