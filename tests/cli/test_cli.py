@@ -256,7 +256,7 @@ def test_reproduce_writes_table_figures_and_data_and_refuses_a_second_time(tmp_p
 
 def test_the_command_is_installed_and_asks_for_double_precision_itself():
     finished = subprocess.run(
-        [sys.executable, "-c", "from theorykit.cli import main; main()", "derive", "--layers", "2"],
+        [sys.executable, "-m", "theorykit", "derive", "--layers", "2"],
         capture_output=True,
         text=True,
         check=True,

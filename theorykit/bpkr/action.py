@@ -197,6 +197,12 @@ class Action:
         sizes = self.derivation.sizes
         return finite_width_prior(self.forms, self.overlaps, self.symbols.variances[-1], sizes)
 
+    @property
+    def route_differences(self) -> tuple[Expr, ...]:
+        """What the exact prior's leading order has beyond each entropy: zeros, as the two routes agree."""
+        pairs = zip(self.finite_width.leading, self.overlap_entropies, strict=True)
+        return tuple(expand(leading - entropy) for leading, entropy in pairs)
+
     @cached_property
     def expansion(self) -> FirstOrder:
         """The order parameters to first order in one over the widths, in the matrices `overlaps`."""

@@ -117,26 +117,12 @@ def _data_symbols(forms: tuple[LayerForm, ...], several_outputs: bool) -> DataSy
 
 
 def _action_symbols(forms, data: DataSymbols, order_parameters, readout_variance, contained) -> ActionSymbols:
-    used = {symbol for form in forms for side in (form.forward, form.covariance) for symbol in side.free_symbols}
-    stated = {
-        symbol
-        for form in forms
-        for symbol in (
-            form.weights,
-            form.hidden,
-            form.symbols.attention,
-            form.symbols.width,
-            form.symbols.next_width,
-            form.symbols.variance,
-            form.symbols.heads,
-            form.symbols.tokens,
-        )
-    }
+    parameters = frozenset().union(*(form.parameters for form in forms))
     return ActionSymbols(
         heads=tuple(form.symbols.heads for form in forms if form.forward.has(form.symbols.heads)),
         widths=network_widths(forms),
         variances=(*(form.symbols.variance for form in forms), readout_variance),
-        parameters=tuple(sorted(used - stated, key=lambda symbol: symbol.name)),
+        parameters=tuple(sorted(parameters, key=lambda symbol: symbol.name)),
         temperature=data.temperature,
         matrices=order_parameters[:-1],
         readout=order_parameters[-1],

@@ -41,6 +41,8 @@ def derivation_part(action: Action) -> Iterator[Block]:
 def finite_width_part(action: Action) -> Iterator[Block]:
     """The exact prior at finite width, its leading order, and the terms beyond it."""
     prior, names = action.finite_width, action.symbols.latex_names
+    if any(action.route_differences):
+        raise AssertionError(f"the two routes differ by {action.route_differences}: please report this architecture")
     yield Heading("Finite width, by a second route")
     yield Text(
         "Exactly, at any width of at least as many units as partial paths, up to constants; the leading order is the "

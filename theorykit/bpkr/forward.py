@@ -48,6 +48,12 @@ class LayerForm:
         return self.gain != 0
 
     @property
+    def parameters(self) -> frozenset[Expr]:
+        """The symbols of the layer's own parameters: all in its statement that `LayerSymbols` does not give."""
+        stated = self.forward.free_symbols | self.covariance.free_symbols
+        return frozenset(stated - self.symbols.given - {self.weights})
+
+    @property
     def branches(self) -> Expr:
         """How many partial paths one partial path becomes: the blocks, and the straight branch."""
         return self.blocks + 1 if self.is_straight else self.blocks

@@ -54,6 +54,12 @@ class LayerSymbols:
     def attention(self) -> MatrixSymbol:
         return MatrixSymbol(f"Omega_{self.index}", self.heads * self.tokens, self.tokens)
 
+    @property
+    def given(self) -> frozenset[Expr]:
+        """All of the above: the symbols that are there for every layer."""
+        numbers = {self.width, self.next_width, self.heads, self.tokens, self.variance}
+        return frozenset(numbers | {self.hidden, self.attention})
+
     def weights(self, blocks: Expr | int) -> MatrixSymbol:
         """V_l (N_{l+1} x blocks N_l): the layer's weight blocks side by side, the same number as its prior has rows."""
         return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))

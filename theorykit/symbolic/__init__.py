@@ -1,6 +1,20 @@
 """The symbolic vocabulary: atoms, algebra, the matrix differential, rendering. Knows no theory."""
 
-from .algebra import as_number, expanded, from_terms, inverse, kronecker, matrix_terms, normal, reduced, transposed
+from .algebra import (
+    Factors,
+    as_number,
+    expanded,
+    from_terms,
+    inverse,
+    kronecker,
+    matrix_terms,
+    normal,
+    product_of,
+    reduced,
+    rotations,
+    sum_of,
+    transposed,
+)
 from .atoms import (
     Diagonal,
     LogDet,
@@ -24,6 +38,7 @@ __all__ = [
     "Block",
     "Diagonal",
     "Equation",
+    "Factors",
     "Heading",
     "Items",
     "LogDet",
@@ -56,9 +71,12 @@ __all__ = [
     "partial_trace",
     "positive_definite",
     "principal_block",
+    "product_of",
     "quadratic_form",
     "reduced",
+    "rotations",
     "split_coefficient",
+    "sum_of",
     "trace",
     "transposed",
 ]

@@ -110,14 +110,14 @@ def _products(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
     if isinstance(expression, KroneckerProduct) and len(expression.args) == 2:
         sides = [(matrix_terms(factor), factor.shape[0]) for factor in expression.args]
         return [
-            (a * b, _kronecker_factors(_product(left, sides[0][1]), _product(right, sides[1][1])))
+            (a * b, _kronecker_factors(product_of(left, sides[0][1]), product_of(right, sides[1][1])))
             for a, left in sides[0][0]
             for b, right in sides[1][0]
         ]
     if isinstance(expression, _LINEAR):
         inner, *rest = expression.args
         terms = matrix_terms(inner)
-        return [(c, (expression.func(_product(factors, inner.shape[0]), *rest),)) for c, factors in terms]
+        return [(c, (expression.func(product_of(factors, inner.shape[0]), *rest),)) for c, factors in terms]
     return [(S.One, (expression,))]
 
 
@@ -163,10 +163,11 @@ def from_terms(terms: Sequence[tuple[Expr, Factors]], shape: Sequence[Expr]) -> 
     """The sum of products that `matrix_terms` takes apart."""
     if not terms:
         return ZeroMatrix(*shape)
-    return _sum([coefficient * _product(factors, shape[0]) for coefficient, factors in terms])
+    return _sum([coefficient * product_of(factors, shape[0]) for coefficient, factors in terms])
 
 
-def _product(factors: Factors, size: Expr) -> MatrixExpr:
+def product_of(factors: Sequence[MatrixExpr], size: Expr | None = None) -> MatrixExpr:
+    """The product of factors; of none, the identity of the size given."""
     if not factors:
         return Identity(size)
     return factors[0] if len(factors) == 1 else MatMul(*factors)
@@ -175,6 +176,16 @@ def _product(factors: Factors, size: Expr) -> MatrixExpr:
 def _sum(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
     ordered = sorted(matrices, key=lambda matrix: matrix.sort_key())
     return ordered[0] if len(ordered) == 1 else MatAdd(*ordered)
+
+
+def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
+    """The sum of matrices, as a sum of products."""
+    return expanded(MatAdd(*matrices))
+
+
+def rotations(factors: Factors) -> list[Factors]:
+    """A cyclic product, begun at each of its factors."""
+    return [factors[i:] + factors[:i] for i in range(len(factors))]
 
 
 def expanded(expression: MatrixExpr) -> MatrixExpr:
@@ -211,17 +222,17 @@ def _trace_of_product(factors: Factors, size: Expr) -> Expr:
     """The trace, its cyclic product begun at a place that depends on the product alone."""
     if not factors:
         return size
-    rotations = [factors[i:] + factors[:i] for i in range(len(factors))]
+    begun = rotations(factors)
     # a number written as a product stays one
-    preferred = [rotation for rotation in rotations if rotation[0].shape[0] == 1] or rotations
-    return Trace(_product(min(preferred, key=_sort_key), size))
+    preferred = [rotation for rotation in begun if rotation[0].shape[0] == 1] or begun
+    return Trace(product_of(min(preferred, key=_sort_key), size))
 
 
 def _reduced_trace(factors: Factors, size: Expr) -> Expr:
     if len(factors) == 1 and isinstance(factors[0], PartialTrace):
         return _trace_by_terms(factors[0].matrix, _reduced_trace)
     for i, first in enumerate(factors):
-        rest = _product(factors[i + 1 :] + factors[:i], size)
+        rest = product_of(factors[i + 1 :] + factors[:i], size)
         if isinstance(first, BlockDiagMatrix):
             blocks = [block.shape[0] for block in first.diag]
             parts = [a * principal_block(rest, blocks, i) for i, a in enumerate(first.diag)]
@@ -253,7 +264,7 @@ def _normal_log_det(matrix: MatrixExpr) -> Expr:
         if len(terms) != 1 or len(terms[0][1]) > 1:
             return matrix.shape[0] * log(coefficient) + LogDet(from_terms(terms, factor.shape))
         more, factors = terms[0]
-        coefficient, factor = coefficient * more, _product(factors, factor.shape[0])
+        coefficient, factor = coefficient * more, product_of(factors, factor.shape[0])
     return matrix.shape[0] * log(coefficient) + _log_det_of_factor(factor)
 
 

@@ -12,8 +12,6 @@ from .claim import Claim, curvature, difference, drawn, worst
 
 # Gauss-Hermite nodes a dimension, by the number of dimensions
 _NODES = {1: 20, 2: 10, 3: 6}
-
-
 # draws where there are more dimensions than that, and how many standard errors count as one tolerance
 _DRAWS, _STANDARD_ERRORS = 200, 4.5
 
@@ -65,19 +63,11 @@ def _quadrature(function, size):
     return sum(np.prod(weights[pick] / np.sqrt(2 * np.pi)) * function(nodes[pick]) for pick in picks)
 
 
-@dataclass(frozen=True)
-class AverageIs(Claim):
+class AverageIs(GaussianAverage):
     """A Gaussian average read backwards: exp(-before/2) is the average of exp(-after/2)."""
 
-    variable: MatrixSymbol
-    covariance: MatrixExpr
-    tolerance = 1e-8
-
     def error(self, before, after, values, rng):
-        return GaussianAverage(self.variable, self.covariance).error(after, before, values, rng)
-
-    def expressions(self, before, after):
-        return (before, after, self.covariance, self.variable)
+        return super().error(after, before, values, rng)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...symbolic import (
+    Factors,
     LogDet,
     SideBySide,
     Stacked,
@@ -18,24 +19,23 @@ from ...symbolic import (
     log_det,
     matrix_terms,
     normal,
+    product_of,
     reduced,
+    rotations,
+    sum_of,
     transposed,
 )
-from ...symbolic.algebra import Factors
 from ..claims import (
     Equal,
     EqualUpToConstant,
     LeadingOrder,
 )
 from ..step import Step
-from .terms import RuleError, as_product, inner_matrix, rotations, scalar_terms, sum_of, terms_with, trace_terms
+from .terms import RuleError, inner_matrix, scalar_terms, terms_with, trace_terms
 
 
 def determinant_lemma(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
-    """logdet(C^{-1} + c Z M Z^T) + logdet C as logdet M + logdet(M^{-1} + c Z^T C Z): Sylvester's identity.
-
-    Where the inverse of the same matrix occurs between Z^T and Z, Woodbury's identity goes with it.
-    """
+    """logdet(C^{-1} + c Z M Z^T) + logdet C as logdet M + logdet(M^{-1} + c Z^T C Z): Sylvester's identity."""
     changes = {}
     for node in before.atoms(LogDet):
         if low_rank := _low_rank_update(node.matrix, covariance, inner):
@@ -62,7 +62,7 @@ def _woodbury_in(node: Trace, covariance, inner) -> Expr:
         if low_rank and factors[i - 1] == transposed(low_rank[1]) and factors[i + 1] == low_rank[1]:
             small = _small_matrix(*low_rank, covariance, inner)
             core = (inverse(inner) - inverse(inner) * inverse(small) * inverse(inner)) / low_rank[0]
-            return coefficient * Trace(as_product((*factors[: i - 1], expanded(core), *factors[i + 2 :])))
+            return coefficient * Trace(product_of((*factors[: i - 1], expanded(core), *factors[i + 2 :])))
     return node
 
 
@@ -84,7 +84,7 @@ def _low_rank_update(matrix: MatrixExpr, covariance: MatrixExpr, inner: MatrixEx
 
 def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: MatrixExpr) -> MatrixExpr:
     """M^{-1} + c Z^T C Z."""
-    return sum_of([inverse(inner), c * as_product((transposed(outer), covariance, outer))])
+    return sum_of([inverse(inner), c * product_of((transposed(outer), covariance, outer))])
 
 
 def unstack(before: Expr, **record) -> Step:
@@ -93,8 +93,8 @@ def unstack(before: Expr, **record) -> Step:
     for coefficient, factors in trace_terms(before):
         *between, last = next((r for r in rotations(factors) if isinstance(r[-1], Stacked)), factors)
         if isinstance(last, Stacked):
-            last, between = last.matrix, [Stacked(as_product(between), last.blocks)]
-        after += coefficient * Trace(as_product((last, *between)))
+            last, between = last.matrix, [Stacked(product_of(between), last.blocks)]
+        after += coefficient * Trace(product_of((last, *between)))
     return Step("blocks unstacked", before, normal(after), Equal(), **record)
 
 
@@ -102,11 +102,11 @@ def gather_blocks(before: Expr, **record) -> Step:
     """tr(B Z^T (A (x) I) Z) with Z the k blocks of R stacked, as tr((A (x) B) R^T R)."""
     after = S.Zero
     for coefficient, node in scalar_terms(normal(before)):
-        if not (isinstance(node, Trace) and node.has(Stacked)):
+        if not node.has(Stacked):
             after += coefficient * node
             continue
-        for c, factors in matrix_terms(node.arg):
-            after += coefficient * c * _gathered(factors)
+        for c, factors in trace_terms(coefficient * node):
+            after += c * _gathered(factors)
     return Step("blocks become path indices", before, normal(after), Equal(), **record)
 
 
@@ -115,7 +115,7 @@ def _gathered(factors: Factors) -> Expr:
         last = rotated[-1]
         if isinstance(last, Stacked) and any(factor == transposed(last) for factor in rotated[:-1]):
             position = next(i for i, factor in enumerate(rotated[:-1]) if factor == transposed(last))
-            middle, of_paths = rotated[position + 1 : -1], as_product(rotated[:position], last.shape[1])
+            middle, of_paths = rotated[position + 1 : -1], product_of(rotated[:position], last.shape[1])
             between = Identity(last.blocks)
             if middle:
                 if len(middle) != 1 or not isinstance(middle[0], KroneckerProduct):
@@ -154,14 +154,14 @@ def _vectorised(factors: Factors, length: Expr) -> Expr:
     for *between, first, second in rotations(factors):
         first = transposed(first)
         if isinstance(second, SideBySide) and isinstance(first, SideBySide) and first.blocks == second.blocks:
-            mixing = kronecker(as_product(between, second.shape[1]), Identity(length))
+            mixing = kronecker(product_of(between, second.shape[1]), Identity(length))
             return Trace(transposed(first.matrix) * mixing * second.matrix)
     for single, *rest in rotations(factors):
         # a single block is the column itself
         middle = [i for i in range(1, len(rest)) if rest[i].shape[0] == length]
         if single.shape == (1, 1) and middle:
             mixing = kronecker(single, Identity(length))
-            return Trace(as_product((*rest[: middle[0]], mixing, *rest[middle[0] :])))
+            return Trace(product_of((*rest[: middle[0]], mixing, *rest[middle[0] :])))
     raise RuleError(f"no blocks side by side in {factors}")
 
 
@@ -173,7 +173,7 @@ def name(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Ste
         found = next((each for each in rotations(factors) if each[: len(wanted)] == wanted), None)
         if found is None:
             raise RuleError(f"{value} does not occur in {factors}")
-        after += coefficient / scale * Trace(as_product((symbol, *found[len(wanted) :])))
+        after += coefficient / scale * Trace(product_of((symbol, *found[len(wanted) :])))
     definitions = ((symbol, value),)
     return Step("named", before, normal(after), Equal(definitions), definitions=definitions, **record)
 

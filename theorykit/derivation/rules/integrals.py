@@ -6,16 +6,18 @@ from sympy import Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...symbolic import (
+    Factors,
     PrincipalBlock,
     expanded,
     from_terms,
     inverse,
     log_det,
-    matrix_terms,
     normal,
+    product_of,
+    rotations,
+    sum_of,
     transposed,
 )
-from ...symbolic.algebra import Factors
 from ..claims import (
     AverageIs,
     GaussianAverage,
@@ -25,7 +27,7 @@ from ..claims import (
     SumOverRows,
 )
 from ..step import Step
-from .terms import RuleError, as_product, inner_of_form, polynomial, rotations, scalar_terms, sum_of, trace_terms
+from .terms import RuleError, inner_of_form, polynomial, scalar_terms, trace_terms
 
 
 def linearise_square(before: Expr, auxiliary: MatrixSymbol, **record) -> Step:
@@ -53,7 +55,7 @@ def split_into_rows(before: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]
     names = {member: column for column, member in rows}
     after = S.Zero
     for coefficient, factors in trace_terms(before):
-        after += coefficient * Trace(as_product(_one_row(factors, names)))
+        after += coefficient * Trace(product_of(_one_row(factors, names)))
     return Step(
         "one row at a time",
         before,
@@ -83,7 +85,7 @@ def sum_over_rows(before: Expr, count: Expr, rows: Sequence[tuple[MatrixSymbol, 
             after += count * coefficient * node
             continue
         for c, factors in trace_terms(coefficient * node):
-            after += c * Trace(as_product(_all_rows(factors, names)))
+            after += c * Trace(product_of(_all_rows(factors, names)))
     claim = SumOverRows(tuple(rows), count, per_row="before")
     return Step("sum over rows", before, normal(after), claim, **record)
 
@@ -106,8 +108,8 @@ def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExp
     if quadratic:
         after += log_det(covariance) + log_det(precision)
     if linear:
-        shift = expanded(sum_of(linear))
-        after -= Trace(as_product((transposed(shift), inverse(precision), shift)))
+        shift = sum_of(linear)
+        after -= Trace(product_of((transposed(shift), inverse(precision), shift)))
     claim = GaussianAverage(variable, covariance)
     return Step("Gaussian integral", before, normal(after), claim, **record)
 
@@ -139,9 +141,9 @@ def gram_volume(
         if not node.has(columns):
             after += coefficient * node
             continue
-        for c, factors in matrix_terms(node.arg):
-            *middle, _ = next(r for r in rotations(factors) if r[-1] == columns.T and r[-2] == columns)
-            after += coefficient * c * count * Trace(as_product((*middle[:-1], block)))
+        for c, factors in trace_terms(coefficient * node):
+            *middle, _, _ = next(r for r in rotations(factors) if r[-2:] == (columns, columns.T))
+            after += c * count * Trace(product_of((*middle, block)))
     claim = GramVolume(columns, overlap, count, given)
     return Step("volume of weights with an overlap", before, expand(normal(after) + volume), claim, **record)
 
@@ -151,6 +153,6 @@ def source_derivative(before: Expr, source: MatrixSymbol, factor: Expr, order: i
     quadratic, linear, _ = polynomial(before, source)
     found = [2 * factor * matrix for matrix in (quadratic if order == 2 else linear)]
     shape = (source.shape[0], source.shape[0] if order == 2 else 1)
-    after = expanded(sum_of(found)) if found else from_terms([], shape)
+    after = sum_of(found) if found else from_terms([], shape)
     name = "source differentiated twice" if order == 2 else "source differentiated"
     return Step(name, before, after, SourceDerivative(source, order, factor), **record)

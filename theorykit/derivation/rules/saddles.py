@@ -15,6 +15,7 @@ from ...symbolic import (
     matrix_terms,
     normal,
     positive_definite,
+    sum_of,
 )
 from ..claims import (
     Constrained,
@@ -24,7 +25,7 @@ from ..claims import (
     Stationary,
 )
 from ..step import Step
-from .terms import RuleError, sum_of, terms_without
+from .terms import RuleError, terms_without
 
 
 def insert_order_parameter(
@@ -110,7 +111,7 @@ def _without(total: MatrixExpr, value: MatrixExpr, variable: MatrixSymbol) -> Ma
     rest = [(-c, factors) for c, factors in matrix_terms(total) if factors != (variable,)]
     if any(factor.has(variable) for _, factors in rest for factor in factors):
         raise RuleError(f"{variable} does not stand alone in {total}")
-    return from_terms(matrix_terms(sum_of([value, from_terms(rest, value.shape)])), value.shape)
+    return sum_of([value, from_terms(rest, value.shape)])
 
 
 def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:

@@ -1,19 +1,9 @@
 """Taking expressions apart: the terms of an action, the matrices of its quadratic and linear forms."""
 
-from collections.abc import Sequence
-
-from sympy import Add, Expr, Identity, MatMul, MatrixSymbol, S, Trace
+from sympy import Add, Expr, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import (
-    LogDet,
-    expanded,
-    from_terms,
-    matrix_terms,
-    normal,
-    transposed,
-)
-from ...symbolic.algebra import Factors
+from ...symbolic import Factors, LogDet, from_terms, matrix_terms, normal, rotations, sum_of, transposed
 
 
 class RuleError(ValueError):
@@ -112,21 +102,3 @@ def trace_terms(expression: Expr) -> list[tuple[Expr, Factors]]:
             raise RuleError(f"expected traces, got {coefficient * node}")
         terms += [(coefficient * c, factors) for c, factors in matrix_terms(node.arg)]
     return terms
-
-
-def rotations(factors: Factors) -> list[Factors]:
-    """A cyclic product, begun at each of its factors."""
-    return [factors[i:] + factors[:i] for i in range(len(factors))]
-
-
-def as_product(factors: Sequence[MatrixExpr], size: Expr | None = None) -> MatrixExpr:
-    """The product of factors; of none, the identity of the size given."""
-    if not factors:
-        return Identity(size)
-    return factors[0] if len(factors) == 1 else MatMul(*factors)
-
-
-def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
-    """The sum of matrices, as a sum of products."""
-    terms = [term for matrix in matrices for term in matrix_terms(matrix)]
-    return expanded(from_terms(terms, matrices[0].shape))

@@ -1,0 +1,5 @@
+"""`python -m theorykit`: the `theorykit` command."""
+
+from .cli import main
+
+main()
