@@ -9,7 +9,7 @@ from sympy import Identity, S, Trace, sqrt
 from theorykit.derivation import Derivation, Step, claims
 from theorykit.derivation.document import _CHECKED_BY
 from theorykit.derivation.sampling import random_values
-from theorykit.symbolic import LogDet, SquareRoot, inverse
+from theorykit.symbolic import LogDet, SquareRoot, inverse, positive_definite
 
 from .examples import RULES, SIZES, C, G, J, M, N, Q, U, W, Z, f, j, k, m, n, r, scale, t, v, w, y
 from .mistakes import is_caught, planted
@@ -120,6 +120,13 @@ def test_an_error_that_is_not_a_number_is_a_failure():
     step = Step("nothing", Trace(U), Trace(U), NotANumber())
     evidence = Derivation((step,), SIZES).verify().evidence[0]
     assert not evidence.holds and evidence.error == float("inf")
+    assert str(evidence).endswith("(not a number)")
+
+
+def test_a_claim_that_cannot_be_evaluated_fails_and_says_why():
+    undefined = LogDet(-positive_definite("A", n))
+    evidence = Derivation((Step("nothing", undefined, undefined, claims.Equal()),), SIZES).verify().evidence[0]
+    assert not evidence.holds and evidence.reason in str(evidence) and "determinant" in evidence.reason
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -60,10 +60,14 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The largest error of one step's claim over all trials, in units of its tolerance."""
+    """The largest error of one step's claim over all trials, in units of its tolerance.
+
+    `reason`: why the claim could not be evaluated, where it could not; the error is infinite then.
+    """
 
     step: Step
     error: float
+    reason: str = ""
 
     @property
     def holds(self) -> bool:
@@ -71,7 +75,8 @@ class Evidence:
 
     def __str__(self):
         verdict = "holds" if self.holds else "FAILS"
-        return f"{verdict}  {self.step.section:16.16}  {self.step.rule:44.44}  error/tolerance {self.error:8.1e}"
+        line = f"{verdict}  {self.step.section:16.16}  {self.step.rule:44.44}  error/tolerance {self.error:8.1e}"
+        return f"{line}  ({self.reason})" if self.reason else line
 
 
 @dataclass(frozen=True)
@@ -103,14 +108,16 @@ class Derivation:
 
     def verify(self, seed: int = 0) -> Verification:
         """Check every step's claim at random numbers of every set of sizes."""
-        return Verification(tuple(Evidence(step, self._error(step, seed)) for step in self.steps))
+        return Verification(tuple(self._evidence(step, seed) for step in self.steps))
 
-    def _error(self, step: Step, seed: int) -> float:
+    def _evidence(self, step: Step, seed: int) -> Evidence:
         try:
             errors = [step.error(sizes, np.random.default_rng([seed, trial])) for trial, sizes in enumerate(self.sizes)]
-        except ValueError:  # a determinant or a factor that does not exist, shapes that do not fit
-            return float("inf")
-        return float("inf") if any(map(np.isnan, errors)) else max(errors)
+        except ValueError as error:  # a determinant or a factor that does not exist, shapes that do not fit
+            return Evidence(step, float("inf"), str(error))
+        if any(map(np.isnan, errors)):
+            return Evidence(step, float("inf"), "not a number")
+        return Evidence(step, max(errors))
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
         """The steps by section, in order."""
