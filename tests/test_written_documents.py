@@ -1,11 +1,14 @@
 """Documents on disk: both forms, a PDF where there is a LaTeX installation, and nothing overwritten unasked."""
 
 import os
+import shutil
+import subprocess
 
 import pytest
 
-from theorykit import store
-from theorykit.symbolic import Equation, Heading, Items, Text
+from theorykit import bpkr, store
+from theorykit.bpkr import document
+from theorykit.symbolic import Equation, Heading, Items, Text, as_latex
 
 BLOCKS = (Heading("A 100 % test", 1), Text("Of $a_b$ and `c_d`, **bold**."), Equation("a", "b"), Items(("one", "two")))
 
@@ -55,3 +58,22 @@ def test_nothing_is_overwritten_unasked(suffix, tmp_path):
         store.write_document(BLOCKS, tmp_path / "test")
     assert [path.name for path in tmp_path.iterdir()] == [existing.name]
     assert existing.read_text() == "mine"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX installation")
+def test_every_kind_of_derivation_is_set_by_latex_within_the_page(tmp_path):
+    action = bpkr.derive(bpkr.Architecture((bpkr.Skip(2), bpkr.Dense(), 2), widths=1, temperature=1.0, outputs=2))
+    parts = (
+        document.action_blocks,
+        document.closed_forms_part,
+        document.expansion_part,
+        document.derivation_part,
+        document.finite_width_part,
+    )
+    source = tmp_path / "test.tex"
+    source.write_text(as_latex(block for part in parts for block in part(action)))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", source.name]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout[-2000:]
+    assert "Overfull" not in finished.stdout
+    assert source.with_suffix(".pdf").read_bytes().startswith(b"%PDF")

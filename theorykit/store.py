@@ -51,7 +51,8 @@ def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = Fal
             finished = subprocess.run(command, capture_output=True, text=True, check=False)
             if finished.returncode != 0:
                 raise ValueError(f"{compiler} failed on {source}:\n{finished.stdout[-2000:]}")
-            shutil.copy(Path(folder) / pdf.name, pdf)
+            with _replacing(pdf, overwrite) as temporary:
+                shutil.copy(Path(folder) / pdf.name, temporary)
             written.append(pdf)
     return written
 

@@ -69,16 +69,26 @@ def _markdown_block(block: Block) -> str:
 
 
 def as_latex(blocks: Iterable[Block]) -> str:
-    """The document as a LaTeX article that needs no packages but amsmath, amssymb and geometry."""
-    body = "\n\n".join(_latex_block(block) for block in blocks)
-    preamble = r"""\documentclass[a4paper]{article}
-\usepackage{amsmath,amssymb}
+    """The document as a LaTeX article that needs no packages but amsmath, amssymb, geometry and graphicx.
+
+    Equations wider than the page are scaled down to its width.
+    """
+    # an equation stands in the paragraph before it, so that no page breaks between
+    body = "".join(("" if isinstance(block, Equation) else "\n") + _latex_block(block) + "\n" for block in blocks)
+    return f"{_PREAMBLE}{body}\\end{{document}}\n"
+
+
+_PREAMBLE = r"""\documentclass[a4paper]{article}
+\usepackage{amsmath,amssymb,graphicx}
 \usepackage[margin=15mm,landscape]{geometry}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{1ex}
+\newsavebox{\formula}
+\newcommand{\fitted}[1]{\sbox{\formula}{$\displaystyle #1$}%
+  \ifdim\wd\formula>\linewidth\resizebox{\linewidth}{!}{\usebox{\formula}}\else\usebox{\formula}\fi}
 \begin{document}
-\small"""
-    return f"{preamble}\n{body}\n\\end{{document}}\n"
+\small
+"""
 
 
 def _latex_block(block: Block) -> str:
@@ -92,7 +102,7 @@ def _latex_block(block: Block) -> str:
             lines = "\n".join(rf"\item {_latex_text(item)}" for item in items)
             return f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}"
         case Equation():
-            return f"\\begin{{equation*}}\n{_display(block)}\n\\end{{equation*}}"
+            return f"\\begin{{equation*}}\n\\fitted{{{_display(block)}}}\n\\end{{equation*}}"
 
 
 def _display(equation: Equation) -> str:
