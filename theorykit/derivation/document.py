@@ -1,8 +1,10 @@
 """A derivation as a person reads it: every step, what it claims, and whether the claim held when it was checked."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import singledispatch
 
+import numpy as np
 from sympy import Expr
 
 from ..symbolic import Block, Equation, Heading, Items, Text, latex
@@ -38,31 +40,34 @@ def _caption(number: int, step: Step) -> str:
 
 def verification_blocks(verification: Verification) -> Iterator[Block]:
     """What was checked, in a line for each kind of claim."""
-    kinds: dict[str, list[float]] = {}
-    for item in verification.evidence:
-        kinds.setdefault(_CHECKED_BY[type(item.step.claim)], []).append(item.error)
-    lines = [f"{len(errors)} by {how}" for how, errors in kinds.items()]
+    kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
+    lines = [f"{count} by {how}" for how, count in kinds.items()]
     verdict = "all hold" if verification.holds else f"**{len(verification.failures)} FAIL**"
     yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}:")
     yield Items(tuple(lines))
 
 
+def _how_checked(claim: claims.Claim) -> str:
+    tolerance = np.format_float_scientific(claim.tolerance, trim="-", exp_digits=1)
+    return _CHECKED_BY[type(claim)].format(tolerance=tolerance)
+
+
 _CHECKED_BY = {
-    claims.Equal: "evaluation of both sides, to 1e-10",
-    claims.EqualUpToConstant: "evaluation of differences, to 1e-10",
-    claims.SumOverRows: "summing over rows, to 1e-10",
-    claims.LeadingOrder: "evaluation at two widths, to 1e-10",
-    claims.GaussianAverage: "Gauss-Hermite quadrature, to 1e-8, or Monte Carlo above three dimensions",
-    claims.AverageIs: "Gauss-Hermite quadrature, to 1e-8, or Monte Carlo above three dimensions",
-    claims.OrderParameterInserted: "evaluation where the delta function is, to 1e-10",
-    claims.GaussianDensity: "second differences of both exponents, to 1e-8",
-    claims.GramVolume: "Jacobians of linear maps of weights and overlaps, to 1e-8",
-    claims.SourceDerivative: "finite differences, to 1e-7",
-    claims.MatrixDerivative: "finite differences, to 1e-7",
-    claims.Stationary: "finite differences and evaluation, to 1e-7",
-    claims.Constrained: "finite differences and evaluation, to 1e-7",
-    claims.Solves: "the residual, to 1e-9",
-    claims.SolvesToFirstOrder: "mixed second differences of the action, to 1e-4",
+    claims.Equal: "evaluation of both sides, to {tolerance}",
+    claims.EqualUpToConstant: "evaluation of differences, to {tolerance}",
+    claims.SumOverRows: "summing over rows, to {tolerance}",
+    claims.LeadingOrder: "evaluation at two widths, to {tolerance}",
+    claims.GaussianAverage: "Gauss-Hermite quadrature, to {tolerance}, or Monte Carlo above three dimensions",
+    claims.AverageIs: "Gauss-Hermite quadrature, to {tolerance}, or Monte Carlo above three dimensions",
+    claims.OrderParameterInserted: "evaluation where the delta function is, to {tolerance}",
+    claims.GaussianDensity: "second differences of both exponents, to {tolerance}",
+    claims.GramVolume: "Jacobians of linear maps of weights and overlaps, to {tolerance}",
+    claims.SourceDerivative: "finite differences, to {tolerance}",
+    claims.MatrixDerivative: "finite differences, to {tolerance}",
+    claims.Stationary: "finite differences and evaluation, to {tolerance}",
+    claims.Constrained: "finite differences and evaluation, to {tolerance}",
+    claims.Solves: "the residual, to {tolerance}",
+    claims.SolvesToFirstOrder: "mixed second differences of the action, to {tolerance}",
 }
 
 
@@ -74,11 +79,15 @@ def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equat
 
 def _average(exponent: str, claim, show: Show) -> str:
     over = rf"{show(claim.variable)} \sim \mathcal N\left(0,\, {show(claim.covariance)}\right)"
-    return rf"-2\log\left\langle e^{{-\frac12\left[{exponent}\right]}}\right\rangle_{{{over}}}"
+    return rf"-2\log\left\langle {_weight(exponent)}\right\rangle_{{{over}}}"
 
 
 def _weight(exponent: str) -> str:
     return rf"e^{{-\frac12\left[{exponent}\right]}}"
+
+
+def _extremum(action: str, variable: Expr, show: Show) -> str:
+    return rf"\underset{{{show(variable)}}}{{\operatorname{{extr}}}} \left[{action}\right]"
 
 
 @statement.register
@@ -135,12 +144,12 @@ def _(claim: claims.LeadingOrder, before, after, show):
 
 @statement.register
 def _(claim: claims.Stationary, before, after, show):
-    return Equation(rf"\underset{{{show(claim.variable)}}}{{\operatorname{{extr}}}} \left[{before}\right]", after)
+    return Equation(_extremum(before, claim.variable, show), after)
 
 
 @statement.register
 def _(claim: claims.Constrained, before, after, show):
-    return Equation(rf"\underset{{{show(claim.multiplier)}}}{{\operatorname{{extr}}}} \left[{before}\right]", after)
+    return Equation(_extremum(before, claim.multiplier, show), after)
 
 
 @statement.register

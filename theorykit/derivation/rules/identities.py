@@ -31,7 +31,7 @@ from ..claims import (
     LeadingOrder,
 )
 from ..step import Step
-from .terms import RuleError, inner_matrix, scalar_terms, terms_with, trace_terms
+from .terms import RuleError, change_products, change_products_with, inner_matrix, scalar_terms, terms_with
 
 
 def determinant_lemma(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
@@ -89,25 +89,20 @@ def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: Mat
 
 def unstack(before: Expr, **record) -> Step:
     """tr(T^T F) with F the k blocks of columns of B, one below the other, as tr(B S), S those of T^T likewise."""
-    after = S.Zero
-    for coefficient, factors in trace_terms(before):
-        *between, last = next((r for r in rotations(factors) if isinstance(r[-1], Stacked)), factors)
-        if isinstance(last, Stacked):
-            last, between = last.matrix, [Stacked(product_of(between), last.blocks)]
-        after += coefficient * Trace(product_of((last, *between)))
-    return Step("blocks unstacked", before, normal(after), Equal(), **record)
+    return Step("blocks unstacked", before, change_products(before, _unstacked), Equal(), **record)
+
+
+def _unstacked(factors: Factors) -> Expr:
+    *between, last = next((r for r in rotations(factors) if isinstance(r[-1], Stacked)), factors)
+    if isinstance(last, Stacked):
+        last, between = last.matrix, [Stacked(product_of(between), last.blocks)]
+    return Trace(product_of((last, *between)))
 
 
 def gather_blocks(before: Expr, **record) -> Step:
     """tr(B Z^T (A (x) I) Z) with Z the k blocks of R stacked, as tr((A (x) B) R^T R)."""
-    after = S.Zero
-    for coefficient, node in scalar_terms(normal(before)):
-        if not node.has(Stacked):
-            after += coefficient * node
-            continue
-        for c, factors in trace_terms(coefficient * node):
-            after += c * _gathered(factors)
-    return Step("blocks become path indices", before, normal(after), Equal(), **record)
+    after = change_products_with(before, Stacked, _gathered)
+    return Step("blocks become path indices", before, after, Equal(), **record)
 
 
 def _gathered(factors: Factors) -> Expr:
@@ -144,10 +139,8 @@ def same_form(before: Expr, readings: MatrixSymbol, inner: MatrixSymbol, weight:
 
 def vectorise(before: Expr, length: Expr, **record) -> Step:
     """tr(B Z^T Z) with Z (length x n) the n blocks of a column z side by side: z^T (B (x) I) z."""
-    after = S.Zero
-    for coefficient, factors in trace_terms(before):
-        after += coefficient * _vectorised(factors, length)
-    return Step("matrices become columns", before, normal(after), Equal(), **record)
+    after = change_products(before, lambda factors: _vectorised(factors, length))
+    return Step("matrices become columns", before, after, Equal(), **record)
 
 
 def _vectorised(factors: Factors, length: Expr) -> Expr:
@@ -168,14 +161,16 @@ def _vectorised(factors: Factors, length: Expr) -> Expr:
 def name(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Step:
     """Write `symbol` for the product `value` wherever it occurs in a trace."""
     ((scale, wanted),) = matrix_terms(value)
-    after = S.Zero
-    for coefficient, factors in trace_terms(before):
+
+    def named(factors: Factors) -> Expr:
         found = next((each for each in rotations(factors) if each[: len(wanted)] == wanted), None)
         if found is None:
             raise RuleError(f"{value} does not occur in {factors}")
-        after += coefficient / scale * Trace(product_of((symbol, *found[len(wanted) :])))
+        return Trace(product_of((symbol, *found[len(wanted) :]))) / scale
+
     definitions = ((symbol, value),)
-    return Step("named", before, normal(after), Equal(definitions), definitions=definitions, **record)
+    after = change_products(before, named)
+    return Step("named", before, after, Equal(definitions), definitions=definitions, **record)
 
 
 def reduce_traces(before: Expr, **record) -> Step:

@@ -27,7 +27,7 @@ from ..claims import (
     SumOverRows,
 )
 from ..step import Step
-from .terms import RuleError, inner_of_form, polynomial, scalar_terms, trace_terms
+from .terms import RuleError, change_products, change_products_with, inner_of_form, polynomial, scalar_terms
 
 
 def linearise_square(before: Expr, auxiliary: MatrixSymbol, **record) -> Step:
@@ -53,16 +53,9 @@ def split_into_rows(before: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]
     `rows` pairs column symbols with the matrices whose rows they stand for.
     """
     names = {member: column for column, member in rows}
-    after = S.Zero
-    for coefficient, factors in trace_terms(before):
-        after += coefficient * Trace(product_of(_one_row(factors, names)))
-    return Step(
-        "one row at a time",
-        before,
-        normal(after),
-        SumOverRows(tuple(rows), rows[0][1].shape[0], per_row="after"),
-        **record,
-    )
+    after = change_products(before, lambda factors: Trace(product_of(_one_row(factors, names))))
+    claim = SumOverRows(tuple(rows), rows[0][1].shape[0], per_row="after")
+    return Step("one row at a time", before, after, claim, **record)
 
 
 def _one_row(factors: Factors, names: dict) -> Factors:
@@ -80,12 +73,11 @@ def sum_over_rows(before: Expr, count: Expr, rows: Sequence[tuple[MatrixSymbol, 
     names = dict(rows)
     after = S.Zero
     for coefficient, node in scalar_terms(normal(before)):
-        columns = [column for column in names if node.has(column)]
-        if not columns:
-            after += count * coefficient * node
-            continue
-        for c, factors in trace_terms(coefficient * node):
-            after += c * Trace(product_of(_all_rows(factors, names)))
+        term = coefficient * node
+        if node.has(*names):
+            after += change_products(term, lambda factors: Trace(product_of(_all_rows(factors, names))))
+        else:
+            after += count * term
     claim = SumOverRows(tuple(rows), count, per_row="before")
     return Step("sum over rows", before, normal(after), claim, **record)
 
@@ -136,16 +128,14 @@ def gram_volume(
         inner = given.shape[0]
         block = PrincipalBlock(overlap, (inner, expand(size - inner)), 1)
         volume += (count - inner - 1) * log_det(given)
-    after = S.Zero
-    for coefficient, node in scalar_terms(normal(before)):
-        if not node.has(columns):
-            after += coefficient * node
-            continue
-        for c, factors in trace_terms(coefficient * node):
-            *middle, _, _ = next(r for r in rotations(factors) if r[-2:] == (columns, columns.T))
-            after += c * count * Trace(product_of((*middle, block)))
+
+    def by_overlap(factors: Factors) -> Expr:
+        *middle, _, _ = next(r for r in rotations(factors) if r[-2:] == (columns, columns.T))
+        return count * Trace(product_of((*middle, block)))
+
+    after = expand(change_products_with(before, columns, by_overlap) + volume)
     claim = GramVolume(columns, overlap, count, given)
-    return Step("volume of weights with an overlap", before, expand(normal(after) + volume), claim, **record)
+    return Step("volume of weights with an overlap", before, after, claim, **record)
 
 
 def source_derivative(before: Expr, source: MatrixSymbol, factor: Expr, order: int = 1, **record) -> Step:

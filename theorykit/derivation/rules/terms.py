@@ -1,5 +1,7 @@
 """Taking expressions apart: the terms of an action, the matrices of its quadratic and linear forms."""
 
+from collections.abc import Callable
+
 from sympy import Add, Expr, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -83,6 +85,20 @@ def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -
     if any(factors[-1] != right for _, factors in terms):
         raise RuleError(f"expected a form of {left} and {right}, got {expression}")
     return from_terms([(c, factors[:-1]) for c, factors in terms], (left.shape[0], right.shape[0]))
+
+
+def change_products(expression: Expr, change: Callable[[Factors], Expr]) -> Expr:
+    """A sum of traces, with change(factors) for the trace of each product."""
+    return normal(Add(*(c * change(factors) for c, factors in trace_terms(expression))))
+
+
+def change_products_with(expression: Expr, held: Expr | type, change: Callable[[Factors], Expr]) -> Expr:
+    """The same for those traces that hold a symbol, or atoms of a type; the other terms stay as they are."""
+    after = S.Zero
+    for coefficient, node in scalar_terms(normal(expression)):
+        term = coefficient * node
+        after += change_products(term, change) if node.has(held) else term
+    return normal(after)
 
 
 def scalar_terms(expression: Expr) -> list[tuple[Expr, Expr]]:
