@@ -23,11 +23,10 @@ al., arXiv 2405.15926."""
 
 def main(folder: Path) -> None:
     action = bpkr.derive(bpkr.Architecture((2, 3), widths=1, temperature=1.0))
-    title, *rest = document.action_blocks(action)
     blocks = [
-        Heading("Attention paths: the action of two layers", title.level),
+        Heading("Attention paths: the action of two layers", 1),
         Text(INTRODUCTION.strip()),
-        *rest,
+        *document.action_part(action),
         *document.closed_forms_part(action),
         *document.expansion_part(action),
         *document.derivation_part(action),

@@ -37,12 +37,11 @@ examples."""
 def main(folder: Path) -> None:
     theorykit.enable_float64()
     action = bpkr.derive(bpkr.Architecture((bpkr.Dense(), bpkr.Dense()), widths=1, temperature=1.0))
-    title, *rest = document.action_blocks(action)
     check_solutions()
     blocks = [
-        Heading("Deep linear networks", title.level),
+        Heading("Deep linear networks", 1),
         Text(INTRODUCTION.strip()),
-        *rest,
+        *document.action_part(action),
         Heading("The scalar self-consistency"),
         *self_consistency(action),
         *document.expansion_part(action),

@@ -26,11 +26,10 @@ back-propagating kernel renormalisation arrives at. As expressions, they are equ
 
 def main(folder: Path) -> None:
     action = bpkr.derive(bpkr.Architecture((2, 3), widths=1, temperature=1.0))
-    title, *rest = document.action_blocks(action)
     blocks = [
-        Heading("Finite width", title.level),
+        Heading("Finite width", 1),
         Text(INTRODUCTION.strip()),
-        *rest,
+        *document.action_part(action),
         *document.finite_width_part(action),
         Heading("The two routes agree"),
         Text(AGREEMENT.strip()),

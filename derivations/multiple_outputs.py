@@ -21,11 +21,10 @@ $K_{(\mu c)(\nu c')} = \sum_{\pi\pi'} U_1^{(\pi c)(\pi' c')} \phi^\pi_\mu \cdot 
 
 def main(folder: Path) -> None:
     action = bpkr.derive(bpkr.Architecture((2, 2), widths=1, temperature=1.0, outputs=3))
-    title, *rest = document.action_blocks(action)
     blocks = [
-        Heading("Several outputs", title.level),
+        Heading("Several outputs", 1),
         Text(INTRODUCTION.strip()),
-        *rest,
+        *document.action_part(action),
         *document.closed_forms_part(action),
         *document.expansion_part(action),
         *document.derivation_part(action),

@@ -20,11 +20,10 @@ parameter is no larger than the one after it."""
 
 def main(folder: Path) -> None:
     action = bpkr.derive(bpkr.Architecture((2, 2, bpkr.Dense(), 3), widths=1, temperature=1.0))
-    title, *rest = document.action_blocks(action)
     blocks = [
-        Heading("A new depth", title.level),
+        Heading("A new depth", 1),
         Text(INTRODUCTION.strip()),
-        *rest,
+        *document.action_part(action),
         *document.closed_forms_part(action),
         *document.expansion_part(action),
         *document.derivation_part(action),

@@ -23,11 +23,10 @@ the action were found equal as expressions in the run that wrote this."""
 
 def main(folder: Path) -> None:
     action = bpkr.derive(bpkr.Architecture((bpkr.Skip(2), 2), widths=1, temperature=1.0))
-    title, *rest = document.action_blocks(action)
     blocks = [
-        Heading("Skip connections", title.level),
+        Heading("Skip connections", 1),
         Text(INTRODUCTION.strip()),
-        *rest,
+        *document.action_part(action),
         *document.expansion_part(action),
         *document.derivation_part(action),
         *document.finite_width_part(action),

@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 
 def action_blocks(action: Action) -> Iterator[Block]:
-    """The action, its saddle-point equations and its predictor."""
+    """`action_part` under a title of its own."""
     yield Heading(f"Action of a network of {len(action.layers)} layers", 1)
+    yield from action_part(action)
+
+
+def action_part(action: Action) -> Iterator[Block]:
+    """The action, its saddle-point equations and its predictor."""
     yield Text("Layers, from the input side: " + ", ".join(f"`{layer}`" for layer in action.layers) + ".")
     yield Items(tuple(_sizes(action)))
     yield Heading("Action")
