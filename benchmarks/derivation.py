@@ -33,8 +33,7 @@ def compiled(architecture: bpkr.Architecture) -> None:
 
 def verified(architecture: bpkr.Architecture) -> None:
     """Check every step, and fail if one does not hold."""
-    action = bpkr.derive(architecture)
-    for derivation in (action.derivation, action.finite_width.derivation, action.expansion.derivation):
+    for derivation in bpkr.derive(architecture).derivations.values():
         verification = derivation.verify()
         if not verification.holds:
             raise SystemExit(f"a step does not hold:\n{verification}")

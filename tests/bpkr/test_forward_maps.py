@@ -60,7 +60,7 @@ every_kind = pytest.mark.parametrize("case", SEVERAL_BLOCKS.values(), ids=SEVERA
 @every_kind
 def test_several_weight_blocks_are_derived_verified_and_the_same_by_both_routes(case):
     action = bpkr.derive(case.architecture())
-    for derivation in (action.derivation, action.finite_width.derivation, action.expansion.derivation):
+    for derivation in action.derivations.values():
         verification = derivation.verify()
         assert verification.holds, str(verification)
     assert not any(action.route_differences)

@@ -198,6 +198,15 @@ class Action:
         return finite_width_prior(self.forms, self.overlaps, self.symbols.variances[-1], sizes)
 
     @property
+    def derivations(self) -> Mapping[str, Derivation]:
+        """All derivations of this action, by name."""
+        return {
+            "back-propagating kernel renormalisation": self.derivation,
+            "finite width": self.finite_width.derivation,
+            "expansion about infinite width": self.expansion.derivation,
+        }
+
+    @property
     def route_differences(self) -> tuple[Expr, ...]:
         """What the exact prior's leading order has beyond each entropy: zeros, as the two routes agree."""
         pairs = zip(self.finite_width.leading, self.overlap_entropies, strict=True)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from sympy import Add, Expr, Integer, MatrixSymbol, Symbol, expand
 
-from ..derivation import Derivation, rules
+from ..derivation import Derivation, Recorder, rules
 from ..symbolic import Diagonal, positive_definite, trace
 from .action import Action, ActionSymbols, Predictor
 from .architecture import Architecture
@@ -58,13 +58,12 @@ def _derived(forms: tuple[LayerForm, ...], several_outputs: bool) -> dict:
     variance = Symbol("sigma2_a", positive=True)
     result = backpropagate(forms, overlaps, variance, data)
     readout = overlaps[-1] if several_outputs else Symbol("u", positive=True)
-    steps, contained, numbers = list(result.steps), dict(result.contained), list(result.entropies)
+    route, contained = Recorder(list(result.steps), "Entropies", "32"), dict(result.contained)
+    numbers = list(result.entropies)
     if not several_outputs:
         for i, entropy in enumerate(numbers):
             if entropy.has(overlaps[-1]):
-                record = {"section": "Entropies", "equations": "32"}
-                steps.append(rules.write_as_number(entropy, overlaps[-1], readout, **record))
-                numbers[i] = steps[-1].after
+                numbers[i] = route.apply(rules.write_as_number, entropy, overlaps[-1], readout)
         if overlaps[-1] in contained:
             contained[readout] = trace(contained.pop(overlaps[-1]))
     widths = network_widths(forms)
@@ -82,7 +81,7 @@ def _derived(forms: tuple[LayerForm, ...], several_outputs: bool) -> dict:
         "kernel": result.kernel,
         "test_kernel": result.test_kernel,
         "predictor": Predictor(mean=result.mean, variance=Diagonal(result.covariance)),
-        "derivation": Derivation(tuple(steps), trial_sizes(forms, data)),
+        "derivation": Derivation(tuple(route.steps), trial_sizes(forms, data)),
     }
 
 

@@ -113,10 +113,9 @@ def architecture_arguments(architecture: Architecture) -> Mapping[str, Array]:
     """The value of every symbol of the architecture, by name, sizes included; s_0^2 is in the features."""
     symbols = derive(architecture).symbols
     numbers = {
-        **{symbol.name: width for symbol, width in zip(symbols.widths, architecture.widths, strict=True)},
-        **dict(zip([s.name for s in symbols.variances], architecture.prior_variances[1:], strict=True)),
+        **architecture.layer_numbers(),
+        symbols.variances[-1].name: architecture.prior_variances[-1],
         symbols.temperature.name: architecture.temperature,
-        **architecture.parameter_values(),
     }
     arrays = {name: jnp.asarray(number, dtype=jnp.float64) for name, number in numbers.items()}
     return {**arrays, **architecture.head_counts(), "C": architecture.outputs}

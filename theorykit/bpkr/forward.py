@@ -6,7 +6,7 @@ Everything the theory and the finite network need of a layer is taken from the e
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, sqrt
+from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -50,7 +50,7 @@ class LayerForm:
     @property
     def parameters(self) -> frozenset[Expr]:
         """The symbols of the layer's own parameters: all in its statement that `LayerSymbols` does not give."""
-        stated = self.forward.free_symbols | self.covariance.free_symbols
+        stated = self.forward.atoms(Symbol, MatrixSymbol) | self.covariance.atoms(Symbol, MatrixSymbol)
         return frozenset(stated - self.symbols.given - {self.weights})
 
     @property

@@ -13,6 +13,7 @@ from sympy import Expr, MatrixSymbol, Symbol
 
 from ..codegen import CompiledFunction, compile_expressions, interpret
 from .forward import LayerForm
+from .layers import LayerSymbols
 
 # the value of every size, width, variance and parameter symbol of a network's layers, by name
 Numbers = Mapping[str, Any]
@@ -114,17 +115,18 @@ def _attention(form: LayerForm, attention) -> Mapping[MatrixSymbol, Array]:
 
 
 def _symbols(expression: Expr) -> set[Expr]:
+    # those in the shapes of matrix symbols too, which `free_symbols` leaves out
     return expression.atoms(Symbol, MatrixSymbol)
 
 
 def _evaluated(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array], numbers: Numbers):
-    function = _compiled(f"layer_{form.symbols.index}", expression, tuple(arrays))
+    function = _compiled(form.symbols, expression, tuple(arrays))
     return function.of({**numbers, **{symbol.name: array for symbol, array in arrays.items()}})["value"]
 
 
 @lru_cache
-def _compiled(name: str, expression: Expr, arrays: Sequence[MatrixSymbol]) -> CompiledFunction:
+def _compiled(symbols: LayerSymbols, expression: Expr, arrays: Sequence[MatrixSymbol]) -> CompiledFunction:
     """A function of `arrays` and of every other symbol in `expression` that is not a mere size of theirs."""
-    sizes = {_outer_size(), Symbol("N_tokens", integer=True, positive=True)}
-    others = sorted(_symbols(expression) - set(arrays) - sizes, key=lambda symbol: symbol.name)
-    return compile_expressions(name, {"value": expression}, (*arrays, *others))
+    others = _symbols(expression) - {*arrays, _outer_size(), symbols.tokens}
+    arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
+    return compile_expressions(f"layer_{symbols.index}", {"value": expression}, arguments)

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sympy import Expr, MatrixSymbol, Symbol
+from sympy import Expr, MatrixSymbol
 
 from ..codegen import interpret
 from .forward import LayerForm
@@ -48,15 +48,11 @@ def _check_heads(layer: str, kind: AbstractLayer, form: LayerForm) -> None:
 
 
 def _check_named(layer: str, form: LayerForm, values: Mapping[Expr, Any]) -> None:
-    symbols = form.symbols
-    own = {symbols.width, symbols.next_width, symbols.heads, symbols.tokens, symbols.variance}
-    own |= {symbols.hidden, symbols.attention, form.weights}
-    used = form.forward.atoms(Symbol, MatrixSymbol) | form.covariance.atoms(Symbol, MatrixSymbol)
-    missing = sorted(symbol.name for symbol in used - own - set(values))
+    missing = sorted(symbol.name for symbol in form.parameters - set(values))
     if missing:
         raise ValueError(f"{layer} gives no value for {', '.join(missing)}: `parameters` must name every symbol it has")
     for symbol in values:
-        if re.sub(rf"_{symbols.index}$", "", symbol.name) in _TAKEN:
+        if re.sub(rf"_{form.symbols.index}$", "", symbol.name) in _TAKEN:
             raise ValueError(f"{layer} cannot have a parameter called {symbol.name}: it stands for something else")
 
 

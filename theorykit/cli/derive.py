@@ -38,6 +38,8 @@ def derive(
         output: File to write; by default, standard output.
         overwrite: Replace the output file if it exists.
     """
+    if format == "python" and (steps or finite_width):
+        raise ValueError("the Python source has no steps: leave out --steps and --finite-width, or choose a document")
     kinds = [parsed_layer(layer) for layer in layers]
     action = bpkr.derive(bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=outputs))
     if output is not None:
@@ -45,10 +47,6 @@ def derive(
     if verify:
         _verify(action)
     if format == "python":
-        if steps or finite_width:
-            raise ValueError(
-                "the Python source has no steps: leave out --steps and --finite-width, or choose a document"
-            )
         text = action.python()
     else:
         text = {"latex": as_latex, "markdown": as_markdown}[format](_blocks(action, steps, finite_width))
@@ -81,11 +79,7 @@ def _blocks(action: bpkr.Action, steps: bool, finite_width: bool) -> Iterator[Bl
 
 
 def _verify(action: bpkr.Action) -> None:
-    for name, derivation in {
-        "back-propagating kernel renormalisation": action.derivation,
-        "finite width": action.finite_width.derivation,
-        "expansion about infinite width": action.expansion.derivation,
-    }.items():
+    for name, derivation in action.derivations.items():
         verification = derivation.verify()
         print(f"{name}\n{verification}", file=sys.stderr)
         if not verification.holds:
