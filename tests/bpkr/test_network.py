@@ -86,11 +86,11 @@ def prior_samples():
     return features, outputs, order_parameters
 
 
-def path_blocks(layer, weights):
-    """The matrix that each branch of a layer multiplies a partial path's weights with."""
+def branch_weights(layer, weights, width):
+    """The matrix of each branch of a layer, its weight blocks divided by the square root of `width`."""
     straight = explicit_gain(layer) * np.eye(len(weights))
     blocks = np.split(np.asarray(weights), len(explicit_covariance(layer, 1.0)), axis=1)
-    return [straight] * bool(explicit_gain(layer)) + [block / np.sqrt(len(block)) for block in blocks]
+    return [straight] * bool(explicit_gain(layer)) + [block / np.sqrt(width) for block in blocks]
 
 
 def explicit_network(network, architecture, inputs, attention, readout):
@@ -101,11 +101,8 @@ def explicit_network(network, architecture, inputs, attention, readout):
         left, hidden = iter(attention), network.embedding @ example_tokens.T / np.sqrt(inputs.shape[2])
         for layer, weights in zip(architecture.layers, network.weights, strict=True):
             mixings = explicit_branches(layer, np.asarray(next(left)[example]) if layer.heads else None, tokens)
-            blocks = np.split(np.asarray(weights), len(explicit_covariance(layer, 1.0)), axis=1)
-            scaled = [block / np.sqrt(block.shape[1]) for block in blocks]
-            if gain := explicit_gain(layer):
-                scaled = [gain * np.eye(len(hidden)), *scaled]
-            hidden = sum(block @ hidden @ mixing for block, mixing in zip(scaled, mixings, strict=True))
+            branches = branch_weights(layer, weights, len(hidden))
+            hidden = sum(block @ hidden @ mixing for block, mixing in zip(branches, mixings, strict=True))
         outputs.append(network.readout_weights @ hidden @ read / np.sqrt(len(hidden)))
     return np.array(outputs)[:, 0] if architecture.outputs == 1 else np.array(outputs)
 
@@ -166,7 +163,7 @@ def test_path_weights_follow_the_path_order(case):
     """Eq. (6), one path and one output after the other."""
     architecture = case.architecture()
     network = sampled(architecture, key_query_heads(case.heads, np.random.default_rng(0)), 0)
-    branches = [path_blocks(layer, V) for layer, V in zip(architecture.layers, network.weights, strict=True)]
+    branches = [branch_weights(layer, V, len(V)) for layer, V in zip(architecture.layers, network.weights, strict=True)]
     paths = itertools.product(itertools.product(*branches), network.readout_weights)
     for found, (blocks, weight) in zip(bpkr.path_weights(network)[0], paths, strict=True):
         for block in reversed(blocks):

@@ -105,19 +105,25 @@ def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(case, 
     assert_close(norm, interpreted_gradient_norm(problem), 1e-8)
 
 
-@pytest.mark.parametrize("case", (SKIP_FIRST, ALL_SKIPS, OWN_KINDS))
-def test_any_layers_have_a_saddle_point_of_least_action(case):
-    problem, rng = random_problem(case, 0), np.random.default_rng(0)
-    saddle, architecture = solved(problem), problem.architecture
-    assert succeeded(saddle)
-    found = replace(problem, order_parameters=saddle.order_parameters)
-    assert interpreted_gradient_norm(found) < 2 * TOLERANCE
-    assert_close(found.evaluate().total, saddle.action, 1e-12)
+def other_order_parameters(problem, saddle, rng):
+    """Those of the problem, those of infinite width, and random ones at growing distances from the saddle point."""
+    architecture = problem.architecture
     at_saddle = from_order_parameters(architecture, saddle.order_parameters)
     others = [problem.order_parameters, bpkr.gp_limit(architecture)]
     for distance in (1e-3, 1e-1, 1.0):
         others.append(to_order_parameters(architecture, at_saddle + distance * rng.normal(size=at_saddle.shape)))
-    for other in others:
+    return others
+
+
+@pytest.mark.parametrize("case", (SKIP_FIRST, ALL_SKIPS, OWN_KINDS))
+def test_any_layers_have_a_saddle_point_of_least_action(case):
+    problem, rng = random_problem(case, 0), np.random.default_rng(0)
+    saddle = solved(problem)
+    assert succeeded(saddle)
+    found = replace(problem, order_parameters=saddle.order_parameters)
+    assert interpreted_gradient_norm(found) < 2 * TOLERANCE
+    assert_close(found.evaluate().total, saddle.action, 1e-12)
+    for other in other_order_parameters(problem, saddle, rng):
         assert replace(problem, order_parameters=other).evaluate().total > saddle.action
     again = solved(problem, initial=problem.order_parameters)
     assert_close(again.order_parameters.matrices[0], saddle.order_parameters.matrices[0], 1e-6)
@@ -127,12 +133,8 @@ def test_any_layers_have_a_saddle_point_of_least_action(case):
 @given(seed=SEEDS)
 def test_no_other_order_parameters_have_a_lower_action(seed):
     problem, rng = random_problem(SQUARE, seed), np.random.default_rng(seed)
-    saddle, architecture = solved(problem), problem.architecture
-    at_saddle = from_order_parameters(architecture, saddle.order_parameters)
-    others = [problem.order_parameters, bpkr.gp_limit(architecture)]
-    for distance in (1e-3, 1e-1, 1.0):
-        others.append(to_order_parameters(architecture, at_saddle + distance * rng.normal(size=at_saddle.shape)))
-    for other in others:
+    saddle = solved(problem)
+    for other in other_order_parameters(problem, saddle, rng):
         assert replace(problem, order_parameters=other).evaluate().total > saddle.action
 
 
