@@ -6,7 +6,16 @@ from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Tra
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
 from theorykit.derivation import Step, rules
-from theorykit.symbolic import LogDet, PartialTrace, SideBySide, Stacked, inverse, kronecker, positive_definite
+from theorykit.symbolic import (
+    LogDet,
+    PartialTrace,
+    SideBySide,
+    Stacked,
+    inverse,
+    kronecker,
+    positive_definite,
+    positive_semidefinite,
+)
 
 I = S.ImaginaryUnit  # noqa: E741
 k, m, n, N, P = (Symbol(name, integer=True, positive=True) for name in "kmnNP")
@@ -75,6 +84,43 @@ def _lemma_of_sums() -> Step:
 def _woodbury() -> Step:
     inside = inverse(inverse(C) + Z * M * Z.T / N)
     return rules.woodbury(scale * Trace(r.T * M * Z.T * inside * Z * M * r) + LogDet(M), C, M)
+
+
+def _inverted() -> Step:
+    inside = inverse(inverse(scale * C) + Z * M * Z.T / N)
+    return rules.invert_update(scale * Trace(y.T * inside * A * y) + LogDet(M), scale * C, M)
+
+
+def _inverted_matrix() -> Step:
+    return rules.invert_update(Z.T * inverse(inverse(C) + Z * M * Z.T) * A + 2 * B.T, C, M)
+
+
+def _pushed() -> Step:
+    inside = inverse(inverse(C) + Z * (2 * M) * Z.T / N)
+    return rules.push_through(scale * B * M * Z.T * inside * y + y, C, 2 * M)
+
+
+def _rescaled() -> Step:
+    whole = inverse(C) + A * A.T / scale
+    return rules.rescale(N * LogDet(whole) - Trace(y.T * inverse(whole) * y) / T, whole, scale)
+
+
+def _rescaled_matrix() -> Step:
+    whole = inverse(C) + A * A.T / scale
+    return rules.rescale(B.T * inverse(whole) * A + B.T, whole, scale)
+
+
+def _abbreviated() -> Step:
+    column, number = MatrixSymbol("b", n, 1), Symbol("y2", positive=True)
+    gram = positive_semidefinite("gram", n)
+    inside = inverse(T * M + Z.T * Z)
+    whole = Trace(y.T * y) / T - Trace(y.T * Z * inside * Z.T * y) + N * LogDet(T * M + Z.T * Z)
+    return rules.abbreviate(whole, {gram: Z.T * Z, column: Z.T * y, number: Trace(y.T * y)})
+
+
+def _abbreviated_matrix() -> Step:
+    product = MatrixSymbol("ZM", m, n)
+    return rules.abbreviate(M * Z.T * inverse(C + Z * M * Z.T) * y + M * Z.T * y, {product: Z * M})
 
 
 def _summed() -> Step:
@@ -208,6 +254,13 @@ RULES: dict[str, Callable[[], Step]] = {
     "determinant_lemma": _lemma,
     "determinant_lemma of a sum": _lemma_of_sums,
     "woodbury": _woodbury,
+    "invert_update": _inverted,
+    "invert_update in a matrix": _inverted_matrix,
+    "push_through": _pushed,
+    "rescale": _rescaled,
+    "rescale a matrix": _rescaled_matrix,
+    "abbreviate": _abbreviated,
+    "abbreviate in a matrix": _abbreviated_matrix,
     "sum_over_rows": _summed,
     "insert_order_parameter": _inserted,
     "insert_order_parameter in an inverse": _inserted_in_inverse,

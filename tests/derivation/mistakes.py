@@ -7,7 +7,7 @@ from sympy import Add, Expr, MatAdd, MatrixSymbol, S, Symbol, sqrt
 
 from theorykit.derivation import Derivation, Step
 from theorykit.derivation.claims import AverageIs, EqualUpToConstant, GramVolume
-from theorykit.symbolic import PositiveDefiniteSymbol
+from theorykit.symbolic import PositiveSemidefiniteSymbol
 
 
 def planted(step: Step) -> Iterator[tuple[str, Step]]:
@@ -37,9 +37,9 @@ def mistakes_in_term(term: Expr) -> Iterator[tuple[str, Expr]]:
     yield "factor 1/2", S.Half * term
     yield from _wrong_powers(term)
     for symbol in sorted(term.atoms(MatrixSymbol), key=str):
-        if not isinstance(symbol, PositiveDefiniteSymbol) and symbol.shape[0] == symbol.shape[1] != 1:
+        if not isinstance(symbol, PositiveSemidefiniteSymbol) and symbol.shape[0] == symbol.shape[1] != 1:
             yield f"{symbol} transposed", term.xreplace({symbol: symbol.T})
-        if isinstance(symbol, PositiveDefiniteSymbol):
+        if isinstance(symbol, PositiveSemidefiniteSymbol):
             yield f"{symbol} squared", term.xreplace({symbol: symbol * symbol})
 
 

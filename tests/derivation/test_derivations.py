@@ -13,6 +13,7 @@ ROUTES = {
     "back-propagation": lambda action: action.derivation,
     "finite width": lambda action: action.finite_width.derivation,
     "expansion": lambda action: action.expansion.derivation,
+    "dual form": lambda action: action.dual.derivation,
 }
 every_architecture = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in MORE else []) for name in ARCHITECTURES]

@@ -97,6 +97,13 @@ REFUSED = {
     "determinant_lemma: two updates": lambda: rules.determinant_lemma(
         LogDet(inverse(C) + Z * M * Z.T + B * M * B.T), C, M
     ),
+    "invert_update: full rank": lambda: rules.invert_update(Trace(inverse(inverse(C) + A * A.T)), C, M),
+    "invert_update: no inverse": lambda: rules.invert_update(LogDet(inverse(C) + Z * M * Z.T), C, M),
+    "push_through: nothing to push": lambda: rules.push_through(inverse(inverse(C) + Z * M * Z.T) * y, C, M),
+    "push_through: another matrix": lambda: rules.push_through(U * Z.T * inverse(inverse(C) + Z * M * Z.T) * y, C, M),
+    "rescale: absent": lambda: rules.rescale(LogDet(M) + Trace(inverse(M)), C, scale),
+    "abbreviate: absent": lambda: rules.abbreviate(LogDet(M), {Q: Z.T * Z}),
+    "abbreviate: a multiple": lambda: rules.abbreviate(LogDet(M + Z.T * Z), {Q: 2 * Z.T * Z}),
     "sum_over_rows: no quadratic form": lambda: rules.sum_over_rows(Trace(r.T * M * w), N, [(r, R)]),
     "insert_order_parameter: absent": lambda: rules.insert_order_parameter(LogDet(M), Z.T * C * Z, U, Q, N),
     "insert_order_parameter: another factor": lambda: rules.insert_order_parameter(

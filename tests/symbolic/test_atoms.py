@@ -30,9 +30,13 @@ from theorykit.symbolic import (
     LogDet,
     PartialTrace,
     PositiveDefiniteSymbol,
+    gradient,
+    is_positive_definite,
+    is_positive_semidefinite,
     log_det,
     partial_trace,
     positive_definite,
+    positive_semidefinite,
     quadratic_form,
     trace,
 )
@@ -52,6 +56,14 @@ def test_a_definite_symbol_keeps_its_name_and_kind():
     assert A.subs(H, 2) == positive_definite("A", 2)
     assert MatrixSymbol("A", H, H) != A
     assert hash(A) == hash(positive_definite("A", H))
+
+
+def test_a_semidefinite_symbol_is_symmetric_but_has_no_factor_of_its_own():
+    gram = positive_semidefinite("M", H)
+    assert gram == gram.T and gram.subs(H, 2) == positive_semidefinite("M", 2)
+    assert is_positive_semidefinite(gram) and not is_positive_definite(gram)
+    assert is_positive_definite(gram + s * Identity(H)) and is_positive_semidefinite(A + gram)
+    assert gradient(trace(L * gram), gram) == L / 2 + L.T / 2
 
 
 def test_atoms_are_substituted_into():

@@ -6,7 +6,7 @@ import numpy as np
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ..codegen import interpret
-from ..symbolic import PositiveDefiniteSymbol
+from ..symbolic import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol
 
 Values = dict[str, np.ndarray | float | int | complex]
 
@@ -29,4 +29,6 @@ def random_value(symbol: Symbol | MatrixSymbol, sizes: Values, rng: np.random.Ge
     matrix = rng.normal(size=(rows, columns)) / np.sqrt(columns)
     if isinstance(symbol, PositiveDefiniteSymbol):
         return matrix @ matrix.T + 0.5 * np.eye(rows)
+    if isinstance(symbol, PositiveSemidefiniteSymbol):
+        return matrix @ matrix.T
     return matrix

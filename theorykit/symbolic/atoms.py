@@ -9,16 +9,25 @@ from sympy import Expr, Integer, MatMul, MatrixSymbol, Trace, Tuple, expand, log
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 
-class PositiveDefiniteSymbol(MatrixSymbol):
-    """A named symmetric positive definite matrix: its transpose is itself, and it has a Cholesky factor."""
+class PositiveSemidefiniteSymbol(MatrixSymbol):
+    """A named symmetric positive semidefinite matrix: its transpose is itself."""
 
     def _eval_transpose(self):
         return self
 
 
+class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
+    """A named symmetric positive definite matrix: it has a Cholesky factor."""
+
+
 def positive_definite(name: str, size) -> PositiveDefiniteSymbol:
     """The symmetric positive definite `size x size` matrix symbol called `name`."""
     return PositiveDefiniteSymbol(name, size, size)
+
+
+def positive_semidefinite(name: str, size) -> PositiveSemidefiniteSymbol:
+    """The symmetric positive semidefinite `size x size` matrix symbol called `name`."""
+    return PositiveSemidefiniteSymbol(name, size, size)
 
 
 class LogDet(Expr):

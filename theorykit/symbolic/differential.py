@@ -31,7 +31,7 @@ from sympy import (
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .atoms import LogDet, PartialTrace, PositiveDefiniteSymbol, split_coefficient, trace
+from .atoms import LogDet, PartialTrace, PositiveSemidefiniteSymbol, split_coefficient, trace
 from .blocks import PrincipalBlock, SideBySide, Stacked, embedded, principal_block
 from .structure import coefficient_and_factors
 
@@ -51,7 +51,7 @@ def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
     if not terms:
         return ZeroMatrix(*variable.shape)
     total = MatAdd(*terms).doit()
-    if isinstance(variable, PositiveDefiniteSymbol):
+    if isinstance(variable, PositiveSemidefiniteSymbol):
         return _symmetric_part(total)
     return total
 

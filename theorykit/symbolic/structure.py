@@ -7,7 +7,7 @@ from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, Mat
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .atoms import PartialTrace, PositiveDefiniteSymbol, SquareRoot
+from .atoms import PartialTrace, PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SquareRoot
 from .blocks import PrincipalBlock
 
 
@@ -34,8 +34,8 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
 
 
 def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
-    """True if `matrix` is provably symmetric positive semidefinite: definite, all ones, or of the form A^T X A."""
-    if is_positive_definite(matrix):
+    """True if `matrix` is provably symmetric positive semidefinite: declared so, all ones, or of the form A^T X A."""
+    if isinstance(matrix, PositiveSemidefiniteSymbol) or is_positive_definite(matrix):
         return True
     if isinstance(matrix, OneMatrix):
         return matrix.shape[0] == matrix.shape[1]

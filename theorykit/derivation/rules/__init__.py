@@ -5,13 +5,17 @@ raises `RuleError` where it does not find it. What a rule claims is checked else
 """
 
 from .identities import (
+    abbreviate,
     determinant_lemma,
     drop_constants,
     gather_blocks,
+    invert_update,
     join_branches,
     leading_order,
     name,
+    push_through,
     reduce_traces,
+    rescale,
     same_form,
     unstack,
     vectorise,
@@ -33,6 +37,7 @@ from .terms import RuleError, bilinear_matrix, inner_matrix, inner_of_form, term
 
 __all__ = [
     "RuleError",
+    "abbreviate",
     "bilinear_matrix",
     "constrain",
     "derivative",
@@ -46,13 +51,16 @@ __all__ = [
     "inner_matrix",
     "inner_of_form",
     "insert_order_parameter",
+    "invert_update",
     "join_branches",
     "leading_order",
     "linear_response",
     "linearise_form",
     "linearise_square",
     "name",
+    "push_through",
     "reduce_traces",
+    "rescale",
     "riccati",
     "same_form",
     "solve_for",

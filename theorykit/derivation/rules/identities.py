@@ -1,8 +1,8 @@
 """Rules that rewrite: determinant lemma and Woodbury, blocks and paths, names, what may be dropped."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Trace, expand
+from sympy import Add, Expr, Identity, Inverse, KroneckerProduct, MatrixSymbol, Symbol, Trace, expand, log
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -14,6 +14,7 @@ from ...symbolic import (
     as_number,
     beside,
     expanded,
+    from_terms,
     inverse,
     kronecker,
     log_det,
@@ -49,21 +50,80 @@ def determinant_lemma(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, *
 
 def woodbury(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
     """Z^T (C^{-1} + c Z M Z^T)^{-1} Z as (M^{-1} - M^{-1} (M^{-1} + c Z^T C Z)^{-1} M^{-1}) / c."""
-    after = S.Zero
-    for coefficient, node in scalar_terms(normal(before)):
-        after += coefficient * (_woodbury_in(node, covariance, inner) if isinstance(node, Trace) else node)
-    return Step("Woodbury identity", before, normal(after), Equal(), **record)
+
+    def between(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
+        if not 0 < i < len(factors) - 1 or factors[i - 1] != transposed(outer) or factors[i + 1] != outer:
+            return factors
+        small = _small_matrix(c, outer, covariance, inner)
+        core = (inverse(inner) - inverse(inner) * inverse(small) * inverse(inner)) / c
+        return (*factors[: i - 1], expanded(core), *factors[i + 2 :])
+
+    after = _with_updates(before, covariance, inner, between)
+    return Step("Woodbury identity", before, after, Equal(), **record)
 
 
-def _woodbury_in(node: Trace, covariance, inner) -> Expr:
-    ((coefficient, factors),) = matrix_terms(node.arg)
-    for i in range(1, len(factors) - 1):
-        low_rank = _low_rank_update(inverse(factors[i]), covariance, inner)
-        if low_rank and factors[i - 1] == transposed(low_rank[1]) and factors[i + 1] == low_rank[1]:
-            small = _small_matrix(*low_rank, covariance, inner)
-            core = (inverse(inner) - inverse(inner) * inverse(small) * inverse(inner)) / low_rank[0]
-            return coefficient * Trace(product_of((*factors[: i - 1], expanded(core), *factors[i + 2 :])))
-    return node
+def invert_update(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
+    """(C^{-1} + c Z M Z^T)^{-1} as C - c C Z (M^{-1} + c Z^T C Z)^{-1} Z^T C: Woodbury's identity."""
+
+    def inverted(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
+        small = _small_matrix(c, outer, covariance, inner)
+        correction = c * product_of((covariance, outer, inverse(small), transposed(outer), covariance))
+        return (*factors[:i], sum_of([covariance, -correction]), *factors[i + 1 :])
+
+    after = _with_updates(before, covariance, inner, inverted)
+    if after == before:
+        raise RuleError(f"no inverse of C^-1 + c Z M Z^T in {before}")
+    return Step("Woodbury identity", before, after, Equal(), **record)
+
+
+def push_through(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
+    """M Z^T (C^{-1} + c Z M Z^T)^{-1} as (M^{-1} + c Z^T C Z)^{-1} Z^T C: the push-through identity."""
+    ((scale, middle),) = matrix_terms(inner)
+
+    def pushed(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
+        begin, wanted = i - 1 - len(middle), (*middle, transposed(outer))
+        if begin < 0 or factors[begin:i] != wanted:
+            return factors
+        small = _small_matrix(c, outer, covariance, inner)
+        return (*factors[:begin], inverse(small) / scale, transposed(outer), covariance, *factors[i + 1 :])
+
+    after = _with_updates(before, covariance, inner, pushed)
+    if after == before:
+        raise RuleError(f"no product M Z^T (C^-1 + c Z M Z^T)^-1 in {before}")
+    return Step("push-through identity", before, after, Equal(), **record)
+
+
+def _with_updates(before: Expr, covariance, inner, change: Callable[..., Factors]) -> Expr:
+    """change(factors, i, c, Z) for each product of a scalar or matrix whose factor i is (C^{-1} + c Z M Z^T)^{-1}."""
+
+    def changed(matrix: MatrixExpr) -> MatrixExpr:
+        return sum_of([c * product_of(one_product(factors), matrix.shape[0]) for c, factors in matrix_terms(matrix)])
+
+    def one_product(factors: Factors) -> Factors:
+        for i, factor in enumerate(factors):
+            low_rank = isinstance(factor, Inverse) and _low_rank_update(factor.arg, covariance, inner)
+            if low_rank:
+                return change(factors, i, *low_rank)
+        return factors
+
+    if before.is_Matrix:
+        return changed(before)
+    terms = scalar_terms(normal(before))
+    return normal(Add(*(c * (Trace(changed(node.arg)) if isinstance(node, Trace) else node) for c, node in terms)))
+
+
+def rescale(before: Expr, matrix: MatrixExpr, factor: Expr, **record) -> Step:
+    """logdet A and A^{-1} as those of c A, for A = `matrix` and c = `factor`."""
+    scaled = expanded(factor * matrix)
+    changes = {
+        LogDet(matrix): LogDet(scaled) - matrix.shape[0] * log(factor),
+        Inverse(matrix): factor * Inverse(scaled),
+    }
+    if not before.has(*changes):
+        raise RuleError(f"neither logdet nor inverse of {matrix} in {before}")
+    changed = before.xreplace(changes)
+    after = expanded(changed) if before.is_Matrix else normal(changed)
+    return Step("rescaled", before, after, Equal(), **record)
 
 
 def _low_rank_update(matrix: MatrixExpr, covariance: MatrixExpr, inner: MatrixExpr) -> tuple[Expr, MatrixExpr] | None:
@@ -171,6 +231,45 @@ def name(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Ste
     definitions = ((symbol, value),)
     after = change_products(before, named)
     return Step("named", before, after, Equal(definitions), definitions=definitions, **record)
+
+
+def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], **record) -> Step:
+    """Write each symbol of `definitions` for its value, a product or the trace of one, wherever it or A^T occurs."""
+    after = before if before.is_Matrix else normal(before)
+    for symbol, value in definitions.items():
+        if value.is_Matrix:
+            ((scale, wanted),) = matrix_terms(value)
+            if scale != 1:
+                raise RuleError(f"{value} is not a product of matrices alone")
+            changed = _abbreviated(after, symbol, wanted)
+        else:
+            changed = after.xreplace({normal(value): symbol})
+        if changed == after:
+            raise RuleError(f"{value} does not occur in {after}")
+        after = changed
+    pairs = tuple(definitions.items())
+    return Step("named", before, after, Equal(pairs), definitions=pairs, **record)
+
+
+def _abbreviated(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
+    """`expression` with `symbol` for the product of the factors `wanted`, within inverses and determinants too."""
+    if not expression.is_Matrix:
+        terms = scalar_terms(expression)
+        parts = [c * (node.func(_abbreviated(*node.args, symbol, wanted)) if node.args else node) for c, node in terms]
+        return Add(*parts)
+    turned = {wanted: symbol, tuple(transposed(factor) for factor in reversed(wanted)): transposed(symbol)}
+
+    def named(factors: Factors) -> Factors:
+        inside = (Inverse(_abbreviated(f.arg, symbol, wanted)) if isinstance(f, Inverse) else f for f in factors)
+        result: Factors = ()
+        for factor in inside:
+            result += (factor,)
+            if result[-len(wanted) :] in turned:
+                result = (*result[: -len(wanted)], turned[result[-len(wanted) :]])
+        return result
+
+    terms = [(c, named(factors)) for c, factors in matrix_terms(expression)]
+    return from_terms(terms, expression.shape)
 
 
 def reduce_traces(before: Expr, **record) -> Step:
