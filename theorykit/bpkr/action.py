@@ -1,20 +1,24 @@
 """The symbolic action: expressions, what follows from them by differentiation, and their compiled form."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from sympy import Add, Expr, Integer, MatrixSymbol, Poly, Symbol, asinh, exp, expand, sqrt
+from sympy import Add, Expr, Integer, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..codegen import CompiledFunction, bound_sizes, compile_expressions
 from ..derivation import Derivation, Step, rules
 from ..symbolic import align_environment, as_markdown, gradient, positive_definite, trace
 from . import document
+from .dual import DualForm, dual_form
 from .expansion import FirstOrder, expand_about_infinite_width, in_free
 from .finite_width import FiniteWidthPrior, finite_width_prior
 from .forward import LayerForm
+from .kernel_energy import KernelEnergy, kernel_energy
+from .majorisation import Majoriser, majorise
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,17 @@ class Action:
         return tuple(steps)
 
     @cached_property
+    def majoriser(self) -> Majoriser:
+        """A bound of the energy, and closed forms of its minima, for majorise-minimise steps."""
+        first, *others = self.symbols.free
+        minima = dict(self.closed_forms)
+        if not isinstance(self.symbols.readout, MatrixSymbol) and self.symbols.readout not in self.contained:
+            with suppress(PolynomialError):
+                minima[self.symbols.readout] = self.readout_solution
+        known = not self.contained and all(symbol in minima for symbol in others)
+        return majorise(self.entropy, first, {symbol: minima[symbol] for symbol in others} if known else None)
+
+    @cached_property
     def finite_width(self) -> FiniteWidthPrior:
         """The exact prior of the order parameters at finite width, by the second route, in the matrices `overlaps`."""
         sizes = self.derivation.sizes
@@ -200,10 +215,13 @@ class Action:
     @property
     def derivations(self) -> Mapping[str, Derivation]:
         """All derivations of this action, by name."""
+        sweeps = (*self.majoriser.steps, *self._riccati_steps)
         return {
             "back-propagating kernel renormalisation": self.derivation,
             "finite width": self.finite_width.derivation,
             "expansion about infinite width": self.expansion.derivation,
+            "dual form": self.dual.derivation,
+            **({"closed forms": Derivation(sweeps, self.derivation.sizes)} if sweeps else {}),
         }
 
     @property
@@ -246,6 +264,84 @@ class Action:
         return compile_expressions("action", free, self.symbols.arguments)
 
     @cached_property
+    def compiled_entropy(self) -> CompiledFunction:
+        """The JAX function of the entropy alone."""
+        arguments = self.symbols.completed((*self.symbols.free, *self.symbols.numbers))
+        return compile_expressions("entropy", {"entropy": self.entropy}, arguments)
+
+    @cached_property
+    def compiled_minima(self) -> Mapping[Expr, CompiledFunction]:
+        """The JAX function of each closed form of `majoriser`, given the other order parameters.
+
+        Empty where one has a square root of a matrix that is not seen to be positive definite.
+        """
+        majoriser, symbols = self.majoriser, self.symbols
+
+        def compiled(symbol: Expr, minimum: Expr) -> CompiledFunction:
+            matrices = (*symbols.free, majoriser.spread, majoriser.weight)
+            arguments = symbols.completed((*(m for m in matrices if minimum.has(m)), *symbols.numbers))
+            return compile_expressions(f"minimum_{symbol.name}", {symbol.name: minimum}, arguments)
+
+        try:
+            return {symbol: compiled(symbol, minimum) for symbol, minimum in majoriser.minima.items()}
+        except NotImplementedError:
+            return {}
+
+    @cached_property
+    def kernel_energy(self) -> KernelEnergy:
+        """The energy as a function of the kernel K, and its gradients passed on to U_1 and to the labels."""
+        return kernel_energy(self.energy, self.kernel, self.symbols.matrices[0], self.symbols.labels)
+
+    @cached_property
+    def compiled_kernel_energy(self) -> CompiledFunction:
+        """The JAX function of the energy, of the resolvent (K + T I)^-1 and of (K + T I)^-1 y, given K."""
+        form, symbols = self.kernel_energy, self.symbols
+        outputs = {"energy": form.energy, "resolvent": form.resolvent, "representer": form.representer}
+        arguments = symbols.completed((form.kernel, symbols.temperature, symbols.labels))
+        return compile_expressions("kernel_energy", outputs, arguments)
+
+    @cached_property
+    def compiled_slopes(self) -> CompiledFunction:
+        """The JAX function of the energy's gradient in U_1, its two parts apart, given resolvent and representer."""
+        form, symbols = self.kernel_energy, self.symbols
+        outputs = {"spread": form.spread, "pull": form.pull}
+        arguments = (form.resolvent_symbol, form.representer_symbol, symbols.matrices[0], symbols.features)
+        return compile_expressions("slopes", outputs, symbols.completed(arguments))
+
+    @cached_property
+    def dual(self) -> DualForm:
+        """Energy and predictor in second moments of the data, for more examples than features."""
+        return dual_form(self)
+
+    @cached_property
+    def compiled_dual(self) -> CompiledFunction:
+        """The JAX function of the energy's two parts and of their sum in the dual form; not jitted."""
+        form = self.dual
+        outputs = {"log_determinants": form.log_determinants, "misfit": form.misfit, "energy": form.energy}
+        return compile_expressions("dual_energy", outputs, self._dual_arguments)
+
+    @cached_property
+    def compiled_dual_slopes(self) -> CompiledFunction:
+        """`compiled_dual` with the gradients in U_1 of its parts, from the same factorisation."""
+        form = self.dual
+        values = {"log_determinants": form.log_determinants, "misfit": form.misfit, "energy": form.energy}
+        slopes = {"spread": form.spread, "pull": form.pull}
+        return compile_expressions("dual_slopes", {**values, **slopes}, self._dual_arguments)
+
+    @cached_property
+    def compiled_dual_predictor(self) -> CompiledFunction:
+        """The JAX function of the predictor's mean and variance in the dual form; not jitted."""
+        form, symbols = self.dual, self.symbols
+        arguments = (symbols.matrices[0], symbols.temperature, form.gram, form.projection, symbols.test_features)
+        outputs = {"mean": form.mean, "variance": form.variance}
+        return compile_expressions("dual_predictor", outputs, symbols.completed(arguments))
+
+    @property
+    def _dual_arguments(self) -> tuple[Expr, ...]:
+        symbols = self.symbols
+        return symbols.completed((symbols.matrices[0], symbols.temperature, *self.dual.statistics))
+
+    @cached_property
     def compiled_readout(self) -> CompiledFunction:
         """The JAX function of `readout_solution`."""
         arguments = self.symbols.completed((self.symbols.matrices[-1], *self.symbols.numbers))
@@ -256,6 +352,21 @@ class Action:
         """The JAX function of the predictor's mean and variance; not jitted."""
         outputs = {"mean": self.predictor.mean, "variance": self.predictor.variance}
         return compile_expressions("predictor", outputs, (*self.symbols.arguments, self.symbols.test_features))
+
+    @cached_property
+    def compiled_training_kernel(self) -> CompiledFunction:
+        """The JAX function of the kernel among training features."""
+        arguments = self.symbols.completed((self.symbols.matrices[0], self.symbols.features))
+        return compile_expressions("training_kernel", {"kernel": self.kernel}, arguments)
+
+    @cached_property
+    def compiled_kernel_product(self) -> CompiledFunction:
+        """The JAX function of (K + T I) V, V some columns: multiplied from the right, the kernel never formed."""
+        symbols = self.symbols
+        columns = MatrixSymbol("V", symbols.features.shape[0], Symbol("k", integer=True, positive=True))
+        product = self.kernel * columns + symbols.temperature * columns
+        arguments = symbols.completed((symbols.matrices[0], symbols.temperature, symbols.features, columns))
+        return compile_expressions("kernel_product", {"product": product}, arguments)
 
     @cached_property
     def compiled_kernel(self) -> CompiledFunction:

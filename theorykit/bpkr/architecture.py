@@ -109,12 +109,14 @@ class Architecture(eqx.Module):
         """Which heads each branch of a layer (counted from 1) goes through: booleans (branches x heads)."""
         return branch_heads(self.forms[layer - 1], self.heads[layer - 1])
 
-    def path_labels(self) -> tuple[str, ...]:
+    def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
         """A short name for each path: "201" goes through head 2, straight on, and through head 1.
 
-        "-" is a layer without attention, "1+2" a weight block that several heads share.
+        "-" is a layer without attention, "1+2" a weight block that several heads share. Of partial paths, from
+        `first_layer` on, where it is not 1.
         """
-        labels = [_branch_labels(form, heads) for form, heads in zip(self.forms, self.heads, strict=True)]
+        layers = zip(self.forms, self.heads, strict=True)
+        labels = [_branch_labels(form, heads) for form, heads in layers][first_layer - 1 :]
         separator = "" if all(len(label) == 1 for layer in labels for label in layer) else "."
         return tuple(separator.join(path) for path in product(*labels))
 

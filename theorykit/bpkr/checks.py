@@ -167,12 +167,27 @@ def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]
 
 def checked_results(tree, architecture: Architecture):
     """Computed values as they are if all are finite; otherwise an error that says what makes the kernel singular."""
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
     message = (
         "the kernel K(U) + T I is not positive definite to double precision, so its Cholesky factor does not exist. "
         "Likely causes: a temperature that is zero or tiny beside the kernel (temperature={temperature}) with "
         "repeated or linearly dependent examples; or features or order parameters of extreme magnitude"
     )
+    return checked_finite(tree, architecture, message)
+
+
+def checked_dual_results(tree, architecture: Architecture):
+    """The same for values computed in the dual form."""
+    message = (
+        "T W^-1 + Phi^T Phi, with W = U_1 (x) I, is not positive definite to double precision, so its Cholesky factor "
+        "does not exist. Likely causes: a temperature that is tiny beside the features (temperature={temperature}), "
+        "some of which are linearly dependent; or features or order parameters of extreme magnitude"
+    )
+    return checked_finite(tree, architecture, message)
+
+
+def checked_finite(tree, architecture: Architecture, message: str):
+    """`tree`, refused with `message`, which may name the {temperature}, unless every entry is finite."""
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
     if is_traced(tree):
         return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message.format(temperature="traced")), tree)
     if not finite:

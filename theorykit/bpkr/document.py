@@ -80,6 +80,24 @@ def expansion_part(action: Action) -> Iterator[Block]:
     yield from verification_blocks(expansion.derivation.verify())
 
 
+def dual_part(action: Action) -> Iterator[Block]:
+    """Energy and predictor in second moments of the data, and the steps from their form in examples."""
+    form = action.dual
+    names = {**action.symbols.latex_names, form.label_square: "y^{T} y"}
+    yield Heading("In second moments of the data")
+    yield Text(
+        "With $M = \\Phi^T \\Phi$ and $b = \\Phi^T y$, for more examples than features. Of the energy's gradient in "
+        "$U_1$ the log-determinants make $G_+$, and the misfit $-G_-$."
+    )
+    yield Equation("E", latex(form.energy, names))
+    yield Equation("G_{+}", latex(form.spread, names))
+    yield Equation("G_{-}", latex(form.pull, names))
+    yield Equation(r"\langle f \rangle", latex(form.mean, names))
+    yield Equation(r"\operatorname{var} f", latex(form.variance, names))
+    yield from verification_blocks(form.derivation.verify())
+    yield from derivation_blocks(form.derivation, names)
+
+
 def closed_forms_part(action: Action) -> Iterator[Block]:
     """Order parameters that solve their own equation in closed form."""
     yield Heading("Closed forms")
