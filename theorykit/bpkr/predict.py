@@ -10,10 +10,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .architecture import Architecture
-from .checks import checked_data, checked_features, checked_results
+from .checks import checked_data, checked_dual_results, checked_features, checked_results
 from .derive import derive
 from .evaluate import action_arguments, architecture_arguments, flat_features, order_parameter_arguments
 from .order_parameters import OrderParameters, checked_order_parameters
+from .statistics import FeatureStatistics, checked_statistics, dual_arguments
 
 
 class Prediction(eqx.Module):
@@ -56,6 +57,38 @@ def _predict(architecture, order_parameters, features, labels, test_features):
     shape = (len(test_features), *labels.shape[1:])
     variance = jnp.maximum(values["variance"], 0.0)
     return Prediction(mean=values["mean"].reshape(shape), variance=variance.reshape(shape))
+
+
+def predict_from_statistics(
+    architecture: Architecture,
+    order_parameters: OrderParameters,
+    statistics: FeatureStatistics,
+    test_features: ArrayLike,
+) -> Prediction:
+    """`predict` for training data of which there are `statistics` alone; the cost does not depend on their number.
+
+    `test_features` is (examples, paths, features). The temperature must be positive.
+    """
+    statistics = checked_statistics(architecture, statistics)
+    test_features = checked_features(architecture, test_features, "test_features")
+    if test_features.shape[2] != statistics.features:
+        raise ValueError(
+            f"statistics are of {statistics.features} input features, test_features has {test_features.shape[2]}"
+        )
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    prediction = _predict_from_statistics(architecture, order_parameters, statistics, test_features)
+    return checked_dual_results(prediction, architecture)
+
+
+@jax.jit
+def _predict_from_statistics(architecture, order_parameters, statistics, test_features):
+    action = derive(architecture)
+    test = {action.symbols.test_features.name: flat_features(architecture, test_features)}
+    arguments = dual_arguments(architecture, order_parameters, statistics)
+    values = action.compiled_dual_predictor.of({**arguments, **test})
+    outputs = () if architecture.outputs == 1 else (architecture.outputs,)
+    shape = (len(test_features), *outputs)
+    return Prediction(mean=values["mean"].reshape(shape), variance=values["variance"].reshape(shape))
 
 
 def _check_same_input_features(features, others, name):

@@ -1,0 +1,76 @@
+"""What a million examples cost: one pass over them, and then each evaluation of the energy and its gradient.
+
+    python benchmarks/streaming.py [examples] [threads]
+
+The examples, of 4 paths with 231 features each, are made in chunks of 4096, rounded up to whole ones, and never held
+together. Prints seconds and the largest resident memory of the process, and fails where that is 2 GiB or more. Threads
+of the linear algebra compete with those asked for: set OPENBLAS_NUM_THREADS=1 beside two threads or more.
+"""
+
+import resource
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import theorykit
+from theorykit import bpkr
+from theorykit.bpkr.predict import predict_from_statistics
+from theorykit.bpkr.statistics import dual_arguments
+from theorykit.bpkr.streaming import statistics_of_loader
+
+PATHS, FEATURES, CHUNK = 4, 231, 4096
+LIMIT = 2.0  # GiB
+
+
+def seconds(work) -> float:
+    """Wall-clock time of a call."""
+    start = time.perf_counter()
+    jax.block_until_ready(work())
+    return time.perf_counter() - start
+
+
+def peak_memory() -> float:
+    """The largest resident memory of this process so far, in GiB."""
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest / 2 ** (30 if sys.platform == "darwin" else 20)
+
+
+def load(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Chunk `number` of the data: random features, and labels that depend on them."""
+    rng = np.random.default_rng(number)
+    features = rng.normal(scale=(PATHS * FEATURES) ** -0.5, size=(CHUNK, PATHS, FEATURES))
+    return features, np.sign(features[:, 0, 0] + features[:, 1, 1])
+
+
+def main(examples: int, threads: int) -> None:
+    theorykit.enable_float64()
+    architecture = bpkr.Architecture((2, 2), widths=100, temperature=0.1)
+    chunks = -(-examples // CHUNK)
+    start, before = time.perf_counter(), peak_memory()
+    with ThreadPoolExecutor(threads) as executor:
+        statistics = statistics_of_loader(load, chunks, executor=executor, in_flight=2 * threads, progress=True)
+    passed, peak = time.perf_counter() - start, peak_memory()
+    print(f"{int(statistics.examples)} examples, {PATHS * FEATURES} columns, {threads} threads")
+    print(f"one pass                       {passed:8.1f} s, peak {peak:.2f} GiB, {before:.2f} of them before it")
+
+    action, point = bpkr.derive(architecture), bpkr.gp_limit(architecture)
+    values = dict(dual_arguments(architecture, point, statistics))
+    sizes = {name: value for name, value in values.items() if isinstance(value, int)}
+    arrays = {name: jnp.asarray(value) for name, value in values.items() if name not in sizes}
+    slopes = jax.jit(lambda arrays: action.compiled_dual_slopes.of({**arrays, **sizes}))
+    print(f"energy and gradient, compiling {seconds(lambda: slopes(arrays)):8.3f} s")
+    print(f"energy and gradient            {min(seconds(lambda: slopes(arrays)) for _ in range(5)):8.3f} s")
+    features, labels = load(chunks)
+    prediction = predict_from_statistics(architecture, point, statistics, features)
+    accuracy = jnp.mean(jnp.sign(prediction.mean) == labels)
+    print(f"accuracy on other examples     {accuracy:8.3f}, peak {peak_memory():.2f} GiB in all")
+    if peak_memory() >= LIMIT:
+        raise SystemExit(f"more than {LIMIT} GiB were resident")
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in [*sys.argv[1:], *("1000000", "2")[len(sys.argv) - 1 :]]))

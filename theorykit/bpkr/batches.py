@@ -1,0 +1,89 @@
+"""The sums of one batch, in NumPy alone: what a worker of `theorykit.bpkr.streaming` computes, and sends back."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class BatchSums:
+    """The fields of `FeatureStatistics` for one batch, or several."""
+
+    gram: Float[np.ndarray, "columns columns"]
+    projection: Float[np.ndarray, "columns outputs"]
+    label_square: float
+    examples: int
+    paths: int
+
+    @property
+    def kind(self) -> tuple[int, int, int]:
+        """(paths, features, outputs)."""
+        return (self.paths, len(self.gram) // self.paths, self.projection.shape[1])
+
+    def plus(self, other: "BatchSums") -> "BatchSums":
+        return BatchSums(
+            gram=self.gram + other.gram,
+            projection=self.projection + other.projection,
+            label_square=self.label_square + other.label_square,
+            examples=self.examples + other.examples,
+            paths=self.paths,
+        )
+
+    @property
+    def fingerprint(self) -> Float[np.ndarray, " numbers"]:
+        """Numbers by which a batch is known again: squares and projections of every feature, squares of labels."""
+        parts = [self.examples, self.label_square], np.diagonal(self.gram), self.projection.ravel()
+        return np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])
+
+
+def loaded_sums(number: int, load: Callable[[int], Any]) -> BatchSums:
+    """`batch_sums` of the batch that `load` reads or makes."""
+    return batch_sums(number, load(number))
+
+
+def batch_sums(number: int, batch: Any) -> BatchSums:
+    """The sums over batch `number`, a pair of features (examples, paths, features) and labels (examples, ...).
+
+    Raises `ValueError`, naming the batch, for anything else, and for entries that are not finite.
+    """
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise ValueError(f"batch {number} must be a pair (features, labels), got {type(batch).__name__}")
+    features = _array(number, "features", batch[0], ("examples, paths, features",))
+    labels = _array(number, "labels", batch[1], ("examples", "examples, outputs"))
+    if len(features) != len(labels):
+        raise ValueError(f"batch {number}: features has {len(features)} examples, labels has {len(labels)}")
+    examples, paths, width = features.shape
+    flat, targets = features.reshape(examples, paths * width), labels.reshape(examples, -1)
+    # what is not finite, or too large to square, is looked for in the sums, of which there are fewer
+    with np.errstate(all="ignore"):
+        gram, projection, square = flat.T @ flat, flat.T @ targets, float(np.sum(targets**2))
+    if not (np.all(np.isfinite(gram)) and np.all(np.isfinite(projection)) and math.isfinite(square)):
+        _refuse_values(number, features, labels)
+    return BatchSums(gram, projection, square, examples, paths)
+
+
+def _array(number: int, name: str, value: Any, layouts: tuple[str, ...]) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"batch {number}: {name} must be real numbers, got dtype {array.dtype}")
+    if array.ndim not in {1 + layout.count(",") for layout in layouts} or 0 in array.shape:
+        wanted = " or ".join(f"({layout})" for layout in layouts)
+        raise ValueError(f"batch {number}: {name} must have shape {wanted}, none of them zero, got {array.shape}")
+    return np.asarray(array, dtype=np.float64)
+
+
+def _refuse_values(number: int, features: np.ndarray, labels: np.ndarray) -> None:
+    for name, array in (("features", features), ("labels", labels)):
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            index = tuple(int(i) for i in bad[0])
+            raise ValueError(
+                f"batch {number}: {name} has {len(bad)} entries that are not finite, the first {array[index]} at index "
+                f"{index} of the batch"
+            )
+    largest = max(float(np.max(np.abs(array))) for array in (features, labels))
+    raise ValueError(f"batch {number}: products of values as large as {largest:.3g} are beyond double precision")

@@ -1,0 +1,124 @@
+"""Second moments of features and labels: all that the dual form needs of the data, whatever the number of examples.
+
+Numbers for the symbols M, b, y2 and P of `Action.dual`. They are sums over examples, so parts of a data set may be
+summed anywhere, in any order, and added; `theorykit.bpkr.streaming` does so batch by batch.
+"""
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ..precision import require_float64
+from .architecture import Architecture
+from .checks import is_traced
+from .derive import derive
+from .evaluate import architecture_arguments, order_parameter_arguments
+from .order_parameters import OrderParameters
+
+
+def _float64(value: ArrayLike) -> Array:
+    require_float64()
+    return jnp.asarray(value, dtype=jnp.float64)
+
+
+class FeatureStatistics(eqx.Module):
+    """Sums over the examples of a training set.
+
+    - `gram`: sum of phi phi^T (columns, columns), columns = paths x features of a path, the features fastest.
+    - `projection`: sum of phi y^T (columns, outputs).
+    - `label_square`: sum of y^T y, a number.
+    - `examples`: how many there are, a number.
+    - `paths`: how many paths a row of `gram` runs over.
+
+    Statistics of two parts of a data set are added by `+`. Raises `ValueError` where shapes do not fit.
+    """
+
+    gram: Float[Array, "_ _"] = eqx.field(converter=_float64)
+    projection: Float[Array, "_ _"] = eqx.field(converter=_float64)
+    label_square: Float[Array, ""] = eqx.field(converter=_float64)
+    examples: Float[Array, ""] = eqx.field(converter=_float64)
+    paths: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        columns = len(self.gram)
+        if self.gram.shape != (columns, columns) or self.projection.ndim != 2 or len(self.projection) != columns:
+            raise ValueError(
+                f"gram must have shape (columns, columns) and projection (columns, outputs), got {self.gram.shape} "
+                f"and {self.projection.shape}"
+            )
+        if self.paths < 1 or columns % self.paths:
+            raise ValueError(f"gram has {columns} columns, which are not those of {self.paths} paths")
+
+    @property
+    def features(self) -> int:
+        """Features of a path."""
+        return len(self.gram) // self.paths
+
+    @property
+    def outputs(self) -> int:
+        return self.projection.shape[1]
+
+    def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":
+        mine, others = ((s.paths, s.features, s.outputs) for s in (self, other))
+        if mine != others:
+            raise ValueError(f"statistics of (paths, features, outputs) = {mine} and {others} cannot be added")
+        return FeatureStatistics(
+            gram=self.gram + other.gram,
+            projection=self.projection + other.projection,
+            label_square=self.label_square + other.label_square,
+            examples=self.examples + other.examples,
+            paths=self.paths,
+        )
+
+
+def statistics_arguments(architecture: Architecture, statistics: FeatureStatistics) -> Mapping[str, Array]:
+    """The value of every symbol of the data in the dual form, by name.
+
+    For C outputs, M and b are those of the matrix Phi of `flat_features`, whose columns are (path, output, feature):
+    M_{(pi c i)(pi' c' i')} = gram_{(pi i)(pi' i')} delta_{cc'}, b_{(pi c i)} = projection_{(pi i) c}.
+    """
+    form, paths, outputs = derive(architecture).dual, statistics.paths, statistics.outputs
+    blocks = statistics.gram.reshape(paths, statistics.features, paths, statistics.features)
+    gram = jnp.einsum("piqj,cd->pciqdj", blocks, jnp.eye(outputs)).reshape(outputs * len(statistics.gram), -1)
+    projection = statistics.projection.reshape(paths, statistics.features, outputs).transpose(0, 2, 1)
+    values = (gram, projection.reshape(-1, 1), statistics.label_square, statistics.examples)
+    return {symbol.name: value for symbol, value in zip(form.statistics, values, strict=True)}
+
+
+def dual_arguments(
+    architecture: Architecture, order_parameters: OrderParameters, statistics: FeatureStatistics
+) -> Mapping[str, Array]:
+    """The value of every symbol of the dual form by name, as `of` of its compiled functions picks them."""
+    return {
+        **order_parameter_arguments(architecture, order_parameters),
+        **architecture_arguments(architecture),
+        **statistics_arguments(architecture, statistics),
+    }
+
+
+def checked_statistics(architecture: Architecture, statistics: FeatureStatistics) -> FeatureStatistics:
+    """`statistics`, refused unless they fit the architecture, are finite, and its temperature is positive."""
+    if statistics.paths != architecture.paths:
+        raise ValueError(
+            f"statistics are of {statistics.paths} paths, but layers of {architecture.branches} branches make "
+            f"{architecture.paths}"
+        )
+    if statistics.outputs != architecture.outputs:
+        raise ValueError(f"statistics are of labels of {statistics.outputs} outputs, not {architecture.outputs}")
+    if is_traced(statistics, architecture):
+        return statistics
+    if not float(architecture.temperature) > 0:
+        raise ValueError(
+            f"the dual form divides by the temperature, and temperature={architecture.temperature}; use a positive one"
+        )
+    for name in ("gram", "projection", "label_square", "examples"):
+        value = np.asarray(getattr(statistics, name))
+        if not np.all(np.isfinite(value)):
+            raise ValueError(f"statistics: {name} has {np.sum(~np.isfinite(value))} entries that are not finite")
+    if statistics.examples < 1:
+        raise ValueError(f"statistics are of {statistics.examples} examples")
+    return statistics
