@@ -1,6 +1,8 @@
-"""Test session: double precision, reproducible property tests, and compiled code forgotten between modules."""
+"""Test session: double precision, reproducible property tests, compiled code forgotten between modules but on disk."""
 
 import os
+import shutil
+import tempfile
 
 import hypothesis
 import jax
@@ -9,6 +11,14 @@ import pytest
 jax.config.update("jax_enable_x64", True)
 # most of the suite's time is XLA compiling small functions that run once
 jax.config.update("jax_disable_most_optimizations", True)
+
+# compiled once for all workers, modules and subprocesses; the first process to come here makes the folder
+_MAKES_THE_CACHE = "JAX_COMPILATION_CACHE_DIR" not in os.environ
+if _MAKES_THE_CACHE:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="theorykit-tests-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=20, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("default")
@@ -19,3 +29,9 @@ def forget_compiled_code():
     """Compiled functions hold memory maps, of which a process may have only so many."""
     yield
     jax.clear_caches()
+
+
+def pytest_unconfigure():
+    """Remove the folder of compiled code, if this process made it."""
+    if _MAKES_THE_CACHE:
+        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)

@@ -1,12 +1,15 @@
 """Input that cannot be meant is refused, at the entry point, with a message that names it."""
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
+import warnings
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -249,7 +252,7 @@ import optimistix
 architecture = bpkr.Architecture((2,), 8.0, temperature=0.1)
 print(json.dumps([
     outcome(lambda: bpkr.path_features(inputs, attention, architecture, "middle")),
-    outcome(lambda: bpkr.solve(architecture, inputs, np.ones(3), minimiser=optimistix.Newton(1e-6, 1e-6))),
+    outcome(lambda: bpkr.solve(architecture, inputs, np.ones(3), solver=optimistix.Newton(1e-6, 1e-6))),
     outcome(lambda: bpkr.Architecture("22", 8.0, temperature=0.1)),
     outcome(lambda: bpkr.Architecture(2, 8.0, temperature=0.1)),
     outcome(lambda: bpkr.Architecture((1.5,), 8.0, temperature=0.1)),
@@ -271,3 +274,65 @@ print(json.dumps([
     named += ("s_1 of layer 1", "one straight branch", "outputs must be a positive whole", "outputs must be a positive")
     for (kind, message), name in zip(outcomes(REPORT + script, JAX_ENABLE_X64="1"), named, strict=True):
         assert (kind, name in message) == ("ValueError", True), message
+
+
+EXTREMES = {
+    "one unit": {"widths": 1.0},
+    "less than one unit": {"widths": 0.1},
+    "tiny variances": {"prior_variances": 1e-6},
+    "huge variances": {"prior_variances": 1e6},
+    "opposite variances": {"prior_variances": (1e-6, 1e6, 1.0, 1.0)},
+    "variances that cancel": {"prior_variances": (1.0, 1e6, 1e-6, 1.0)},
+    "unequal widths": {"widths": (1.0, 1000.0, 3.0)},
+    "interpolation": {"temperature": 0.0},
+    "tiny temperature": {"temperature": 1e-12},
+    "huge temperature": {"temperature": 1e4},
+    **{f"alpha {alpha:g}": {"widths": 20 / alpha} for alpha in (1e-4, 1e-2, 1.0, 1e2, 1e4)},
+}
+CHAINS = np.random.default_rng(0).normal(size=(20, 4, 6)) / math.sqrt(24)
+SIGNS = np.random.default_rng(1).choice([-1.0, 1.0], size=20)
+
+
+def extreme(**numbers) -> bpkr.Architecture:
+    return bpkr.Architecture((2, 2), **{"widths": 10.0, "temperature": 0.1, **numbers})
+
+
+def assert_solved(architecture, features, labels):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        saddle = bpkr.solve(architecture, features, labels)
+    assert saddle.gradient_norm <= 1e-9
+    assert saddle.smallest_curvature > 0
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(eqx.filter(saddle, eqx.is_inexact_array)))
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extreme_numbers_are_solved(name):
+    assert_solved(extreme(**EXTREMES[name]), CHAINS, SIGNS)
+
+
+def test_extreme_data_are_solved():
+    doubled = CHAINS[:, [0, 0, 2, 2]]
+    for features, labels in (
+        (doubled, SIGNS),
+        (CHAINS, np.ones(20)),
+        (CHAINS, np.zeros(20)),
+        (CHAINS, 1e6 * SIGNS),
+        (0 * CHAINS, SIGNS),
+        (1e-150 * CHAINS, SIGNS),
+    ):
+        assert_solved(extreme(), features, labels)
+
+
+@pytest.mark.parametrize("temperature", (1e-8, 1e4))
+def test_extreme_temperatures_are_solved_with_more_examples_than_features(temperature):
+    rng = np.random.default_rng(0)
+    assert_solved(extreme(temperature=temperature), rng.normal(size=(60, 4, 6)), rng.choice([-1.0, 1.0], size=60))
+
+
+def test_a_solve_that_rounding_stops_says_so():
+    doubled = CHAINS[:, [0, 0, 2, 2]]
+    with pytest.warns(bpkr.ConvergenceWarning, match="no step lowers the action beyond rounding"):
+        saddle = bpkr.solve(extreme(widths=1.0, temperature=1e-6), doubled, SIGNS)
+    assert jnp.isfinite(saddle.action) and jnp.isfinite(saddle.gradient_norm)
+    assert not saddle.converged

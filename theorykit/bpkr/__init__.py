@@ -10,32 +10,42 @@ from .action import Action, Predictor
 from .architecture import Architecture
 from .attention import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
 from .derive import derive
+from .dual import DualForm
 from .evaluate import ActionTerms, evaluate, first_order, optimal_readout
 from .expansion import FirstOrder
 from .finite_width import FiniteWidthPrior
 from .layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
+from .minima import Minima, search_minima
 from .network import Network, empirical_order_parameters, path_weights, sample_network, sum_over_paths
 from .observables import KernelTaskAlignment, head_scores, kernel_task_alignment
 from .order_parameters import OrderParameters, gp_limit
 from .paths import Readout, path_features
-from .predict import Prediction, kernel, predict
-from .saddle import ConvergenceWarning, Saddle, gradient_norm, solve
+from .predict import Prediction, kernel, predict, predict_from_statistics
+from .saddle import ConvergenceWarning, Saddle, gradient_norm, solve, solve_from_statistics
+from .solvers import AcceleratedSweeps, Newton
+from .statistics import FeatureStatistics
+from .streaming import statistics_of_arrays, statistics_of_batches, statistics_of_loader
 
 __all__ = [
     "AbstractHeads",
     "AbstractLayer",
+    "AcceleratedSweeps",
     "Action",
     "ActionTerms",
     "Architecture",
     "Attention",
     "ConvergenceWarning",
     "Dense",
+    "DualForm",
+    "FeatureStatistics",
     "FiniteWidthPrior",
     "FirstOrder",
     "KernelTaskAlignment",
     "KeyQueryHeads",
     "LayerSymbols",
+    "Minima",
     "Network",
+    "Newton",
     "OrderParameters",
     "Prediction",
     "Predictor",
@@ -58,7 +68,13 @@ __all__ = [
     "path_features",
     "path_weights",
     "predict",
+    "predict_from_statistics",
     "sample_network",
+    "search_minima",
     "solve",
+    "solve_from_statistics",
+    "statistics_of_arrays",
+    "statistics_of_batches",
+    "statistics_of_loader",
     "sum_over_paths",
 ]

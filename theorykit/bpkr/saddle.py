@@ -1,59 +1,80 @@
 """The saddle point: order parameters at which the action is stationary and minimal.
 
-Stage 4 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> predict`. The compiled
-action is minimised by an Optimistix minimiser over unconstrained coordinates, and the end point refined by Newton's
-method on its gradient; what decides success is the gradient norm measured there, never the solvers' own word.
+Stage 4 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> predict`. A minimiser
+finds it; what decides success is the gradient norm measured there, never the minimiser's own word.
 """
 
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .architecture import Architecture
+from .certificate import estimated_smallest_curvature, smallest_curvature
 from .checks import checked_data, checked_results, is_traced
-from .coordinates import from_order_parameters, gp_coordinates, to_order_parameters
-from .evaluate import action_terms
-from .order_parameters import OrderParameters, checked_order_parameters, readout_matrix
+from .coordinates import from_order_parameters, gp_coordinates
+from .energies import DualEnergy, energy_of
+from .implicit import known, stationary
+from .order_parameters import OrderParameters, checked_order_parameters, gp_limit
+from .problem import Point, SaddleProblem, entropy
+from .solvers import AcceleratedSweeps, Newton
+from .statistics import FeatureStatistics, checked_statistics
 
 # the code for a minimiser that stopped, content with itself, at a point that is not stationary
 _NOT_STATIONARY = optx.RESULTS.nonlinear_divergence
-
-DEFAULT_MINIMISER = optx.LBFGS(rtol=1e-8, atol=1e-8)
-_REFINEMENT = optx.Newton(rtol=1e-9, atol=1e-9, linear_solver=lx.CG(rtol=1e-8, atol=1e-14))
-_REFINEMENT_STEPS = 16
+# forming the curvature is worth this many evaluations' work, and as many bytes
+_CURVATURE_EVALUATIONS = 20
+_CURVATURE_BYTES = 2**30
 
 
 class ConvergenceWarning(UserWarning):
-    """A solve ended at a point that is not stationary to its tolerance."""
+    """A solve ended at a point that is not stationary to its tolerance, or is not a minimum."""
 
 
 class Saddle(eqx.Module):
-    """The outcome of `solve`.
+    """The outcome of `solve`. Differentiable in all that the action depends on, by the implicit function theorem.
 
     - `order_parameters`: every U_l, and u.
     - `action`, `entropy`, `energy`: values of S (Eq. 32) and its parts there, undivided.
+    - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
+      for P labels. S_0, the least entropy, is what the prior alone has instead of the constants that S drops.
     - `gradient_norm`: norm of the gradient of S in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T over all
       order parameters, divided by the largest width. It does not change under U -> M U M^T. Where a straight branch
       makes U_{l+1} a block of U_l, slopes within the block count as slopes in U_{l+1}.
-    - `result`: `optimistix.RESULTS.successful` if and only if `gradient_norm` is within the tolerance.
-    - `stats`: steps of the minimiser and of the refinement, and the tolerance.
+    - `smallest_curvature`: smallest eigenvalue of the Hessian of S in that metric, divided by the largest width:
+      positive at a minimum. Exact where the solver could form the Hessian; for very many paths a Lanczos estimate.
+    - `result`: `optimistix.RESULTS.successful` if and only if `gradient_norm` is within the tolerance and
+      `smallest_curvature` is positive.
+    - `stats`: steps of the solver, evaluations of the action and its gradient, curvatures formed (zero for minimisers
+      that do not count), the tolerance, and whether the solver was content with where it stopped.
     """
 
     order_parameters: OrderParameters
     action: Float[Array, ""]
     entropy: Float[Array, ""]
     energy: Float[Array, ""]
+    log_evidence: Float[Array, ""]
     gradient_norm: Float[Array, ""]
+    smallest_curvature: Float[Array, ""]
     result: optx.RESULTS
     stats: Mapping[str, Any]
+
+    @property
+    def converged(self) -> bool:
+        """Whether `result` is success; not for traced values."""
+        return bool(self.result == optx.RESULTS.successful)
+
+    @property
+    def diagnosis(self) -> str:
+        """What came of the solve, and what to do about it if it did not converge."""
+        return _diagnosis(self)
 
 
 def solve(
@@ -61,39 +82,80 @@ def solve(
     features: ArrayLike,
     labels: ArrayLike,
     *,
-    minimiser: optx.AbstractMinimiser = DEFAULT_MINIMISER,
+    solver: optx.AbstractMinimiser | None = None,
     initial: OrderParameters | None = None,
     tolerance: float = 1e-9,
-    max_steps: int = 10_000,
+    max_steps: int = 500,
     throw: bool = False,
 ) -> Saddle:
     """Minimise the action over the order parameters: the saddle point of the posterior, Eq. (32).
 
-    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,). Starts from `initial`,
-    by default the Gaussian-process limit. The end point counts as a solution if its gradient norm (see `Saddle`) is at
-    most `tolerance`; otherwise the result code says so, with a `ConvergenceWarning`, or an error if `throw`.
+    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
+    where there are several. Starts from `initial`, by default the Gaussian-process limit.
 
-    Raises `ValueError` for data that do not fit, and for a `minimiser` that is not one: Optimistix accepts a root
+    `solver` is by default `Newton`, or `AcceleratedSweeps` for so many paths that the curvature is too dear to form;
+    any Optimistix minimiser will do. The end point counts as a solution if its gradient norm (see `Saddle`) is at most
+    `tolerance` and no eigenvalue of the Hessian is negative; otherwise the result code says so, with a
+    `ConvergenceWarning` that names the cause, or an error if `throw`.
+
+    Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
     finder as a minimiser and reports success at points that are not stationary.
     """
-    if not isinstance(minimiser, optx.AbstractMinimiser):
-        raise ValueError(
-            f"minimiser must be an optimistix.AbstractMinimiser such as BFGS, got {type(minimiser).__name__}; "
-            "root finders and least-squares solvers would report success at points that are not minima"
-        )
-    if not tolerance > 0 or max_steps < 1:
-        raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
+    _check_settings(solver, tolerance, max_steps)
     features, labels = checked_data(architecture, features, labels)
+    return solved(energy_of, architecture, (features, labels), solver, initial, tolerance, max_steps, throw)
+
+
+def solve_from_statistics(
+    architecture: Architecture,
+    statistics: FeatureStatistics,
+    *,
+    solver: optx.AbstractMinimiser | None = None,
+    initial: OrderParameters | None = None,
+    tolerance: float = 1e-9,
+    max_steps: int = 500,
+    throw: bool = False,
+) -> Saddle:
+    """`solve` for data of which there are `statistics` alone: the cost does not depend on the number of examples.
+
+    The temperature must be positive.
+    """
+    _check_settings(solver, tolerance, max_steps)
+    statistics = checked_statistics(architecture, statistics)
+    return solved(DualEnergy, architecture, (statistics,), solver, initial, tolerance, max_steps, throw)
+
+
+def solved(build, architecture, data, solver, initial, tolerance, max_steps, throw) -> Saddle:
+    """`solve` for checked `data`, of which `build(architecture, *data)` makes the energy."""
     if initial is None:
         start = gp_coordinates(architecture)
     else:
         start = from_order_parameters(architecture, checked_order_parameters(architecture, initial))
-    at_start = action_terms(architecture, to_order_parameters(architecture, start), features, labels)
-    checked_results(at_start, architecture)
     # numbers as arrays: one compilation serves every width, variance and temperature
     architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
-    saddle = _solve(architecture, features, labels, start, minimiser, jnp.asarray(tolerance), max_steps)
-    return _reported(saddle, throw)
+    leaves, structure = jax.tree.flatten((architecture, data))
+    forms_curvature, has_sweeps = _plan(build, structure, tuple(leaf.shape for leaf in leaves))
+    if solver is None:
+        solver = _default_solver(forms_curvature, has_sweeps, tolerance)
+    saddle = _solve(build, architecture, data, start, solver, jnp.asarray(tolerance), max_steps, forms_curvature)
+    return _reported(saddle, architecture, throw)
+
+
+@lru_cache(maxsize=1024)
+def _plan(build, structure, shapes) -> tuple[bool, bool]:
+    """Whether forming the energy's curvature is worth its work and memory, and whether there are sweeps."""
+    leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
+    architecture, data = jax.tree.unflatten(structure, leaves)
+    problem = SaddleProblem(eqx.filter_eval_shape(build, architecture, *data))
+    evaluations, size = problem.energy.curvature_cost()
+    return bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES), problem.has_sweeps
+
+
+def _default_solver(forms_curvature: bool, has_sweeps: bool, tolerance: float) -> optx.AbstractMinimiser:
+    """The solver that was found fastest for a problem of this size; it needs no tuning."""
+    if forms_curvature:
+        return Newton(atol=tolerance)
+    return AcceleratedSweeps(atol=tolerance) if has_sweeps else optx.LBFGS(rtol=1e-9, atol=1e-9)
 
 
 def gradient_norm(
@@ -102,85 +164,113 @@ def gradient_norm(
     """Norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
     features, labels = checked_data(architecture, features, labels)
     order_parameters = checked_order_parameters(architecture, order_parameters)
-    return _gradient_norm(architecture, order_parameters, features, labels)
+    problem = SaddleProblem(energy_of(architecture, features, labels))
+    return problem.at(from_order_parameters(architecture, order_parameters)).gradient_norm
 
 
-def _gradient_norm(architecture, order_parameters, features, labels):
-    gradient = jax.grad(lambda point: action_terms(architecture, point, features, labels).total)(order_parameters)
-    points = (*order_parameters.matrices, readout_matrix(order_parameters.readout))
-    slopes = (*gradient.matrices, readout_matrix(gradient.readout))
-    factors = [jnp.linalg.cholesky(point) for point in points]
-    whitened = [factor.T @ slope @ factor for factor, slope in zip(factors, slopes, strict=True)]
-    for i, form in enumerate(architecture.forms):
-        if form.is_straight:
-            # U_{l+1} is the leading block of U_l: what S gains there it gains in U_{l+1}
-            size = len(whitened[i + 1])
-            whitened[i + 1] += whitened[i][:size, :size]
-            whitened[i] = whitened[i].at[:size, :size].set(0.0)
-    return jnp.sqrt(sum(jnp.sum(slope**2) for slope in whitened)) / _largest_width(architecture)
-
-
-def _largest_width(architecture):
-    return jnp.max(jnp.array(architecture.widths, dtype=jnp.float64))
+def _check_settings(solver, tolerance, max_steps):
+    if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
+        raise ValueError(
+            f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
+            "root finders and least-squares solvers would report success at points that are not minima"
+        )
+    if not tolerance > 0 or max_steps < 1:
+        raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
 
 
 @eqx.filter_jit
-def _solve(architecture, features, labels, start, minimiser, tolerance, max_steps):
-    def action_per_width(coordinates, _):
-        order_parameters = to_order_parameters(architecture, coordinates)
-        return action_terms(architecture, order_parameters, features, labels).total / _largest_width(architecture)
-
-    minimised = optx.minimise(action_per_width, minimiser, start, max_steps=max_steps, throw=False)
-    refined = optx.root_find(
-        jax.grad(action_per_width),
-        _REFINEMENT,
-        minimised.value,
-        max_steps=_REFINEMENT_STEPS,
-        tags=frozenset({lx.positive_semidefinite_tag}),
-        throw=False,
-    )
-    ends = jnp.stack([start, minimised.value, refined.value])
-    measured = jax.vmap(lambda end: _measured(architecture, end, features, labels))(ends)
-    action, norm = measured["action"], measured["gradient_norm"]
-    finite = jnp.isfinite(action) & jnp.isfinite(norm)
-    # Newton's method seeks a stationary point of any kind: it is followed only where it does not climb
-    no_higher = action[2] <= action[1] + 1e-12 * jnp.abs(action[1])
-    better = finite[2] & no_higher & (norm[2] < norm[1])
-    chosen = jnp.where(finite[1], jnp.where(better, 2, 1), 0)
-    point = jax.tree.map(lambda value: value[chosen], measured)
-    stationary = point["gradient_norm"] <= tolerance
-    failure = optx.RESULTS.where(minimised.result == optx.RESULTS.successful, _NOT_STATIONARY, minimised.result)
-    failure = optx.RESULTS.where(finite[1], failure, optx.RESULTS.nonfinite)
+def _solve(build, architecture, data, start, solver, tolerance, max_steps, forms_curvature) -> Saddle:
+    problem = SaddleProblem(build(architecture, *data))
+    fixed = jax.lax.stop_gradient(problem)
+    found = optx.minimise(_action, solver, jax.lax.stop_gradient(start), fixed, max_steps=max_steps, throw=False)
+    point, evaluations, curvatures = _counted(fixed, found)
+    curvature = _curvature(fixed, point, found, forms_curvature)
+    coordinates = stationary(problem, point.coordinates, forms_curvature)
+    of_entropy, of_energy = known((point.entropy, point.energy.value), _parts, (problem, coordinates))
+    action, labels = of_entropy + of_energy, problem.energy.label_count
+    of_prior = entropy(problem.architecture, gp_limit(problem.architecture))
     stats = {
-        "steps": minimised.stats["num_steps"],
-        "refinement_steps": refined.stats["num_steps"],
+        "steps": found.stats["num_steps"],
+        "evaluations": evaluations,
+        "curvatures": curvatures,
         "tolerance": tolerance,
+        "content": found.result == optx.RESULTS.successful,
     }
-    return Saddle(**point, result=optx.RESULTS.where(stationary, optx.RESULTS.successful, failure), stats=stats)
+    return Saddle(
+        order_parameters=problem.order_parameters(coordinates),
+        action=action,
+        entropy=of_entropy,
+        energy=of_energy,
+        log_evidence=-(action - of_prior + labels * jnp.log(2 * jnp.pi)) / 2,
+        gradient_norm=point.gradient_norm,
+        smallest_curvature=curvature,
+        result=_judged(found.result, point, curvature, tolerance),
+        stats=stats,
+    )
 
 
-def _measured(architecture, coordinates, features, labels):
-    order_parameters = to_order_parameters(architecture, coordinates)
-    terms = action_terms(architecture, order_parameters, features, labels)
-    return {
-        "order_parameters": order_parameters,
-        "action": terms.total,
-        "entropy": terms.entropy,
-        "energy": terms.energy,
-        "gradient_norm": _gradient_norm(architecture, order_parameters, features, labels),
-    }
+def _action(coordinates, problem: SaddleProblem):
+    return problem.action(coordinates)
 
 
-def _reported(saddle: Saddle, throw: bool) -> Saddle:
+def _parts(problem: SaddleProblem, coordinates):
+    order_parameters = problem.order_parameters(coordinates)
+    return entropy(problem.architecture, order_parameters), problem.energy.value(order_parameters.matrices[0])
+
+
+def _counted(problem: SaddleProblem, found: optx.Solution) -> tuple[Point, Array, Array]:
+    """The end point, and how many evaluations and curvatures led there where the minimiser counts them."""
+    if "point" in found.stats:
+        return found.stats["point"], found.stats["evaluations"], found.stats["curvatures"]
+    return problem.at(found.value), jnp.array(0), jnp.array(0)
+
+
+def _curvature(problem: SaddleProblem, point: Point, found: optx.Solution, forms_curvature: bool) -> Array:
+    if not forms_curvature:
+        return estimated_smallest_curvature(problem, point)
+    known_expansion = found.stats.get("expansion")
+    return smallest_curvature(problem, problem.expansion(point) if known_expansion is None else known_expansion)
+
+
+def _judged(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
+    failure = optx.RESULTS.where(result == optx.RESULTS.successful, _NOT_STATIONARY, result)
+    failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
+    minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
+    return optx.RESULTS.where(minimum, optx.RESULTS.successful, failure)
+
+
+def _reported(saddle: Saddle, architecture: Architecture, throw: bool) -> Saddle:
     """`saddle`, with an error or a warning if it is not a solution."""
+    values = saddle.action, saddle.gradient_norm
+    if is_traced(saddle):
+        return saddle.result.error_if(saddle, saddle.result != optx.RESULTS.successful) if throw else saddle
+    checked_results(values, architecture)
+    if saddle.converged:
+        return saddle
     if throw:
         return saddle.result.error_if(saddle, saddle.result != optx.RESULTS.successful)
-    if not is_traced(saddle) and saddle.result != optx.RESULTS.successful:
-        warnings.warn(
-            f"the solve did not converge: gradient norm {saddle.gradient_norm:.3g} exceeds the tolerance "
-            f"{saddle.stats['tolerance']:.3g} after {saddle.stats['steps']} steps ({optx.RESULTS[saddle.result]}). "
-            "Raise max_steps, start from a neighbouring solution (initial=...), or loosen the tolerance",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+    warnings.warn(f"the solve did not converge: {saddle.diagnosis}", ConvergenceWarning, stacklevel=4)
     return saddle
+
+
+def _diagnosis(saddle: Saddle) -> str:
+    norm, tolerance = float(saddle.gradient_norm), float(saddle.stats["tolerance"])
+    steps, curvature = int(saddle.stats["steps"]), float(saddle.smallest_curvature)
+    if saddle.converged:
+        return f"converged: gradient norm {norm:.3g}, smallest curvature {curvature:.3g}, after {steps} steps"
+    if norm <= tolerance:
+        return (
+            f"stationary (gradient norm {norm:.3g}) but not a minimum: the smallest eigenvalue of the Hessian is "
+            f"{curvature:.3g} per width. Start from elsewhere (initial=...)"
+        )
+    reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {steps} steps"
+    if saddle.result == optx.RESULTS.nonlinear_max_steps_reached:
+        return f"{reached}, all that max_steps allows. Raise it, or start from a neighbouring solution (initial=...)"
+    if saddle.stats["content"]:
+        return f"{reached}: the solver stopped at its own tolerance (rtol, atol). Tighten that, or loosen this"
+    rounding = 1e-15 * (abs(float(saddle.energy)) + abs(float(saddle.entropy)))
+    return (
+        f"{reached}, and no step lowers the action beyond rounding (the action's terms of magnitude "
+        f"{rounding * 1e15:.3g} are known to about {rounding:.1g}). Likely causes: a temperature tiny beside the "
+        "kernel, labels or variances of extreme magnitude. Rescale them, or loosen the tolerance"
+    )

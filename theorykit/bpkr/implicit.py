@@ -1,0 +1,70 @@
+"""Derivatives of a saddle point by the implicit function theorem.
+
+Part of stage 4 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> predict`. What
+is solved for is not differentiated through: the solution moves with whatever the action depends on so that it stays
+stationary.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import lineax as lx
+from jaxtyping import Array, Float, PyTree
+
+from .coordinates import Coordinates
+from .problem import SaddleProblem
+
+_LINEAR_SOLVER = lx.CG(rtol=1e-11, atol=1e-13)
+
+
+@eqx.filter_custom_jvp
+def stationary(problem: SaddleProblem, coordinates: Coordinates, form_hessian: bool) -> Coordinates:
+    """`coordinates`, where the action of `problem` is stationary, as a function of everything in `problem`.
+
+    Its derivative solves H d(coordinates) = -d(gradient), by conjugate gradients; `form_hessian` preconditions them
+    with the exact Hessian, so that one or two products are left.
+    """
+    return coordinates
+
+
+@stationary.def_jvp
+def _stationary_jvp(primals, tangents):
+    problem, coordinates, form_hessian = primals
+    change, *_ = tangents
+    root = stationary(problem, coordinates, form_hessian)
+
+    def gradient(problem: SaddleProblem, at: Coordinates) -> Coordinates:
+        return jax.grad(lambda where: problem.action(where))(at)
+
+    _, of_problem = eqx.filter_jvp(lambda p: gradient(p, root), (problem,), (change,))
+    structure = jax.ShapeDtypeStruct(root.shape, root.dtype)
+    tag = lx.positive_semidefinite_tag
+    hessian = lx.FunctionLinearOperator(
+        lambda vector: jax.jvp(lambda at: gradient(problem, at), (root,), (vector,))[1], structure, tag
+    )
+    options = {"preconditioner": _inverse_hessian(problem, root)} if form_hessian else {}
+    solution = lx.linear_solve(hessian, -of_problem, _LINEAR_SOLVER, options=options)
+    return root, solution.value
+
+
+def _inverse_hessian(problem: SaddleProblem, coordinates: Coordinates) -> lx.AbstractLinearOperator:
+    fixed = jax.lax.stop_gradient((problem, coordinates))
+    factor = jax.scipy.linalg.cho_factor(fixed[0].expansion(fixed[0].at(fixed[1])).hessian, lower=True)
+    structure = jax.ShapeDtypeStruct(coordinates.shape, coordinates.dtype)
+    solve = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
+    return lx.FunctionLinearOperator(solve, structure, lx.positive_semidefinite_tag)
+
+
+@eqx.filter_custom_jvp
+def known(value: PyTree[Float[Array, "..."]], function: Callable, arguments: PyTree) -> PyTree[Float[Array, "..."]]:
+    """`value`, which is `function(*arguments)` computed before, with that function's derivative."""
+    return value
+
+
+@known.def_jvp
+def _known_jvp(primals, tangents):
+    value, function, arguments = primals
+    _, _, changes = tangents
+    _, change = eqx.filter_jvp(lambda *given: function(*given), arguments, changes)
+    return known(value, function, arguments), change
