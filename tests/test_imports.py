@@ -9,6 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "theorykit"
 FLOORS = {
     "precision": 0,
+    "workers": 0,
     "symbolic": 0,
     "codegen": 1,
     "derivation": 2,
@@ -17,9 +18,10 @@ FLOORS = {
     "tasks": 4,
     "store": 5,
     "plots": 5,
-    "reproduce": 6,
-    "cli": 7,
-    "__main__": 8,
+    "sweeps": 6,
+    "reproduce": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 APART = {frozenset({"bpkr", "dmft"}), frozenset({"store", "plots"})}
 

@@ -65,9 +65,16 @@ def _replacing(path: Path, overwrite: bool) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
+        _flush(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Have the file's content on disk before its name: also after a power failure the name is that of a whole file."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def read(path: Path) -> xr.DataTree:

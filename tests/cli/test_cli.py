@@ -244,6 +244,82 @@ def test_a_missing_configuration_is_named(folder, monkeypatch):
     assert "nowhere.toml" in refused(monkeypatch, "solve", "nowhere.toml")
 
 
+SWEEP = (
+    CONFIG.replace("widths = [20, 15, 10]\n", "").replace("temperature = 0.2\n", "")
+    + """
+[sweep]
+widths = [[20, 15, 10], 40]
+temperatures = [0.2, 1]
+"""
+)
+
+
+def test_sweep_equals_single_solves_and_is_extended(folder, monkeypatch, capsys):
+    (folder / "mine.toml").write_text(SWEEP)
+    run(monkeypatch, "sweep", "mine.toml")
+    printed = capsys.readouterr().out
+    assert (
+        printed.startswith("test accuracy\n") and "20-15-10" in printed and "T=0.2" in printed and "best T" in printed
+    )
+    assert (folder / "mine-sweep.png").stat().st_size > 10_000
+    swept = store.read(folder / "mine-sweep.nc").to_dataset()
+    assert swept["U_1"].dims == ("width", "temperature", "path_1", "other_path_1")
+    (folder / "mine.toml").write_text(CONFIG)
+    run(monkeypatch, "solve", "mine.toml")
+    single, point = store.read(folder / "mine.nc").to_dataset(), swept.sel(width="20-15-10", temperature=0.2)
+    for name in ("U_1", "U_2", "mean", "variance", "action"):
+        np.testing.assert_allclose(point[name], single[name], rtol=1e-7, atol=1e-9)
+    assert point["test_accuracy"] == single["test_accuracy"]
+
+    (folder / "mine.toml").write_text(SWEEP.replace("[0.2, 1]", "[0.2, 1, 2]"))
+    assert "mine-sweep.nc exists" in refused(monkeypatch, "sweep", "mine.toml")
+    solve, solved = bpkr.solve, []
+    monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: solved.append(1) or solve(*args, **kwargs))
+    run(monkeypatch, "sweep", "mine.toml", "--overwrite")
+    assert len(solved) == 2, "only the new temperature, at both widths"
+    np.savez(folder / "data.npz", **{**np.load(folder / "data.npz"), "y": np.ones(14)})
+    assert "holds another sweep" in refused(monkeypatch, "sweep", "mine.toml", "--overwrite")
+
+
+def test_a_sweep_of_one_kind_needs_no_test_data(folder, monkeypatch, capsys):
+    text = CONFIG.replace('test_inputs = "x_test"\ntest_labels = "y_test"\n', "")
+    (folder / "mine.toml").write_text(text + '[sweep]\nwidths = [10, 20]\nfile = "by-width.nc"\n')
+    run(monkeypatch, "sweep", "mine.toml")
+    assert capsys.readouterr().out.startswith("log evidence\n")
+    swept = store.read(folder / "by-width.nc").to_dataset()
+    assert swept["temperature"].values.tolist() == [0.2] and swept["width"].values.tolist() == [10, 20]
+    assert (folder / "by-width.png").exists() and "best_temperature" not in swept
+
+
+def test_a_sweep_of_which_every_point_fails_says_why(folder, monkeypatch):
+    arrays = dict(np.load(folder / "data.npz"))
+    np.savez(folder / "data.npz", **{**arrays, "x": np.ones_like(arrays["x"])})
+    (folder / "mine.toml").write_text(SWEEP.replace("[0.2, 1]", "[0]"))
+    with pytest.warns(bpkr.ConvergenceWarning, match="2 of 2 points"):
+        assert "every point failed: temperature=0 needs" in refused(monkeypatch, "sweep", "mine.toml")
+    assert not (folder / "mine-sweep.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new", "named"),
+    [
+        ("sweep", "temperatures", "temperaturs", "did you mean `temperatures`?"),
+        ("sweep", "[sweep]", "[swep]", "did you mean `sweep`?"),
+        ("sweep", "widths = [[20, 15, 10], 40]\ntemperatures = [0.2, 1]", "", "needs `widths` or `temperatures`"),
+        ("sweep", "temperatures = [0.2, 1]", "", "missing the required field `temperature`"),
+        ("sweep", "[0.2, 1]", "[0.2, -1]", "temperature"),
+        ("sweep", "[0.2, 1]", "[]", "temperatures is empty"),
+        ("sweep", "[20, 15, 10]", "[20, 15]", "widths"),
+        ("sweep", SWEEP[SWEEP.index("[sweep]") :], "", "no table [sweep]"),
+        ("solve", "", "", "missing the required field `widths`"),
+    ],
+)
+def test_a_mistaken_sweep_is_named(folder, monkeypatch, command, old, new, named):
+    (folder / "mine.toml").write_text(SWEEP.replace(old, new, 1))
+    assert named in refused(monkeypatch, command, "mine.toml")
+    assert not list(folder.glob("*.nc"))
+
+
 def test_reproduce_writes_table_figures_and_data_and_refuses_a_second_time(tmp_path, monkeypatch, capsys):
     arguments = ("reproduce", "hidden-markov", "--widths", "50", "--seeds", "1", "--test-examples", "50")
     arguments = (*arguments, "--training-examples", "20", "--output", str(tmp_path / "out"))

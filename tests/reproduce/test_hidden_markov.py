@@ -33,11 +33,11 @@ def test_narrow_beats_wide_and_wide_is_the_gaussian_process(result):
 
 def test_narrow_networks_use_the_good_paths_and_suppress_the_others(result):
     overlaps = result["default"].to_dataset()["U_1"].sel(width=10)
-    good, denoising = overlaps.sel(path="11"), overlaps.sel(path="21")
-    assert bool((good.sel(other_path="11") > 4).all())
-    assert bool((good.sel(other_path="21") < 0).all())
-    assert bool((denoising.sel(other_path="21") > 2).all())
-    assert bool((overlaps.sel(path="12", other_path="12") < 1).all())
+    good, denoising = overlaps.sel(path_1="11"), overlaps.sel(path_1="21")
+    assert bool((good.sel(other_path_1="11") > 4).all())
+    assert bool((good.sel(other_path_1="21") < 0).all())
+    assert bool((denoising.sel(other_path_1="21") > 2).all())
+    assert bool((overlaps.sel(path_1="12", other_path_1="12") < 1).all())
 
 
 def test_every_solve_converged(result):
@@ -51,7 +51,7 @@ def test_noise_outside_the_signal_is_averaged_away_by_correlating_two_paths(resu
     for variant in ("noisy", "noisy_uniform"):
         dataset = result[variant].to_dataset()
         assert float(dataset["accuracy"].sel(width=10).mean()) > float(dataset["gp_accuracy"].mean("seed").max())
-        assert bool((dataset["U_1"].sel(width=10, path="11", other_path="21") < 0).all())
+        assert bool((dataset["U_1"].sel(width=10, path_1="11", other_path_1="21") < 0).all())
 
 
 def test_path_kernels_add_up_to_the_kernel(result):

@@ -1,4 +1,4 @@
-"""The `theorykit` command: derive an action, solve a saddle point, reproduce a figure. No science here.
+"""The `theorykit` command: derive an action, solve saddle points, reproduce a figure. No science here.
 
 The process computes in float64: the command asks for it before anything else.
 """
@@ -11,6 +11,7 @@ from ..precision import enable_float64
 from .derive import derive
 from .reproduce import hidden_markov
 from .solve import solve
+from .sweep import sweep
 
 _EXPECTED = (ValueError, FileExistsError, FileNotFoundError, PermissionError)
 
@@ -22,6 +23,7 @@ def application() -> SubcommandApp:
     app = SubcommandApp()
     app.command(derive)
     app.command(solve)
+    app.command(sweep)
     app.command(reproduce, name="reproduce", help="Run a paper's experiment and draw its figures.")
     return app
 

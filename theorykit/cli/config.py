@@ -1,10 +1,11 @@
-"""The configuration of `theorykit solve`: a TOML file, read strictly; an unknown or mistyped key is named."""
+"""The configuration of `theorykit solve` and `sweep`: a TOML file, read strictly; a mistaken key is named."""
 
 import difflib
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,19 +38,32 @@ def _beside_straight(layer: bpkr.AbstractLayer, gain: float | None) -> bpkr.Abst
 
 
 class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [architecture]; see `bpkr.Architecture`. A layer is its number of heads, or a table."""
+    """The table [architecture]; see `bpkr.Architecture`. A layer is its number of heads, or a table.
+
+    A sweep over widths needs none here, and one over temperatures no temperature.
+    """
 
     layers: tuple[int | AttentionConfig | DenseConfig, ...]
-    widths: float | tuple[float, ...]
-    temperature: float
+    widths: float | tuple[float, ...] | None = None
+    temperature: float | None = None
     prior_variances: float | tuple[float, ...] = 1.0
     outputs: int = 1
 
     def build(self) -> bpkr.Architecture:
         """The architecture itself."""
+        return self.build_at(_required("widths", self.widths), _required("temperature", self.temperature))
+
+    def build_at(self, widths: float | tuple[float, ...], temperature: float) -> bpkr.Architecture:
+        """The architecture, but with these widths and this temperature."""
         layers = [layer if isinstance(layer, int) else layer.build() for layer in self.layers]
-        numbers = {"temperature": self.temperature, "outputs": self.outputs}
-        return bpkr.Architecture(layers, self.widths, self.prior_variances, **numbers)
+        numbers = {"temperature": temperature, "outputs": self.outputs}
+        return bpkr.Architecture(layers, widths, self.prior_variances, **numbers)
+
+
+def _required(name: str, value: Any) -> Any:
+    if value is None:
+        raise ValueError(f"[architecture] is missing the required field `{name}`")
+    return value
 
 
 class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -82,13 +96,36 @@ class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [solver]; see `bpkr.solve`."""
 
     tolerance: float = 1e-9
-    max_steps: int = 10_000
+    max_steps: int = 500
 
 
 class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [output]: the file to write, beside the configuration; by default of its name, ending in .nc."""
 
     file: str | None = None
+
+
+class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The table [sweep]: the grid of `theorykit sweep`, by default of the architecture's own width or temperature.
+
+    A width is that of all layers, or (N_1, ..., N_L, N_a). `file` is the one to write, beside the configuration; by
+    default of its name, ending in -sweep.nc.
+    """
+
+    widths: tuple[float | tuple[float, ...], ...] | None = None
+    temperatures: tuple[float, ...] | None = None
+    file: str | None = None
+
+    def __post_init__(self):
+        if self.widths is None and self.temperatures is None:
+            raise ValueError("[sweep] needs `widths` or `temperatures`, or both")
+
+    def grid(self, architecture: ArchitectureConfig) -> tuple[Sequence[float | tuple[float, ...]], Sequence[float]]:
+        """Widths and temperatures."""
+        widths = (_required("widths", architecture.widths),) if self.widths is None else self.widths
+        if self.temperatures is None:
+            return widths, (_required("temperature", architecture.temperature),)
+        return widths, self.temperatures
 
 
 class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -98,6 +135,7 @@ class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     data: DataConfig
     solver: SolverConfig = SolverConfig()
     output: OutputConfig = OutputConfig()
+    sweep: SweepConfig | None = None
 
 
 def read_config(path: Path) -> SolveConfig:
@@ -119,6 +157,7 @@ _TABLES = {
     _LAYER: ("kind", *AttentionConfig.__struct_fields__),
     r"\$\.data": DataConfig.__struct_fields__,
     r"\$\.solver": SolverConfig.__struct_fields__,
+    r"\$\.sweep": SweepConfig.__struct_fields__,
     r"\$\.output": OutputConfig.__struct_fields__,
 }
 

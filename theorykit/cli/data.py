@@ -1,7 +1,6 @@
 """The user's arrays: read from npz or netCDF by name, turned into path features where raw inputs are given."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +8,9 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from .. import bpkr
-from ..bpkr.checks import checked_features, checked_labels
+from ..sweeps import Data
+from ..sweeps.data import checked
 from .config import DataConfig
-
-
-@dataclass(frozen=True)
-class Data:
-    """Training data, and test data where there are any; features (examples, paths, features)."""
-
-    features: ArrayLike
-    labels: ArrayLike
-    test_features: ArrayLike | None
-    test_labels: ArrayLike | None
 
 
 def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> Data:
@@ -49,14 +39,9 @@ def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path)
 
     training, test = features(config.features, config.inputs), features(config.test_features, config.test_inputs)
     assert training is not None, "DataConfig admits no file without features or inputs"
+    test_labels = None if config.test_labels is None else named(config.test_labels)
     # before the solve, not after it
-    test = None if test is None else checked_features(architecture, test, "test_features")
-    test_labels = None
-    if config.test_labels is not None:
-        test_labels = checked_labels(architecture, named(config.test_labels), "test_labels")
-    if test is not None and test_labels is not None and len(test) != len(test_labels):
-        raise ValueError(f"test_labels has {len(test_labels)} examples, test_features has {len(test)}")
-    return Data(features=training, labels=named(config.labels), test_features=test, test_labels=test_labels)
+    return checked(architecture, Data(training, named(config.labels), test, test_labels))
 
 
 def _read_arrays(path: Path) -> Mapping[str, np.ndarray]:

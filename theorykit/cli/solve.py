@@ -4,13 +4,14 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import optimistix as optx
 import tyro
 import xarray as xr
 
 from .. import bpkr, store
+from ..sweeps import Data, labelled, labelled_prediction, prediction_errors
+from ..sweeps.labelled import labelled_test_labels
 from .config import SolveConfig, read_config
-from .data import Data, read_data
+from .data import read_data
 
 
 def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -43,61 +44,20 @@ def solved(architecture: bpkr.Architecture, data: Data, settings: SolveConfig) -
         tolerance=settings.solver.tolerance,
         max_steps=settings.solver.max_steps,
     )
-    point = saddle.order_parameters
-    labels = _row_labels(architecture)
-    scores = bpkr.head_scores(architecture, point)
-    variables = {
-        **{f"U_{layer}": _matrix(layer, matrix) for layer, matrix in enumerate(point.matrices, 1)},
-        "u": _readout(point.readout),
-        "action": float(saddle.action),
-        "entropy": float(saddle.entropy),
-        "energy": float(saddle.energy),
-        "gradient_norm": float(saddle.gradient_norm),
-        **{
-            f"head_score_{layer}": (f"head_{layer}", np.asarray(score))
-            for layer, score in enumerate(scores, 1)
-            if len(score)
-        },
-    }
+    parts = [labelled(architecture, saddle)]
     if data.test_features is not None:
+        point = saddle.order_parameters
         prediction = bpkr.predict(architecture, point, data.features, data.labels, data.test_features)
-        variables["mean"] = _of_test_examples(prediction.mean)
-        variables["variance"] = _of_test_examples(prediction.variance)
-    if data.test_labels is not None:
-        variables["test_label"] = _of_test_examples(data.test_labels)
-    return xr.Dataset(
-        variables,
-        coords={"path_1": labels, "other_path_1": labels},
-        attrs={
-            "settings": msgspec.json.encode(settings).decode(),
-            "result": "converged" if saddle.result == optx.RESULTS.successful else optx.RESULTS[saddle.result],
-            "steps": int(saddle.stats["steps"]),
-        },
-    )
-
-
-def _row_labels(architecture: bpkr.Architecture) -> list[str]:
-    """What the rows of U_1 stand for: paths, or, as in "21:2", paths and outputs."""
-    paths, outputs = architecture.path_labels(), architecture.outputs
-    return list(paths) if outputs == 1 else [f"{path}:{output + 1}" for path in paths for output in range(outputs)]
-
-
-def _of_test_examples(values):
-    return (("test_example", "output")[: np.ndim(values)], np.asarray(values))
-
-
-def _readout(readout):
-    return (("output", "other_output")[: np.ndim(readout)], np.asarray(readout))
-
-
-def _matrix(layer, matrix):
-    return ((f"path_{layer}", f"other_path_{layer}"), np.asarray(matrix))
+        parts.append(labelled_prediction(prediction))
+        if data.test_labels is not None:
+            parts += [prediction_errors(prediction, data.test_labels), labelled_test_labels(data.test_labels)]
+    return xr.merge(parts).assign_attrs(settings=msgspec.json.encode(settings).decode())
 
 
 def summary(result: xr.Dataset) -> str:
     """What a person wants to see of a solution first."""
     lines = [
-        f"result         {result.attrs['result']} after {result.attrs['steps']} steps",
+        f"result         {result['result'].item()} after {result['steps'].item()} steps",
         f"gradient norm  {float(result['gradient_norm']):.3g}",
         f"action         {float(result['action']):.12g}   (entropy {float(result['entropy']):.6g}, "
         f"energy {float(result['energy']):.6g})",
@@ -105,9 +65,8 @@ def summary(result: xr.Dataset) -> str:
     ]
     for name in (name for name in result.data_vars if str(name).startswith("head_score_")):
         lines.append(f"{str(name).replace('_', ' '):13}  {np.array2string(result[name].values, precision=3)}")
-    if "test_label" in result:
-        errors = result["mean"] - result["test_label"]
-        lines.append(f"test error     {float((errors**2).mean()):.6g} (mean square)")
-        if result["test_label"].ndim == 1 and set(np.unique(result["test_label"])) <= {-1.0, 1.0}:
-            lines.append(f"test accuracy  {float((np.sign(result['mean']) == result['test_label']).mean()):.4f}")
+    if "test_error" in result:
+        lines.append(f"test error     {result['test_error'].item():.6g} (mean square)")
+    if "test_accuracy" in result:
+        lines.append(f"test accuracy  {result['test_accuracy'].item():.4f}")
     return "\n".join(lines)

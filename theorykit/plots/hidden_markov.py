@@ -53,7 +53,7 @@ def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
     mean, error = _over_seeds(dataset["accuracy"])
     axes.errorbar(dataset["width"], mean, error, color=THEORY, marker="o", markersize=3.5)
     for name, color in zip(dataset["gp_paths"].values, LIMITS, strict=True):
-        if name == "good + denoising" and dataset.sizes["path"] == 2:
+        if name == "good + denoising" and dataset.sizes["path_1"] == 2:
             continue  # the same as all paths
         limit, spread = (float(value) for value in _over_seeds(dataset["gp_accuracy"].sel(gp_paths=name)))
         axes.axhline(limit, color=color, linestyle="--", linewidth=1)
@@ -103,7 +103,7 @@ def noisy_variant(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -
 def path_kernels(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
     """The kernels phi^pi . phi^pi' of all pairs of paths, as example-by-example matrices on one colour scale."""
     kernels = dataset["path_kernel"]
-    count = kernels.sizes["path"]
+    count = kernels.sizes["path_1"]
     scale = float(np.quantile(np.abs(kernels), 0.995))
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
     grid = figure.subplots(count, count)
@@ -113,15 +113,15 @@ def path_kernels(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) ->
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
             if i == 0:
-                axes.set_title(str(kernels["other_path"].values[j]), loc="center", fontweight="normal")
+                axes.set_title(str(kernels["other_path_1"].values[j]), loc="center", fontweight="normal")
             if j == 0:
-                axes.set_ylabel(str(kernels["path"].values[i]), rotation=0, ha="right", va="center")
+                axes.set_ylabel(str(kernels["path_1"].values[i]), rotation=0, ha="right", va="center")
     figure.colorbar(image, ax=grid, shrink=0.6, aspect=25).outline.set_visible(False)
 
 
 def _matrix(axes: Axes, matrix: xr.DataArray, scale: float):
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale)
-    labels = [_path_name(label) for label in matrix["path"].values]
+    labels = [_path_name(label) for label in matrix["path_1"].values]
     axes.set_xticks(range(len(labels)), labels)
     axes.set_yticks(range(len(labels)), labels)
     axes.spines[:].set_visible(False)

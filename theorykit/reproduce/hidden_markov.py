@@ -4,7 +4,6 @@ The whole way in one function, `run_seed`: sample the task, extract path feature
 width, predict, compare with the Gaussian-process limit.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import msgspec
 import numpy as np
-import optimistix as optx
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm import tqdm
 
 from .. import bpkr, store
+from ..sweeps import order_parameters_of, sweep
 from ..tasks import hidden_markov as task
 
 # the path subsets whose Gaussian-process limits are compared, by path label
@@ -107,24 +106,28 @@ def _text(settings) -> str:
 
 def run_seed(variant: Variant, settings: HiddenMarkov, progress: tqdm | None = None) -> xr.Dataset:
     """One variant with the first seed's draw of data and random heads: every width, and the Gaussian-process limits."""
-    any_width = _architecture(variant, settings, 1)
-    training, test = _sampled(variant, settings, any_width)
-    by_width = []
-    for width in settings.widths:
-        by_width.append(_at_width(_architecture(variant, settings, width), training, test))
-        if progress is not None:
-            progress.update()
+    architecture = bpkr.Architecture(layers=variant.heads, widths=1, temperature=settings.temperature)
+    training, test = _sampled(variant, settings, architecture)
+    solved = sweep(
+        architecture,
+        training.features,
+        training.labels,
+        widths=settings.widths,
+        temperatures=(settings.temperature,),
+        test_features=test.features,
+        test_labels=test.labels,
+        progress=progress,
+    ).isel(temperature=0, drop=True)
+    solved = solved.rename(test_accuracy="accuracy").drop_vars(["mean", "variance", "test_label", "test_error"])
+    by_width = [_described(architecture, solved.sel(width=width), training) for width in settings.widths]
     return xr.merge(
         [
-            xr.concat(by_width, dim=xr.DataArray(list(settings.widths), dims="width", name="width")),
-            _gp_limits(any_width, training, test),
-            _path_kernels(any_width, training),
+            solved.drop_attrs(),
+            xr.concat(by_width, dim="width"),
+            _gp_limits(architecture, training, test),
+            _path_kernels(architecture, training),
         ]
     ).assign_coords(seed=settings.first_seed)
-
-
-def _architecture(variant: Variant, settings: HiddenMarkov, width: int) -> bpkr.Architecture:
-    return bpkr.Architecture(layers=variant.heads, widths=width, temperature=settings.temperature)
 
 
 @dataclass(frozen=True)
@@ -155,37 +158,18 @@ def _sampled(variant, settings, architecture) -> tuple[_Split, _Split]:
     return split(settings.training_examples, training_key), split(settings.test_examples, test_key)
 
 
-def _at_width(architecture: bpkr.Architecture, training: _Split, test: _Split) -> xr.Dataset:
-    started = time.perf_counter()
-    saddle = bpkr.solve(architecture, training.features, training.labels)
-    saddle.action.block_until_ready()
-    seconds = time.perf_counter() - started
-    point, limit = saddle.order_parameters, bpkr.gp_limit(architecture)
-    prediction = bpkr.predict(architecture, point, training.features, training.labels, test.features)
+def _described(architecture: bpkr.Architecture, solution: xr.Dataset, training: _Split) -> xr.Dataset:
+    """How far a solution is from the Gaussian-process limit, and the alignment of its kernel with the labels."""
+    point, limit = order_parameters_of(architecture, solution), bpkr.gp_limit(architecture)
     alignment = bpkr.kernel_task_alignment(bpkr.kernel(architecture, point, training.features), training.labels)
-    labels = architecture.path_labels()
     departure = max(float(jnp.max(jnp.abs(u - gp))) for u, gp in zip(point.matrices, limit.matrices, strict=True))
     return xr.Dataset(
         {
-            "accuracy": test.accuracy(prediction),
-            "U_1": (("path", "other_path"), np.asarray(point.matrices[0])),
-            "U_2": (("head", "other_head"), np.asarray(point.matrices[1])),
-            "u": float(point.readout),
             "departure": departure,
-            "action": float(saddle.action),
-            "energy": float(saddle.energy),
-            "entropy": float(saddle.entropy),
-            "gradient_norm": float(saddle.gradient_norm),
-            "converged": int(bool(saddle.result == optx.RESULTS.successful)),
-            "seconds": seconds,
             "alignment": ("component", np.asarray(alignment.cosines)),
             "eigenvalue": ("component", np.asarray(alignment.eigenvalues)),
         },
-        coords={
-            "path": list(labels),
-            "other_path": list(labels),
-            "component": np.arange(1, len(alignment.cosines) + 1),
-        },
+        coords={"width": solution["width"], "component": np.arange(1, len(alignment.cosines) + 1)},
     )
 
 
@@ -227,10 +211,10 @@ def _path_kernels(architecture: bpkr.Architecture, training: _Split) -> xr.Datas
     return xr.Dataset(
         {
             "path_kernel": (
-                ("path", "other_path", "example", "other_example"),
+                ("path_1", "other_path_1", "example", "other_example"),
                 np.einsum("pai,qbi->abpq", features, features, optimize=True),
             ),
             "label": ("example", np.asarray(training.labels)),
         },
-        coords={"path": labels, "other_path": labels},
+        coords={"path_1": labels, "other_path_1": labels},
     )

@@ -1,0 +1,56 @@
+"""`theorykit sweep CONFIG.toml`: saddle points over widths and temperatures, for data of the user's own."""
+
+from pathlib import Path
+
+import msgspec
+import tyro
+
+from .. import store, sweeps
+from ..plots import sweep as plots
+from .config import read_config
+from .data import read_data
+
+
+def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
+    """Solve the saddle point at every width and temperature of a grid, on data from a file; predict test examples.
+
+    The configuration is that of `theorykit solve` with a table [sweep]; the README documents it. Prints a table, and
+    writes one labelled netCDF file and a figure. Every solved point is kept in a folder beside them, from where a sweep
+    that was stopped, or is given more widths or temperatures, goes on.
+
+    Args:
+        config: The configuration file.
+        overwrite: Replace the output file and the figure if they exist; solved points are used again.
+    """
+    settings = read_config(config)
+    if settings.sweep is None:
+        raise ValueError(f"{config} has no table [sweep]; it needs one with `widths` or `temperatures`, or both")
+    output = config.parent / (settings.sweep.file or f"{config.stem}-sweep.nc")
+    figure = output.with_suffix(".png")
+    for path in (output, figure):
+        store.refuse_to_overwrite(path, overwrite)
+    widths, temperatures = settings.sweep.grid(settings.architecture)
+    architecture = settings.architecture.build_at(1.0, 1.0)
+    data = read_data(settings.data, architecture, config.parent)
+    result = sweeps.sweep(
+        architecture,
+        data.features,
+        data.labels,
+        widths=widths,
+        temperatures=temperatures,
+        folder=output.with_suffix(""),
+        test_features=data.test_features,
+        test_labels=data.test_labels,
+        tolerance=settings.solver.tolerance,
+        max_steps=settings.solver.max_steps,
+    )
+    if "U_1" not in result:
+        raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
+    if data.test_labels is not None:
+        result = result.assign(best_temperature=sweeps.best_temperatures(result))
+    result = result.assign_attrs(settings=msgspec.json.encode(settings).decode())
+    store.write(result, output, overwrite=overwrite)
+    plots.draw(result, figure)
+    print(plots.table(result))
+    for written in (output, figure):
+        print(f"wrote {written}")

@@ -1,0 +1,144 @@
+"""A sweep over widths and temperatures, drawn and as a table, from the result of `theorykit.sweeps.sweep`."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .style import THEORY, save, styled
+
+# what is shown: the first that there is
+_TITLES = {
+    "test_accuracy": "test accuracy",
+    "test_error": "test error (mean square)",
+    "log_evidence": "log evidence",
+    "action": "action",
+}
+_LEGEND_ENTRIES = 8
+
+
+def draw(result: xr.Dataset, path: Path) -> Path:
+    """Write the figure of a sweep to `path`, replacing what is there."""
+    with styled():
+        return save(figure(result), path)
+
+
+def figure(result: xr.Dataset) -> Figure:
+    """Test accuracy or error, or else log evidence, over width; and U_1 of single paths at the best temperature."""
+    drawn = plt.figure(figsize=(8.4, 3.2))
+    left, right = drawn.subplots(1, 2)
+    over_width(left, result)
+    order_parameters(right, result)
+    return drawn
+
+
+def over_width(axes: Axes, result: xr.Dataset) -> None:
+    """What `table` tabulates, a line a temperature; points that are not solutions are crossed out."""
+    name = _shown(result)
+    temperatures = np.sort(result["temperature"].values)
+    colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
+    named = _spread(len(temperatures))
+    for i, (temperature, color) in enumerate(zip(temperatures, colors, strict=True)):
+        line = _by_width(result).sel(temperature=temperature)
+        label = f"$T={temperature:g}$" if i in named else None
+        axes.plot(_positions(line), line[name], color=color, label=label, **_style(result))
+        unsolved = ~line["converged"].values.astype(bool)
+        axes.plot(_positions(line)[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
+    _width_axis(axes, result)
+    axes.set(ylabel=_TITLES[name], title=f"{_TITLES[name]} over width")
+    axes.legend()
+
+
+def order_parameters(axes: Axes, result: xr.Dataset) -> None:
+    """The diagonal of U_1 over width, a line a path, at the best temperature of every width, or else at the lowest."""
+    by_width = _by_width(result)
+    lowest = by_width["temperature"].min()
+    if "best_temperature" in result:
+        by_width = by_width.sel(temperature=by_width["best_temperature"].fillna(lowest))
+        at = "best temperature"
+    else:
+        by_width = by_width.sel(temperature=lowest)
+        at = f"$T={lowest.item():g}$"
+    paths = result["path_1"].values
+    named = _spread(len(paths))
+    colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(paths))) if len(paths) > 1 else [THEORY]
+    for i, (path, color) in enumerate(zip(paths, colors, strict=True)):
+        strength = by_width["U_1"].sel(path_1=path, other_path_1=path)
+        label = f"path {path}" if i in named else None
+        axes.plot(_positions(by_width), strength, color=color, label=label, **_style(result))
+    _width_axis(axes, result)
+    axes.set(ylabel=r"$U_1^{\pi\pi}$", title=f"order parameters at {at}")
+    axes.legend()
+
+
+def table(result: xr.Dataset) -> str:
+    """A line a width, a column a temperature: test accuracy, test error, or else log evidence; the best temperature.
+
+    A star marks points that are not solutions.
+    """
+    name = _shown(result)
+    temperatures = result["temperature"].values
+    heads = [f"T={temperature:g}" for temperature in temperatures]
+    form = ".4f" if name == "test_accuracy" else ".4g"
+    cells = [
+        [
+            f"{point[name].item():{form}}{' ' if point['converged'].item() else '*'}"
+            for point in (result.sel(width=width, temperature=temperature) for temperature in temperatures)
+        ]
+        for width in result["width"].values
+    ]
+    widths = [str(width) for width in result["width"].values]
+    first = max(map(len, ["width", *widths]))
+    column = 2 + max(len(text) for text in [*heads, *(cell for row in cells for cell in row)])
+    best = result["best_temperature"].values if "best_temperature" in result else None
+    lines = [_TITLES[name], f"{'width':>{first}}" + "".join(f"{head:>{column - 1}} " for head in heads)]
+    lines[1] += "" if best is None else "  best T"
+    for i, (width, row) in enumerate(zip(widths, cells, strict=True)):
+        end = "" if best is None else f"{best[i]:8g}"
+        lines.append(f"{width:>{first}}" + "".join(f"{cell:>{column}}" for cell in row) + end)
+    if not result["converged"].values.all():
+        lines.append("* not a solution: not converged, or failed")
+    return "\n".join(lines)
+
+
+def _shown(result: xr.Dataset) -> str:
+    return next(name for name in _TITLES if name in result)
+
+
+def _by_width(result: xr.Dataset) -> xr.Dataset:
+    """Widths in ascending order; labels of several widths as they are."""
+    return result.sortby("width") if _is_numeric(result) else result
+
+
+def _positions(by_width: xr.Dataset) -> np.ndarray:
+    """Where widths stand on their axis: at their values, or labels of several widths one beside the other."""
+    widths = by_width["width"].values
+    return widths if _is_numeric(by_width) else np.arange(len(widths))
+
+
+def _is_numeric(result: xr.Dataset) -> bool:
+    """Whether each width is one number, that of all layers."""
+    return np.issubdtype(result["width"].dtype, np.number)
+
+
+def _style(result: xr.Dataset) -> dict[str, Any]:
+    """Points joined by lines where there is something between them."""
+    return {"marker": "o", "markersize": 3, "linewidth": 1.2, "linestyle": "-" if _is_numeric(result) else ""}
+
+
+def _width_axis(axes: Axes, result: xr.Dataset) -> None:
+    widths = _by_width(result)["width"].values
+    if _is_numeric(result):
+        axes.set(xscale="log", xlabel="width $N$")
+    else:
+        axes.set_xticks(range(len(widths)), widths)
+        axes.set_xlabel(r"widths $N_1$-...-$N_L$-$N_a$")
+
+
+def _spread(count: int) -> set[int]:
+    """Which of `count` lines a legend names: all, or some evenly spaced."""
+    return set(np.linspace(0, count - 1, min(count, _LEGEND_ENTRIES)).round().astype(int).tolist())

@@ -1,0 +1,119 @@
+"""A saddle point, and predictions from it, as datasets whose axes are named; and the way back."""
+
+import numpy as np
+import optimistix as optx
+import xarray as xr
+from jax.typing import ArrayLike
+
+from .. import bpkr
+from ..bpkr.order_parameters import checked_order_parameters
+
+_QUANTITIES = {
+    "action": "action S, undivided",
+    "entropy": "entropy, part of S",
+    "energy": "energy, part of S",
+    "log_evidence": "log probability density of the labels, to leading order in the widths",
+    "gradient_norm": "affine-invariant norm of the gradient of S, per largest width",
+    "smallest_curvature": "smallest eigenvalue of the Hessian of S, per largest width",
+}
+
+
+def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset:
+    """Everything that a solve found, labelled.
+
+    - `U_l` (path_l, other_path_l): the order parameter of layer l, between partial paths from layer l on, whose labels
+      are coordinates; with several outputs, "21:2" is path 21 to output 2.
+    - `u`: the readout's, a number, or (output, other_output).
+    - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `smallest_curvature`: as `bpkr.Saddle` has them.
+    - `converged`; `result`, the solver's word for it; and every number of `saddle.stats`, such as `steps`.
+    - `head_score_l` (head_l): the importance of the heads of each layer that has any.
+    """
+    point = saddle.order_parameters
+    matrices = enumerate(point.matrices, 1)
+    scores = enumerate(bpkr.head_scores(architecture, point), 1)
+    return xr.Dataset(
+        {
+            **{f"U_{layer}": (_axes(layer), np.asarray(matrix)) for layer, matrix in matrices},
+            "u": (("output", "other_output")[: point.readout.ndim], np.asarray(point.readout)),
+            **{name: ((), float(getattr(saddle, name)), {"long_name": text}) for name, text in _QUANTITIES.items()},
+            "converged": saddle.converged,
+            "result": "converged" if saddle.converged else optx.RESULTS[saddle.result],
+            **{name: _number(value) for name, value in saddle.stats.items()},
+            **{f"head_score_{layer}": (f"head_{layer}", np.asarray(score)) for layer, score in scores if len(score)},
+        },
+        coords=_coordinates(architecture),
+    )
+
+
+def labelled_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
+    """`mean` and `variance` of the output, (test_example,) or (test_example, output)."""
+    return xr.Dataset({"mean": _of_test_examples(prediction.mean), "variance": _of_test_examples(prediction.variance)})
+
+
+def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike) -> xr.Dataset:
+    """How well a prediction's mean fits `test_labels`, (test_examples,) or (test_examples, outputs).
+
+    - `test_error`: the mean square of their difference.
+    - `test_accuracy`: how often their signs agree, where there is one output and every label is 1 or -1.
+    """
+    mean, labels = np.asarray(prediction.mean), np.asarray(test_labels)
+    if mean.shape != labels.shape:
+        raise ValueError(f"test labels of shape {labels.shape} do not fit predictions of shape {mean.shape}")
+    errors = {"test_error": np.mean((mean - labels) ** 2)}
+    if labels.ndim == 1 and np.isin(labels, (-1.0, 1.0)).all():
+        errors["test_accuracy"] = np.mean(np.sign(mean) == labels)
+    return xr.Dataset(errors)
+
+
+def labelled_test_labels(test_labels: ArrayLike) -> xr.Dataset:
+    """`test_label`, on the axes of a prediction's `mean`."""
+    return xr.Dataset({"test_label": _of_test_examples(test_labels)})
+
+
+def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
+    """The order parameters in a labelled solution, to predict from or to start another solve; `labelled` undone.
+
+    Raises `ValueError` where the dataset is of more than one point, or does not fit the architecture.
+    """
+    for layer in range(1, architecture.depth + 1):
+        _check_matrix(architecture, solution, layer)
+    matrices = tuple(solution[f"U_{layer}"].values for layer in range(1, architecture.depth + 1))
+    return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
+
+
+def _check_matrix(architecture: bpkr.Architecture, solution: xr.Dataset, layer: int) -> None:
+    name = f"U_{layer}"
+    if name not in solution:
+        raise ValueError(f"the dataset has no {name}, which layer {layer} of {architecture.depth} needs")
+    more = [str(dimension) for dimension in solution[name].dims if dimension not in _axes(layer)]
+    if more:
+        selection = ", ".join(f"{dimension}=..." for dimension in more)
+        raise ValueError(f"{name} is of several points, along {', '.join(more)}: select one, .sel({selection})")
+    found, expected = solution[f"path_{layer}"].values.tolist(), _row_labels(architecture, layer)
+    if found != expected:
+        raise ValueError(f"{name} is between the paths {found}; the architecture's are {expected}")
+
+
+def _coordinates(architecture: bpkr.Architecture) -> dict[str, list[str]]:
+    layers = range(1, architecture.depth + 1)
+    return {axis: _row_labels(architecture, layer) for layer in layers for axis in _axes(layer)}
+
+
+def _axes(layer: int) -> tuple[str, str]:
+    return f"path_{layer}", f"other_path_{layer}"
+
+
+def _row_labels(architecture: bpkr.Architecture, layer: int) -> list[str]:
+    """What the rows of U_l stand for: partial paths, or, as in "21:2", paths and outputs."""
+    paths, outputs = architecture.path_labels(layer), architecture.outputs
+    return list(paths) if outputs == 1 else [f"{path}:{output + 1}" for path in paths for output in range(outputs)]
+
+
+def _number(value: ArrayLike) -> int | float:
+    """A number of the solver's; truth as 0 or 1, since a missing value beside it is no truth."""
+    number = np.asarray(value).item()
+    return int(number) if isinstance(number, bool) else number
+
+
+def _of_test_examples(values: ArrayLike) -> tuple[tuple[str, ...], np.ndarray]:
+    return ("test_example", "output")[: np.ndim(values)], np.asarray(values)
