@@ -1,0 +1,61 @@
+"""The published optimiser of the action, for comparison: Adam on the entries of U_1, ..., U_L, u eliminated.
+
+As in the published program: the loss is S per largest width, U starts at the Gaussian-process limit and is
+unconstrained, the learning rate is constant, and the run ends when no entry of the gradient exceeds the tolerance.
+Adam: D. P. Kingma, J. Ba, arXiv 1412.6980.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from theorykit import bpkr
+from theorykit.bpkr.derive import derive
+from theorykit.bpkr.evaluate import action_terms, architecture_arguments
+
+FIRST_DECAY, SECOND_DECAY, SMALL = 0.9, 0.999, 1e-8
+
+
+class Run(NamedTuple):
+    """A run under way: order parameters, both moments of the gradient, steps, largest entry of the gradient."""
+
+    matrices: tuple
+    first: tuple
+    second: tuple
+    steps: jax.Array
+    largest: jax.Array
+
+
+def loss(architecture: bpkr.Architecture, matrices: tuple, features, labels):
+    """S per largest width, with the readout order parameter in closed form."""
+    action = derive(architecture)
+    arguments = {**architecture_arguments(architecture), action.symbols.matrices[-1].name: matrices[-1]}
+    readout = action.compiled_readout.of(arguments)["u"]
+    point = bpkr.OrderParameters(matrices, readout)
+    return action_terms(architecture, point, features, labels).total / max(architecture.widths)
+
+
+def minimise(architecture, features, labels, *, learning_rate: float, tolerance: float, max_steps: int) -> Run:
+    """Run Adam; traceable."""
+    gradient = jax.grad(lambda matrices: loss(architecture, matrices, features, labels))
+    start = bpkr.gp_limit(architecture).matrices
+    none = jax.tree.map(jnp.zeros_like, start)
+
+    def goes_on(run: Run):
+        return (run.largest > tolerance) & (run.steps < max_steps)
+
+    def step(run: Run) -> Run:
+        slopes, steps = gradient(run.matrices), run.steps + 1
+        first = jax.tree.map(lambda m, g: FIRST_DECAY * m + (1 - FIRST_DECAY) * g, run.first, slopes)
+        second = jax.tree.map(lambda v, g: SECOND_DECAY * v + (1 - SECOND_DECAY) * g**2, run.second, slopes)
+        bias = 1 - FIRST_DECAY**steps, 1 - SECOND_DECAY**steps
+
+        def moved(matrix, m, v):
+            return matrix - learning_rate * (m / bias[0]) / (jnp.sqrt(v / bias[1]) + SMALL)
+
+        matrices = jax.tree.map(moved, run.matrices, first, second)
+        largest = jnp.max(jnp.array([jnp.max(jnp.abs(slope)) for slope in slopes]))
+        return Run(matrices, first, second, steps, largest)
+
+    return jax.lax.while_loop(goes_on, step, Run(start, none, none, jnp.array(0.0), jnp.array(jnp.inf)))
