@@ -1,0 +1,127 @@
+# %% [markdown]
+# # Temperature and prior variance from the training data alone
+#
+# The paper tries ten temperatures at every width and keeps the one with the best accuracy on held-out data. The theory
+# also gives the log evidence, the probability of the training labels, and its derivatives: the saddle point moves with
+# temperature and variances by the implicit function theorem. So both can be chosen without any held-out data, and
+# between the points of a grid.
+
+# %%
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import optimistix as optx
+
+import theorykit
+from theorykit import bpkr
+from theorykit.plots.style import save, styled
+from theorykit.tasks import hidden_markov
+
+theorykit.enable_float64()
+
+GRID = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)  # the paper's temperatures
+WIDTHS = (10, 100, 1000)
+
+# %% [markdown]
+# ## The task
+#
+# The hidden Markov chains; one label in ten of the training set is wrong, and no network should fit those.
+
+# %%
+task = hidden_markov.HiddenMarkovTask()
+training_key, test_key, heads_key, flips_key = jax.random.split(jax.random.key(0), 4)
+training = hidden_markov.sample_examples(task, 100, key=training_key)
+test = hidden_markov.sample_examples(task, 1000, key=test_key)
+key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
+
+
+def features(inputs: jax.Array) -> jax.Array:
+    any_numbers = bpkr.Architecture(layers=(2, 2), widths=1, temperature=1)
+    return bpkr.path_features(inputs, bpkr.attention(inputs, key_query=key_query), any_numbers, readout="last")
+
+
+training_features, test_features = features(training.inputs), features(test.inputs)
+wrong = jax.random.permutation(flips_key, len(training.labels)) < len(training.labels) // 10
+labels = jnp.where(wrong, -training.labels, training.labels)
+
+# %% [markdown]
+# ## The log evidence and its gradient
+#
+# To leading order in the widths, the variances of layers and readout matter through their product alone: what one layer
+# makes larger another can make smaller. The gradient shows it, and one variance is enough to choose.
+
+
+# %%
+@jax.jit
+def solution(width: jax.Array, log_temperature: jax.Array, log_variances: jax.Array, features: jax.Array):
+    """The architecture and its saddle point; variances of the two layers and the readout, the embedding's being one."""
+    variances = (1.0, *jnp.exp(log_variances))
+    architecture = bpkr.Architecture((2, 2), width, variances, temperature=jnp.exp(log_temperature))
+    return architecture, bpkr.solve(architecture, features, labels)
+
+
+def log_evidence(width: jax.Array, log_temperature: jax.Array, log_variances: jax.Array, features: jax.Array):
+    return solution(width, log_temperature, log_variances, features)[1].log_evidence
+
+
+slope = jax.jit(jax.grad(log_evidence, argnums=(1, 2)))(10.0, jnp.log(0.1), jnp.zeros(3), training_features)
+print(f"d log evidence / d log T = {slope[0]:.4f}, / d log variances = {slope[1].round(4)}")
+
+# %% [markdown]
+# ## Grid and optimum
+#
+# At every width: the grid over temperatures at variance one, and the temperature and variance of largest evidence.
+
+
+# %%
+def accuracy(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> float:
+    prediction = bpkr.predict(architecture, saddle.order_parameters, training_features, labels, test_features)
+    return float(jnp.mean(jnp.sign(prediction.mean) == test.labels))
+
+
+def readout_alone(log_variance: jax.Array) -> jax.Array:
+    return jnp.array([0.0, 0.0, log_variance])
+
+
+@jax.jit
+def optimum(width: jax.Array, features: jax.Array) -> jax.Array:
+    """Logarithms of temperature and readout variance of largest evidence."""
+
+    def cost(numbers: jax.Array, features: jax.Array) -> jax.Array:
+        return -log_evidence(width, numbers[0], readout_alone(numbers[1]), features)
+
+    minimiser = optx.BFGS(rtol=1e-6, atol=1e-6)
+    return optx.minimise(cost, minimiser, jnp.array([jnp.log(0.1), 0.0]), features).value
+
+
+results = {}
+for width in map(float, WIDTHS):
+    on_grid = [solution(width, jnp.log(t), jnp.zeros(3), training_features) for t in GRID]
+    evidences = jnp.array([saddle.log_evidence for _, saddle in on_grid])
+    accuracies = jnp.array([accuracy(*solved) for solved in on_grid])
+    log_temperature, log_variance = optimum(width, training_features)
+    best = solution(width, log_temperature, readout_alone(log_variance), training_features)
+    results[width] = evidences, accuracies, jnp.exp(log_temperature), best[1].log_evidence, accuracy(*best)
+    by_accuracy, by_evidence = int(jnp.argmax(accuracies)), int(jnp.argmax(evidences))
+    print(
+        f"N = {width:4.0f}: grid by test accuracy T = {GRID[by_accuracy]} ({accuracies[by_accuracy]:.3f}), "
+        f"by evidence T = {GRID[by_evidence]} ({accuracies[by_evidence]:.3f}, log evidence {evidences.max():.2f}); "
+        f"optimum T = {jnp.exp(log_temperature):.3f}, variance {jnp.exp(log_variance):.3f} "
+        f"({results[width][-1]:.3f}, {best[1].log_evidence:.2f})"
+    )
+
+# %%
+with styled():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.3))
+    for width, (evidences, accuracies, temperature, evidence, at_optimum) in results.items():
+        (line,) = left.semilogx(GRID, evidences, "o-", markersize=3, label=f"$N={width:.0f}$")
+        left.plot(temperature, evidence, "*", color=line.get_color(), markersize=11)
+        right.semilogx(GRID, accuracies, "o-", markersize=3, color=line.get_color())
+        right.plot(temperature, at_optimum, "*", color=line.get_color(), markersize=11)
+    left.set(xlabel="temperature $T$", ylabel="log evidence", title="Training data")
+    right.set(xlabel="temperature $T$", ylabel="accuracy", title="Test data")
+    left.plot([], [], "k*", markersize=9, label="$T$ and variance of\nlargest evidence")
+    left.legend()
+    save(figure, Path(__file__).with_suffix(".png"))
