@@ -1,42 +1,21 @@
-"""What a person reads is true: the README's session, the examples, the derivations, and the notation."""
+"""What a person reads is true: the README's session, the derivations, and the notation."""
 
 import doctest
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from .scripts import run_script
+
 ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 DERIVATIONS = sorted((ROOT / "derivations").glob("*.py"))
-
-
-def run_script(script: Path, *arguments: str) -> str:
-    environment = {**os.environ, "MPLBACKEND": "Agg"}
-    finished = subprocess.run(
-        [sys.executable, script, *arguments], capture_output=True, text=True, env=environment, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
 
 
 def test_the_readme_session_holds():
     failures, attempted = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
     assert attempted > 10
     assert failures == 0
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs_and_draws_the_figures_it_promises(example, tmp_path):
-    copy = Path(shutil.copy(example, tmp_path))
-    assert run_script(copy)
-    if "save(figure" in example.read_text():
-        assert copy.with_suffix(".png").stat().st_size > 10_000
-        assert example.with_suffix(".png").exists(), "the repository shows the figure beside the example"
 
 
 @pytest.mark.parametrize("script", DERIVATIONS, ids=lambda path: path.stem)

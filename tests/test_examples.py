@@ -1,0 +1,19 @@
+"""The examples run, and draw the figures that are shown beside them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .scripts import run_script
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs_and_draws_the_figures_it_promises(example, tmp_path):
+    copy = Path(shutil.copy(example, tmp_path))
+    assert run_script(copy)
+    if "save(figure" in example.read_text():
+        assert copy.with_suffix(".png").stat().st_size > 10_000
+        assert example.with_suffix(".png").exists(), "the repository shows the figure beside the example"
