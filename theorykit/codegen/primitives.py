@@ -1,5 +1,8 @@
 """The operations that generated code calls: small pure JAX functions, every one differentiable."""
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
@@ -7,19 +10,41 @@ from jaxtyping import Array, Float
 Scalar = Float[Array, ""] | float | int
 
 
-def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Lower Cholesky factor."""
-    return jnp.linalg.cholesky(matrix)
+class Factorised(NamedTuple):
+    """A symmetric positive definite matrix and its lower Cholesky factor.
+
+    Derivatives are those of the matrix, never of the factor: they cost solves, and nothing else.
+    """
+
+    matrix: Float[Array, "n n"]
+    lower: Float[Array, "n n"]
 
 
-def log_det(factor: Float[Array, "n n"]) -> Float[Array, ""]:
-    """log det of the matrix whose Cholesky factor is `factor`."""
-    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+def cholesky(matrix: Float[Array, "n n"]) -> Factorised:
+    """The matrix, symmetrised, with its Cholesky factor: NaN where there is none."""
+    symmetric = (matrix + matrix.T) / 2
+    return Factorised(symmetric, jnp.linalg.cholesky(jax.lax.stop_gradient(symmetric), symmetrize_input=False))
 
 
-def solve(factor: Float[Array, "n n"], right: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """A^{-1} right, where `factor` is the Cholesky factor of A."""
-    return cho_solve((factor, True), right)
+@jax.custom_jvp
+def log_det(of: Factorised) -> Float[Array, ""]:
+    """log det A."""
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(of.lower)))
+
+
+@log_det.defjvp
+def _log_det_jvp(primals, tangents):
+    (of,), (change,) = primals, tangents
+    return log_det(of), jnp.sum(solve(of, jnp.eye(len(of.matrix))) * change.matrix)
+
+
+def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """A^{-1} right."""
+
+    def by_factor(_, right):
+        return cho_solve((of.lower, True), right)
+
+    return jax.lax.custom_linear_solve(lambda unknown: of.matrix @ unknown, right, by_factor, symmetric=True)
 
 
 def identity(size: int) -> Float[Array, "n n"]:
