@@ -30,6 +30,7 @@ def main(folder: Path) -> None:
         *document.closed_forms_part(action),
         *document.expansion_part(action),
         *document.derivation_part(action),
+        *document.dual_part(action),
     ]
     store.write_document(blocks, folder / "attention_paths", overwrite=True)
 

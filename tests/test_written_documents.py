@@ -68,6 +68,7 @@ def test_every_kind_of_derivation_is_set_by_latex_within_the_page(tmp_path):
         document.closed_forms_part,
         document.expansion_part,
         document.derivation_part,
+        document.dual_part,
         document.finite_width_part,
     )
     source = tmp_path / "test.tex"

@@ -11,7 +11,8 @@ from sympy import Add, Expr, Integer, MatrixSymbol, Symbol, expand
 
 from ..derivation import Derivation, Recorder, rules
 from ..symbolic import Diagonal, positive_definite, trace
-from .action import Action, ActionSymbols, Predictor
+from .action import Action, Predictor
+from .action_symbols import ActionSymbols
 from .architecture import Architecture
 from .backpropagation import DataSymbols, backpropagate
 from .forward import LayerForm, network_widths

@@ -55,6 +55,11 @@ class DualForm:
         return Add(self.log_determinants, self.misfit)
 
     @property
+    def parts(self) -> Mapping[str, Expr]:
+        """The energy and its two parts, by name."""
+        return {"log_determinants": self.log_determinants, "misfit": self.misfit, "energy": self.energy}
+
+    @property
     def statistics(self) -> tuple[Expr, ...]:
         """The symbols of the data: (M, b, y2, P)."""
         return (self.gram, self.projection, self.label_square, self.examples)

@@ -32,7 +32,8 @@ def derive(
         outputs: How many numbers the network puts out for an example.
         format: LaTeX or Markdown of the action, its saddle-point equations, closed forms, expansion about infinite
             width and predictor; or the Python source of the generated function, as it runs.
-        steps: Add every step of the derivation, each checked on random numbers.
+        steps: Add every step of the derivation, each checked on random numbers, and the form for more examples than
+            features.
         finite_width: Add the exact prior at finite width, derived by a second route.
         verify: Check every step and report on each, on standard error; fail if one does not hold.
         output: File to write; by default, standard output.
@@ -74,6 +75,7 @@ def _blocks(action: bpkr.Action, steps: bool, finite_width: bool) -> Iterator[Bl
     yield from document.expansion_part(action)
     if steps:
         yield from document.derivation_part(action)
+        yield from document.dual_part(action)
     if finite_width:
         yield from document.finite_width_part(action)
 

@@ -27,8 +27,10 @@ def derivation_blocks(derivation: Derivation, names: Mapping[Expr, str], level: 
             number += 1
             yield Text(_caption(number, step))
             yield statement(step.claim, show(step.before), show(step.after), show)
-            if step.definitions:
-                defined = ", ".join(f"${show(symbol)} = {show(value)}$" for symbol, value in step.definitions)
+            # a name that is printed as what it stands for needs no explanation
+            shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
+            defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
+            if defined:
                 yield Text(f"with {defined}.")
 
 
