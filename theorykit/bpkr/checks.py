@@ -66,6 +66,12 @@ def checked_features(architecture: Architecture, features: ArrayLike, name: str 
     return array
 
 
+def check_same_input_features(features: Array, others: Array, name: str) -> None:
+    """Refuse path features `others` unless they are of as many input features as `features`."""
+    if features.shape[2] != others.shape[2]:
+        raise ValueError(f"features have {features.shape[2]} input features, {name} {others.shape[2]}")
+
+
 def checked_labels(architecture: Architecture, labels: ArrayLike, name: str = "labels") -> Array:
     """Labels (examples,), or (examples, outputs) for an architecture of several outputs."""
     if architecture.outputs == 1:
@@ -80,11 +86,20 @@ def checked_data(
     architecture: Architecture, features: ArrayLike, labels: ArrayLike
 ) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
     """Path features and their labels, whose kernel has a Cholesky factor at the temperature."""
-    checked, labels = checked_features(architecture, features), checked_labels(architecture, labels)
-    if len(labels) != len(checked):
-        raise ValueError(f"labels has {len(labels)} examples, features has {len(checked)}")
+    checked, labels = checked_examples(architecture, features, labels)
     if not is_traced(features, architecture):
         _check_interpolation(architecture, np.asarray(features, dtype=np.float64))
+    return checked, labels
+
+
+def checked_examples(
+    architecture: Architecture, features: ArrayLike, labels: ArrayLike, prefix: str = ""
+) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
+    """Path features and their labels, which errors call by these names after a `prefix` such as "test_"."""
+    checked = checked_features(architecture, features, f"{prefix}features")
+    labels = checked_labels(architecture, labels, f"{prefix}labels")
+    if len(labels) != len(checked):
+        raise ValueError(f"{prefix}labels has {len(labels)} examples, {prefix}features has {len(checked)}")
     return checked, labels
 
 
@@ -128,9 +143,15 @@ def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths path
     """U_1 of one output at infinite width."""
     # constants of the architecture, also where this runs inside a function that is being traced
     with jax.ensure_compile_time_eval():
-        readout = jnp.asarray([[architecture.prior_variances[-1]]], dtype=jnp.float64)
-        means = layer_numbers.prior_means(architecture.forms, architecture.layer_numbers(), readout)
-        return np.asarray(means[0])
+        # numbers as arrays: one compilation serves them all
+        numbers = jax.tree.map(lambda number: np.asarray(number, dtype=np.float64), architecture)
+        return np.asarray(_compiled_prior_of_paths(numbers))
+
+
+@eqx.filter_jit
+def _compiled_prior_of_paths(architecture: Architecture) -> Float[Array, "paths paths"]:
+    readout = jnp.reshape(architecture.prior_variances[-1], (1, 1))
+    return layer_numbers.prior_means(architecture.forms, architecture.layer_numbers(), readout)[0]
 
 
 def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:
@@ -187,9 +208,9 @@ def checked_dual_results(tree, architecture: Architecture):
 
 def checked_finite(tree, architecture: Architecture, message: str):
     """`tree`, refused with `message`, which may name the {temperature}, unless every entry is finite."""
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
     if is_traced(tree):
+        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
         return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message.format(temperature="traced")), tree)
-    if not finite:
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(tree)):
         raise ValueError(message.format(temperature=architecture.temperature))
     return tree

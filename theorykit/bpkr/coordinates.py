@@ -17,6 +17,7 @@ import itertools
 from collections.abc import Iterator
 
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
@@ -87,15 +88,18 @@ def _from_the_readout(architecture: Architecture) -> Iterator[tuple[Array, Array
     """From the last layer down: the root of the covariance of its weight blocks, and its straight branch's gain."""
     numbers = architecture.layer_numbers()
     for form in reversed(architecture.forms):
-        root = jnp.linalg.cholesky(layer_numbers.covariance(form, numbers))
+        root = layer_numbers.covariance_root(form, numbers)
         yield root, layer_numbers.gain(form, numbers) if form.is_straight else None
 
 
 def _triangular(triangle: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
-    lower = jnp.zeros((size, size)).at[jnp.tril_indices(size)].set(triangle)
-    return jnp.tril(lower, -1) + jnp.diag(jnp.exp(jnp.diagonal(lower)))
+    # indices are constants: JAX would compute its own anew at every step of a compiled loop
+    lower = jnp.zeros((size, size)).at[np.tril_indices(size)].set(triangle, unique_indices=True)
+    diagonal = np.eye(size, dtype=bool)
+    return jnp.where(diagonal, jnp.exp(jnp.where(diagonal, lower, 0.0)), lower)
 
 
 def _triangle(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
-    logarithmic = jnp.tril(lower, -1) + jnp.diag(jnp.log(jnp.diagonal(lower)))
-    return logarithmic[jnp.tril_indices(len(lower))]
+    diagonal = np.eye(len(lower), dtype=bool)
+    logarithmic = jnp.where(diagonal, jnp.log(jnp.where(diagonal, lower, 1.0)), lower)
+    return logarithmic[np.tril_indices(len(lower))]

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Expr, MatrixSymbol, Symbol
+from sympy import Expr, Identity, MatMul, MatrixSymbol, Symbol, sqrt
 
 from ..codegen import CompiledFunction, compile_expressions, interpret
 from .forward import LayerForm
@@ -99,6 +100,14 @@ def prior_means(
 def covariance(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
     """The prior covariance of the layer's weight blocks."""
     return _evaluated(form, form.covariance, {}, numbers)
+
+
+def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
+    """The lower Cholesky factor of `covariance`; of independent blocks, as most layers have, a number times I."""
+    variance, factors = MatMul(form.covariance).as_coeff_matrices()
+    if all(isinstance(factor, Identity) for factor in factors):
+        return _evaluated(form, sqrt(variance) * Identity(form.covariance.shape[0]), {}, numbers)
+    return jnp.linalg.cholesky(covariance(form, numbers))
 
 
 def gain(form: LayerForm, numbers: Numbers) -> Float[Array, ""] | float | int:

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .architecture import Architecture
-from .checks import checked_data, checked_dual_results, checked_features, checked_results
+from .checks import check_same_input_features, checked_data, checked_dual_results, checked_features, checked_results
 from .derive import derive
 from .evaluate import action_arguments, architecture_arguments, flat_features, order_parameter_arguments
 from .order_parameters import OrderParameters, checked_order_parameters
@@ -42,7 +42,7 @@ def predict(
     """
     features, labels = checked_data(architecture, features, labels)
     test_features = checked_features(architecture, test_features, "test_features")
-    _check_same_input_features(features, test_features, "test_features")
+    check_same_input_features(features, test_features, "test_features")
     order_parameters = checked_order_parameters(architecture, order_parameters)
     prediction = _predict(architecture, order_parameters, features, labels, test_features)
     return checked_results(prediction, architecture)
@@ -91,11 +91,6 @@ def _predict_from_statistics(architecture, order_parameters, statistics, test_fe
     return Prediction(mean=values["mean"].reshape(shape), variance=values["variance"].reshape(shape))
 
 
-def _check_same_input_features(features, others, name):
-    if features.shape[2] != others.shape[2]:
-        raise ValueError(f"features have {features.shape[2]} input features, {name} {others.shape[2]}")
-
-
 def kernel(
     architecture: Architecture,
     order_parameters: OrderParameters,
@@ -109,7 +104,7 @@ def kernel(
     """
     features = checked_features(architecture, features)
     other = features if other is None else checked_features(architecture, other, "other features")
-    _check_same_input_features(features, other, "other features")
+    check_same_input_features(features, other, "other features")
     order_parameters = checked_order_parameters(architecture, order_parameters)
     return _kernel(architecture, order_parameters, features, other)
 

@@ -8,7 +8,7 @@ import tyro
 import xarray as xr
 
 from .. import bpkr, store
-from ..sweeps import Data, labelled, labelled_prediction, prediction_errors
+from ..sweeps import Data, labelled, predicted
 from ..sweeps.labelled import labelled_test_labels
 from .config import SolveConfig, read_config
 from .data import read_data
@@ -44,13 +44,9 @@ def solved(architecture: bpkr.Architecture, data: Data, settings: SolveConfig) -
         tolerance=settings.solver.tolerance,
         max_steps=settings.solver.max_steps,
     )
-    parts = [labelled(architecture, saddle)]
-    if data.test_features is not None:
-        point = saddle.order_parameters
-        prediction = bpkr.predict(architecture, point, data.features, data.labels, data.test_features)
-        parts.append(labelled_prediction(prediction))
-        if data.test_labels is not None:
-            parts += [prediction_errors(prediction, data.test_labels), labelled_test_labels(data.test_labels)]
+    parts = [labelled(architecture, saddle), *predicted(architecture, data, saddle.order_parameters)]
+    if data.test_labels is not None:
+        parts.append(labelled_test_labels(data.test_labels))
     return xr.merge(parts).assign_attrs(settings=msgspec.json.encode(settings).decode())
 
 

@@ -4,7 +4,7 @@ Architecture, data -> solve at every point -> labelled datasets on disk -> one d
 """
 
 from .data import Data
-from .labelled import labelled, labelled_prediction, order_parameters_of, prediction_errors
+from .labelled import labelled, labelled_prediction, order_parameters_of, predicted, prediction_errors
 from .run import sweep, sweep_seeds
 from .selection import best_temperatures
 
@@ -14,6 +14,7 @@ __all__ = [
     "labelled",
     "labelled_prediction",
     "order_parameters_of",
+    "predicted",
     "prediction_errors",
     "sweep",
     "sweep_seeds",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jax.typing import ArrayLike
 
 from .. import bpkr
-from ..bpkr.checks import checked_features, checked_labels
+from ..bpkr.checks import check_same_input_features, checked_examples, checked_features
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,14 @@ class Data:
 
 def checked(architecture: bpkr.Architecture, data: Data) -> Data:
     """`data` as float64 arrays; `ValueError` names what does not fit the architecture or the rest of the data."""
-    features, labels = checked_features(architecture, data.features), checked_labels(architecture, data.labels)
-    if len(labels) != len(features):
-        raise ValueError(f"labels has {len(labels)} examples, features has {len(features)}")
+    features, labels = checked_examples(architecture, data.features, data.labels)
     test_features, test_labels = data.test_features, data.test_labels
-    if test_features is not None:
-        test_features = checked_features(architecture, test_features, "test_features")
-        if test_features.shape[2] != features.shape[2]:
-            raise ValueError(
-                f"features have {features.shape[2]} input features, test_features {test_features.shape[2]}"
-            )
     if test_labels is not None:
         if test_features is None:
             raise ValueError("there are test_labels, but no test_features to predict them from")
-        test_labels = checked_labels(architecture, test_labels, "test_labels")
-        if len(test_labels) != len(test_features):
-            raise ValueError(f"test_labels has {len(test_labels)} examples, test_features has {len(test_features)}")
+        test_features, test_labels = checked_examples(architecture, test_features, test_labels, "test_")
+    elif test_features is not None:
+        test_features = checked_features(architecture, test_features, "test_features")
+    if test_features is not None:
+        check_same_input_features(features, test_features, "test_features")
     return Data(features, labels, test_features, test_labels)

@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 
 from .. import bpkr
 from ..bpkr.order_parameters import checked_order_parameters
+from .data import Data
 
 _QUANTITIES = {
     "action": "action S, undivided",
@@ -43,6 +44,18 @@ def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset
         },
         coords=_coordinates(architecture),
     )
+
+
+def predicted(
+    architecture: bpkr.Architecture, data: Data, order_parameters: bpkr.OrderParameters
+) -> tuple[xr.Dataset, ...]:
+    """What `data` has test examples for: their `labelled_prediction`, and its `prediction_errors`."""
+    if data.test_features is None:
+        return ()
+    prediction = bpkr.predict(architecture, order_parameters, data.features, data.labels, data.test_features)
+    if data.test_labels is None:
+        return (labelled_prediction(prediction),)
+    return labelled_prediction(prediction), prediction_errors(prediction, data.test_labels)
 
 
 def labelled_prediction(prediction: bpkr.Prediction) -> xr.Dataset:

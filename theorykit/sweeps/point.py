@@ -10,7 +10,7 @@ import xarray as xr
 from .. import bpkr
 from .data import Data
 from .grid import Place
-from .labelled import labelled, labelled_prediction, order_parameters_of, prediction_errors
+from .labelled import labelled, order_parameters_of, predicted
 
 FAILED = "failed"
 COLD = "Gaussian-process limit"
@@ -36,7 +36,7 @@ def solve_place(
     try:
         saddle, start = _solved(architecture, data, neighbour, options)
         seconds = time.perf_counter() - began
-        described = [labelled(architecture, saddle), *_predicted(architecture, data, saddle)]
+        described = [labelled(architecture, saddle), *predicted(architecture, data, saddle.order_parameters)]
     except (ValueError, RuntimeError) as failure:
         seconds = time.perf_counter() - began
         record = {"converged": False, "result": FAILED, "start": "", "message": str(failure), "seconds": seconds}
@@ -66,13 +66,3 @@ def _solved(architecture, data, neighbour, options) -> tuple[bpkr.Saddle, str]:
             return found[start], start
     start = min(found, key=lambda name: float(found[name].gradient_norm))
     return found[start], start
-
-
-def _predicted(architecture, data, saddle) -> list[xr.Dataset]:
-    if data.test_features is None:
-        return []
-    point = saddle.order_parameters
-    prediction = bpkr.predict(architecture, point, data.features, data.labels, data.test_features)
-    if data.test_labels is None:
-        return [labelled_prediction(prediction)]
-    return [labelled_prediction(prediction), prediction_errors(prediction, data.test_labels)]
