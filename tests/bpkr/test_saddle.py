@@ -96,6 +96,7 @@ def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
     assert_close(norm, interpreted_gradient_norm(problem), 1e-9)
 
 
+@settings(max_examples=8)
 @given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
 def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(case, seed):
     problem = random_problem(case, seed)
@@ -178,7 +179,7 @@ def test_wide_networks_follow_the_first_order_expansion(seed):
     errors = []
     for width in (1e4, 1e5):
         problem = with_width(random_problem(SQUARE, seed), width)
-        found = solved(problem, initial=bpkr.gp_limit(problem.architecture)).order_parameters.matrices[0]
+        found = solved(problem, tolerance=1e-12).order_parameters.matrices[0]
         errors.append(np.max(np.abs(found - first_order_expansion(problem))))
     assert 90 < errors[0] / errors[1] < 110
 

@@ -6,18 +6,18 @@ A change dU_1 is given by its entries on and above the diagonal, row by row: `pa
 """
 
 import abc
-import math
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from .architecture import Architecture
+from .curvature import blocks_cost, curvature_of_blocks, pairs
 from .derive import derive
 from .evaluate import architecture_arguments, flat_features
-from .statistics import FeatureStatistics, statistics_arguments
+from .statistics import FeatureStatistics, statistics_arguments, summed
 
 # largest array of path kernels, in bytes, that is worth its memory traffic: about what caches hold
 _PATH_KERNEL_BYTES = 2**25
@@ -27,13 +27,17 @@ class EnergyPoint(eqx.Module):
     """The energy at some U_1, undivided, and its gradient there, `spread - pull`.
 
     `spread` is the gradient of the log-determinant, `pull` minus that of the misfit; both are positive semidefinite
-    (n_1 x n_1). `magnitude` is that of the terms whose sum `value` is, and sets its rounding.
+    (n_1 x n_1). `magnitude` is that of the terms whose sum `value` is, and sets its rounding. `solved` is what the
+    evaluation solved for that `curvature` takes up again, by name.
     """
+
+    first: Float[Array, "paths paths"]
 
     value: Float[Array, ""]
     magnitude: Float[Array, ""]
     spread: Float[Array, "paths paths"]
     pull: Float[Array, "paths paths"]
+    solved: Mapping[str, Array]
 
     @property
     def slope(self) -> Float[Array, "paths paths"]:
@@ -59,71 +63,83 @@ class AbstractEnergy(eqx.Module):
         """E and its gradient: one evaluation. NaN where the kernel has no Cholesky factor."""
 
     @abc.abstractmethod
-    def curvature(self, first: Float[Array, "paths paths"]) -> Float[Array, "pairs pairs"]:
-        """The second derivative of E in the entries of U_1 on and above the diagonal."""
+    def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
+        """The second derivative of E in the entries of U_1 on and above the diagonal, where `at` has been."""
 
     @abc.abstractmethod
     def curvature_cost(self) -> tuple[float, float]:
-        """How many evaluations' work `curvature` is, and how many bytes it takes."""
+        """How many evaluations' work `curvature` is beyond `at`, and how many bytes it takes."""
 
 
-def pairs(paths: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the entries on and above the diagonal."""
-    return np.triu_indices(paths)
+class AbstractKernelEnergy(AbstractEnergy):
+    """By the kernel of all examples, one row a label."""
+
+    labels: eqx.AbstractVar[Float[Array, "rows one"]]
+
+    @property
+    def label_count(self):
+        return len(self.labels)
+
+    @abc.abstractmethod
+    def kernel(self, first: Float[Array, "paths paths"]) -> Float[Array, "rows rows"]:
+        """K at U_1, Eq. (10)."""
+
+    @abc.abstractmethod
+    def slopes(
+        self, first: Float[Array, "paths paths"], solved: Mapping[str, Array]
+    ) -> tuple[Float[Array, "paths paths"], Float[Array, "paths paths"]]:
+        """`spread` and `pull` at U_1, given resolvent and representer there."""
+
+    def value(self, first):
+        return self.of_kernel(first)["energy"]
+
+    def at(self, first):
+        of_kernel = dict(self.of_kernel(first))
+        value = of_kernel.pop("energy")
+        return EnergyPoint(first, value, jnp.abs(value), *self.slopes(first, of_kernel), of_kernel)
+
+    def of_kernel(self, first: Float[Array, "paths paths"]) -> Mapping[str, Array]:
+        """Energy, resolvent (K + T I)^-1 and representer (K + T I)^-1 y at U_1, by one factorisation."""
+        action = derive(self.architecture)
+        arguments = {"K": self.kernel(first), action.symbols.labels.name: self.labels}
+        return action.compiled_kernel_energy.of({**architecture_arguments(self.architecture), **arguments})
 
 
-class FeatureEnergy(AbstractEnergy):
+class FeatureEnergy(AbstractKernelEnergy):
     """By the P x P kernel, assembled from path features (rows x columns, as `flat_features` has them)."""
 
     architecture: Architecture
     features: Float[Array, "rows columns"]
     labels: Float[Array, "rows one"]
 
-    @property
-    def label_count(self):
-        return len(self.labels)
+    def kernel(self, first):
+        return derive(self.architecture).compiled_training_kernel.of(self._arguments(first))["kernel"]
 
-    def value(self, first):
-        return self._of_kernel(first)["energy"]
-
-    def at(self, first):
-        of_kernel = self._of_kernel(first)
-        arguments = {"R": of_kernel["resolvent"], "v": of_kernel["representer"], **self._arguments(first)}
+    def slopes(self, first, solved):
+        arguments = {"R": solved["resolvent"], "v": solved["representer"], **self._arguments(first)}
         slopes = derive(self.architecture).compiled_slopes.of(arguments)
-        value = of_kernel["energy"]
-        return EnergyPoint(value, jnp.abs(value), slopes["spread"], slopes["pull"])
+        return slopes["spread"], slopes["pull"]
 
-    def curvature(self, first):
-        of_kernel = self._of_kernel(first)
-        paths = len(first)
-        weighted = (of_kernel["resolvent"] @ self.features).reshape(len(self.features), paths, -1)
+    def curvature(self, point):
+        paths = len(point.first)
+        weighted = (point.solved["resolvent"] @ self.features).reshape(len(self.features), paths, -1)
         features = self.features.reshape(weighted.shape)
         blocks = {a: jnp.einsum("pi,pbj->bij", features[:, a], weighted[:, a:]) for a in range(paths)}
-        readings = jnp.einsum("pai,p->ai", features, of_kernel["representer"][:, 0])
+        readings = jnp.einsum("pai,p->ai", features, point.solved["representer"][:, 0])
         return curvature_of_blocks(jnp.concatenate(list(blocks.values())), readings)
 
     def curvature_cost(self):
         rows, columns = self.features.shape
-        return _blocks_cost(len(self._pairs()[0]), rows * columns * columns, columns, 4 * rows**2 * columns)
-
-    def _pairs(self):
-        return pairs(self.architecture.order_parameter_sizes[0])
+        paths = self.architecture.order_parameter_sizes[0]
+        return blocks_cost(paths, columns // paths, rows * columns**2, 4 * rows**2 * columns)
 
     def _arguments(self, first):
         symbols = derive(self.architecture).symbols
-        return {
-            **architecture_arguments(self.architecture),
-            symbols.matrices[0].name: first,
-            symbols.features.name: self.features,
-            symbols.test_features.name: self.features,
-        }
-
-    def _of_kernel(self, first):
-        kernel = derive(self.architecture).compiled_training_kernel.of(self._arguments(first))["kernel"]
-        return _of_kernel(self.architecture, kernel, self.labels)
+        matrices = {symbols.matrices[0].name: first, symbols.features.name: self.features}
+        return {**architecture_arguments(self.architecture), **matrices}
 
 
-class PathKernelEnergy(AbstractEnergy):
+class PathKernelEnergy(AbstractKernelEnergy):
     """By the P x P kernel, a sum over pairs of paths of kernels computed once: for few paths and examples.
 
     `path_kernels` (pairs, rows, rows): the change of K with each entry of U_1 on or above the diagonal.
@@ -133,25 +149,18 @@ class PathKernelEnergy(AbstractEnergy):
     path_kernels: Float[Array, "pairs rows rows"]
     labels: Float[Array, "rows one"]
 
-    @property
-    def label_count(self):
-        return len(self.labels)
+    def kernel(self, first):
+        return jnp.einsum("k,kpq->pq", first[pairs(len(first))], self.path_kernels)
 
-    def value(self, first):
-        return self._of_kernel(first)["energy"]
-
-    def at(self, first):
-        of_kernel = self._of_kernel(first)
-        resolvent, representer = of_kernel["resolvent"], of_kernel["representer"]
+    def slopes(self, first, solved):
+        resolvent, representer = solved["resolvent"], solved["representer"]
         flat = self.path_kernels.reshape(len(self.path_kernels), -1)
         outer = representer * representer.T
         spread, pull = (flat @ jnp.stack([resolvent.ravel(), outer.ravel()], axis=1)).T
-        value, paths = of_kernel["energy"], len(first)
-        return EnergyPoint(value, jnp.abs(value), _as_gradient(spread, paths), _as_gradient(pull, paths))
+        return _as_gradient(spread, len(first)), _as_gradient(pull, len(first))
 
-    def curvature(self, first):
-        of_kernel = self._of_kernel(first)
-        resolvent, representer = of_kernel["resolvent"], of_kernel["representer"]
+    def curvature(self, point):
+        resolvent, representer = point.solved["resolvent"], point.solved["representer"]
         count, rows = self.path_kernels.shape[:2]
         side = self.path_kernels.reshape(-1, rows)
         through = (side @ resolvent).reshape(count, rows, rows)
@@ -162,11 +171,6 @@ class PathKernelEnergy(AbstractEnergy):
     def curvature_cost(self):
         count, rows = self.path_kernels.shape[:2]
         return (2 * count * rows**3) / (4 * count * rows**2 + rows**3), 16.0 * count * rows**2
-
-    def _of_kernel(self, first):
-        entries = first[pairs(len(first))]
-        kernel = jnp.einsum("k,kpq->pq", entries, self.path_kernels)
-        return _of_kernel(self.architecture, kernel, self.labels)
 
 
 class DualEnergy(AbstractEnergy):
@@ -187,9 +191,10 @@ class DualEnergy(AbstractEnergy):
         # the misfit is what is left of y^T y / T
         square = self.statistics.label_square / self.architecture.temperature
         magnitude = jnp.abs(values["log_determinants"]) + square
-        return EnergyPoint(values["energy"], magnitude, values["spread"], values["pull"])
+        return EnergyPoint(first, values["energy"], magnitude, values["spread"], values["pull"], {})
 
-    def curvature(self, first):
+    def curvature(self, point):
+        first = point.first
         arguments = self._arguments(first)
         symbols = derive(self.architecture).dual
         gram, projection = arguments[symbols.gram.name], arguments[symbols.projection.name]
@@ -210,8 +215,8 @@ class DualEnergy(AbstractEnergy):
 
     def curvature_cost(self):
         columns = len(self.statistics.gram) * self.statistics.outputs
-        count = len(pairs(self.architecture.order_parameter_sizes[0])[0])
-        return _blocks_cost(count, 4 * columns**3, columns, 2 * columns**3)
+        paths = self.architecture.order_parameter_sizes[0]
+        return blocks_cost(paths, columns // paths, 4 * columns**3, 2 * columns**3)
 
     def _arguments(self, first):
         name = derive(self.architecture).symbols.matrices[0].name
@@ -226,16 +231,10 @@ def energy_of(
     flat, column = flat_features(architecture, features), labels.reshape(-1, 1)
     size = architecture.order_parameter_sizes[0]
     if flat.shape[0] > flat.shape[1]:
-        return DualEnergy(architecture, _statistics(architecture, features, labels))
+        return DualEnergy(architecture, summed(features, labels))
     if 8 * len(pairs(size)[0]) * len(flat) ** 2 <= _PATH_KERNEL_BYTES:
         return PathKernelEnergy(architecture, _path_kernels(flat, size), column)
     return FeatureEnergy(architecture, flat, column)
-
-
-def _statistics(architecture, features, labels) -> FeatureStatistics:
-    flat, columns = features.reshape(len(features), -1), labels.reshape(len(labels), -1)
-    square, paths = jnp.sum(labels**2), architecture.paths
-    return FeatureStatistics(flat.T @ flat, flat.T @ columns, square, len(labels), paths)
 
 
 def _path_kernels(flat: Float[Array, "rows columns"], paths: int) -> Float[Array, "pairs rows rows"]:
@@ -248,64 +247,8 @@ def _path_kernels(flat: Float[Array, "rows columns"], paths: int) -> Float[Array
     return upper + jnp.where(off_diagonal, upper.transpose(0, 2, 1), 0.0)
 
 
-def _of_kernel(architecture, kernel, labels):
-    symbols = derive(architecture).symbols
-    arguments = {**architecture_arguments(architecture), "K": kernel, symbols.labels.name: labels}
-    return derive(architecture).compiled_kernel_energy.of(arguments)
-
-
 def _as_gradient(slopes: Float[Array, " pairs"], paths: int) -> Float[Array, "paths paths"]:
     """Derivatives in the entries on and above the diagonal as the gradient, a symmetric matrix."""
     rows, columns = pairs(paths)
     upper = jnp.zeros((paths, paths)).at[rows, columns].set(slopes)
     return (upper + upper.T) / 2
-
-
-def curvature_of_blocks(
-    blocks: Float[Array, "pairs features features"], readings: Float[Array, "paths features"]
-) -> Float[Array, "pairs pairs"]:
-    """The second derivative of E from X = Phi^T (K + T I)^-1 Phi and z = Phi^T (K + T I)^-1 y.
-
-    -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I. `blocks` are the blocks X_ab of the pairs a <= b.
-    """
-    paths, count = len(readings), len(blocks)
-    rows, columns = pairs(paths)
-    index = np.zeros((paths, paths), dtype=int)
-    index[rows, columns] = index[columns, rows] = np.arange(count)
-    flat, flipped = blocks.reshape(count, -1), blocks.transpose(0, 2, 1).reshape(count, -1)
-    same, crossed = flat @ flat.T, flat @ flipped.T
-    # tr(X_da X_bc) = <X_ad, X_bc>: blocks below the diagonal are transposes of those above
-    first, second = np.meshgrid(np.arange(count), np.arange(count), indexing="ij")
-    a, b, c, d = rows[first], columns[first], rows[second], columns[second]
-
-    def trace(p, q, r, s):
-        """tr(X_pq X_rs)."""
-        alike = (p <= q) == (r <= s)
-        return jnp.where(alike, crossed[index[p, q], index[r, s]], same[index[p, q], index[r, s]])
-
-    # over both orders of each pair: V = E_ab + E_ba, V' = E_cd + E_dc; tr(X V X V')
-    spread = 2 * (trace(d, a, b, c) + trace(c, a, b, d))
-    weight = np.where(rows == columns, 0.5, 1.0)
-    spread = weight[:, None] * spread * weight
-    return _misfit_curvature(blocks, readings, weight) - spread
-
-
-def _misfit_curvature(blocks, readings, weight):
-    paths = len(readings)
-    rows, columns = pairs(paths)
-    # full X, row block by row block; 2 z^T V X V' z
-    size = blocks.shape[1]
-    whole = jnp.zeros((paths, paths, size, size)).at[rows, columns].set(blocks)
-    whole = whole.at[columns, rows].set(blocks.transpose(0, 2, 1))
-    right = jnp.einsum("bcij,dj->bcdi", whole, readings)
-    quartic = jnp.einsum("ai,bcdi->abcd", readings, right)
-    both = quartic + quartic.transpose(1, 0, 2, 3)
-    both = both + both.transpose(0, 1, 3, 2)
-    return 2 * weight[:, None] * both[rows, columns][:, rows, columns] * weight
-
-
-def _blocks_cost(count, assembly, columns, evaluation):
-    paths = (math.sqrt(8 * count + 1) - 1) / 2
-    size = columns / paths
-    flops = assembly + 4 * count**2 * size**2
-    return flops / evaluation, 8.0 * (2 * count + paths**2) * size**2

@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 
 from .architecture import Architecture
 from .coordinates import Coordinates, from_order_parameters, to_order_parameters
+from .curvature import pairs
 from .derive import derive
-from .energies import AbstractEnergy, EnergyPoint, pairs
+from .energies import AbstractEnergy, EnergyPoint
 from .evaluate import architecture_arguments, order_parameter_arguments
 from .geometry import gradient_length, largest_width, metric
 from .order_parameters import OrderParameters
@@ -74,29 +75,32 @@ class SaddleProblem(eqx.Module):
         """Evaluate the action and its gradient."""
         order_parameters = self.order_parameters(coordinates)
         energy = self.energy.at(order_parameters.matrices[0])
-        of_entropy, slopes = jax.value_and_grad(lambda u: entropy(self.architecture, u))(order_parameters)
-        first, *others = slopes.matrices
-        slopes = OrderParameters((first + energy.slope, *others), slopes.readout)
+        of_entropy, slopes = self._slopes(order_parameters, energy.slope)
         norm = gradient_length(self.architecture, order_parameters, slopes) / largest_width(self.architecture)
         return Point(coordinates, of_entropy, energy, norm)
 
-    def expansion(self, point: Point) -> "Expansion":
+    def _slopes(self, order_parameters: OrderParameters, of_energy: Array) -> tuple[Array, OrderParameters]:
+        """The entropy, and the gradient of S in the order parameters, given that of the energy in U_1."""
+        of_entropy, slopes = jax.value_and_grad(lambda u: entropy(self.architecture, u))(order_parameters)
+        first, *others = slopes.matrices
+        return of_entropy, OrderParameters((first + of_energy, *others), slopes.readout)
+
+    def expansion(self, point: Point) -> Expansion:
         """The action to second order about a point: one curvature of the energy."""
         coordinates, slope = point.coordinates, jax.lax.stop_gradient(point.energy.slope)
 
-        def linearised(coordinates: Coordinates) -> Float[Array, ""]:
-            order_parameters = self.order_parameters(coordinates)
-            return entropy(self.architecture, order_parameters) + jnp.sum(slope * order_parameters.matrices[0])
+        def gradient(coordinates: Coordinates) -> tuple[Coordinates, OrderParameters]:
+            order_parameters, pull_back = jax.vjp(self.order_parameters, coordinates)
+            _, slopes = self._slopes(order_parameters, slope)
+            (of_action,) = pull_back(slopes)
+            return of_action, order_parameters
 
-        directions = jnp.eye(len(coordinates))
-        gradient, bend = jax.linearize(jax.grad(linearised), coordinates)
-        order_parameters, push = jax.linearize(self.order_parameters, coordinates)
-        changes = jax.vmap(push)(directions)
-        first = order_parameters.matrices[0]
-        rows, columns = pairs(len(first))
+        (of_action, order_parameters), push = jax.linearize(gradient, coordinates)
+        bend, changes = jax.vmap(push)(jnp.eye(len(coordinates)))
+        rows, columns = pairs(len(point.energy.first))
         entries = changes.matrices[0][:, rows, columns]
-        hessian = jax.vmap(bend)(directions) + entries @ self.energy.curvature(first) @ entries.T
-        return Expansion(gradient, hessian, metric(self.architecture, order_parameters, changes))
+        hessian = bend + entries @ self.energy.curvature(point.energy) @ entries.T
+        return Expansion(of_action, hessian, metric(self.architecture, order_parameters, changes))
 
     def swept(self, point: Point) -> Coordinates:
         """Where majorise-minimise sweeps lead: S is no higher there. No evaluation."""

@@ -5,9 +5,9 @@ finds it; what decides success is the gradient norm measured there, never the mi
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,9 +18,9 @@ from jaxtyping import Array, Float
 
 from .architecture import Architecture
 from .certificate import estimated_smallest_curvature, smallest_curvature
-from .checks import checked_data, checked_results, is_traced
+from .checks import checked_data, checked_dual_results, checked_results, is_traced
 from .coordinates import from_order_parameters, gp_coordinates
-from .energies import DualEnergy, energy_of
+from .energies import AbstractEnergy, DualEnergy, energy_of
 from .implicit import known, stationary
 from .order_parameters import OrderParameters, checked_order_parameters, gp_limit
 from .problem import Point, SaddleProblem, entropy
@@ -91,7 +91,9 @@ def solve(
     """Minimise the action over the order parameters: the saddle point of the posterior, Eq. (32).
 
     `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several. Starts from `initial`, by default the Gaussian-process limit.
+    where there are several. Starts from `initial`, by default the Gaussian-process limit. Memory goes as the square of
+    the examples or of paths times features, whichever are fewer; `solve_from_statistics` takes data that do not fit in
+    memory themselves, and `solve_matrix_free` those of which neither square does.
 
     `solver` is by default `Newton`, or `AcceleratedSweeps` for so many paths that the curvature is too dear to form;
     any Optimistix minimiser will do. The end point counts as a solution if its gradient norm (see `Saddle`) is at most
@@ -101,9 +103,9 @@ def solve(
     Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
     finder as a minimiser and reports success at points that are not stationary.
     """
-    _check_settings(solver, tolerance, max_steps)
-    features, labels = checked_data(architecture, features, labels)
-    return solved(energy_of, architecture, (features, labels), solver, initial, tolerance, max_steps, throw)
+    settings = _Settings(solver, initial, tolerance, max_steps, throw)
+    _check_settings(settings)
+    return _solved(energy_of, architecture, checked_data(architecture, features, labels), settings)
 
 
 def solve_from_statistics(
@@ -120,42 +122,65 @@ def solve_from_statistics(
 
     The temperature must be positive.
     """
-    _check_settings(solver, tolerance, max_steps)
-    statistics = checked_statistics(architecture, statistics)
-    return solved(DualEnergy, architecture, (statistics,), solver, initial, tolerance, max_steps, throw)
+    settings = _Settings(solver, initial, tolerance, max_steps, throw)
+    _check_settings(settings)
+    return _solved(DualEnergy, architecture, (checked_statistics(architecture, statistics),), settings)
 
 
-def solved(build, architecture, data, solver, initial, tolerance, max_steps, throw) -> Saddle:
+class _Settings(NamedTuple):
+    """How to solve: the keyword arguments of `solve`."""
+
+    solver: optx.AbstractMinimiser | None
+    initial: OrderParameters | None
+    tolerance: float
+    max_steps: int
+    throw: bool
+
+
+class _Plan(NamedTuple):
+    """What the sizes of a problem decide: whether its curvature is formed, whether it has sweeps; how results fail."""
+
+    forms_curvature: bool
+    has_sweeps: bool
+    checked: Callable
+
+
+def _solved(build: Callable[..., AbstractEnergy], architecture, data: tuple, settings: _Settings) -> Saddle:
     """`solve` for checked `data`, of which `build(architecture, *data)` makes the energy."""
-    if initial is None:
+    if settings.initial is None:
         start = gp_coordinates(architecture)
     else:
-        start = from_order_parameters(architecture, checked_order_parameters(architecture, initial))
+        start = from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial))
     # numbers as arrays: one compilation serves every width, variance and temperature
     architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
     leaves, structure = jax.tree.flatten((architecture, data))
-    forms_curvature, has_sweeps = _plan(build, structure, tuple(leaf.shape for leaf in leaves))
-    if solver is None:
-        solver = _default_solver(forms_curvature, has_sweeps, tolerance)
-    saddle = _solve(build, architecture, data, start, solver, jnp.asarray(tolerance), max_steps, forms_curvature)
-    return _reported(saddle, architecture, throw)
+    plan = _plan(build, structure, tuple(leaf.shape for leaf in leaves))
+    solver = settings.solver or _default_solver(plan, settings.tolerance)
+    tolerance = jnp.asarray(settings.tolerance)
+    saddle = _solve(build, architecture, data, start, solver, tolerance, settings.max_steps, plan.forms_curvature)
+    if not is_traced(saddle):
+        plan.checked((saddle.action, saddle.gradient_norm), architecture)
+    return _reported(saddle, settings.throw)
 
 
 @lru_cache(maxsize=1024)
-def _plan(build, structure, shapes) -> tuple[bool, bool]:
-    """Whether forming the energy's curvature is worth its work and memory, and whether there are sweeps."""
+def _plan(build, structure, shapes) -> _Plan:
     leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
     architecture, data = jax.tree.unflatten(structure, leaves)
     problem = SaddleProblem(eqx.filter_eval_shape(build, architecture, *data))
     evaluations, size = problem.energy.curvature_cost()
-    return bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES), problem.has_sweeps
+    return _Plan(
+        forms_curvature=bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES),
+        has_sweeps=problem.has_sweeps,
+        checked=checked_dual_results if isinstance(problem.energy, DualEnergy) else checked_results,
+    )
 
 
-def _default_solver(forms_curvature: bool, has_sweeps: bool, tolerance: float) -> optx.AbstractMinimiser:
+def _default_solver(plan: _Plan, tolerance: float) -> optx.AbstractMinimiser:
     """The solver that was found fastest for a problem of this size; it needs no tuning."""
-    if forms_curvature:
+    if plan.forms_curvature:
         return Newton(atol=tolerance)
-    return AcceleratedSweeps(atol=tolerance) if has_sweeps else optx.LBFGS(rtol=1e-9, atol=1e-9)
+    return AcceleratedSweeps(atol=tolerance) if plan.has_sweeps else optx.LBFGS(rtol=1e-9, atol=1e-9)
 
 
 def gradient_norm(
@@ -164,18 +189,23 @@ def gradient_norm(
     """Norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
     features, labels = checked_data(architecture, features, labels)
     order_parameters = checked_order_parameters(architecture, order_parameters)
+    return _gradient_norm(architecture, order_parameters, features, labels)
+
+
+@eqx.filter_jit
+def _gradient_norm(architecture, order_parameters, features, labels):
     problem = SaddleProblem(energy_of(architecture, features, labels))
     return problem.at(from_order_parameters(architecture, order_parameters)).gradient_norm
 
 
-def _check_settings(solver, tolerance, max_steps):
-    if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
+def _check_settings(settings: _Settings) -> None:
+    if settings.solver is not None and not isinstance(settings.solver, optx.AbstractMinimiser):
         raise ValueError(
-            f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
+            f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(settings.solver).__name__}; "
             "root finders and least-squares solvers would report success at points that are not minima"
         )
-    if not tolerance > 0 or max_steps < 1:
-        raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
+    if not settings.tolerance > 0 or settings.max_steps < 1:
+        raise ValueError(f"tolerance and max_steps must be positive, got {settings.tolerance} and {settings.max_steps}")
 
 
 @eqx.filter_jit
@@ -239,17 +269,12 @@ def _judged(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Arr
     return optx.RESULTS.where(minimum, optx.RESULTS.successful, failure)
 
 
-def _reported(saddle: Saddle, architecture: Architecture, throw: bool) -> Saddle:
+def _reported(saddle: Saddle, throw: bool) -> Saddle:
     """`saddle`, with an error or a warning if it is not a solution."""
-    values = saddle.action, saddle.gradient_norm
-    if is_traced(saddle):
-        return saddle.result.error_if(saddle, saddle.result != optx.RESULTS.successful) if throw else saddle
-    checked_results(values, architecture)
-    if saddle.converged:
-        return saddle
     if throw:
         return saddle.result.error_if(saddle, saddle.result != optx.RESULTS.successful)
-    warnings.warn(f"the solve did not converge: {saddle.diagnosis}", ConvergenceWarning, stacklevel=4)
+    if not is_traced(saddle) and not saddle.converged:
+        warnings.warn(f"the solve did not converge: {saddle.diagnosis}", ConvergenceWarning, stacklevel=4)
     return saddle
 
 
@@ -268,9 +293,9 @@ def _diagnosis(saddle: Saddle) -> str:
         return f"{reached}, all that max_steps allows. Raise it, or start from a neighbouring solution (initial=...)"
     if saddle.stats["content"]:
         return f"{reached}: the solver stopped at its own tolerance (rtol, atol). Tighten that, or loosen this"
-    rounding = 1e-15 * (abs(float(saddle.energy)) + abs(float(saddle.entropy)))
+    magnitude = abs(float(saddle.energy)) + abs(float(saddle.entropy))
     return (
         f"{reached}, and no step lowers the action beyond rounding (the action's terms of magnitude "
-        f"{rounding * 1e15:.3g} are known to about {rounding:.1g}). Likely causes: a temperature tiny beside the "
+        f"{magnitude:.3g} are known to about {1e-15 * magnitude:.1g}). Likely causes: a temperature tiny beside the "
         "kernel, labels or variances of extreme magnitude. Rescale them, or loosen the tolerance"
     )

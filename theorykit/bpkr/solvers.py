@@ -26,6 +26,8 @@ _LONGEST = 4.0
 _DAMPING = 1e-3
 # sweeps before a Newton step is tried, at the start and after one that failed
 _SWEEPS = 2
+# change of a coordinate by a sweep from which on Newton's method is quicker
+_NEAR = 0.04
 
 
 class Progress(eqx.Module):
@@ -126,29 +128,33 @@ class Newton(AbstractSaddleSolver):
         point = problem.at(state.proposal)
         accepted = state.progress.accepts(point)
         progress = state.progress.moved(point, accepted)
-        # the proposal was a sweep where any were left
-        swept = state.sweeps > 0
-        first = progress.evaluations == 1
-        if problem.has_sweeps:
-            left = jnp.where(accepted, jnp.maximum(state.sweeps - 1, 0), jnp.where(swept, 0, _SWEEPS))
-            left = jnp.where(first, _SWEEPS, left)
-        else:
-            left = state.sweeps
-        newton = (left == 0) | (progress.point.gradient_norm <= self.atol)
         here = progress.point
-        damping = jnp.where(
-            accepted, jnp.where(swept, state.damping, state.damping / 10), 10 * state.damping + _DAMPING
-        )
-        damping = jnp.where(damping < _DAMPING, 0.0, damping)
+        damping = self._damping(state, accepted)
+        sweeps, swept = self._sweeps(problem, state, here, accepted, damping)
+        newton = (sweeps == 0) | (here.gradient_norm <= self.atol)
         expansion, ahead = jax.lax.cond(
-            newton,
-            lambda: self._newton(problem, here, damping),
-            lambda: (state.expansion, here.coordinates),
+            newton, lambda: self._newton(problem, here, damping), lambda: (state.expansion, swept)
         )
-        if problem.has_sweeps:
-            ahead = jax.lax.cond(left > 0, lambda: problem.swept(here), lambda: ahead)
         progress = eqx.tree_at(lambda p: p.curvatures, progress, progress.curvatures + jnp.where(newton, 1, 0))
-        return here.coordinates, _NewtonState(progress, ahead, expansion, left, damping), None
+        return here.coordinates, _NewtonState(progress, ahead, expansion, sweeps, damping), None
+
+    def _damping(self, state: _NewtonState, accepted):
+        """Ten times more after a Newton step that failed, ten times less after one that did not."""
+        kept = jnp.where(state.sweeps > 0, state.damping, state.damping / 10)
+        damping = jnp.where(accepted, kept, 10 * state.damping + _DAMPING)
+        return jnp.where(damping < _DAMPING, 0.0, damping)
+
+    def _sweeps(self, problem: SaddleProblem, state: _NewtonState, here: Point, accepted, damping):
+        """How many sweeps are to come, and where the next leads; none where the minimum is seen to be near."""
+        if not problem.has_sweeps:
+            return state.sweeps, here.coordinates
+        started = state.progress.evaluations > 0
+        left = jnp.where(accepted & started, jnp.maximum(state.sweeps - 1, 0), state.sweeps)
+        left = jnp.where(accepted, left, jnp.where(state.sweeps > 0, 0, _SWEEPS))
+        swept = jax.lax.cond(left > 0, lambda: problem.swept(here), lambda: here.coordinates)
+        # not where a Newton step has failed of late
+        near = accepted & (damping == 0) & (jnp.max(jnp.abs(swept - here.coordinates)) < _NEAR)
+        return jnp.where(near, 0, left), swept
 
     def evidence(self, state):
         return {"expansion": state.expansion}

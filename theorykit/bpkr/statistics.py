@@ -75,6 +75,13 @@ class FeatureStatistics(eqx.Module):
         )
 
 
+def summed(features: Float[Array, "examples paths features"], labels: Float[Array, "..."]) -> FeatureStatistics:
+    """The statistics of a data set that JAX holds; differentiable."""
+    examples, paths, _ = features.shape
+    flat, columns = features.reshape(examples, -1), labels.reshape(examples, -1)
+    return FeatureStatistics(flat.T @ flat, flat.T @ columns, jnp.sum(labels**2), examples, paths)
+
+
 def statistics_arguments(architecture: Architecture, statistics: FeatureStatistics) -> Mapping[str, Array]:
     """The value of every symbol of the data in the dual form, by name.
 
