@@ -20,7 +20,7 @@ if _MAKES_THE_CACHE:
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
-hypothesis.settings.register_profile("default", deadline=None, max_examples=20, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.register_profile("default", deadline=None, max_examples=12, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("default")
 
 

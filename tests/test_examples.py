@@ -8,9 +8,15 @@ import pytest
 from .scripts import run_script
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+# these compile a dozen solvers each
+LONG = ("choose_by_evidence", "new_layer_kinds")
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def marked(example):
+    return pytest.param(example, id=example.stem, marks=[pytest.mark.slow] if example.stem in LONG else [])
+
+
+@pytest.mark.parametrize("example", [marked(example) for example in EXAMPLES])
 def test_example_runs_and_draws_the_figures_it_promises(example, tmp_path):
     copy = Path(shutil.copy(example, tmp_path))
     assert run_script(copy)

@@ -7,10 +7,11 @@ import pytest
 from scipy.linalg import expm
 
 from theorykit import bpkr
-from theorykit.bpkr.certificate import estimated_smallest_curvature, lanczos, smallest_curvature
+from theorykit.bpkr.certificate import estimated_smallest_curvature, smallest_curvature
 from theorykit.bpkr.coordinates import from_order_parameters
 from theorykit.bpkr.energies import energy_of
 from theorykit.bpkr.geometry import dimension, displaced
+from theorykit.bpkr.lanczos import ritz_values
 from theorykit.bpkr.problem import SaddleProblem
 
 from .cases import ALL_SKIPS, DEEP_LINEAR, ONE_LAYER, SKIP_FIRST, TWO_LAYERS, assert_close, random_problem, refused
@@ -75,7 +76,7 @@ def test_lanczos_values_of_a_small_matrix_are_its_eigenvalues():
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(12, 12))
     matrix = jnp.array(matrix + matrix.T)
-    values = lanczos(lambda vector: matrix @ vector, jnp.array(rng.normal(size=12)), 12)
+    values = ritz_values(lambda vector: matrix @ vector, jnp.array(rng.normal(size=12)), 12)
     assert_close(values, np.linalg.eigvalsh(matrix), 1e-10)
 
 

@@ -15,6 +15,8 @@ from .evaluate import ActionTerms, evaluate, first_order, optimal_readout
 from .expansion import FirstOrder
 from .finite_width import FiniteWidthPrior
 from .layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
+from .matrix_free import EnergyEstimate, MatrixFreeOptions, MatrixFreeWarning, Slopes, estimate_energy
+from .matrix_free_saddle import MatrixFreeSaddle, solve_matrix_free
 from .minima import Minima, search_minima
 from .network import Network, empirical_order_parameters, path_weights, sample_network, sum_over_paths
 from .observables import KernelTaskAlignment, head_scores, kernel_task_alignment
@@ -37,12 +39,16 @@ __all__ = [
     "ConvergenceWarning",
     "Dense",
     "DualForm",
+    "EnergyEstimate",
     "FeatureStatistics",
     "FiniteWidthPrior",
     "FirstOrder",
     "KernelTaskAlignment",
     "KeyQueryHeads",
     "LayerSymbols",
+    "MatrixFreeOptions",
+    "MatrixFreeSaddle",
+    "MatrixFreeWarning",
     "Minima",
     "Network",
     "Newton",
@@ -53,9 +59,11 @@ __all__ = [
     "Readout",
     "Saddle",
     "Skip",
+    "Slopes",
     "attention",
     "derive",
     "empirical_order_parameters",
+    "estimate_energy",
     "evaluate",
     "first_order",
     "gp_limit",
@@ -73,6 +81,7 @@ __all__ = [
     "search_minima",
     "solve",
     "solve_from_statistics",
+    "solve_matrix_free",
     "statistics_of_arrays",
     "statistics_of_batches",
     "statistics_of_loader",

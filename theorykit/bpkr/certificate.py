@@ -9,6 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .geometry import dimension, displaced, largest_width
+from .lanczos import ritz_values
 from .problem import Expansion, Point, SaddleProblem, entropy
 
 # Hessian-vector products spent on an extreme eigenvalue where the Hessian is not formed
@@ -38,25 +39,5 @@ def estimated_smallest_curvature(problem: SaddleProblem, point: Point) -> Float[
     gradient, origin = jax.grad(action), jnp.zeros(size)
     start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
     products = min(_PRODUCTS, size)
-    ritz = lanczos(lambda vector: jax.jvp(gradient, (origin,), (vector,))[1], start, products)
+    ritz = ritz_values(lambda vector: jax.jvp(gradient, (origin,), (vector,))[1], start, products)
     return ritz[0] / largest_width(architecture)
-
-
-def lanczos(product, start: Float[Array, " n"], steps: int) -> Float[Array, " steps"]:
-    """Ritz values, ascending, of a symmetric operator given by its `product` with a vector; fully reorthogonalised."""
-
-    def step(i, carry):
-        basis, matrix = carry
-        image = product(basis[i])
-        overlaps = basis @ image
-        rest = image - basis.T @ overlaps
-        rest = rest - basis.T @ (basis @ rest)
-        norm = jnp.linalg.norm(rest)
-        matrix = matrix.at[i].set(overlaps[:steps])
-        return basis.at[i + 1].set(rest / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)), matrix
-
-    basis = jnp.zeros((steps + 1, len(start))).at[0].set(start / jnp.linalg.norm(start))
-    _, matrix = jax.lax.fori_loop(0, steps, step, (basis, jnp.zeros((steps, steps))))
-    # rows hold the overlaps with all basis vectors so far, which is the lower triangle of a tridiagonal matrix
-    lower = jnp.tril(matrix)
-    return jnp.linalg.eigvalsh(lower + jnp.tril(matrix, -1).T)
