@@ -109,9 +109,9 @@ class _NewtonState(eqx.Module):
 class Newton(AbstractSaddleSolver):
     """Majorise-minimise sweeps to begin with and where Newton's method fails; Newton's method with exact curvature.
 
-    A sweep never raises the action, and shows how near the minimum is; where a straight branch leaves no closed form to sweep by, damping alone shortens
-    Newton steps that fail. Negative eigenvalues of the Hessian count as positive, which leads away from saddle points.
-    The Hessian is formed at the end point too, as evidence.
+    A sweep never raises the action, and shows how near the minimum is; where a straight branch leaves no closed form to
+    sweep by, damping alone shortens Newton steps that fail. Negative eigenvalues of the Hessian count as positive, which
+    leads away from saddle points. The Hessian is formed at the end point too, as evidence.
     """
 
     atol: float = 1e-9
