@@ -110,7 +110,7 @@ class Newton(AbstractSaddleSolver):
     """Majorise-minimise sweeps to begin with and where Newton's method fails; Newton's method with exact curvature.
 
     A sweep never raises the action, and shows how near the minimum is; where a straight branch leaves no closed form to
-    sweep by, damping alone shortens Newton steps that fail. Negative eigenvalues of the Hessian count as positive, which
+    sweep by, damping alone shortens Newton steps that fail. Negative eigenvalues of the Hessian count as positive: that
     leads away from saddle points. The Hessian is formed at the end point too, as evidence.
     """
 
