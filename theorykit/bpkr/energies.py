@@ -2,7 +2,6 @@
 
 Part of stage 3 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> predict`. One
 class a way to store the data; values and gradients run the derived expressions, curvatures exploit their structure.
-A change dU_1 is given by its entries on and above the diagonal, row by row: `pairs`.
 """
 
 import abc
@@ -24,7 +23,7 @@ _PATH_KERNEL_BYTES = 2**25
 
 
 class EnergyPoint(eqx.Module):
-    """The energy at some U_1, undivided, and its gradient there, `spread - pull`.
+    """The energy at U_1 = `first`, undivided, and its gradient there, `spread - pull`.
 
     `spread` is the gradient of the log-determinant, `pull` minus that of the misfit; both are positive semidefinite
     (n_1 x n_1). `magnitude` is that of the terms whose sum `value` is, and sets its rounding. `solved` is what the
@@ -32,7 +31,6 @@ class EnergyPoint(eqx.Module):
     """
 
     first: Float[Array, "paths paths"]
-
     value: Float[Array, ""]
     magnitude: Float[Array, ""]
     spread: Float[Array, "paths paths"]

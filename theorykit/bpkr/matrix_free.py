@@ -323,7 +323,8 @@ def _per_entry(first, bound):
 
     Bounds come in that norm: K is no more than A, so |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
     """
-    roots = jnp.sqrt(jnp.diagonal(jnp.linalg.inv(first)))
+    factor = jnp.linalg.cholesky(first)
+    roots = jnp.linalg.norm(jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(first)), lower=True), axis=0)
     return bound * jnp.outer(roots, roots)
 
 
