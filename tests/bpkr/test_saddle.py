@@ -255,6 +255,6 @@ def test_the_solution_can_be_differentiated():
 @pytest.mark.slow
 def test_another_minimiser_finds_the_same_minimum():
     problem = random_problem(SQUARE, 0)
-    other = solved(problem, solver=optx.BFGS(rtol=1e-6, atol=1e-6))
+    other = solved(problem, solver=optx.BFGS(rtol=1e-8, atol=1e-8))
     assert succeeded(other)
     assert_close(other.order_parameters.matrices[0], solved(problem).order_parameters.matrices[0], 1e-7)
