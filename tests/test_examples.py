@@ -8,8 +8,8 @@ import pytest
 from .scripts import run_script
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-# these compile a dozen solvers each
-LONG = ("choose_by_evidence", "new_layer_kinds")
+# these compile a dozen solvers each, or do over what the tests of `reproduce` do
+LONG = ("choose_by_evidence", "hidden_markov_chains", "new_layer_kinds")
 
 
 def marked(example):
