@@ -94,19 +94,19 @@ def action_arguments(
     """The value of every symbol of the action, by name, as the generated function takes them."""
     symbols = derive(architecture).symbols
     values = {
-        **order_parameter_arguments(architecture, order_parameters),
-        **architecture_arguments(architecture),
+        **point_arguments(architecture, order_parameters),
         symbols.features.name: flat_features(architecture, features),
         symbols.labels.name: labels.reshape(-1, 1),
     }
     return {argument.name: values[argument.name] for argument in symbols.arguments}
 
 
-def order_parameter_arguments(architecture: Architecture, order_parameters: OrderParameters) -> Mapping[str, Array]:
-    """The value of every order parameter symbol, by name."""
+def point_arguments(architecture: Architecture, order_parameters: OrderParameters) -> Mapping[str, Array]:
+    """The value of every symbol but those of the data, by name: order parameters, and those of the architecture."""
     symbols = derive(architecture).symbols.order_parameters
     values = (*order_parameters.matrices, order_parameters.readout)
-    return {symbol.name: value for symbol, value in zip(symbols, values, strict=True)}
+    named = {symbol.name: value for symbol, value in zip(symbols, values, strict=True)}
+    return {**named, **architecture_arguments(architecture)}
 
 
 def architecture_arguments(architecture: Architecture) -> Mapping[str, Array]:

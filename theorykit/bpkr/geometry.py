@@ -41,14 +41,12 @@ def metric(
 ) -> Float[Array, "changes changes"]:
     """Inner products of `changes` of the order parameters, stacked along a first axis."""
     points, moves = _matrices(order_parameters), [*changes.matrices, changes.readout]
-    straight = [*(form.is_straight for form in architecture.forms), False]
     products = 0.0
-    for i, (point, move) in enumerate(zip(points, moves, strict=True)):
+    for point, move, contained in zip(points, moves, _contained_sizes(architecture), strict=True):
         factor, count = jnp.linalg.cholesky(point), len(move)
         white = _solved(factor, _solved(factor, move.reshape(count, *point.shape)).swapaxes(1, 2))
-        if straight[i]:
-            size = len(points[i + 1])
-            white = white.at[:, :size, :size].set(0.0)
+        if contained:
+            white = white.at[:, :contained, :contained].set(0.0)
         flat = white.reshape(count, -1)
         products = products + flat @ flat.T
     return products
@@ -65,14 +63,12 @@ def _solved(factor: Float[Array, "n n"], matrices: Float[Array, "k n n"]) -> Flo
 def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
     """The order parameters C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
     tangent, inner, moved = jnp.asarray(tangent), None, []
-    straight = [*(form.is_straight for form in architecture.forms), False]
-    for point, contains in reversed(list(zip(_matrices(order_parameters), straight, strict=True))):
-        kept = 0 if not contains else len(inner)
+    for point, kept in reversed(list(zip(_matrices(order_parameters), _contained_sizes(architecture), strict=True))):
         rows, columns = _components(len(point), kept)
         components, tangent = tangent[: len(rows)], tangent[len(rows) :]
         upper = jnp.zeros(point.shape).at[rows, columns].set(jnp.where(rows == columns, 0.5, 0.5**0.5) * components)
         change = upper + upper.T
-        if contains:
+        if kept:
             change = change.at[:kept, :kept].set(inner)
         factor = jnp.linalg.cholesky(point)
         moved.append(point + factor @ change @ factor.T)
@@ -84,15 +80,21 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
 def dimension(architecture: Architecture) -> int:
     """How many components a tangent has."""
     sizes = [*architecture.order_parameter_sizes, architecture.outputs]
-    straight = [*(form.is_straight for form in architecture.forms), False]
-    inner = [size if contains else 0 for size, contains in zip([*sizes[1:], 0], straight, strict=True)]
-    return sum(len(_components(size, kept)[0]) for size, kept in zip(sizes, inner, strict=True))
+    contained = _contained_sizes(architecture)
+    return sum(len(_components(size, kept)[0]) for size, kept in zip(sizes, contained, strict=True))
 
 
 def _components(size: int, contained: int) -> tuple[np.ndarray, np.ndarray]:
     """Entries on and above the diagonal, but for those of a contained block."""
     rows, columns = np.triu_indices(size)
     return rows[columns >= contained], columns[columns >= contained]
+
+
+def _contained_sizes(architecture: Architecture) -> list[int]:
+    """The size of the block of each order parameter that is the next one, across a straight branch; 0 of none."""
+    following = [*architecture.order_parameter_sizes[1:], architecture.outputs]
+    forms = zip(architecture.forms, following, strict=True)
+    return [*(size if form.is_straight else 0 for form, size in forms), 0]
 
 
 def _matrices(order_parameters: OrderParameters) -> list[Array]:

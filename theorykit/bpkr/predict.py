@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .architecture import Architecture
 from .checks import check_same_input_features, checked_data, checked_dual_results, checked_features, checked_results
 from .derive import derive
-from .evaluate import action_arguments, architecture_arguments, flat_features, order_parameter_arguments
+from .evaluate import action_arguments, flat_features, point_arguments
 from .order_parameters import OrderParameters, checked_order_parameters
 from .statistics import FeatureStatistics, checked_statistics, dual_arguments
 
@@ -113,8 +113,7 @@ def kernel(
 def _kernel(architecture, order_parameters, features, other):
     action = derive(architecture)
     arguments = {
-        **architecture_arguments(architecture),
-        **order_parameter_arguments(architecture, order_parameters),
+        **point_arguments(architecture, order_parameters),
         action.symbols.features.name: flat_features(architecture, features),
         action.symbols.test_features.name: flat_features(architecture, other),
     }

@@ -13,7 +13,7 @@ from .coordinates import Coordinates, from_order_parameters, to_order_parameters
 from .curvature import pairs
 from .derive import derive
 from .energies import AbstractEnergy, EnergyPoint
-from .evaluate import architecture_arguments, order_parameter_arguments
+from .evaluate import point_arguments
 from .geometry import gradient_length, largest_width, metric
 from .order_parameters import OrderParameters
 
@@ -116,7 +116,7 @@ class SaddleProblem(eqx.Module):
 
 def entropy(architecture: Architecture, order_parameters: OrderParameters) -> Float[Array, ""]:
     """The entropy, undivided, of the compiled action."""
-    values = {**order_parameter_arguments(architecture, order_parameters), **architecture_arguments(architecture)}
+    values = point_arguments(architecture, order_parameters)
     return derive(architecture).compiled_entropy.of(values)["entropy"]
 
 
@@ -133,8 +133,7 @@ def sweep(
     action = derive(architecture)
     majoriser, symbols = action.majoriser, action.symbols
     values = {
-        **order_parameter_arguments(architecture, order_parameters),
-        **architecture_arguments(architecture),
+        **point_arguments(architecture, order_parameters),
         majoriser.spread.name: spread,
         majoriser.weight.name: weight,
     }

@@ -16,7 +16,7 @@ from ..precision import require_float64
 from .architecture import Architecture
 from .checks import is_traced
 from .derive import derive
-from .evaluate import architecture_arguments, order_parameter_arguments
+from .evaluate import point_arguments
 from .order_parameters import OrderParameters
 
 
@@ -101,8 +101,7 @@ def dual_arguments(
 ) -> Mapping[str, Array]:
     """The value of every symbol of the dual form by name, as `of` of its compiled functions picks them."""
     return {
-        **order_parameter_arguments(architecture, order_parameters),
-        **architecture_arguments(architecture),
+        **point_arguments(architecture, order_parameters),
         **statistics_arguments(architecture, statistics),
     }
 

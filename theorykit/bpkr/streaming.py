@@ -154,7 +154,7 @@ def _accumulated(
         raise ValueError("there are no batches")
     if path is not None:
         save_progress(path, described, done)
-    return _as_statistics(done.total)
+    return FeatureStatistics(**vars(done.total))
 
 
 def _resumed(jobs: Iterator[_Job], path: Path | None, described: str) -> Progress:
@@ -191,13 +191,3 @@ def _in_order(jobs: Iterable[_Job], executor: Executor | None, in_flight: int) -
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _as_statistics(sums: BatchSums) -> FeatureStatistics:
-    return FeatureStatistics(
-        gram=sums.gram,
-        projection=sums.projection,
-        label_square=sums.label_square,
-        examples=sums.examples,
-        paths=sums.paths,
-    )
