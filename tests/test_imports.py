@@ -19,9 +19,10 @@ FLOORS = {
     "store": 5,
     "plots": 5,
     "sweeps": 6,
-    "reproduce": 7,
-    "cli": 8,
-    "__main__": 9,
+    "sampling": 7,
+    "reproduce": 8,
+    "cli": 9,
+    "__main__": 10,
 }
 APART = {frozenset({"bpkr", "dmft"}), frozenset({"store", "plots"})}
 

@@ -23,13 +23,13 @@ def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
 
 def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = False) -> None:
     """Write a labelled result to the netCDF file `path`. A crash in between leaves no half-written file there."""
-    with _replacing(path, overwrite) as temporary:
+    with replacing(path, overwrite) as temporary:
         result.to_netcdf(temporary, engine=_ENGINE)
 
 
 def write_text(text: str, path: Path, *, overwrite: bool = False) -> None:
     """Write `text` to `path`, under the same rules."""
-    with _replacing(path, overwrite) as temporary:
+    with replacing(path, overwrite) as temporary:
         temporary.write_text(text)
 
 
@@ -51,15 +51,18 @@ def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = Fal
             finished = subprocess.run(command, capture_output=True, text=True, check=False)
             if finished.returncode != 0:
                 raise ValueError(f"{compiler} failed on {source}:\n{finished.stdout[-2000:]}")
-            with _replacing(pdf, overwrite) as temporary:
+            with replacing(pdf, overwrite) as temporary:
                 shutil.copy(Path(folder) / pdf.name, temporary)
             written.append(pdf)
     return written
 
 
 @contextmanager
-def _replacing(path: Path, overwrite: bool) -> Iterator[Path]:
-    """A temporary path beside `path`, which takes its place when the block has succeeded."""
+def replacing(path: Path, overwrite: bool) -> Iterator[Path]:
+    """A temporary path beside `path`, which takes its place when the block has succeeded.
+
+    A crash in between leaves what was there before.
+    """
     refuse_to_overwrite(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -226,7 +226,7 @@ def prior_samples_of(case, networks, batch=5_000):
         network = bpkr.sample_network(architecture, heads, input_features=INPUT_FEATURES, key=key)
         return network(inputs).ravel(), bpkr.empirical_order_parameters(network)
 
-    keys = jax.random.split(jax.random.key(5), networks).reshape(-1, batch)
+    keys = jax.random.split(jax.random.key(7), networks).reshape(-1, batch)
     drawn = [jax.jit(jax.vmap(draw))(some) for some in keys]
     outputs, order_parameters = jax.tree.map(lambda *parts: np.concatenate(parts), *drawn)
     return np.asarray(features), outputs, order_parameters

@@ -14,6 +14,8 @@ from .dual import DualForm
 from .evaluate import ActionTerms, evaluate, first_order, optimal_readout
 from .expansion import FirstOrder
 from .finite_width import FiniteWidthPrior
+from .finite_width_law import FiniteWidthLaw, law_of
+from .fluctuations import Fluctuations, fluctuations
 from .layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
 from .matrix_free import EnergyEstimate, MatrixFreeOptions, MatrixFreeWarning, Slopes, estimate_energy
 from .matrix_free_saddle import MatrixFreeSaddle, solve_matrix_free
@@ -41,8 +43,10 @@ __all__ = [
     "DualForm",
     "EnergyEstimate",
     "FeatureStatistics",
+    "FiniteWidthLaw",
     "FiniteWidthPrior",
     "FirstOrder",
+    "Fluctuations",
     "KernelTaskAlignment",
     "KeyQueryHeads",
     "LayerSymbols",
@@ -66,12 +70,14 @@ __all__ = [
     "estimate_energy",
     "evaluate",
     "first_order",
+    "fluctuations",
     "gp_limit",
     "gradient_norm",
     "head_scores",
     "heads",
     "kernel",
     "kernel_task_alignment",
+    "law_of",
     "optimal_readout",
     "path_features",
     "path_weights",

@@ -209,6 +209,14 @@ class Action:
         return compile_expressions("entropy", {"entropy": self.entropy}, arguments)
 
     @cached_property
+    def compiled_corrections(self) -> CompiledFunction:
+        """The JAX function of what the exact prior at finite width adds to the entropy, in the overlaps."""
+        free = tuple(symbol for symbol in self.overlaps if symbol not in self.overlap_blocks)
+        corrections = in_free(Add(*self.finite_width.corrections), self.overlap_blocks)
+        arguments = self.symbols.completed((*free, *self.symbols.numbers))
+        return compile_expressions("corrections", {"corrections": corrections}, arguments)
+
+    @cached_property
     def compiled_minima(self) -> Mapping[Expr, CompiledFunction]:
         """The JAX function of each closed form of `majoriser`, given the other order parameters.
 

@@ -61,6 +61,35 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
     return jnp.concatenate(pieces)
 
 
+def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
+    """The logarithm of |dU/dtheta|, up to a constant: densities of the order parameters times it are of coordinates.
+
+    U_l is taken to vary on and above its diagonal, but for a block that is another order parameter.
+    """
+    triangle, *pieces = _split(architecture, coordinates)
+    outer, total = _triangular(triangle, architecture.outputs), _log_volume_of(triangle, architecture.outputs)
+    outer = jnp.sqrt(architecture.prior_variances[-1]) * outer
+    for root, gain in _from_the_readout(architecture):
+        whitening, size = jnp.kron(root, outer), len(outer)
+        rows, log_whitening = len(whitening), jnp.sum(jnp.log(jnp.diagonal(whitening)))
+        triangle = pieces.pop(0)
+        blocks = whitening @ _triangular(triangle, rows)
+        total += (rows + 1) * log_whitening + _log_volume_of(triangle, rows)
+        if gain is None:
+            outer = blocks
+        else:
+            crossing = whitening @ pieces.pop(0).reshape(rows, size)
+            total += size * log_whitening + rows * jnp.sum(jnp.log(jnp.diagonal(outer)))
+            outer = jnp.block([[gain * outer, jnp.zeros(crossing.T.shape)], [crossing, blocks]])
+    return total
+
+
+def _log_volume_of(triangle: Float[Array, " entries"], size: int) -> Float[Array, ""]:
+    """log |d(B B^T)/dtheta| up to a constant, B being the triangle with diagonal exp(theta)."""
+    rows, columns = np.tril_indices(size)
+    return jnp.sum((size + 1 - np.arange(size)) * triangle[np.flatnonzero(rows == columns)])
+
+
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """The Gaussian-process limit: the origin."""
     return jnp.zeros(sum(_lengths(architecture)))

@@ -153,8 +153,8 @@ class PathKernelEnergy(AbstractKernelEnergy):
     def slopes(self, first, solved):
         resolvent, representer = solved["resolvent"], solved["representer"]
         flat = self.path_kernels.reshape(len(self.path_kernels), -1)
-        outer = representer * representer.T
-        spread, pull = (flat @ jnp.stack([resolvent.ravel(), outer.ravel()], axis=1)).T
+        # one matrix-vector product each: side by side, the two columns would have to be interleaved
+        spread, pull = flat @ resolvent.ravel(), flat @ (representer * representer.T).ravel()
         return _as_gradient(spread, len(first)), _as_gradient(pull, len(first))
 
     def curvature(self, point):
@@ -226,10 +226,17 @@ def energy_of(
     architecture: Architecture, features: Float[Array, "examples paths features"], labels: Float[Array, "..."]
 ) -> AbstractEnergy:
     """The energy of a data set, in the form that costs least."""
+    if features.shape[0] > features.shape[1] * features.shape[2]:
+        return DualEnergy(architecture, summed(features, labels))
+    return energy_by_kernel(architecture, features, labels)
+
+
+def energy_by_kernel(
+    architecture: Architecture, features: Float[Array, "examples paths features"], labels: Float[Array, "..."]
+) -> AbstractKernelEnergy:
+    """The energy of a data set by the kernel of its examples: it may be evaluated where U_1 is singular."""
     flat, column = flat_features(architecture, features), labels.reshape(-1, 1)
     size = architecture.order_parameter_sizes[0]
-    if flat.shape[0] > flat.shape[1]:
-        return DualEnergy(architecture, summed(features, labels))
     if 8 * len(pairs(size)[0]) * len(flat) ** 2 <= _PATH_KERNEL_BYTES:
         return PathKernelEnergy(architecture, _path_kernels(flat, size), column)
     return FeatureEnergy(architecture, flat, column)

@@ -80,6 +80,19 @@ def path_weights(
     return _evaluated(form, form.path_weights(symbol), {symbol: outer, form.weights: weights}, numbers)
 
 
+def all_path_weights(
+    forms: Sequence[LayerForm],
+    numbers: Numbers,
+    layers: Sequence[Float[Array, "_ _"]],
+    readout: Float[Array, "outputs width"],
+) -> tuple[Float[Array, "_ _"], ...]:
+    """(w^(1), ..., w^(L+1)), given V_1, ..., V_L and the readout weights; Eq. (6)."""
+    weights = [readout]
+    for form, blocks in zip(reversed(forms), reversed(layers), strict=True):
+        weights.append(path_weights(form, numbers, weights[-1], blocks))
+    return tuple(reversed(weights))
+
+
 def prior_mean(form: LayerForm, numbers: Numbers, outer: Float[Array, "n n"]) -> Float[Array, "branchesn branchesn"]:
     """The mean of U_l over the layer's weights, given U_{l+1}."""
     symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())

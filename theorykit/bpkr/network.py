@@ -1,6 +1,6 @@
 """The finite network itself, layer by layer, and its rewriting as a sum over paths; Eqs. (1)-(6)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -72,24 +72,62 @@ def sample_network(
 ) -> Network:
     """A network with every weight but the queries and keys drawn from its Gaussian prior."""
     require_float64()
-    _check_heads(architecture, heads, input_features)
-    widths = [int(width) for width in architecture.widths]
-    if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
-        raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")
-    variances, numbers = architecture.prior_variances, architecture.layer_numbers()
-    first, last, *middle = jax.random.split(key, architecture.depth + 2)
-    blocks = [layer_numbers.covariance(form, numbers) for form in architecture.forms]
-    shapes = zip(middle, blocks, widths[1:], widths[:-1], strict=True)
+    shapes = weight_shapes(architecture, input_features)
+    keys = jax.random.split(key, len(shapes))
+    white = [jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)]
+    return network_of_whitened(architecture, white, heads, readout=readout)
+
+
+def network_of_whitened(
+    architecture: Architecture, white: Sequence[Float[Array, "_ _"]], heads: AbstractHeads, *, readout: Readout = "last"
+) -> Network:
+    """The network whose weights are `white` in units of their prior: embedding, every layer's, and readout.
+
+    Independent standard normal numbers, of `weight_shapes`, make a network drawn from the prior.
+    """
+    _check_heads(architecture, heads, white[0].shape[1])
+    variances = architecture.prior_variances
+    embedding, *layers, last = white
     as_float = partial(jnp.asarray, dtype=jnp.float64)
     return Network(
-        embedding=jnp.sqrt(variances[0]) * jax.random.normal(first, (widths[0], input_features)),
-        weights=tuple(_weight_blocks(*shape) for shape in shapes),
-        readout_weights=jnp.sqrt(variances[-1]) * jax.random.normal(last, (architecture.outputs, widths[-1])),
+        embedding=jnp.sqrt(variances[0]) * embedding,
+        weights=coloured_layers(architecture, layers),
+        readout_weights=jnp.sqrt(variances[-1]) * last,
         heads=heads,
         layers=jax.tree.map(as_float, architecture.layers),
         variances=jax.tree.map(as_float, variances[1:-1]),
         readout=readout,
     )
+
+
+def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
+    """The shapes of embedding, weights of every layer, and readout."""
+    widths, counts = checked_whole_widths(architecture), architecture.head_counts()
+    layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
+    blocks = [(after, layer_numbers.count(form.blocks, counts) * before) for form, after, before in layers]
+    return (widths[0], input_features), *blocks, (architecture.outputs, widths[-1])
+
+
+def coloured_layers(
+    architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]
+) -> tuple[Float[Array, "_ _"], ...]:
+    """V_1, ..., V_L with their prior covariance between weight blocks, given those with none and unit variance."""
+    numbers = architecture.layer_numbers()
+    roots = [layer_numbers.covariance_root(form, numbers) for form in architecture.forms]
+    return tuple(_coloured(root, white) for root, white in zip(roots, layers, strict=True))
+
+
+def _coloured(root: Float[Array, "blocks blocks"], white: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+    blocks = white.reshape(len(white), len(root), -1)
+    return jnp.einsum("ab,mbn->man", root, blocks).reshape(white.shape)
+
+
+def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
+    """(N_1, ..., N_L, N_a) as whole numbers of hidden units; `ValueError` where they are none."""
+    widths = tuple(int(width) for width in architecture.widths)
+    if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
+        raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")
+    return widths
 
 
 def _check_heads(architecture: Architecture, heads: AbstractHeads, input_features: int) -> None:
@@ -100,23 +138,13 @@ def _check_heads(architecture: Architecture, heads: AbstractHeads, input_feature
         raise ValueError(f"heads for {heads.input_features} features do not fit input_features={input_features}")
 
 
-def _weight_blocks(
-    key: PRNGKeyArray, covariance: Float[Array, "blocks blocks"], rows: int, columns: int
-) -> Float[Array, "rows columns"]:
-    """Gaussian weight blocks (rows x columns) side by side, with `covariance` between blocks and none within."""
-    independent = jax.random.normal(key, (len(covariance), rows, columns))
-    return jnp.einsum("ab,bmn->man", jnp.linalg.cholesky(covariance), independent).reshape(rows, -1)
-
-
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
     """(w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
 
     With several outputs a row is a (partial path, output) pair, the output fastest.
     """
-    numbers, weights = network.layer_numbers(), [network.readout_weights]
-    for form, blocks in zip(reversed(layer_forms(network.layers)), reversed(network.weights), strict=True):
-        weights.append(layer_numbers.path_weights(form, numbers, weights[-1], blocks))
-    return tuple(reversed(weights))
+    forms, numbers = layer_forms(network.layers), network.layer_numbers()
+    return layer_numbers.all_path_weights(forms, numbers, network.weights, network.readout_weights)
 
 
 def sum_over_paths(

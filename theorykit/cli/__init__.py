@@ -1,4 +1,4 @@
-"""The `theorykit` command: derive an action, solve saddle points, reproduce a figure. No science here.
+"""The `theorykit` command: derive an action, solve saddle points, sample, reproduce a figure. No science here.
 
 The process computes in float64: the command asks for it before anything else.
 """
@@ -8,6 +8,7 @@ import sys
 from tyro.extras import SubcommandApp
 
 from ..precision import enable_float64
+from .compare import compare
 from .derive import derive
 from .reproduce import hidden_markov
 from .solve import solve
@@ -24,6 +25,7 @@ def application() -> SubcommandApp:
     app.command(derive)
     app.command(solve)
     app.command(sweep)
+    app.command(compare)
     app.command(reproduce, name="reproduce", help="Run a paper's experiment and draw its figures.")
     return app
 

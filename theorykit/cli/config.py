@@ -1,15 +1,16 @@
-"""The configuration of `theorykit solve` and `sweep`: a TOML file, read strictly; a mistaken key is named."""
+"""The configuration of `theorykit solve`, `sweep` and `compare`: a TOML file, read strictly; a mistake is named."""
 
 import difflib
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from .. import bpkr
+from ..sampling import APPROACHES
 
 
 class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
@@ -128,6 +129,41 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return widths, self.temperatures
 
 
+_THEORIES = ("saddle", "corrected")
+_AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The table [compare]: which approaches `theorykit compare` takes, and how long samplers run.
+
+    `chains`, `draws` and `warmup` are of every sampler, each by default the sampler's own. `file` is the one to write,
+    beside the configuration; by default of its name, ending in -comparison.nc.
+    """
+
+    approaches: tuple[str, ...] = ("saddle", "corrected", "exact", "gibbs")
+    chains: _AtLeastOne | None = None
+    draws: _AtLeastOne | None = None
+    warmup: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    seed: int = 0
+    file: str | None = None
+
+    def __post_init__(self):
+        if unknown := [approach for approach in self.approaches if approach not in APPROACHES]:
+            close = difflib.get_close_matches(unknown[0], APPROACHES, n=1)
+            end = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(map(repr, APPROACHES))}"
+            raise ValueError(f"unknown approach {unknown[0]!r}{end}")
+        if not self.approaches or len(set(self.approaches)) < len(self.approaches):
+            raise ValueError(f"`approaches` must be one or more, each named once, got {list(self.approaches)}")
+        if self.file is not None and not self.file.endswith(".nc"):
+            raise ValueError(f"`file` must end in .nc; without it, it is the folder of draws; got {self.file!r}")
+
+    def options(self) -> Mapping[str, Mapping[str, int]]:
+        """What was said of how long samplers run, as keywords of every sampler."""
+        given = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
+        schedule = {name: number for name, number in given.items() if number is not None}
+        return {approach: schedule for approach in self.approaches if approach not in _THEORIES}
+
+
 class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The whole file."""
 
@@ -136,6 +172,7 @@ class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     solver: SolverConfig = SolverConfig()
     output: OutputConfig = OutputConfig()
     sweep: SweepConfig | None = None
+    compare: CompareConfig = CompareConfig()
 
 
 def read_config(path: Path) -> SolveConfig:
@@ -158,6 +195,7 @@ _TABLES = {
     r"\$\.data": DataConfig.__struct_fields__,
     r"\$\.solver": SolverConfig.__struct_fields__,
     r"\$\.sweep": SweepConfig.__struct_fields__,
+    r"\$\.compare": CompareConfig.__struct_fields__,
     r"\$\.output": OutputConfig.__struct_fields__,
 }
 

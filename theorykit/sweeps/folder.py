@@ -41,10 +41,10 @@ def sweep_settings(architecture: bpkr.Architecture, data: Data, options: Mapping
     arrays = {name: getattr(data, name) for name in ("features", "labels", "test_features", "test_labels")}
     return {
         "layers": repr(architecture.layers),
-        "numbers of the layers": "; ".join(_described(leaf) for leaf in jax.tree.leaves(architecture.layers)),
+        "numbers of the layers": "; ".join(fingerprint(leaf) for leaf in jax.tree.leaves(architecture.layers)),
         "prior_variances": repr(tuple(float(variance) for variance in architecture.prior_variances)),
         "outputs": repr(architecture.outputs),
-        **{name: "none" if array is None else _described(array) for name, array in arrays.items()},
+        **{name: "none" if array is None else fingerprint(array) for name, array in arrays.items()},
         **{f"option {name}": repr(value) for name, value in sorted(_all(options).items()) if name not in _EFFORT},
     }
 
@@ -58,7 +58,7 @@ def _all(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**_DEFAULTS, **options}
 
 
-def _described(values) -> str:
+def fingerprint(values) -> str:
     """A number, or an array by its shape and a hash of its numbers."""
     array = np.ascontiguousarray(values, dtype=np.float64)
     if np.ndim(values) == 0:
@@ -81,7 +81,7 @@ class SweepFolder:
         """
         note = path / _SETTINGS
         if note.exists():
-            _refuse_another_sweep(path, json.loads(note.read_text()), settings)
+            refuse_difference(path, "sweep", json.loads(note.read_text()), settings)
         elif (path / _POINTS).exists():
             raise FileExistsError(f"{path} has {_POINTS}/, but no {_SETTINGS} that says of what; choose another folder")
         else:
@@ -109,7 +109,8 @@ class SweepFolder:
         return point if is_final else None
 
 
-def _refuse_another_sweep(path: Path, there: Mapping[str, str], here: Mapping[str, str]) -> None:
+def refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:
+    """Raise `FileExistsError` unless the settings of what is in `path`, which is of a `kind`, are those of `here`."""
     names = sorted(set(there) | set(here))
     differences = [
         f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} now"
@@ -118,6 +119,6 @@ def _refuse_another_sweep(path: Path, there: Mapping[str, str], here: Mapping[st
     ]
     if differences:
         raise FileExistsError(
-            f"{path} holds another sweep, which differs in {'; '.join(differences)}. Choose another folder, or remove "
+            f"{path} holds another {kind}, which differs in {'; '.join(differences)}. Choose another folder, or remove "
             "this one if it is no longer wanted"
         )

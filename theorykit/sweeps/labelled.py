@@ -34,7 +34,7 @@ def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset
     scores = enumerate(bpkr.head_scores(architecture, point), 1)
     return xr.Dataset(
         {
-            **{f"U_{layer}": (_axes(layer), np.asarray(matrix)) for layer, matrix in matrices},
+            **{f"U_{layer}": (axes(layer), np.asarray(matrix)) for layer, matrix in matrices},
             "u": (("output", "other_output")[: point.readout.ndim], np.asarray(point.readout)),
             **{name: ((), float(getattr(saddle, name)), {"long_name": text}) for name, text in _QUANTITIES.items()},
             "converged": saddle.converged,
@@ -42,7 +42,7 @@ def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset
             **{name: _number(value) for name, value in saddle.stats.items()},
             **{f"head_score_{layer}": (f"head_{layer}", np.asarray(score)) for layer, score in scores if len(score)},
         },
-        coords=_coordinates(architecture),
+        coords=path_coordinates(architecture),
     )
 
 
@@ -98,25 +98,27 @@ def _check_matrix(architecture: bpkr.Architecture, solution: xr.Dataset, layer: 
     name = f"U_{layer}"
     if name not in solution:
         raise ValueError(f"the dataset has no {name}, which layer {layer} of {architecture.depth} needs")
-    more = [str(dimension) for dimension in solution[name].dims if dimension not in _axes(layer)]
+    more = [str(dimension) for dimension in solution[name].dims if dimension not in axes(layer)]
     if more:
         selection = ", ".join(f"{dimension}=..." for dimension in more)
         raise ValueError(f"{name} is of several points, along {', '.join(more)}: select one, .sel({selection})")
-    found, expected = solution[f"path_{layer}"].values.tolist(), _row_labels(architecture, layer)
+    found, expected = solution[f"path_{layer}"].values.tolist(), row_labels(architecture, layer)
     if found != expected:
         raise ValueError(f"{name} is between the paths {found}; the architecture's are {expected}")
 
 
-def _coordinates(architecture: bpkr.Architecture) -> dict[str, list[str]]:
+def path_coordinates(architecture: bpkr.Architecture) -> dict[str, list[str]]:
+    """The labels along the axes of every U_l."""
     layers = range(1, architecture.depth + 1)
-    return {axis: _row_labels(architecture, layer) for layer in layers for axis in _axes(layer)}
+    return {axis: row_labels(architecture, layer) for layer in layers for axis in axes(layer)}
 
 
-def _axes(layer: int) -> tuple[str, str]:
+def axes(layer: int) -> tuple[str, str]:
+    """The names of the axes of U_l."""
     return f"path_{layer}", f"other_path_{layer}"
 
 
-def _row_labels(architecture: bpkr.Architecture, layer: int) -> list[str]:
+def row_labels(architecture: bpkr.Architecture, layer: int) -> list[str]:
     """What the rows of U_l stand for: partial paths, or, as in "21:2", paths and outputs."""
     paths, outputs = architecture.path_labels(layer), architecture.outputs
     return list(paths) if outputs == 1 else [f"{path}:{output + 1}" for path in paths for output in range(outputs)]

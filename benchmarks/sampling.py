@@ -1,0 +1,258 @@
+"""What independent draws from the posterior cost, sampler by sampler.
+
+    python benchmarks/sampling.py [--output FOLDER] [--only NAME ...] [--full] [--quick]
+
+Samplers: `exact`, NUTS on the order parameters; `gibbs`, block Gibbs on the weights; `nuts`, NUTS on the weights, the
+paper's. Cases:
+
+- `rates`: effective samples (bulk) of U_1[11, 11] per second of drawing, warm-up and compilation excluded, on the
+  hidden Markov chains at N = 10, T = 0.01; and their ratio to that of `nuts`.
+- `temperatures`: the same at N = 10 and T = 0.01, 0.1 and 1, with 32 chains of Gibbs too; and at N = 100, T = 0.01,
+  with `nuts` only by --full. `deviation` is the distance from `exact`, in standard errors of the difference.
+- `scaling`: seconds per draw and per gradient, all chains counted, over widths, examples and depth. A draw of Gibbs is
+  one sweep over all blocks, and takes no gradients.
+
+Every case runs in a process of its own, one after the other, with nothing beside it. Prints a table; writes
+sampling.json and sampling.png into FOLDER (benchmarks/results by default), where cases that are not run again keep
+their results. With --quick draws are few, numbers mean nothing, and files go to a temporary folder by default.
+"""
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import theorykit
+from theorykit import bpkr, sampling
+
+sys.path.insert(0, str(Path(__file__).parent))
+import problems
+
+DATA = Path(__file__).parent.parent / "tests" / "data" / "bpkr" / "hidden_markov.npz"
+SAMPLERS = {
+    "exact": sampling.sample_order_parameters,
+    "gibbs": sampling.sample_weights_by_gibbs,
+    "nuts": sampling.sample_weights,
+}
+# chains, warm-up, draws
+SCHEDULES = {"exact": (2, 500, 2000), "gibbs": (2, 1000, 4000), "nuts": (1, 300, 300)}
+MANY_CHAINS = (32, 100, 400)
+WIDE_GIBBS = (2, 100, 300)
+SHORT = (1, 30, 30)
+QUICK = (2, 10, 10)
+TEMPERATURES = (0.01, 0.1, 1.0)
+WIDTHS = (10, 30, 100)
+EXAMPLES = (25, 50, 100)
+DEPTHS = (1, 2, 3)
+
+
+def hidden_markov(examples: int = 100):
+    """Path features (examples, 4, 231) and labels of the first `examples` chains."""
+    with np.load(DATA) as stored:
+        features, labels = stored["phi"].transpose(0, 2, 1), stored["y"]
+    return jnp.asarray(features[:examples]), jnp.asarray(labels[:examples])
+
+
+def row(name: str, architecture: bpkr.Architecture, data, schedule: tuple[int, int, int], about: dict) -> dict:
+    """One run: its settings, cost and quality."""
+    chains, warmup, draws = schedule
+    with warnings.catch_warnings():
+        # what is measured is written down, mixed or not
+        warnings.simplefilter("ignore", sampling.MixingWarning)
+        tree = SAMPLERS[name](
+            architecture, *data, key=jax.random.key(0), chains=chains, warmup=warmup, draws=draws, progress=False
+        )
+    seconds, stats = tree.attrs["seconds"], tree["sample_stats"]
+    gradients = int(stats["n_steps"].sum()) if "n_steps" in stats else None
+    first = tree["summary"]["U_1"][:, 0, 0]
+    found = {key: float(first.sel(statistic=key)) for key in ("mean", "mcse_mean", "ess_bulk", "r_hat")}
+    return {
+        "sampler": name,
+        **about,
+        "chains": chains,
+        "draws": draws,
+        "seconds": seconds,
+        "warmup_seconds": tree.attrs["warmup_seconds"],
+        "seconds_per_draw": seconds / (chains * draws),
+        "gradients": gradients,
+        "seconds_per_gradient": None if gradients is None else seconds / gradients,
+        **{key: value if math.isfinite(value) else None for key, value in found.items()},
+        "ess_per_second": found["ess_bulk"] / seconds,
+        "mixed": bool(tree.attrs["mixed"]),
+    }
+
+
+def compared(rows: list[dict]) -> list[dict]:
+    """`rows` of one posterior, with ratios to `nuts` and deviations from `exact` where there are these."""
+    reference = {name: next((row for row in rows if row["sampler"] == name), None) for name in SAMPLERS}
+    return [
+        {
+            **row,
+            "ratio_to_nuts": reference["nuts"] and row["ess_per_second"] / reference["nuts"]["ess_per_second"],
+            "deviation": _deviation(row, reference["exact"]),
+        }
+        for row in rows
+    ]
+
+
+def _deviation(row: dict, exact: dict) -> float | None:
+    errors = row["mcse_mean"], exact["mcse_mean"]
+    if row is exact or None in errors:
+        return None
+    return (row["mean"] - exact["mean"]) / math.hypot(*errors)
+
+
+def posterior_rows(width: int, temperature: float, runs, quick: bool) -> list[dict]:
+    """`runs`, of (sampler, schedule), on the hidden Markov chains."""
+    architecture = bpkr.Architecture((2, 2), width, temperature=temperature)
+    about = {"N": width, "T": temperature}
+    data = hidden_markov()
+    return compared([row(name, architecture, data, QUICK if quick else schedule, about) for name, schedule in runs])
+
+
+def rates(quick: bool, full: bool) -> list[dict]:
+    return posterior_rows(10, 0.01, SCHEDULES.items(), quick)
+
+
+def temperatures(quick: bool, full: bool) -> list[dict]:
+    rows = []
+    for temperature in TEMPERATURES:
+        rows += posterior_rows(10, temperature, (*SCHEDULES.items(), ("gibbs", MANY_CHAINS)), quick)
+    wide = {**SCHEDULES, "gibbs": WIDE_GIBBS}
+    return rows + posterior_rows(100, 0.01, [run for run in wide.items() if full or run[0] != "nuts"], quick)
+
+
+def scaling(quick: bool, full: bool) -> list[dict]:
+    rows = []
+    for name in SAMPLERS:
+        for axis, value, heads, width, data in _sizes():
+            architecture = bpkr.Architecture(heads, width, temperature=0.01)
+            rows.append(row(name, architecture, data, QUICK if quick else SHORT, {"axis": axis, "value": value}))
+    kept = ("sampler", "axis", "value", "seconds", "seconds_per_draw", "gradients", "seconds_per_gradient")
+    return [{key: row[key] for key in kept} for row in rows]
+
+
+def _sizes():
+    for width in WIDTHS:
+        yield "width", width, (2, 2), width, hidden_markov()
+    for examples in EXAMPLES:
+        yield "examples", examples, (2, 2), 10, hidden_markov(examples)
+    for depth in DEPTHS:
+        yield "depth", depth, (2,) * depth, 10, problems.random_features(50, 2**depth)
+
+
+CASES = {"rates": rates, "temperatures": temperatures, "scaling": scaling}
+
+
+def run_case(name: str, quick: bool, full: bool) -> None:
+    """In a process of its own: rows and peak memory as one line of JSON."""
+    theorykit.enable_float64()
+    rows = CASES[name](quick, full)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps({"rows": rows, "peak_gib": peak}))
+
+
+def table(name: str, result: dict) -> str:
+    """The rows of a case, as text."""
+    rows = result["rows"]
+    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    sizes = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(f"{cell:>{size}}" for cell, size in zip(line, sizes, strict=True)) for line in cells]
+    return f"\n{name}   (peak memory {result['peak_gib']:.2f} GiB)\n" + "\n".join(lines)
+
+
+def _cell(value) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def plot(results: dict, path: Path) -> None:
+    """Effective samples per second over temperatures, and what a draw costs over widths, examples and depth."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from theorykit.plots.style import LIMITS, THEORY, save, styled
+
+    colors = dict(zip(SAMPLERS, (THEORY, LIMITS[2], LIMITS[0]), strict=True))
+    with styled():
+        figure, axes = plt.subplots(1, 4, figsize=(12, 3.2))
+        _plot_rates(axes[0], [row for row in results["temperatures"]["rows"] if row["N"] == 10], colors)
+        labels = {"width": "width $N$ ($P=100$)", "examples": "examples $P$ ($N=10$)", "depth": "depth ($P=50$)"}
+        for axis, (name, label) in zip(axes[1:], labels.items(), strict=True):
+            _plot_costs(axis, [row for row in results["scaling"]["rows"] if row["axis"] == name], colors)
+            axis.set(xlabel=label)
+            axis.sharey(axes[1])
+        axes[1].set_title("Seconds per draw (solid), per gradient (dashed)")
+        save(figure, path)
+
+
+def _plot_rates(axis, rows: list[dict], colors: dict) -> None:
+    names = {"exact": "order parameters, NUTS", "gibbs": "weights, Gibbs", "nuts": "weights, NUTS"}
+    for sampler, chains in sorted({(row["sampler"], row["chains"]) for row in rows}):
+        chosen = [row for row in rows if (row["sampler"], row["chains"]) == (sampler, chains)]
+        axis.loglog(
+            [row["T"] for row in chosen],
+            [row["ess_per_second"] for row in chosen],
+            "o:" if chains == MANY_CHAINS[0] else "o-",
+            color=colors[sampler],
+            markersize=4,
+            label=f"{names[sampler]}, {chains} chain{'s' if chains > 1 else ''}",
+        )
+    axis.set(xlabel="temperature $T$ ($N=10$, $P=100$)", title="Effective samples per second")
+    axis.legend(fontsize=7)
+
+
+def _plot_costs(axis, rows: list[dict], colors: dict) -> None:
+    for sampler, color in colors.items():
+        chosen = [row for row in rows if row["sampler"] == sampler]
+        values = [row["value"] for row in chosen]
+        axis.plot(values, [row["seconds_per_draw"] for row in chosen], "o-", color=color, markersize=4)
+        if chosen[0]["gradients"] is not None:
+            axis.plot(values, [row["seconds_per_gradient"] for row in chosen], "s--", color=color, markersize=3)
+    axis.set(xscale="linear" if rows[0]["axis"] == "depth" else "log", yscale="log")
+    axis.set_xticks(values, map(str, values))
+    axis.minorticks_off()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--full", action="store_true", help="NUTS on the weights at N = 100 too")
+    parser.add_argument("--quick", action="store_true", help="few draws, to see that it works")
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        return run_case(arguments.case, arguments.quick, arguments.full)
+    folder = arguments.output
+    if folder is None:
+        folder = Path(tempfile.mkdtemp()) if arguments.quick else Path(__file__).parent / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "sampling.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    options = [f"--{name}" for name in ("quick", "full") if getattr(arguments, name)]
+    for name in arguments.only:
+        command = [sys.executable, __file__, "--case", name, *options]
+        finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        results[name] = {**json.loads(finished.stdout.splitlines()[-1]), "jax": jax.__version__}
+        print(table(name, results[name]), flush=True)
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    if {"temperatures", "scaling"} <= set(results):
+        plot(results, folder / "sampling.png")
+    print(f"\nwrote {folder}")
+
+
+if __name__ == "__main__":
+    main()

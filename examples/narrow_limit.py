@@ -1,0 +1,244 @@
+# %% [markdown]
+# # The path to the narrow limit
+#
+# A network gets narrower until it has fewer hidden units than attention paths, and at last a single one. The order
+# parameter $U_1$ between paths is then singular, but its posterior is still known exactly and can be sampled. We
+# compare it with the saddle point, and with the fluctuations about it, from 32 units a layer down to one.
+
+# %%
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+import theorykit
+from theorykit import bpkr, sampling
+from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, styled
+from theorykit.sampling.results import entry_estimates, sign_accuracy
+from theorykit.tasks import hidden_markov
+
+theorykit.enable_float64()
+
+WIDTHS = (1, 2, 4, 8, 16, 32)
+TEMPERATURE = 0.5
+
+# %% [markdown]
+# ## The task
+#
+# The hidden Markov chains, with few examples: 30 to learn from and 100 to be tested on. Two layers of two heads make
+# four paths, "11" the good one.
+
+# %%
+task = hidden_markov.HiddenMarkovTask()
+training_key, test_key, heads_key, sampling_key = jax.random.split(jax.random.key(1), 4)
+training = hidden_markov.sample_examples(task, 30, key=training_key)
+test = hidden_markov.sample_examples(task, 100, key=test_key)
+key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
+
+
+def architecture(width: int) -> bpkr.Architecture:
+    return bpkr.Architecture(layers=(2, 2), widths=width, temperature=TEMPERATURE)
+
+
+def features(inputs: jax.Array) -> jax.Array:
+    return bpkr.path_features(inputs, bpkr.attention(inputs, key_query=key_query), architecture(1), readout="last")
+
+
+training_features, test_features = features(training.inputs), features(test.inputs)
+data = training_features, training.labels
+paths = architecture(1).path_labels()
+
+# %% [markdown]
+# ## Exact posterior, saddle point, and fluctuations
+#
+# The samples are exact at every width. The saddle point exists at every width too, but its fluctuations have a density
+# only where no layer has fewer units than the four paths. The chains are kept short: instead of the warning for chains
+# whose R-hat is above 1.01 we print R-hat and effective samples of the order parameters, and draw error bars.
+
+
+# %%
+def exact(width: int):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sampling.MixingWarning)
+        return sampling.sample_order_parameters(
+            architecture(width),
+            *data,
+            test_features=test_features,
+            key=jax.random.fold_in(sampling_key, width),
+            chains=2,
+            warmup=200,
+            draws=400,
+            target_accept=0.8,
+            progress=False,
+        )
+
+
+def accuracy(mean: jax.Array) -> float:
+    return float(jnp.mean(jnp.sign(mean) == test.labels))
+
+
+posteriors, saddles, corrected, accuracies = {}, {}, {}, {}
+for width in WIDTHS:
+    posteriors[width] = exact(width)
+    saddles[width] = bpkr.solve(architecture(width), *data).order_parameters
+    prediction = bpkr.predict(architecture(width), saddles[width], *data, test_features)
+    accuracies[width] = sign_accuracy(posteriors[width]["posterior"].to_dataset(), np.asarray(test.labels))
+    if width >= len(paths):
+        corrected[width] = bpkr.fluctuations(architecture(width), saddles[width], *data, test_features)
+    summary = posteriors[width]["summary"]["U_1"]
+    print(
+        f"N = {width:2}: accuracy {accuracies[width][0]:.3f} +- {accuracies[width][1]:.3f} exact, "
+        f"{accuracy(prediction.mean):.3f} saddle; U_1: R-hat <= {float(summary.sel(statistic='r_hat').max()):.3f}, "
+        f"effective samples >= {float(summary.sel(statistic='ess_bulk').min()):.0f}"
+    )
+    accuracies[width] += (accuracy(prediction.mean),)
+
+# %% [markdown]
+# How far theory is from the exact mean of $U_1$: the largest difference, per largest entry, and its sampling error.
+
+
+# %%
+def gap(width: int, matrix: jax.Array) -> tuple[float, float]:
+    estimates = entry_estimates(posteriors[width])
+    mean, error = estimates["U_1"].values, estimates["U_1_error"].values
+    place = np.unravel_index(np.argmax(np.abs(matrix - mean)), mean.shape)
+    return tuple(float(value[place]) / np.abs(mean).max() for value in (np.abs(matrix - mean), error))
+
+
+gaps = {
+    "saddle point": {width: gap(width, saddles[width].matrices[0]) for width in WIDTHS},
+    "with fluctuations": {width: gap(width, found.mean.matrices[0]) for width, found in corrected.items()},
+}
+for name, found in gaps.items():
+    print(name, {width: f"{value:.3f} +- {error:.3f}" for width, (value, error) in found.items()})
+
+
+# %% [markdown]
+# ## Rank
+#
+# The overlap of two paths, normalised by their strengths, in every draw; and how many directions $U_1$ has, by the
+# participation ratio $(\mathrm{tr}\, U_1)^2 / \mathrm{tr}\, U_1^2$.
+
+
+# %%
+def draws(width: int) -> np.ndarray:
+    values = posteriors[width]["posterior"]["U_1"].values
+    return values.reshape(-1, *values.shape[2:])
+
+
+def normalised(matrices: np.ndarray) -> np.ndarray:
+    strengths = np.sqrt(np.einsum("saa->sa", matrices))
+    return matrices / strengths[:, :, None] / strengths[:, None, :]
+
+
+def directions(matrices: np.ndarray) -> float:
+    return float(np.mean(np.einsum("saa->s", matrices) ** 2 / np.sum(matrices**2, axis=(1, 2))))
+
+
+overlaps = {width: normalised(draws(width)) for width in WIDTHS}
+for width in WIDTHS:
+    print(
+        f"N = {width:2}: directions {directions(draws(width)):.2f}, smallest |overlap| of two paths in any draw "
+        f"{np.abs(overlaps[width]).min():.6f}, mean overlap of 11 and 21 {overlaps[width][:, 0, 2].mean():.2f}"
+    )
+
+# %% [markdown]
+# ## What is seen
+#
+# - At 32 units a layer all paths have nearly equal strength and hardly overlap. Between eight units and two they part:
+#   "11" and "21" grow, "12" and "22" fade, and the test accuracy rises from little above that of infinite width to
+#   0.97.
+# - At one unit a path's weight is a product of one factor a layer, and every draw of $U_1$ has rank one: all overlaps
+#   are 1 or -1. That of "11" and "21" is -1 in every draw: the data fix its sign. So is that of "12" and "22", being of
+#   the same two heads. The sign between "11" and "12" differs from draw to draw, and its mean is small.
+# - The saddle point is worst not at one unit but at four, in the middle of the change, where the posterior is so broad
+#   that the strength of "11" varies by a decade from draw to draw. Fluctuations go in the right direction there, and
+#   are too large themselves for an expansion in them. At one unit the saddle point is within a few
+#   percent, about the sampling error.
+# - From eight units on differences are hardly above the sampling error of these short chains (open symbols: less than
+#   three standard errors), which therefore do not show at which rate either vanishes.
+#
+# Lines are posterior means, bands hold the central 68 percent of draws.
+
+
+# %%
+def show_strengths(axes: plt.Axes) -> None:
+    for path, (label, color) in enumerate(zip(paths, (THEORY, *LIMITS), strict=True)):
+        strengths = [draws(width)[:, path, path] for width in WIDTHS]
+        low, high = np.transpose([np.quantile(values, (0.16, 0.84)) for values in strengths])
+        axes.fill_between(WIDTHS, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.plot(WIDTHS, [values.mean() for values in strengths], "o-", color=color, markersize=4, label=label)
+        axes.plot(WIDTHS, [saddles[width].matrices[0][path, path] for width in WIDTHS], "--", color=color, linewidth=1)
+    axes.axhline(1, color="0.6", linewidth=0.8, zorder=0)
+    axes.set(xscale="log", yscale="log", title="Strength of each path", ylabel="diagonal of $U_1$")
+    axes.set_ylim(bottom=0.01)
+    axes.plot([], [], "k--", linewidth=1, label="saddle point")
+    axes.legend(ncols=2, loc="upper right")
+
+
+def show_accuracies(axes: plt.Axes) -> None:
+    values, errors, at_saddle = np.transpose([accuracies[width] for width in WIDTHS])
+    limit = bpkr.predict(architecture(1), bpkr.gp_limit(architecture(1)), *data, test_features)
+    axes.axhline(accuracy(limit.mean), color="0.6", linewidth=0.8, label=r"$N=\infty$")
+    axes.errorbar(WIDTHS, values, errors, fmt="o-", color=THEORY, markersize=4, capsize=2, label="exact")
+    axes.plot(WIDTHS, at_saddle, "s--", color=LIMITS[0], markersize=3, linewidth=1, label="saddle point")
+    found = [accuracy(value.prediction.mean) for value in corrected.values()]
+    axes.plot(list(corrected), found, "^:", color=LIMITS[2], markersize=4, linewidth=1, label="with fluctuations")
+    axes.set(xscale="log", title="Test accuracy", ylabel="accuracy")
+    axes.legend()
+
+
+def show_gaps(axes: plt.Axes) -> None:
+    for (name, found), color, marker in zip(gaps.items(), (LIMITS[0], LIMITS[2]), "s^", strict=True):
+        values, errors = np.transpose(list(found.values()))
+        # the largest of ten differences is easily two errors from none
+        resolved = values > 3 * errors
+        lower = np.minimum(errors, 0.9 * values)
+        for chosen, face in ((resolved, color), (~resolved, "white")):
+            axes.errorbar(
+                np.array(list(found))[chosen],
+                values[chosen],
+                (lower[chosen], errors[chosen]),
+                fmt=marker,
+                color=color,
+                markerfacecolor=face,
+                markersize=4.5,
+                capsize=2,
+                label=name if face == color else None,
+            )
+    axes.set(xscale="log", yscale="log", title="Error of theory: $U_1$", ylabel="largest, per largest entry")
+    axes.set_ylim(2e-3, 1)
+    axes.legend()
+
+
+def show_overlaps(axes: plt.Axes, width: int):
+    mean = overlaps[width].mean(axis=0)
+    image = axes.imshow(mean, cmap=DIVERGING, vmin=-1, vmax=1)
+    for (row, column), value in np.ndenumerate(mean):
+        axes.text(
+            column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color="w" if abs(value) > 0.6 else "k"
+        )
+    axes.set_xticks(range(len(paths)), paths)
+    axes.set_yticks(range(len(paths)), paths)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_title(f"Overlap of paths, $N={width}$")
+    axes.set_xlabel(f"{directions(draws(width)):.1f} directions")
+    return image
+
+
+with styled():
+    figure, axes = plt.subplot_mosaic("AAABBB;CCDDEE", figsize=(9, 6))
+    show_strengths(axes["A"])
+    show_accuracies(axes["B"])
+    show_gaps(axes["C"])
+    show_overlaps(axes["D"], WIDTHS[0])
+    figure.colorbar(show_overlaps(axes["E"], WIDTHS[-1]), ax=(axes["D"], axes["E"]), shrink=0.75)
+    for panel in "ABC":
+        axes[panel].set_xticks(WIDTHS, map(str, WIDTHS))
+        axes[panel].minorticks_off()
+        axes[panel].set_xlabel("width $N$")
+    save(figure, Path(__file__).with_suffix(".png"))

@@ -1,0 +1,50 @@
+"""`theorykit compare CONFIG.toml`: theory beside sampled networks, for data of the user's own."""
+
+from pathlib import Path
+
+import jax
+import msgspec
+import tyro
+
+from .. import sampling, store
+from ..plots import comparison as plots
+from .config import read_config
+from .data import read_data
+
+
+def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
+    """Check theory by sampling, on data from a file: order parameters and predictions of every approach, side by side.
+
+    The configuration is that of `theorykit solve` with, if wanted, a table [compare]; the README documents it. Prints a
+    table, and writes one labelled netCDF file and a figure. Draws are kept in a folder beside them, from where a run
+    that was stopped, or is to draw more, goes on.
+
+    Args:
+        config: The configuration file.
+        overwrite: Replace the output file and the figure if they exist; draws are used again.
+    """
+    settings = read_config(config)
+    wanted = settings.compare
+    output = config.parent / (wanted.file or f"{config.stem}-comparison.nc")
+    figure = output.with_suffix(".png")
+    for path in (output, figure):
+        store.refuse_to_overwrite(path, overwrite)
+    architecture = settings.architecture.build()
+    data = read_data(settings.data, architecture, config.parent)
+    result = sampling.compare(
+        architecture,
+        data.features,
+        data.labels,
+        key=jax.random.key(wanted.seed),
+        test_features=data.test_features,
+        test_labels=data.test_labels,
+        approaches=wanted.approaches,
+        options={**wanted.options(), "saddle": msgspec.structs.asdict(settings.solver)},
+        folder=output.with_suffix(""),
+    )
+    result = result.assign_attrs(settings=msgspec.json.encode(settings).decode())
+    store.write(result, output, overwrite=overwrite)
+    plots.draw(result, figure)
+    print(plots.table(result))
+    for written in (output, figure):
+        print(f"wrote {written}")

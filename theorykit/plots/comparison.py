@@ -1,0 +1,273 @@
+"""Theory beside sampling, drawn and as a table, from the result of `theorykit.sampling.compare`."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .style import LIMITS, THEORY, save, styled
+
+# standard errors that error bars span to either side, and beyond which a difference is no chance
+BARS, BEYOND_CHANCE = 2, 4
+
+_MEASURE = "exact"
+_ENTRY_BY_ENTRY = 10
+# how wide an entry's place is, entries being one apart
+_SLOT = 0.9
+
+
+class _Look(NamedTuple):
+    """How an approach is named and drawn."""
+
+    name: str
+    color: str
+    is_sampled: bool
+
+
+_LOOKS = {
+    "saddle": _Look("saddle point", THEORY, False),
+    "corrected": _Look("saddle point and fluctuations", LIMITS[2], False),
+    "exact": _Look("exact posterior, sampled", "black", True),
+    "gibbs": _Look("weights, sampled by Gibbs", LIMITS[0], True),
+    "nuts": _Look("weights, sampled by NUTS", LIMITS[1], True),
+}
+
+
+def draw(result: xr.Dataset, path: Path) -> Path:
+    """Write the figure of a comparison to `path`, replacing what is there."""
+    with styled():
+        return save(figure(result), path)
+
+
+def figure(result: xr.Dataset) -> Figure:
+    """U_1 entry by entry, predictions, and differences in standard errors; the latter two where there are any.
+
+    An approach that was left out is not drawn. Raises `ValueError` if none remains.
+    """
+    shown = _not_left_out(result)
+    several = shown.sizes["approach"] > 1
+    panels: list[Callable[[Axes, xr.Dataset], None]] = [order_parameters]
+    if "mean" in shown and several:
+        panels.append(predictions)
+    if _is_measured(shown) and several:
+        panels.append(differences)
+    ratios = [1.5, *[1.0] * (len(panels) - 1)]
+    drawn = plt.figure(figsize=(1.2 + 2.9 * sum(ratios), 3.6))
+    grid = drawn.subplots(1, len(panels), squeeze=False, width_ratios=ratios)
+    for axes, panel in zip(grid[0], panels, strict=True):
+        panel(axes, shown)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return drawn
+
+
+def order_parameters(axes: Axes, result: xr.Dataset) -> None:
+    """Every distinct entry of U_1: theory as lines, samplers as dots, bars of two standard errors.
+
+    Where entries are many, every approach over the one that is the measure.
+    """
+    axes.set(title="order parameters: entries of $U_1$")
+    if _distinct(result, "U_1").shape[1] > _ENTRY_BY_ENTRY:
+        _over_measure(axes, result, "U_1")
+        return
+    _theory_lines(axes, result)
+    _sampled_dots(axes, result)
+    axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+    labels = _pairs(result)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set(xlabel="pair of paths", ylabel="entry of $U_1$")
+
+
+def _theory_lines(axes: Axes, result: xr.Dataset) -> None:
+    """A line for every distinct entry of U_1, of each theory; later ones shorter, so that none hides another."""
+    theories = [approach for approach in _approaches(result) if not _LOOKS[approach].is_sampled]
+    for place, approach in enumerate(theories):
+        look, values = _LOOKS[approach], _distinct(result.sel(approach=[approach]), "U_1")[0]
+        positions, half = np.arange(len(values)), _SLOT / 2 * 0.65**place
+        axes.hlines(values, positions - half, positions + half, color=look.color, linewidth=1.6, label=look.name)
+
+
+def _sampled_dots(axes: Axes, result: xr.Dataset) -> None:
+    """A dot with its bar for every distinct entry of U_1, of each sampler, side by side."""
+    samplers = [approach for approach in _approaches(result) if _LOOKS[approach].is_sampled]
+    for place, approach in enumerate(samplers, 1):
+        look, one = _LOOKS[approach], result.sel(approach=[approach])
+        values, errors = _distinct(one, "U_1")[0], _distinct(one, "U_1_error")[0]
+        positions = np.arange(len(values)) + _SLOT * (place / (len(samplers) + 1) - 0.5)
+        style = {"fmt": "o", "markersize": 3, "linewidth": 1, "color": look.color}
+        axes.errorbar(positions, values, BARS * errors, **style, label=look.name)
+
+
+def predictions(axes: Axes, result: xr.Dataset) -> None:
+    """The mean output on every test example, every approach over the one that is the measure."""
+    _over_measure(axes, result, "mean")
+    axes.set(title="mean output on test examples")
+
+
+def differences(axes: Axes, result: xr.Dataset) -> None:
+    """Every difference from the exact posterior in standard errors: order parameters filled, mean outputs hollow."""
+    others = [approach for approach in _approaches(result) if approach != _MEASURE]
+    kinds = {"order parameters": _order_parameter_names(result), "mean outputs": ["mean"] if "mean" in result else []}
+    for side, (kind, names) in zip((-1, 1), kinds.items(), strict=True):
+        if not names:
+            continue
+        for place, approach in enumerate(others):
+            sizes, color = _sizes(result, approach, names), _LOOKS[approach].color
+            face = color if side < 0 else "none"
+            at = place + 0.2 * side + 0.28 * _spread(len(sizes))
+            axes.plot(at, sizes, "o", markersize=3, color=color, markerfacecolor=face, markeredgewidth=0.6)
+        axes.plot([], [], "o", markersize=3, color="0.4", markerfacecolor="0.4" if side < 0 else "none", label=kind)
+    axes.axhline(BEYOND_CHANCE, color="0.4", linestyle="--", linewidth=1)
+    # linear where chance may reach, logarithmic beyond
+    axes.set_yscale("symlog", linthresh=BEYOND_CHANCE)
+    top = max(axes.dataLim.ymax, 2 * BEYOND_CHANCE)
+    ticks = [0, 1, 2, 3, BEYOND_CHANCE, *(10.0 ** np.arange(1, np.ceil(np.log10(top)) + 1))]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_yticks([], minor=True)
+    axes.set_xticks(range(len(others)), others)
+    axes.set(xlim=(-0.6, len(others) - 0.4), ylim=(-0.2, _with_headroom(top)))
+    axes.set(ylabel="|difference| / standard error", title="differences from the exact posterior")
+    axes.legend(loc="upper right", handletextpad=0.1)
+
+
+def _with_headroom(top: float) -> float:
+    """Where an axis of differences ends, so that a sixth of its height above `top` is the legend's."""
+    height = 1 + np.log10(top / BEYOND_CHANCE)
+    return BEYOND_CHANCE * 10 ** (1.2 * height - 1)
+
+
+def table(result: xr.Dataset) -> str:
+    """A line an approach: an entry of U_1, accuracy, differences from the exact posterior, seconds of drawing.
+
+    Differences are in standard errors. A star marks approaches whose numbers are not to be relied on, and says why.
+    """
+    rows = [[head for head, _ in _columns(result)]]
+    notes = []
+    for approach in _approaches(result):
+        one = result.sel(approach=approach)
+        is_sound = bool(one["mixed"].item())
+        rows.append([cell(one, approach) for _, cell in _columns(result)])
+        rows[-1][0] += "" if is_sound else "*"
+        notes += [] if is_sound else [fill(f"* {approach}: {one['diagnosis'].item()}", 120, subsequent_indent="  ")]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if _is_measured(result):
+        notes.insert(0, f"differences are from {_MEASURE}, in standard errors")
+    return "\n".join([*lines, *notes])
+
+
+def _columns(result: xr.Dataset) -> list[tuple[str, Callable[[xr.Dataset, str], str]]]:
+    """The columns of the table: the head, and the cell of an approach."""
+    path = result["path_1"].values[0]
+
+    def size(names: Sequence[str], measure: Callable[[np.ndarray], float]) -> Callable[[xr.Dataset, str], str]:
+        def cell(_, approach: str) -> str:
+            sizes = _sizes(result, approach, names)
+            return f"{measure(sizes):.2f}" if len(sizes) and approach != _MEASURE else "-"
+
+        return cell
+
+    columns = [
+        ("approach", lambda one, approach: approach),
+        (f"U_1[{path}, {path}]", lambda one, _: _with_error(one["U_1"][0, 0], one["U_1_error"][0, 0])),
+    ]
+    if "accuracy" in result:
+        columns.append(("accuracy", lambda one, _: _with_error(one["accuracy"], one["accuracy_error"])))
+    if _is_measured(result):
+        columns.append(("max|dU|", size(_order_parameter_names(result), np.max)))
+        if "mean" in result:
+            columns += [("rms|dmean|", size(["mean"], _root_mean_square)), ("max|dmean|", size(["mean"], np.max))]
+    columns.append(
+        ("seconds", lambda one, approach: f"{one['seconds'].item():.1f}" if _LOOKS[approach].is_sampled else "-")
+    )
+    return columns
+
+
+def _with_error(value: xr.DataArray, error: xr.DataArray) -> str:
+    """A value to five digits, or to two digits of its error."""
+    if not np.isfinite(value):
+        return "-"
+    if not error > 0:
+        return f"{value.item():.5g}"
+    decimals = max(0, 1 - int(np.floor(np.log10(error.item()))))
+    return f"{value.item():.{decimals}f} +- {error.item():.{decimals}f}"
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2)))
+
+
+def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
+    """Every approach's values of `name` over those of the measure, beside the line where they agree."""
+    measure = _measure(result)
+    at = result.sel(approach=[measure])
+    values, errors = _distinct(at, name)[0], _distinct(at, f"{name}_error")[0]
+    ends = [np.nanmin(values), np.nanmax(values)]
+    axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
+    for approach in [approach for approach in _approaches(result) if approach != measure]:
+        look, one = _LOOKS[approach], result.sel(approach=[approach])
+        bars = {"yerr": BARS * _distinct(one, f"{name}_error")[0], "xerr": BARS * errors}
+        shape = {"fmt": "o", "markerfacecolor": "none"} if look.is_sampled else {"fmt": "x", "zorder": 3}
+        style = {"markersize": 3, "markeredgewidth": 0.8, "elinewidth": 0.4, "color": look.color}
+        axes.errorbar(values, _distinct(one, name)[0], **bars, **shape, **style, label=look.name)
+    axes.set(xlabel=_LOOKS[measure].name, ylabel="the other approaches")
+
+
+def _not_left_out(result: xr.Dataset) -> xr.Dataset:
+    """The approaches that have numbers."""
+    has_numbers = result["U_1"].notnull().any(set(result["U_1"].dims) - {"approach"})
+    if not has_numbers.any():
+        raise ValueError(f"nothing to draw: {'; '.join(map(str, np.unique(result['diagnosis'])))}")
+    return result.isel(approach=np.flatnonzero(has_numbers))
+
+
+def _approaches(result: xr.Dataset) -> list[str]:
+    return result["approach"].values.tolist()
+
+
+def _is_measured(result: xr.Dataset) -> bool:
+    """Whether there are differences in standard errors."""
+    return "U_1_deviation" in result
+
+
+def _measure(result: xr.Dataset) -> str:
+    """What others are drawn over: the exact posterior, or else the first approach."""
+    return _MEASURE if _MEASURE in _approaches(result) else _approaches(result)[0]
+
+
+def _order_parameter_names(result: xr.Dataset) -> list[str]:
+    return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
+
+
+def _distinct(result: xr.Dataset, name: str) -> np.ndarray:
+    """The numbers of `name`, (approaches, numbers); of symmetric matrices each only once."""
+    array = result[name].transpose("approach", ...)
+    if any(str(axis).startswith("other_") for axis in array.dims):
+        rows, columns = np.triu_indices(array.shape[-1])
+        return array.values[:, rows, columns]
+    return array.values.reshape(len(array), -1)
+
+
+def _sizes(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
+    """How many standard errors lie between an approach and the exact posterior, of every number that has any."""
+    one = result.sel(approach=[approach])
+    found = np.concatenate([np.abs(_distinct(one, f"{name}_deviation")[0]) for name in names])
+    return found[np.isfinite(found)]
+
+
+def _pairs(result: xr.Dataset) -> list[str]:
+    """The pairs of paths that the distinct entries of U_1 are between, one above the other."""
+    paths = result["path_1"].values
+    return [f"{paths[i]}\n{paths[j]}" for i, j in zip(*np.triu_indices(len(paths)), strict=True)]
+
+
+def _spread(count: int) -> np.ndarray:
+    """`count` places between -1/2 and 1/2, neighbours far apart, so that dots of near values do not hide each other."""
+    return (np.arange(count) * (np.sqrt(5) - 1) / 2) % 1 - 0.5

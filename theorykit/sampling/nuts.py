@@ -1,0 +1,68 @@
+"""The No-U-Turn sampler of NumPyro on a density over flat coordinates."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import numpyro
+from jaxtyping import Array, PRNGKeyArray
+from numpyro.distributions import ImproperUniform, constraints
+from numpyro.infer import NUTS
+
+from .chains import AbstractSampler
+from .posterior import AbstractPosterior
+
+
+class NoUTurn(AbstractSampler):
+    """NUTS with a step size and a mass matrix that warm-up adapts.
+
+    - `kernel`: NumPyro's, of coordinates like those of `posterior`; made by `no_u_turn`.
+    - `warmup`: steps of adaptation.
+    """
+
+    lockstep: ClassVar[bool] = False
+
+    posterior: AbstractPosterior
+    kernel: NUTS = eqx.field(static=True)
+    warmup: int = eqx.field(static=True)
+
+    def start(self, key: PRNGKeyArray) -> Any:
+        start_key, chain_key = jax.random.split(key)
+        initial = {"coordinates": self.posterior.start(start_key)}
+        return self.kernel.init(chain_key, self.warmup, initial, (self.posterior,), {})
+
+    def step(self, state: Any) -> Any:
+        return self.kernel.sample(state, (self.posterior,), {})
+
+    def record(self, state: Any) -> Mapping[str, Array]:
+        return self.posterior.record(state.z["coordinates"])
+
+    def stats(self, state: Any) -> Mapping[str, Array]:
+        return {
+            "lp": -state.potential_energy,
+            "energy": state.energy,
+            "diverging": state.diverging,
+            "acceptance_rate": state.accept_prob,
+            "n_steps": state.num_steps,
+            "step_size": state.adapt_state.step_size,
+        }
+
+
+def no_u_turn(
+    posterior: AbstractPosterior, *, warmup: int, dense_mass: bool, target_accept: float, max_tree_depth: int = 10
+) -> NoUTurn:
+    """NUTS on `posterior`, with a mass matrix that is diagonal unless `dense_mass`."""
+    kernel = _kernel(posterior.dimension, dense_mass, target_accept, max_tree_depth, warmup)
+    return NoUTurn(posterior, kernel, warmup)
+
+
+@lru_cache
+def _kernel(dimension: int, dense_mass: bool, target_accept: float, max_tree_depth: int, warmup: int) -> NUTS:
+    # one object for all posteriors alike: compiled code is kept by it
+    def model(posterior):
+        coordinates = numpyro.sample("coordinates", ImproperUniform(constraints.real_vector, (), (dimension,)))
+        numpyro.factor("log_density", posterior.log_density(coordinates))
+
+    return NUTS(model, dense_mass=dense_mass, target_accept_prob=target_accept, max_tree_depth=max_tree_depth)

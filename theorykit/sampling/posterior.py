@@ -1,0 +1,28 @@
+"""A posterior as samplers take it: a density over flat coordinates, where to start, and what to keep of a draw."""
+
+import abc
+from collections.abc import Mapping
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+class AbstractPosterior(eqx.Module):
+    """A probability density over as many coordinates as `dimension` says."""
+
+    @property
+    @abc.abstractmethod
+    def dimension(self) -> int:
+        """How many coordinates there are."""
+
+    @abc.abstractmethod
+    def start(self, key: PRNGKeyArray) -> Float[Array, " coordinates"]:
+        """Coordinates to start a chain from, spread more widely than the posterior."""
+
+    @abc.abstractmethod
+    def log_density(self, coordinates: Float[Array, " coordinates"]) -> Float[Array, ""]:
+        """The logarithm of the density, up to a constant."""
+
+    @abc.abstractmethod
+    def record(self, coordinates: Float[Array, " coordinates"]) -> Mapping[str, Array]:
+        """What is kept of a draw, by name."""
