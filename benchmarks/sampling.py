@@ -9,7 +9,8 @@ paper's. Cases:
   hidden Markov chains at N = 10, T = 0.01; and their ratio to that of `nuts`.
 - `temperatures`: the same at N = 10 and T = 0.01, 0.1 and 1, with 32 chains of Gibbs too; and at N = 100, T = 0.01,
   with `nuts` only by --full. `deviation` is the distance from `exact`, in standard errors of the difference.
-- `scaling`: seconds per draw and per gradient, all chains counted, over widths, examples and depth. A draw of Gibbs is
+- `scaling`: seconds per draw and per gradient over widths, examples and depth, from 30 draws after a warm-up of 30:
+  costs of what is done, with step sizes hardly adapted. A draw of Gibbs is
   one sweep over all blocks, and takes no gradients.
 
 Every case runs in a process of its own, one after the other, with nothing beside it. Prints a table; writes
@@ -194,6 +195,7 @@ def plot(results: dict, path: Path) -> None:
             _plot_costs(axis, [row for row in results["scaling"]["rows"] if row["axis"] == name], colors)
             axis.set(xlabel=label)
             axis.sharey(axes[1])
+        axes[1].set_ylim(1e-5, 2.0)
         axes[1].set_title("Seconds per draw (solid), per gradient (dashed)")
         save(figure, path)
 

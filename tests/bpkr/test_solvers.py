@@ -53,6 +53,7 @@ def test_sweeps_and_newton_agree(case, seed):
     assert_close(swept.order_parameters.matrices[0], newton.order_parameters.matrices[0], 1e-6)
 
 
+@pytest.mark.slow
 def test_plain_sweeps_converge_linearly_and_acceleration_pays():
     problem = random_problem(TWO_LAYERS, 0)
     plain = solved(problem, solver=bpkr.AcceleratedSweeps(memory=0), max_steps=5000)

@@ -60,6 +60,13 @@ class AbstractEnergy(eqx.Module):
     def at(self, first: Float[Array, "paths paths"]) -> EnergyPoint:
         """E and its gradient: one evaluation. NaN where the kernel has no Cholesky factor."""
 
+    def value_and_slope(
+        self, first: Float[Array, "paths paths"]
+    ) -> tuple[Float[Array, ""], Float[Array, "paths paths"]]:
+        """E and its gradient, the gradient's two parts not apart."""
+        point = self.at(first)
+        return point.value, point.slope
+
     @abc.abstractmethod
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
         """The second derivative of E in the entries of U_1 on and above the diagonal, where `at` has been."""
@@ -151,11 +158,19 @@ class PathKernelEnergy(AbstractKernelEnergy):
         return jnp.einsum("k,kpq->pq", first[pairs(len(first))], self.path_kernels)
 
     def slopes(self, first, solved):
-        resolvent, representer = solved["resolvent"], solved["representer"]
-        flat = self.path_kernels.reshape(len(self.path_kernels), -1)
-        # one matrix-vector product each: side by side, the two columns would have to be interleaved
-        spread, pull = flat @ resolvent.ravel(), flat @ (representer * representer.T).ravel()
-        return _as_gradient(spread, len(first)), _as_gradient(pull, len(first))
+        representer = solved["representer"]
+        # one product each: side by side, the two columns would have to be interleaved
+        return self._gradient(first, solved["resolvent"]), self._gradient(first, representer * representer.T)
+
+    def value_and_slope(self, first):
+        solved = self.of_kernel(first)
+        representer = solved["representer"]
+        # the gradient is linear in what it is a product with: one pass over the path kernels, not two
+        return solved["energy"], self._gradient(first, solved["resolvent"] - representer * representer.T)
+
+    def _gradient(self, first: Float[Array, "paths paths"], in_kernel: Float[Array, "rows rows"]):
+        """The gradient in U_1, given that in K."""
+        return _as_gradient(self.path_kernels.reshape(len(self.path_kernels), -1) @ in_kernel.ravel(), len(first))
 
     def curvature(self, point):
         resolvent, representer = point.solved["resolvent"], point.solved["representer"]

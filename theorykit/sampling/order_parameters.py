@@ -70,8 +70,8 @@ def _value(energy: AbstractEnergy, first: Float[Array, "paths paths"]) -> Float[
 
 
 def _value_and_slope(energy, first):
-    point = energy.at(first)
-    return point.value, (energy, point.slope)
+    value, slope = energy.value_and_slope(first)
+    return value, (energy, slope)
 
 
 def _times_slope(kept, cotangent):

@@ -45,7 +45,7 @@ def sample_order_parameters(
     chains: int = 4,
     warmup: int = 500,
     draws: int = 1000,
-    target_accept: float = 0.7,
+    target_accept: float = 0.65,
     folder: Path | None = None,
     progress: bool = True,
 ) -> xr.DataTree:
