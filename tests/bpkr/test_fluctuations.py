@@ -15,6 +15,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import Skip
 from theorykit.bpkr.energies import energy_by_kernel
+from theorykit.bpkr.finite_width_law import from_positive
 
 from .cases import refused
 
@@ -54,7 +55,9 @@ def exact(name, width):
 
     centre = jnp.concatenate(
         [
-            jnp.concatenate([jnp.full(level.columns, np.log(width) / 2), jnp.zeros(level.coordinates - level.columns)])
+            jnp.concatenate(
+                [jnp.full(level.columns, from_positive(jnp.sqrt(width))), jnp.zeros(level.coordinates - level.columns)]
+            )
             for level in law.levels
         ]
     )

@@ -13,8 +13,9 @@ are R, of standard normal entries, and B is that of the other N_l - r. Then
     C_l = [gain C_{l+1}, 0; W_l R / sqrt(N_l), W_l B / sqrt(N_l)].
 
 Where a layer has fewer units than partial paths, C_l has N_l columns and U_l = C_l C_l^T is singular; nothing else
-changes. Coordinates are all log B_ii and all other entries, layer by layer from the readout. `FiniteWidthPrior` derives
-the same law symbolically, for widths of at least the number of paths.
+changes. Coordinates are all entries, layer by layer from the readout, the B_ii as B_ii = log(1 + exp(t)): a chi law of
+few degrees reaches zero, where log B_ii would have a long tail. `FiniteWidthPrior` derives the same law symbolically,
+for widths of at least the number of paths.
 """
 
 import itertools
@@ -58,7 +59,7 @@ class Level:
 
     @property
     def coordinates(self) -> int:
-        """How many coordinates there are: log B_ii, entries of B below the diagonal, entries of R."""
+        """How many coordinates there are: of B_ii, entries of B below the diagonal, entries of R."""
         return self.columns + len(self.below[0]) + self.rows * self.crossing
 
 
@@ -66,7 +67,7 @@ class Level:
 class _Pieces:
     """The coordinates of one level."""
 
-    log_diagonal: Float[Array, " columns"]
+    diagonal: Float[Array, " columns"]
     below: Float[Array, " entries"]
     crossing: Float[Array, "rows crossing"]
 
@@ -96,9 +97,10 @@ class FiniteWidthLaw(eqx.Module):
         """The logarithm of the density of the coordinates, normalised."""
         total = jnp.zeros(())
         for degrees, pieces in zip(self._degrees(), self._split(coordinates), strict=True):
-            constants = (degrees / 2 - 1) * np.log(2.0) + jax.scipy.special.gammaln(degrees / 2)
-            # of log B_ii, where B_ii^2 is chi^2
-            total += jnp.sum(degrees * pieces.log_diagonal - jnp.exp(2 * pieces.log_diagonal) / 2 - constants)
+            diagonal, constants = to_positive(pieces.diagonal), jax.scipy.special.gammaln(degrees / 2)
+            constants += (degrees / 2 - 1) * np.log(2.0)
+            total += jnp.sum((degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - constants)  # chi
+            total += jnp.sum(jax.nn.log_sigmoid(pieces.diagonal))  # dB/dt
             for normal in (pieces.below, pieces.crossing):
                 total -= jnp.sum(normal**2) / 2 + normal.size * np.log(2 * np.pi) / 2
         return total
@@ -108,7 +110,7 @@ class FiniteWidthLaw(eqx.Module):
         drawn = []
         for level, degrees in zip(self.levels, self._degrees(), strict=True):
             key, chi_key, normal_key = jax.random.split(key, 3)
-            drawn.append(jnp.log(2 * jax.random.gamma(chi_key, degrees / 2)) / 2)
+            drawn.append(from_positive(jnp.sqrt(2 * jax.random.gamma(chi_key, degrees / 2))))
             drawn.append(jax.random.normal(normal_key, (level.coordinates - level.columns,)))
         return jnp.concatenate(drawn)
 
@@ -173,6 +175,16 @@ def _level(rows: int, crossing: int, width, name: str) -> Level:
     return Level(rows, min(rows, int(free)), crossing)
 
 
+def to_positive(coordinate: Float[Array, "..."]) -> Float[Array, "..."]:
+    """B_ii = log(1 + exp(t)): near t where it is large, as the entries below the diagonal are, positive where small."""
+    return jax.nn.softplus(coordinate)
+
+
+def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The coordinate of a diagonal entry; the inverse of `to_positive`."""
+    return diagonal + jnp.log(-jnp.expm1(-diagonal))
+
+
 def _from_last(architecture: Architecture) -> tuple:
     """(N_L, ..., N_1)."""
     return tuple(reversed(architecture.widths[:-1]))
@@ -186,5 +198,5 @@ def _pieces(level: Level, part: Array) -> _Pieces:
 def _trapezoid(level: Level, pieces: _Pieces) -> Float[Array, "rows columns"]:
     """B."""
     diagonal = np.arange(level.columns)
-    lower = jnp.zeros((level.rows, level.columns)).at[diagonal, diagonal].set(jnp.exp(pieces.log_diagonal))
+    lower = jnp.zeros((level.rows, level.columns)).at[diagonal, diagonal].set(to_positive(pieces.diagonal))
     return lower.at[level.below].set(pieces.below)
