@@ -158,8 +158,8 @@ for width in WIDTHS:
 #   that the strength of "11" varies by a decade from draw to draw. Fluctuations go in the right direction there, and
 #   are too large themselves for an expansion in them. At one unit the saddle point is within a few
 #   percent, about the sampling error.
-# - From eight units on differences are hardly above the sampling error of these short chains (open symbols: less than
-#   three standard errors), which therefore do not show at which rate either vanishes.
+# - From sixteen units on differences are hardly above the sampling error of these short chains (open symbols: less
+#   than three standard errors), which therefore do not show at which rate either vanishes.
 #
 # Lines are posterior means, bands hold the central 68 percent of draws.
 
