@@ -127,7 +127,7 @@ def differences(axes: Axes, result: xr.Dataset) -> None:
     axes.axhline(BEYOND_CHANCE, color="0.4", linestyle="--", linewidth=1)
     # linear where chance may reach, logarithmic beyond
     axes.set_yscale("symlog", linthresh=BEYOND_CHANCE)
-    top = max(axes.dataLim.ymax, 2 * BEYOND_CHANCE)
+    top = max(float(axes.dataLim.ymax), 2.0 * BEYOND_CHANCE)
     ticks = [0, 1, 2, 3, BEYOND_CHANCE, *(10.0 ** np.arange(1, np.ceil(np.log10(top)) + 1))]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_yticks([], minor=True)
