@@ -12,9 +12,9 @@ from theorykit import bpkr, sampling
 DATA = Path(__file__).parents[1] / "data" / "bpkr" / "hidden_markov.npz"
 OPTIONS = {
     10: {
-        "exact": {"chains": 4, "draws": 3000},
-        "gibbs": {"chains": 4, "draws": 12_000},
-        "nuts": {"chains": 2, "draws": 600, "warmup": 300},
+        "exact": {"chains": 2, "draws": 2000},
+        "gibbs": {"chains": 4, "draws": 6000},
+        "nuts": {"chains": 1, "draws": 500, "warmup": 300},
     },
     100: {"exact": {"chains": 4, "draws": 1000}},
 }
@@ -58,7 +58,7 @@ def test_theory_at_width_ten():
     result = compared(10)
     exact, saddle, corrected = (result["U_1"].sel(approach=name).values for name in ("exact", "saddle", "corrected"))
     np.testing.assert_allclose(np.diagonal(exact), [14.82, 0.53, 7.19, 0.346], rtol=0.05)
-    np.testing.assert_allclose(np.diagonal(saddle), [13.365, 0.546, 6.745, 0.343], rtol=1e-3)
+    np.testing.assert_allclose(np.diagonal(saddle), [13.365, 0.546, 6.745, 0.343], rtol=2e-3)
     assert abs(saddle[0, 0] - exact[0, 0]) > 1.0
     assert np.max(np.abs(corrected - exact)) < 0.25 * np.max(np.abs(saddle - exact))
 
