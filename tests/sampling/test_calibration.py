@@ -16,7 +16,7 @@ from theorykit.sampling.chains import Schedule, run_chains
 from theorykit.sampling.gibbs import Gibbs
 from theorykit.sampling.nuts import no_u_turn
 from theorykit.sampling.order_parameters import OrderParameterPosterior
-from theorykit.sampling.sample import _Data, _weight_posterior
+from theorykit.sampling.sample import _checked, _weight_posterior
 
 RANKS, EXAMPLES, INPUT_FEATURES, TOKENS = 16, 4, 3, 3
 # architectures on both sides of the singular width
@@ -26,12 +26,14 @@ ARCHITECTURES = {
 }
 
 
-def sampler_of(kind, given):
+def sampler_of(kind, architecture, data):
     if kind == "exact":
-        law = bpkr.law_of(given.architecture)
-        posterior = OrderParameterPosterior(law, energy_by_kernel(given.architecture, given.features, given.labels), {})
+        numbers = architecture.with_arrays()
+        law = bpkr.law_of(numbers)
+        energy = energy_by_kernel(numbers, data.features, data.labels)
+        posterior = OrderParameterPosterior(law, energy, data.features, data.labels, data.features[:0])
         return no_u_turn(posterior, warmup=200, dense_mass=True, target_accept=0.7)
-    posterior = _weight_posterior(given, False)
+    posterior = _weight_posterior(architecture, data, False)
     if kind == "gibbs":
         return Gibbs(posterior)
     return no_u_turn(posterior, warmup=200, dense_mass=False, target_accept=0.8)
@@ -64,7 +66,7 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         truth_key, noise_key, chain_key = jax.random.split(jax.random.key(replication), 3)
         truth, outputs = simulate(truth_key)
         labels = outputs + jnp.sqrt(architecture.temperature) * jax.random.normal(noise_key, outputs.shape)
-        sampler = sampler_of(kind, _Data.checked(architecture, features, labels, None))
+        sampler = sampler_of(kind, architecture, _checked(architecture, features, labels, None))
         schedule = Schedule(chains=1, warmup=200, draws=thinning * (RANKS - 1))
         settings = {"sampler": kind}
         drawn = run_chains(sampler, schedule, key=chain_key, settings=settings, progress=False)

@@ -9,7 +9,7 @@ import pytest
 
 from theorykit import bpkr, sampling
 from theorykit.sampling.results import entry_estimates, output_estimates
-from theorykit.sampling.sample import _Data, _weight_posterior
+from theorykit.sampling.sample import _checked, _weight_posterior
 
 from .problems import INPUT_FEATURES, NETWORKS, problem, quietly
 
@@ -103,7 +103,7 @@ def test_sampled_weights_are_those_of_the_network(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_density_of_the_weights_is_that_of_its_parts(name):
     architecture, features, labels, _ = problem(name)
-    posterior = _weight_posterior(_Data.checked(architecture, features, labels, None), False)
+    posterior = _weight_posterior(architecture, _checked(architecture, features, labels, None), False)
     white = posterior.start(jax.random.key(0))
     outputs = posterior.outputs(posterior.weights(posterior.split(white)), jnp.asarray(features))
     residual = np.asarray(outputs).reshape(labels.shape) - labels

@@ -63,6 +63,10 @@ class Architecture(eqx.Module):
         self.temperature = _checked_number("temperature", temperature, zero_allowed=True)
         self.outputs = _checked_outputs(outputs)
 
+    def with_arrays(self) -> "Architecture":
+        """The same with every number a float64 array: one compilation serves all of a structure."""
+        return jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), self)
+
     @property
     def depth(self) -> int:
         """Number of layers L."""

@@ -88,7 +88,7 @@ def checked_data(
     """Path features and their labels, whose kernel has a Cholesky factor at the temperature."""
     checked, labels = checked_examples(architecture, features, labels)
     if not is_traced(features, architecture):
-        _check_interpolation(architecture, np.asarray(features, dtype=np.float64))
+        check_interpolation(architecture, np.asarray(features, dtype=np.float64))
     return checked, labels
 
 
@@ -103,7 +103,7 @@ def checked_examples(
     return checked, labels
 
 
-def _check_interpolation(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
+def check_interpolation(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
     """Without a temperature to speak of, the kernel itself must be invertible: the examples linearly independent.
 
     Whether they are does not depend on the order parameters, nor on the number of outputs. Left to the Cholesky

@@ -22,12 +22,12 @@ from .architecture import Architecture
 from .checks import check_same_input_features, checked_data, checked_features, checked_results
 from .coordinates import Coordinates, from_order_parameters, gp_coordinates, log_volume, to_order_parameters
 from .derive import derive
-from .energies import AbstractEnergy, energy_of
-from .evaluate import architecture_arguments, flat_features, point_arguments
+from .energies import energy_of
+from .evaluate import point_arguments
 from .finite_width_law import law_of
 from .order_parameters import OrderParameters, checked_order_parameters, readout_matrix
-from .predict import Prediction
-from .problem import entropy
+from .predict import Prediction, prediction_at
+from .problem import SaddleProblem, entropy
 
 
 class Fluctuations(eqx.Module):
@@ -78,33 +78,13 @@ def fluctuations(
             f"widths={architecture.widths}: a layer has fewer units than partial paths, where the exact posterior has "
             "no density about the saddle point; sample it instead"
         )
-    # numbers as arrays: one compilation serves them all
-    numbers = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
-    found = _fluctuations(numbers, order_parameters, features, labels, test_features)
+    found = _fluctuations(architecture.with_arrays(), order_parameters, features, labels, test_features)
     if jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.matrices[0])):
         raise ValueError(
             "the Hessian of the action is not positive definite at these order parameters: they are no minimum. Give "
             "those that bpkr.solve found for the same architecture and data"
         )
     return checked_results(found, architecture)
-
-
-class _Posterior(eqx.Module):
-    """Minus twice the log density of the coordinates: `action` of order N, `corrections` of order one."""
-
-    architecture: Architecture
-    energy: AbstractEnergy
-
-    def entropy(self, coordinates: Coordinates) -> Float[Array, ""]:
-        return entropy(self.architecture, to_order_parameters(self.architecture, coordinates))
-
-    def action(self, coordinates: Coordinates) -> Float[Array, ""]:
-        first = to_order_parameters(self.architecture, coordinates).matrices[0]
-        return self.entropy(coordinates) + self.energy.value(first)
-
-    def corrections(self, coordinates: Coordinates) -> Float[Array, ""]:
-        order_parameters = to_order_parameters(self.architecture, coordinates)
-        return prior_corrections(self.architecture, order_parameters) - 2 * log_volume(self.architecture, coordinates)
 
 
 def prior_corrections(architecture: Architecture, order_parameters: OrderParameters) -> Float[Array, ""]:
@@ -115,48 +95,63 @@ def prior_corrections(architecture: Architecture, order_parameters: OrderParamet
     return action.compiled_corrections.of(arguments)["corrections"]
 
 
+def _corrections(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
+    """What minus twice the log density of the coordinates has beyond the action: of order one."""
+    of_prior = prior_corrections(architecture, to_order_parameters(architecture, coordinates))
+    return of_prior - 2 * log_volume(architecture, coordinates)
+
+
 @eqx.filter_jit
 def _fluctuations(architecture, order_parameters, features, labels, test_features) -> Fluctuations:
-    posterior = _Posterior(architecture, energy_of(architecture, features, labels))
+    problem = SaddleProblem(energy_of(architecture, features, labels))
     coordinates = from_order_parameters(architecture, order_parameters)
-    hessian = jax.hessian(posterior.action)(coordinates) / 2
-    factor = jnp.linalg.cholesky(hessian)
+    factor = _curvature_factor(problem.action, coordinates)
     # columns are independent deviations: Sigma = directions directions^T
     directions = solve_triangular(factor, jnp.eye(len(coordinates)), lower=True).T
-    drift = -cho_solve((factor, True), _force(posterior, coordinates, directions)) / 2
+    drift = -cho_solve((factor, True), _force(problem, coordinates, directions)) / 2
 
     def mean_of(function):
         return _mean(function, coordinates, directions, drift)
 
-    def at(theta):
-        return to_order_parameters(architecture, theta)
+    def predicted(theta):
+        return prediction_at(architecture, problem.order_parameters(theta), features, labels, test_features)
 
-    _, along = jax.linearize(at, coordinates)
-    prediction = None
-    if test_features is not None:
-        prediction = _prediction(architecture, coordinates, directions, mean_of, (features, labels, test_features))
-    log_integral = _log_gaussian_integral(posterior, posterior.action, coordinates)
-    # the prior's own integral by the same formula, at its minimum: what both miss alike cancels
-    of_prior = _log_gaussian_integral(posterior, posterior.entropy, gp_coordinates(architecture))
-    log_evidence = log_integral - of_prior - posterior.energy.label_count * jnp.log(2 * jnp.pi) / 2
-    return Fluctuations(mean_of(at), jax.vmap(along)(directions.T), prediction, log_evidence)
+    _, along = jax.linearize(problem.order_parameters, coordinates)
+    prediction = None if test_features is None else _prediction(predicted, coordinates, directions, mean_of)
+    log_evidence = _log_evidence(problem, coordinates, factor)
+    return Fluctuations(mean_of(problem.order_parameters), jax.vmap(along)(directions.T), prediction, log_evidence)
 
 
-def _log_gaussian_integral(posterior: _Posterior, leading, coordinates: Coordinates) -> Float[Array, ""]:
-    """log of the integral of exp(-(leading + corrections)/2) about the minimum of `leading`, up to a constant."""
-    factor = jnp.linalg.cholesky(jax.hessian(leading)(coordinates) / 2)
-    height = -(leading(coordinates) + posterior.corrections(coordinates)) / 2
-    return height - jnp.sum(jnp.log(jnp.diagonal(factor)))
+def _curvature_factor(function, coordinates: Coordinates) -> Float[Array, "n n"]:
+    """The Cholesky factor of half the Hessian: of the inverse covariance, for a density exp(-function/2)."""
+    return jnp.linalg.cholesky(jax.hessian(function)(coordinates) / 2)
 
 
-def _force(posterior: _Posterior, coordinates: Coordinates, directions: Float[Array, "n n"]) -> Coordinates:
+def _log_evidence(problem: SaddleProblem, coordinates: Coordinates, factor: Float[Array, "n n"]) -> Float[Array, ""]:
+    """The posterior's Gaussian integral over the prior's, at its minimum: what both miss alike cancels."""
+    architecture, origin = problem.architecture, gp_coordinates(problem.architecture)
+
+    def of_prior(theta):
+        return entropy(architecture, problem.order_parameters(theta))
+
+    def log_integral(leading, theta, root):
+        height = -(leading(theta) + _corrections(architecture, theta)) / 2
+        return height - jnp.sum(jnp.log(jnp.diagonal(root)))
+
+    posterior = log_integral(problem.action, coordinates, factor)
+    prior = log_integral(of_prior, origin, _curvature_factor(of_prior, origin))
+    return posterior - prior - problem.energy.label_count * jnp.log(2 * jnp.pi) / 2
+
+
+def _force(problem: SaddleProblem, coordinates: Coordinates, directions: Float[Array, "n n"]) -> Coordinates:
     """The gradient of tr(S'' Sigma)/2 + corrections: what moves the mean away from the minimum."""
 
     def curvature_along(direction):
-        return jax.grad(lambda theta: _second(posterior.action, theta, direction))(coordinates)
+        return jax.grad(lambda theta: _second(problem.action, theta, direction))(coordinates)
 
     curvatures = jax.lax.map(curvature_along, directions.T)
-    return jnp.sum(curvatures, axis=0) / 2 + jax.grad(posterior.corrections)(coordinates)
+    of_corrections = jax.grad(lambda theta: _corrections(problem.architecture, theta))(coordinates)
+    return jnp.sum(curvatures, axis=0) / 2 + of_corrections
 
 
 def _second(function, theta: Coordinates, direction: Coordinates):
@@ -175,25 +170,9 @@ def _mean(function, coordinates: Coordinates, directions: Float[Array, "n n"], d
     return jax.tree.map(lambda v, m, s: v + m + jnp.sum(s, axis=0) / 2, value, moved, spread)
 
 
-def _prediction(architecture, coordinates, directions, mean_of, data) -> Prediction:
-    features, labels, test_features = data
-    action = derive(architecture)
-    symbols = action.symbols
-    arrays = {
-        symbols.features.name: flat_features(architecture, features),
-        symbols.labels.name: labels.reshape(-1, 1),
-        symbols.test_features.name: flat_features(architecture, test_features),
-        **architecture_arguments(architecture),
-    }
-    shape = (len(test_features), *labels.shape[1:])
-
-    def predicted(theta):
-        point = point_arguments(architecture, to_order_parameters(architecture, theta))
-        values = action.compiled_predictor.of({**arrays, **point})
-        return values["mean"].reshape(shape), values["variance"].reshape(shape)
-
-    mean, given = mean_of(predicted)
+def _prediction(predicted, coordinates: Coordinates, directions: Float[Array, "n n"], mean_of) -> Prediction:
+    given = mean_of(predicted)
     # of the output, whose mean differs with the order parameters: the law of total variance
-    _, along = jax.linearize(lambda theta: predicted(theta)[0], coordinates)
+    _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
     between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
-    return Prediction(mean, jnp.maximum(given + jnp.sum(between, axis=0), 0.0))
+    return Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))

@@ -165,8 +165,7 @@ def checked_for_matrix_free(architecture: Architecture, features: ArrayLike, lab
             "positive temperature, or the dense form"
         )
     features, labels = checked_examples(architecture, features, labels)
-    # numbers as arrays: one compilation serves every width, variance and temperature
-    architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
+    architecture = architecture.with_arrays()
     design = Design(features, architecture.outputs)
     return Data(architecture, design, labels.reshape(-1, 1), path_gram(features, architecture.outputs))
 

@@ -151,11 +151,23 @@ def sum_over_paths(
     network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
 ) -> Float[Array, "examples *outputs"]:
     """The network's output from its path features, Eq. (5); equals `network(inputs)`."""
-    first = path_weights(network)[0]
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
-    by_output = first.reshape(architecture.paths, architecture.outputs, -1)
-    outputs = jnp.einsum("kcn,ni,pki->pc", by_output, embedding, features) / jnp.sqrt(first.shape[1])  # Eq. (5)
+    outputs = read_paths(path_weights(network)[0], embedding, features)
     return outputs[:, 0] if architecture.outputs == 1 else outputs
+
+
+def read_paths(
+    first: Float[Array, "rows width"],
+    embedding: Float[Array, "width features"],
+    features: Float[Array, "examples paths features"],
+) -> Float[Array, "examples outputs"]:
+    """The output from w^(1), V^0 at unit variance, and path features, Eq. (5).
+
+    Both weights are multiplied first, for they know of no examples.
+    """
+    weights = (first @ embedding / jnp.sqrt(len(embedding))).reshape(features.shape[1], -1, features.shape[2])
+    flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
+    return features.reshape(len(features), -1) @ flat  # Eq. (5)
 
 
 def empirical_order_parameters(network: Network) -> OrderParameters:
@@ -163,5 +175,10 @@ def empirical_order_parameters(network: Network) -> OrderParameters:
 
     Singular, and not accepted by `evaluate`, where a layer has fewer hidden units than partial paths.
     """
-    *inner, readout = (weight @ weight.T / weight.shape[1] for weight in path_weights(network))  # Eq. (13)
+    return overlaps(path_weights(network))
+
+
+def overlaps(weights: Sequence[Float[Array, "_ _"]]) -> OrderParameters:
+    """The order parameters of the path weights (w^(1), ..., w^(L+1)), Eq. (13)."""
+    *inner, readout = (weight @ weight.T / weight.shape[1] for weight in weights)  # Eq. (13)
     return OrderParameters(tuple(inner), readout_order_parameter(readout))

@@ -44,12 +44,19 @@ def predict(
     test_features = checked_features(architecture, test_features, "test_features")
     check_same_input_features(features, test_features, "test_features")
     order_parameters = checked_order_parameters(architecture, order_parameters)
-    prediction = _predict(architecture, order_parameters, features, labels, test_features)
+    prediction = prediction_at(architecture, order_parameters, features, labels, test_features)
     return checked_results(prediction, architecture)
 
 
 @jax.jit
-def _predict(architecture, order_parameters, features, labels, test_features):
+def prediction_at(
+    architecture: Architecture,
+    order_parameters: OrderParameters,
+    features: Float[Array, "examples paths features"],
+    labels: Float[Array, "examples *outputs"],
+    test_features: Float[Array, "testexamples paths features"],
+) -> Prediction:
+    """`predict` without its checks: pure, traceable, also where the order parameters are singular."""
     action = derive(architecture)
     test = {action.symbols.test_features.name: flat_features(architecture, test_features)}
     arguments = action_arguments(architecture, order_parameters, features, labels)

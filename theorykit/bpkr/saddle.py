@@ -151,8 +151,7 @@ def _solved(build: Callable[..., AbstractEnergy], architecture, data: tuple, set
         start = gp_coordinates(architecture)
     else:
         start = from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial))
-    # numbers as arrays: one compilation serves every width, variance and temperature
-    architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
+    architecture = architecture.with_arrays()
     leaves, structure = jax.tree.flatten((architecture, data))
     plan = _plan(build, structure, tuple(leaf.shape for leaf in leaves))
     solver = settings.solver or _default_solver(plan, settings.tolerance)

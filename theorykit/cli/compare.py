@@ -6,10 +6,11 @@ import jax
 import msgspec
 import tyro
 
-from .. import sampling, store
+from .. import sampling
 from ..plots import comparison as plots
 from .config import read_config
 from .data import read_data
+from .report import refuse_to_overwrite, report
 
 
 def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -26,9 +27,7 @@ def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
     settings = read_config(config)
     wanted = settings.compare
     output = config.parent / (wanted.file or f"{config.stem}-comparison.nc")
-    figure = output.with_suffix(".png")
-    for path in (output, figure):
-        store.refuse_to_overwrite(path, overwrite)
+    refuse_to_overwrite(output, overwrite)
     architecture = settings.architecture.build()
     data = read_data(settings.data, architecture, config.parent)
     result = sampling.compare(
@@ -42,9 +41,4 @@ def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
         options={**wanted.options(), "saddle": msgspec.structs.asdict(settings.solver)},
         folder=output.with_suffix(""),
     )
-    result = result.assign_attrs(settings=msgspec.json.encode(settings).decode())
-    store.write(result, output, overwrite=overwrite)
-    plots.draw(result, figure)
-    print(plots.table(result))
-    for written in (output, figure):
-        print(f"wrote {written}")
+    report(result, settings, output, overwrite, plots.draw, plots.table)

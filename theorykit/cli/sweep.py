@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import msgspec
 import tyro
 
-from .. import store, sweeps
+from .. import sweeps
 from ..plots import sweep as plots
 from .config import read_config
 from .data import read_data
+from .report import refuse_to_overwrite, report
 
 
 def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -26,9 +26,7 @@ def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
     if settings.sweep is None:
         raise ValueError(f"{config} has no table [sweep]; it needs one with `widths` or `temperatures`, or both")
     output = config.parent / (settings.sweep.file or f"{config.stem}-sweep.nc")
-    figure = output.with_suffix(".png")
-    for path in (output, figure):
-        store.refuse_to_overwrite(path, overwrite)
+    refuse_to_overwrite(output, overwrite)
     widths, temperatures = settings.sweep.grid(settings.architecture)
     architecture = settings.architecture.build_at(1.0, 1.0)
     data = read_data(settings.data, architecture, config.parent)
@@ -48,9 +46,4 @@ def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
         raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
     if data.test_labels is not None:
         result = result.assign(best_temperature=sweeps.best_temperatures(result))
-    result = result.assign_attrs(settings=msgspec.json.encode(settings).decode())
-    store.write(result, output, overwrite=overwrite)
-    plots.draw(result, figure)
-    print(plots.table(result))
-    for written in (output, figure):
-        print(f"wrote {written}")
+    report(result, settings, output, overwrite, plots.draw, plots.table)

@@ -101,7 +101,9 @@ def run_chains(
     total, saved = schedule.warmup + schedule.draws, run.steps
     bar = tqdm(total=total, initial=min(run.steps, total), unit="draw", disable=not progress, dynamic_ncols=True)
     if run.steps < total:
-        jax.block_until_ready(_advance(sampler, run.states, jnp.array(0)))  # compiled now: the seconds are of draws
+        jax.block_until_ready(
+            _advance(sampler, run.states, jnp.array(0), jnp.array(True))
+        )  # compiled now: the seconds are of draws
     checkpointed = time.monotonic()
     with bar:
         try:
@@ -144,7 +146,7 @@ def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> int
     in_warmup = run.steps < schedule.warmup
     end = schedule.warmup if in_warmup else schedule.warmup + schedule.draws
     steps, begun = min(_STEPS, end - run.steps), time.monotonic()
-    states, drawn = jax.block_until_ready(_advance(sampler, run.states, jnp.array(steps)))
+    states, drawn = jax.block_until_ready(_advance(sampler, run.states, jnp.array(steps), jnp.array(not in_warmup)))
     seconds = time.monotonic() - begun
     if in_warmup:
         run.warmup_seconds += seconds
@@ -157,18 +159,21 @@ def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> int
 
 
 @eqx.filter_jit
-def _advance(sampler: AbstractSampler, states, steps):
-    """All chains advanced by `steps`, at most `_STEPS`; and what they drew, the rest of the arrays being zero."""
+def _advance(sampler: AbstractSampler, states, steps, keep):
+    """All chains advanced by `steps`, at most `_STEPS`; and, if it is to be kept, what they drew, followed by zeros."""
 
     def chain(state):
         shapes = eqx.filter_eval_shape(lambda s: (sampler.record(s), sampler.stats(s)), state)
         empty = jax.tree.map(lambda leaf: jnp.zeros((_STEPS, *leaf.shape), leaf.dtype), shapes)
 
+        def kept(i, state, drawn):
+            new = (sampler.record(state), sampler.stats(state))
+            return jax.tree.map(lambda all_, one: all_.at[i].set(one), drawn, new)
+
         def body(i, carried):
             state, drawn = carried
             state = sampler.step(state)
-            new = (sampler.record(state), sampler.stats(state))
-            return state, jax.tree.map(lambda all_, one: all_.at[i].set(one), drawn, new)
+            return state, jax.lax.cond(keep, kept, lambda i, state, drawn: drawn, i, state, drawn)
 
         return jax.lax.fori_loop(0, steps, body, (state, empty))
 

@@ -18,8 +18,9 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..bpkr.evaluate import flat_features
+from ..bpkr.network import read_paths
 from .chains import AbstractSampler
-from .weights import WeightPosterior, White, hidden_readings, read, read_by_features
+from .weights import WeightPosterior, White, hidden_readings, read
 
 
 class GibbsState(eqx.Module):
@@ -73,7 +74,7 @@ class Gibbs(AbstractSampler):
         gram = flat @ mixed.reshape(flat.shape).T
 
         def outputs(embedding):
-            return read_by_features(first, embedding, features)
+            return read_paths(first, embedding, features)
 
         def transposed(representer):
             return jnp.einsum("kcn,pki,pc->ni", by_output, features, representer)

@@ -11,23 +11,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..bpkr.derive import derive
 from ..bpkr.energies import AbstractEnergy
-from ..bpkr.evaluate import point_arguments
 from ..bpkr.finite_width_law import Coordinates, FiniteWidthLaw
-from .posterior import AbstractPosterior
+from ..bpkr.predict import prediction_at
+from .posterior import AbstractPosterior, named
 
 
 class OrderParameterPosterior(AbstractPosterior):
     """p(U_1, ..., U_L, u | data), a density in the coordinates of `law`.
 
     - `law`: the prior. `energy`: the data's, by their kernel where U_1 is singular.
-    - `data`: training features and labels, and test features, by symbol; empty if nothing is to be predicted.
+    - `features`, `labels`: what `energy` is of. `test_features`: with no examples if nothing is to be predicted.
     """
 
     law: FiniteWidthLaw
     energy: AbstractEnergy
-    data: Mapping[str, Array]
+    features: Float[Array, "examples paths features"]
+    labels: Float[Array, "examples *outputs"]
+    test_features: Float[Array, "testexamples paths features"]
 
     @property
     def dimension(self) -> int:
@@ -48,19 +49,11 @@ class OrderParameterPosterior(AbstractPosterior):
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
         """What is kept of a draw: U_l, u, and mean and variance of the output on test examples, given them."""
-        order_parameters = self.law.order_parameters(coordinates)
-        matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(order_parameters.matrices, 1)}
-        return {**matrices, "u": order_parameters.readout, **self._prediction(order_parameters)}
-
-    def _prediction(self, order_parameters) -> Mapping[str, Array]:
-        if not self.data:
-            return {}
-        architecture = self.law.architecture
-        arguments = {**point_arguments(architecture, order_parameters), **self.data}
-        values = derive(architecture).compiled_predictor.of(arguments)
-        shape = (-1,) if architecture.outputs == 1 else (-1, architecture.outputs)
-        variance = jnp.maximum(values["variance"], 0.0)
-        return {"mean": values["mean"].reshape(shape), "variance": variance.reshape(shape)}
+        point = self.law.order_parameters(coordinates)
+        if not len(self.test_features):
+            return named(point)
+        prediction = prediction_at(self.law.architecture, point, self.features, self.labels, self.test_features)
+        return {**named(point), "mean": prediction.mean, "variance": prediction.variance}
 
 
 @jax.custom_vjp

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..bpkr import OrderParameters
+
 
 class AbstractPosterior(eqx.Module):
     """A probability density over as many coordinates as `dimension` says."""
@@ -26,3 +28,9 @@ class AbstractPosterior(eqx.Module):
     @abc.abstractmethod
     def record(self, coordinates: Float[Array, " coordinates"]) -> Mapping[str, Array]:
         """What is kept of a draw, by name."""
+
+
+def named(order_parameters: OrderParameters) -> Mapping[str, Array]:
+    """U_1, ..., U_L and u by the names that draws are kept under."""
+    matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(order_parameters.matrices, 1)}
+    return {**matrices, "u": order_parameters.readout}

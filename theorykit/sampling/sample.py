@@ -20,12 +20,12 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .. import bpkr
 from ..bpkr.attention import AbstractHeads
-from ..bpkr.checks import check_same_input_features, checked_data, checked_features
-from ..bpkr.derive import derive
+from ..bpkr.checks import check_interpolation
 from ..bpkr.energies import energy_by_kernel, energy_of
-from ..bpkr.evaluate import flat_features
 from ..bpkr.finite_width_law import law_of
 from ..bpkr.network import checked_whole_widths, network_of_whitened, weight_shapes
+from ..sweeps import Data
+from ..sweeps.data import checked
 from ..sweeps.folder import fingerprint
 from .chains import AbstractSampler, Schedule, run_chains
 from .gibbs import Gibbs
@@ -59,18 +59,19 @@ def sample_order_parameters(
     the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
     stopped, or wants more draws, goes on from there. Warns with `MixingWarning` if the chains did not mix.
     """
-    given = _Data.checked(architecture, features, labels, test_features)
-    law = law_of(given.architecture)
+    data = _checked(architecture, features, labels, test_features)
+    numbers = architecture.with_arrays()
+    law = law_of(numbers)
     if law.is_singular and float(architecture.temperature) == 0:
         raise ValueError(
             f"temperature=0 with widths={architecture.widths}: a layer with fewer units than partial paths makes the "
             "kernel singular; use a positive temperature"
         )
-    energy = (energy_by_kernel if law.is_singular else energy_of)(given.architecture, given.features, given.labels)
-    posterior = OrderParameterPosterior(law, energy, given.by_symbol())
+    energy = (energy_by_kernel if law.is_singular else energy_of)(numbers, data.features, data.labels)
+    posterior = OrderParameterPosterior(law, energy, data.features, data.labels, _test_features(data))
     sampler = no_u_turn(posterior, warmup=warmup, dense_mass=True, target_accept=target_accept)
     options = {"sampler": "NUTS on the order parameters", "target_accept": repr(target_accept)}
-    return _run(sampler, given, Schedule(chains, warmup, draws), options, key, folder, progress)
+    return _run(sampler, architecture, data, Schedule(chains, warmup, draws), options, key, folder, progress)
 
 
 def sample_weights(
@@ -96,8 +97,8 @@ def sample_weights(
     Slow: the posterior of the weights is far from isotropic at a low temperature, and draws take up to 2^max_tree_depth
     gradients.
     """
-    given = _Data.checked(architecture, features, labels, test_features)
-    posterior = _weight_posterior(given, keep_weights)
+    data = _checked(architecture, features, labels, test_features)
+    posterior = _weight_posterior(architecture, data, keep_weights)
     sampler = no_u_turn(
         posterior, warmup=warmup, dense_mass=False, target_accept=target_accept, max_tree_depth=max_tree_depth
     )
@@ -107,7 +108,7 @@ def sample_weights(
         "max_tree_depth": repr(max_tree_depth),
         "keep_weights": repr(keep_weights),
     }
-    return _run(sampler, given, Schedule(chains, warmup, draws), options, key, folder, progress)
+    return _run(sampler, architecture, data, Schedule(chains, warmup, draws), options, key, folder, progress)
 
 
 def sample_weights_by_gibbs(
@@ -129,10 +130,10 @@ def sample_weights_by_gibbs(
     No step size, no rejections; a draw is one sweep over all blocks. It mixes fast at temperatures that are not small
     beside the kernel, and slowly where the labels are nearly interpolated.
     """
-    given = _Data.checked(architecture, features, labels, test_features)
-    sampler = Gibbs(_weight_posterior(given, keep_weights))
+    data = _checked(architecture, features, labels, test_features)
+    sampler = Gibbs(_weight_posterior(architecture, data, keep_weights))
     options = {"sampler": "block Gibbs on the weights", "keep_weights": repr(keep_weights)}
-    return _run(sampler, given, Schedule(chains, warmup, draws), options, key, folder, progress)
+    return _run(sampler, architecture, data, Schedule(chains, warmup, draws), options, key, folder, progress)
 
 
 def network_of(
@@ -157,41 +158,16 @@ def network_of(
     return network_of_whitened(architecture, split_weights(jnp.asarray(white), shapes), heads, readout=readout)
 
 
-class _Data:
-    """An architecture and data that fit it, as arrays."""
+def _checked(architecture: bpkr.Architecture, features, labels, test_features) -> Data:
+    """Data that fit the architecture, and have a posterior at its temperature."""
+    data = checked(architecture, Data(features, labels, test_features))
+    check_interpolation(architecture, np.asarray(data.features))
+    return data
 
-    def __init__(self, architecture, features, labels, test_features):
-        self.given = architecture
-        # numbers as arrays: one compilation serves them all
-        self.architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
-        self.features, self.labels, self.test_features = features, labels, test_features
 
-    @classmethod
-    def checked(cls, architecture, features, labels, test_features) -> "_Data":
-        features, labels = checked_data(architecture, features, labels)
-        if test_features is not None:
-            test_features = checked_features(architecture, test_features, "test_features")
-            check_same_input_features(features, test_features, "test_features")
-        return cls(architecture, features, labels, test_features)
-
-    def by_symbol(self) -> Mapping[str, Array]:
-        """The data of the predictor by symbol; empty if nothing is to be predicted."""
-        if self.test_features is None:
-            return {}
-        symbols = derive(self.architecture).symbols
-        return {
-            symbols.features.name: flat_features(self.architecture, self.features),
-            symbols.labels.name: self.labels.reshape(-1, 1),
-            symbols.test_features.name: flat_features(self.architecture, self.test_features),
-        }
-
-    def settings(self) -> Mapping[str, str]:
-        """What determines the posterior, as text."""
-        arrays = {"features": self.features, "labels": self.labels, "test_features": self.test_features}
-        return {
-            "architecture": repr(self.given),
-            **{name: "none" if array is None else fingerprint(array) for name, array in arrays.items()},
-        }
+def _test_features(data: Data) -> Array:
+    """With no examples if nothing is to be predicted."""
+    return data.features[:0] if data.test_features is None else data.test_features
 
 
 def check_weights_have_a_posterior(architecture: bpkr.Architecture) -> None:
@@ -204,23 +180,37 @@ def check_weights_have_a_posterior(architecture: bpkr.Architecture) -> None:
         )
 
 
-def _weight_posterior(given: _Data, keep_weights: bool) -> WeightPosterior:
-    architecture = given.given
+def _weight_posterior(architecture: bpkr.Architecture, data: Data, keep_weights: bool) -> WeightPosterior:
     check_weights_have_a_posterior(architecture)
     return WeightPosterior(
-        given.architecture,
-        given.features,
-        given.labels.reshape(len(given.labels), -1),
-        given.features[:0] if given.test_features is None else given.test_features,
-        weight_shapes(architecture, given.features.shape[2]),
+        architecture.with_arrays(),
+        data.features,
+        data.labels.reshape(len(data.labels), -1),
+        _test_features(data),
+        weight_shapes(architecture, data.features.shape[2]),
         keep_weights,
     )
 
 
-def _run(sampler: AbstractSampler, given: _Data, schedule: Schedule, options, key, folder, progress) -> xr.DataTree:
-    raw = np.asarray(jax.random.key_data(key))
+def _run(
+    sampler: AbstractSampler,
+    architecture: bpkr.Architecture,
+    data: Data,
+    schedule: Schedule,
+    options: Mapping[str, str],
+    key: PRNGKeyArray,
+    folder: Path | None,
+    progress: bool,
+) -> xr.DataTree:
+    arrays = {"features": data.features, "labels": data.labels, "test_features": data.test_features}
     # more draws of the same chains are the same run
-    settings = {**given.settings(), **options, "chains": repr(schedule.chains), "warmup": repr(schedule.warmup)}
-    settings["key"] = " ".join(map(str, raw.ravel()))
+    settings = {
+        "architecture": repr(architecture),
+        **{name: "none" if array is None else fingerprint(array) for name, array in arrays.items()},
+        **options,
+        "chains": repr(schedule.chains),
+        "warmup": repr(schedule.warmup),
+        "key": " ".join(map(str, np.asarray(jax.random.key_data(key)).ravel())),
+    }
     drawn = run_chains(sampler, schedule, key=key, settings=settings, folder=folder, progress=progress)
-    return labelled_draws(given.given, drawn, settings)
+    return labelled_draws(architecture, drawn, settings)

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..bpkr import layer_numbers
 from ..bpkr.architecture import Architecture
-from ..bpkr.network import coloured_layers
-from .posterior import AbstractPosterior
+from ..bpkr.network import coloured_layers, overlaps, read_paths
+from .posterior import AbstractPosterior, named
 
 Coordinates = Float[Array, " weights"]
 White = tuple[Float[Array, "_ _"], ...]
@@ -70,7 +70,7 @@ class WeightPosterior(AbstractPosterior):
 
     def outputs(self, weights: Weights, features: Float[Array, "examples paths features"]) -> Array:
         """f(x) (examples, outputs) of every example, Eq. (5)."""
-        return read_by_features(self.path_weights(weights)[0], weights.embedding, features)
+        return read_paths(self.path_weights(weights)[0], weights.embedding, features)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
@@ -80,9 +80,7 @@ class WeightPosterior(AbstractPosterior):
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
         """What is kept of a draw: U_l and u of its path weights, Eq. (13), and its output on test examples."""
         weights = self.weights(self.split(coordinates))
-        *matrices, readout = (w @ w.T / w.shape[1] for w in self.path_weights(weights))  # Eq. (13)
-        named = {f"U_{layer}": matrix for layer, matrix in enumerate(matrices, 1)}
-        recorded = {**named, "u": readout[0, 0] if len(readout) == 1 else readout}
+        recorded = dict(named(overlaps(self.path_weights(weights))))
         if self.keeps_weights:
             recorded["weights"] = coordinates
         if len(self.test_features):
@@ -103,17 +101,6 @@ def hidden_readings(
 ) -> Float[Array, "examples paths width"]:
     """V^0 phi / sqrt(N_1): what path weights are multiplied with."""
     return jnp.einsum("ni,pki->pkn", embedding, features) / jnp.sqrt(len(embedding))
-
-
-def read_by_features(
-    first: Float[Array, "rows width"],
-    embedding: Float[Array, "width features"],
-    features: Float[Array, "examples paths features"],
-) -> Float[Array, "examples outputs"]:
-    """The network's outputs from w^(1) and V^0, Eq. (5): both multiplied first, for they know of no examples."""
-    weights = (first @ embedding / jnp.sqrt(len(embedding))).reshape(features.shape[1], -1, features.shape[2])
-    flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
-    return features.reshape(len(features), -1) @ flat  # Eq. (5)
 
 
 def read(
