@@ -56,3 +56,46 @@ def test_text_follows_the_same_rules(tmp_path):
     with pytest.raises(FileExistsError):
         store.write_text("two", tmp_path / "a.md")
     assert (tmp_path / "a.md").read_text() == "one"
+
+
+SETTINGS = {"steps": "3", "data": "a"}
+ARRAYS = {"weights": np.arange(6.0).reshape(2, 3), "step": np.array(4)}
+
+
+def test_a_checkpoint_comes_back_to_the_settings_that_it_is_of(tmp_path):
+    path = tmp_path / "run.npz"
+    assert store.read_arrays(path, "training", SETTINGS) is None
+    store.write_arrays(ARRAYS, SETTINGS, path)
+    found = store.read_arrays(path, "training", SETTINGS)
+    assert set(found) == set(ARRAYS)
+    assert all(np.array_equal(found[name], ARRAYS[name]) for name in ARRAYS)
+
+
+def test_a_checkpoint_of_other_settings_is_refused_with_what_differs(tmp_path):
+    path = tmp_path / "run.npz"
+    store.write_arrays(ARRAYS, SETTINGS, path)
+    with pytest.raises(FileExistsError, match=r"another training, which differs in data: a there, b now"):
+        store.read_arrays(path, "training", {**SETTINGS, "data": "b"})
+    assert store.read_arrays(path, "training", SETTINGS) is not None
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_a_broken_checkpoint_is_named(tmp_path, content):
+    path = tmp_path / "run.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.npz is not a checkpoint of a training"):
+        store.read_arrays(path, "training", SETTINGS)
+
+
+def test_half_a_checkpoint_is_named(tmp_path):
+    path = tmp_path / "run.npz"
+    store.write_arrays(ARRAYS, SETTINGS, path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"run\.npz is not a checkpoint"):
+        store.read_arrays(path, "training", SETTINGS)
+
+
+def test_arrays_are_told_apart_by_their_numbers_and_shape():
+    values = np.arange(6.0)
+    assert store.fingerprint(values) == store.fingerprint(list(values))
+    assert len({store.fingerprint(array) for array in (values, values + 1e-15, values.reshape(2, 3), 1.0)}) == 4

@@ -56,7 +56,7 @@ def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
         other = problem(temperature=0.4)[0]
         quietly(sample, other, features, labels, folder=tmp_path, **SHORT)
     (tmp_path / "chains.npz").write_bytes(b"not draws")
-    with pytest.raises(ValueError, match=r"chains\.npz is not a file of chains"):
+    with pytest.raises(ValueError, match=r"chains\.npz is not a checkpoint of a run of chains"):
         quietly(sample, architecture, features, labels, folder=tmp_path, **SHORT)
 
 

@@ -1,7 +1,5 @@
 """Chains on disk, from where a run goes on: one file, whole or not at all."""
 
-import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from .. import store
-from ..sweeps.folder import refuse_difference
 
 _FILE = "chains.npz"
 
@@ -32,8 +29,7 @@ def save_chains(folder: Path, settings: Mapping[str, str], chains: StoredChains)
     arrays |= {f"record {name}": values for name, values in chains.record.items()}
     arrays |= {f"stats {name}": values for name, values in chains.stats.items()}
     numbers = {name: getattr(chains, name) for name in ("steps", "warmup_seconds", "seconds")}
-    with store.replacing(folder / _FILE, overwrite=True) as temporary, temporary.open("wb") as file:
-        np.savez(file, settings=np.array(json.dumps(settings)), **numbers, **arrays)
+    store.write_arrays({**numbers, **arrays}, settings, folder / _FILE)
 
 
 def load_chains(folder: Path, settings: Mapping[str, str]) -> StoredChains | None:
@@ -41,16 +37,9 @@ def load_chains(folder: Path, settings: Mapping[str, str]) -> StoredChains | Non
 
     Raises `FileExistsError` where they are of another run than `settings` describe, saying what differs.
     """
-    path = folder / _FILE
-    if not path.exists():
+    values = store.read_arrays(folder / _FILE, "run of chains", settings)
+    if values is None:
         return None
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            values = {name: stored[name] for name in stored.files}
-        there = json.loads(str(values["settings"]))
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a file of chains: {error}") from error
-    refuse_difference(folder, "run", there, settings)
 
     def named(kind: str) -> dict[str, np.ndarray]:
         return {name.removeprefix(f"{kind} "): value for name, value in values.items() if name.startswith(f"{kind} ")}

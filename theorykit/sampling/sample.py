@@ -18,7 +18,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 from jaxtyping import Array, PRNGKeyArray
 
-from .. import bpkr
+from .. import bpkr, store
 from ..bpkr.attention import AbstractHeads
 from ..bpkr.checks import check_interpolation
 from ..bpkr.energies import energy_by_kernel, energy_of
@@ -26,7 +26,6 @@ from ..bpkr.finite_width_law import law_of
 from ..bpkr.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ..sweeps import Data
 from ..sweeps.data import checked
-from ..sweeps.folder import fingerprint
 from .chains import AbstractSampler, Schedule, run_chains
 from .gibbs import Gibbs
 from .nuts import no_u_turn
@@ -206,7 +205,7 @@ def _run(
     # more draws of the same chains are the same run
     settings = {
         "architecture": repr(architecture),
-        **{name: "none" if array is None else fingerprint(array) for name, array in arrays.items()},
+        **{name: "none" if array is None else store.fingerprint(array) for name, array in arrays.items()},
         **options,
         "chains": repr(schedule.chains),
         "warmup": repr(schedule.warmup),

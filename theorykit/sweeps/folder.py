@@ -4,7 +4,6 @@ A process may be killed at any moment. Files come into being under their final n
 there is a whole file; leftovers of a killed process have hidden names and are never read.
 """
 
-import hashlib
 import inspect
 import json
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import xarray as xr
 
 from .. import bpkr, store
@@ -41,10 +39,10 @@ def sweep_settings(architecture: bpkr.Architecture, data: Data, options: Mapping
     arrays = {name: getattr(data, name) for name in ("features", "labels", "test_features", "test_labels")}
     return {
         "layers": repr(architecture.layers),
-        "numbers of the layers": "; ".join(fingerprint(leaf) for leaf in jax.tree.leaves(architecture.layers)),
+        "numbers of the layers": "; ".join(store.fingerprint(leaf) for leaf in jax.tree.leaves(architecture.layers)),
         "prior_variances": repr(tuple(float(variance) for variance in architecture.prior_variances)),
         "outputs": repr(architecture.outputs),
-        **{name: "none" if array is None else fingerprint(array) for name, array in arrays.items()},
+        **{name: "none" if array is None else store.fingerprint(array) for name, array in arrays.items()},
         **{f"option {name}": repr(value) for name, value in sorted(_all(options).items()) if name not in _EFFORT},
     }
 
@@ -56,14 +54,6 @@ def effort(options: Mapping[str, Any]) -> str:
 
 def _all(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**_DEFAULTS, **options}
-
-
-def fingerprint(values) -> str:
-    """A number, or an array by its shape and a hash of its numbers."""
-    array = np.ascontiguousarray(values, dtype=np.float64)
-    if np.ndim(values) == 0:
-        return repr(float(values))
-    return f"{np.shape(values)} sha256 {hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True)
@@ -81,7 +71,7 @@ class SweepFolder:
         """
         note = path / _SETTINGS
         if note.exists():
-            refuse_difference(path, "sweep", json.loads(note.read_text()), settings)
+            store.refuse_difference(path, "sweep", json.loads(note.read_text()), settings)
         elif (path / _POINTS).exists():
             raise FileExistsError(f"{path} has {_POINTS}/, but no {_SETTINGS} that says of what; choose another folder")
         else:
@@ -107,18 +97,3 @@ class SweepFolder:
         same_effort = point.attrs.pop("effort", None) == self.effort
         is_final = point["converged"].item() or (same_effort and point["result"].item() != FAILED)
         return point if is_final else None
-
-
-def refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:
-    """Raise `FileExistsError` unless the settings of what is in `path`, which is of a `kind`, are those of `here`."""
-    names = sorted(set(there) | set(here))
-    differences = [
-        f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} now"
-        for name in names
-        if there.get(name) != here.get(name)
-    ]
-    if differences:
-        raise FileExistsError(
-            f"{path} holds another {kind}, which differs in {'; '.join(differences)}. Choose another folder, or remove "
-            "this one if it is no longer wanted"
-        )
