@@ -19,6 +19,7 @@ FLOORS = {
     "store": 5,
     "plots": 5,
     "sweeps": 6,
+    "training": 6,
     "sampling": 7,
     "reproduce": 8,
     "cli": 9,

@@ -25,6 +25,7 @@ from .observables import KernelTaskAlignment, head_scores, kernel_task_alignment
 from .order_parameters import OrderParameters, gp_limit
 from .paths import Readout, path_features
 from .predict import Prediction, kernel, predict, predict_from_statistics
+from .pruning import Head, parameter_count, ranked_heads, removable_heads, without_heads
 from .saddle import ConvergenceWarning, Saddle, gradient_norm, solve, solve_from_statistics
 from .solvers import AcceleratedSweeps, Newton
 from .statistics import FeatureStatistics
@@ -47,6 +48,7 @@ __all__ = [
     "FiniteWidthPrior",
     "FirstOrder",
     "Fluctuations",
+    "Head",
     "KernelTaskAlignment",
     "KeyQueryHeads",
     "LayerSymbols",
@@ -79,10 +81,13 @@ __all__ = [
     "kernel_task_alignment",
     "law_of",
     "optimal_readout",
+    "parameter_count",
     "path_features",
     "path_weights",
     "predict",
     "predict_from_statistics",
+    "ranked_heads",
+    "removable_heads",
     "sample_network",
     "search_minima",
     "solve",
@@ -92,4 +97,5 @@ __all__ = [
     "statistics_of_batches",
     "statistics_of_loader",
     "sum_over_paths",
+    "without_heads",
 ]

@@ -31,7 +31,16 @@ def path_features(
     `Architecture.path_branches`.
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
-    layers = _checked_attention(attention, inputs, architecture)
+    return unchecked_path_features(inputs, _checked_attention(attention, inputs, architecture), architecture, readout)
+
+
+def unchecked_path_features(
+    inputs: Float[Array, "examples tokens features"],
+    attention: Sequence[Float[Array, "examples _ keys queries"]],
+    architecture: Architecture,
+    readout: Readout,
+) -> Float[Array, "examples paths features"]:
+    """`path_features` of arrays that are known to fit; not finite where they are not."""
     forms, numbers = architecture.forms, architecture.layer_numbers()
     last = readout_weights(readout, inputs.shape[1])[:, None]
 
@@ -41,7 +50,7 @@ def path_features(
             reading = layer_numbers.reading(form, numbers, reading, mixings.get(form.symbols.index))
         return reading.T @ tokens  # Eq. (7)
 
-    attended = jax.vmap(of_example)(inputs, heads_stacked(forms, architecture.heads, layers))
+    attended = jax.vmap(of_example)(inputs, heads_stacked(forms, architecture.heads, attention))
     return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * attended
 
 

@@ -7,12 +7,12 @@ are noisy vectors of the hidden state; a zero token begins the sequence, and eve
 from dataclasses import dataclass
 from typing import Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..precision import require_float64
+from .examples import Examples
 
 Layer = Literal[1, 2]
 
@@ -56,13 +56,6 @@ class HiddenMarkovTask:
     def input_features(self) -> int:
         """Features of a token, its one-hot position included."""
         return self.dimension + self.tokens
-
-
-class Examples(eqx.Module):
-    """Sequences (examples, tokens, features) and their classes, +1 or -1 (examples,)."""
-
-    inputs: Float[Array, "examples tokens features"]
-    labels: Float[Array, " examples"]
 
 
 def sample_examples(task: HiddenMarkovTask, examples: int, *, key: PRNGKeyArray) -> Examples:

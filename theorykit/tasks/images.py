@@ -30,7 +30,7 @@ class ImageSet(eqx.Module):
 
 
 def image_set(
-    pixels: UInt8[np.ndarray, "images height width"], classes: Int[np.ndarray, " images"], class_names: Sequence[str]
+    pixels: UInt8[np.ndarray, "_ height width"], classes: Int[np.ndarray, " _"], class_names: Sequence[str]
 ) -> ImageSet:
     """The images in `pixels`, each of the class, counted from 0, that `classes` says.
 

@@ -1,0 +1,9 @@
+"""Networks trained by gradient descent, queries and keys too: where the theory's fixed attention may come from.
+
+Examples of a task -> train -> trained network -> its heads define the theory's attention, its weights are compared
+"""
+
+from .gradient_descent import Stream, Trained, initial_network, train
+from .settings import TrainingSettings
+
+__all__ = ["Stream", "Trained", "TrainingSettings", "initial_network", "train"]
