@@ -156,6 +156,16 @@ def sum_over_paths(
     return outputs[:, 0] if architecture.outputs == 1 else outputs
 
 
+def path_outputs(
+    network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
+) -> Float[Array, "examples paths *outputs"]:
+    """What each path adds to the network's output: the terms of the sum in Eq. (5)."""
+    embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
+    weights = _path_readings(path_weights(network)[0], embedding, features.shape[1])
+    outputs = jnp.einsum("epi,pci->epc", features, weights)
+    return outputs[..., 0] if architecture.outputs == 1 else outputs
+
+
 def read_paths(
     first: Float[Array, "rows width"],
     embedding: Float[Array, "width features"],
@@ -165,9 +175,14 @@ def read_paths(
 
     Both weights are multiplied first, for they know of no examples.
     """
-    weights = (first @ embedding / jnp.sqrt(len(embedding))).reshape(features.shape[1], -1, features.shape[2])
+    weights = _path_readings(first, embedding, features.shape[1])
     flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
     return features.reshape(len(features), -1) @ flat  # Eq. (5)
+
+
+def _path_readings(first, embedding, paths: int) -> Float[Array, "paths outputs features"]:
+    """With what weights each path's features are read."""
+    return (first @ embedding / jnp.sqrt(len(embedding))).reshape(paths, -1, embedding.shape[1])
 
 
 def empirical_order_parameters(network: Network) -> OrderParameters:

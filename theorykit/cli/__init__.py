@@ -10,17 +10,18 @@ from tyro.extras import SubcommandApp
 from ..precision import enable_float64
 from .compare import compare
 from .derive import derive
-from .reproduce import hidden_markov
+from .reproduce import hidden_markov, one_shot
 from .solve import solve
 from .sweep import sweep
 
-_EXPECTED = (ValueError, FileExistsError, FileNotFoundError, PermissionError)
+_EXPECTED = (ValueError, ConnectionError, FileExistsError, FileNotFoundError, PermissionError)
 
 
 def application() -> SubcommandApp:
     """The tree of subcommands."""
     reproduce = SubcommandApp()
     reproduce.command(hidden_markov, name="hidden-markov")
+    reproduce.command(one_shot, name="one-shot")
     app = SubcommandApp()
     app.command(derive)
     app.command(solve)

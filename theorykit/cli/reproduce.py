@@ -1,13 +1,19 @@
 """`theorykit reproduce`: a paper's experiment, its table, its figures, and everything in them as one file."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
 from .. import store
 from ..plots import hidden_markov as plots
+from ..plots import one_shot as one_shot_plots
 from ..reproduce import hidden_markov as experiment
+from ..reproduce import one_shot as one_shot_experiment
+
+_PRESETS = {"small": one_shot_experiment.SMALL, "paper": one_shot_experiment.PAPER}
 
 
 def hidden_markov(
@@ -34,3 +40,44 @@ def hidden_markov(
     print(plots.table(result))
     for written in [path, *plots.draw_all(result, output)]:
         print(f"wrote {written}")
+
+
+def one_shot(
+    preset: Literal["small", "paper"] = "small",
+    variants: tuple[str, ...] = ("L2H4", "L3H3", "L2H8"),
+    seeds: int = 5,
+    output: Path = Path("one-shot"),
+    overwrite: bool = False,
+):
+    """One-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.
+
+    Prints tables, and writes a figure a variant and one-shot.nc, one labelled netCDF file that holds every number in
+    them, and the trained queries and keys. Every stage is kept in the folder stages, from where an interrupted run goes
+    on, as does one with more seeds; remove it when nothing is to follow.
+
+    Args:
+        preset: "small" needs no network and about half an hour on two cores; "paper" has the published sizes, downloads
+            Omniglot, MNIST and Fashion-MNIST, and wants an accelerator.
+        variants: Which networks, by layers and heads.
+        seeds: Independent draws of the theory's training and test examples.
+        output: Folder for the results.
+        overwrite: Replace results that are there.
+    """
+    settings = replace(_PRESETS[preset], variants=_chosen(_PRESETS[preset].variants, variants), seeds=seeds)
+    path = output / "one-shot.nc"
+    for existing in (path, *one_shot_plots.figure_paths(output, variants)):
+        store.refuse_to_overwrite(existing, overwrite)
+    result = one_shot_experiment.run(settings, output / "stages")
+    store.write(result, path, overwrite=overwrite)
+    print(one_shot_plots.table(result))
+    for written in [path, *one_shot_plots.draw_all(result, output)]:
+        print(f"wrote {written}")
+
+
+def _chosen(
+    variants: tuple[one_shot_experiment.Variant, ...], names: tuple[str, ...]
+) -> tuple[one_shot_experiment.Variant, ...]:
+    known = {variant.name: variant for variant in variants}
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"unknown variant {unknown[0]!r}; there are {', '.join(known)}")
+    return tuple(known[name] for name in names)

@@ -8,6 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from .seeds import over_seeds, with_error
 from .style import DIVERGING, LIMITS, THEORY, save, styled
 
 SHOWN_COMPONENTS = 30
@@ -50,12 +51,12 @@ def figure_5(result: xr.DataTree) -> Figure:
 
 def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
     """Test accuracy at every width, with the Gaussian-process limits as dashed lines; bars are standard errors."""
-    mean, error = _over_seeds(dataset["accuracy"])
+    mean, error = over_seeds(dataset["accuracy"])
     axes.errorbar(dataset["width"], mean, error, color=THEORY, marker="o", markersize=3.5)
     for name, color in zip(dataset["gp_paths"].values, LIMITS, strict=True):
         if name == "good + denoising" and dataset.sizes["path_1"] == 2:
             continue  # the same as all paths
-        limit, spread = (float(value) for value in _over_seeds(dataset["gp_accuracy"].sel(gp_paths=name)))
+        limit, spread = (float(value) for value in over_seeds(dataset["gp_accuracy"].sel(gp_paths=name)))
         axes.axhline(limit, color=color, linestyle="--", linewidth=1)
         axes.axhspan(limit - spread, limit + spread, color=color, alpha=0.12, linewidth=0)
         clear_right = abs(mean[-1] - limit) > abs(mean[0] - limit)
@@ -151,25 +152,17 @@ def table(result: xr.DataTree) -> str:
     for width in dataset["width"].values:
         row = dataset.sel(width=width)
         lines.append(
-            f"{width:6d}   {_with_error(row['accuracy'])}   {float(row['departure'].mean()):9.3f}   "
+            f"{width:6d}   {_padded(row['accuracy'])}   {float(row['departure'].mean()):9.3f}   "
             f"{float(row['gradient_norm'].max()):13.1e}   {float(row['seconds'].median()):7.2f}"
         )
     lines.append("   GP limit, N = infinity")
     for name in dataset["gp_paths"].values:
-        lines.append(f"         {_with_error(dataset['gp_accuracy'].sel(gp_paths=name))}   {name}")
+        lines.append(f"         {_padded(dataset['gp_accuracy'].sel(gp_paths=name))}   {name}")
     return "\n".join(lines)
 
 
-def _with_error(values: xr.DataArray) -> str:
-    mean, error = (float(value) for value in _over_seeds(values))
-    return f"{mean:.3f}" + (f" +- {error:.3f}" if values.sizes["seed"] > 1 else " " * 9)
-
-
-def _over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Mean over seeds and its standard error, zero where there is one seed."""
-    count = values.sizes["seed"]
-    spread = values.std("seed", ddof=1) if count > 1 else xr.zeros_like(values.isel(seed=0))
-    return values.mean("seed"), spread / count**0.5
+def _padded(values: xr.DataArray) -> str:
+    return with_error(values).ljust(len("0.000 +- 0.000"))
 
 
 def _spread(values: np.ndarray, count: int) -> list[int]:

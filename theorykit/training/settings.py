@@ -14,9 +14,9 @@ class TrainingSettings:
     - `validation_examples`: the same in every validation.
     """
 
-    steps: int = 1500
+    steps: int = 1200
     batch: int = 128
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     validate_every: int = 100
     validation_examples: int = 1000
 

@@ -1,0 +1,350 @@
+"""Figures and table of the one-shot experiment, from small trees made by hand."""
+
+from itertools import product
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from theorykit.plots import one_shot
+from theorykit.plots.style import LIMITS, THEORY, styled
+
+UNSEEN = ("digits",)
+WIDTHS, TEMPERATURES = (10, 100, 1000), (0.1, 0.5)
+
+
+def variant(heads=(2, 2), *, seeds=2, unseen=UNSEEN, mixed=1) -> dict[str, xr.Dataset]:
+    """The stages of one variant, of numbers drawn at random."""
+    draw = np.random.default_rng(0)
+    distributions, layers = ["in distribution", *unseen], len(heads)
+    paths = ["".join(map(str, path)) for path in product(*(range(1, count + 1) for count in heads))]
+    along = {"path_1": paths, "other_path_1": paths}
+
+    def uniform(low: float, high: float, **sizes: int):
+        return tuple(sizes), draw.uniform(low, high, tuple(sizes.values()))
+
+    points = {"seed": seeds, "width": len(WIDTHS), "temperature": len(TEMPERATURES)}
+    theory = xr.Dataset(
+        {
+            "accuracy": uniform(0.7, 0.9, **points, distribution=len(distributions)),
+            "gp_accuracy": uniform(0.7, 0.8, seed=seeds, temperature=2, distribution=len(distributions)),
+            "converged": (tuple(points), np.ones(tuple(points.values()), dtype=bool)),
+            "chosen_temperature": (("rule", "width"), [[0.5, 0.1, 0.1], [0.1, 0.1, 0.5]]),
+            "gp_chosen_temperature": ("rule", [0.1, 0.5]),
+        },
+        coords={
+            "seed": range(seeds),
+            "width": list(WIDTHS),
+            "temperature": list(TEMPERATURES),
+            "distribution": distributions,
+            "rule": ["accuracy", "evidence"],
+            **along,
+        },
+    )
+    kernel = xr.Dataset(
+        {"alignment": uniform(0, 0.5, kernel_width=3, component=60)},
+        coords={"kernel_width": [10.0, 1000.0, np.inf], "component": np.arange(1, 61)},
+    )
+    return {
+        "training": xr.Dataset({"validation_accuracy": ("step", [0.6, 0.83, 0.81])}, coords={"step": [100, 200, 300]}),
+        "theory": theory,
+        "kernel": kernel,
+        "order_parameters": between_paths(draw, along, mixed),
+        "pruning": pruning(draw, heads, seeds, sorted(distributions), layers),
+    }
+
+
+def between_paths(draw: np.random.Generator, along: dict[str, list[str]], mixed: int) -> xr.Dataset:
+    origins, count = ["theory", "sampled", "trained"], len(along["path_1"])
+    matrices = draw.normal(size=(3, count, count)) / 5 + np.eye(count)
+    agreement = draw.uniform(0.3, 0.9, (2, 3, 3))
+    agreement = (agreement + np.swapaxes(agreement, 1, 2)) / 2
+    return xr.Dataset(
+        {
+            "U_1": (("origin", *along), matrices + np.swapaxes(matrices, 1, 2)),
+            "correlation": (("of", "origin"), agreement[0]),
+            "sign_agreement": (("of", "origin"), agreement[1]),
+            "mixed": mixed,
+            "diagnosis": "mixed" if mixed else "it is said why",
+        },
+        coords={"origin": origins, "of": origins, **along},
+        attrs={"width": 10, "temperature": 0.5, "seed": 0},
+    )
+
+
+def pruning(draw: np.random.Generator, heads, seeds: int, distributions: list[str], layers: int) -> xr.Dataset:
+    """Whose accuracies by score fall by 0.004 with every head, and more out of distribution."""
+    names = [f"{layer}.{head}" for layer, count in enumerate(heads, 1) for head in range(1, count + 1)]
+    removed = np.arange(len(names) - layers + 1)
+    slopes = np.array([[0.004 if name == "in distribution" else 0.03] for name in distributions])
+    falls = slopes[..., None] * np.array([[1.0], [2.0], [5.0]]) * removed
+    accuracy = 0.85 + 0.01 * np.arange(seeds)[:, None, None, None] - falls
+    of_heads = len(names)
+    return xr.Dataset(
+        {
+            "accuracy": (("seed", "distribution", "removal", "removed"), accuracy),
+            "single_accuracy": (
+                ("seed", "distribution", "head"),
+                draw.uniform(0.5, 0.8, (seeds, len(distributions), of_heads)),
+            ),
+            "score": ("head", draw.uniform(0.3, 1, of_heads)),
+            "trained_score": ("head", draw.uniform(0.3, 1, of_heads)),
+            "parameters": ("removed", 1000 - 100 * removed),
+            "inference_seconds": ("removed", 0.2 - 0.01 * removed),
+        },
+        coords={
+            "seed": range(seeds),
+            "distribution": distributions,
+            "removal": ["score", "leave one out", "random"],
+            "removed": removed,
+            "head": names,
+        },
+    )
+
+
+def tree(**variants: dict[str, xr.Dataset]) -> xr.DataTree:
+    return xr.DataTree.from_dict(
+        {f"{name}/{stage}": dataset for name, stages in variants.items() for stage, dataset in stages.items()}
+    )
+
+
+@pytest.fixture
+def panels():
+    """The panels of a variant's figure by letter, each a list of axes."""
+
+    def found(figure: Figure):
+        for part in figure.subfigs:
+            title = part.get_suptitle()
+            yield from [(title[0], part.axes)] if title else found(part)
+
+    def drawn(stages: dict[str, xr.Dataset]) -> dict[str, list]:
+        with styled():
+            figure = one_shot.figure(tree(some=stages)["some"])
+            figure.canvas.draw()
+        return dict(found(figure))
+
+    yield drawn
+    plt.close("all")
+
+
+def mean_and_error(values) -> tuple[np.ndarray, np.ndarray]:
+    values = np.asarray(values)
+    return values.mean(axis=0), values.std(axis=0, ddof=1) / len(values) ** 0.5
+
+
+def assert_bars(container, values) -> None:
+    """That points with error bars are means over the first axis of `values`, and standard errors."""
+    line, _, (bars,) = container
+    mean, error = mean_and_error(values)
+    np.testing.assert_allclose(line.get_ydata().astype(float), mean)
+    spans = [segment[:, 1] for segment in bars.get_segments()]
+    np.testing.assert_allclose(spans, np.stack([mean - error, mean + error], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("heads", "seeds", "unseen"),
+    [((2, 2), 2, UNSEEN), ((4, 4), 1, UNSEEN), ((3, 3, 3), 3, ("digits", "mnist")), ((8, 8), 2, UNSEEN)],
+)
+def test_every_shape_has_all_panels_and_a_table(heads, seeds, unseen, panels):
+    stages = variant(heads, seeds=seeds, unseen=unseen)
+    drawn = panels(stages)
+    assert {letter: len(axes) for letter, axes in drawn.items()} == {
+        "b": 1,
+        "c": 1,
+        "d": 6,
+        "e": 2,
+        "f": 2 + len(unseen),
+    }
+    assert ("+-" in one_shot.table(tree(some=stages))) == (seeds > 1)
+
+
+def test_accuracy_over_width_is_that_at_the_chosen_temperatures(panels):
+    stages = variant(seeds=3)
+    (axes,) = panels(stages)["b"]
+    accuracy = stages["theory"]["accuracy"].values
+    by_accuracy, by_evidence, unseen_by_accuracy, _ = axes.containers
+    assert_bars(by_accuracy, accuracy[:, [0, 1, 2], [1, 0, 0], 0])
+    assert_bars(by_evidence, accuracy[:, [0, 1, 2], [0, 0, 1], 0])
+    assert_bars(unseen_by_accuracy, accuracy[:, [0, 1, 2], [1, 0, 0], 1])
+    np.testing.assert_allclose(by_accuracy[0].get_xdata(), WIDTHS)
+    assert axes.get_xscale() == "log" and by_evidence[0].get_markerfacecolor() == "white"
+    levels = {
+        (to_hex(line.get_color()), line.get_linestyle()): line.get_ydata()[0]
+        for line in axes.lines
+        if line.get_linestyle() in ("--", ":")
+    }
+    limit = stages["theory"]["gp_accuracy"].mean("seed").values
+    expected = {(THEORY, "--"): limit[0, 0], (LIMITS[0], "--"): limit[0, 1]}
+    expected |= {(THEORY, ":"): limit[1, 0], (LIMITS[0], ":"): limit[1, 1]}
+    assert levels == pytest.approx(expected)
+    bands = [(patch.get_y(), patch.get_y() + patch.get_height()) for patch in axes.patches]
+    mean, error = mean_and_error(stages["theory"]["gp_accuracy"].values[:, 0])
+    np.testing.assert_allclose(bands, np.stack([mean - error, mean + error], axis=1))
+
+
+def test_what_is_no_solution_is_crossed_out(panels):
+    stages = variant()
+    stages["theory"]["converged"][1, 0, 1] = False
+    (axes,) = panels(stages)["b"]
+    crosses = [line.get_xydata() for line in axes.lines if line.get_marker() == "x"]
+    expected = stages["theory"]["accuracy"].values[:, 0, 1].mean(axis=0)
+    np.testing.assert_allclose(crosses[0], [[10, expected[0]]])
+    np.testing.assert_allclose(crosses[2], [[10, expected[1]]])
+    assert len(crosses[1]) == len(crosses[3]) == 0
+    text = one_shot.table(tree(some=stages))
+    assert "\n    10*" in text and text.count("* not a solution") == 1
+
+
+def test_kernel_components_are_of_the_smallest_width_and_the_limit(panels):
+    stages = variant()
+    (axes,) = panels(stages)["c"]
+    heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
+    np.testing.assert_allclose(heights, stages["kernel"]["alignment"].values[[0, 2], :50])
+
+
+def test_order_parameters_have_scales_of_their_own(panels):
+    stages = variant(mixed=0)
+    axes = panels(stages)["d"]
+    between = stages["order_parameters"]
+    for panel, matrix in zip(axes[:3], between["U_1"].values, strict=True):
+        (image,) = panel.images
+        np.testing.assert_allclose(image.get_array(), matrix)
+        np.testing.assert_allclose(image.get_clim(), np.abs(matrix).max() * np.array([-1, 1]))
+        assert len(panel.lines) == 2 and not panel.texts
+        assert [label.get_text() for label in panel.get_xticklabels()] == ["11", "12", "21", "22"]
+    theory, sampled, trained = (panel.get_title() for panel in axes[:3])
+    assert (
+        theory == "theory\n$N=10$, $T=0.5$, seed 0"
+        and sampled.startswith("sampled*, not mixed\n")
+        and trained.startswith("trained\n")
+    )
+    assert f"correlation with theory {between['correlation'].values[0, 2]:.3f}" in trained
+    assert f"same sign {100 * between['sign_agreement'].values[0, 2]:.0f} %" in trained
+
+
+def test_many_paths_are_named_by_their_first_head(panels):
+    first, *_ = panels(variant((3, 3, 3)))["d"]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["1.1", "1.2", "1.3"]
+    np.testing.assert_allclose(first.get_yticks(), [4, 13, 22])
+    assert sorted({line.get_ydata()[0] for line in first.lines[::2]}) == [8.5, 17.5]
+
+
+def test_heads_of_two_digits_are_told_apart(panels):
+    stages = variant((12, 2))
+    names = [f"{first}.{second}" for first in range(1, 13) for second in (1, 2)]
+    stages["order_parameters"] = stages["order_parameters"].assign_coords(path_1=names, other_path_1=names)
+    first, *_ = panels(stages)["d"]
+    assert [label.get_text() for label in first.get_yticklabels()] == [f"1.{head}" for head in range(1, 13)]
+
+
+def test_heads_stand_in_ascending_order_with_accuracy_without_each(panels):
+    stages = variant()
+    above, below = panels(stages)["e"]
+    found = stages["pruning"]
+    order = np.argsort(found["score"].values)
+    np.testing.assert_allclose([bar.get_height() for bar in above.containers[0]], found["score"].values[order])
+    single = found["single_accuracy"].sel(distribution="in distribution")
+    assert_bars(below.containers[0], single.values[:, order])
+    assert [label.get_text() for label in below.get_xticklabels()] == found["head"].values[order].tolist()
+    whole = next(line for line in below.lines if line.get_label() == "whole network")
+    np.testing.assert_allclose(whole.get_ydata(), 0.855)
+
+
+def test_accuracy_over_heads_removed_by_order_and_what_is_left(panels):
+    stages = variant((3, 3))
+    inside, outside, left = panels(stages)["f"]
+    accuracy = stages["pruning"]["accuracy"]
+    for axes, name in ((inside, "in distribution"), (outside, "digits")):
+        assert axes.get_title() == name
+        orders = [container.get_label() for container in axes.containers]
+        assert orders == ["order: score", "order: leave one out", "order: random"]
+        for container, order in zip(axes.containers, ("score", "leave one out", "random"), strict=True):
+            assert_bars(container, accuracy.sel(distribution=name, removal=order))
+    parameters, seconds = left.lines
+    np.testing.assert_allclose(parameters.get_ydata(), 1 - 0.1 * np.arange(5))
+    np.testing.assert_allclose(seconds.get_ydata(), 1 - 0.05 * np.arange(5))
+
+
+def test_one_seed_has_no_error_bars(panels):
+    drawn = panels(variant(seeds=1))
+    points = [container for axes in ("b", "f") for one in drawn[axes] for container in one.containers]
+    assert not any(container.has_yerr for container in points)
+    assert not drawn["b"][0].patches
+
+
+def test_figures_are_written_under_the_names_of_the_paper(tmp_path):
+    names = ["L2H4", "L3H3", "L2H8", "L1H2"]
+    result = tree(**{name: variant(seeds=1) for name in names})
+    expected = [tmp_path / f"figure-{name}.png" for name in ("3", "6", "7", "L1H2")]
+    assert list(one_shot.figure_paths(tmp_path, names)) == expected
+    assert one_shot.figure_paths(tmp_path, names[:1]) == (expected[0],)
+    few = xr.DataTree.from_dict({"/": xr.Dataset(), **{name: result[name] for name in names[2:]}})
+    assert one_shot.draw_all(few, tmp_path / "new") == [tmp_path / "new" / f"figure-{name}.png" for name in ("7", "L1H2")]
+    assert all(path.stat().st_size > 10_000 for path in (tmp_path / "new").iterdir())
+    assert not plt.get_fignums()
+
+
+def test_the_table_has_accuracies_and_paired_differences():
+    stages = variant(seeds=4)
+    text = one_shot.table(tree(some=stages))
+    accuracy, limit = stages["theory"]["accuracy"].values, stages["theory"]["gp_accuracy"].values
+    lines = [line.split() for line in text.splitlines()]
+
+    def row(values, sign="") -> list[str]:
+        cells = [f"{mean:{sign}.3f} +- {error:.3f}" for mean, error in zip(*mean_and_error(values), strict=True)]
+        return " ".join(cells).split()
+
+    assert text.startswith("some: 4 paths, 4 seeds; best validation accuracy 0.830, at step 200\n")
+    assert [line for line in lines if line[0] == "10"] == [
+        ["10", "0.5", *row(accuracy[:, 0, 1])],
+        ["10", "-", "infinite", *row(accuracy[:, 0, 1] - limit[:, 0], "+")],
+        ["10", "0.1", *row(accuracy[:, 0, 0])],
+        ["10", "-", "infinite", *row(accuracy[:, 0, 0] - limit[:, 1], "+")],
+    ]
+    assert ["infinite", "0.1", *row(limit[:, 0])] in lines
+    assert ["infinite", "0.5", *row(limit[:, 1])] in lines
+    assert ["1000", "0.5", *row(accuracy[:, 2, 1])] in lines
+
+
+def test_the_table_says_how_far_matrices_agree_and_what_not_to_rely_on():
+    stages = variant(mixed=0)
+    text = one_shot.table(tree(sound=variant(), unsound=stages))
+    sound, unsound = text.split("\n\n")
+    correlation, signs = (stages["order_parameters"][name].values for name in ("correlation", "sign_agreement"))
+    lines = [" ".join(line.split()) for line in unsound.splitlines()]
+    assert f"theory and sampled* {correlation[0, 1]:.3f} {signs[0, 1]:.3f}" in lines
+    assert f"theory and trained {correlation[0, 2]:.3f} {signs[0, 2]:.3f}" in lines
+    assert f"sampled and trained* {correlation[1, 2]:.3f} {signs[1, 2]:.3f}" in lines
+    assert "* it is said why" in lines and "*" not in sound
+    assert sound.startswith("sound: ") and unsound.startswith("unsound: ")
+
+
+def test_the_table_has_a_line_a_head_and_how_many_can_go():
+    stages = variant((3, 3))
+    text = one_shot.table(tree(some=stages))
+    found = stages["pruning"]
+    order = np.argsort(found["score"].values)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    mean, error = mean_and_error(found["single_accuracy"].sel(distribution="in distribution"))
+    start = next(i for i, line in enumerate(lines) if line.startswith("layer.head")) + 1
+    assert lines[start : start + 6] == [
+        f"{found['head'].values[i]} {found['score'].values[i]:.3f} {found['trained_score'].values[i]:.3f} "
+        f"{mean[i]:.3f} +- {error[i]:.3f}"
+        for i in order
+    ]
+    # every head costs 0.004, seed by seed
+    assert "2 of 6 can go at less than 0.01 lost accuracy (-0.008 +- 0.000 from 0.855 +- 0.005)," in text
+    assert lines[-1] == "which saves 20 % of parameters and 10 % of inference time"
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "count"),
+    [((0.85, 0.84, 0.85, 0.85, 0.85), 0), ((0.85, 0.845, 0.8, 0.849, 0.7), 1), ((0.85, 0.86, 0.85, 0.86, 0.87), 4)],
+)
+def test_heads_can_go_as_long_as_none_before_them_costs_much(accuracies, count):
+    stages = variant((3, 3), seeds=1)
+    stages["pruning"]["accuracy"].loc[{"distribution": "in distribution", "removal": "score"}] = list(accuracies)
+    assert f"{count} of 6 can go" in one_shot.table(tree(some=stages))

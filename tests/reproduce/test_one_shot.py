@@ -1,0 +1,209 @@
+"""The one-shot experiment, tiny: every stage is labelled, agrees with its definition, and is gone on from."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+from theorykit import bpkr
+from theorykit.reproduce import one_shot
+from theorykit.reproduce.one_shot import stages, theory
+from theorykit.reproduce.one_shot.comparison import block_strength, correlation, shared_heads, sign_agreement
+from theorykit.reproduce.one_shot.pruning import Outputs, _stays
+from theorykit.reproduce.one_shot.sources import sources
+from theorykit.training import TrainingSettings
+
+VARIANT = one_shot.Variant("L2H32", (3, 2), 4)
+SETTINGS = one_shot.OneShot(
+    variants=(VARIANT,),
+    images=one_shot.Strokes(training=6, validation=3, test=4, drawings=4),
+    width=8,
+    training=TrainingSettings(steps=4, batch=8, validate_every=2, validation_examples=20),
+    widths=(8, 100),
+    temperatures=(0.1, 1.0),
+    seeds=2,
+    training_examples=24,
+    test_examples=30,
+    chains=2,
+    warmup=20,
+    draws=120,
+    orders=3,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("stages")
+
+
+@pytest.fixture(scope="module")
+def result(folder) -> xr.DataTree:
+    with pytest.warns(Warning):  # so short a chain has not mixed
+        return one_shot.run(SETTINGS, folder)
+
+
+@pytest.fixture(scope="module")
+def network(folder) -> bpkr.Network:
+    return stages.trained_network(VARIANT, SETTINGS, sources(SETTINGS, folder), folder / "L2H32" / "training").network
+
+
+def test_every_stage_is_there_and_labelled(result):
+    variant = result["L2H32"]
+    assert set(variant.children) == {"training", "heads", "theory", "kernel", "order_parameters", "pruning"}
+    found = variant["theory"].to_dataset()
+    assert dict(found["accuracy"].sizes) == {"seed": 2, "width": 2, "temperature": 2, "distribution": 2}
+    assert bool((found["converged"] == 1).all())
+    for dataset in (node.to_dataset() for node in variant.subtree):
+        for name, values in dataset.data_vars.items():
+            if np.issubdtype(values.dtype, np.floating):
+                assert np.isfinite(values).all(), name
+
+
+def test_the_theory_is_that_of_the_trained_heads(result, network, folder):
+    found = result["L2H32/theory"].to_dataset().sel(seed=1, width=8, temperature=0.1)
+    data = theory.samples(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
+    architecture = bpkr.Architecture((3, 2), 8, temperature=0.1)
+    saddle = bpkr.solve(architecture, data.features, data.labels)
+    np.testing.assert_allclose(found["U_1"], saddle.order_parameters.matrices[0], atol=1e-6)
+    prediction = bpkr.predict(architecture, saddle.order_parameters, data.features, data.labels, data.tests.features)
+    right = np.sign(prediction.mean) == data.tests.labels
+    np.testing.assert_allclose(found["accuracy"], [right[:30].mean(), right[30:].mean()])
+
+
+def test_the_limit_is_that_of_wide_networks(folder, network):
+    made, data = sources(SETTINGS, folder), None
+    data = theory.samples(network.heads, made, SETTINGS, 0)
+    limit = theory._gp_limit(network.heads, data, 0.1)
+    wide = bpkr.solve(bpkr.Architecture((3, 2), 10**8, temperature=0.1), data.features, data.labels)
+    assert float(limit["gp_log_evidence"]) == pytest.approx(float(wide.log_evidence), abs=1e-4)
+    prediction = bpkr.predict(
+        bpkr.Architecture((3, 2), 10**8, temperature=0.1),
+        wide.order_parameters,
+        data.features,
+        data.labels,
+        data.tests.features,
+    )
+    np.testing.assert_allclose(limit["gp_accuracy"], data.accuracies(prediction.mean))
+
+
+def test_temperatures_are_chosen_by_what_the_rules_say(result):
+    found = result["L2H32/theory"].to_dataset()
+    for width in found["width"].values:
+        at = found.sel(width=width)
+        accuracy = at["accuracy"].sel(distribution="in distribution").mean("seed")
+        chosen = at["chosen_temperature"]
+        assert float(accuracy.sel(temperature=float(chosen.sel(rule="accuracy")))) == float(accuracy.max())
+        evidence = at["log_evidence"].mean("seed")
+        assert float(evidence.sel(temperature=float(chosen.sel(rule="evidence")))) == float(evidence.max())
+    limit = found["gp_log_evidence"].mean("seed")
+    assert float(limit.sel(temperature=float(found["gp_chosen_temperature"].sel(rule="evidence")))) == float(
+        limit.max()
+    )
+
+
+def test_kernel_components_share_out_the_labels(result):
+    found = result["L2H32/kernel"].to_dataset()
+    assert found["kernel_width"].values.tolist() == [8.0, 100.0, np.inf]
+    np.testing.assert_allclose((found["alignment"] ** 2).sum("component"), 1.0, rtol=1e-9)
+
+
+def test_three_order_parameters_side_by_side(result, network):
+    found = result["L2H32/order_parameters"].to_dataset()
+    trained = bpkr.empirical_order_parameters(network).matrices[0]
+    np.testing.assert_allclose(found["U_1"].sel(origin="trained"), trained, rtol=1e-9)
+    theory_matrix = found["U_1"].sel(origin="theory").values
+    expected = np.corrcoef(theory_matrix[np.triu_indices(6, 1)], np.asarray(trained)[np.triu_indices(6, 1)])[0, 1]
+    assert float(found["correlation"].sel(of="theory", origin="trained")) == pytest.approx(expected)
+    assert float(found["correlation_of_width"].sel(seed=0, width=8)) == pytest.approx(expected)
+    deviations = (found["U_1"].sel(origin="sampled") - found["U_1"].sel(origin="theory")) / found["U_1_error"]
+    assert float(np.abs(deviations).median()) < 10  # a short chain at a small width: of the right size, no more
+
+
+def test_agreement_of_known_matrices():
+    matrix = np.array([[1.0, 2.0, -3.0], [2.0, 5.0, 1.0], [-3.0, 1.0, 9.0]])
+    assert correlation(matrix, 2 * matrix) == pytest.approx(1.0)
+    assert sign_agreement(matrix, -matrix) == 0.0
+    other = matrix.copy()
+    other[0, 2] = other[2, 0] = 3.0
+    assert sign_agreement(matrix, other) == pytest.approx(2 / 3)
+    shared = shared_heads(bpkr.Architecture((2, 2), 4, temperature=1.0))
+    np.testing.assert_array_equal(shared, np.kron(np.eye(2), np.ones((2, 2))))
+    signs = np.where(shared, 2.0, -1.0)
+    assert sign_agreement(signs, np.ones((4, 4))) == pytest.approx(1 / 3)
+    assert sign_agreement(signs, np.ones((4, 4)), shared) == 1.0
+    assert block_strength(signs, shared) == 2.0
+
+
+def test_pruned_accuracies_are_those_of_the_smaller_networks(result, network, folder):
+    found = result["L2H32/pruning"].to_dataset()
+    heads = [tuple(map(int, label.split("."))) for label in found["order"].sel(order_of="score").values[1:]]
+    assert len(heads) == 2 + 1  # each layer keeps one
+    inputs = sources(SETTINGS, folder).validation(20, key=jax.random.key(3)).inputs
+    architecture = bpkr.Architecture((3, 2), 8, temperature=1.0)
+    features = bpkr.path_features(inputs, network.heads(inputs), architecture, "mean")
+    by_path = bpkr.path_outputs(network, architecture, features)
+    for count in range(4):
+        removed = [bpkr.Head(*head) for head in heads[:count]]
+        smaller = bpkr.without_heads(network, removed)
+        np.testing.assert_allclose(by_path[:, _stays(architecture, removed)].sum(axis=1), smaller(inputs), atol=1e-10)
+        assert int(found["parameters"].sel(removed=count)) == bpkr.parameter_count(smaller)
+    assert bool((found["parameters"].diff("removed") < 0).all())
+    np.testing.assert_allclose(
+        found["accuracy"].sel(removed=0, removal="score"), found["accuracy"].sel(removed=0, removal="random")
+    )
+
+
+def test_the_order_of_removal_is_that_of_the_scores(result):
+    found = result["L2H32/pruning"].to_dataset()
+    scores = found["score"].to_series()
+    order = [label for label in found["order"].sel(order_of="score").values if label]
+    for layer in "12":
+        of_layer = [label for label in order if label.startswith(layer)]
+        assert of_layer == sorted(of_layer, key=lambda label: scores[label])
+    assert scores.max() == pytest.approx(1.0)
+
+
+def test_accuracy_of_a_subset_of_paths():
+    outputs = Outputs(np.array([[1.0, -3.0], [2.0, 1.0]]), np.array([1.0, 1.0]))
+    assert outputs.accuracy(np.array([True, True])) == 0.5
+    assert outputs.accuracy(np.array([True, False])) == 1.0
+
+
+def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeypatch):
+    monkeypatch.setattr(stages, "pruning", None)
+    monkeypatch.setattr(stages, "theory_of_seed", None)
+    again = one_shot.run(SETTINGS, folder)
+    xr.testing.assert_identical(
+        again["L2H32/theory"].to_dataset().drop_attrs(), result["L2H32/theory"].to_dataset().drop_attrs()
+    )
+    asked = []
+
+    def recorded(*arguments):
+        asked.append(arguments[3])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "theory_of_seed", recorded)
+    with pytest.raises(KeyboardInterrupt):
+        one_shot.run(replace(SETTINGS, seeds=3), folder)
+    assert asked == [2]
+
+
+def test_a_network_of_other_heads_does_not_go_on_from_this_one(result, folder):
+    other = replace(SETTINGS, variants=(replace(VARIANT, heads=(2, 2)),))
+    with pytest.raises(FileExistsError, match=r"another training, which differs in architecture"):
+        one_shot.run(other, folder)
+
+
+@pytest.mark.parametrize("wrong", [{"variants": ()}, {"widths": ()}, {"seeds": 0}, {"variants": (VARIANT, VARIANT)}])
+def test_settings_that_cannot_be_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"nothing to run|seeds|different names"):
+        replace(SETTINGS, **wrong)
+
+
+def test_the_published_size_is_the_published_one():
+    paper = one_shot.PAPER
+    assert [variant.heads for variant in paper.variants] == [(4, 4), (3, 3, 3), (8, 8)]
+    assert (paper.width, paper.training_examples, paper.test_examples) == (512, 600, 1000)
+    assert len(paper.widths) == len(paper.temperatures) == 10

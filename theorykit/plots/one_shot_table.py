@@ -1,0 +1,117 @@
+"""The result of `theorykit.reproduce.one_shot` as text."""
+
+from collections.abc import Sequence
+from textwrap import indent, wrap
+
+import numpy as np
+import xarray as xr
+
+from .seeds import with_error
+
+LITTLE = 0.01
+_RULES = {
+    "accuracy": "accuracy, temperature chosen by accuracy in distribution (looks at the test examples)",
+    "evidence": "accuracy, temperature chosen by evidence (looks at the training labels alone)",
+}
+
+
+def table(result: xr.DataTree) -> str:
+    """The main results of every variant, means over seeds with their standard errors.
+
+    Accuracy over width, and what the smallest width gains on infinite width, seed by seed; agreement of U_1; heads.
+    """
+    return "\n\n".join(_of_variant(name, variant) for name, variant in result.children.items())
+
+
+def _of_variant(name: str, variant: xr.DataTree) -> str:
+    theory, pruning = variant["theory"].to_dataset().sortby("width"), variant["pruning"].to_dataset()
+    validation = variant["training/validation_accuracy"]
+    best = validation.isel(step=int(np.argmax(validation.values)))
+    count, seeds = theory.sizes["path_1"], theory.sizes["seed"]
+    head = f"{name}: {count} paths, {seeds} seed{'s' if seeds > 1 else ''}"
+    blocks = [
+        f"{head}; best validation accuracy {float(best):.3f}, at step {int(best['step'])}",
+        *(f"{title}\n{indent(_accuracies(theory, rule), '  ')}" for rule, title in _RULES.items()),
+        _agreement(variant["order_parameters"].to_dataset()),
+        f"heads\n{indent(_heads(pruning, str(theory['distribution'].values[0])), '  ')}",
+        _removable(pruning, str(theory["distribution"].values[0])),
+    ]
+    return "\n  ".join(block.replace("\n", "\n  ") for block in blocks)
+
+
+def _accuracies(theory: xr.Dataset, rule: str) -> str:
+    """A line a width, one of infinite width, and one of the difference from it of the smallest width."""
+    theory = theory.sel(rule=rule)
+    temperatures, of_limit = theory["chosen_temperature"], theory["gp_chosen_temperature"]
+    at_best = theory.sel(temperature=temperatures)
+    accuracy, limit = at_best["accuracy"], theory["gp_accuracy"].sel(temperature=of_limit)
+    is_solved = (at_best["converged"] == 1).all("seed")
+    distributions, smallest = theory["distribution"].values, int(theory["width"].min())
+    # the seeds' examples are the same at every width, so that the error is that of the differences
+    gain = accuracy.sel(width=smallest) - limit
+
+    def cells(values: xr.DataArray, sign: str = "-") -> list[str]:
+        return [with_error(values.sel(distribution=name), sign) for name in distributions]
+
+    rows = [["width", "T", *distributions]]
+    for width in theory["width"].values:
+        label = f"{width}{'' if is_solved.sel(width=width).item() else '*'}"
+        rows.append([label, f"{temperatures.sel(width=width).item():g}", *cells(accuracy.sel(width=width))])
+    rows.append(["infinite", f"{of_limit.item():g}", *cells(limit)])
+    rows.append([f"{smallest} - infinite", "", *cells(gain, "+")])
+    note = "" if is_solved.all() else "\n* not a solution at every seed: not converged, or failed"
+    return _aligned(rows) + note
+
+
+def _agreement(between: xr.Dataset) -> str:
+    """How far the three U_1 agree, pair by pair."""
+    star = "" if between["mixed"].item() else "*"
+    rows = [["entries above the diagonal", "correlation", "same sign"]]
+    for of, origin in (("theory", "sampled"), ("theory", "trained"), ("sampled", "trained")):
+        pair = between.sel(of=of, origin=origin)
+        label = f"{of} and {origin}{star if 'sampled' in (of, origin) else ''}"
+        rows.append([label, f"{pair['correlation'].item():.3f}", f"{pair['sign_agreement'].item():.3f}"])
+    attrs = between.attrs
+    lines = [f"U_1 at N={attrs['width']}, T={attrs['temperature']:g}, seed {attrs['seed']}"]
+    lines.append(indent(_aligned(rows), "  "))
+    if star:
+        lines += wrap(f"* {between['diagnosis'].item()}", 116, initial_indent="  ", subsequent_indent="    ")
+    return "\n".join(lines)
+
+
+def _heads(pruning: xr.Dataset, distribution: str) -> str:
+    """A line a head by ascending score."""
+    rows = [["layer.head", "score", "of trained weights", "accuracy without it"]]
+    for i in np.argsort(pruning["score"].values, kind="stable"):
+        head = pruning.isel(head=i).sel(distribution=distribution)
+        scores = [f"{head[name].item():.3f}" for name in ("score", "trained_score")]
+        rows.append([str(head["head"].item()), *scores, with_error(head["single_accuracy"])])
+    return _aligned(rows)
+
+
+def _removable(pruning: xr.Dataset, distribution: str) -> str:
+    """How many heads the network can do without, in order of score, at little loss, and what that saves."""
+    accuracy = pruning["accuracy"].sel(distribution=distribution, removal="score")
+    change = accuracy - accuracy.sel(removed=0)
+    # rounded, so that a loss of exactly as much is not little on account of the last binary digit
+    is_little = -change.mean("seed").values.round(9) < LITTLE
+    count = int(np.argmin(is_little)) - 1 if not is_little.all() else len(is_little) - 1
+    saved = {
+        label: 100 * (1 - pruning[name].sel(removed=count).item() / pruning[name].sel(removed=0).item())
+        for name, label in (("parameters", "parameters"), ("inference_seconds", "inference time"))
+    }
+    return (
+        f"removing heads by score: {count} of {pruning.sizes['head']} can go at less than {LITTLE} lost accuracy "
+        f"({with_error(change.sel(removed=count), '+')} from {with_error(accuracy.sel(removed=0))}),\n"
+        f"  which saves {' and '.join(f'{share:.0f} % of {label}' for label, share in saved.items())}"
+    )
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("   ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)

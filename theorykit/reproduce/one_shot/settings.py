@@ -1,0 +1,93 @@
+"""What the experiment does, and how large: at a size for two processor cores, and at the published one."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from ...tasks.one_shot import OneShotTask
+from ...training import TrainingSettings
+
+UnseenImages = Literal["digits", "mnist", "fashion-mnist"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network: heads of each layer, and the dimension G of queries and keys."""
+
+    name: str
+    heads: tuple[int, ...]
+    head_dimension: int
+
+
+@dataclass(frozen=True)
+class Strokes:
+    """How many characters of our own there are; see `tasks.strokes`."""
+
+    training: int = 600
+    validation: int = 100
+    test: int = 200
+    drawings: int = 20
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class OneShot:
+    """One-shot image classification in context (Figs. 3 b-f, 6 and 7 of Tiberi et al.)."""
+
+    variants: tuple[Variant, ...]
+    """The first is that of Fig. 3; Figs. 6 and 7 are of the others."""
+    images: Strokes | Literal["omniglot"] = field(default_factory=Strokes)
+    """What is trained on and, classes never seen, tested on."""
+    unseen: tuple[UnseenImages, ...] = ("digits",)
+    """Images of another kind altogether, for tests out of distribution."""
+    task: OneShotTask = field(default_factory=lambda: OneShotTask(channels=1))
+    """How images become tokens; in one colour a third as many features as in three, which are all the same."""
+    width: int = 64
+    """Hidden units of every layer of the network that is trained."""
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    training_seed: int = 0
+    widths: tuple[int, ...] = (10, 30, 100, 300, 1000)
+    """Widths N of the theory."""
+    temperatures: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 2.0)
+    """Variances T of the labels' noise; which is best is found at every width."""
+    seeds: int = 5
+    """Independent draws of the theory's training and test examples, with the same queries and keys."""
+    training_examples: int = 300
+    test_examples: int = 1000
+    chains: int = 4
+    warmup: int = 200
+    draws: int = 500
+    """Of the sampler of the weights, at the smallest width."""
+    orders: int = 10
+    """Random orders of removing heads."""
+
+    def __post_init__(self):
+        if not self.variants or not self.widths or not self.temperatures:
+            raise ValueError("nothing to run: variants, widths and temperatures must not be empty")
+        if len({variant.name for variant in self.variants}) < len(self.variants):
+            raise ValueError(f"variants must have different names, got {[variant.name for variant in self.variants]}")
+        for name in ("seeds", "training_examples", "test_examples", "orders"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+SMALL = OneShot(variants=(Variant("L2H4", (4, 4), 32), Variant("L3H3", (3, 3, 3), 32), Variant("L2H8", (8, 8), 16)))
+
+PAPER = OneShot(
+    variants=(Variant("L2H4", (4, 4), 128), Variant("L3H3", (3, 3, 3), 170), Variant("L2H8", (8, 8), 64)),
+    images="omniglot",
+    unseen=("fashion-mnist", "mnist"),
+    task=OneShotTask(),
+    width=512,
+    # ten passes over as many examples as make 10 checks of validation 1000 steps apart
+    training=TrainingSettings(steps=10_000, batch=128, learning_rate=3e-4, validate_every=1000),
+    widths=(10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
+    training_examples=600,
+    temperatures=(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5),
+)
+
+
+def as_text(settings) -> str:
+    """Settings as text, to tell whether a result is of the same."""
+    return msgspec.json.encode(settings).decode()
