@@ -18,6 +18,8 @@ def marked(example):
 
 @pytest.mark.parametrize("example", [marked(example) for example in EXAMPLES])
 def test_example_runs_and_draws_the_figures_it_promises(example, tmp_path):
+    for data in example.parent.glob("*.nc"):
+        shutil.copy(data, tmp_path)
     copy = Path(shutil.copy(example, tmp_path))
     assert run_script(copy)
     if "save(figure" in example.read_text():

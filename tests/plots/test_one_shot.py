@@ -60,13 +60,15 @@ def variant(heads=(2, 2), *, seeds=2, unseen=UNSEEN, mixed=1) -> dict[str, xr.Da
 def between_paths(draw: np.random.Generator, along: dict[str, list[str]], mixed: int) -> xr.Dataset:
     origins, count = ["theory", "sampled", "trained"], len(along["path_1"])
     matrices = draw.normal(size=(3, count, count)) / 5 + np.eye(count)
-    agreement = draw.uniform(0.3, 0.9, (2, 3, 3))
+    agreement = draw.uniform(0.3, 0.9, (3, 3, 3))
     agreement = (agreement + np.swapaxes(agreement, 1, 2)) / 2
     return xr.Dataset(
         {
             "U_1": (("origin", *along), matrices + np.swapaxes(matrices, 1, 2)),
             "correlation": (("of", "origin"), agreement[0]),
             "sign_agreement": (("of", "origin"), agreement[1]),
+            "block_sign_agreement": (("of", "origin"), agreement[2]),
+            "block_strength": ("origin", [9.1, 8.2, 2.5]),
             "mixed": mixed,
             "diagnosis": "mixed" if mixed else "it is said why",
         },
@@ -221,7 +223,8 @@ def test_order_parameters_have_scales_of_their_own(panels):
         and sampled.startswith("sampled*, not mixed\n")
         and trained.startswith("trained\n")
     )
-    assert f"correlation with theory {between['correlation'].values[0, 2]:.3f}" in trained
+    assert f"correlation {between['correlation'].values[0, 2]:.3f}" in trained
+    assert f"in blocks {100 * between['block_sign_agreement'].values[0, 2]:.0f} %" in trained
     assert f"same sign {100 * between['sign_agreement'].values[0, 2]:.0f} %" in trained
 
 
@@ -282,7 +285,8 @@ def test_figures_are_written_under_the_names_of_the_paper(tmp_path):
     assert list(one_shot.figure_paths(tmp_path, names)) == expected
     assert one_shot.figure_paths(tmp_path, names[:1]) == (expected[0],)
     few = xr.DataTree.from_dict({"/": xr.Dataset(), **{name: result[name] for name in names[2:]}})
-    assert one_shot.draw_all(few, tmp_path / "new") == [tmp_path / "new" / f"figure-{name}.png" for name in ("7", "L1H2")]
+    written = [tmp_path / "new" / path.name for path in expected[2:]]
+    assert one_shot.draw_all(few, tmp_path / "new") == written
     assert all(path.stat().st_size > 10_000 for path in (tmp_path / "new").iterdir())
     assert not plt.get_fignums()
 
@@ -313,11 +317,13 @@ def test_the_table_says_how_far_matrices_agree_and_what_not_to_rely_on():
     stages = variant(mixed=0)
     text = one_shot.table(tree(sound=variant(), unsound=stages))
     sound, unsound = text.split("\n\n")
-    correlation, signs = (stages["order_parameters"][name].values for name in ("correlation", "sign_agreement"))
+    names = ("correlation", "sign_agreement", "block_sign_agreement")
+    correlation, signs, blocks = (stages["order_parameters"][name].values for name in names)
     lines = [" ".join(line.split()) for line in unsound.splitlines()]
-    assert f"theory and sampled* {correlation[0, 1]:.3f} {signs[0, 1]:.3f}" in lines
-    assert f"theory and trained {correlation[0, 2]:.3f} {signs[0, 2]:.3f}" in lines
-    assert f"sampled and trained* {correlation[1, 2]:.3f} {signs[1, 2]:.3f}" in lines
+    assert f"theory and sampled* {correlation[0, 1]:.3f} {signs[0, 1]:.3f} {blocks[0, 1]:.3f}" in lines
+    assert f"theory and trained {correlation[0, 2]:.3f} {signs[0, 2]:.3f} {blocks[0, 2]:.3f}" in lines
+    assert f"sampled and trained* {correlation[1, 2]:.3f} {signs[1, 2]:.3f} {blocks[1, 2]:.3f}" in lines
+    assert any(line.endswith("over that outside: theory 9.1, sampled 8.2, trained 2.5") for line in lines)
     assert "* it is said why" in lines and "*" not in sound
     assert sound.startswith("sound: ") and unsound.startswith("unsound: ")
 

@@ -51,7 +51,7 @@ def network(folder) -> bpkr.Network:
 
 def test_every_stage_is_there_and_labelled(result):
     variant = result["L2H32"]
-    assert set(variant.children) == {"training", "heads", "theory", "kernel", "order_parameters", "pruning"}
+    assert set(variant.children) == {"training", "network", "theory", "kernel", "order_parameters", "pruning"}
     found = variant["theory"].to_dataset()
     assert dict(found["accuracy"].sizes) == {"seed": 2, "width": 2, "temperature": 2, "distribution": 2}
     assert bool((found["converged"] == 1).all())
@@ -162,7 +162,10 @@ def test_the_order_of_removal_is_that_of_the_scores(result):
     for layer in "12":
         of_layer = [label for label in order if label.startswith(layer)]
         assert of_layer == sorted(of_layer, key=lambda label: scores[label])
-    assert scores.max() == pytest.approx(1.0)
+    theory_of_width = result["L2H32/theory"].to_dataset().sel(width=8)
+    chosen = float(theory_of_width["chosen_temperature"].sel(rule="accuracy"))
+    expected = theory_of_width.sel(temperature=chosen)["head_score_2"].mean("seed")
+    np.testing.assert_allclose([scores["2.1"], scores["2.2"]], expected)
 
 
 def test_accuracy_of_a_subset_of_paths():
@@ -171,9 +174,13 @@ def test_accuracy_of_a_subset_of_paths():
     assert outputs.accuracy(np.array([True, False])) == 1.0
 
 
+def forbidden(*_):
+    raise AssertionError("computed again")
+
+
 def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeypatch):
-    monkeypatch.setattr(stages, "pruning", None)
-    monkeypatch.setattr(stages, "theory_of_seed", None)
+    for name in ("pruning", "theory_of_seed", "order_parameters", "kernel_components"):
+        monkeypatch.setattr(stages, name, forbidden)
     again = one_shot.run(SETTINGS, folder)
     xr.testing.assert_identical(
         again["L2H32/theory"].to_dataset().drop_attrs(), result["L2H32/theory"].to_dataset().drop_attrs()
@@ -194,6 +201,23 @@ def test_a_network_of_other_heads_does_not_go_on_from_this_one(result, folder):
     other = replace(SETTINGS, variants=(replace(VARIANT, heads=(2, 2)),))
     with pytest.raises(FileExistsError, match=r"another training, which differs in architecture"):
         one_shot.run(other, folder)
+
+
+def test_heads_of_ones_own_serve_as_well(folder, tmp_path):
+    rng = np.random.default_rng(0)
+    heads = bpkr.heads(key_query=[0.1 * rng.normal(size=(2, 64, 64)), np.zeros((1, 64, 64))])
+    few = replace(SETTINGS, seeds=1, widths=(20,))
+    found = stages.theory_of_heads(heads, few, sources(SETTINGS, folder), tmp_path)
+    assert found["U_1"].sizes["path_1"] == 2
+    assert bool((found["converged"] == 1).all())
+    assert set(np.unique(found["chosen_temperature"])) <= {0.1, 1.0}
+
+
+def test_longer_training_goes_on_beside_what_there_was(result, folder):
+    longer = replace(SETTINGS, seeds=1, widths=(100,), training=replace(SETTINGS.training, steps=6))
+    with pytest.warns(Warning):
+        again = one_shot.run(longer, folder)
+    assert again["L2H32/training"].sizes["step"] == 3
 
 
 @pytest.mark.parametrize("wrong", [{"variants": ()}, {"widths": ()}, {"seeds": 0}, {"variants": (VARIANT, VARIANT)}])

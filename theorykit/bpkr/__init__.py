@@ -20,7 +20,15 @@ from .layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
 from .matrix_free import EnergyEstimate, MatrixFreeOptions, MatrixFreeWarning, Slopes, estimate_energy
 from .matrix_free_saddle import MatrixFreeSaddle, solve_matrix_free
 from .minima import Minima, search_minima
-from .network import Network, empirical_order_parameters, path_outputs, path_weights, sample_network, sum_over_paths
+from .network import (
+    Network,
+    empirical_order_parameters,
+    network_of_weights,
+    path_outputs,
+    path_weights,
+    sample_network,
+    sum_over_paths,
+)
 from .observables import KernelTaskAlignment, head_scores, kernel_task_alignment
 from .order_parameters import OrderParameters, gp_limit
 from .paths import Readout, path_features
@@ -80,6 +88,7 @@ __all__ = [
     "kernel",
     "kernel_task_alignment",
     "law_of",
+    "network_of_weights",
     "optimal_readout",
     "parameter_count",
     "path_features",

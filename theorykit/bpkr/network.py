@@ -85,17 +85,43 @@ def network_of_whitened(
 
     Independent standard normal numbers, of `weight_shapes`, make a network drawn from the prior.
     """
-    _check_heads(architecture, heads, white[0].shape[1])
     variances = architecture.prior_variances
     embedding, *layers, last = white
+    weights = (
+        jnp.sqrt(variances[0]) * embedding,
+        *coloured_layers(architecture, layers),
+        jnp.sqrt(variances[-1]) * last,
+    )
+    return network_of_weights(architecture, weights, heads, readout=readout)
+
+
+def network_of_weights(
+    architecture: Architecture,
+    weights: Sequence[Float[Array, "_ _"]],
+    heads: AbstractHeads,
+    *,
+    readout: Readout = "last",
+) -> Network:
+    """The network of given `weights`: embedding, every layer's, and readout, of `weight_shapes`.
+
+    Raises `ValueError` where a shape, or the heads, are not the architecture's.
+    """
+    embedding, *layers, last = weights
+    _check_heads(architecture, heads, embedding.shape[1])
+    shapes = tuple(array.shape for array in weights)
+    if shapes != weight_shapes(architecture, embedding.shape[1]):
+        raise ValueError(
+            f"weights of shapes {shapes} do not fit the architecture, which needs "
+            f"{weight_shapes(architecture, embedding.shape[1])}"
+        )
     as_float = partial(jnp.asarray, dtype=jnp.float64)
     return Network(
-        embedding=jnp.sqrt(variances[0]) * embedding,
-        weights=coloured_layers(architecture, layers),
-        readout_weights=jnp.sqrt(variances[-1]) * last,
+        embedding=embedding,
+        weights=tuple(layers),
+        readout_weights=last,
         heads=heads,
         layers=jax.tree.map(as_float, architecture.layers),
-        variances=jax.tree.map(as_float, variances[1:-1]),
+        variances=jax.tree.map(as_float, architecture.prior_variances[1:-1]),
         readout=readout,
     )
 

@@ -128,8 +128,9 @@ def _heading(between: xr.Dataset, origin: str) -> str:
         return f"theory\n$N={attrs['width']}$, $T={attrs['temperature']:g}$, seed {attrs['seed']}"
     doubt = "*, not mixed" if origin == "sampled" and not between["mixed"].item() else ""
     pair = between.sel(of="theory", origin=origin)
-    of_signs = f"same sign {100 * pair['sign_agreement'].item():.0f} %"
-    return f"{origin}{doubt}\ncorrelation with theory {pair['correlation'].item():.3f}, {of_signs}"
+    in_all, in_blocks = (100 * pair[name].item() for name in ("sign_agreement", "block_sign_agreement"))
+    of_signs = f"same sign {in_all:.0f} %, in blocks {in_blocks:.0f} %"
+    return f"{origin}{doubt}\ncorrelation {pair['correlation'].item():.3f}, {of_signs}"
 
 
 def _path_axes(axes: Axes, paths: Sequence[str]) -> None:

@@ -66,14 +66,18 @@ def _accuracies(theory: xr.Dataset, rule: str) -> str:
 def _agreement(between: xr.Dataset) -> str:
     """How far the three U_1 agree, pair by pair."""
     star = "" if between["mixed"].item() else "*"
-    rows = [["entries above the diagonal", "correlation", "same sign"]]
+    rows = [["entries above the diagonal", "correlation", "same sign", "of them, in blocks"]]
     for of, origin in (("theory", "sampled"), ("theory", "trained"), ("sampled", "trained")):
         pair = between.sel(of=of, origin=origin)
         label = f"{of} and {origin}{star if 'sampled' in (of, origin) else ''}"
-        rows.append([label, f"{pair['correlation'].item():.3f}", f"{pair['sign_agreement'].item():.3f}"])
+        names = ("correlation", "sign_agreement", "block_sign_agreement")
+        rows.append([label, *(f"{pair[name].item():.3f}" for name in names)])
     attrs = between.attrs
     lines = [f"U_1 at N={attrs['width']}, T={attrs['temperature']:g}, seed {attrs['seed']}"]
     lines.append(indent(_aligned(rows), "  "))
+    strengths = zip(between["origin"].values, between["block_strength"].values, strict=True)
+    ratios = ", ".join(f"{origin} {strength:.1f}" for origin, strength in strengths)
+    lines.append(f"  mean magnitude in blocks (pairs that share the first layer's head) over that outside: {ratios}")
     if star:
         lines += wrap(f"* {between['diagnosis'].item()}", 116, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)

@@ -34,9 +34,8 @@ def order_parameters(
     """
     seed, width = int(theory["seed"][0]), int(theory["width"].min())
     chosen = theory["chosen_temperature"].sel(rule="accuracy")
-    architecture, found = point(
-        network.heads, theory, seed=seed, width=width, temperature=float(chosen.sel(width=width))
-    )
+    temperature = float(chosen.sel(width=width))
+    architecture, found = point(network.heads, theory, seed=seed, width=width, temperature=temperature)
     data = samples(network.heads, sources, settings, seed)
     draws = sample_weights_by_gibbs(
         architecture,
@@ -46,7 +45,7 @@ def order_parameters(
         chains=settings.chains,
         warmup=settings.warmup,
         draws=settings.draws,
-        folder=folder,
+        folder=folder / f"width={width},temperature={temperature!r}",
     )
     sampled = entry_estimates(draws)
     trained = bpkr.empirical_order_parameters(network).matrices[0]
@@ -80,7 +79,7 @@ def order_parameters(
             **{name: draws.attrs[name] for name in ("mixed", "diagnosis")},
         },
         coords={"origin": list(matrices), "of": list(matrices), **_paths(architecture)},
-        attrs={"width": width, "temperature": float(architecture.temperature), "seed": seed},
+        attrs={"width": width, "temperature": temperature, "seed": seed},
     )
 
 

@@ -1,17 +1,17 @@
 """The experiment whole, one variant after another; every stage is kept, and gone on from."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import jax
-import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
 from ... import bpkr, store
-from ...training import Trained, initial_network, train
+from ...training import Trained, initial_network, labelled_network, train
 from .comparison import order_parameters
 from .pruning import pruning
 from .settings import OneShot, Variant, as_text
@@ -22,7 +22,7 @@ from .theory import READOUT, chosen_temperatures, kernel_components, theory_of_s
 def run(settings: OneShot, stages: Path) -> xr.DataTree:
     """All variants, as a tree of labelled datasets: a node for each, and in it one for each stage.
 
-    - `training`: the history. `heads`: trained queries and keys, `query_l` and `key_l`.
+    - `training`: the history. `network`: the trained weights, queries and keys; see `training.network_from`.
     - `theory`: over seed, width and temperature; `kernel`: principal components.
     - `order_parameters`: U_1 of theory, sampled and trained. `pruning`: accuracy on removing heads.
 
@@ -32,7 +32,7 @@ def run(settings: OneShot, stages: Path) -> xr.DataTree:
     made = sources(settings, stages)
     nodes = {}
     for variant in settings.variants:
-        print(f"{variant.name}: {' x '.join(map(str, variant.heads))} heads")
+        print(f"{variant.name}: {' x '.join(map(str, variant.heads))} heads", flush=True)
         for name, dataset in run_variant(variant, settings, made, stages / variant.name).items():
             nodes[f"{variant.name}/{name}"] = dataset.drop_encoding()
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs={"settings": as_text(settings)}), **nodes})
@@ -42,37 +42,37 @@ def run_variant(variant: Variant, settings: OneShot, made: Sources, folder: Path
     """The stages of one variant, by name."""
     trained = trained_network(variant, settings, made, folder / "training")
     network = trained.network
-    identity = "; ".join(store.fingerprint(leaf) for leaf in jax.tree.leaves(network))
-    alone = replace(settings, variants=(variant,))
+    folder = folder / f"network-{hashlib.sha256(_fingerprints(network).encode()).hexdigest()[:8]}"
+    theory = theory_of_heads(network.heads, settings, made, folder)
+    described = f"{as_text(replace(settings, variants=(variant,)))}; {_fingerprints(network)}"
+    compared = partial(order_parameters, network, made, settings, theory, folder / "draws")
+    return {
+        "training": trained.history,
+        "network": labelled_network(network),
+        "theory": theory,
+        "kernel": _kept(folder / "kernel.nc", described, partial(_components, network.heads, made, settings, theory)),
+        "order_parameters": _kept(folder / "order-parameters.nc", described, compared),
+        "pruning": _kept(folder / "pruning.nc", described, partial(pruning, network, made, settings, theory)),
+    }
 
-    def kept(name: str, described: OneShot, compute: Callable[[], xr.Dataset]) -> xr.Dataset:
-        dataset = store.resumed(folder / f"{name}.nc", f"{as_text(described)}; {identity}", compute)
-        return dataset.assign_attrs({key: value for key, value in dataset.attrs.items() if key != "settings"})
 
-    seeds = []
+def theory_of_heads(heads: bpkr.AbstractHeads, settings: OneShot, made: Sources, folder: Path) -> xr.Dataset:
+    """The theory for `heads`, trained or given as `bpkr.heads` takes them, over (seed, width, temperature).
+
+    What `theory_of_seed` has of every seed, and the `chosen_temperatures`. Seeds are kept in `folder`.
+    """
     total = settings.seeds * len(settings.widths) * len(settings.temperatures)
+    described = f"{_of_theory(settings)}; {_fingerprints(heads)}"
+    found = []
     with tqdm(total=total, desc="saddle points", unit="point", dynamic_ncols=True) as progress:
         for seed in range(settings.seeds):
             after = (seed + 1) * total // settings.seeds
-            solve = partial(
-                theory_of_seed, network.heads, made, settings, seed, folder / f"sweep-seed={seed}", progress
-            )
-            seeds.append(kept(f"theory-seed={seed}", _of_theory(alone), solve))
+            kept = folder / f"sweep-seed={seed}"
+            solve = partial(theory_of_seed, heads, made, settings, seed, kept, progress)
+            found.append(_kept(folder / f"theory-seed={seed}.nc", described, solve))
             progress.update(after - progress.n)  # a seed that is there counts as solved
-    theory = xr.concat(seeds, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
-    theory = theory.assign(chosen_temperatures(theory))
-    shown = (min(settings.widths), max(settings.widths))
-    draws = folder / "draws"
-    return {
-        "training": trained.history,
-        "heads": _labelled_heads(network.heads),
-        "theory": theory,
-        "kernel": kept("kernel", alone, partial(kernel_components, network.heads, made, settings, theory, shown)),
-        "order_parameters": kept(
-            "order-parameters", alone, partial(order_parameters, network, made, settings, theory, draws)
-        ),
-        "pruning": kept("pruning", alone, partial(pruning, network, made, settings, theory)),
-    }
+    theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
+    return theory.assign(chosen_temperatures(theory))
 
 
 def trained_network(variant: Variant, settings: OneShot, made: Sources, folder: Path) -> Trained:
@@ -92,19 +92,22 @@ def trained_network(variant: Variant, settings: OneShot, made: Sources, folder: 
     )
 
 
-def _of_theory(settings: OneShot) -> OneShot:
-    """What the theory of one seed depends on: the rest as it is by default."""
-    default = OneShot(variants=settings.variants)
+def _components(heads: bpkr.AbstractHeads, made: Sources, settings: OneShot, theory: xr.Dataset) -> xr.Dataset:
+    shown = (min(settings.widths), max(settings.widths))
+    return kernel_components(heads, made, settings, theory, shown)
+
+
+def _kept(path: Path, described: str, compute: Callable[[], xr.Dataset]) -> xr.Dataset:
+    """What is in `path` if it is as `described`; otherwise computed, and left there."""
+    dataset = store.resumed(path, described, compute)
+    return dataset.assign_attrs({name: value for name, value in dataset.attrs.items() if name != "settings"})
+
+
+def _fingerprints(tree) -> str:
+    return "; ".join(store.fingerprint(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _of_theory(settings: OneShot) -> str:
+    """What the theory of one seed depends on, beside the heads, as text."""
     names = ("images", "task", "unseen", "widths", "temperatures", "training_examples", "test_examples")
-    return replace(default, **{name: getattr(settings, name) for name in names})
-
-
-def _labelled_heads(heads: bpkr.ProjectionHeads) -> xr.Dataset:
-    layers = zip(heads.queries, heads.keys, strict=True)
-    return xr.Dataset(
-        {
-            f"{name}_{layer}": ((f"head_{layer}", "head_feature", "feature"), np.asarray(array))
-            for layer, pair in enumerate(layers, 1)
-            for name, array in zip(("query", "key"), pair, strict=True)
-        }
-    )
+    return as_text({name: getattr(settings, name) for name in names})

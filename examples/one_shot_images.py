@@ -1,0 +1,136 @@
+# %% [markdown]
+# # One glance at a character: what does a trained network's attention know?
+#
+# A network sees two characters that it has never seen before, one labelled +, one labelled -, and then a third drawing:
+# which of the two is it? All that helps is in the context, so attention has to find it. We take a network that was
+# trained on other characters, fix its queries and keys, and let the theory say what networks with this attention do at
+# any width, which heads matter, and which can go.
+#
+# The whole experiment, training included, is `theorykit reproduce one-shot`; the network here is one that it left:
+# node `L2H4/network` of its `one-shot.nc`.
+
+# %%
+from pathlib import Path
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+
+import theorykit
+from theorykit import bpkr, store
+from theorykit.plots.style import LIMITS, THEORY, save, styled
+from theorykit.tasks.digits import handwritten_digits
+from theorykit.tasks.one_shot import OneShotTask, episodes
+from theorykit.tasks.strokes import stroke_characters
+from theorykit.training import network_from
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# ## The task
+#
+# Forty characters, drawn twenty times each; and, for a test on something altogether different, real handwritten digits.
+# A sequence is three images of sixteen patches each; a token is a patch, its position, and the label of its image.
+
+# %%
+task = OneShotTask(channels=1)
+characters = stroke_characters(40, 20, key=jax.random.key(123))
+sources = {"new characters": episodes(task, characters), "digits": episodes(task, handwritten_digits())}
+sample = sources["new characters"](2, key=jax.random.key(0))
+print("inputs (examples, tokens, features):", sample.inputs.shape, "  labels:", sample.labels)
+
+# %% [markdown]
+# ## The trained network
+#
+# Two layers of four heads, 64 hidden units. It has seen neither these characters nor any digit.
+
+# %%
+trained = bpkr.Architecture((4, 4), widths=64, temperature=1.0)
+network = network_from(trained, store.read(Path(__file__).with_name("one_shot_network.nc")).to_dataset())
+
+
+def accuracy(outputs, labels) -> float:
+    return float(np.mean(np.sign(outputs) == np.asarray(labels)))
+
+
+tests = {name: source(400, key=jax.random.key(1)) for name, source in sources.items()}
+for name, test in tests.items():
+    print(f"{name}: accuracy {accuracy(network(test.inputs), test.labels):.3f}")
+
+# %% [markdown]
+# ## The theory at these queries and keys
+#
+# Attention is now a function of the input, and each of the sixteen paths of heads extracts its features from it. From
+# 150 labelled sequences the theory predicts what networks of width 10 answer, on average over the posterior of all
+# other weights, and what infinitely wide ones do.
+
+
+# %%
+def features(inputs):
+    return bpkr.path_features(inputs, network.heads(inputs), trained, readout="mean")
+
+
+training = sources["new characters"](150, key=jax.random.key(2))
+narrow = bpkr.Architecture((4, 4), widths=10, temperature=0.5)
+data = features(training.inputs), training.labels
+saddle = bpkr.solve(narrow, *data)
+points = {"width 10": saddle.order_parameters, "infinite width": bpkr.gp_limit(narrow)}
+for width, point in points.items():
+    for name, test in tests.items():
+        prediction = bpkr.predict(narrow, point, *data, features(test.inputs))
+        print(f"{width}, {name}: accuracy {accuracy(prediction.mean, test.labels):.3f}")
+
+# %% [markdown]
+# ## Which heads matter
+#
+# The order parameter between paths scores the heads. We remove them from the trained network, the least important
+# first, and do not train it again: the network gets really smaller, and keeps its accuracy until a head goes that
+# matters.
+
+# %%
+scores = bpkr.head_scores(narrow, saddle.order_parameters)
+order = bpkr.removable_heads(bpkr.ranked_heads(scores), trained.heads)
+smaller = [bpkr.without_heads(network, order[:count]) for count in range(len(order) + 1)]
+kept = {
+    name: [accuracy(one(test.inputs), test.labels) for one in smaller] for name, test in tests.items()
+}  # of networks that have lost 0, 1, 2, ... heads
+for count, one in enumerate(smaller):
+    lost = f"without {order[count - 1]}" if count else "all heads"
+    accuracies = "  ".join(f"{name} {kept[name][count]:.3f}" for name in kept)
+    print(f"{lost:>24}: {bpkr.parameter_count(one):6d} numbers   {accuracies}")
+
+# %% [markdown]
+# ## The picture
+
+
+# %%
+def draw() -> plt.Figure:
+    figure = plt.figure(figsize=(9, 5.2))
+    top, bottom = figure.subfigures(2, 1, height_ratios=(0.8, 1.2))
+    top.suptitle("characters, each drawn anew", x=0.01, ha="left", fontsize=9, fontweight="bold")
+    shown = np.asarray(characters.pixels).reshape(40, 20, 32, 32)[:12, :2]
+    for axes, image in zip(top.subplots(2, 12).T.flat, shown.reshape(-1, 32, 32), strict=True):
+        axes.imshow(image, cmap="gray")
+        axes.axis("off")
+    left, right = bottom.subplots(1, 2)
+    ranked = bpkr.ranked_heads(scores)
+    heights = [float(scores[head.layer - 1][head.head - 1]) for head in ranked]
+    left.bar(range(len(ranked)), heights, color=THEORY)
+    left.set_xticks(range(len(ranked)), [f"{head.layer}.{head.head}" for head in ranked])
+    left.set(xlabel="layer.head", ylabel="score", title="importance of heads, by the theory")
+    for (name, values), color in zip(kept.items(), (THEORY, LIMITS[0]), strict=True):
+        right.plot(values, "o-", color=color, markersize=3.5, label=name)
+    right.axhline(0.5, color="0.6", linestyle=":", linewidth=1)
+    right.set(
+        xlabel="heads removed, least important first", ylabel="test accuracy", title="the trained network, pruned"
+    )
+    right.legend()
+    return figure
+
+
+with styled():
+    save(draw(), Path(__file__).with_suffix(".png"))
+
+# %% [markdown]
+# Sign and size of what paths have to do with each other is in `saddle.order_parameters.matrices[0]`; whether networks
+# sampled from the posterior agree, `theorykit.sampling.compare` tells.
