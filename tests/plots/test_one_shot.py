@@ -52,28 +52,36 @@ def variant(heads=(2, 2), *, seeds=2, unseen=UNSEEN, mixed=1) -> dict[str, xr.Da
         "training": xr.Dataset({"validation_accuracy": ("step", [0.6, 0.83, 0.81])}, coords={"step": [100, 200, 300]}),
         "theory": theory,
         "kernel": kernel,
-        "order_parameters": between_paths(draw, along, mixed),
+        "order_parameters": between_paths(draw, along, mixed, seeds, distributions),
         "pruning": pruning(draw, heads, seeds, sorted(distributions), layers),
     }
 
 
-def between_paths(draw: np.random.Generator, along: dict[str, list[str]], mixed: int) -> xr.Dataset:
+def between_paths(
+    draw: np.random.Generator, along: dict[str, list[str]], mixed: int, seeds: int, distributions: list[str]
+) -> xr.Dataset:
+    """All seeds mixed, or, with `mixed` 0, the last not."""
     origins, count = ["theory", "sampled", "trained"], len(along["path_1"])
-    matrices = draw.normal(size=(3, count, count)) / 5 + np.eye(count)
-    agreement = draw.uniform(0.3, 0.9, (3, 3, 3))
-    agreement = (agreement + np.swapaxes(agreement, 1, 2)) / 2
+    matrices = draw.normal(size=(seeds, 3, count, count)) / 5 + np.eye(count)
+    agreement = draw.uniform(0.3, 0.9, (3, seeds, 3, 3))
+    agreement = (agreement + np.swapaxes(agreement, 2, 3)) / 2
+    is_mixed = [1] * (seeds - 1) + [mixed]
     return xr.Dataset(
         {
-            "U_1": (("origin", *along), matrices + np.swapaxes(matrices, 1, 2)),
-            "correlation": (("of", "origin"), agreement[0]),
-            "sign_agreement": (("of", "origin"), agreement[1]),
-            "block_sign_agreement": (("of", "origin"), agreement[2]),
-            "block_strength": ("origin", [9.1, 8.2, 2.5]),
-            "mixed": mixed,
-            "diagnosis": "mixed" if mixed else "it is said why",
+            "U_1": (("seed", "origin", *along), matrices + np.swapaxes(matrices, 2, 3)),
+            "correlation": (("seed", "of", "origin"), agreement[0]),
+            "sign_agreement": (("seed", "of", "origin"), agreement[1]),
+            "block_sign_agreement": (("seed", "of", "origin"), agreement[2]),
+            "block_strength": (("seed", "origin"), np.array([9.1, 8.2, 2.5]) + np.zeros((seeds, 1))),
+            "accuracy": (
+                ("seed", "origin", "distribution"),
+                draw.integers(60, 90, (seeds, 3, len(distributions))) / 100,
+            ),
+            "mixed": ("seed", is_mixed),
+            "diagnosis": ("seed", ["mixed" if one else "it is said why" for one in is_mixed]),
         },
-        coords={"origin": origins, "of": origins, **along},
-        attrs={"width": 10, "temperature": 0.5, "seed": 0},
+        coords={"origin": origins, "of": origins, "seed": range(seeds), "distribution": distributions, **along},
+        attrs={"width": 10, "temperature": 0.5},
     )
 
 
@@ -211,7 +219,7 @@ def test_order_parameters_have_scales_of_their_own(panels):
     stages = variant(mixed=0)
     axes = panels(stages)["d"]
     between = stages["order_parameters"]
-    for panel, matrix in zip(axes[:3], between["U_1"].values, strict=True):
+    for panel, matrix in zip(axes[:3], between["U_1"].values[0], strict=True):
         (image,) = panel.images
         np.testing.assert_allclose(image.get_array(), matrix)
         np.testing.assert_allclose(image.get_clim(), np.abs(matrix).max() * np.array([-1, 1]))
@@ -219,13 +227,13 @@ def test_order_parameters_have_scales_of_their_own(panels):
         assert [label.get_text() for label in panel.get_xticklabels()] == ["11", "12", "21", "22"]
     theory, sampled, trained = (panel.get_title() for panel in axes[:3])
     assert (
-        theory == "theory\n$N=10$, $T=0.5$, seed 0"
+        theory == "theory\n$N=10$, $T=0.5$"
         and sampled.startswith("sampled*, not mixed\n")
         and trained.startswith("trained\n")
     )
-    assert f"correlation {between['correlation'].values[0, 2]:.3f}" in trained
-    assert f"in blocks {100 * between['block_sign_agreement'].values[0, 2]:.0f} %" in trained
-    assert f"same sign {100 * between['sign_agreement'].values[0, 2]:.0f} %" in trained
+    assert f"correlation {between['correlation'].values[:, 0, 2].mean():.3f}" in trained
+    assert f"in blocks {100 * between['block_sign_agreement'].values[:, 0, 2].mean():.0f} %" in trained
+    assert f"same sign {100 * between['sign_agreement'].values[:, 0, 2].mean():.0f} %" in trained
 
 
 def test_many_paths_are_named_by_their_first_head(panels):
@@ -313,18 +321,34 @@ def test_the_table_has_accuracies_and_paired_differences():
     assert ["1000", "0.5", *row(accuracy[:, 2, 1])] in lines
 
 
+def cell(values: np.ndarray, sign: str = "") -> str:
+    """What the table says of one number a seed."""
+    mean, error = mean_and_error(values)
+    return f"{mean:{sign}.3f} +- {error:.3f}"
+
+
 def test_the_table_says_how_far_matrices_agree_and_what_not_to_rely_on():
     stages = variant(mixed=0)
     text = one_shot.table(tree(sound=variant(), unsound=stages))
     sound, unsound = text.split("\n\n")
-    names = ("correlation", "sign_agreement", "block_sign_agreement")
-    correlation, signs, blocks = (stages["order_parameters"][name].values for name in names)
+    between = stages["order_parameters"]
     lines = [" ".join(line.split()) for line in unsound.splitlines()]
-    assert f"theory and sampled* {correlation[0, 1]:.3f} {signs[0, 1]:.3f} {blocks[0, 1]:.3f}" in lines
-    assert f"theory and trained {correlation[0, 2]:.3f} {signs[0, 2]:.3f} {blocks[0, 2]:.3f}" in lines
-    assert f"sampled and trained* {correlation[1, 2]:.3f} {signs[1, 2]:.3f} {blocks[1, 2]:.3f}" in lines
-    assert any(line.endswith("over that outside: theory 9.1, sampled 8.2, trained 2.5") for line in lines)
-    assert "* it is said why" in lines and "*" not in sound
+    for label, of, origin in (
+        ("theory and sampled*", 0, 1),
+        ("theory and trained", 0, 2),
+        ("sampled and trained*", 1, 2),
+    ):
+        names = ("correlation", "sign_agreement", "block_sign_agreement")
+        expected = " ".join(cell(between[name].values[:, of, origin]) for name in names)
+        assert f"{label} {expected}" in lines
+    assert any(line.startswith("theory 9.100 +- 0.000, sampled 8.200") for line in lines)
+    accuracy = between["accuracy"].values
+    assert f"trained {cell(accuracy[:, 2, 0])} {cell(accuracy[:, 2, 1])}" in lines
+    gained = accuracy[:, 1] - accuracy[:, 0]
+    assert f"sampled* - theory {cell(gained[:, 0], '+')} {cell(gained[:, 1], '+')}" in lines
+    count = between.sizes["seed"]
+    assert f"* not mixed at 1 of {count} seeds; at seed {count - 1}: it is said why" in lines
+    assert "*" not in sound
     assert sound.startswith("sound: ") and unsound.startswith("unsound: ")
 
 

@@ -112,13 +112,29 @@ def test_kernel_components_share_out_the_labels(result):
 def test_three_order_parameters_side_by_side(result, network):
     found = result["L2H32/order_parameters"].to_dataset()
     trained = bpkr.empirical_order_parameters(network).matrices[0]
-    np.testing.assert_allclose(found["U_1"].sel(origin="trained"), trained, rtol=1e-9)
-    theory_matrix = found["U_1"].sel(origin="theory").values
-    expected = np.corrcoef(theory_matrix[np.triu_indices(6, 1)], np.asarray(trained)[np.triu_indices(6, 1)])[0, 1]
-    assert float(found["correlation"].sel(of="theory", origin="trained")) == pytest.approx(expected)
-    assert float(found["correlation_of_width"].sel(seed=0, width=8)) == pytest.approx(expected)
+    for seed in (0, 1):
+        at_seed = found.sel(seed=seed)
+        np.testing.assert_allclose(at_seed["U_1"].sel(origin="trained"), trained, rtol=1e-9)
+        theory_matrix = at_seed["U_1"].sel(origin="theory").values
+        above = np.triu_indices(6, 1)
+        expected = np.corrcoef(theory_matrix[above], np.asarray(trained)[above])[0, 1]
+        assert float(at_seed["correlation"].sel(of="theory", origin="trained")) == pytest.approx(expected)
+        assert float(at_seed["correlation_of_width"].sel(width=8)) == pytest.approx(expected)
     deviations = (found["U_1"].sel(origin="sampled") - found["U_1"].sel(origin="theory")) / found["U_1_error"]
     assert float(np.abs(deviations).median()) < 10  # a short chain at a small width: of the right size, no more
+
+
+def test_accuracies_of_three_origins_are_of_the_same_examples(result, network, folder):
+    found = result["L2H32/order_parameters"].to_dataset()
+    solved = result["L2H32/theory"].to_dataset()
+    of_theory = solved["accuracy"].sel(width=8, temperature=found.attrs["temperature"])
+    np.testing.assert_allclose(found["accuracy"].sel(origin="theory"), of_theory.transpose("seed", "distribution"))
+    data = theory.samples(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
+    architecture = bpkr.Architecture((3, 2), 8, temperature=1.0)
+    right = np.sign(bpkr.sum_over_paths(network, architecture, data.tests.features)) == data.tests.labels
+    trained = found["accuracy"].sel(origin="trained", seed=1)
+    np.testing.assert_allclose(trained, [np.mean(right[:30]), np.mean(right[30:])], rtol=1e-6)
+    assert abs(float((found["accuracy"].sel(origin="sampled") - of_theory).mean())) < 0.2
 
 
 def test_agreement_of_known_matrices():

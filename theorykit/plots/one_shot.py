@@ -23,6 +23,7 @@ SHOWN_COMPONENTS = 50
 # the paper's figures of its variants
 _NUMBERS = {"L2H4": "3", "L3H3": "6", "L2H8": "7"}
 _LABELLED_PATHS = 16
+_AGREEMENT = ["correlation", "sign_agreement", "block_sign_agreement"]
 _COLORS = (THEORY, *LIMITS)
 # how points of finite width, and lines of infinite width, are drawn at the temperatures that a rule chose
 _RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -60,7 +61,11 @@ def figure(variant: xr.DataTree) -> Figure:
     left, right = top.subfigures(1, 2, width_ratios=(1, 1.15))
     accuracy_over_width(left, theory, "b   accuracy over width")
     kernel_components(right, kernel, "c   kernel components and labels, one seed")
-    order_parameters(middle, between, "d   order parameter $U_1$ between attention paths")
+    order_parameters(
+        middle,
+        between,
+        "d   order parameter $U_1$ between attention paths, one seed; agreement with theory, mean over seeds",
+    )
     left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.15))
     head_scores(left, pruning, distributions[0], "e   heads by ascending score")
     heads_removed(right, pruning, distributions, "f   heads removed, not trained again")
@@ -109,11 +114,14 @@ def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str)
 
 
 def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str) -> None:
-    """U_1 of theory, sampled and trained, each on a scale of its own; lines part the heads of the first layer."""
+    """U_1 of theory, sampled and trained, first seed, each on a scale of its own; lines part the first layer's heads.
+
+    How far they agree is the mean over seeds.
+    """
     _titled(panel, title)
     origins = [str(origin) for origin in between["origin"].values]
     for axes, origin in zip(panel.subplots(1, len(origins)), origins, strict=True):
-        matrix = between["U_1"].sel(origin=origin)
+        matrix = between["U_1"].isel(seed=0).sel(origin=origin)
         scale = float(np.abs(matrix).max())
         image = axes.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale, interpolation="nearest")
         _path_axes(axes, [str(path) for path in matrix["path_1"].values])
@@ -125,10 +133,10 @@ def _heading(between: xr.Dataset, origin: str) -> str:
     """What a matrix is of, and how well it agrees with theory; a star where sampling is not to be relied on."""
     if origin == "theory":
         attrs = between.attrs
-        return f"theory\n$N={attrs['width']}$, $T={attrs['temperature']:g}$, seed {attrs['seed']}"
-    doubt = "*, not mixed" if origin == "sampled" and not between["mixed"].item() else ""
-    pair = between.sel(of="theory", origin=origin)
-    in_all, in_blocks = (100 * pair[name].item() for name in ("sign_agreement", "block_sign_agreement"))
+        return f"theory\n$N={attrs['width']}$, $T={attrs['temperature']:g}$"
+    doubt = "*, not mixed" if origin == "sampled" and not between["mixed"].all() else ""
+    pair = between[_AGREEMENT].sel(of="theory", origin=origin).mean("seed")
+    in_all, in_blocks = (100 * pair[name].item() for name in _AGREEMENT[1:])
     of_signs = f"same sign {in_all:.0f} %, in blocks {in_blocks:.0f} %"
     return f"{origin}{doubt}\ncorrelation {pair['correlation'].item():.3f}, {of_signs}"
 

@@ -64,23 +64,42 @@ def _accuracies(theory: xr.Dataset, rule: str) -> str:
 
 
 def _agreement(between: xr.Dataset) -> str:
-    """How far the three U_1 agree, pair by pair."""
-    star = "" if between["mixed"].item() else "*"
+    """How far the three U_1 agree, pair by pair, and how right their networks are on the same examples."""
+    doubtful = between["seed"].values[between["mixed"].values == 0]
+    star = "*" if len(doubtful) else ""
     rows = [["entries above the diagonal", "correlation", "same sign", "of them, in blocks"]]
     for of, origin in (("theory", "sampled"), ("theory", "trained"), ("sampled", "trained")):
         pair = between.sel(of=of, origin=origin)
         label = f"{of} and {origin}{star if 'sampled' in (of, origin) else ''}"
         names = ("correlation", "sign_agreement", "block_sign_agreement")
-        rows.append([label, *(f"{pair[name].item():.3f}" for name in names)])
-    attrs = between.attrs
-    lines = [f"U_1 at N={attrs['width']}, T={attrs['temperature']:g}, seed {attrs['seed']}"]
-    lines.append(indent(_aligned(rows), "  "))
-    strengths = zip(between["origin"].values, between["block_strength"].values, strict=True)
-    ratios = ", ".join(f"{origin} {strength:.1f}" for origin, strength in strengths)
-    lines.append(f"  mean magnitude in blocks (pairs that share the first layer's head) over that outside: {ratios}")
+        rows.append([label, *(with_error(pair[name]) for name in names)])
+    attrs, origins = between.attrs, between["origin"].values
+    strengths = ", ".join(f"{origin} {with_error(between['block_strength'].sel(origin=origin))}" for origin in origins)
+    lines = [
+        f"U_1 at N={attrs['width']}, T={attrs['temperature']:g}",
+        indent(_aligned(rows), "  "),
+        "  mean magnitude in blocks (pairs that share the first layer's head) over that outside:",
+        f"    {strengths}",
+        indent(_aligned(_accuracies_by_origin(between, star)), "  "),
+    ]
     if star:
-        lines += wrap(f"* {between['diagnosis'].item()}", 116, initial_indent="  ", subsequent_indent="    ")
+        reason = between["diagnosis"].sel(seed=doubtful[0]).item()
+        complaint = f"* not mixed at {len(doubtful)} of {between.sizes['seed']} seeds; at seed {doubtful[0]}: {reason}"
+        lines += wrap(complaint, 116, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)
+
+
+def _accuracies_by_origin(between: xr.Dataset, star: str) -> list[list[str]]:
+    """Of theory, sampled networks and the trained one, and what sampling adds to theory, seed by seed."""
+    accuracy = between["accuracy"]
+    names = accuracy["distribution"].values
+    rows = [["accuracy", *map(str, names)]]
+    for origin in accuracy["origin"].values:
+        label = f"{origin}{star if origin == 'sampled' else ''}"
+        rows.append([label, *(with_error(accuracy.sel(origin=origin, distribution=name)) for name in names)])
+    difference = accuracy.sel(origin="sampled") - accuracy.sel(origin="theory")
+    rows.append([f"sampled{star} - theory", *(with_error(difference.sel(distribution=name), "+") for name in names)])
+    return rows
 
 
 def _heads(pruning: xr.Dataset, distribution: str) -> str:

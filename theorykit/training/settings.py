@@ -14,7 +14,7 @@ class TrainingSettings:
     - `validation_examples`: the same in every validation.
     """
 
-    steps: int = 1200
+    steps: int = 1500
     batch: int = 128
     learning_rate: float = 2e-3
     validate_every: int = 100

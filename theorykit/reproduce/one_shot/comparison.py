@@ -1,90 +1,133 @@
 """U_1 three times over: of the theory, of sampled weights, and of the trained network's own weights."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 import xarray as xr
+from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from ... import bpkr
 from ...sampling import sample_weights_by_gibbs
 from ...sampling.results import entry_estimates
+from ...sweeps import order_parameters_of
 from ...sweeps.labelled import axes, path_coordinates
 from .settings import OneShot
 from .sources import Sources
-from .theory import point, samples
+from .theory import Samples, samples
 
 
 def order_parameters(
     network: bpkr.Network, sources: Sources, settings: OneShot, theory: xr.Dataset, folder: Path
 ) -> xr.Dataset:
-    """U_1 along an axis `origin`, "theory", "sampled" and "trained", and how far they agree.
+    """U_1 and accuracies along an axis `origin`, "theory", "sampled" and "trained", and how far they agree.
 
-    Theory and sampling are of the smallest width, at the temperature chosen by accuracy and the first seed; the trained
-    network has a width of its own, and no temperature.
+    Theory and sampling are of the smallest width, at the temperature chosen by accuracy; the trained network has a
+    width of its own, and no temperature.
 
-    - `U_1`, and `U_1_error` of sampling; `mixed` and `diagnosis` of the sampler.
-    - `correlation` (of, origin): Pearson's, between the entries above the diagonal. `sign_agreement`: how often their
-      signs agree; of independent signs, half. `block_sign_agreement`: of pairs of paths that share the first layer's
-      head alone.
-    - `block_strength` (origin): mean magnitude of those entries, over that of the others above the diagonal.
+    - `U_1` (seed, origin, path, path), and `U_1_error` of sampling; `mixed` and `diagnosis` of the sampler.
+    - `accuracy` (seed, origin, distribution): of the mean output, and of the trained network, on the same examples.
+    - `correlation` (seed, of, origin): Pearson's, between the entries above the diagonal. `sign_agreement`: how often
+      their signs agree; of independent signs, half. `block_sign_agreement`: of pairs of paths that share the first
+      layer's head alone.
+    - `block_strength` (seed, origin): mean magnitude of those entries, over that of the others above the diagonal.
     - `correlation_of_width` (seed, width), `sign_agreement_of_width`: theory at every width with the trained network.
     """
-    seed, width = int(theory["seed"][0]), int(theory["width"].min())
-    chosen = theory["chosen_temperature"].sel(rule="accuracy")
+    width = int(theory["width"].min())
+    chosen = theory["chosen_temperature"].sel(rule="accuracy", drop=True)
     temperature = float(chosen.sel(width=width))
-    architecture, found = point(network.heads, theory, seed=seed, width=width, temperature=temperature)
-    data = samples(network.heads, sources, settings, seed)
+    architecture = bpkr.Architecture(network.heads.counts, width, temperature=temperature)
+    kept = folder / f"width={width},temperature={temperature!r}"
+    seeds = theory["seed"].values.tolist()
+    found = [
+        _of_seed(network, architecture, samples(network.heads, sources, settings, seed), settings, solution, kept, seed)
+        for seed, solution in ((seed, theory.sel(seed=seed, width=width, temperature=temperature)) for seed in seeds)
+    ]
+    trained = bpkr.empirical_order_parameters(network).matrices[0]
+    return xr.merge(
+        [
+            xr.concat(found, dim=xr.DataArray(seeds, dims="seed", name="seed")),
+            _agreement_of_width(theory["U_1"].sel(temperature=chosen).drop_vars("temperature"), trained),
+        ]
+    ).assign_attrs(width=width, temperature=temperature)
+
+
+def _of_seed(
+    network: bpkr.Network,
+    architecture: bpkr.Architecture,
+    data: Samples,
+    settings: OneShot,
+    solution: xr.Dataset,
+    folder: Path,
+    seed: int,
+) -> xr.Dataset:
+    """All of it for the examples of one seed, whose saddle point is `solution`."""
+    found = order_parameters_of(architecture, solution)
     draws = sample_weights_by_gibbs(
         architecture,
         data.features,
         data.labels,
+        test_features=data.tests.features,
         key=jax.random.key(seed),
         chains=settings.chains,
         warmup=settings.warmup,
         draws=settings.draws,
-        folder=folder / f"width={width},temperature={temperature!r}",
+        folder=folder / f"seed={seed}",
     )
     sampled = entry_estimates(draws)
-    trained = bpkr.empirical_order_parameters(network).matrices[0]
-    matrices = {"theory": found.matrices[0], "sampled": sampled["U_1"].values, "trained": trained}
-    shared = shared_heads(architecture)
+    prediction = bpkr.predict(architecture, found, data.features, data.labels, data.tests.features)
+    outputs = {
+        "theory": prediction.mean,
+        "sampled": draws["posterior"]["sampled_output"].mean(("chain", "draw")),
+        "trained": bpkr.path_outputs(network, architecture, data.tests.features).sum(axis=1),
+    }
+    matrices = {
+        "theory": found.matrices[0],
+        "sampled": sampled["U_1"].values,
+        "trained": bpkr.empirical_order_parameters(network).matrices[0],
+    }
+    between_paths = xr.Dataset(
+        {
+            "U_1": (("origin", *axes(1)), np.stack([np.asarray(matrix) for matrix in matrices.values()])),
+            "U_1_error": (axes(1), sampled["U_1_error"].values),
+            **{name: draws.attrs[name] for name in ("mixed", "diagnosis")},
+        },
+        coords={axis: labels for axis, labels in path_coordinates(architecture).items() if axis in axes(1)},
+    )
+    accuracies = xr.concat([data.accuracies(mean) for mean in outputs.values()], dim="origin")
+    agreement = _agreement(matrices, shared_heads(architecture))
+    return xr.merge([between_paths, agreement, accuracies.rename("accuracy").assign_coords(origin=list(outputs))])
+
+
+def _agreement(matrices: Mapping[str, ArrayLike], shared: Bool[np.ndarray, "paths paths"]) -> xr.Dataset:
+    """Of every origin with every other."""
     measures = {
         "correlation": correlation,
         "sign_agreement": sign_agreement,
         "block_sign_agreement": partial(sign_agreement, among=shared),
     }
     between = {
-        name: [[measure(a, b) for b in matrices.values()] for a in matrices.values()]
+        name: (("of", "origin"), [[measure(a, b) for b in matrices.values()] for a in matrices.values()])
         for name, measure in measures.items()
     }
-    at_best = theory["U_1"].sel(temperature=chosen).drop_vars(["temperature", "rule"])
-    pairs = xr.apply_ufunc(
-        lambda matrix: np.array([correlation(matrix, trained), sign_agreement(matrix, trained)]),
-        at_best,
-        input_core_dims=[list(axes(1))],
-        output_core_dims=[["measure"]],
-        vectorize=True,
+    strengths = [block_strength(matrix, shared) for matrix in matrices.values()]
+    return xr.Dataset(
+        {**between, "block_strength": ("origin", strengths)}, coords={"origin": list(matrices), "of": list(matrices)}
     )
+
+
+def _agreement_of_width(theory: xr.DataArray, trained: ArrayLike) -> xr.Dataset:
+    """Of the trained network with the theory at every seed and width."""
+    measures = {"correlation_of_width": correlation, "sign_agreement_of_width": sign_agreement}
     return xr.Dataset(
         {
-            "U_1": (("origin", *axes(1)), np.stack([np.asarray(matrix) for matrix in matrices.values()])),
-            "U_1_error": (axes(1), sampled["U_1_error"].values),
-            **{name: (("of", "origin"), np.array(values)) for name, values in between.items()},
-            "block_strength": ("origin", [block_strength(matrix, shared) for matrix in matrices.values()]),
-            "correlation_of_width": pairs.isel(measure=0),
-            "sign_agreement_of_width": pairs.isel(measure=1),
-            **{name: draws.attrs[name] for name in ("mixed", "diagnosis")},
-        },
-        coords={"origin": list(matrices), "of": list(matrices), **_paths(architecture)},
-        attrs={"width": width, "temperature": temperature, "seed": seed},
+            name: xr.apply_ufunc(partial(measure, other=trained), theory, input_core_dims=[axes(1)], vectorize=True)
+            for name, measure in measures.items()
+        }
     )
-
-
-def _paths(architecture: bpkr.Architecture) -> dict[str, list[str]]:
-    return {axis: labels for axis, labels in path_coordinates(architecture).items() if axis in axes(1)}
 
 
 def shared_heads(architecture: bpkr.Architecture) -> Bool[np.ndarray, "paths paths"]:

@@ -49,16 +49,16 @@ class OneShot:
     training_seed: int = 0
     widths: tuple[int, ...] = (10, 30, 100, 300, 1000)
     """Widths N of the theory."""
-    temperatures: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 2.0)
+    temperatures: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
     """Variances T of the labels' noise; which is best is found at every width."""
     seeds: int = 5
     """Independent draws of the theory's training and test examples, with the same queries and keys."""
-    training_examples: int = 300
+    training_examples: int = 200
     test_examples: int = 1000
-    chains: int = 4
-    warmup: int = 200
-    draws: int = 500
-    """Of the sampler of the weights, at the smallest width."""
+    chains: int = 2
+    warmup: int = 100
+    draws: int = 250
+    """Of the sampler of the weights, at the smallest width and every seed."""
     orders: int = 10
     """Random orders of removing heads."""
 
@@ -82,6 +82,9 @@ PAPER = OneShot(
     width=512,
     # ten passes over as many examples as make 10 checks of validation 1000 steps apart
     training=TrainingSettings(steps=10_000, batch=128, learning_rate=3e-4, validate_every=1000),
+    chains=4,
+    warmup=1000,
+    draws=4000,
     widths=(10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
     training_examples=600,
     temperatures=(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5),

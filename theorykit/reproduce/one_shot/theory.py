@@ -130,13 +130,6 @@ def chosen_temperatures(theory: xr.Dataset) -> xr.Dataset:
     )
 
 
-def point(heads: bpkr.AbstractHeads, theory: xr.Dataset, *, seed: int, width: int, temperature: float):
-    """The architecture, and the order parameters, of one solved point."""
-    architecture = bpkr.Architecture(heads.counts, width, temperature=temperature)
-    solution = theory.sel(seed=seed, width=width, temperature=temperature)
-    return architecture, order_parameters_of(architecture, solution)
-
-
 def kernel_components(
     heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, theory: xr.Dataset, widths: Sequence[int]
 ) -> xr.Dataset:
@@ -146,8 +139,9 @@ def kernel_components(
     chosen = theory["chosen_temperature"].sel(rule="accuracy")
     columns = {}
     for width in widths:
-        temperature = float(chosen.sel(width=width))
-        columns[width] = point(heads, theory, seed=seed, width=width, temperature=temperature)
+        architecture = bpkr.Architecture(heads.counts, width, temperature=float(chosen.sel(width=width)))
+        solution = theory.sel(seed=seed, width=width, temperature=float(chosen.sel(width=width)))
+        columns[width] = (architecture, order_parameters_of(architecture, solution))
     limit = bpkr.Architecture(heads.counts, 1, temperature=1.0)
     columns[np.inf] = (limit, bpkr.gp_limit(limit))
     alignments = [
