@@ -1,5 +1,6 @@
 """The one-shot experiment, tiny: every stage is labelled, agrees with its definition, and is gone on from."""
 
+import shutil
 from dataclasses import replace
 
 import jax
@@ -229,10 +230,12 @@ def test_heads_of_ones_own_serve_as_well(folder, tmp_path):
     assert set(np.unique(found["chosen_temperature"])) <= {0.1, 1.0}
 
 
-def test_longer_training_goes_on_beside_what_there_was(result, folder):
+def test_longer_training_goes_on_beside_what_there_was(result, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "stages")
     longer = replace(SETTINGS, seeds=1, widths=(100,), training=replace(SETTINGS.training, steps=6))
     with pytest.warns(Warning):
-        again = one_shot.run(longer, folder)
+        again = one_shot.run(longer, tmp_path / "stages")
+    assert len(list((tmp_path / "stages" / "L2H32").glob("network-*"))) == 2
     assert again["L2H32/training"].sizes["step"] == 3
 
 

@@ -133,7 +133,15 @@ def test_training_of_something_else_is_refused(tmp_path):
         trained(folder=tmp_path)
 
 
-def test_a_loss_that_is_no_number_is_told(tmp_path):
+def test_more_steps_than_asked_for_are_not_passed_off_as_fewer(tmp_path):
+    trained(folder=tmp_path, settings=replace(SETTINGS, steps=40))
+    with pytest.raises(ValueError, match=r"training\.npz is of 40 steps, more than steps=20"):
+        trained(folder=tmp_path, settings=replace(SETTINGS, steps=20))
+    longer = trained(folder=tmp_path, settings=replace(SETTINGS, steps=50))
+    assert longer.history["step"].values.tolist() == [20, 40, 50]
+
+
+def test_a_loss_that_is_no_number_is_told():
     network = initial_network(ARCHITECTURE, 3, FEATURES, key=jax.random.key(0))
     broken = eqx.tree_at(lambda n: n.embedding, network, network.embedding * 1e200)
     with pytest.raises(ValueError, match=r"loss is (nan|inf) before step 20, with learning_rate=0\.005"):

@@ -91,10 +91,10 @@ def train(
 
     `network`, such as `initial_network`, is of the `architecture`, whose temperature does not matter. The result is the
     network with the highest accuracy on examples of `validation`. With a `folder`, training that was stopped goes on
-    from its last validation exactly as it would have; so does training with more `steps`.
+    from its last validation exactly as it would have; training with more `steps` goes on from the last step.
 
-    Raises `ValueError` where the loss stops being a number, and `FileExistsError` where `folder` holds training of
-    another network, with other data or settings, saying what differs.
+    Raises `ValueError` where the loss stops being a number, and where `folder` holds more steps than asked for;
+    `FileExistsError` where it holds training of another network, with other data or settings, saying what differs.
     """
     require_float64()
     settings = TrainingSettings() if settings is None else settings
@@ -104,6 +104,8 @@ def train(
     state = _State.first(network)
     if path is not None:
         state = state.resumed(store.read_arrays(path, "training", described))
+    if state.step > settings.steps:
+        raise ValueError(f"{path} is of {state.step} steps, more than steps={settings.steps}: choose another folder")
     held_out = validation(settings.validation_examples, key=jax.random.fold_in(key, 0))
     with tqdm(
         total=settings.steps, initial=state.step, desc="training", unit="step", disable=not progress, dynamic_ncols=True
@@ -229,7 +231,6 @@ def _standard_units(trained: bpkr.Network) -> bpkr.Network:
     Adam's steps are of one size for all weights: it is in those units, usual in practice and the paper's, that one
     learning rate suits values as well as queries and keys.
     """
-
     ones = jax.tree.map(lambda _: jnp.asarray(1.0), trained)
     roots = jax.tree.map(lambda weights: jnp.sqrt(jnp.asarray(float(weights.shape[1]))), _values(trained))
     return eqx.tree_at(_values, ones, roots)

@@ -80,7 +80,7 @@ PAPER = OneShot(
     unseen=("fashion-mnist", "mnist"),
     task=OneShotTask(),
     width=512,
-    # ten passes over as many examples as make 10 checks of validation 1000 steps apart
+    # ten epochs, whose length the paper does not give: a validation each
     training=TrainingSettings(steps=10_000, batch=128, learning_rate=3e-4, validate_every=1000),
     chains=4,
     warmup=1000,
