@@ -10,10 +10,13 @@ import xarray as xr
 
 from theorykit import bpkr
 from theorykit.reproduce import one_shot
+from theorykit.reproduce.one_shot import sources as sources_module
 from theorykit.reproduce.one_shot import stages, theory
 from theorykit.reproduce.one_shot.comparison import block_strength, correlation, shared_heads, sign_agreement
 from theorykit.reproduce.one_shot.pruning import Outputs, _stays
 from theorykit.reproduce.one_shot.sources import sources
+from theorykit.tasks.published_images import OmniglotSplit
+from theorykit.tasks.strokes import stroke_characters
 from theorykit.training import TrainingSettings
 
 VARIANT = one_shot.Variant("L2H32", (3, 2), 4)
@@ -239,10 +242,28 @@ def test_longer_training_goes_on_beside_what_there_was(result, folder, tmp_path)
     assert again["L2H32/training"].sizes["step"] == 3
 
 
-@pytest.mark.parametrize("wrong", [{"variants": ()}, {"widths": ()}, {"seeds": 0}, {"variants": (VARIANT, VARIANT)}])
+@pytest.mark.parametrize(
+    "wrong", [{"variants": ()}, {"widths": ()}, {"seeds": 0}, {"variants": (VARIANT, VARIANT)}, {"unseen": ("cats",)}]
+)
 def test_settings_that_cannot_be_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"nothing to run|seeds|different names"):
+    with pytest.raises(
+        ValueError, match=r"nothing to run|seeds|different names|unknown images 'cats'; there are digits"
+    ):
         replace(SETTINGS, **wrong)
+
+
+def test_the_published_sets_take_the_places_of_our_own(tmp_path, monkeypatch):
+    images = [stroke_characters(3, 2, key=jax.random.key(seed)) for seed in range(5)]
+    monkeypatch.setattr(sources_module, "omniglot", lambda: OmniglotSplit(*images[:3]))
+    for name, one in zip(("mnist", "fashion-mnist"), images[3:], strict=True):
+        monkeypatch.setitem(sources_module._UNSEEN, name, lambda one=one: one)
+    made = sources(one_shot.PAPER, tmp_path)
+    assert list(made.tests) == ["in distribution", "fashion-mnist", "mnist"]
+    drawn = [made.training, made.validation, *made.tests.values()]
+    for episodes, expected in zip(drawn, (images[0], images[1], images[2], images[4], images[3]), strict=True):
+        np.testing.assert_array_equal(episodes.images.pixels, expected.pixels)
+    assert made.training(2, key=jax.random.key(0)).inputs.shape == (2, 48, 192)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_published_size_is_the_published_one():

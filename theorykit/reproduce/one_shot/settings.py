@@ -8,7 +8,7 @@ import msgspec
 from ...tasks.one_shot import OneShotTask
 from ...training import TrainingSettings
 
-UnseenImages = Literal["digits", "mnist", "fashion-mnist"]
+UNSEEN = ("digits", "mnist", "fashion-mnist")
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class OneShot:
     """The first is that of Fig. 3; Figs. 6 and 7 are of the others."""
     images: Strokes | Literal["omniglot"] = field(default_factory=Strokes)
     """What is trained on and, classes never seen, tested on."""
-    unseen: tuple[UnseenImages, ...] = ("digits",)
-    """Images of another kind altogether, for tests out of distribution."""
+    unseen: tuple[str, ...] = ("digits",)
+    """Images of another kind altogether, for tests out of distribution: some of `UNSEEN`."""
     task: OneShotTask = field(default_factory=lambda: OneShotTask(channels=1))
     """How images become tokens; in one colour a third as many features as in three, which are all the same."""
     width: int = 64
@@ -67,6 +67,8 @@ class OneShot:
             raise ValueError("nothing to run: variants, widths and temperatures must not be empty")
         if len({variant.name for variant in self.variants}) < len(self.variants):
             raise ValueError(f"variants must have different names, got {[variant.name for variant in self.variants]}")
+        if unknown := sorted(set(self.unseen) - set(UNSEEN)):
+            raise ValueError(f"unknown images {unknown[0]!r}; there are {', '.join(UNSEEN)}")
         for name in ("seeds", "training_examples", "test_examples", "orders"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
