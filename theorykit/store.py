@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
+from jaxtyping import PRNGKeyArray
 
 from .symbolic import Block, as_latex, as_markdown
 
@@ -144,6 +146,16 @@ def fingerprint(values) -> str:
     if np.ndim(values) == 0:
         return repr(float(values))
     return f"{np.shape(values)} sha256 {hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
+
+
+def fingerprints(tree: Any) -> str:
+    """Every leaf of a JAX pytree, by its `fingerprint`."""
+    return "; ".join(fingerprint(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def key_text(key: PRNGKeyArray) -> str:
+    """A random key as text."""
+    return " ".join(map(str, np.asarray(jax.random.key_data(key)).ravel()))
 
 
 def refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -209,7 +208,7 @@ def _run(
         **options,
         "chains": repr(schedule.chains),
         "warmup": repr(schedule.warmup),
-        "key": " ".join(map(str, np.asarray(jax.random.key_data(key)).ravel())),
+        "key": store.key_text(key),
     }
     drawn = run_chains(sampler, schedule, key=key, settings=settings, folder=folder, progress=progress)
     return labelled_draws(architecture, drawn, settings)

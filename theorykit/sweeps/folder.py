@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import xarray as xr
 
 from .. import bpkr, store
@@ -39,7 +38,7 @@ def sweep_settings(architecture: bpkr.Architecture, data: Data, options: Mapping
     arrays = {name: getattr(data, name) for name in ("features", "labels", "test_features", "test_labels")}
     return {
         "layers": repr(architecture.layers),
-        "numbers of the layers": "; ".join(store.fingerprint(leaf) for leaf in jax.tree.leaves(architecture.layers)),
+        "numbers of the layers": store.fingerprints(architecture.layers),
         "prior_variances": repr(tuple(float(variance) for variance in architecture.prior_variances)),
         "outputs": repr(architecture.outputs),
         **{name: "none" if array is None else store.fingerprint(array) for name, array in arrays.items()},

@@ -267,10 +267,10 @@ def _described(run: _Run, network: bpkr.Network, validation: Stream) -> Mapping[
         "training": _fingerprints(run.training),
         "validation": _fingerprints(validation),
         "settings": repr(settings),
-        "key": " ".join(map(str, np.asarray(jax.random.key_data(run.key)).ravel())),
+        "key": store.key_text(run.key),
     }
 
 
 def _fingerprints(tree) -> str:
-    leaves, structure = jax.tree.flatten(tree)
-    return "; ".join([*(store.fingerprint(leaf) for leaf in leaves), str(structure)])
+    """Numbers and structure."""
+    return f"{store.fingerprints(tree)}; {jax.tree.structure(tree)}"

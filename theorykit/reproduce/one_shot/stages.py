@@ -42,9 +42,9 @@ def run_variant(variant: Variant, settings: OneShot, made: Sources, folder: Path
     """The stages of one variant, by name."""
     trained = trained_network(variant, settings, made, folder / "training")
     network = trained.network
-    folder = folder / f"network-{hashlib.sha256(_fingerprints(network).encode()).hexdigest()[:8]}"
+    folder = folder / f"network-{hashlib.sha256(store.fingerprints(network).encode()).hexdigest()[:8]}"
     theory = theory_of_heads(network.heads, settings, made, folder)
-    described = f"{as_text(replace(settings, variants=(variant,)))}; {_fingerprints(network)}"
+    described = f"{as_text(replace(settings, variants=(variant,)))}; {store.fingerprints(network)}"
     compared = partial(order_parameters, network, made, settings, theory, folder / "draws")
     return {
         "training": trained.history,
@@ -62,7 +62,7 @@ def theory_of_heads(heads: bpkr.AbstractHeads, settings: OneShot, made: Sources,
     What `theory_of_seed` has of every seed, and the `chosen_temperatures`. Seeds are kept in `folder`.
     """
     total = settings.seeds * len(settings.widths) * len(settings.temperatures)
-    described = f"{_of_theory(settings)}; {_fingerprints(heads)}"
+    described = f"{_of_theory(settings)}; {store.fingerprints(heads)}"
     found = []
     with tqdm(total=total, desc="saddle points", unit="point", dynamic_ncols=True) as progress:
         for seed in range(settings.seeds):
@@ -101,10 +101,6 @@ def _kept(path: Path, described: str, compute: Callable[[], xr.Dataset]) -> xr.D
     """What is in `path` if it is as `described`; otherwise computed, and left there."""
     dataset = store.resumed(path, described, compute)
     return dataset.assign_attrs({name: value for name, value in dataset.attrs.items() if name != "settings"})
-
-
-def _fingerprints(tree) -> str:
-    return "; ".join(store.fingerprint(leaf) for leaf in jax.tree.leaves(tree))
 
 
 def _of_theory(settings: OneShot) -> str:
