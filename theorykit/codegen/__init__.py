@@ -3,19 +3,24 @@
 The whole chain is `compile_expressions`: expressions -> `lower` (Program) -> `emit` (source) -> callable.
 """
 
-from .emission import CompiledFunction, compile_expressions, emit
+from . import lanes
+from .emission import LANES, MATRICES, CompiledFunction, Vocabulary, compile_expressions, emit
 from .interpreter import interpret
 from .lowering import lower
 from .program import Instruction, Program
 from .sizes import bound_sizes
 
 __all__ = [
+    "LANES",
+    "MATRICES",
     "CompiledFunction",
     "Instruction",
     "Program",
+    "Vocabulary",
     "bound_sizes",
     "compile_expressions",
     "emit",
     "interpret",
+    "lanes",
     "lower",
 ]

@@ -28,9 +28,11 @@ from sympy import (
     ZeroMatrix,
 )
 from sympy.core.numbers import ImaginaryUnit
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
 
-from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, SquareRoot
+from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from .scalars import SCALAR_FUNCTIONS
 
@@ -103,6 +105,19 @@ def _square_root(node, at, values):
     return root
 
 
+def _entrywise(node, at, values):
+    (variable,) = node.function.variables
+    entries = np.vectorize(
+        lambda entry: interpret(node.function.expr, {**values, variable.name: entry}), otypes=[float]
+    )
+    return entries(at(node.expr))
+
+
+def _softmax(node, at, values):
+    weights = np.exp(at(node.column))
+    return weights / np.sum(weights)
+
+
 def _log_det(node, at, values):
     sign, value = np.linalg.slogdet(at(node.matrix))
     if sign <= 0:
@@ -134,6 +149,9 @@ _RULES = (
     ((MatAdd, Add), lambda node, at, values: sum(map(at, node.args))),
     (KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
+    (ElementwiseApplyFunction, _entrywise),
+    (Softmax, _softmax),
+    (DiagMatrix, lambda node, at, values: np.diag(at(node.args[0])[:, 0])),
     (Diagonal, lambda node, at, values: np.diag(at(node.matrix))[:, None]),
     (Trace, lambda node, at, values: np.trace(at(node.arg))),
     (LogDet, _log_det),

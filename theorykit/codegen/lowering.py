@@ -26,10 +26,12 @@ from sympy import (
     Transpose,
     ZeroMatrix,
 )
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, SquareRoot
+from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from . import primitives
@@ -146,6 +148,8 @@ class _Builder:
             if isinstance(matrix.arg, KroneckerProduct):
                 return self.apply(KroneckerProduct(*(Inverse(factor) for factor in matrix.arg.args)), operand)
             return self.emit("solve", self.cholesky(matrix.arg), operand)
+        if isinstance(matrix, DiagMatrix):
+            return self.emit("scale_rows", self.value(matrix.args[0]), operand)
         if isinstance(matrix, KroneckerProduct) and len(matrix.args) == 2:
             return self.apply_kronecker(*matrix.args, operand)
         return self.emit("matmul", self.value(matrix), operand)
@@ -222,6 +226,20 @@ def _stacked(builder, expression):
 
 def _side_by_side(builder, expression):
     return builder.emit("side_by_side", builder.value(expression.matrix), builder.scalar(expression.blocks))
+
+
+def _entrywise(builder, expression):
+    (variable,) = expression.function.variables
+    of_entry = builder.scalar(expression.function.expr.xreplace({variable: Symbol("entry")}))
+    return builder.emit("entrywise", f"lambda entry: {of_entry}", builder.value(expression.expr))
+
+
+def _softmax(builder, expression):
+    return builder.emit("softmax", builder.value(expression.column))
+
+
+def _diagonal_matrix(builder, expression):
+    return builder.emit("diagonal_matrix", builder.value(expression.args[0]))
 
 
 def _square_root(builder, expression):
@@ -318,6 +336,9 @@ _RULES = (
     (PrincipalBlock, _principal_block),
     (Stacked, _stacked),
     (SideBySide, _side_by_side),
+    (ElementwiseApplyFunction, _entrywise),
+    (Softmax, _softmax),
+    (DiagMatrix, _diagonal_matrix),
     (SquareRoot, _square_root),
     (Inverse, _inverse),
     (MatPow, _power),

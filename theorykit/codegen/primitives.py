@@ -1,5 +1,6 @@
 """The operations that generated code calls: small pure JAX functions, every one differentiable."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -97,6 +98,26 @@ def diagonal(matrix: Float[Array, "n n"]) -> Float[Array, "n 1"]:
 def diagonal_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -> Float[Array, "n 1"]:
     """diag(left^T right) as a column, without forming the product."""
     return jnp.sum(left * right, axis=0)[:, None]
+
+
+def entrywise(function: Callable[[Array], Array], matrix: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """`function` of every entry."""
+    return function(matrix)
+
+
+def scale_rows(by: Float[Array, "n 1"], matrix: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """diag(by) matrix, without forming the diagonal matrix."""
+    return by * matrix
+
+
+def diagonal_matrix(of: Float[Array, "n 1"]) -> Float[Array, "n n"]:
+    """diag(of)."""
+    return jnp.diag(of[:, 0])
+
+
+def softmax(of: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+    """Softmax of a column."""
+    return jax.nn.softmax(of, axis=0)
 
 
 def sum_of_blocks(matrix: Float[Array, "m m"], outer: int) -> Float[Array, "n n"]:

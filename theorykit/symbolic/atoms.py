@@ -134,6 +134,30 @@ class SquareRoot(_OfSquareMatrix):
         raise NotImplementedError("entries of a square root are not expanded")
 
 
+class Softmax(MatrixExpr):
+    """exp(x_i) / sum_j exp(x_j) of a column x, kept whole: the exponentials alone overflow.
+
+    An entry that is minus infinity has weight zero.
+    """
+
+    def __new__(cls, column):
+        column = sympify(column)
+        if not column.is_Matrix or column.shape[1] != 1:
+            raise ValueError(f"Softmax needs a column, got {column}")
+        return super().__new__(cls, column)
+
+    @property
+    def column(self):
+        return self.args[0]
+
+    @property
+    def shape(self):
+        return self.column.shape
+
+    def _entry(self, i, j, **kwargs):
+        raise NotImplementedError("entries of a softmax of symbolic size are not expanded")
+
+
 def log_det(value):
     """log det of a positive definite matrix expression; of a positive scalar, its logarithm."""
     return LogDet(value) if getattr(value, "is_Matrix", False) else log(value)

@@ -14,6 +14,7 @@ from sympy import (
     Identity,
     Inverse,
     KroneckerProduct,
+    Lambda,
     MatAdd,
     MatMul,
     MatPow,
@@ -28,10 +29,12 @@ from sympy import (
     ZeroMatrix,
     log,
 )
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .atoms import LogDet, PartialTrace, PositiveSemidefiniteSymbol, split_coefficient, trace
+from .atoms import Diagonal, LogDet, PartialTrace, PositiveSemidefiniteSymbol, Softmax, split_coefficient, trace
 from .blocks import PrincipalBlock, SideBySide, Stacked, embedded, principal_block
 from .structure import coefficient_and_factors
 
@@ -157,6 +160,25 @@ def _partial_trace(node, cotangent):
     yield node.matrix, coefficient * KroneckerProduct(*pair)
 
 
+def _entrywise(node, cotangent):
+    if 1 not in node.shape:
+        raise NotImplementedError(f"the matrix differential takes functions of the entries of columns or rows: {node}")
+    (variable,) = node.function.variables
+    slope = Lambda(variable, node.function.expr.diff(variable))
+    if node.shape[1] == 1:
+        yield node.expr, DiagMatrix(node.expr.applyfunc(slope)) * cotangent
+    else:
+        yield node.expr, cotangent * DiagMatrix(node.expr.T.applyfunc(slope))
+
+
+def _softmax(node, cotangent):
+    yield node.column, DiagMatrix(node) * cotangent - node * (node.T * cotangent)
+
+
+def _diagonal_matrix(node, cotangent):
+    yield node.args[0], Diagonal(cotangent)
+
+
 def _principal_block(node, cotangent):
     yield node.matrix, embedded(cotangent, node.sizes, node.index)
 
@@ -187,6 +209,9 @@ _RULES = (
     (Transpose, _transpose),
     (KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
+    (ElementwiseApplyFunction, _entrywise),
+    (Softmax, _softmax),
+    (DiagMatrix, _diagonal_matrix),
     (PrincipalBlock, _principal_block),
     (BlockDiagMatrix, _block_diagonal),
     (Stacked, _stacked),

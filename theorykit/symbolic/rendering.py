@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
@@ -47,6 +48,21 @@ class MatrixLatexPrinter(LatexPrinter):
     def _print_Diagonal(self, expr):
         return rf"\operatorname{{diag}} {self._operand(expr.matrix)}"
 
+    def _print_DiagMatrix(self, expr):
+        return rf"\operatorname{{diag}}{self._parenthesised(expr.args[0])}"
+
+    def _print_Softmax(self, expr):
+        return rf"\operatorname{{softmax}}{self._parenthesised(expr.column)}"
+
+    def _print_ElementwiseApplyFunction(self, expr):
+        """The function with the matrix in place of its variable."""
+        (variable,) = expr.function.variables
+        names = {**self._settings["symbol_names"], variable: self._print(expr.expr)}
+        return latex(expr.function.expr, names)
+
+    def _parenthesised(self, matrix):
+        return rf"\left({self._print(matrix)}\right)"
+
     def _print_MatAdd(self, expr):
         first, *rest = (self._print(term) for term in expr.args)
         signed = [f"- {text[1:].lstrip()}" if text.startswith("-") else f"+ {text}" for text in rest]
@@ -68,6 +84,8 @@ class MatrixLatexPrinter(LatexPrinter):
     def _matrix_factor(self, matrix):
         text = self._print(matrix)
         compound = isinstance(matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace, SideBySide, Stacked))
+        if isinstance(matrix, ElementwiseApplyFunction):
+            compound = not matrix.function.expr.is_Function
         return rf"\left({text}\right)" if compound else text
 
     def _print_KroneckerProduct(self, expr):

@@ -1,0 +1,141 @@
+"""Functions of entries and softmax, lowered two ways: one matrix at a time, and many side by side, one a lane."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import Lambda, MatrixSymbol, Symbol, Trace, exp, symbols, tanh
+from sympy.matrices.expressions.diagonal import DiagMatrix
+
+from theorykit.codegen import LANES, compile_expressions, emit, interpret, lower
+from theorykit.codegen import lanes as side_by_side
+from theorykit.symbolic import LogDet, Softmax, gradient, latex, positive_definite
+
+L, M = symbols("L M", integer=True, positive=True)
+K, V = MatrixSymbol("K", L, M), MatrixSymbol("V", L, M)
+q, c, ell = MatrixSymbol("q", M, 1), MatrixSymbol("c", M, 1), MatrixSymbol("ell", L, 1)
+gamma, x = Symbol("gamma"), Symbol("x")
+
+WEIGHTS = Softmax(gamma * K * q + ell)
+EXPRESSIONS = {
+    "attention": V.T * WEIGHTS,
+    "response": DiagMatrix(WEIGHTS) * V - WEIGHTS * WEIGHTS.T * V,
+    "squashed": K.T * (gamma * K * q).applyfunc(tanh),
+    "of entries": V.T * (K * q).applyfunc(Lambda(x, x / (1 + exp(-x)))),
+    "outer": ell * q.T,
+}
+ARGUMENTS = (K, V, q, ell, gamma)
+SIZES = ((1, 1), (5, 2))
+
+
+def random_values(size: tuple[int, int], seed: int, lanes: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+    rng, sizes = np.random.default_rng(seed), dict(zip((L, M), size, strict=True))
+    shapes = {a.name: tuple(int(s.subs(sizes)) if s != 1 else 1 for s in a.shape) for a in (*ARGUMENTS[:-1], c)}
+    drawn = {name: rng.normal(size=(*shape, *lanes)) for name, shape in shapes.items()}
+    return {**drawn, "gamma": rng.uniform(0.5, 2.0, size=lanes)}
+
+
+def literal(expression, values, size):
+    return interpret(expression, {**values, "L": size[0], "M": size[1]})
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+@settings(max_examples=3)
+@given(size=st.sampled_from(SIZES), seed=st.integers(0, 99))
+def test_one_matrix_at_a_time(name, size, seed):
+    values = random_values(size, seed)
+    found = compile_expressions("f", {"found": EXPRESSIONS[name]}, ARGUMENTS).of(as_jax(values))["found"]
+    np.testing.assert_allclose(found, literal(EXPRESSIONS[name], values, size), rtol=1e-12, atol=1e-13)
+
+
+def as_jax(values: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+    return {name: jnp.asarray(value) for name, value in values.items()}
+
+
+def as_lanes(values: dict[str, np.ndarray], long: bool) -> dict:
+    """Matrices for lanes; those of L rows with their rows as an axis where they are `long`."""
+    given = as_jax(values)
+    matrices = {name: side_by_side.matrix(value) for name, value in given.items() if name != "gamma"}
+    if long:
+        matrices |= {
+            name: side_by_side.long_matrix(tuple(jnp.moveaxis(given[name], 1, 0))) for name in ("K", "V", "ell")
+        }
+    return {**matrices, "gamma": given["gamma"]}
+
+
+def as_array(found: side_by_side.Matrix) -> np.ndarray:
+    """Rows, columns, lanes."""
+    if found.long_rows:
+        return np.stack([np.asarray(entry) for entry in found.grid[0]], axis=1)
+    return np.stack([np.stack([np.asarray(entry) for entry in row]) for row in found.grid])
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("name", EXPRESSIONS)
+@settings(max_examples=3)
+@given(size=st.sampled_from(SIZES), seed=st.integers(0, 99), lanes=st.sampled_from(((3,), (2, 2))))
+def test_every_lane_is_what_the_interpreter_says(name, long, size, seed, lanes):
+    values = random_values(size, seed, lanes)
+    found = compile_expressions("f", {"found": EXPRESSIONS[name]}, ARGUMENTS, LANES).of(as_lanes(values, long))
+    found = as_array(found["found"])
+    for lane in np.ndindex(lanes):
+        alone = {key: value[(..., *lane)] for key, value in values.items()}
+        np.testing.assert_allclose(found[(..., *lane)], literal(EXPRESSIONS[name], alone, size), rtol=1e-12, atol=1e-13)
+
+
+def test_an_entry_of_minus_infinity_has_no_weight():
+    scores = jnp.array([[0.3], [-jnp.inf], [1.1]])
+    expected = np.exp([0.3, 1.1]) / np.exp([0.3, 1.1]).sum()
+    for long in (False, True):
+        column = side_by_side.long_matrix((scores,)) if long else side_by_side.matrix(scores[..., None])
+        found = as_array(side_by_side.softmax(column)).reshape(-1)
+        np.testing.assert_allclose(found[[0, 2]], expected, rtol=1e-15)
+        assert found[1] == 0
+
+
+def test_large_scores_do_not_overflow():
+    found = side_by_side.softmax(side_by_side.column([jnp.array([900.0]), jnp.array([899.0])]))
+    np.testing.assert_allclose(as_array(found)[:, 0, 0], 1 / (1 + np.exp([-1.0, 1.0])), rtol=1e-14)
+
+
+@pytest.mark.parametrize("variable", [K, V, q, ell])
+@pytest.mark.parametrize("name", ["attention", "squashed", "of entries"])
+@settings(max_examples=3)
+@given(size=st.sampled_from(SIZES), seed=st.integers(0, 99))
+def test_the_symbolic_gradient_is_that_of_jax(name, variable, size, seed):
+    scalar = Trace(c.T * EXPRESSIONS[name])
+    values = as_jax(random_values(size, seed))
+    function = compile_expressions("f", {"f": scalar}, (*ARGUMENTS, c))
+    slope = jax.grad(lambda at: function.of({**values, variable.name: at})["f"])(values[variable.name])
+    symbolic = literal(gradient(scalar, variable), {k: np.asarray(v) for k, v in values.items()}, size)
+    np.testing.assert_allclose(symbolic, slope, rtol=1e-10, atol=1e-11)
+
+
+def test_functions_of_the_entries_of_a_wide_matrix_have_no_symbolic_gradient():
+    with pytest.raises(NotImplementedError, match="columns or rows"):
+        gradient(Trace(K.T * V.applyfunc(tanh)), V)
+
+
+def test_an_operation_without_a_rule_for_lanes_is_an_error():
+    positive = positive_definite("A", M)
+    with pytest.raises(NotImplementedError, match="lanes has no cholesky, log_det"):
+        emit(lower("f", {"f": LogDet(positive)}, (positive,)), LANES)
+
+
+def test_two_long_dimensions_are_an_error():
+    long = as_lanes(random_values((3, 2), 0, (1,)), long=True)
+    with pytest.raises(NotImplementedError, match="both its dimensions long"):
+        side_by_side.matmul(long["K"], side_by_side.transpose(long["V"]))
+
+
+def test_softmax_is_of_a_column():
+    with pytest.raises(ValueError, match="needs a column"):
+        Softmax(K)
+
+
+def test_they_are_written_as_on_paper():
+    assert latex(EXPRESSIONS["attention"]) == r"V^{T} \operatorname{softmax}\left(\gamma K q + \ell\right)"
+    assert latex(EXPRESSIONS["squashed"]) == r"K^{T} \tanh{\left(\gamma K q \right)}"
+    assert r"\operatorname{diag}\left(q\right)" in latex(DiagMatrix(q) * c)

@@ -1,0 +1,104 @@
+"""The operations of generated code on many small matrices side by side.
+
+A matrix is a grid of entries, and an entry an array with one number a lane (or of one axis of length one where all
+lanes agree). Every operation is elementwise along the lanes, so that a compiler makes a few vectorised loops of a whole
+program, with no array in it as small as the matrices. A dimension that is too long to be a grid's is an axis of the
+entries instead, before those of the lanes. Scalars are arrays over lanes too.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add as plus
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Entry = Float[Array, "*_"]
+Grid = tuple[tuple[Entry, ...], ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix for every lane: `grid` is a tuple of rows, or of one row whose entries have the rows as first axis.
+
+    - `long_rows`, `long_columns`: the rows, or the columns, are the first axis of the entries.
+    """
+
+    grid: Grid
+    long_rows: bool = False
+    long_columns: bool = False
+
+    @property
+    def column(self) -> tuple[Entry, ...]:
+        """The entries of a matrix of one column."""
+        return tuple(entry for (entry,) in self.grid)
+
+
+def matrix(array: Float[Array, "n m *lanes"]) -> Matrix:
+    """The matrix whose entries over lanes are `array`."""
+    return Matrix(tuple(map(tuple, array)))
+
+
+def column(entries: Sequence[Entry]) -> Matrix:
+    """The matrix of one column of `entries`."""
+    return Matrix(tuple((entry,) for entry in entries))
+
+
+def long_matrix(columns: Sequence[Float[Array, "n *lanes"]]) -> Matrix:
+    """The matrix of the given columns, each with its rows as its first axis."""
+    return Matrix((tuple(columns),), long_rows=True)
+
+
+def add(*matrices: Matrix) -> Matrix:
+    """Sum."""
+    rows = zip(*(each.grid for each in matrices), strict=True)
+    total = tuple(tuple(reduce(plus, found) for found in zip(*row, strict=True)) for row in rows)
+    return replace(matrices[0], grid=total)
+
+
+def scale(by: Entry | float | int, matrix: Matrix) -> Matrix:
+    """by matrix."""
+    return entrywise(lambda entry: by * entry, matrix)
+
+
+def entrywise(function: Callable[[Entry], Entry], matrix: Matrix) -> Matrix:
+    """`function` of every entry."""
+    return replace(matrix, grid=tuple(tuple(map(function, row)) for row in matrix.grid))
+
+
+def transpose(matrix: Matrix) -> Matrix:
+    """Transpose."""
+    return Matrix(tuple(zip(*matrix.grid, strict=True)), matrix.long_columns, matrix.long_rows)
+
+
+def matmul(left: Matrix, right: Matrix) -> Matrix:
+    """left @ right."""
+    if left.long_rows and right.long_columns:
+        raise NotImplementedError("a matrix with both its dimensions long is not formed lane by lane")
+    columns = tuple(zip(*right.grid, strict=True))
+    product = tuple(tuple(_dot(row, column) for column in columns) for row in left.grid)
+    found = Matrix(product, left.long_rows, right.long_columns)
+    return entrywise(lambda entry: jnp.sum(entry, axis=0), found) if left.long_columns else found
+
+
+def _dot(left: tuple[Entry, ...], right: tuple[Entry, ...]) -> Entry:
+    return reduce(plus, (a * b for a, b in zip(left, right, strict=True)))
+
+
+def scale_rows(by: Matrix, matrix: Matrix) -> Matrix:
+    """diag(by) matrix, for a column `by`."""
+    rows = zip(by.column, matrix.grid, strict=True)
+    return replace(matrix, grid=tuple(tuple(factor * entry for entry in row) for factor, row in rows))
+
+
+def softmax(of: Matrix) -> Matrix:
+    """Softmax of a column."""
+    if of.long_rows:
+        ((scores,),) = of.grid
+        weights = jnp.exp(scores - jnp.max(scores, axis=0))
+        return replace(of, grid=((weights / jnp.sum(weights, axis=0),),))
+    largest = reduce(jnp.maximum, of.column)
+    weights = tuple(jnp.exp(entry - largest) for entry in of.column)
+    total = reduce(plus, weights)
+    return column([weight / total for weight in weights])
