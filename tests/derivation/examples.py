@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 
-from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Trace, sqrt
+from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Trace, sqrt, tanh
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
-from theorykit.derivation import Step, rules
+from theorykit.derivation import Step, entrywise, log_cosh, rules, sum_of_entries
 from theorykit.symbolic import (
     LogDet,
     PartialTrace,
     SideBySide,
+    Softmax,
     Stacked,
     inverse,
     kronecker,
+    normal,
     positive_definite,
     positive_semidefinite,
 )
@@ -242,6 +244,71 @@ def _linearised_form() -> Step:
     return rules.linearise_form(Trace(r.T * M * r) / N, r, w, N)
 
 
+s = MatrixSymbol("s", N, 1)
+drive, distinct, assignment = MatrixSymbol("W_d", m, N), MatrixSymbol("Omega", P, m), MatrixSymbol("B_c", P, N)
+
+
+def _overlap() -> Step:
+    value = scale * W * s / N + T * w
+    before = normal(Trace(s.T * W.T * r) - 2 * Trace(j.T * value) + LogDet(U))
+    return rules.insert_overlap(before, value, MatrixSymbol("o", n, 1), MatrixSymbol("ohat", n, 1), -2 * N)
+
+
+def _named_sum() -> Step:
+    return rules.name_sum(3 * A * Z * M + 6 * B * M + B * U, MatrixSymbol("X", m, n), A * Z + 2 * B)
+
+
+def _spins() -> Step:
+    return rules.sum_over_spins(-2 * Trace(s.T * W.T * r) - Trace(j.T * W * s) + N * LogDet(U), s)
+
+
+def _classes() -> Step:
+    before = scale / N * W * entrywise(tanh, T * drive.T * y) + r
+    return rules.gather_classes(before, (W, drive), (MatrixSymbol("C_c", P, n), distinct), assignment)
+
+
+def _sloped() -> Step:
+    before = Trace(r.T * M * w) - 3 * sum_of_entries(log_cosh, W.T * r + R * w) / N
+    return rules.slope(before, r)
+
+
+def _sloped_through() -> Step:
+    weights, mean, force = MatrixSymbol("p", m, 1), MatrixSymbol("x", n, 1), MatrixSymbol("F", n, 1)
+    through = [(weights, Softmax(B * M * r + y)), (mean, Z.T * weights)]
+    before = Trace(r.T * M * mean) + scale * sum_of_entries(log_cosh, W.T * mean)
+    return rules.slope(before, r, through, {mean: force})
+
+
+def _solved() -> Step:
+    return rules.solve(2 * N * M * r - scale * W * entrywise(tanh, W.T * w) - w, r)
+
+
+def _zero() -> Step:
+    before = scale * W * entrywise(tanh, W.T * r + R * w) - 2 * W * entrywise(tanh, W.T * r) + M * w
+    return rules.set_to_zero(before, w)
+
+
+def _zero_in_a_number() -> Step:
+    before = 3 * sum_of_entries(log_cosh, W.T * r + R * w) - sum_of_entries(log_cosh, W.T * r) + Trace(w.T * r)
+    return rules.set_to_zero(normal(before), w)
+
+
+def _responded() -> Step:
+    moved = {Z: y * (M * w).T, r: U * w, v: B * w}
+    return rules.response(Z.T * Softmax(Z * r + v) + scale * W * entrywise(tanh, W.T * r), moved, w)
+
+
+def _written_out() -> Step:
+    return rules.write_out(scale * M * Softmax(B.T * y), {y: Z * r, scale: T * T})
+
+
+def _abbreviated_in_functions() -> Step:
+    product = MatrixSymbol("x", m, 1)
+    weights = Softmax(A * Z * r)
+    before = W * entrywise(tanh, drive.T * Z * r) + scale * Z.T * weights + Z.T * weights * weights.T * y
+    return rules.abbreviate(before, {product: Z * r})
+
+
 RULES: dict[str, Callable[[], Step]] = {
     "linearise_square": _square,
     "linearise_form": _linearised_form,
@@ -284,4 +351,16 @@ RULES: dict[str, Callable[[], Step]] = {
     "derivative of a source": _sourced,
     "linear_response": _response,
     "riccati": _riccati,
+    "insert_overlap": _overlap,
+    "name_sum": _named_sum,
+    "sum_over_spins": _spins,
+    "gather_classes": _classes,
+    "slope": _sloped,
+    "slope through definitions": _sloped_through,
+    "solve": _solved,
+    "set_to_zero": _zero,
+    "set_to_zero in a number": _zero_in_a_number,
+    "response": _responded,
+    "write_out": _written_out,
+    "abbreviate in functions": _abbreviated_in_functions,
 }

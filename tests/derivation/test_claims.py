@@ -95,6 +95,22 @@ WRONG = {
     "a derivative of another order": replace(
         STEPS["source_derivative"], claim=replace(STEPS["source_derivative"].claim, factor=S.Half)
     ),
+    "spins that are not all": replace(STEPS["sum_over_spins"], claim=claims.SpinSum(r)),
+    "a gradient of another shape": of("slope", STEPS["slope"].after.T),
+    "a gradient that forgets what moves": replace(
+        STEPS["slope through definitions"],
+        claim=replace(
+            STEPS["slope through definitions"].claim,
+            definitions=STEPS["slope through definitions"].claim.definitions[2:],
+        ),
+    ),
+    "a response to something else that moves": replace(
+        STEPS["response"], claim=replace(STEPS["response"].claim, moved=STEPS["response"].claim.moved[1:])
+    ),
+    "sums over classes that are not those": replace(
+        STEPS["gather_classes"],
+        claim=replace(STEPS["gather_classes"].claim, definitions=STEPS["gather_classes"].claim.definitions[:1]),
+    ),
     "a definition of another value": replace(STEPS["name"], claim=claims.Equal(((Q, Z.T * C * Z),))),
 }
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from theorykit.derivation import claims, derivation_blocks, verification_blocks
+from theorykit.dmft.derive import derive as derive_map
 from theorykit.symbolic import Equation, as_markdown
 
 from .architectures import ARCHITECTURES, MORE, SMALL, action
@@ -70,6 +71,7 @@ def test_every_mistake_at_every_step_is_caught(route, name):
 def test_all_kinds_of_claims_occur():
     steps = [step for name in SMALL for route in ROUTES.values() for step in route(action(name)).steps]
     steps += [step for name in SMALL for step in action(name)._riccati_steps]
+    steps += derive_map().derivation.steps
     assert {type(step.claim) for step in steps} == {getattr(claims, name) for name in claims.__all__} - {claims.Claim}
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from sympy import Identity, MatrixSymbol, S, Trace, exp, log
+from sympy import Identity, MatrixSymbol, S, Trace, cosh, exp, log, tanh
 
-from theorykit.derivation import Derivation, rules
+from theorykit.derivation import Derivation, entrywise, rules
 from theorykit.derivation.rules import RuleError
 from theorykit.symbolic import LogDet, Stacked, expanded, inverse, kronecker, normal, positive_definite
 
@@ -18,12 +18,17 @@ from .examples import (
     J,
     M,
     N,
+    P,
     Q,
     R,
     T,
     U,
     V,
+    W,
     Z,
+    assignment,
+    distinct,
+    drive,
     f,
     j,
     k,
@@ -82,6 +87,12 @@ def test_a_multiplier_fixes_its_variable():
 
 
 SQUARES = Trace((f - y).T * (f - y)) / T
+
+
+def gathered(before):
+    return rules.gather_classes(before, (W, drive), (MatrixSymbol("C_c", P, n), distinct), assignment)
+
+
 REFUSED = {
     "linearise_square: not a square": lambda: rules.linearise_square(Trace(A.T * A * A) / T, t),
     "linearise_square: no trace": lambda: rules.linearise_square(LogDet(C) / T, t),
@@ -144,6 +155,16 @@ REFUSED = {
     "inner_matrix: absent": lambda: rules.inner_matrix(Trace(M), R),
     "inner_of_form: linear": lambda: rules.inner_of_form(Trace(j.T * w), j),
     "bilinear_matrix: other column": lambda: rules.bilinear_matrix(Trace(j.T * M * w), j, r),
+    "insert_overlap: absent": lambda: rules.insert_overlap(LogDet(U), Z.T * y, r, w, N),
+    "name_sum: absent": lambda: rules.name_sum(A * Z, B, A * B + Z),
+    "sum_over_spins: quadratic": lambda: rules.sum_over_spins(Trace(y.T * C * y), y),
+    "sum_over_spins: no spins": lambda: rules.sum_over_spins(LogDet(C), y),
+    "gather_classes: another function": lambda: gathered(W * entrywise(cosh, drive.T * y)),
+    "gather_classes: nothing shared": lambda: gathered(W * entrywise(tanh, V * y) + r),
+    "gather_classes: weights elsewhere": lambda: gathered(W * entrywise(tanh, V * A.T * drive * V * y)),
+    "gather_classes: a shift": lambda: gathered(W * entrywise(tanh, drive.T * y + V * f)),
+    "set_to_zero: absent": lambda: rules.set_to_zero(A * Z, w),
+    "write_out: absent": lambda: rules.write_out(A * Z, {B: Z}),
     "solve_for: in a sum of products": lambda: rules.solve_for(inverse(U + U * M * U) - M, U),
 }
 
@@ -200,3 +221,20 @@ def test_numbers_in_functions_do_not_matter_to_rules():
     step = rules.drop_constants(exp(-scale) * LogDet(U) + exp(-scale), (U,))
     assert Derivation((step,), SIZES).verify().holds
     assert np.isfinite(step.error(SIZES[0], np.random.default_rng(0)))
+
+
+def test_a_number_that_is_a_product_is_kept_in_front_of_a_response():
+    step = rules.response(Z.T * y, {Z: v * (M * w).T}, w)
+    assert step.after == Trace(y.T * v) * M or step.after == Trace(v.T * y) * M
+
+
+def test_a_response_of_two_paths_is_their_sum():
+    both = {Z: v * w.T, y: B * w}
+    one = [rules.response(Z.T * y, {symbol: change}, w).after for symbol, change in both.items()]
+    assert expanded(rules.response(Z.T * y, both, w).after - one[0] - one[1]).is_ZeroMatrix
+
+
+def test_forces_are_named_and_defined():
+    step = RULES["slope through definitions"]()
+    ((force, value),) = step.definitions
+    assert step.after.has(force) and value.has(tanh) and not value.has(force)

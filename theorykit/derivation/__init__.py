@@ -5,6 +5,7 @@ before -> rule -> Step(before, after, claim) -> Derivation -> verify
 
 from . import claims, rules
 from .document import derivation_blocks, verification_blocks
+from .entries import entrywise, log_cosh, sum_of_entries
 from .step import Derivation, Evidence, Recorder, Step, Verification
 
 __all__ = [
@@ -15,6 +16,9 @@ __all__ = [
     "Verification",
     "claims",
     "derivation_blocks",
+    "entrywise",
+    "log_cosh",
     "rules",
+    "sum_of_entries",
     "verification_blocks",
 ]

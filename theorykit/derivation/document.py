@@ -68,6 +68,10 @@ _CHECKED_BY = {
     claims.MatrixDerivative: "finite differences, to {tolerance}",
     claims.Stationary: "finite differences and evaluation, to {tolerance}",
     claims.Constrained: "finite differences and evaluation, to {tolerance}",
+    claims.Gradient: "finite differences along random directions, to {tolerance}",
+    claims.Response: "finite differences of what moves, to {tolerance}",
+    claims.SpinSum: "summing over all configurations of the spins, to {tolerance}",
+    claims.NeuronsGathered: "evaluation with a random class and sign for every neuron, to {tolerance}",
     claims.Solves: "the residual, to {tolerance}",
     claims.SolvesToFirstOrder: "mixed second differences of the action, to {tolerance}",
 }
@@ -165,6 +169,30 @@ def _(claim: claims.SourceDerivative, before, after, show):
 @statement.register
 def _(claim: claims.MatrixDerivative, before, after, show):
     return Equation(rf"\frac{{\partial}}{{\partial {show(claim.source)}}}\left[{before}\right]", after)
+
+
+@statement.register
+def _(claim: claims.Gradient, before, after, show):
+    return Equation(rf"\frac{{d}}{{d {show(claim.variable)}}}\left[{before}\right]", after)
+
+
+@statement.register
+def _(claim: claims.Response, before, after, show):
+    moved = r",\; ".join(rf"\delta {show(symbol)} = {show(change)}" for symbol, change in claim.moved)
+    return Equation(
+        rf"\delta\left[{before}\right]", rf"\left[{after}\right] {show(claim.displacement)} \quad ({moved})"
+    )
+
+
+@statement.register
+def _(claim: claims.SpinSum, before, after, show):
+    configurations = rf"{show(claim.spins)} \in \{{-1, 1\}}^{{{show(claim.spins.shape[0])}}}"
+    return Equation(rf"-2\log \sum_{{{configurations}}} {_weight(before)}", after)
+
+
+@statement.register
+def _(claim: claims.NeuronsGathered, before, after, show):
+    return Equation(before, after)
 
 
 @statement.register

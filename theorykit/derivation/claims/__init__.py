@@ -7,6 +7,8 @@ step. Actions are written as S where the integrand is exp(-S/2), so sums of S ar
 from .claim import Claim
 from .identities import Equal, EqualUpToConstant, LeadingOrder, SumOverRows
 from .integrals import AverageIs, GaussianAverage, GaussianDensity, GramVolume, OrderParameterInserted, SourceDerivative
+from .neurons import NeuronsGathered, SpinSum
+from .responses import Gradient, Response
 from .saddles import Constrained, MatrixDerivative, Solves, SolvesToFirstOrder, Stationary
 
 __all__ = [
@@ -17,13 +19,17 @@ __all__ = [
     "EqualUpToConstant",
     "GaussianAverage",
     "GaussianDensity",
+    "Gradient",
     "GramVolume",
     "LeadingOrder",
     "MatrixDerivative",
+    "NeuronsGathered",
     "OrderParameterInserted",
+    "Response",
     "Solves",
     "SolvesToFirstOrder",
     "SourceDerivative",
+    "SpinSum",
     "Stationary",
     "SumOverRows",
 ]

@@ -1,7 +1,7 @@
 """The interface of a claim, and how numbers are compared and functions differentiated to check one."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from sympy import Expr, MatrixSymbol
@@ -39,6 +39,19 @@ def drawn(symbol: MatrixSymbol, values: Values, rng: np.random.Generator) -> Val
     return {**values, symbol.name: random_value(symbol, values, rng)}
 
 
+def defined(values: Values, definitions: Iterable[tuple[Expr, Expr]]) -> Values:
+    """`values`, and those of symbols that stand for others; a definition may use the ones before it."""
+    for symbol, value in definitions:
+        values = {**values, symbol.name: interpret(value, values)}
+    return values
+
+
+def slope_at_zero(function, step=1e-4):
+    """Derivative at zero of a function of a number, by differences of fourth order; values may be arrays."""
+    f = [function(k * step) for k in (-2, -1, 1, 2)]
+    return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
+
+
 def curvature(function, size: int) -> np.ndarray:
     """Matrix of second differences of a function of a column, at zero; exact for one of second degree."""
     basis, at_zero = np.eye(size), function(np.zeros(size))
@@ -57,8 +70,7 @@ def symmetric_direction(size: int, rng: np.random.Generator) -> np.ndarray:
     return (direction + direction.T) / np.linalg.norm(direction + direction.T)
 
 
-def directional_derivative(expression, variable, values, direction, step=1e-4):
+def directional_derivative(expression, variable, values, direction):
     """Derivative of a scalar in a direction of a matrix, by differences of fourth order."""
     at = values[variable.name]
-    f = [interpret(expression, {**values, variable.name: at + k * step * direction}) for k in (-2, -1, 1, 2)]
-    return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
+    return slope_at_zero(lambda step: interpret(expression, {**values, variable.name: at + step * direction}))

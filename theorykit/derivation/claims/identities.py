@@ -6,7 +6,7 @@ from sympy import Expr, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...codegen import interpret
-from .claim import Claim, difference, drawn, worst
+from .claim import Claim, defined, difference, drawn, worst
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,7 @@ class Equal(Claim):
     definitions: tuple[tuple[Expr, Expr], ...] = ()
 
     def error(self, before, after, values, rng):
-        for symbol, value in self.definitions:
-            values = {**values, symbol.name: interpret(value, values)}
+        values = defined(values, self.definitions)
         return difference(interpret(after, values), interpret(before, values))
 
     def expressions(self, before, after):

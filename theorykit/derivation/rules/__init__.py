@@ -21,6 +21,7 @@ from .identities import (
     vectorise,
     woodbury,
     write_as_number,
+    write_out,
 )
 from .integrals import (
     gaussian_average,
@@ -32,6 +33,8 @@ from .integrals import (
     split_into_rows,
     sum_over_rows,
 )
+from .neurons import gather_classes, insert_overlap, name_sum, sum_over_spins
+from .responses import response, set_to_zero, slope, solve
 from .saddles import constrain, derivative, eliminate, insert_order_parameter, linear_response, riccati, solve_for
 from .terms import RuleError, bilinear_matrix, inner_matrix, inner_of_form, terms_with, terms_without
 
@@ -45,12 +48,14 @@ __all__ = [
     "drop_constants",
     "eliminate",
     "gather_blocks",
+    "gather_classes",
     "gaussian_average",
     "gaussian_density",
     "gram_volume",
     "inner_matrix",
     "inner_of_form",
     "insert_order_parameter",
+    "insert_overlap",
     "invert_update",
     "join_branches",
     "leading_order",
@@ -58,19 +63,26 @@ __all__ = [
     "linearise_form",
     "linearise_square",
     "name",
+    "name_sum",
     "push_through",
     "reduce_traces",
     "rescale",
+    "response",
     "riccati",
     "same_form",
+    "set_to_zero",
+    "slope",
+    "solve",
     "solve_for",
     "source_derivative",
     "split_into_rows",
     "sum_over_rows",
+    "sum_over_spins",
     "terms_with",
     "terms_without",
     "unstack",
     "vectorise",
     "woodbury",
     "write_as_number",
+    "write_out",
 ]

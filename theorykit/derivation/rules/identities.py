@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sympy import Add, Expr, Identity, Inverse, KroneckerProduct, MatrixSymbol, Symbol, Trace, expand, log
+from sympy import Add, Expr, Identity, Inverse, KroneckerProduct, MatrixSymbol, Symbol, Trace, Transpose, expand, log
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...symbolic import (
     Factors,
     LogDet,
     SideBySide,
+    Softmax,
     Stacked,
     as_number,
     beside,
@@ -241,7 +244,7 @@ def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], 
             ((scale, wanted),) = matrix_terms(value)
             if scale != 1:
                 raise RuleError(f"{value} is not a product of matrices alone")
-            changed = _abbreviated(after, symbol, wanted)
+            changed = replaced(after, symbol, wanted)
         else:
             changed = after.xreplace({normal(value): symbol})
         if changed == after:
@@ -251,25 +254,42 @@ def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], 
     return Step("named", before, after, Equal(pairs), definitions=pairs, **record)
 
 
-def _abbreviated(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
-    """`expression` with `symbol` for the product of the factors `wanted`, within inverses and determinants too."""
+def replaced(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
+    """`expression` with `symbol` for the product of the factors `wanted`, within functions of matrices too."""
     if not expression.is_Matrix:
         terms = scalar_terms(expression)
-        parts = [c * (node.func(_abbreviated(*node.args, symbol, wanted)) if node.args else node) for c, node in terms]
-        return Add(*parts)
+        return Add(*(c * (node.func(replaced(*node.args, symbol, wanted)) if node.args else node) for c, node in terms))
     turned = {wanted: symbol, tuple(transposed(factor) for factor in reversed(wanted)): transposed(symbol)}
 
     def named(factors: Factors) -> Factors:
-        inside = (Inverse(_abbreviated(f.arg, symbol, wanted)) if isinstance(f, Inverse) else f for f in factors)
         result: Factors = ()
-        for factor in inside:
-            result += (factor,)
+        for factor in factors:
+            result += (_with_argument(factor, lambda inner: replaced(inner, symbol, wanted)),)
             if result[-len(wanted) :] in turned:
                 result = (*result[: -len(wanted)], turned[result[-len(wanted) :]])
         return result
 
     terms = [(c, named(factors)) for c, factors in matrix_terms(expression)]
     return from_terms(terms, expression.shape)
+
+
+def _with_argument(factor: MatrixExpr, change: Callable[[MatrixExpr], MatrixExpr]) -> MatrixExpr:
+    """A function of a matrix, with that changed; any other factor as it is."""
+    if isinstance(factor, Transpose):
+        return transposed(_with_argument(factor.arg, change))
+    if isinstance(factor, ElementwiseApplyFunction):
+        return change(factor.expr).applyfunc(factor.function)
+    if isinstance(factor, (Inverse, Softmax, DiagMatrix)):
+        return factor.func(change(factor.args[0]))
+    return factor
+
+
+def write_out(before: Expr, definitions: Mapping[Expr, Expr], **record) -> Step:
+    """Every symbol of `definitions` as what it stands for."""
+    if not before.has(*definitions):
+        raise RuleError(f"none of {tuple(definitions)} occurs in {before}")
+    pairs = tuple(definitions.items())
+    return Step("written out", before, before.xreplace(dict(definitions)), Equal(pairs), definitions=pairs, **record)
 
 
 def reduce_traces(before: Expr, **record) -> Step:
