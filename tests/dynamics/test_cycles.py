@@ -1,0 +1,301 @@
+"""Cycles, branches and bifurcations, against maps whose own are known in closed form."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from jaxtyping import Array
+
+from theorykit.dynamics.bifurcations import Event, doubled
+from theorykit.dynamics.continuation import follow
+from theorykit.dynamics.cycles import NoCycleError, cycle_near, find_cycle
+from theorykit.store import read, write
+
+
+def logistic(state, growth):
+    return growth * state * (1 - state)
+
+
+def delayed_logistic(state, growth):
+    return jnp.stack([growth * state[0] * (1 - state[1]), state[0]])
+
+
+def henon(state, height):
+    return jnp.stack([1 - height * state[0] ** 2 + state[1], 0.3 * state[0]])
+
+
+def circle(state, parameter):
+    """Fixed points where state and parameter are on the unit circle."""
+    return state + 0.3 * (1 - state**2 - parameter**2)
+
+
+def opposite_crossings(state, parameter):
+    """Of the multipliers, -1 - parameter leaves the unit circle at 0, and 1.001 - parameter enters it at 0.001."""
+    return jnp.stack([-1 - parameter, 1.001 - parameter]) * state
+
+
+class Cubic(eqx.Module):
+    """A pitchfork at zero, which a shift takes apart."""
+
+    shift: Array
+
+    def __call__(self, state, parameter):
+        return (1 + parameter) * state - state**3 + self.shift
+
+
+class Affine(eqx.Module):
+    """A map whose cycles are its fixed point, in a module with arrays."""
+
+    matrix: Array
+    shift: Array
+
+    def __call__(self, state, parameter):
+        return self.matrix @ state + parameter * self.shift
+
+
+def kinds(branch):
+    return [event.kind for event in branch.events]
+
+
+def at_events(branch):
+    return [float(event.parameter) for event in branch.events]
+
+
+def logistic_branch(bounds=(2.0, 3.6), **options):
+    return follow(logistic, find_cycle(logistic, np.array([0.6]), 2.8, 1), bounds, **options)
+
+
+# cycles
+
+
+@given(seed=st.integers(0, 100), size=st.sampled_from((1, 4)), parameter=st.floats(-2, 2))
+def test_the_fixed_point_of_an_affine_map_and_its_multipliers(seed, size, parameter):
+    random = np.random.default_rng(seed)
+    matrix, shift = random.normal(size=(size, size)), random.normal(size=size)
+    assume(np.linalg.cond(np.eye(size) - matrix) < 100)
+    cycle = find_cycle(Affine(jnp.array(matrix), jnp.array(shift)), random.normal(size=size), parameter, 1)
+    expected = np.linalg.solve(np.eye(size) - matrix, parameter * shift)
+    np.testing.assert_allclose(cycle.points[0], expected, atol=1e-11)
+    eigenvalues = np.linalg.eigvals(matrix)
+    np.testing.assert_allclose(np.sort_complex(cycle.multipliers), np.sort_complex(eigenvalues), atol=1e-10)
+    assert np.all(np.diff(np.abs(cycle.multipliers)) <= 1e-12)
+    assert cycle.is_stable == (np.max(np.abs(eigenvalues)) < 1)
+
+
+@given(period=st.sampled_from((3, 12)), winding=st.integers(1, 6), seed=st.integers(0, 100))
+def test_unstable_cycles_of_the_logistic_map_in_chaos(period, winding, seed):
+    """At a growth of 4, x = sin^2 a maps to sin^2 2a: a cycle for a = pi k / (2^p - 1), with the multiplier 2^p."""
+    angles = np.pi * winding / (2**period - 1) * 2.0 ** np.arange(period)
+    orbit = np.sin(angles)[:, None] ** 2
+    guess = orbit + 1e-5 * np.random.default_rng(seed).uniform(-1, 1, size=orbit.shape)
+    cycle = find_cycle(logistic, guess, 4.0, period)
+    np.testing.assert_allclose(cycle.points, orbit, atol=1e-10)
+    np.testing.assert_allclose(cycle.multipliers, [2.0**period], rtol=1e-7)
+    assert not cycle.is_stable and cycle.period == period and cycle.residual < 1e-12
+
+
+@given(height=st.floats(0.4, 0.85))
+def test_the_henon_cycle_that_an_orbit_settles_on(height):
+    """Period two for heights from 0.3675 to 0.9125: the multipliers are those of the product of its Jacobians."""
+    cycle = cycle_near(henon, np.array([0.1, 0.1]), height, 4)
+    assert cycle.period == 2 and cycle.is_stable
+    product = np.eye(2)
+    for x, _ in np.asarray(cycle.points):
+        product = np.array([[-2 * height * x, 1], [0.3, 0]]) @ product
+    np.testing.assert_allclose(
+        np.sort_complex(cycle.multipliers), np.sort_complex(np.linalg.eigvals(product)), atol=1e-7
+    )
+    np.testing.assert_allclose(henon(cycle.points[1], height), cycle.points[0], atol=1e-12)
+    # the sum over a two-cycle, from its quadratic equation
+    np.testing.assert_allclose(jnp.sum(cycle.points[:, 0]), 0.7 / height, atol=1e-10)
+
+
+def test_no_cycle_is_an_error_that_says_why():
+    with pytest.raises(NoCycleError, match=r"no cycle of period 3 was found at parameter 3\.8.*residual of.*fold"):
+        find_cycle(logistic, np.array([0.5]), 3.8, 3)
+    with pytest.raises(NoCycleError, match="has period 1, of which 2 is a multiple"):
+        find_cycle(logistic, np.array([0.6]), 2.8, 2)
+    with pytest.raises(NoCycleError, match=r"does not return to within 1e-06 in 12 steps; its closest return is"):
+        cycle_near(logistic, np.array([0.3]), 3.9, 12)
+    with pytest.raises(NoCycleError, match=r"escapes to infinity at parameter 4\.5"):
+        cycle_near(logistic, np.array([0.3]), 4.5, 12)
+
+
+def test_the_ghost_of_a_cycle_is_not_taken_for_one():
+    """Just before the period-three window opens, orbits all but return where the cycle is to be."""
+    fold = 1 + np.sqrt(8)
+    window = cycle_near(logistic, np.array([0.3]), fold + 1e-7, 3, transient=100_000)
+    with pytest.raises(NoCycleError, match="no cycle of period 3 was found"):
+        cycle_near(logistic, window.points[0], fold - 1e-8, 3, transient=0, tolerance=1e-3)
+
+
+def test_impossible_questions_are_refused():
+    with pytest.raises(ValueError, match="period must be at least 1, got 0"):
+        find_cycle(logistic, np.array([0.6]), 2.8, 0)
+    with pytest.raises(ValueError, match=r"guess must have shape \(state,\) or \(3, state\), got \(2, 1\)"):
+        find_cycle(logistic, np.array([[0.6], [0.5]]), 2.8, 3)
+    with pytest.raises(ValueError, match="must be finite"):
+        find_cycle(logistic, np.array([np.nan]), 2.8, 1)
+    with pytest.raises(ValueError, match="from shape"):
+        find_cycle(lambda state, parameter: state[:1] * parameter, np.array([0.1, 0.2]), 1.0, 1)
+    cycle = find_cycle(logistic, np.array([0.6]), 2.8, 1)
+    with pytest.raises(ValueError, match="bounds must be two finite parameters"):
+        follow(logistic, cycle, (3, 2))
+    with pytest.raises(ValueError, match="out of the bounds"):
+        follow(logistic, cycle, (3, 4))
+    with pytest.raises(ValueError, match="direction of 1 or -1"):
+        follow(logistic, cycle, (2, 4), direction=0)
+    with pytest.raises(NoCycleError, match="take it from find_cycle with the same step"):
+        follow(logistic, eqx.tree_at(lambda c: c.points, cycle, jnp.array([[1e200]])), (2, 4))
+    with pytest.raises(ValueError, match="this event is a fold"):
+        doubled(logistic, Event("fold", cycle.points, cycle.parameter, jnp.array(1.0 + 0j)))
+
+
+# branches
+
+
+def test_the_branch_of_a_fixed_point_has_its_closed_form():
+    branch = logistic_branch()
+    growth = np.asarray(branch.parameters)
+    np.testing.assert_allclose(branch.points[:, 0, 0], 1 - 1 / growth, atol=1e-12)
+    np.testing.assert_allclose(branch.multipliers[:, 0], 2 - growth, atol=1e-10)
+    np.testing.assert_array_equal(branch.stable, growth < 3)
+    assert np.all(np.diff(growth) > 0) and growth[0] == 2.8 and growth[-1] == 3.6
+    assert branch.ended == "the parameter reached 3.6"
+
+
+@settings(max_examples=5)
+@given(largest_step=st.floats(0.02, 0.3), bound=st.floats(3.1, 3.9))
+def test_the_first_period_doubling_is_at_three(largest_step, bound):
+    branch = logistic_branch((2.0, bound), largest_step=largest_step)
+    assert kinds(branch) == ["period doubling"]
+    assert abs(at_events(branch)[0] - 3) < 1e-10
+    assert branch.events[0].angle == np.pi
+    np.testing.assert_allclose(branch.events[0].points, [[2 / 3]], atol=1e-10)
+
+
+def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birth():
+    once = logistic_branch().events[0]
+    cycle = doubled(logistic, once)
+    assert cycle.period == 2 and cycle.is_stable and 3 < cycle.parameter < 3.01
+    onwards = follow(logistic, cycle, (2.5, 3.55))
+    assert kinds(onwards) == ["period doubling"]
+    assert abs(at_events(onwards)[0] - (1 + np.sqrt(6))) < 1e-10
+    # of a two-cycle the multiplier is 4 + 2 r - r^2
+    growth = onwards.parameters
+    np.testing.assert_allclose(onwards.multipliers[:, 0], 4 + 2 * growth - growth**2, atol=1e-9)
+    back = follow(logistic, onwards[5], (2.5, 3.55), direction=-1)
+    assert kinds(back) == ["period doubling"] and back.ended == "it meets the cycles that it doubles"
+    assert abs(at_events(back)[0] - 3) < 1e-10
+    assert back.events[0].period == 1 and abs(back.events[0].multiplier + 1) < 1e-7
+    assert np.min(back.parameters) > 3 - 1e-12
+
+
+def test_doubling_of_a_doubled_cycle():
+    cycle = doubled(logistic, logistic_branch().events[0])
+    twice = doubled(logistic, follow(logistic, cycle, (2.5, 3.55)).events[0], amplitude=0.02)
+    assert twice.period == 4 and twice.is_stable and 3.4494 < twice.parameter < 3.5
+    settled = cycle_near(logistic, twice.points[0], twice.parameter, 8)
+    np.testing.assert_allclose(settled.points, twice.points, atol=1e-10)
+
+
+def test_a_doubling_too_close_to_see_is_an_error():
+    with pytest.raises(NoCycleError, match="Try another amplitude"):
+        doubled(logistic, logistic_branch().events[0], amplitude=1e-9)
+
+
+def test_a_fold_of_cycles_is_passed():
+    """The period-three window opens at 1 + sqrt(8); beyond the fold, the branch goes back, unstable."""
+    cycle = cycle_near(logistic, np.array([0.3]), 3.835, 6)
+    branch = follow(logistic, cycle, (3.8, 3.86), direction=-1, largest_step=0.01)
+    assert kinds(branch) == ["fold"] and branch.ended == "the parameter reached 3.86"
+    assert abs(at_events(branch)[0] - (1 + np.sqrt(8))) < 1e-10
+    assert branch.stable[0] and not branch.stable[-1]
+    assert np.all(np.asarray(branch.parameters) >= at_events(branch)[0] - 1e-14)
+    assert np.max(branch.residuals) < 1e-13
+
+
+def test_a_neimark_sacker_bifurcation_and_its_angle():
+    branch = follow(delayed_logistic, find_cycle(delayed_logistic, np.array([0.4, 0.4]), 1.8, 1), (1.2, 2.2))
+    assert kinds(branch) == ["Neimark-Sacker"]
+    assert abs(at_events(branch)[0] - 2) < 1e-10
+    assert abs(branch.events[0].angle - np.pi / 3) < 1e-9
+
+
+def test_the_henon_fixed_point_doubles_and_folds_where_it_should():
+    cycle = find_cycle(henon, np.array([0.7, 0.2]), 0.2, 1)
+    assert abs(at_events(follow(henon, cycle, (0.1, 0.6)))[0] - 3 * 0.7**2 / 4) < 1e-10
+    downwards = follow(henon, cycle, (-0.2, 0.3), direction=-1, largest_step=0.1, most_cycles=60)
+    assert kinds(downwards)[0] == "fold" and abs(at_events(downwards)[0] + 0.7**2 / 4) < 1e-10
+
+
+def test_a_pitchfork_is_a_branch_point_from_either_branch():
+    cubic = Cubic(jnp.array(0.0))
+    trivial = follow(cubic, find_cycle(cubic, np.array([0.0]), -0.5, 1), (-0.6, 0.7))
+    assert kinds(trivial) == ["branch point"] and abs(at_events(trivial)[0]) < 1e-12
+    # the other branch turns back there, and goes on as its own mirror image; it is stable while |1 - 2 r| < 1
+    other = follow(cubic, find_cycle(cubic, np.array([0.5]), 0.25, 1), (-0.6, 0.7), direction=-1)
+    assert kinds(other) == ["branch point"] and abs(at_events(other)[0]) < 1e-12
+    np.testing.assert_allclose(other.points[:, 0, 0] ** 2, other.parameters, atol=1e-12)
+    assert other.points[0, 0, 0] > 0 > other.points[-1, 0, 0] and np.all(other.stable)
+
+
+def test_a_branch_is_not_left_for_another_that_it_comes_close_to():
+    """A pitchfork all but perfect: a branch that turns a sharp corner, and one of a fold, where 27 h^2 = 4 r^3."""
+    shift = 1e-6
+    cubic = Cubic(jnp.array(shift))
+    corner = follow(cubic, find_cycle(cubic, np.array([0.0]), -0.5, 1), (-0.6, 0.7))
+    assert kinds(corner) == [] and corner.ended == "the parameter reached 0.7" and np.all(corner.stable)
+    assert abs(corner.points[-1, 0, 0] - np.sqrt(0.7)) < 1e-5
+    folded = follow(cubic, find_cycle(cubic, np.array([0.0]), 0.25, 1), (-0.6, 0.7), direction=-1)
+    assert kinds(folded) == ["fold"] and abs(at_events(folded)[0] - (27 * shift**2 / 4) ** (1 / 3)) < 1e-10
+
+
+def test_a_transcritical_bifurcation_is_located_although_newton_is_singular_there():
+    branch = logistic_branch((0.5, 3.2), direction=-1)
+    assert kinds(branch) == ["branch point"]
+    assert abs(at_events(branch)[0] - 1) < 1e-10
+    np.testing.assert_allclose(branch.points[:, 0, 0], 1 - 1 / branch.parameters, atol=1e-10)
+
+
+def test_a_closed_branch_ends_at_its_start():
+    branch = follow(circle, find_cycle(circle, np.array([1.0]), 0.0, 1), (-2, 2), largest_step=0.2)
+    assert branch.ended == "it closes" and kinds(branch) == ["fold", "fold"]
+    np.testing.assert_allclose(at_events(branch), [1, -1], atol=1e-10)
+    np.testing.assert_allclose(branch.points[:, 0, 0] ** 2 + branch.parameters**2, 1, atol=1e-10)
+    np.testing.assert_array_equal(branch.points[-1], branch.points[0])
+
+
+def test_two_multipliers_that_cross_together_are_two_events():
+    """Two logistic maps side by side."""
+    branch = follow(logistic, find_cycle(logistic, np.array([0.6, 0.6]), 2.8, 1), (2.5, 3.2))
+    assert kinds(branch) == ["period doubling"] * 2
+    np.testing.assert_allclose(at_events(branch), [3, 3], atol=1e-10)
+
+
+def test_multipliers_that_cross_in_opposite_ways_within_a_step_are_told_apart():
+    branch = follow(opposite_crossings, find_cycle(opposite_crossings, np.array([0.0, 0.0]), -0.05, 1), (-0.1, 0.1))
+    assert kinds(branch) == ["period doubling", "branch point"]
+    np.testing.assert_allclose(at_events(branch), [0, 0.001], atol=1e-10)
+    assert np.max(np.diff(branch.parameters)) > 0.001
+
+
+def test_a_branch_that_is_long_enough_stops():
+    branch = logistic_branch(most_cycles=3)
+    assert len(branch) == 3 and branch.ended == "most_cycles=3 were found"
+    at_the_bound = follow(logistic, find_cycle(logistic, np.array([0.6]), 2.8, 1), (2.8, 3.0), direction=-1)
+    assert len(at_the_bound) == 1 and at_the_bound.ended == "the parameter reached 2.8"
+
+
+def test_a_branch_is_a_dataset_that_a_file_can_hold(tmp_path):
+    for name, branch in (("some", logistic_branch()), ("none", logistic_branch((2.0, 2.9)))):
+        dataset = branch.to_xarray()
+        write(dataset, tmp_path / f"{name}.nc")
+        xr.testing.assert_identical(read(tmp_path / f"{name}.nc").to_dataset(), dataset)
+        assert list(dataset.event_kind.values) == kinds(branch)
+        np.testing.assert_array_equal(dataset.event_parameter, at_events(branch))
+        modulus, angle = dataset.multiplier_modulus, dataset.multiplier_angle
+        np.testing.assert_allclose(modulus * np.exp(1j * angle), branch.multipliers, atol=1e-14)

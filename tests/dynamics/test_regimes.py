@@ -1,0 +1,197 @@
+"""Regimes from exponents and from visited levels."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit.dynamics import regimes
+from theorykit.dynamics.regimes import BIFURCATION_DIAGRAM, PHASE_DIAGRAM, LevelRule
+
+SEEDS = st.integers(0, 2**32 - 1)
+LORENZ = (0.906, 0.0, -14.572)
+
+
+def explicit_dimension(exponents):
+    """Volumes of ever more dimensions, until one shrinks."""
+    total, ordered = 0.0, sorted(exponents, reverse=True)
+    for count, exponent in enumerate(ordered):
+        if total + exponent < 0:
+            return count + total / abs(exponent)
+        total += exponent
+    return len(ordered)
+
+
+def test_dimension_of_the_lorenz_attractor():
+    """J. C. Sprott, Chaos and Time-Series Analysis (2003): 2.062."""
+    assert round(float(regimes.kaplan_yorke_dimension(np.array(LORENZ))), 3) == 2.062
+
+
+@pytest.mark.parametrize(
+    ("exponents", "dimension"),
+    [
+        ((-0.1, -0.2), 0),
+        ((0.0, -0.2), 1),
+        ((0.0, 0.0, -0.2), 2),
+        ((0.5, -np.inf), 1),
+        ((-np.inf, -np.inf), 0),
+        ((0.2, -0.1, -0.4), 2.25),
+        ((-0.4, 0.2, -0.1), 2.25),
+    ],
+)
+def test_dimensions_of_simple_spectra(exponents, dimension):
+    np.testing.assert_allclose(regimes.kaplan_yorke_dimension(np.array(exponents)), dimension, rtol=1e-12)
+
+
+@given(seed=SEEDS)
+def test_dimension_and_bound_are_those_of_the_definition(seed):
+    exponents = np.random.default_rng(seed).normal(-0.3, 1, size=(6, 5, 4))
+    known = np.array([[explicit_dimension(orbit) for orbit in orbits] for orbits in exponents])
+    np.testing.assert_allclose(regimes.kaplan_yorke_lower_bound(exponents), known, rtol=1e-12)
+    contracting = exponents.sum(axis=-1) < 0
+    np.testing.assert_allclose(regimes.kaplan_yorke_dimension(exponents[contracting]), known[contracting], rtol=1e-12)
+
+
+@given(seed=SEEDS, leading=st.integers(1, 5))
+def test_leading_exponents_bound_the_dimension_from_below(seed, leading):
+    exponents = np.sort(np.random.default_rng(seed).normal(-0.5, 1, size=(20, 6)), axis=-1)[..., ::-1]
+    bound = regimes.kaplan_yorke_lower_bound(exponents[..., :leading])
+    full = regimes.kaplan_yorke_lower_bound(exponents)
+    enough = exponents[..., :leading].sum(axis=-1) < 0
+    assert np.all(bound <= full)
+    np.testing.assert_array_equal(bound[enough], full[enough])
+
+
+def test_too_few_exponents_for_the_dimension_are_refused():
+    with pytest.raises(ValueError, match=r"the 2 exponents \[0.906, 0.0\] at index \(1,\).*more exponents"):
+        regimes.kaplan_yorke_dimension(np.array([(0.1, -2.0), LORENZ[:2]]))
+
+
+# ---- regimes by exponents
+
+SPECTRA = {
+    "periodic": (-2e-4, -0.1),
+    "quasi-periodic": (5e-5, -0.1),
+    "quasi-periodic (double)": (5e-5, -5e-5),
+    "chaotic": (0.1, -0.1),
+    "hyperchaotic": (0.1, 0.05),
+}
+
+
+def label(exponents, errors=None, **options):
+    errors = None if errors is None else np.array(errors)
+    return str(regimes.classify(np.array(exponents), errors, **options))
+
+
+@pytest.mark.parametrize("regime", SPECTRA)
+def test_the_published_rule(regime):
+    first, second = SPECTRA[regime]
+    assert label((first, second)) == regime
+    assert label((second, -1.0, first, -np.inf)) == regime
+    assert label((first, second), (1e-6, 1e-6)) == regime
+
+
+@pytest.mark.parametrize(
+    ("exponents", "errors", "regime"),
+    [
+        ((-2e-4, -0.1), (1.5e-4, 0.0), "undecided"),
+        ((5e-5, -0.1), (6e-5, 0.0), "undecided"),
+        ((2e-4, -0.1), (1.5e-4, 0.0), "undecided"),
+        ((0.0, -1.5e-4), (1e-6, 1e-4), "undecided"),
+        ((0.1, 1.5e-4), (1e-3, 1e-4), "undecided"),
+        # the second exponent does not matter here
+        ((-2e-4, -3e-4), (1e-5, 1.0), "periodic"),
+        # neither does, in a chaotic orbit, whether it is zero or negative
+        ((0.1, -1e-4), (1e-3, 1e-4), "chaotic"),
+        ((0.1, 0.0), (1e-3, 9e-5), "chaotic"),
+        ((0.1, -np.inf), (1e-3, np.nan), "chaotic"),
+        ((0.1, -0.1), (np.inf, 0.0), "undecided"),
+    ],
+)
+def test_an_error_bar_across_the_deciding_threshold_leaves_it_open(exponents, errors, regime):
+    assert label(exponents, errors) == regime
+    assert label(exponents[::-1], errors[::-1]) == regime
+
+
+@given(seed=SEEDS)
+def test_a_label_holds_for_every_spectrum_within_the_error_bars(seed):
+    generator = np.random.default_rng(seed)
+    exponents = -np.sort(-generator.normal(0, 2e-4, size=(50, 2)), axis=-1)
+    errors = generator.exponential(5e-5, size=(50, 2))
+    labels = regimes.classify(exponents, errors)
+    assert labels.shape == (50,)
+    # one exponent may not overtake the other, or their bars change owners
+    offsets = np.clip(generator.uniform(-1, 1, size=(200, 50, 2)) * errors, -errors, errors)
+    within = regimes.classify(exponents + offsets)
+    ordered = (exponents + offsets)[..., 0] >= (exponents + offsets)[..., 1]
+    settled = ordered & (labels != "undecided")
+    np.testing.assert_array_equal(within[settled], np.broadcast_to(labels, within.shape)[settled])
+    assert set(labels) <= set(regimes.REGIMES)
+
+
+def test_without_errors_every_orbit_has_a_label():
+    exponents = np.random.default_rng(0).normal(0, 2e-4, size=(30, 20, 3))
+    assert not np.any(regimes.classify(exponents) == "undecided")
+
+
+def test_the_threshold_can_be_moved():
+    assert label((0.01, -0.1), threshold=0.02) == "quasi-periodic"
+
+
+@pytest.mark.parametrize(
+    ("exponents", "errors", "message"),
+    [
+        ((0.1,), None, "at least 2"),
+        ((np.nan, 0.0), None, r"nan at index \(0,\).*diverge"),
+        ((np.inf, 0.0), None, "inf at index"),
+        ((0.1, 0.0), (0.1,), r"\(1,\) do not fit exponents of shape \(2,\)"),
+        ((0.1, 0.0), (0.1, -0.1), r"the error -0.1 at index \(1,\)"),
+        ((0.1, 0.0), (np.nan, 0.1), "the error nan"),
+    ],
+)
+def test_impossible_exponents_and_errors_are_refused(exponents, errors, message):
+    with pytest.raises(ValueError, match=message):
+        label(exponents, errors)
+    with pytest.raises(ValueError, match="threshold must be positive, got 0"):
+        label((0.1, 0.0), threshold=0.0)
+
+
+# ---- regimes by levels
+
+
+@given(seed=SEEDS, levels=st.sampled_from([2, 11, 5001]))
+def test_levels_are_counted(seed, levels):
+    values = np.random.default_rng(seed).uniform(-1, 1, size=(3, 4, 50))
+    grid = np.linspace(-1, 1, levels)
+    known = [[len({int(np.argmin(np.abs(grid - value))) for value in row}) for row in rows] for rows in values]
+    np.testing.assert_array_equal(regimes.count_levels(values, levels), known)
+
+
+def test_a_full_sweep_visits_every_level_and_a_constant_one():
+    assert regimes.count_levels(np.linspace(-1, 1, 20001)) == 5001
+    assert regimes.count_levels(np.full(100, 0.3)) == 1
+    assert regimes.count_levels(np.array([0.0, 2.0, 5.0]), 6, (0, 5)) == 3
+
+
+@pytest.mark.parametrize(("rule", "periodic", "quasi"), [(BIFURCATION_DIAGRAM, 79, 2499), (PHASE_DIAGRAM, 80, 625)])
+def test_the_published_rules_of_levels(rule, periodic, quasi):
+    counts = np.array([1, periodic, periodic + 1, quasi, quasi + 1, 5001])
+    expected = ["periodic", "periodic", "quasi-periodic", "quasi-periodic", "chaotic", "chaotic"]
+    np.testing.assert_array_equal(regimes.classify_by_levels(counts, rule), expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: regimes.count_levels(np.array([0.0, 1.5])), r"the value 1.5 at index \(1,\)"),
+        (lambda: regimes.count_levels(np.array([np.nan])), "the value nan"),
+        (lambda: regimes.count_levels(np.zeros(0)), r"shape \(0,\)"),
+        (lambda: regimes.count_levels(np.zeros(3), 1), "got 1 in"),
+        (lambda: regimes.count_levels(np.zeros(3), 5, (1, 0)), r"in \(1, 0\)"),
+        (lambda: regimes.classify_by_levels(np.array([3, 0]), PHASE_DIAGRAM), "count of 0"),
+        (lambda: LevelRule(80, 80), "quasi_periodic=80"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,280 @@
+"""Statistics of orbits whose answers are known: the logistic map, rotations, autoregressive noise."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit.dynamics import time_series
+
+SEEDS = st.integers(0, 2**32 - 1)
+SHAPES = st.sampled_from([(7,), (64,), (2, 3, 33)])
+# irrational multiples of a turn
+FREQUENCIES = st.sampled_from([(np.sqrt(5) - 1) / 2, np.sqrt(2) / 7, 1 / np.e])
+KEY = jax.random.key(0)
+
+
+def random_series(seed, shape):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def logistic(rate, steps, start, transient=500):
+    """An orbit of x -> rate x (1 - x)."""
+    value, orbit = start, []
+    for _ in range(transient + steps):
+        value = rate * value * (1 - value)
+        orbit.append(value)
+    return np.array(orbit[transient:])
+
+
+def autoregressive(memory, shape, seed):
+    """x_{t+1} = memory x_t + noise of unit variance, from its stationary law."""
+    noise = random_series(seed, shape)
+    series = np.empty(shape)
+    series[..., 0] = noise[..., 0] / np.sqrt(1 - memory**2)
+    for step in range(1, shape[-1]):
+        series[..., step] = memory * series[..., step - 1] + noise[..., step]
+    return series
+
+
+# ---- 0-1 test
+
+
+@given(start=st.floats(0.26, 0.39))  # 1/4 falls on the fixed point
+def test_the_logistic_map_is_chaotic_at_4(start):
+    assert time_series.zero_one_test(logistic(4.0, 2000, start), key=KEY) > 0.95
+
+
+@given(frequency=FREQUENCIES, start=st.floats(0.11, 0.39))
+def test_rotations_and_periodic_orbits_are_regular(frequency, start):
+    turns = frequency * np.arange(2000)
+    two_tones = np.cos(2 * np.pi * turns) + 0.5 * np.cos(2 * np.pi * np.sqrt(3) * turns + start)
+    regular = np.stack([np.cos(2 * np.pi * turns), two_tones, logistic(3.5, 2000, start)])
+    assert np.all(np.abs(time_series.zero_one_test(regular, key=KEY)) < 0.1)
+
+
+def test_onset_of_chaos_of_the_logistic_map():
+    """Regular in the window of period 3 at 3.83, chaotic on both sides of it."""
+    orbits = np.stack([logistic(rate, 3000, 0.3) for rate in (3.82, 3.83, 3.9)])
+    statistic = time_series.zero_one_test(orbits, key=KEY)
+    assert statistic[0] > 0.8
+    assert abs(statistic[1]) < 0.1
+    assert statistic[2] > 0.9
+
+
+@given(seed=SEEDS, time=st.sampled_from([100, 137]))
+def test_zero_one_test_is_the_median_correlation_of_displacement_and_lag(seed, time):
+    series, key = random_series(seed, time), jax.random.key(seed)
+    fluctuations = series - np.mean(series)
+    lags = np.arange(1, time // 10 + 1)
+    statistics = []
+    for frequency in np.asarray(jax.random.uniform(key, (5,), minval=np.pi / 5, maxval=4 * np.pi / 5)):
+        p = np.cumsum([x * np.cos((t + 1) * frequency) for t, x in enumerate(fluctuations)])
+        q = np.cumsum([x * np.sin((t + 1) * frequency) for t, x in enumerate(fluctuations)])
+        displacement = [
+            np.mean([(p[t + n] - p[t]) ** 2 + (q[t + n] - q[t]) ** 2 for t in range(time - len(lags))]) for n in lags
+        ]
+        statistics.append(np.corrcoef(lags, displacement)[0, 1])
+    np.testing.assert_allclose(
+        time_series.zero_one_test(series, key=key, draws=5), np.median(statistics), rtol=0, atol=1e-10
+    )
+
+
+@given(seed=SEEDS, scale=st.sampled_from([-3.0, 1e-4]))
+def test_zero_one_test_knows_neither_scale_nor_offset_nor_batch(seed, scale):
+    series = random_series(seed, (2, 3, 150))
+    batch = time_series.zero_one_test(series, key=KEY, draws=7)
+    assert batch.shape == (2, 3)
+    np.testing.assert_allclose(time_series.zero_one_test(scale * series + 2, key=KEY, draws=7), batch, atol=1e-6)
+    single = [[time_series.zero_one_test(row, key=KEY, draws=7) for row in rows] for rows in series]
+    np.testing.assert_allclose(single, batch, rtol=0, atol=1e-12)
+
+
+def test_a_constant_series_is_regular():
+    series = np.stack([np.full(200, 0.1), logistic(4.0, 200, 0.3)])
+    statistic = time_series.zero_one_test(series, key=KEY)
+    assert statistic[0] == 0
+    assert statistic[1] > 0.7
+
+
+def test_relaxation_is_not_chaos():
+    assert time_series.zero_one_test(np.exp(-0.01 * np.arange(1000)), key=KEY) < 0
+
+
+def test_subsampling_brings_out_the_chaos_of_a_series_sampled_too_finely():
+    steps, fine = 500, 40
+    slow = np.interp(np.arange(steps * fine) / fine, np.arange(steps + 1), logistic(4.0, steps + 1, 0.3))
+    stride = time_series.subsampling_stride(slow)
+    assert fine / 4 < stride < 2 * fine
+    assert time_series.zero_one_test(slow, key=KEY) < 0.5
+    assert time_series.zero_one_test(slow[::stride], key=KEY) > 0.8
+
+
+@given(seed=SEEDS)
+def test_independent_values_need_no_subsampling(seed):
+    assert time_series.subsampling_stride(random_series(seed, (3, 500))) == 1
+
+
+def test_drift_has_no_stride():
+    with pytest.raises(ValueError, match="drop the transient"):
+        time_series.subsampling_stride(np.arange(100.0))
+
+
+# ---- correlation and spectrum
+
+
+@given(seed=SEEDS, shape=SHAPES)
+def test_autocorrelation_is_that_of_the_sums(seed, shape):
+    series, time = random_series(seed, shape) + 1.0, shape[-1]
+    deviations = series - series.mean(axis=-1, keepdims=True)
+    for lags in (0, 3, time - 1):
+        found = time_series.autocorrelation(series, lags)
+        sums = [np.sum(deviations[..., : time - lag] * deviations[..., lag:], axis=-1) for lag in range(lags + 1)]
+        np.testing.assert_allclose(found, np.stack(sums, axis=-1) / sums[0][..., None], rtol=0, atol=1e-12)
+
+
+@given(seed=SEEDS, scale=st.sampled_from([-1e-200, 1e100]))
+def test_autocorrelation_knows_no_scale(seed, scale):
+    series = random_series(seed, 50)
+    found = time_series.autocorrelation(scale * series, 9)
+    np.testing.assert_allclose(found, time_series.autocorrelation(series, 9), rtol=0, atol=1e-12)
+
+
+def test_autocorrelation_of_autoregressive_noise_is_a_power_of_its_memory():
+    found = np.mean(time_series.autocorrelation(autoregressive(0.8, (50, 4000), seed=1), 10), axis=0)
+    np.testing.assert_allclose(found, 0.8 ** np.arange(11), rtol=0, atol=0.02)
+
+
+@given(seed=SEEDS, shape=SHAPES)
+def test_power_sums_to_the_mean_square(seed, shape):
+    """An odd and an even number of steps have different frequencies to count once."""
+    axes = ("first", "second")[: len(shape) - 1]
+    for series in (random_series(seed, shape), random_series(seed, shape)[..., 1:]):
+        power = time_series.power_spectrum(series, axes)
+        np.testing.assert_allclose(power.sum("frequency"), np.mean(series**2, axis=-1), rtol=1e-12)
+        fluctuations = power.where(power.frequency > 0, drop=True).sum("frequency")
+        np.testing.assert_allclose(fluctuations, np.var(series, axis=-1), rtol=1e-12)
+
+
+@given(seed=SEEDS, time=st.sampled_from([8, 9, 50]))
+def test_amplitudes_are_those_of_the_cosines_in_a_series(seed, time):
+    generator = np.random.default_rng(seed)
+    steps, modes = np.arange(time), time // 2 + 1
+    amplitudes, phases = generator.uniform(0.1, 2, modes), generator.uniform(0, 2 * np.pi, modes)
+    # the first and, of an even number of steps, the last mode have no phase
+    phases[0] = phases[-1] = 0
+    series = sum(
+        a * np.cos(2 * np.pi * mode * steps / time + phase)
+        for mode, (a, phase) in enumerate(zip(amplitudes, phases, strict=True))
+    )
+    spectrum = time_series.amplitude_spectrum(series)
+    np.testing.assert_allclose(spectrum, amplitudes, rtol=1e-10)
+    np.testing.assert_allclose(spectrum.frequency, np.arange(modes) / time, rtol=1e-12)
+
+
+@given(frequency=FREQUENCIES)
+def test_a_rotation_peaks_at_its_frequency(frequency):
+    spectrum = time_series.power_spectrum(np.cos(2 * np.pi * frequency * np.arange(1000)))
+    peak = float(spectrum.idxmax())
+    assert abs(peak - min(frequency, 1 - frequency)) <= 0.5e-3
+
+
+def test_white_noise_has_a_flat_spectrum_and_no_correlation():
+    noise = random_series(3, (200, 512))
+    power = time_series.power_spectrum(noise, ("sample",)).mean("sample")
+    inner = power.isel(frequency=slice(1, -1))
+    # 200 samples of an exponential law of mean 2/T
+    np.testing.assert_allclose(inner, 2 / 512, rtol=6 / np.sqrt(200))
+    correlation = np.mean(time_series.autocorrelation(noise, 20), axis=0)
+    np.testing.assert_allclose(correlation[1:], 0, atol=6 / np.sqrt(noise.size))
+
+
+# ---- sections and periods
+
+
+@given(seed=SEEDS)
+def test_a_section_keeps_the_values_near_the_plane(seed):
+    series, on = random_series(seed, (2, 200))
+    kept = time_series.plane_section(series, on, width=0.2)
+    np.testing.assert_array_equal(kept, [a for a, b in zip(series, on, strict=True) if -0.2 <= b <= 0.2])
+    assert 0 < len(kept) < 200
+
+
+@given(periods=st.permutations([1, 2, 5, 6]), seed=SEEDS)
+def test_the_period_of_repeated_values_is_found(periods, seed):
+    series = np.stack([np.resize(random_series(seed, period), 61) for period in periods])
+    np.testing.assert_array_equal(time_series.detect_period(series, 30), periods)
+    np.testing.assert_array_equal(time_series.detect_period(series, 5), [p if p <= 5 else 0 for p in periods])
+    jointly = np.sum(series, axis=0)
+    assert time_series.detect_period(jointly, 30) == 30 == np.lcm.reduce(time_series.detect_period(series, 30))
+
+
+def test_periods_of_the_logistic_map():
+    orbits = np.stack([logistic(rate, 256, 0.3, transient=5000) for rate in (2.5, 3.2, 3.5, 3.55, 3.83, 4.0)])
+    np.testing.assert_array_equal(time_series.detect_period(orbits, 100, 1e-6), [1, 2, 4, 8, 3, 0])
+
+
+def test_slow_drift_is_no_period():
+    drifting = 1e-4 * np.arange(100)
+    assert time_series.detect_period(drifting, 20, tolerance=1e-3) == 0
+    assert time_series.detect_period(drifting, 20, tolerance=1e-2) == 1
+
+
+# ---- errors of averages
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.9])
+def test_block_error_of_autoregressive_noise(memory):
+    """The variance of a long average is (1/T) / (1 - memory)^2, whatever the naive error says."""
+    steps, rows = 6000, 100
+    errors = time_series.block_error(autoregressive(memory, (rows, steps), seed=2), 30)
+    known = 1 / ((1 - memory) * np.sqrt(steps))
+    np.testing.assert_allclose(np.sqrt(np.mean(errors**2)), known, rtol=0.08)
+
+
+@given(seed=SEEDS, blocks=st.integers(2, 7))
+def test_block_error_drops_the_first_values_left_over(seed, blocks):
+    values = random_series(seed, 40)
+    parts = np.split(values[40 % blocks :], blocks)
+    averages = [part.mean() for part in parts]
+    known = np.sqrt(np.var(averages) / (blocks - 1))
+    np.testing.assert_allclose(time_series.block_error(values, blocks), known, rtol=1e-12)
+
+
+@given(start=st.floats(0.26, 0.39))  # 1/4 falls on the fixed point
+def test_lyapunov_exponent_of_the_logistic_map(start):
+    """log 2, within a few of the errors of the average."""
+    growth = np.log(np.abs(4 - 8 * logistic(4.0, 3000, start)))
+    error = time_series.block_error(growth)
+    assert abs(np.mean(growth) - np.log(2)) < 4 * error < 0.1
+
+
+# ---- refusals
+
+LONG = np.zeros(200)
+BROKEN = np.array([np.nan if step == 7 else 0.0 for step in range(200)])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: time_series.zero_one_test(np.zeros(99), key=KEY), r"at least 100 steps.*\(99,\)"),
+        (lambda: time_series.zero_one_test(BROKEN, key=KEY), "nan at index"),
+        (lambda: time_series.zero_one_test(LONG, key=KEY, draws=0), "draws"),
+        (lambda: time_series.autocorrelation(np.ones((2, 5)), 2), r"index \(0,\) is constant, 1.0"),
+        (lambda: time_series.autocorrelation(np.arange(5.0), 5), "between 0 and 4"),
+        (lambda: time_series.power_spectrum(np.zeros((2, 5))), "1 axes before time"),
+        (lambda: time_series.amplitude_spectrum(np.array(1.0)), r"got shape \(\)"),
+        (lambda: time_series.plane_section(LONG, LONG[1:]), r"\(200,\) and \(199,\)"),
+        (lambda: time_series.plane_section(LONG, LONG, width=0.0), "width"),
+        (lambda: time_series.detect_period(LONG, 101), "at least 202"),
+        (lambda: time_series.detect_period(LONG, 0), "max_period=0"),
+        (lambda: time_series.detect_period(LONG, 3, tolerance=-1.0), r"tolerance=-1\.0"),
+        (lambda: time_series.block_error(LONG, 1), "at least 2, got 1"),
+        (lambda: time_series.block_error(np.array([0.0, -np.inf]), 2), "-inf at index"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,35 @@
+"""Orthonormal bases of many subspaces at once, by two methods: vectors are `(size, *lanes)`, one problem a lane.
+
+Both return the basis and the logarithms of the diagonal of R, `(vectors, *lanes)`; minus infinity where a vector is in
+the span of those before it.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Vectors = Sequence[Float[Array, "size *lanes"]]
+Basis = tuple[tuple[Float[Array, "size *lanes"], ...], Float[Array, "vectors *lanes"]]
+Orthonormalise = Callable[[Vectors], Basis]
+
+
+def gram_schmidt(vectors: Vectors) -> Basis:
+    """Modified Gram-Schmidt: the fastest, though the last of strongly graded vectors lose their orthogonality."""
+    rest, basis, lengths = list(vectors), [], []
+    while rest:
+        first, *others = rest
+        length = jnp.sqrt(jnp.sum(first * first, axis=0))
+        unit = first / jnp.where(length > 0, length, 1.0)
+        rest = [vector - jnp.sum(unit * vector, axis=0) * unit for vector in others]
+        basis.append(unit)
+        lengths.append(length)
+    return tuple(basis), jnp.log(jnp.stack(lengths))
+
+
+def householder(vectors: Vectors) -> Basis:
+    """Householder reflections, by LAPACK: orthogonal to rounding, however graded the vectors are, but slower."""
+    columns = jnp.moveaxis(jnp.stack(vectors, axis=1), (0, 1), (-2, -1))
+    basis, triangle = jnp.linalg.qr(columns)
+    diagonal = jnp.moveaxis(jnp.diagonal(triangle, axis1=-2, axis2=-1), -1, 0)
+    return tuple(jnp.moveaxis(basis, (-2, -1), (1, 0))), jnp.log(jnp.abs(diagonal))

@@ -1,0 +1,238 @@
+"""Multiple shooting: the equations that all points of a cycle obey together, and Newton's method for them.
+
+The unknowns are every point of the cycle, and the parameter. A cycle of a chaotic map so stays as well conditioned as
+one step of the map, where the map iterated over a period would not be.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jax.typing import ArrayLike
+from jaxtyping import Array, Complex, Float
+
+from ..precision import require_float64
+
+# step(state (state,), parameter ()) -> state (state,), smooth
+Step = Callable[[Array, Array], Array]
+
+# largest defect of a cycle that counts as solved, in units of `scale`
+SOLVED = 1e-12
+# evaluations of the map after which Newton's method has failed
+_MOST_EVALUATIONS = 100
+# changes that are rounding, in units of the machine's
+_ROUNDING = 4.0
+# fraction of a Newton step below which shortening it further is useless
+_SHORTEST = 2.0**-12
+
+
+class Unknowns(eqx.Module):
+    """The points of a cycle in order, and the parameter of the map; or changes of these."""
+
+    points: Float[Array, "period state"]
+    parameter: Float[Array, ""]
+
+    def moved(self, change: "Unknowns", length: ArrayLike = 1.0) -> "Unknowns":
+        """These unknowns after `length` times a change."""
+        return jax.tree.map(lambda here, by: here + length * by, self, change)
+
+    @property
+    def first(self) -> Float[Array, " coordinates"]:
+        """The first point, then the parameter: coordinates (state + 1,) of the plane in which arclength is measured."""
+        return jnp.append(self.points[0], self.parameter)
+
+
+class Linearisation(eqx.Module):
+    """How the map changes about each point of a cycle: with the point, `jacobians`, and the parameter, `drifts`."""
+
+    jacobians: Float[Array, "period state state"]
+    drifts: Float[Array, "period state"]
+
+    @classmethod
+    def about(cls, step: Step, at: Unknowns) -> "Linearisation":
+        """Derivatives of `step`, by forward differentiation."""
+        of_point = jax.jacfwd(step, argnums=(0, 1))
+        return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))
+
+    def condensed(self, defects: Float[Array, "period state"]) -> tuple[Array, Array, Array]:
+        """(P, c, d): a change x of the first point and m of the parameter come round as P x + c m + d."""
+
+        def through(affine, one):
+            jacobian, drift, defect = one
+            return (jacobian @ affine).at[:, -2].add(drift).at[:, -1].add(defect), None
+
+        start = jnp.eye(defects.shape[1], defects.shape[1] + 2)
+        affine, _ = jax.lax.scan(through, start, (self.jacobians, self.drifts, defects))
+        return affine[:, :-2], affine[:, -2], affine[:, -1]
+
+    def spread(self, defects: Float[Array, "period state"], change: Float[Array, " coordinates"]) -> Unknowns:
+        """The change of every point that follows from the first one's, and the parameter's."""
+        first, parameter = change[:-1], change[-1]
+
+        def through(here, one):
+            jacobian, drift, defect = one
+            return jacobian @ here + drift * parameter + defect, here
+
+        _, points = jax.lax.scan(through, first, (self.jacobians, self.drifts, defects))
+        return Unknowns(points, parameter)
+
+
+class Shooting(eqx.Module):
+    """Every point is the image of the one before; and `direction`, in the plane of `Unknowns.first`, is `target` away.
+
+    Along the parameter's own axis that fixes the parameter; along a branch of cycles, the arclength.
+    """
+
+    step: Step
+    direction: Float[Array, " coordinates"]
+    target: Float[Array, ""]
+
+    def defects(self, at: Unknowns) -> tuple[Float[Array, "period state"], Float[Array, ""]]:
+        """What the equations are off by: zero at the solution."""
+        images = jax.vmap(self.step, in_axes=(0, None))(at.points, at.parameter)
+        return images - jnp.roll(at.points, -1, axis=0), self.direction @ at.first - self.target
+
+    def newton_change(self, at: Unknowns, defects: tuple[Array, Array]) -> Unknowns:
+        """Newton's step: the cycle is condensed to its first point, and the change spread to the others again."""
+        of_cycle, of_direction = defects
+        linearisation = Linearisation.about(self.step, at)
+        monodromy, drift, defect = linearisation.condensed(of_cycle)
+        change = jnp.linalg.solve(self.bordered(monodromy, drift), -jnp.append(defect, of_direction))
+        return linearisation.spread(of_cycle, change)
+
+    def bordered(
+        self, monodromy: Float[Array, "state state"], drift: Float[Array, " state"]
+    ) -> Float[Array, "coordinates coordinates"]:
+        """Derivatives of the condensed equations: regular also where a branch turns back."""
+        of_cycle = jnp.column_stack([monodromy - jnp.eye(len(drift)), drift])
+        return jnp.vstack([of_cycle, self.direction])
+
+
+class _NewtonState(eqx.Module):
+    proposal: Unknowns
+    change: Unknowns
+    length: Float[Array, ""]
+    size: Float[Array, ""]
+
+
+class ShootingNewton(optx.AbstractRootFinder):
+    """Newton's method for a `Shooting`, which Optimistix hands it as `args`; a step that does not better it is halved.
+
+    It goes on until rounding is all that is left; whether that is a solution is for the caller to see.
+    """
+
+    rtol: float = 0.0
+    atol: float = 0.0
+    norm: Callable = optx.max_norm
+
+    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
+        everywhere = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), y)
+        return _NewtonState(y, everywhere, jnp.array(1.0), jnp.array(jnp.inf))
+
+    def step(self, fn, y, args, options, state, tags):
+        defects = args.defects(state.proposal)
+        size = optx.two_norm(defects)
+        better = size < state.size
+        here = jax.tree.map(lambda new, old: jnp.where(better, new, old), state.proposal, y)
+        change = jax.lax.cond(better, lambda: args.newton_change(here, defects), lambda: state.change)
+        length = jnp.where(better, 1.0, state.length / 2)
+        size = jnp.where(better, size, state.size)
+        return here, _NewtonState(here.moved(change, length), change, length, size), None
+
+    def terminate(self, fn, y, args, options, state, tags):
+        moves = state.length * optx.max_norm(state.change)
+        rounding = _ROUNDING * jnp.finfo(moves.dtype).eps * jnp.maximum(1.0, optx.max_norm(y))
+        # not (>): a singular linearisation moves by NaN
+        done = ~(moves > rounding) | (state.length < _SHORTEST)
+        return done, optx.RESULTS.successful
+
+    def postprocess(self, fn, y, aux, args, options, state, tags, result):
+        return y, aux, {}
+
+
+class Station(eqx.Module):
+    """Where a correction ended: on a branch of cycles if `solved`.
+
+    `multipliers` are by decreasing modulus; of a conjugate pair, that of the upper half plane is first. `tangent` is
+    along the branch, of length one in the plane of `Unknowns.first`, and looks the way of the direction that the
+    correction was asked to keep.
+    """
+
+    at: Unknowns
+    residual: Float[Array, ""]
+    multipliers: Complex[np.ndarray, " state"]
+    tangent: Unknowns
+
+    @property
+    def scale(self) -> float:
+        """What distances between states are compared with: the largest coordinate of a point, or one if greater."""
+        return max(1.0, float(np.max(np.abs(self.at.points))))
+
+    @property
+    def solved(self) -> bool:
+        """Whether the equations hold. The tangent may still be NaN, exactly where branches meet or this one turns."""
+        return bool(np.all(np.isfinite(self.multipliers))) and float(self.residual) <= SOLVED * self.scale
+
+
+def corrected(
+    step: Step, guess: Unknowns, direction: Float[Array, " coordinates"], target: Float[Array, ""]
+) -> Station:
+    """The cycle at `target` along `direction` that Newton's method finds from `guess`."""
+    at, residual, monodromy, tangent = _corrected(step, guess, direction, target)
+    return Station(at, residual, multipliers_of(monodromy), tangent)
+
+
+@eqx.filter_jit
+def _corrected(step: Step, guess: Unknowns, direction: Array, target: Array) -> tuple[Unknowns, Array, Array, Unknowns]:
+    """The cycle, its residual, the product of the Jacobians, and the tangent."""
+    shooting = Shooting(step, direction, target)
+    found = optx.root_find(
+        lambda at, shooting: shooting.defects(at),
+        ShootingNewton(),
+        guess,
+        shooting,
+        max_steps=_MOST_EVALUATIONS,
+        throw=False,
+    ).value
+    of_cycle, _ = shooting.defects(found)
+    linearisation = Linearisation.about(step, found)
+    monodromy, drift, _ = linearisation.condensed(of_cycle)
+    along = jnp.linalg.solve(shooting.bordered(monodromy, drift), jnp.zeros_like(direction).at[-1].set(1.0))
+    tangent = linearisation.spread(jnp.zeros_like(of_cycle), along / jnp.linalg.norm(along))
+    return found, jnp.max(jnp.abs(of_cycle)), monodromy, tangent
+
+
+def multipliers_of(monodromy: Float[Array, "state state"]) -> Complex[np.ndarray, " state"]:
+    """Eigenvalues in the order of `Station.multipliers`; NaN if an entry is not finite."""
+    product = np.asarray(monodromy)
+    if not np.all(np.isfinite(product)):
+        return np.full(len(product), complex(np.nan))
+    eigenvalues = np.linalg.eigvals(product).astype(complex)
+    return eigenvalues[np.lexsort((-eigenvalues.imag, -np.abs(eigenvalues)))]
+
+
+def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> Station:
+    """The cycle at the parameter of `guess`; its tangent looks to larger parameters, to smaller for a `sign` of -1."""
+    axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
+    return corrected(step, guess, axis, sign * guess.parameter)
+
+
+def checked_step(step: Step, state: ArrayLike, parameter: ArrayLike) -> tuple[Array, Array]:
+    """`state` (..., state) and `parameter` () as finite float64 arrays, checked to fit `step`."""
+    require_float64()
+    states, number = jnp.asarray(state, dtype=jnp.float64), jnp.asarray(parameter, dtype=jnp.float64)
+    if number.ndim != 0:
+        raise ValueError(f"parameter must be a number, got shape {number.shape}")
+    if not np.isfinite(number) or not np.all(np.isfinite(states)):
+        raise ValueError(f"state and parameter must be finite, got {np.asarray(states)} at {float(number)}")
+    one = jax.ShapeDtypeStruct(states.shape[-1:], states.dtype)
+    image = eqx.filter_eval_shape(step, one, number)
+    if (image.shape, image.dtype) != (one.shape, one.dtype):
+        raise ValueError(
+            f"step must take a state to a state of float64, but from shape {one.shape} it goes to "
+            f"{image.dtype}{image.shape}"
+        )
+    return states, number

@@ -1,0 +1,239 @@
+"""What a visited orbit looks like: chaos, spectrum, correlation, period, sections, and the error of its averages.
+
+Plain functions of finished series in NumPy. Time is the last axis, in steps of the map; every axis before it (values
+of a parameter, patterns, starting windows) is a batch.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import scipy.fft
+import xarray as xr
+from jax.typing import ArrayLike
+from jaxtyping import Bool, Complex, Float, Int, PRNGKeyArray
+
+from ..precision import require_float64
+
+# pairs of patterns (shown, held at zero) of the published sections
+SECTIONS = ((0, 1), (0, 2), (1, 0), (2, 0))
+_FREQUENCIES = (np.pi / 5, 4 * np.pi / 5)
+
+
+def zero_one_test(series: ArrayLike, *, key: PRNGKeyArray, draws: int = 100) -> Float[np.ndarray, "*batch"]:
+    """K of the 0-1 test for chaos of every series (..., time): near 0 if it is regular, near 1 if it is chaotic.
+
+    The series drives a walk in the plane, p + i q = sum_t x_t exp(i c t), which stays bounded if the dynamics is
+    regular and diffuses if it is chaotic. K_c is the correlation between the lag and the mean-square displacement of
+    the walk over lags up to a tenth of the series; K is its median over `draws` random frequencies c, of which a few
+    resonate. The mean of the series is taken off first, and with it the oscillating term of the displacement.
+
+    About 1000 values tell regular from strongly chaotic. A series sampled too finely in time looks regular whatever it
+    is: if K changes with `series[..., ::subsampling_stride(series)]`, believe the latter. A constant series has K = 0,
+    one that still relaxes to a constant a negative K.
+
+    Errors: `ValueError` for fewer than 100 values, or values that are not finite.
+
+    G. A. Gottwald, I. Melbourne, SIAM J. Appl. Dyn. Syst. 8, 129 (2009).
+    """
+    require_float64()
+    series = _finite("series", series, at_least=100)
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}")
+    # the mean of equal values need not be that value
+    centred = np.where(np.ptp(series, axis=-1, keepdims=True) == 0, 0.0, _centred(series))
+    frequencies = np.asarray(jax.random.uniform(key, (draws,), minval=_FREQUENCIES[0], maxval=_FREQUENCIES[1]))
+    growths = [_growth(_mean_square_displacement(centred, frequency)) for frequency in frequencies]
+    return np.asarray(np.median(growths, axis=0))
+
+
+def _mean_square_displacement(series: Float[np.ndarray, "*batch time"], frequency: float) -> np.ndarray:
+    """<|z_{t+n} - z_t|^2> for n = 1, ..., time // 10, over as many t for every n, of the walk at one frequency."""
+    time = series.shape[-1]
+    lags = np.arange(1, time // 10 + 1)
+    starts = time - len(lags)
+    walk = np.cumsum(series * np.exp(1j * frequency * np.arange(1, time + 1)), axis=-1)
+    products = _correlations(walk[..., :starts], walk, len(lags))[..., 1:]
+    squares = np.cumsum(np.abs(walk) ** 2, axis=-1)
+    first = squares[..., starts - 1, None]
+    later = squares[..., lags + starts - 1] - squares[..., lags - 1]
+    return (first + later - 2 * products.real) / starts
+
+
+def _growth(displacement: Float[np.ndarray, "*batch lags"]) -> Float[np.ndarray, "*batch"]:
+    """Correlation of the mean-square displacement with the lag; 0 if there is no displacement at all."""
+    lags = np.arange(displacement.shape[-1], dtype=float)
+    lags -= np.mean(lags)
+    deviation = _centred(displacement)
+    norms = np.linalg.norm(deviation, axis=-1) * np.linalg.norm(lags)
+    return np.divide(deviation @ lags, norms, out=np.zeros_like(norms), where=norms > 0)
+
+
+def subsampling_stride(series: ArrayLike) -> int:
+    """Every how many steps of a series (..., time) the values are about independent: the first lag of |r| < 1/e.
+
+    For a batch, the stride of the slowest series. Errors: `ValueError` for a constant series, or one whose correlation
+    does not fall so far within a tenth of its length: it holds too few independent values.
+    """
+    values = _finite("series", series, at_least=10)
+    lags = values.shape[-1] // 10
+    fallen = np.abs(autocorrelation(values, lags)) < np.exp(-1)
+    if not np.all(np.any(fallen, axis=-1)):
+        raise ValueError(
+            f"the autocorrelation stays above 1/e up to lag {lags}, a tenth of the series: run longer than "
+            f"{values.shape[-1]} steps, or drop the transient"
+        )
+    return int(np.max(np.argmax(fallen, axis=-1)))
+
+
+def autocorrelation(series: ArrayLike, lags: int) -> Float[np.ndarray, "*batch lags"]:
+    """Correlation r_k (..., lags + 1) of a series (..., time) with itself k = 0, ..., `lags` steps later; r_0 = 1.
+
+    sum_t (x_t - mean) (x_{t+k} - mean) / sum_t (x_t - mean)^2: the sum above has k terms less than the one below, so
+    that r_k of a periodic series of T steps falls as 1 - k/T.
+
+    Errors: `ValueError` for a constant series, or `lags` outside 0, ..., T - 1.
+    """
+    values = _finite("series", series, at_least=2)
+    time = values.shape[-1]
+    if not 0 <= lags < time:
+        raise ValueError(f"lags must be between 0 and {time - 1} for a series of {time} steps, got {lags}")
+    spread = np.ptp(values, axis=-1, keepdims=True)
+    constant = np.argwhere(spread[..., 0] == 0)
+    if len(constant):
+        index = tuple(constant[0].tolist())
+        raise ValueError(f"the series at index {index} is constant, {values[index][0]}: it has no autocorrelation")
+    # the spread cancels, and keeps the squares of a tiny one from underflow
+    centred = _centred(values) / spread
+    products = _correlations(centred, centred, lags).real
+    return products / np.sum(centred**2, axis=-1, keepdims=True)
+
+
+def _correlations(first: np.ndarray, second: np.ndarray, lags: int) -> Complex[np.ndarray, "*batch lags"]:
+    """sum_t conj(first_t) second_{t+k} for k = 0, ..., `lags`, over all t at which both have a value."""
+    length = scipy.fft.next_fast_len(max(first.shape[-1] + lags, second.shape[-1]))
+    spectrum = np.conj(scipy.fft.fft(first, length)) * scipy.fft.fft(second, length)
+    return scipy.fft.ifft(spectrum)[..., : lags + 1]
+
+
+def amplitude_spectrum(series: ArrayLike, axes: Sequence[str] = ()) -> xr.DataArray:
+    """Modulus of the Fourier transform over `frequency`, in cycles a step from 0 to 1/2, of a series (..., time).
+
+    Scaled such that a cosine of amplitude a at one of the frequencies k/T shows as a; the mean shows, as a modulus, at
+    0. `axes` names the axes before time.
+    """
+    values = _finite("series", series, at_least=2)
+    return _labelled("amplitude", _sides(values.shape[-1]) * _modulus(values), values.shape[-1], axes)
+
+
+def power_spectrum(series: ArrayLike, axes: Sequence[str] = ()) -> xr.DataArray:
+    """Share of every frequency in the mean square of a series (..., time), labelled as `amplitude_spectrum` does.
+
+    The shares sum to the mean square (Parseval), without the one at frequency 0 to the variance.
+    """
+    values = _finite("series", series, at_least=2)
+    return _labelled("power", _sides(values.shape[-1]) * _modulus(values) ** 2, values.shape[-1], axes)
+
+
+def _modulus(series: Float[np.ndarray, "*batch time"]) -> Float[np.ndarray, "*batch frequency"]:
+    return np.abs(np.fft.rfft(series)) / series.shape[-1]
+
+
+def _sides(time: int) -> Float[np.ndarray, " frequency"]:
+    """How many of the frequencies k and -k the real transform folds into one: 1 for k = 0 and k = T/2, else 2."""
+    modes = np.arange(time // 2 + 1)
+    return np.where((modes == 0) | (2 * modes == time), 1.0, 2.0)
+
+
+def _labelled(name: str, values: np.ndarray, time: int, axes: Sequence[str]) -> xr.DataArray:
+    if len(axes) != values.ndim - 1:
+        raise ValueError(
+            f"the series has {values.ndim - 1} axes before time, but axes names {len(axes)}: {tuple(axes)}"
+        )
+    coordinates = {"frequency": ("frequency", np.fft.rfftfreq(time), {"units": "cycles per step"})}
+    return xr.DataArray(values, dims=(*axes, "frequency"), coords=coordinates, name=name)
+
+
+def plane_section(series: ArrayLike, on: ArrayLike, width: float | int = 0.001) -> Float[np.ndarray, " kept"]:
+    """The values of `series` (time,) at the times when `on` (time,), another component, is within `width` of zero.
+
+    A section through a dense attractor, which thins a bifurcation diagram; `SECTIONS` has the published pairs. How many
+    values are left differs from orbit to orbit, hence one orbit a call: `near_plane` is for batches.
+
+    Errors: `ValueError` for components of different shapes or more than one axis, values that are not finite, or a
+    width that is not positive.
+    """
+    shown, held = _finite("series", series, at_least=1), _finite("on", on, at_least=1)
+    if shown.shape != held.shape or shown.ndim != 1:
+        raise ValueError(f"series and on must both have shape (time,), got {shown.shape} and {held.shape}")
+    return shown[near_plane(held, width)]
+
+
+def near_plane(on: ArrayLike, width: float | int = 0.001) -> Bool[np.ndarray, "*batch time"]:
+    """Whether a component (..., time) is within `width` > 0 of zero, for batches of orbits."""
+    if not width > 0:
+        raise ValueError(f"width must be positive, got {width}")
+    return np.abs(_finite("on", on, at_least=1)) <= width
+
+
+def detect_period(series: ArrayLike, max_period: int, tolerance: float | int = 1e-9) -> Int[np.ndarray, "*batch"]:
+    """The smallest period up to `max_period` of every series (..., time), 0 where there is none.
+
+    With period p, values p steps apart stay within `tolerance` of each other over the whole series, so that slow drift
+    counts against it. The components of one orbit have the least common multiple of their periods:
+    `np.lcm.reduce(periods, axis=-1)`, again 0 if one of them has none.
+
+    Errors: `ValueError` for a series shorter than twice `max_period`.
+    """
+    if max_period < 1 or not tolerance >= 0:
+        raise ValueError(
+            f"max_period must be at least 1 and tolerance at least 0, got max_period={max_period}, "
+            f"tolerance={tolerance}"
+        )
+    values = _finite("series", series, at_least=2 * max_period)
+    periods = np.zeros(values.shape[:-1], dtype=int)
+    for period in range(1, max_period + 1):
+        periods = np.where((periods == 0) & (_spread_over_periods(values, period) <= tolerance), period, periods)
+        if np.all(periods):
+            break
+    return np.asarray(periods)
+
+
+def _spread_over_periods(series: Float[np.ndarray, "*batch time"], period: int) -> Float[np.ndarray, "*batch"]:
+    """Largest distance between values of equal phase."""
+    dropped = series.shape[-1] % period
+    phases = series[..., dropped:].reshape(*series.shape[:-1], -1, period)
+    return np.asarray(np.max(np.ptp(phases, axis=-2), axis=-1))
+
+
+def block_error(values: ArrayLike, blocks: int = 30) -> Float[np.ndarray, "*batch"]:
+    """Standard error of the time average of correlated values (..., time), by the scatter of `blocks` block averages.
+
+    Right once blocks are much longer than the correlation time, which more and longer runs have to show; it has itself
+    a relative error of about (2 blocks)^(-1/2). Values left over by the division into equal blocks are the first.
+
+    Errors: `ValueError` for fewer than 2 blocks, more blocks than values, or values that are not finite (an exponent of
+    -inf has no error).
+    """
+    if blocks < 2:
+        raise ValueError(f"blocks must be at least 2, got {blocks}")
+    values = _finite("values", values, at_least=blocks)
+    length = values.shape[-1] // blocks
+    averages = np.mean(values[..., -blocks * length :].reshape(*values.shape[:-1], blocks, length), axis=-1)
+    return np.asarray(np.std(averages, axis=-1, ddof=1) / np.sqrt(blocks))
+
+
+def _centred(series: np.ndarray) -> np.ndarray:
+    return series - np.mean(series, axis=-1, keepdims=True)
+
+
+def _finite(name: str, values: ArrayLike, at_least: int) -> Float[np.ndarray, "*batch time"]:
+    """Float64 values (..., time), all finite, of at least so many steps."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim == 0 or array.shape[-1] < at_least:
+        raise ValueError(f"{name} must have at least {at_least} steps along its last axis, got shape {array.shape}")
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        index = tuple(bad[0].tolist())
+        raise ValueError(f"{name} has {len(bad)} values that are not finite, the first {array[index]} at index {index}")
+    return array
