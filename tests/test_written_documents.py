@@ -8,6 +8,8 @@ import pytest
 
 from theorykit import bpkr, store
 from theorykit.bpkr import document
+from theorykit.dmft import document as dynamics
+from theorykit.dmft.derive import derive as derive_map
 from theorykit.symbolic import Equation, Heading, Items, Text, as_latex
 
 BLOCKS = (Heading("A 100 % test", 1), Text("Of $a_b$ and `c_d`, **bold**."), Equation("a", "b"), Items(("one", "two")))
@@ -71,10 +73,19 @@ def test_every_kind_of_derivation_is_set_by_latex_within_the_page(tmp_path):
         document.dual_part,
         document.finite_width_part,
     )
-    source = tmp_path / "test.tex"
-    source.write_text(as_latex(block for part in parts for block in part(action)))
+    assert_set_within_the_page((block for part in parts for block in part(action)), tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX installation")
+def test_the_derivation_of_the_dynamics_is_set_by_latex_within_the_page(tmp_path):
+    assert_set_within_the_page(dynamics.mean_field_blocks(derive_map()), tmp_path)
+
+
+def assert_set_within_the_page(blocks, folder) -> None:
+    source = folder / "test.tex"
+    source.write_text(as_latex(blocks))
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", source.name]
-    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout[-2000:]
     assert "Overfull" not in finished.stdout
     assert source.with_suffix(".pdf").read_bytes().startswith(b"%PDF")

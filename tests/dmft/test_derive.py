@@ -1,0 +1,253 @@
+"""The derivation of the map: every step holds, no mistake passes, and what it arrives at is the theory's."""
+
+import itertools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sympy import MatrixSymbol, S
+
+from theorykit.codegen import compile_expressions, interpret
+from theorykit.derivation import claims, derivation_blocks
+from theorykit.derivation.sampling import random_values
+from theorykit.dmft.derive import derive
+from theorykit.dmft.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS
+from theorykit.symbolic import Equation, as_markdown, transposed
+
+from ..derivation.mistakes import is_caught, planted
+
+THEORY = derive()
+SYMBOLS, PATH, DERIVATION = THEORY.symbols, THEORY.trajectory, THEORY.derivation
+RESULTS = (
+    "overlap",
+    "attention",
+    "overlap_response",
+    "attention_weights",
+    "attention_response",
+    "row_response",
+    "query_response",
+)
+SIZES = (
+    {PATTERNS: 3, CONTEXT: 4, CLASSES: 2},
+    {PATTERNS: 1, CONTEXT: 1, CLASSES: 3},
+    {PATTERNS: 2, CONTEXT: 5, CLASSES: 4},
+)
+every_size = pytest.mark.parametrize("sizes", SIZES, ids=str)
+STEPS = [pytest.param(step, id=f"{number} {step.rule}") for number, step in enumerate(DERIVATION.steps, 1)]
+
+
+def drawn(sizes, seed=0):
+    """Random values of every symbol of the map."""
+    results = [getattr(THEORY, name) for name in RESULTS]
+    return random_values([*results, SYMBOLS.attention], sizes, np.random.default_rng(seed))
+
+
+def softmax(exponents):
+    weights = np.exp(exponents - np.max(exponents))
+    return weights / np.sum(weights)
+
+
+def slope(function, at, step=1e-6):
+    """The Jacobian of a function of a column, by central differences."""
+    moves = step * np.eye(len(at))
+    return np.stack([(function(at + move) - function(at - move)) / (2 * step) for move in moves], axis=-1)
+
+
+def test_every_step_holds():
+    verification = DERIVATION.verify(seed=1)
+    assert verification.holds, str(verification)
+
+
+def is_nothing(step):
+    return bool(step.after.is_ZeroMatrix if step.after.is_Matrix else step.after == 0)
+
+
+def mistakes_in(step):
+    """Mistakes in what a step arrives at; for nothing, something."""
+    if is_nothing(step):
+        return [replace(step, after=MatrixSymbol("wrong", *step.after.shape) if step.after.is_Matrix else S.One)]
+    return [wrong for _, wrong in planted(step)]
+
+
+@pytest.mark.parametrize("number", range(len(DERIVATION.steps)))
+def test_a_mistake_at_any_step_is_caught(number):
+    mistakes = mistakes_in(DERIVATION.steps[number])
+    apart = max(1, len(mistakes) // 3)
+    some = mistakes[number % apart :: apart]
+    assert some
+    assert all(is_caught(wrong, DERIVATION.sizes) for wrong in some)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_every_mistake_at_every_step_is_caught(step):
+    assert [wrong.after for wrong in mistakes_in(step) if not is_caught(wrong, DERIVATION.sizes)] == []
+
+
+def test_every_size_is_tried_at_more_than_one_value():
+    for size in (NEURONS, PATTERNS, CONTEXT, CLASSES):
+        assert len({sizes[size] for sizes in DERIVATION.sizes}) > 1
+
+
+def test_what_is_compiled_is_what_the_steps_arrived_at():
+    share = {PATH.semantic_share: 1 - SYMBOLS.positional_share}
+    reached = {step.after.xreplace(share) for step in DERIVATION.steps}
+    assert {THEORY.overlap, THEORY.attention, THEORY.overlap_response} <= reached
+    assert THEORY.row_response + THEORY.query_response in reached
+    exponents = {PATH.exponents: THEORY.attention_weights.column}
+    responses = {transposed(after.xreplace(exponents)) for after in reached if after.is_Matrix}
+    assert THEORY.attention_response in responses
+
+
+@every_size
+def test_overlaps_and_attention_are_those_of_the_theory(sizes):
+    values = drawn(sizes)
+    omega, columns, attention = values["Omega"], values["C"], values["A"]
+    beta, gamma, epsilon = values["beta"], values["gamma"], values["epsilon"]
+    bits = np.tanh(beta * omega @ attention)
+    np.testing.assert_allclose(
+        interpret(THEORY.overlap, values), (1 - epsilon) * columns.T @ bits + epsilon * values["r"], rtol=1e-12
+    )
+    weights = softmax(gamma * values["K"] @ values["q"] + values["ell"])
+    np.testing.assert_allclose(interpret(THEORY.attention_weights, values), weights, rtol=1e-12)
+    np.testing.assert_allclose(interpret(THEORY.attention, values), values["V"].T @ weights, rtol=1e-12)
+
+
+@every_size
+def test_responses_are_those_of_the_theory(sizes):
+    """As Eq. (8) has them: with the values' distance from the attention."""
+    values = drawn(sizes)
+    beta, gamma, epsilon = values["beta"], values["gamma"], values["epsilon"]
+    omega, columns = values["Omega"], values["C"]
+    slopes = 1 - np.tanh(beta * omega @ values["A"]) ** 2
+    response = (1 - epsilon) * beta * np.einsum("ja,j,jc->ac", columns, slopes[:, 0], omega)
+    np.testing.assert_allclose(interpret(THEORY.overlap_response, values), response, atol=1e-12)
+    weights = softmax(gamma * values["K"] @ values["q"] + values["ell"])
+    rows = weights * (values["V"] - (values["V"].T @ weights).T)
+    np.testing.assert_allclose(interpret(THEORY.attention_response, values), rows, atol=1e-12)
+    block = values["s"] * values["D_v"] + gamma * np.outer(values["g"], values["q"][:, 0] @ values["D_k"])
+    np.testing.assert_allclose(interpret(THEORY.row_response, values), block, atol=1e-12)
+    of_query = gamma * np.einsum("da,db,bc->ac", values["G"], values["K"], values["D_q"])
+    np.testing.assert_allclose(interpret(THEORY.query_response, values), of_query, atol=1e-12)
+
+
+@every_size
+def test_the_blocks_are_the_derivative_of_the_whole_map(sizes):
+    """Attentions in, attention out: rows of keys and values, and the query, move with the attentions before them."""
+    values, rng = drawn(sizes), np.random.default_rng(1)
+    patterns, context = sizes[PATTERNS], sizes[CONTEXT]
+    families = {name: rng.normal(size=values["C"].shape) for name in "vkq"}
+    attentions = rng.normal(size=(context, patterns))
+
+    def overlap_of(family, attention):
+        return interpret(THEORY.overlap, {**values, "C": families[family], "A": attention[:, None]})[:, 0]
+
+    def state(attentions):
+        rows = {name: np.array([overlap_of(name, attention) for attention in attentions]) for name in "vk"}
+        return {**values, "K": rows["k"], "V": rows["v"], "q": overlap_of("q", attentions[0])[:, None]}
+
+    def following(flat):
+        return interpret(THEORY.attention, state(flat.reshape(attentions.shape)))[:, 0]
+
+    jacobian = slope(following, attentions.ravel())
+    at = state(attentions)
+    rows = interpret(THEORY.attention_response, at)
+    weights = interpret(THEORY.attention_weights, at)
+    for d, attention in enumerate(attentions):
+        responses = {
+            f"D_{name}": interpret(THEORY.overlap_response, {**values, "C": families[name], "A": attention[:, None]})
+            for name in "vkq"
+        }
+        here = {**at, **responses, "s": float(weights[d, 0]), "g": rows[[d]].T, "G": rows}
+        block = interpret(THEORY.row_response, here) + (d == 0) * interpret(THEORY.query_response, here)
+        np.testing.assert_allclose(block, jacobian[:, d * patterns : (d + 1) * patterns], atol=1e-8)
+
+
+def test_rows_without_a_token_have_no_weight():
+    values = drawn(SIZES[0])
+    values["ell"] = np.array([0.0, 0.0, -np.inf, -np.inf])[:, None]
+    live = {**values, "K": values["K"][:2], "V": values["V"][:2], "ell": np.zeros((2, 1)), "L": 2}
+    np.testing.assert_allclose(interpret(THEORY.attention, values), interpret(THEORY.attention, live), rtol=1e-12)
+    assert np.all(interpret(THEORY.attention_response, values)[2:] == 0)
+
+
+@pytest.mark.parametrize("patterns", [1, 2, 3])
+def test_classes_of_signs_give_the_average_over_neurons(patterns):
+    """Eq. (6): weights of random signs, the neurons gathered by hand."""
+    rng, neurons = np.random.default_rng(patterns), 60
+    output, family = rng.choice([-1.0, 1.0], size=(2, patterns, neurons))
+    signs = output[0]  # columns equal up to a sign are one class: that in which the first weight is 1
+    distinct, assigned = np.unique(output * signs, axis=1, return_inverse=True)
+    correlations = np.zeros((distinct.shape[1], patterns))
+    np.add.at(correlations, assigned.ravel(), (signs * family).T / neurons)
+    attention, position = rng.normal(size=(2, patterns, 1))
+    values = {"Omega": distinct.T, "C": correlations, "A": attention, "r": position, "beta": 1.3, "epsilon": 0.1}
+    average = np.mean(family * np.tanh(1.3 * attention.T @ output), axis=1, keepdims=True)
+    np.testing.assert_allclose(interpret(THEORY.overlap, values), 0.9 * average + 0.1 * position, rtol=1e-12)
+    assert distinct.shape[1] <= 2 ** (patterns - 1)
+
+
+def spin_histories(values, neurons):
+    """Every history of the spins of three tokens: their probability, and the overlaps of each token."""
+    columns = [np.array(signs)[:, None] for signs in itertools.product((-1.0, 1.0), repeat=neurons)]
+    for history in itertools.product(columns, repeat=len(PATH.times)):
+        at, log_probability = dict(values), 0.0
+        for time, spins in zip(PATH.times, history, strict=True):
+            at[f"s_{time}"] = spins
+            log_probability += interpret(PATH.log_probability(time), at)
+            at[f"m_{time}"] = interpret(PATH.overlap_of_spins(time), at)
+            if time < len(PATH.times):
+                for symbol, value in PATH.attention_definitions(time):
+                    at[symbol.name] = interpret(value, at)
+        yield np.exp(log_probability), at
+
+
+def test_all_histories_together_have_probability_one_and_the_first_overlaps_follow_the_map():
+    """Z = 1 without sources, summed over all spins; the mean of the first overlaps is exact at any size."""
+    sizes = {NEURONS: 2, PATTERNS: 2, CONTEXT: 3, CLASSES: 2}
+    expressions = [PATH.overlap_of_spins(time) for time in PATH.times] + [PATH.log_probability(1), PATH.family]
+    expressions += [value for time in (1, 2) for _, value in PATH.attention_definitions(time)]
+    values = random_values(expressions, sizes, np.random.default_rng(3))
+    histories = list(spin_histories(values, sizes[NEURONS]))
+    assert len(histories) == 2**6
+    assert sum(probability for probability, _ in histories) == pytest.approx(1.0, abs=1e-12)
+    mean = sum(probability * at["m_1"] for probability, at in histories)
+    first = next(step.after for step in DERIVATION.steps if step.equations == "5")
+    # the step is of the last time: as the first, it is the map at the prompt's attention
+    at_prompt = {**values, "A_2": values["A_0"], "r_3": values["r_1"]}
+    np.testing.assert_allclose(mean, interpret(first, at_prompt), rtol=1e-12)
+
+
+def test_the_compiled_map_is_the_derived_one():
+    values = drawn(SIZES[2])
+    outputs = {name: getattr(THEORY, name) for name in RESULTS}
+    function = compile_expressions("mean_field", outputs, tuple(vars(SYMBOLS).values()))
+    compiled = function.of(jax.tree.map(jnp.asarray, values))
+    for name, expression in outputs.items():
+        np.testing.assert_allclose(compiled[name], interpret(expression, values), atol=1e-13)
+
+
+def test_the_derivation_is_made_once():
+    assert derive() is THEORY
+
+
+def test_shapes_are_those_that_the_docstring_gives():
+    square = (PATTERNS, PATTERNS)
+    shapes = ((PATTERNS, 1), (PATTERNS, 1), square, (CONTEXT, 1), (CONTEXT, PATTERNS), square, square)
+    assert tuple(getattr(THEORY, name).shape for name in RESULTS) == shapes
+
+
+def test_the_derivation_can_be_read():
+    blocks = list(derivation_blocks(DERIVATION, THEORY.latex_names))
+    assert sum(isinstance(block, Equation) for block in blocks) == len(DERIVATION.steps)
+    for text in (as_markdown(blocks), THEORY.markdown(), THEORY.latex()):
+        assert not any(word in text for word in ("None", "Lambda", "MatMul", "Softmax", "epsilonbar", "Dummy"))
+    assert THEORY.latex().count(r"\\") == 4
+
+
+def test_equation_numbers_and_assumptions_are_on_record():
+    assert {"1, 4", "2", "5", "6", "8"} <= {step.equations for step in DERIVATION.steps}
+    solved = [step for step in DERIVATION.steps if isinstance(step.claim, claims.Solves)]
+    assert len(solved) == 6 and all(step.assumptions for step in solved)

@@ -1,0 +1,152 @@
+"""Exponents against the published program, the sum rule of the determinant, and differentiation of the whole map."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from theorykit import dmft
+from theorykit.dmft.column_law import ColumnLaw
+from theorykit.dynamics import gram_schmidt, householder
+
+from .reference import cases
+
+CASES = {repr(case): case for case in cases("lyapunov")}
+REGULAR = [case for case in CASES.values() if not case.about["chaotic"]]
+CHAOTIC = [case for case in CASES.values() if case.about["chaotic"]]
+
+
+def window_of(case) -> dmft.Window:
+    return dmft.Window(case["A_window_start"], case.about["position_of_row0_at_lyapunov_start"])
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=repr)
+def test_published_growth_token_by_token(case):
+    leading = case.about["leading_exponents_comparable_per_step_first50"]
+    model = case.model
+    found = dmft.local_exponents(
+        model, case.parameters, window_of(case), steps=50, exponents=model.context * model.patterns
+    )
+    atol = 1e-6 if case.about["chaotic"] else 1e-10
+    np.testing.assert_allclose(found[:, :leading], case["S_i_first50"][:, :leading], atol=atol)
+
+
+@pytest.mark.parametrize(("case", "every"), [*((case, 1) for case in REGULAR), (CASES["l01"], 4)], ids=repr)
+def test_published_exponents_of_regular_orbits(case, every):
+    found = dmft.lyapunov_spectrum(
+        case.model, case.parameters, window_of(case), steps=2000, exponents=3, every=every, orthonormalise=gram_schmidt
+    )
+    np.testing.assert_allclose(found.exponents, case["S"][:3], atol=1e-10)
+
+
+@pytest.mark.parametrize("case", [case for case in REGULAR if repr(case) in ("l01", "l05", "l08")], ids=repr)
+def test_all_published_exponents_of_regular_orbits(case):
+    comparable = case.about["leading_exponents_comparable_over_2000"]
+    found = dmft.lyapunov_spectrum(case.model, case.parameters, window_of(case), steps=2000)
+    np.testing.assert_allclose(found.exponents[:comparable], case["S"][:comparable], atol=1e-10)
+
+
+@pytest.mark.parametrize("case", CHAOTIC, ids=repr)
+def test_published_exponents_of_chaotic_orbits(case):
+    """Averages of two orbits that rounding has parted: they agree within their errors, not to rounding."""
+    found = dmft.lyapunov_spectrum(
+        case.model, case.parameters, window_of(case), steps=32_000, exponents=3, orthonormalise=gram_schmidt
+    )
+    # the long run has as many steps, and so an error of the same size; the published run a sixteenth
+    long_run, published = np.array(case.about["long_run_lambda_1_to_3"]), case["S"][:3]
+    assert np.all(np.abs(found.exponents - long_run) < 4 * np.sqrt(2) * found.errors)
+    assert np.all(np.abs(found.exponents - published) < 4 * np.sqrt(17) * found.errors)
+    assert found.exponents[0] > 5 * found.errors[0]
+
+
+def small_case():
+    weights = dmft.iid_weights(2, 30, 2, key=jax.random.key(3))
+    model, parameters = dmft.mean_field(weights, 3), dmft.Parameters(1.5, 4.0, 0.1)
+    window = dmft.Window(np.random.default_rng(0).uniform(-0.5, 0.5, size=(3, 2)), 1)
+    return model, parameters, window
+
+
+@eqx.filter_jit
+def whole_map(model, parameters, flat, position):
+    """One token, as a function of the whole window of attentions."""
+    window = dmft.Window(flat.reshape(model.context, model.patterns), position)
+    after = model.step(parameters, dmft.warm_start(model, parameters, window))
+    return jnp.concatenate([jnp.stack(after.attention), flat[: -model.patterns]])
+
+
+@eqx.filter_jit
+def jacobian_of_the_whole_map(model, parameters, flat, position):
+    return jax.jacobian(lambda at: whole_map(model, parameters, at, position))(flat)
+
+
+@pytest.mark.parametrize("orthonormalise", [gram_schmidt, householder])
+def test_the_derived_jacobian_is_that_of_the_whole_map(orthonormalise):
+    model, parameters, window = small_case()
+    size = model.context * model.patterns
+    flat, basis, expected = window.attention.ravel(), np.eye(size), []
+    for token in range(7):
+        at = (model, parameters, flat, jnp.asarray((1 + token) % 3))
+        basis, triangle = np.linalg.qr(np.asarray(jacobian_of_the_whole_map(*at)) @ basis)
+        expected.append(np.log(np.abs(np.diag(triangle))))
+        flat = whole_map(*at)
+    found = dmft.local_exponents(model, parameters, window, steps=7, exponents=size, orthonormalise=orthonormalise)
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+def test_the_sum_of_all_exponents_is_the_mean_logarithm_of_the_determinant():
+    model, parameters, window = small_case()
+    spectrum = dmft.lyapunov_spectrum(model, parameters, window, steps=60, blocks=3)
+    flat, logarithms = window.attention.ravel(), []
+    for token in range(60):
+        at = (model, parameters, flat, jnp.asarray((1 + token) % 3))
+        oldest = jacobian_of_the_whole_map(*at)[: model.patterns, -model.patterns :]
+        logarithms.append(np.linalg.slogdet(np.asarray(oldest))[1])
+        flat = whole_map(*at)
+    np.testing.assert_allclose(jnp.sum(spectrum.exponents), np.mean(logarithms), rtol=1e-9)
+
+
+def test_a_linear_network_has_the_exponents_of_its_companion_matrix():
+    """Near zero and without scores attention is the mean of c beta A over the context: eigenvalues of a companion."""
+    context, gain = 3, 0.8
+    model = dmft.SelfAttention(ColumnLaw(np.ones((1, 1)), np.ones((4, 1, 1))), np.zeros((context, 4, 1)))
+    window = dmft.Window(np.full((context, 1), 1e-9))
+    found = dmft.lyapunov_spectrum(model, dmft.Parameters(gain, 0.0, 0.0), window, steps=4000)
+    companion = np.eye(context, k=-1)
+    companion[0] = gain / context
+    expected = np.sort(np.log(np.abs(np.linalg.eigvals(companion))))[::-1]
+    np.testing.assert_allclose(found.exponents, expected, atol=2e-3)
+
+
+def test_blocks_are_means_whose_mean_is_the_exponent():
+    model, parameters, window = small_case()
+    found = dmft.lyapunov_spectrum(model, parameters, window, steps=120, exponents=2, blocks=4)
+    np.testing.assert_allclose(found.blocks.mean(axis=0), found.exponents, rtol=1e-12)
+    np.testing.assert_allclose(found.errors, np.std(found.blocks, axis=0, ddof=1) / 2, rtol=1e-10)
+
+
+def test_lanes_are_orbits_of_their_own():
+    model, _, window = small_case()
+    betas = np.array([0.8, 1.5])
+    both = dmft.lyapunov_spectrum(model, dmft.Parameters(betas, 4.0, 0.1), window, steps=40, exponents=2, blocks=2)
+    for lane, beta in enumerate(betas):
+        alone = dmft.lyapunov_spectrum(
+            model, dmft.Parameters(float(beta), 4.0, 0.1), window, steps=40, exponents=2, blocks=2
+        )
+        np.testing.assert_allclose(both.exponents[:, lane], alone.exponents, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "asked, message",
+    [
+        ({"steps": 100, "exponents": 7}, "1 to 6 exponents"),
+        ({"steps": 100, "exponents": 0}, "1 to 6 exponents"),
+        ({"steps": 101, "every": 2}, "multiple of the interval"),
+        ({"steps": 10}, "cannot be cut into 20 blocks"),
+        ({"steps": 100, "blocks": 1}, "two blocks"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(asked, message):
+    model, parameters, window = small_case()
+    with pytest.raises(ValueError, match=message):
+        dmft.lyapunov_spectrum(model, parameters, window, **asked)

@@ -1,0 +1,185 @@
+"""The map against the published program, its conventions and starts, and the pitchfork of one pattern."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from theorykit import dmft
+from theorykit.dmft.column_law import ColumnLaw
+
+from .reference import cases
+
+WEIGHTS = dmft.published_weights()
+GAMMA = dmft.attention_gain(2.2, 100, 3)
+
+
+@pytest.mark.parametrize("case", cases("trajectories"), ids=repr)
+def test_published_trajectories_in_the_window_convention(case):
+    model, parameters = case.model, case.parameters
+    start = dmft.window_start(model, parameters, dmft.prompt(case.weights, case["x0"]))
+    found = dmft.run(model, parameters, start, steps=60)
+    atol = case.about["suggested_atol"]
+    np.testing.assert_allclose(found.attention[0], case["A0"], atol=1e-15)
+    np.testing.assert_allclose(found.attention[1:], case["att"], atol=atol)
+    np.testing.assert_allclose(found.overlaps(model, parameters), case["m_ovqk"], atol=atol)
+    before = jnp.moveaxis(found.attention[:-1], 1, 0)
+    semantic = dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before)
+    np.testing.assert_allclose(semantic.T, case["mo_se"], atol=atol)
+
+
+@pytest.mark.parametrize("case", cases("general_M"), ids=repr)
+def test_published_trajectories_in_the_token_exact_convention(case):
+    model, parameters = case.model, case.parameters
+    start = dmft.token_start(model, parameters, dmft.prompt(case.weights, case["x0"]))
+    found = dmft.run(model, parameters, start, steps=60)
+    atol = case.about["suggested_atol"]
+    np.testing.assert_allclose(found.attention, case["att"], atol=atol)
+    np.testing.assert_allclose(found.overlaps(model, parameters), case["m_ovqk"][1:], atol=atol)
+
+
+def literal_step(weights, window, positions, beta, gamma, epsilon):
+    """Eqs. (5) and (2) as they stand, from the weights of every neuron; `window` newest first."""
+    code = 2 * ((positions[:, None] >> np.arange(weights.position_bits)[::-1]) & 1) - 1
+    spins = np.tanh(beta * window @ weights.semantic[0])
+    semantic = np.einsum("fmn,ln->lfm", weights.semantic, spins) / weights.neurons
+    positional = np.einsum("fmp,lp->lfm", weights.positional, code) / weights.position_bits
+    overlaps = (1 - epsilon) * semantic + epsilon * positional
+    _, values, queries, keys = np.moveaxis(overlaps, 1, 0)
+    scores = gamma * keys @ queries[0]
+    weight = np.exp(scores - scores.max())
+    return weight @ values / weight.sum()
+
+
+@settings(max_examples=8)
+@given(patterns=st.sampled_from((1, 4)), context=st.sampled_from((1, 3, 8)), seed=st.integers(0, 99))
+def test_a_step_from_a_window_is_the_formula_as_it_stands(patterns, context, seed):
+    weights = dmft.iid_weights(patterns, 20, 3, key=jax.random.key(seed))
+    model, rng = dmft.mean_field(weights, context), np.random.default_rng(seed)
+    window, position = rng.uniform(-1, 1, size=(context, patterns)), int(rng.integers(context))
+    settings = (1.7, 5.0, 0.2)
+    parameters = dmft.Parameters(*settings)
+    start = dmft.warm_start(model, parameters, dmft.Window(window, position))
+    found = dmft.run(model, parameters, start, steps=1).attention[1]
+    expected = literal_step(weights, window, (position - np.arange(context)) % context, *settings)
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
+def test_a_window_takes_a_run_up_where_it_stopped():
+    model, parameters = dmft.mean_field(WEIGHTS, 4), dmft.Parameters(1.24, GAMMA, 0.02)
+    whole = dmft.run(model, parameters, _start(model, parameters), steps=50)
+    first = dmft.run(model, parameters, _start(model, parameters), steps=21)
+    rest = dmft.run(model, parameters, dmft.warm_start(model, parameters, first.window(model)), steps=29)
+    np.testing.assert_allclose(rest.attention, whole.attention[21:], atol=1e-13)
+    again = dmft.run(model, parameters, first.end, steps=29)
+    np.testing.assert_array_equal(again.attention, whole.attention[21:])
+    settled = dmft.settled(model, parameters, _start(model, parameters), 50)
+    np.testing.assert_allclose(settled.attention, whole.window(model).attention, atol=1e-13)
+
+
+def _start(model, parameters):
+    return dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS))
+
+
+def test_lanes_are_runs_of_their_own():
+    model = dmft.mean_field(WEIGHTS, 4)
+    betas, gammas, epsilons = np.array([[0.5, 1.2], [1.3, 2.0]]), np.array([10.0, 30.0]), np.array([[0.0], [0.1]])
+    every = dmft.Parameters(betas, gammas, epsilons)
+    found = dmft.run(model, every, _start(model, every), steps=12).attention
+    assert found.shape == (13, 3, 2, 2)
+    for lane in np.ndindex(2, 2):
+        alone = dmft.Parameters(betas[lane], gammas[lane[1]], epsilons[lane[0], 0])
+        expected = dmft.run(model, alone, _start(model, alone), steps=12).attention
+        np.testing.assert_allclose(found[(..., *lane)], expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["beta", "gamma", "epsilon"])
+def test_every_parameter_is_that_of_the_call(name):
+    model, given = dmft.mean_field(WEIGHTS, 4), {"beta": 1.1, "gamma": 20.0, "epsilon": 0.1}
+
+    def last(value):
+        parameters = dmft.Parameters(**{**given, name: value})
+        return jnp.sum(dmft.run(model, parameters, _start(model, parameters), steps=6).attention[-1] ** 2)
+
+    slope = jax.grad(last)(given[name])
+    difference = (last(given[name] + 1e-5) - last(given[name] - 1e-5)) / 2e-5
+    assert abs(slope) > 1e-8
+    np.testing.assert_allclose(slope, difference, rtol=1e-5)
+
+
+def test_the_conventions_differ_only_while_the_prompt_is_remembered():
+    model, parameters = dmft.mean_field(WEIGHTS, 4), dmft.Parameters(0.5, 3.0, 0.0)
+    prompt = dmft.pattern_prompt(WEIGHTS)
+    exact = dmft.run(model, parameters, dmft.token_start(model, parameters, prompt), steps=400)
+    window = dmft.run(model, parameters, dmft.window_start(model, parameters, prompt), steps=400)
+    np.testing.assert_array_equal(exact.attention[0], window.attention[0])
+    assert np.abs(exact.attention[1] - window.attention[1]).max() > 1e-3
+    np.testing.assert_allclose(exact.attention[-1], window.attention[-1], atol=1e-9)
+
+
+def one_pattern(correlation: float) -> dmft.SelfAttention:
+    """One pattern whose value, query and key have one `correlation` with the output; no positions."""
+    moments = np.array([1.0, correlation, correlation, correlation]).reshape(4, 1, 1)
+    return dmft.SelfAttention(ColumnLaw(np.ones((1, 1)), moments), np.zeros((4, 4, 1)))
+
+
+@pytest.mark.parametrize("correlation", [1.0, 0.6])
+def test_one_pattern_has_its_pitchfork_at_the_inverse_of_the_correlation(correlation):
+    """A = c tanh(beta A) at a fixed point: zero alone below beta = 1 / c, and A^2 ~ 3 (beta c - 1) / beta^2 above."""
+    model, above = one_pattern(correlation), 1e-3
+    betas = np.array([(1 - 0.05), (1 + above)]) / correlation
+    parameters = dmft.Parameters(betas, 3.0, 0.0)
+    window = dmft.Window(np.full((4, 1), 0.3))
+    end = dmft.advance(model, parameters, dmft.warm_start(model, parameters, window), jnp.asarray(40_000))
+    low, high = np.asarray(end.attention[0])
+    assert abs(low) < 1e-12
+    np.testing.assert_allclose(high, correlation * np.tanh(betas[1] * high), rtol=1e-10)
+    np.testing.assert_allclose(high**2, 3 * above / betas[1] ** 2, rtol=5 * above)
+
+
+def test_without_an_output_only_the_positions_drive():
+    model, parameters = dmft.mean_field(WEIGHTS, 4), dmft.Parameters(0.0, GAMMA, 0.3)
+    found = dmft.run(model, parameters, _start(model, parameters), steps=12)
+    positional = 0.3 * np.asarray(model.positional)[np.arange(12) % 4]
+    np.testing.assert_allclose(found.overlaps(model, parameters), positional, atol=1e-16)
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"beta": np.nan}, "beta must be finite"),
+        ({"beta": np.inf}, "beta must be finite"),
+        ({"gamma": np.array([1.0, -np.inf])}, "gamma must be finite, but 1 of 2"),
+        ({"gamma": 1e308}, "gamma .* overflow"),
+        ({"epsilon": 1.5}, "share between 0 and 1, got 1.5"),
+        ({"epsilon": -0.1}, "share between 0 and 1"),
+    ],
+)
+def test_bad_parameters_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        dmft.Parameters(**{"beta": 1.0, "gamma": 1.0, "epsilon": 0.0, **given})
+
+
+def test_bad_starts_are_refused():
+    model, parameters = dmft.mean_field(WEIGHTS, 4), dmft.Parameters(1.0, 1.0, 0.0)
+    with pytest.raises(ValueError, match=r"a window of \(3, 3\) .* does not fit a network of \(4, 3\)"):
+        dmft.warm_start(model, parameters, dmft.Window(np.zeros((3, 3))))
+    with pytest.raises(ValueError, match="a prompt has 99 semantic and 2 positional bits"):
+        dmft.prompt(WEIGHTS, np.ones(100))
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        dmft.prompt(WEIGHTS, np.arange(101) % 2)
+    with pytest.raises(ValueError, match="position 0"):
+        dmft.prompt(WEIGHTS, np.ones(101))
+    with pytest.raises(ValueError, match=r"overlaps of a prompt are \(4, 3\), got \(4, 2\)"):
+        dmft.window_start(model, parameters, np.zeros((4, 2)))
+    with pytest.raises(ValueError, match="3 steps do not fill it"):
+        dmft.settled(model, parameters, _start(model, parameters), 3)
+    with pytest.raises(ValueError, match="2 attentions were recorded, a window has 4"):
+        dmft.run(model, parameters, _start(model, parameters), steps=1).window(model)
+
+
+def test_a_law_and_positions_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="do not fit a law of 1 patterns"):
+        dmft.SelfAttention(ColumnLaw(np.ones((1, 1)), np.ones((4, 1, 1))), np.zeros((4, 4, 2)))

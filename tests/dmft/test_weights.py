@@ -1,0 +1,149 @@
+"""Weights, the classes of their columns, and the law that the mean field keeps of them."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit import dmft
+from theorykit.dmft.column_law import ColumnLaw, odd_subsets
+from theorykit.dmft.weights import columns, position_code, positional_overlaps
+
+from .reference import cases
+
+EVERY = [case for kind in ("trajectories", "lyapunov", "general_M") for case in cases(kind)]
+
+
+def same(one: dmft.Weights, other: dmft.Weights) -> bool:
+    return np.array_equal(one.semantic, other.semantic) and np.array_equal(one.positional, other.positional)
+
+
+@pytest.mark.parametrize("case", EVERY, ids=repr)
+def test_published_seeds_give_the_published_weights(case):
+    about = case.about
+    drawn = dmft.published_weights(
+        about["seed"], about["M"], about["N_semantic"], about["P"], segments=about["num_segments"]
+    )
+    assert same(drawn, case.weights)
+
+
+@pytest.mark.parametrize("case", cases("trajectories"), ids=repr)
+def test_published_correlations(case):
+    found, patterns = dmft.correlations(case.weights), case.about["M"]
+    for b in range(patterns):
+        np.testing.assert_allclose(found[(b,)], case["pair_corr"][:, b], atol=1e-15)
+    if patterns == 3:
+        np.testing.assert_allclose(found[(0, 1, 2)], case["quad_corr"], atol=1e-15)
+
+
+def average(law: ColumnLaw, attention: np.ndarray) -> np.ndarray:
+    """<w^alpha tanh(w^o . A)>, `(families, patterns)`."""
+    return np.einsum("fjm,j->fm", law.moments, np.tanh(law.directions @ attention))
+
+
+@given(patterns=st.integers(1, 5), neurons=st.sampled_from((1, 3, 50)), seed=st.integers(0, 99))
+def test_both_forms_of_the_law_are_the_mean_over_neurons(patterns, neurons, seed):
+    weights = dmft.iid_weights(patterns, neurons, 2, key=jax.random.key(seed))
+    attention = np.random.default_rng(seed).normal(size=patterns)
+    tanh = np.tanh(attention @ weights.semantic[dmft.OUTPUT])
+    expected = np.mean(weights.semantic * tanh, axis=-1)
+    by_columns = dmft.column_law(weights)
+    np.testing.assert_allclose(average(by_columns, attention), expected, atol=1e-14)  # Eq. (6)
+    by_correlations = dmft.law_from_correlations(dmft.correlations(weights))
+    np.testing.assert_allclose(average(by_correlations, attention), expected, atol=1e-14)  # Eq. (7)
+    assert len(by_columns.directions) <= min(neurons, 2 ** (patterns - 1))
+
+
+def test_a_law_may_be_given_that_no_network_has():
+    shifted = np.stack([np.eye(3), np.roll(np.eye(3), 1, axis=0), np.eye(3), np.eye(3)])
+    law = dmft.law_from_correlations({(b,): shifted[:, b] for b in range(3)})
+    small = 1e-6 * np.array([1.0, -2.0, 3.0])
+    np.testing.assert_allclose(average(law, small)[1], small @ shifted[1], rtol=1e-10)
+
+
+def test_odd_subsets():
+    assert odd_subsets(3) == ((0,), (1,), (2,), (0, 1, 2))
+    assert all(len(odd_subsets(m)) == 2 ** (m - 1) for m in range(1, 7))
+
+
+@pytest.mark.parametrize("segments", [1, 3, 7])
+def test_segments_are_constant_and_as_long_as_each_other(segments):
+    weights = dmft.segment_weights(2, 50, 3, segments=segments, key=jax.random.key(0))
+    assert len(columns(weights).counts) <= segments
+    changes = np.any(np.diff(weights.semantic, axis=-1) != 0, axis=(0, 1))
+    lengths = np.diff([0, *(np.flatnonzero(changes) + 1), 50])
+    assert all(length >= 50 // segments for length in lengths)
+
+
+def test_iid_weights_are_fair_and_independent():
+    weights = dmft.iid_weights(3, 40_000, 2, key=jax.random.key(1))
+    flat = weights.semantic.reshape(12, -1).astype(float)
+    covariance = flat @ flat.T / flat.shape[1]
+    assert np.abs(covariance - np.eye(12)).max() < 5 / np.sqrt(flat.shape[1])
+    assert np.abs(flat.mean(axis=1)).max() < 5 / np.sqrt(flat.shape[1])
+
+
+def test_columns_count_every_neuron():
+    weights = dmft.published_weights(seed=1)
+    distinct = columns(weights)
+    assert distinct.counts.sum() == weights.neurons
+    rebuilt = np.repeat(distinct.signs, distinct.counts, axis=0)
+    assert sorted(map(bytes, rebuilt)) == sorted(
+        bytes(np.ascontiguousarray(weights.semantic[..., i])) for i in range(weights.neurons)
+    )
+
+
+def test_positions_are_binary_most_significant_bit_first():
+    np.testing.assert_array_equal(position_code(2, 4), [[-1, -1], [-1, 1], [1, -1], [1, 1]])
+
+
+def test_positional_overlaps_are_means_of_products():
+    weights = dmft.published_weights(seed=3, position_bits=3)
+    found, code = positional_overlaps(weights, 6), position_code(3, 6)
+    for position, family, pattern in np.ndindex(6, 4, 3):
+        expected = np.mean(weights.positional[family, pattern] * code[position])
+        assert found[position, family, pattern] == pytest.approx(expected)
+
+
+ONES = np.ones((4, 2, 5), dtype=int)
+
+
+@pytest.mark.parametrize(
+    "semantic, positional, message",
+    [
+        (ONES * 2, ONES, "must be \\+1 or -1, but 40 are not, such as 2"),
+        (ONES, 0 * ONES, "positional weights must be \\+1 or -1"),
+        (ONES[:, :0], ONES[:, :0], "there must be a pattern"),
+        (ONES[:3], ONES, "not \\(4, patterns, bits\\)"),
+        (ONES, ONES[:, :1], "semantic weights are of \\(4, 2\\)"),
+    ],
+)
+def test_bad_weights_are_refused(semantic, positional, message):
+    with pytest.raises(ValueError, match=message):
+        dmft.Weights(semantic, positional)
+
+
+def test_a_context_longer_than_the_positions_is_refused():
+    with pytest.raises(ValueError, match="2 positional bits tell 4 apart"):
+        dmft.mean_field(dmft.published_weights(position_bits=2), 5)
+
+
+def test_families_of_different_shapes_are_refused():
+    one = np.ones((2, 6), dtype=int)
+    with pytest.raises(ValueError, match="all families must be"):
+        dmft.weights_from_arrays(one, one, one, one[:, 1:], 2)
+    with pytest.raises(ValueError, match="leave no semantic bit"):
+        dmft.weights_from_arrays(one, one, one, one, 6)
+
+
+def test_more_segments_than_neurons_are_refused():
+    with pytest.raises(ValueError, match="3 neurons cannot make 5 segments"):
+        dmft.segment_weights(2, 3, 2, segments=5, key=jax.random.key(0))
+
+
+def test_correlations_of_even_order_are_refused():
+    with pytest.raises(ValueError, match="not an odd subset"):
+        dmft.law_from_correlations({(0, 1): np.zeros((4, 2))})
+    with pytest.raises(ValueError, match="must all be"):
+        dmft.law_from_correlations({(0,): np.zeros((4, 2)), (1,): np.zeros((4, 3))})
