@@ -1,0 +1,96 @@
+"""Continuation diagrams: each value of beta starts where the orbit of its neighbour ended, outwards in both directions.
+
+The same values begun elsewhere, or from the other end, may settle elsewhere: attractors that coexist.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from jax.typing import ArrayLike
+from tqdm import tqdm
+
+from .. import dmft, store
+from .orbits import OrbitSettings, Start, orbit_diagram
+
+# values of beta whose windows are kept together
+_KEPT_TOGETHER = 25
+
+
+def continuation_diagram(
+    model: dmft.SelfAttention,
+    betas: ArrayLike,
+    gamma: float | int,
+    epsilon: float | int,
+    start: Start,
+    settings: OrbitSettings | None = None,
+    *,
+    centre: int | None = None,
+    settling: int = 100_000,
+    folder: Path | None = None,
+) -> xr.Dataset:
+    """The orbit diagram of `betas` with the orbits that are carried on from one value to the next.
+
+    `start` begins the one at index `centre`, by default the middle; each is followed for `settling` tokens, and its
+    last attentions are the window that its neighbour begins with, on both sides. From these windows orbits are then
+    recorded as `orbit_diagram` does. Progress and `folder` are as there.
+    """
+    betas = np.atleast_1d(np.asarray(betas, dtype=float))
+    centre = len(betas) // 2 if centre is None else int(np.arange(len(betas))[centre])
+    settings = OrbitSettings(transient=0, recorded=150_000) if settings is None else settings
+    windows = _carried(model, betas, gamma, epsilon, start, centre, settling, folder)
+    position = (int(start(model, dmft.Parameters(betas[centre], gamma, epsilon)).position) + settling) % model.context
+    # every value is one settling further from the centre
+    positions = (position + settling * np.abs(np.arange(len(betas)) - centre)) % model.context
+    if len(set(positions.tolist())) > 1:
+        raise ValueError(f"settling={settling} tokens must be a multiple of the context, {model.context}")
+
+    def carried(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
+        return dmft.warm_start(model, parameters, dmft.Window(np.moveaxis(windows, 0, -1), position))
+
+    parameters = dmft.Parameters(betas, gamma, epsilon)
+    recorded = None if folder is None else folder / "orbits"
+    return orbit_diagram(model, parameters, carried, settings, folder=recorded, label="carried on").assign_attrs(
+        centre=centre
+    )
+
+
+def _carried(model, betas, gamma, epsilon, start, centre, settling, folder) -> np.ndarray:
+    """The window that each value begins with, `(betas, context, patterns)`."""
+    first = dmft.Parameters(betas[centre], gamma, epsilon)
+    begun = start(model, first)
+    text = f"{store.fingerprints((model, betas, gamma, epsilon, begun))}; centre {centre}; settling {settling}"
+    window = dmft.settled(model, first, begun, settling)
+    latest = dmft.Window(np.stack([np.asarray(window.attention)] * 2, axis=-1), window.position)
+    found = {centre: np.asarray(window.attention)}
+    steps = list(_outwards(len(betas), centre))
+    with tqdm(total=len(betas), initial=1, desc="settling", unit="orbit", dynamic_ncols=True) as progress:
+        for number in range(0, len(steps), _KEPT_TOGETHER):
+            together = steps[number : number + _KEPT_TOGETHER]
+
+            def compute(together=together, latest=latest) -> xr.Dataset:
+                return _settled_in_turn(model, betas, gamma, epsilon, latest, together, settling)
+
+            path = None if folder is None else folder / f"settling-{number:06d}.nc"
+            kept = compute() if path is None else store.resumed(path, f"{number}; {text}", compute)
+            for pair, windows in zip(together, kept["window"].values, strict=True):
+                found |= {index: windows[..., side] for side, index in enumerate(pair)}
+            latest = dmft.Window(kept["window"].values[-1], window.position)
+            progress.update(len(found) - progress.n)
+    return np.stack([found[index] for index in range(len(betas))])
+
+
+def _outwards(count: int, centre: int) -> Iterator[tuple[int, int]]:
+    """Pairs of indices ever further above and below the centre; at an end that is reached, the last one again."""
+    for distance in range(1, max(centre, count - 1 - centre) + 1):
+        yield min(centre + distance, count - 1), max(centre - distance, 0)
+
+
+def _settled_in_turn(model, betas, gamma, epsilon, latest, pairs, settling) -> xr.Dataset:
+    windows = []
+    for pair in pairs:
+        parameters = dmft.Parameters(betas[list(pair)], gamma, epsilon)
+        latest = dmft.settled(model, parameters, dmft.warm_start(model, parameters, latest), settling)
+        windows.append(np.asarray(latest.attention))
+    return xr.Dataset({"window": (("distance", "age", "pattern", "side"), np.stack(windows))})
