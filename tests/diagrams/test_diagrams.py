@@ -11,7 +11,7 @@ from theorykit.dynamics import regimes
 
 from .networks import GAMMA, from_window, published, window
 
-BETAS = np.array([0.5, 1.24, 1.28])
+BETAS = np.array([0.5, 3.0, 1.28])
 SHORT = orbits.OrbitSettings(transient=2000, recorded=600, exponents=2, levels=401, width=0.02)
 
 
