@@ -10,7 +10,7 @@ from tyro.extras import SubcommandApp
 from ..precision import enable_float64
 from .compare import compare
 from .derive import derive
-from .reproduce import hidden_markov, one_shot
+from .reproduce import hidden_markov, one_shot, self_attention_dynamics
 from .solve import solve
 from .sweep import sweep
 
@@ -22,6 +22,7 @@ def application() -> SubcommandApp:
     reproduce = SubcommandApp()
     reproduce.command(hidden_markov, name="hidden-markov")
     reproduce.command(one_shot, name="one-shot")
+    reproduce.command(self_attention_dynamics, name="self-attention-dynamics")
     app = SubcommandApp()
     app.command(derive)
     app.command(solve)

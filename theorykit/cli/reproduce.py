@@ -3,15 +3,17 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from .. import store
 from ..plots import hidden_markov as plots
 from ..plots import one_shot as one_shot_plots
+from ..plots import self_attention_dynamics as dynamics_plots
 from ..reproduce import hidden_markov as experiment
 from ..reproduce import one_shot as one_shot_experiment
+from ..reproduce import self_attention_dynamics as dynamics_experiment
 
 _PRESETS = {"small": one_shot_experiment.SMALL, "paper": one_shot_experiment.PAPER}
 
@@ -81,3 +83,29 @@ def _chosen(
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"unknown variant {unknown[0]!r}; there are {', '.join(known)}")
     return tuple(known[name] for name in names)
+
+
+def self_attention_dynamics(
+    settings: Annotated[dynamics_experiment.SelfAttentionDynamics, tyro.conf.arg(name="")],
+    output: Path = Path("self-attention-dynamics"),
+    overwrite: bool = False,
+):
+    """Trajectories and orbit diagrams of 1-bit self-attention, as published by Poc-Lopez and Aguilera.
+
+    Prints a table of exponents and regimes, and writes figures and self-attention-dynamics.nc, one labelled netCDF file
+    that holds every number in them. Takes a few minutes on two cores. An interrupted run goes on where it stopped.
+
+    Args:
+        settings: The experiment.
+        output: Folder for the results.
+        overwrite: Replace results that are there.
+    """
+    path, partial = output / "self-attention-dynamics.nc", output / "partial"
+    for existing in (path, *dynamics_plots.figure_paths(output)):
+        store.refuse_to_overwrite(existing, overwrite)
+    result = dynamics_experiment.run(settings, partial)
+    store.write(result, path, overwrite=overwrite)
+    shutil.rmtree(partial)
+    print(dynamics_plots.table(result))
+    for written in [path, *dynamics_plots.draw_all(result, output)]:
+        print(f"wrote {written}")

@@ -1,0 +1,39 @@
+"""Phase diagrams as drawn: every pair of parameters in the colour of its regime."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.colors import to_hex
+
+from theorykit.dynamics.regimes import CHAOTIC, PERIODIC, QUASI_PERIODIC
+from theorykit.plots.phases import phase_diagram
+from theorykit.plots.self_attention_dynamics import REGIME_COLORS
+
+REGIMES = np.array([[PERIODIC, CHAOTIC, CHAOTIC], [PERIODIC, PERIODIC, QUASI_PERIODIC]])
+
+
+@pytest.fixture
+def figure():
+    distinct = np.arange(1, 13).reshape(2, 3, 2)
+    result = xr.Dataset(
+        {
+            "regime_by_levels": (("gamma", "beta"), REGIMES),
+            "distinct": (("gamma", "beta", "pattern"), distinct),
+        },
+        {"gamma": [1.0, 5.0], "beta": [0.5, 1.0, 2.0], "pattern": [1, 2]},
+    )
+    figure = phase_diagram(result)
+    yield figure
+    plt.close(figure)
+
+
+def test_each_cell_has_the_colour_of_its_regime(figure):
+    mesh = figure.axes[0].collections[0]
+    drawn = [to_hex(color) for color in mesh.to_rgba(mesh.get_array()).reshape(-1, 4)]
+    assert drawn == [to_hex(REGIME_COLORS[str(name)]) for name in REGIMES.ravel()]
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [PERIODIC, QUASI_PERIODIC, CHAOTIC]
+
+
+def test_counts_are_those_of_the_first_pattern(figure):
+    np.testing.assert_array_equal(figure.axes[1].collections[0].get_array().ravel(), np.arange(1, 12, 2))

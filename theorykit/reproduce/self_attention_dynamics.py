@@ -1,0 +1,232 @@
+"""Orbits of a 1-bit self-attention network, as published by Poc-Lopez and Aguilera: trajectories and orbit diagrams.
+
+weights -> mean-field map -> window of attentions settled at one beta -> orbits from it at all others, one after another
+or over a range of beta; settings in, one labelled tree out.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import xarray as xr
+from jax.typing import ArrayLike
+
+from .. import dmft, store
+from ..diagrams.blocks import LANE, in_blocks
+from ..diagrams.orbits import OrbitSettings, orbit_diagram
+from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
+from ..dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
+
+# the published network: position bits for as many tokens, and the scale of its attention scores
+_CONTEXT = 4
+_SCALE = 100
+# lags of the autocorrelation, periods that are looked for, and values that the test for chaos needs at least
+_LAGS = 256
+_LONGEST_PERIOD = 512
+_TESTED = 100
+# lambda_1 of the published network by another program, over 75,000 tokens
+_REFERENCE = {1.255: -1e-5, 1.26451: -0.005, 1.266: 0.078, 1.27: -0.048, 1.28: 0.146, 1.4: 0.074}
+
+
+@dataclass(frozen=True)
+class Range:
+    """An orbit diagram over evenly spaced inverse temperatures of the output."""
+
+    lowest: float
+    highest: float
+    values: int
+    """How many inverse temperatures."""
+    recorded: int
+    """Tokens of each orbit that marks and exponents are from."""
+    transient: int = 100_000
+    """Tokens passed over before."""
+
+    def __post_init__(self):
+        if self.values < 2 or not self.lowest < self.highest:
+            raise ValueError(f"a diagram is of two values of beta or more, from a low to a high one, got {self}")
+
+    def betas(self) -> np.ndarray:
+        """The inverse temperatures."""
+        return np.linspace(self.lowest, self.highest, self.values)
+
+
+@dataclass(frozen=True)
+class SelfAttentionDynamics:
+    """Trajectories, exponents and orbit diagrams of the published network, a context of 4 tokens and 3 patterns.
+
+    All orbits begin with the window of attentions that the network has settled to at one inverse temperature.
+    """
+
+    betas: tuple[float, ...] = (1.255, 1.26451, 1.266, 1.27, 1.28, 1.4)
+    """Inverse temperatures of the output whose orbits are shown one by one."""
+    transient: int = 100_000
+    """Tokens passed over before these orbits, and before the window that all begin with."""
+    recorded: int = 65_536
+    """Tokens of these orbits that exponents, spectra and correlations are from."""
+    shown: int = 8192
+    """How many of them, the first, are kept for the figure."""
+    diagram: Range = Range(0.0, 3.0, 701, recorded=75_000)
+    """The whole range."""
+    zoom: Range = Range(1.24, 1.28, 4001, recorded=40_000)
+    """The way from a torus to chaos."""
+    exponents: int = 3
+    """How many leading Lyapunov exponents the diagrams have."""
+    attention: float = 2.2
+    """Inverse temperature of the attention."""
+    epsilon: float = 0.02
+    """Share of the positions in the overlaps."""
+    start: float = 3.0
+    """Inverse temperature at which the window settles that all orbits begin with."""
+    seed: int = 1
+    """Of the weights, in the published program's way to draw them."""
+
+    def __post_init__(self):
+        if not self.betas or min(self.betas) <= 0:
+            raise ValueError(
+                f"trajectories need a beta above zero each, for at zero the semantic bits are fair coins: {self.betas}"
+            )
+        if self.recorded < _TESTED * _CONTEXT or not 1 <= self.shown <= self.recorded:
+            raise ValueError(
+                f"record {_TESTED * _CONTEXT} tokens at least, and show no more: recorded={self.recorded}, "
+                f"shown={self.shown}"
+            )
+        if self.transient < _CONTEXT or self.exponents < 2:
+            raise ValueError(
+                f"transient={self.transient} must fill a context of {_CONTEXT}, and a regime needs two exponents at "
+                f"least, not {self.exponents}"
+            )
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the network and the start are the published ones."""
+        return (self.attention, self.epsilon, self.start, self.seed) == (2.2, 0.02, 3.0, 1)
+
+    def parameters(self, model: dmft.SelfAttention, beta: ArrayLike) -> dmft.Parameters:
+        """What the network is run with at `beta`, a number or an array."""
+        return dmft.Parameters(beta, dmft.attention_gain(self.attention, _SCALE, model.patterns), self.epsilon)
+
+
+def run(settings: SelfAttentionDynamics, partial_results: Path) -> xr.DataTree:
+    """The nodes `trajectories`, `diagram` and `zoom`, datasets over `beta`.
+
+    Diagrams are those of `theorykit.diagrams.orbits`, and `trajectories` is described at `orbit`. Of the published
+    network there is `reference`, too, exponents by another program. Shows progress. Finished orbits are kept in
+    `partial_results`, from where an interrupted run goes on.
+    """
+    weights = dmft.published_weights(settings.seed)
+    model = dmft.mean_field(weights, _CONTEXT)
+    window = settled_window(settings, model, weights)
+    nodes = {
+        "trajectories": _trajectories(settings, model, window, partial_results / "trajectories"),
+        "diagram": _diagram(settings, settings.diagram, model, window, partial_results / "diagram"),
+        "zoom": _diagram(settings, settings.zoom, model, window, partial_results / "zoom"),
+    }
+    nodes = {name: node.swap_dims({LANE: "beta"}) for name, node in nodes.items()}
+    if settings.is_published:
+        nodes["reference"] = xr.Dataset({"exponent": ("beta", [*_REFERENCE.values()])}, {"beta": [*_REFERENCE]})
+    about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
+    return xr.DataTree.from_dict({"/": about, **nodes})
+
+
+def settled_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, weights: dmft.Weights) -> dmft.Window:
+    """The attentions that the output's first pattern, as a prompt, has come to at the inverse temperature `start`."""
+    parameters = settings.parameters(model, np.array([settings.start]))  # one lane, as single orbits are
+    prompted = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
+    return dmft.settled(model, parameters, prompted, settings.transient)
+
+
+def _trajectories(
+    settings: SelfAttentionDynamics, model: dmft.SelfAttention, window: dmft.Window, folder: Path
+) -> xr.Dataset:
+    betas = np.asarray(settings.betas)
+
+    def alone(lane: np.ndarray) -> xr.Dataset:
+        return orbit(settings, model, settings.parameters(model, betas[lane]), window)
+
+    lengths = (settings.transient, settings.recorded, settings.shown)
+    text = f"{lengths}; {store.fingerprints((model, settings.parameters(model, betas), window))}"
+    # blocks of one: which others there are changes no rounding, on which hangs the choice between attractors
+    return in_blocks(alone, len(betas), settings=text, folder=folder, lanes_per_block=1, label="trajectories")
+
+
+def _diagram(
+    settings: SelfAttentionDynamics, over: Range, model: dmft.SelfAttention, window: dmft.Window, folder: Path
+) -> xr.Dataset:
+    found = orbit_diagram(
+        model,
+        settings.parameters(model, over.betas()),
+        lambda model, parameters: dmft.warm_start(model, parameters, window),
+        OrbitSettings(over.transient, over.recorded, settings.exponents),
+        folder=folder,
+        label=folder.name,
+    )
+    for marks in ("visited", "in_section"):
+        found[marks].encoding = {"zlib": True}  # bytes, nearly all of them zero
+    return found
+
+
+def orbit(
+    settings: SelfAttentionDynamics, model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window
+) -> xr.Dataset:
+    """The orbits from `window` at parameters of one axis of lanes, once they have settled.
+
+    - `overlap`, `attention` (lane, pattern, token): the semantic overlap of the output, (1 - epsilon) <w^o tanh>, and
+      the attention that the token pays; coordinate `position` (token).
+    - `exponent`, `exponent_error` (lane, number): all there are. `regime` by the two largest, as in orbit diagrams.
+    - `dimension` (lane): that of Kaplan and Yorke. `chaos` (lane): K of the 0-1 test, of the first pattern once a
+      context.
+    - `period` (lane): of the overlaps, in tokens, 0 where it is not found among those up to 512.
+    - `amplitude` (lane, pattern, frequency), `autocorrelation` (lane, pattern, lag): of the overlaps.
+    """
+    settled = dmft.settled(model, parameters, dmft.warm_start(model, parameters, window), settings.transient)
+    start = dmft.warm_start(model, parameters, settled)
+    trajectory = dmft.run(model, parameters, start, steps=settings.recorded)
+    before = jnp.moveaxis(trajectory.attention[:-1], 1, 0)
+    overlap = np.moveaxis(np.asarray(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before)), -1, 0)
+    attention = np.moveaxis(np.asarray(trajectory.attention[1:]), (-1, 0), (0, -1))
+    seen = slice(settings.shown)
+    by_token = (LANE, "pattern", "token")
+    return xr.Dataset(
+        {
+            "overlap": (by_token, overlap[..., seen]),
+            "attention": (by_token, attention[..., seen]),
+            **_spread(model, parameters, settled, settings.recorded),
+            **_described(overlap),
+        },
+        {
+            "beta": (LANE, np.asarray(parameters.beta)),
+            "pattern": np.arange(1, model.patterns + 1),
+            "token": np.arange(settings.shown),
+            "position": ("token", np.asarray(trajectory.positions[seen])),
+        },
+    )
+
+
+def _spread(model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window, steps: int) -> dict:
+    """Exponents of the orbits from `window`, and what follows from them."""
+    spectrum = dmft.lyapunov_spectrum(model, parameters, window, steps=steps)
+    exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
+    return {
+        "exponent": ((LANE, "number"), exponents),
+        "exponent_error": ((LANE, "number"), errors),
+        "number": np.arange(1, exponents.shape[1] + 1),
+        "regime": (LANE, classify(exponents, errors).astype(str)),
+        "dimension": (LANE, kaplan_yorke_lower_bound(exponents)),
+    }
+
+
+def _described(overlap: np.ndarray) -> dict:
+    """What overlaps `(lane, pattern, token)` look like as series of time."""
+    amplitude = amplitude_spectrum(overlap, (LANE, "pattern"))
+    lags = min(_LAGS, overlap.shape[-1] - 1)
+    periods = detect_period(overlap, min(_LONGEST_PERIOD, overlap.shape[-1] // 2))
+    return {
+        "amplitude": amplitude,
+        "autocorrelation": ((LANE, "pattern", "lag"), autocorrelation(overlap, lags)),
+        "lag": np.arange(lags + 1),
+        "period": (LANE, np.lcm.reduce(periods, axis=-1)),
+        "chaos": (LANE, zero_one_test(overlap[:, 0, ::_CONTEXT], key=jax.random.key(0))),
+    }
