@@ -10,7 +10,7 @@ from ..plots.test_self_attention_dynamics import tree
 from .test_cli import refused, run
 
 COMMAND = ("reproduce", "self-attention-dynamics")
-WRITTEN = ("self-attention-dynamics.nc", "trajectories.png", "diagram.png", "zoom.png")
+WRITTEN = ("self-attention-dynamics.nc", "trajectories.png", "diagram.png", "zoom.png", "phases.png")
 
 
 @pytest.fixture

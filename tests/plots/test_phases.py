@@ -7,23 +7,25 @@ import xarray as xr
 from matplotlib.colors import to_hex
 
 from theorykit.dynamics.regimes import CHAOTIC, PERIODIC, QUASI_PERIODIC
-from theorykit.plots.phases import phase_diagram
-from theorykit.plots.self_attention_dynamics import REGIME_COLORS
+from theorykit.plots.phases import REGIME_COLORS, phase_diagram
 
 REGIMES = np.array([[PERIODIC, CHAOTIC, CHAOTIC], [PERIODIC, PERIODIC, QUASI_PERIODIC]])
 
 
-@pytest.fixture
-def figure():
+def phases() -> xr.Dataset:
     distinct = np.arange(1, 13).reshape(2, 3, 2)
-    result = xr.Dataset(
+    return xr.Dataset(
         {
             "regime_by_levels": (("gamma", "beta"), REGIMES),
             "distinct": (("gamma", "beta", "pattern"), distinct),
         },
         {"gamma": [1.0, 5.0], "beta": [0.5, 1.0, 2.0], "pattern": [1, 2]},
     )
-    figure = phase_diagram(result)
+
+
+@pytest.fixture
+def figure():
+    figure = phase_diagram(phases())
     yield figure
     plt.close(figure)
 

@@ -13,6 +13,8 @@ from theorykit.plots import self_attention_dynamics as plots
 from theorykit.plots.self_attention_dynamics_table import number_with_error
 from theorykit.plots.style import styled
 
+from .test_phases import phases
+
 BETAS = (1.255, 1.28)
 
 
@@ -66,7 +68,7 @@ def diagram(values: int = 7, levels: int = 41) -> xr.Dataset:
 
 
 def tree(**more: xr.Dataset) -> xr.DataTree:
-    nodes = {"trajectories": trajectories(), "diagram": diagram(), "zoom": diagram(9), **more}
+    nodes = {"trajectories": trajectories(), "diagram": diagram(), "zoom": diagram(9), "phases": phases(), **more}
     return xr.DataTree.from_dict(nodes)
 
 

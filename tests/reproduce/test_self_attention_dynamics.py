@@ -18,6 +18,7 @@ SETTINGS = experiment.SelfAttentionDynamics(
     shown=500,
     diagram=experiment.Range(0.5, 1.5, 3, recorded=400, transient=2000),
     zoom=experiment.Range(1.27, 1.28, 3, recorded=400, transient=2000),
+    phases=experiment.Phases(2, transient=200, recorded=100),
     exponents=2,
 )
 
@@ -173,3 +174,17 @@ def test_impossible_settings_are_named(wrong, named):
 def test_a_diagram_needs_a_range(bounds):
     with pytest.raises(ValueError, match="from a low to a high one"):
         experiment.Range(*bounds, recorded=100)
+
+
+def test_phases_are_over_both_inverse_temperatures(result):
+    phases = result["phases"]
+    np.testing.assert_allclose(phases["gamma"], [0, 300 / np.sqrt(3)])
+    np.testing.assert_array_equal(phases["beta"], [0, 3])
+    # at beta = 0 the semantic overlaps vanish
+    np.testing.assert_array_equal(phases["distinct"].sel(beta=0), 1)
+    assert phases["regime_by_levels"].dims == ("gamma", "beta")
+
+
+def test_a_phase_diagram_of_one_value_is_refused():
+    with pytest.raises(ValueError, match="two values or more"):
+        experiment.Phases(1)

@@ -90,7 +90,7 @@ def self_attention_dynamics(
     output: Path = Path("self-attention-dynamics"),
     overwrite: bool = False,
 ):
-    """Trajectories and orbit diagrams of 1-bit self-attention, as published by Poc-Lopez and Aguilera.
+    """Trajectories, orbit and phase diagrams of 1-bit self-attention, as published by Poc-Lopez and Aguilera.
 
     Prints a table of exponents and regimes, and writes figures and self-attention-dynamics.nc, one labelled netCDF file
     that holds every number in them. Takes a few minutes on two cores. An interrupted run goes on where it stopped.

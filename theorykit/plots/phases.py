@@ -8,16 +8,26 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from .self_attention_dynamics import REGIME_COLORS
+from ..dynamics import regimes
+from .style import LIMITS, THEORY
+
+REGIME_COLORS = {
+    regimes.PERIODIC: THEORY,
+    regimes.QUASI_PERIODIC: LIMITS[2],
+    regimes.DOUBLY_QUASI_PERIODIC: "#7dcea0",
+    regimes.CHAOTIC: LIMITS[0],
+    regimes.HYPERCHAOTIC: LIMITS[1],
+    regimes.UNDECIDED: "#c4c4c4",
+}
 
 
 def phase_diagram(result: xr.Dataset) -> Figure:
     """Regimes by the number of levels visited, and that number, over both inverse temperatures."""
     figure = plt.figure(figsize=(10, 4.2))
     left, right = figure.subplots(1, 2, sharex=True, sharey=True)
-    regimes = result["regime_by_levels"].transpose("gamma", "beta").values
-    known = [name for name in REGIME_COLORS if np.any(regimes == name)]
-    codes = np.argmax([regimes == name for name in known], axis=0)
+    found = result["regime_by_levels"].transpose("gamma", "beta").values
+    known = [name for name in REGIME_COLORS if np.any(found == name)]
+    codes = np.argmax([found == name for name in known], axis=0)
     colors = ListedColormap([REGIME_COLORS[name] for name in known])
     _draw(left, result, codes, cmap=colors, vmin=-0.5, vmax=len(known) - 0.5)
     left.set_title("regime by the levels that $m^o_1$ visits")

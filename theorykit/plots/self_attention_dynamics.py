@@ -16,10 +16,12 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ..dynamics import regimes
+from .phases import REGIME_COLORS, phase_diagram
 from .self_attention_dynamics_table import number_with_error, table
 from .style import LIMITS, THEORY, save, styled
 
 __all__ = [
+    "REGIME_COLORS",
     "draw_all",
     "draw_exponents",
     "draw_marks",
@@ -32,14 +34,6 @@ __all__ = [
     "trajectories",
 ]
 
-REGIME_COLORS = {
-    regimes.PERIODIC: THEORY,
-    regimes.QUASI_PERIODIC: LIMITS[2],
-    regimes.DOUBLY_QUASI_PERIODIC: "#7dcea0",
-    regimes.CHAOTIC: LIMITS[0],
-    regimes.HYPERCHAOTIC: LIMITS[1],
-    regimes.UNDECIDED: "#c4c4c4",
-}
 # one a pattern, or one an exponent
 _COLORS = (THEORY, *LIMITS)
 SHOWN_TOKENS = 120
@@ -50,16 +44,17 @@ _LEAST_INK = 0.5
 _INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
 
 
-def figure_paths(folder: Path) -> tuple[Path, Path, Path]:
+def figure_paths(folder: Path) -> tuple[Path, ...]:
     """The files that `draw_all` writes."""
-    return folder / "trajectories.png", folder / "diagram.png", folder / "zoom.png"
+    return tuple(folder / f"{name}.png" for name in ("trajectories", "diagram", "zoom", "phases"))
 
 
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
-    """Write the figures of trajectories and of both diagrams to `folder`, replacing what is there; their paths."""
+    """Write the figures of trajectories, orbits and phases to `folder`, replacing what is there; their paths."""
     orbits, diagram, zoom = (result[name].to_dataset() for name in ("trajectories", "diagram", "zoom"))
     with styled():
-        figures = (trajectories(orbits), orbit_diagram(diagram, orbits), orbit_diagram(zoom, orbits))
+        diagrams = (orbit_diagram(diagram, orbits), orbit_diagram(zoom, orbits))
+        figures = (trajectories(orbits), *diagrams, phase_diagram(result["phases"].to_dataset()))
         return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
 
 

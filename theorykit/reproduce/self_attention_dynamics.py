@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 from .. import dmft, store
 from ..diagrams.blocks import LANE, in_blocks
 from ..diagrams.orbits import OrbitSettings, orbit_diagram
+from ..diagrams.phases import phase_diagram
 from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ..dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
 
@@ -54,6 +55,27 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Phases:
+    """A phase diagram over both inverse temperatures, from zero.
+
+    The published one has 200 values and passes over 100,000 tokens.
+    """
+
+    values: int = 61
+    """How many of each inverse temperature."""
+    highest: float = 3.0
+    """Of both; the attention's before it is scaled."""
+    transient: int = 20_000
+    """Tokens passed over before."""
+    recorded: int = 20_000
+    """Tokens of each orbit whose levels are counted."""
+
+    def __post_init__(self):
+        if self.values < 2 or not self.highest > 0:
+            raise ValueError(f"a phase diagram is of two values or more, up to one above zero, got {self}")
+
+
+@dataclass(frozen=True)
 class SelfAttentionDynamics:
     """Trajectories, exponents and orbit diagrams of the published network, a context of 4 tokens and 3 patterns.
 
@@ -72,6 +94,8 @@ class SelfAttentionDynamics:
     """The whole range."""
     zoom: Range = Range(1.24, 1.28, 4001, recorded=40_000)
     """The way from a torus to chaos."""
+    phases: Phases = Phases()
+    """Regimes over the inverse temperatures of the output and of the attention."""
     exponents: int = 3
     """How many leading Lyapunov exponents the diagrams have."""
     attention: float = 2.2
@@ -110,9 +134,9 @@ class SelfAttentionDynamics:
 
 
 def run(settings: SelfAttentionDynamics, partial_results: Path) -> xr.DataTree:
-    """The nodes `trajectories`, `diagram` and `zoom`, datasets over `beta`.
+    """The nodes `trajectories`, `diagram` and `zoom`, datasets over `beta`, and `phases`, over `gamma` and `beta`.
 
-    Diagrams are those of `theorykit.diagrams.orbits`, and `trajectories` is described at `orbit`. Of the published
+    Diagrams are those of `theorykit.diagrams`, and `trajectories` is described at `orbit`. Of the published
     network there is `reference`, too, exponents by another program. Shows progress. Finished orbits are kept in
     `partial_results`, from where an interrupted run goes on.
     """
@@ -125,6 +149,7 @@ def run(settings: SelfAttentionDynamics, partial_results: Path) -> xr.DataTree:
         "zoom": _diagram(settings, settings.zoom, model, window, partial_results / "zoom"),
     }
     nodes = {name: node.swap_dims({LANE: "beta"}) for name, node in nodes.items()}
+    nodes["phases"] = _phases(settings, model, window, partial_results / "phases")
     if settings.is_published:
         nodes["reference"] = xr.Dataset({"exponent": ("beta", [*_REFERENCE.values()])}, {"beta": [*_REFERENCE]})
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
@@ -166,6 +191,22 @@ def _diagram(
     for marks in ("visited", "in_section"):
         found[marks].encoding = {"zlib": True}  # bytes, nearly all of them zero
     return found
+
+
+def _phases(
+    settings: SelfAttentionDynamics, model: dmft.SelfAttention, window: dmft.Window, folder: Path
+) -> xr.Dataset:
+    over = settings.phases
+    values = np.linspace(0.0, over.highest, over.values)
+    return phase_diagram(
+        model,
+        dmft.attention_gain(values, _SCALE, model.patterns),
+        values,
+        settings.epsilon,
+        lambda model, parameters: dmft.warm_start(model, parameters, window),
+        OrbitSettings(over.transient, over.recorded, exponents=0),
+        folder=folder,
+    )
 
 
 def orbit(
