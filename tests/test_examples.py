@@ -8,8 +8,15 @@ import pytest
 from .scripts import run_script
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-# these compile a dozen solvers each, or do over what the tests of `reproduce` do
-LONG = ("choose_by_evidence", "hidden_markov_chains", "narrow_limit", "new_layer_kinds", "one_shot_images")
+# these compile a dozen solvers each, follow many cycles, or do over what the tests of `reproduce` do
+LONG = (
+    "choose_by_evidence",
+    "hidden_markov_chains",
+    "narrow_limit",
+    "new_layer_kinds",
+    "one_shot_images",
+    "self_attention_bifurcations",
+)
 
 
 def marked(example):

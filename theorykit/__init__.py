@@ -2,8 +2,9 @@
 
     Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> OrderParameters -> predict
 
-`theorykit.bpkr` is the theory of attention paths, `theorykit.tasks` the data it is tried on, `theorykit.symbolic` and
-`theorykit.codegen` the expression compiler underneath.
+`theorykit.bpkr` is the theory of attention paths, `theorykit.tasks` the data it is tried on; `theorykit.dmft` is the
+theory of self-attention dynamics, a map to iterate. `theorykit.symbolic` and `theorykit.codegen` are the expression
+compiler underneath both.
 """
 
 from .precision import enable_float64

@@ -12,6 +12,7 @@ from functools import reduce
 from operator import add as plus
 
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 Entry = Float[Array, "*_"]
@@ -94,11 +95,12 @@ def scale_rows(by: Matrix, matrix: Matrix) -> Matrix:
 
 def softmax(of: Matrix) -> Matrix:
     """Softmax of a column."""
+    # what is taken off changes nothing, but its derivative would be 0/0 where fused code rounds the scores differently
     if of.long_rows:
         ((scores,),) = of.grid
-        weights = jnp.exp(scores - jnp.max(scores, axis=0))
+        weights = jnp.exp(scores - stop_gradient(jnp.max(scores, axis=0)))
         return replace(of, grid=((weights / jnp.sum(weights, axis=0),),))
-    largest = reduce(jnp.maximum, of.column)
+    largest = stop_gradient(reduce(jnp.maximum, of.column))
     weights = tuple(jnp.exp(entry - largest) for entry in of.column)
     total = reduce(plus, weights)
     return column([weight / total for weight in weights])

@@ -1,0 +1,235 @@
+# %% [markdown]
+# # Cycles of self-attention, followed through their bifurcations
+#
+# A run shows what is stable. Newton's method finds cycles whether they are stable or not, follows them through a
+# parameter and locates where they change: so it is seen where an attractor comes from, and what becomes of it. We do it
+# for a pitchfork that is known in closed form, for the torus of the published network, and for two attractors that
+# coexist.
+
+# %%
+from pathlib import Path
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+
+import theorykit
+from theorykit import dmft, dynamics
+from theorykit.diagrams.attractors import coexisting_attractors, nearby_windows
+from theorykit.diagrams.orbits import OrbitSettings
+from theorykit.plots.style import LIMITS, THEORY, save, styled
+
+theorykit.enable_float64()
+
+CONTEXT = 4
+
+# %% [markdown]
+# ## A pitchfork
+#
+# One pattern, no positions, and a value that agrees with the output in four neurons of five, so that their correlation
+# is $c = 3/5$. At a fixed point all tokens are alike, attention to them makes no difference, and $A = c \tanh \beta A$.
+# Besides $A = 0$ that has solutions from $\beta = 1/c$ on.
+
+# %%
+output = np.ones((1, 10))
+value = np.where(np.arange(10) < 8, output, -output)
+position = np.ones((1, 2))
+one_pattern = dmft.weights_from_arrays(
+    *(np.hstack([signs, position]) for signs in (output, value, output, output)), position_bits=2
+)
+correlation = float(np.mean(output * value))
+
+# %% [markdown]
+# A `Stroboscope` is the map as a function of one parameter. Where positions do not matter it goes token by token.
+
+# %%
+token = dmft.Stroboscope(dmft.mean_field(one_pattern, CONTEXT), dmft.Parameters(1.0, gamma=3.0, epsilon=0.0), tokens=1)
+silent = dynamics.follow(token, dynamics.find_cycle(token, np.zeros(CONTEXT), 1.2, 1), (1.2, 2.4), largest_step=0.02)
+loud = dynamics.cycle_near(token, np.full(CONTEXT, 0.5), 2.4, 1)
+speaking = dynamics.follow(token, loud, (1.2, 2.4), direction=-1)
+for name, branch in (("A = 0", silent), ("A = c tanh(beta A)", speaking)):
+    (event,) = branch.events
+    print(f"{name:19} has a {event.kind} at beta = {event.parameter:.12f}; 1/c = {1 / correlation:.12f}")
+
+# %% [markdown]
+# ## From a cycle to a torus
+#
+# The published network is driven by the positions of its tokens, so the least that it does is to repeat itself with
+# their clock. Seen once a turn of four tokens, that is a fixed point. We follow it from where it is nearly silent.
+
+# %%
+weights = dmft.published_weights()
+network = dmft.mean_field(weights, CONTEXT)
+
+
+def parameters(beta: float | np.ndarray) -> dmft.Parameters:
+    """Those of the paper at inverse temperatures `beta` of the output."""
+    return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, weights.patterns), epsilon=0.02)
+
+
+def settled_window(beta: float | np.ndarray, tokens: int) -> dmft.Window:
+    """The attentions that runs from the published prompt have come to."""
+    start = dmft.window_start(network, parameters(beta), dmft.pattern_prompt(weights))
+    return dmft.settled(network, parameters(beta), start, tokens)
+
+
+turn = dmft.Stroboscope(network, parameters(1.0))
+nearly_silent = dynamics.cycle_near(turn, turn.state(settled_window(0.5, 2000)), 0.5, 1)
+driven = dynamics.follow(turn, nearly_silent, (0.5, 1.29), largest_step=0.005)
+(onset,) = driven.events
+print(f"the cycle of the positions has a {onset.kind} bifurcation at beta = {onset.parameter:.9f}, ", end="")
+print(f"where a perturbation turns by {onset.angle / (2 * np.pi):.6f} of a circle in a turn of the clock")
+
+# %% [markdown]
+# On a cycle, the Lyapunov exponents of the orbit are the logarithms of its multipliers, per token. Beyond the
+# bifurcation they part: the cycle is unstable, and the orbit on a torus, with an exponent of zero. The torus turns by
+# the angle of the multiplier where it is born, and faster further on, but for a stretch on which it
+# locks to a quarter of a circle.
+
+# %%
+betas = np.concatenate([np.linspace(1.2, 1.243, 15), np.linspace(1.244, 1.2635, 40)])
+on_torus = betas > float(onset.parameter)
+window = settled_window(betas, 60_000)
+exponents = dmft.lyapunov_spectrum(network, parameters(betas), window, steps=20_000, exponents=1).exponents[0]
+TURNS = 4096
+orbits = dmft.run(
+    network, parameters(betas), dmft.warm_start(network, parameters(betas), window), steps=TURNS * CONTEXT
+)
+once_a_turn = np.moveaxis(orbits.attention[CONTEXT::CONTEXT], 0, -1)  # (patterns, lanes, turns)
+centred = once_a_turn[0] - once_a_turn[0].mean(axis=-1, keepdims=True)
+spectrum = dynamics.amplitude_spectrum(centred * np.hanning(TURNS), ["beta"])
+rotations = spectrum["frequency"].values[spectrum.argmax("frequency")]
+
+# %% [markdown]
+# ## Two attractors on one curve
+#
+# At $\beta = 1.27$ it depends on the start what becomes of the network. Of starts that all but agree, a fifth or so end
+# on another attractor than the others.
+
+# %%
+BETA = 1.27
+starts = nearby_windows(settled_window(3.0, 20_000), 32, 1e-3, key=jax.random.key(0))
+settings = OrbitSettings(transient=40_000, recorded=4000, exponents=1, sections=())
+found = coexisting_attractors(network, parameters(BETA), starts, settings)
+attractors = []
+for lane, share, error in zip(found["typical"].values, found["share"].values, found["share_error"].values, strict=True):
+    state = turn.state(dmft.Window(found["window"].values[lane], found.attrs["position"]))
+    cycle = dynamics.cycle_near(turn, state, BETA, 32)
+    exponent = np.log(np.abs(cycle.multipliers[0])) / (cycle.period * CONTEXT)
+    print(f"{share:.2f} +- {error:.2f} of starts: a cycle of {cycle.period} turns, lambda_1 = {exponent:.4f}")
+    attractors.append(cycle)
+
+# %% [markdown]
+# Both are cycles, of seven turns and of fourteen. The first one, followed through its period doublings and around its
+# folds, unstable most of the way, comes by a period doubling; the second one, followed down, ends there. So they lie on
+# one curve.
+
+# %%
+seven, fourteen = attractors
+bounds, largest = (1.266, 1.275), 3e-4
+branches = {
+    "seven turns, from 1.27 up": dynamics.follow(turn, seven, bounds, largest_step=largest),
+    "seven turns, down": dynamics.follow(turn, seven, bounds, direction=-1, largest_step=largest),
+    "fourteen turns, up": dynamics.follow(turn, fourteen, bounds, largest_step=largest),
+    "fourteen turns, down": dynamics.follow(turn, fourteen, bounds, direction=-1, largest_step=largest),
+}
+for name, branch in branches.items():
+    print(f"{name}:", *(f"{event.kind} {event.parameter:.6f}," for event in branch.events), branch.ended)
+birth = branches["fourteen turns, down"].events[-1]
+passed = min(branches["seven turns, from 1.27 up"].events, key=lambda event: abs(event.parameter - birth.parameter))
+print(f"the {birth.kind} that both come to: {passed.parameter:.12f} and {birth.parameter:.12f}")
+
+# %% [markdown]
+# Solid lines are stable, dashed ones are not.
+
+# %%
+MARKERS = {
+    dynamics.BRANCH_POINT: "o",
+    dynamics.NEIMARK_SACKER: "D",
+    dynamics.PERIOD_DOUBLING: "s",
+    dynamics.FOLD: "x",
+}
+
+
+def draw_branch(axes: plt.Axes, branch: dynamics.Branch, heights: np.ndarray, color: str) -> None:
+    """A height over the parameter, for every cycle of a branch."""
+    axes.plot(branch.parameters, heights, "--", color=color, linewidth=0.7)
+    axes.plot(branch.parameters, np.where(branch.stable, heights, np.nan), color=color, linewidth=2)
+
+
+def mark(axes: plt.Axes, event: dynamics.Event, height: float) -> None:
+    """The place of an event."""
+    axes.plot(event.parameter, height, MARKERS[event.kind], color="black", markersize=4.5, markerfacecolor="white")
+
+
+def size(points: jax.Array) -> np.ndarray:
+    """Root mean square of A_1 over all tokens of cycles, (..., turns, state)."""
+    attention = np.reshape(points, (*points.shape[:-1], CONTEXT, network.patterns))[..., 0]
+    return np.sqrt(np.mean(attention**2, axis=(-2, -1)))
+
+
+def draw_pitchfork(axes: plt.Axes) -> None:
+    """Both branches of the one pattern."""
+    for branch, color in ((silent, "0.4"), (speaking, THEORY)):
+        draw_branch(axes, branch, branch.points[:, 0, 0], color)
+    mark(axes, silent.events[0], 0.0)
+    axes.set(xlabel=r"inverse temperature $\beta$", ylabel="attention $A$", title=r"one pattern: a pitchfork at $1/c$")
+
+
+def draw_exponents(axes: plt.Axes) -> None:
+    """Of the cycle of the positions by its multipliers, and of orbits."""
+    draw_branch(axes, driven, np.log(np.abs(driven.multipliers[:, 0])) / CONTEXT, "0.4")
+    axes.plot(betas, exponents, ".", color=THEORY, markersize=4, label="orbits")
+    axes.plot([], [], color="0.4", linewidth=2, label=r"cycle, $\log|\mu_1|/4$")
+    mark(axes, onset, 0.0)
+    axes.set(xlim=(1.2, 1.28), ylim=(-0.017, 0.012), xlabel=r"inverse temperature $\beta$")
+    axes.set_title(r"exponents $\lambda_1$: the orbit leaves the cycle")
+    axes.legend(loc="upper left")
+
+
+def draw_rotation(axes: plt.Axes) -> None:
+    """How fast orbits turn on the torus, from where it is born."""
+    axes.axhline(0.25, color="0.7", linewidth=0.6)
+    axes.text(betas[-1], 0.2503, "locked to 1/4", ha="right", color="0.4", fontsize=8)
+    axes.plot(betas[on_torus], rotations[on_torus], ".", color=THEORY, markersize=4, label="peak of the spectrum")
+    mark(axes, onset, onset.angle / (2 * np.pi))
+    axes.plot(
+        [], [], MARKERS[onset.kind], color="black", markerfacecolor="white", label=r"angle of $\mu_1$", linestyle=""
+    )
+    axes.set(xlabel=r"inverse temperature $\beta$", title="rotation in a turn, in circles")
+    axes.legend(loc="upper left")
+
+
+def draw_tori(axes: plt.Axes) -> None:
+    """Orbits once a turn, at growing distance."""
+    for beta, color in zip((1.2445, 1.2485, 1.258), (LIMITS[2], LIMITS[1], THEORY), strict=True):
+        lane = np.argmin(np.abs(betas - beta))
+        axes.scatter(*once_a_turn[:2, lane], s=1, linewidths=0, color=color)
+        axes.scatter([], [], s=14, color=color, label=rf"$\beta = {betas[lane]:.4f}$")
+    axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title="the torus, seen once a turn")
+    axes.legend(loc="upper left", handletextpad=0.1)
+
+
+def draw_curve(axes: plt.Axes) -> None:
+    """The curve through both attractors."""
+    for name, branch in branches.items():
+        draw_branch(axes, branch, size(branch.points), THEORY if name.startswith("seven") else LIMITS[0])
+        for event in branch.events:
+            mark(axes, event, size(event.points))
+    for cycle, color in ((seven, THEORY), (fourteen, LIMITS[0])):
+        axes.plot(BETA, size(cycle.points), "o", color=color, label=f"attractor of {cycle.period} turns")
+    for kind, marker in MARKERS.items():
+        if kind != dynamics.BRANCH_POINT:
+            axes.plot([], [], marker, color="black", markerfacecolor="white", markersize=4.5, linestyle="", label=kind)
+    axes.set(xlim=bounds, xlabel=r"inverse temperature $\beta$", ylabel="rms of $A_1$ over a cycle")
+    axes.set_title(rf"two attractors at $\beta = {BETA}$, one curve")
+    axes.legend(loc="upper left")
+
+
+with styled():
+    figure = plt.figure(figsize=(10, 6))
+    grid = figure.add_gridspec(2, 3)
+    places = (grid[0, 0], grid[0, 1], grid[0, 2], grid[1, 0], grid[1, 1:])
+    for place, draw in zip(places, (draw_pitchfork, draw_exponents, draw_rotation, draw_tori, draw_curve), strict=True):
+        draw(figure.add_subplot(place))
+    save(figure, Path(__file__).with_suffix(".png"))

@@ -1,0 +1,176 @@
+# %% [markdown]
+# # A network that reads what it writes: from weights to a checked prediction
+#
+# A layer of self-attention over $\pm 1$ neurons writes its own next token. As the neurons grow in number their noise
+# averages out, and what is left is a deterministic map: dynamical mean-field theory. The map can settle on a
+# cycle, turn on a torus or be chaotic. We derive it, run the published network, say which is which by Lyapunov
+# exponents, and hold finite networks against it.
+
+# %%
+from pathlib import Path
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+
+import theorykit
+from theorykit import dmft, dynamics
+from theorykit.diagrams.orbits import OrbitSettings, orbit_diagram
+from theorykit.plots.self_attention_dynamics import REGIME_COLORS
+from theorykit.plots.style import LIMITS, THEORY, save, styled
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# ## The map
+#
+# The engine sums over the spins, finds the saddle point of their generating functional and shows that the conjugate
+# fields vanish there. Each step is checked on random numbers; what is printed is what will run.
+
+# %%
+theory = dmft.derive()
+print(theory.latex())
+print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify().holds)
+
+# %% [markdown]
+# ## The network
+#
+# Three patterns a family, 99 neurons in three segments of equal weights, a context of four tokens. Repeated, the
+# neurons keep their joint law of weights, and that is all that the limit knows of them.
+
+# %%
+CONTEXT = 4
+weights = dmft.published_weights()
+network = dmft.mean_field(weights, CONTEXT)
+prompt = dmft.pattern_prompt(weights)
+print("families, patterns, neurons:", weights.semantic.shape, "  classes of neurons:", len(network.directions))
+
+
+def parameters(beta: float | np.ndarray) -> dmft.Parameters:
+    """Those of the paper at inverse temperatures `beta` of the output."""
+    return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, weights.patterns), epsilon=0.02)
+
+
+# %% [markdown]
+# ## Orbits and their exponents
+#
+# Runs at several temperatures go side by side, in lanes. The largest two Lyapunov exponents, with errors, say what an
+# orbit is: a cycle ($\lambda_1 < 0$), quasi-periodic ($\lambda_1 = 0$) or chaos ($\lambda_1 > 0$).
+
+# %%
+betas = np.array([1.27, 1.255, 1.28])
+lanes = parameters(betas)
+window = dmft.settled(network, lanes, dmft.window_start(network, lanes, prompt), 100_000)
+orbits = dmft.run(network, lanes, dmft.warm_start(network, lanes, window), steps=1600)
+spectrum = dmft.lyapunov_spectrum(network, lanes, window, steps=40_000, exponents=3)
+regimes = dynamics.classify(spectrum.exponents.T, spectrum.errors.T)
+dimensions = dynamics.kaplan_yorke_lower_bound(spectrum.exponents.T)
+for lane, beta in enumerate(betas):
+    values = zip(spectrum.exponents[:, lane], spectrum.errors[:, lane], strict=True)
+    shown = ", ".join(f"{value:.4f} +- {error:.4f}" for value, error in values)
+    print(f"beta = {beta}: {regimes[lane]}, exponents {shown}, dimension {dimensions[lane]:.2f}")
+
+# %% [markdown]
+# Between these three the network passes from one regime to another, and back: an orbit diagram, every orbit from one
+# window of attentions.
+
+# %%
+hot = parameters(3.0)
+common = dmft.settled(network, hot, dmft.window_start(network, hot, prompt), 20_000)
+diagram = orbit_diagram(
+    network,
+    parameters(np.linspace(1.235, 1.285, 101)),
+    lambda network, parameters: dmft.warm_start(network, parameters, common),
+    OrbitSettings(transient=40_000, recorded=40_000, exponents=2),
+)
+
+# %% [markdown]
+# ## Finite networks
+#
+# Neurons of one class have independent spins given the past, so their sum is binomial, and a network of any size costs
+# the same to simulate. Its distance from the map is of order $N^{-1/2}$, but the map carries it on: in chaos it grows
+# as $e^{\lambda_1 t}$, and a network is predicted for about $\log N / 2 \lambda_1$ tokens.
+
+# %%
+TOKENS, COLD, CHAOTIC = 60, 0.5, 1.28
+start = dmft.token_start(network, parameters(CHAOTIC), prompt)
+predicted = dmft.run(network, parameters(CHAOTIC), start, steps=TOKENS).attention
+drawn = {}
+for repeats in (10, 10_000, 10_000_000):
+    finite = dmft.network.class_sum_network(weights, CONTEXT, repeats)
+    path = dmft.network.run(finite, parameters(CHAOTIC), start, steps=TOKENS, key=jax.random.key(1))
+    drawn[repeats * weights.neurons] = path.attention[..., 0]
+
+studies = {}
+for beta in (COLD, CHAOTIC):
+    study = dmft.convergence(
+        weights, CONTEXT, parameters(beta), prompt, repeats=10 ** np.arange(2, 9), samples=64, key=jax.random.key(2)
+    )
+    studies[beta] = study
+    print(f"beta = {beta}: distance goes as N to the power {study.slope:.4f} +- {study.slope_error:.4f},", end=" ")
+    print(f"chi^2 per degree of freedom {study.chi_square:.1f}")
+
+# %% [markdown]
+# Above, orbits in the plane of two attentions, all tokens pale and one position of the clock dark. Below, exponents
+# over temperature; a mean-field run, pale, and networks that leave it one after the other; and their distance. In chaos
+# its law holds only once $N$ is so large that the noise is still small after 60 tokens.
+
+
+# %%
+def draw_plane(axes: plt.Axes, lane: int) -> None:
+    """An orbit, coloured by what it is."""
+    regime, exponent = regimes[lane], float(spectrum.exponents[0, lane])
+    first, second = orbits.attention[1:, 0, lane], orbits.attention[1:, 1, lane]
+    size = 14 if regime == "periodic" else 1
+    axes.scatter(first, second, s=size, color="0.8", linewidths=0)
+    axes.scatter(first[::CONTEXT], second[::CONTEXT], s=size, color=REGIME_COLORS[regime], linewidths=0)
+    axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$")
+    axes.set_title(rf"{regime}, $\beta = {betas[lane]}$, $\lambda_1 = {round(exponent, 3) + 0.0:.3f}$")
+
+
+def draw_exponents(axes: plt.Axes) -> None:
+    """The two largest over temperature, the largest coloured by regime."""
+    axes.axhline(0, color="0.6", linewidth=0.6)
+    axes.plot(diagram["beta"], diagram["exponent"].sel(number=2), ".", color="0.75", markersize=3)
+    for regime, color in REGIME_COLORS.items():
+        largest = diagram["exponent"].sel(number=1)[diagram["regime"].values == regime]
+        if largest.size:
+            axes.plot(largest["beta"], largest, ".", color=color, markersize=4, label=regime)
+    axes.set(xlabel=r"inverse temperature $\beta$", title=r"exponents $\lambda_1$, and $\lambda_2$ in grey")
+    axes.legend(loc="lower left", handletextpad=0.1)
+
+
+def draw_paths(axes: plt.Axes) -> None:
+    """One attention over tokens, of the mean field and of networks."""
+    axes.plot(predicted[:, 0], color=THEORY, alpha=0.25, linewidth=5, label=r"$N = \infty$")
+    for (neurons, attention), color in zip(drawn.items(), (LIMITS[1], LIMITS[0], THEORY), strict=True):
+        axes.plot(attention[:, 0], color=color, linewidth=0.9, label=rf"$N = 99 \cdot 10^{{{len(str(neurons)) - 2}}}$")
+    axes.set(xlabel="token", ylabel="attention $A_1$", title=rf"a network of each size, $\beta = {CHAOTIC}$")
+    axes.set(ylim=(None, 0.68))
+    axes.legend(ncols=2, loc="upper right", handlelength=1.2)
+
+
+def draw_law(axes: plt.Axes) -> None:
+    """Distances between networks and mean field."""
+    for (beta, study), color in zip(studies.items(), (THEORY, LIMITS[0]), strict=True):
+        style = {"fmt": "o", "color": color, "markersize": 4, "label": rf"$\beta = {beta}$"}
+        axes.errorbar(study["neurons"], study["rms"], study["rms_error"], **style)
+    cold = studies[COLD]
+    axes.loglog(
+        cold["neurons"],
+        cold["rms"][-1] * np.sqrt(cold["neurons"][-1] / cold["neurons"]),
+        "k:",
+        linewidth=1,
+        label="slope $-1/2$",
+    )
+    axes.set(xlabel="neurons $N$", title=f"rms distance over {TOKENS} tokens")
+    axes.legend()
+
+
+with styled():
+    figure, (above, below) = plt.subplots(2, 3, figsize=(9, 5.2))
+    for lane, axes in enumerate(above):
+        draw_plane(axes, lane)
+    for axes, draw in zip(below, (draw_exponents, draw_paths, draw_law), strict=True):
+        draw(axes)
+    save(figure, Path(__file__).with_suffix(".png"))
