@@ -299,3 +299,13 @@ def test_a_branch_is_a_dataset_that_a_file_can_hold(tmp_path):
         np.testing.assert_array_equal(dataset.event_parameter, at_events(branch))
         modulus, angle = dataset.multiplier_modulus, dataset.multiplier_angle
         np.testing.assert_allclose(modulus * np.exp(1j * angle), branch.multipliers, atol=1e-14)
+
+
+def sharp(state, parameter):
+    """One is a fixed point, at which the slope is not finite."""
+    return 1 + parameter * jnp.sqrt(jnp.abs(state - 1))
+
+
+def test_a_map_without_a_derivative_is_said_to_have_none():
+    with pytest.raises(NoCycleError, match="derivatives of the map are not finite"):
+        find_cycle(sharp, np.ones(1), 0.5, 1)

@@ -55,6 +55,11 @@ def find_cycle(step: Step, guess: ArrayLike, parameter: ArrayLike, period: int) 
     """
     start = Unknowns(*_checked_guess(step, guess, parameter, period))
     station = at_parameter(step, start)
+    if not np.all(np.isfinite(station.multipliers)):
+        raise NoCycleError(
+            f"the derivatives of the map are not finite on the orbit from the guess at parameter "
+            f"{float(start.parameter):.12g}: the orbit escapes, or the map has no derivative there"
+        )
     if not station.solved:
         raise NoCycleError(
             f"no cycle of period {period} was found at parameter {float(start.parameter):.12g}: from the guess, "
