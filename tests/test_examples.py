@@ -16,6 +16,7 @@ LONG = (
     "new_layer_kinds",
     "one_shot_images",
     "self_attention_bifurcations",
+    "self_attention_dynamics",
 )
 
 

@@ -63,6 +63,7 @@ def test_curvature_along_a_geodesic_is_no_smaller():
         assert second / max(problem.architecture.widths) > float(saddle.smallest_curvature) * (1 - 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", (SKIP_FIRST,))
 def test_the_estimate_agrees_with_the_exact_curvature(case):
     problem = random_problem(case, 3)

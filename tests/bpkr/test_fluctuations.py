@@ -118,6 +118,7 @@ def power(name, quantity, which):
 POWERS = {"U": -2, "mean": -1, "variance": -1, "evidence": -1}
 
 
+@pytest.mark.slow
 @every_network
 @pytest.mark.parametrize("quantity", POWERS)
 def test_corrections_gain_one_power_of_the_width(name, quantity):

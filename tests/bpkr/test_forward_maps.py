@@ -57,6 +57,7 @@ SEVERAL_BLOCKS = {
 every_kind = pytest.mark.parametrize("case", SEVERAL_BLOCKS.values(), ids=SEVERAL_BLOCKS)
 
 
+@pytest.mark.slow
 @every_kind
 def test_several_weight_blocks_are_derived_verified_and_the_same_by_both_routes(case):
     action = bpkr.derive(case.architecture())

@@ -79,6 +79,7 @@ def test_second_derivatives():
     assert_close(by_jax, difference, 1e-5)
 
 
+@pytest.mark.slow
 def test_derivatives_in_attention_weights():
     """Through path features and attention, to the key-query products."""
     rng = np.random.default_rng(0)

@@ -108,6 +108,7 @@ def test_a_sweep_never_raises_the_action(case, seed):
         point = after
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(case=ANY_SWEPT, seed=SEEDS)
 def test_the_saddle_point_is_where_sweeps_rest(case, seed):

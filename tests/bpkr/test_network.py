@@ -253,6 +253,7 @@ NARROW = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", NARROW)
 def test_the_prior_of_any_layers_has_the_mean_of_the_gp_limit(case):
     """At every width, not in the limit only."""

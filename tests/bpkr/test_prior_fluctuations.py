@@ -63,6 +63,7 @@ def sampled(architecture, draws, seed):
     return jax.lax.map(overlap, jax.random.split(jax.random.key(seed), draws), batch_size=2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "draws"), [("skip", 10_000), *(pytest.param(name, 100_000, marks=pytest.mark.slow) for name in KINDS)]
 )

@@ -87,6 +87,7 @@ def expanded(saddle_problem, coordinates):
     return expansion, jax.grad(saddle_problem.action)(coordinates), jax.hessian(saddle_problem.action)(coordinates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", (TWO_LAYERS, SKIP_FIRST))
 def test_the_expansion_has_the_derivatives_of_the_action(case):
     for seed in range(3):

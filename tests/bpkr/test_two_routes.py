@@ -20,14 +20,20 @@ RANDOM_NETWORKS = [
     tuple(KINDS[i] for i in RNG.integers(len(KINDS), size=depth)) for depth in range(1, 6) for _ in range(3)
 ]
 HEADS_ONLY = [tuple(Attention(int(heads)) for heads in RNG.integers(1, 5, size=depth)) for depth in range(1, 6)]
+SHALLOW = [layers for layers in (*HEADS_ONLY, *RANDOM_NETWORKS) if len(layers) <= 2]
+DEEP = [layers for layers in (*HEADS_ONLY, *RANDOM_NETWORKS) if len(layers) > 2]
 
 
 def derived(layers, outputs=1):
     return bpkr.derive(bpkr.Architecture(layers, widths=6, temperature=1.0, outputs=outputs))
 
 
+def slow(networks):
+    return [pytest.param(layers, marks=pytest.mark.slow) for layers in networks]
+
+
 @pytest.mark.parametrize("outputs", [1, 2])
-@pytest.mark.parametrize("layers", [*HEADS_ONLY, *RANDOM_NETWORKS], ids=str)
+@pytest.mark.parametrize("layers", [*SHALLOW, *slow(DEEP)], ids=str)
 def test_the_leading_order_of_the_exact_prior_is_the_action(layers, outputs):
     action = derived(layers, outputs)
     for leading, entropy in zip(action.finite_width.leading, action.overlap_entropies, strict=True):
@@ -60,6 +66,7 @@ def test_each_further_layer_adds_the_same_operations(heads):
     assert growth == [{"cholesky": 1, "log_det": 1, "sum_of_blocks": 1, "solve": 1, "trace": 1}] * 5
 
 
+@pytest.mark.slow
 def test_depth_six_is_derived_verified_and_compiled():
     action = derived((2,) * 6)
     for derivation in (action.derivation, action.finite_width.derivation):

@@ -352,6 +352,7 @@ def small(folder):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::theorykit.sampling.MixingWarning")
 def test_compare_writes_table_figure_and_data_and_goes_on_from_its_draws(small, monkeypatch, capsys):
     run(monkeypatch, "compare", "mine.toml")
@@ -418,6 +419,7 @@ def test_a_mistaken_comparison_is_named(small, monkeypatch, old, new, named):
     assert not list(small.glob("*.nc")) and not (small / "mine-comparison").exists()
 
 
+@pytest.mark.slow
 def test_reproduce_writes_table_figures_and_data_and_refuses_a_second_time(tmp_path, monkeypatch, capsys):
     arguments = ("reproduce", "hidden-markov", "--widths", "50", "--seeds", "1", "--test-examples", "50")
     arguments = (*arguments, "--training-examples", "20", "--output", str(tmp_path / "out"))

@@ -25,6 +25,9 @@ ARCHITECTURES = {
     "one dense layer": case(Dense()),
     **MORE,
 }
+# the others take half a minute or more together
+QUICK = {"one layer", "two layers", "one dense layer"}
+QUICK |= {f"{kind.layers}, outputs {kind.outputs}" for kind in GRAMMAR[:3]}
 SMALL = {"two layers": TWO_LAYERS, "a straight branch": case(Skip(2, 0.7))}
 
 

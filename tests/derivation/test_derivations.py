@@ -7,7 +7,7 @@ from theorykit.derivation import claims, derivation_blocks, verification_blocks
 from theorykit.dmft.derive import derive as derive_map
 from theorykit.symbolic import Equation, as_markdown
 
-from .architectures import ARCHITECTURES, MORE, SMALL, action
+from .architectures import ARCHITECTURES, QUICK, SMALL, action
 from .mistakes import is_caught, planted
 
 ROUTES = {
@@ -17,7 +17,7 @@ ROUTES = {
     "dual form": lambda action: action.dual.derivation,
 }
 every_architecture = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in MORE else []) for name in ARCHITECTURES]
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in ARCHITECTURES]
 )
 every_route = pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
 

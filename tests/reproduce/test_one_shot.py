@@ -223,6 +223,7 @@ def test_a_network_of_other_heads_does_not_go_on_from_this_one(result, folder):
         one_shot.run(other, folder)
 
 
+@pytest.mark.slow
 def test_heads_of_ones_own_serve_as_well(folder, tmp_path):
     rng = np.random.default_rng(0)
     heads = bpkr.heads(key_query=[0.1 * rng.normal(size=(2, 64, 64)), np.zeros((1, 64, 64))])
@@ -233,6 +234,7 @@ def test_heads_of_ones_own_serve_as_well(folder, tmp_path):
     assert set(np.unique(found["chosen_temperature"])) <= {0.1, 1.0}
 
 
+@pytest.mark.slow
 def test_longer_training_goes_on_beside_what_there_was(result, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "stages")
     longer = replace(SETTINGS, seeds=1, widths=(100,), training=replace(SETTINGS.training, steps=6))
@@ -257,6 +259,7 @@ def test_settings_that_cannot_be_are_refused(wrong, message):
         replace(SETTINGS, **wrong)
 
 
+@pytest.mark.slow
 def test_the_published_sets_take_the_places_of_our_own(tmp_path, monkeypatch):
     images = [stroke_characters(3, 2, key=jax.random.key(seed)) for seed in range(5)]
     monkeypatch.setattr(sources_module, "omniglot", lambda: OmniglotSplit(*images[:3]))

@@ -39,6 +39,7 @@ def sampler_of(kind, architecture, data):
     return no_u_turn(posterior, warmup=200, dense_mass=False, target_accept=0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "replications", "thinning"),
     [

@@ -171,6 +171,7 @@ def test_interpolation_is_sampled_where_the_kernel_has_an_inverse():
     np.testing.assert_allclose(means, np.broadcast_to(labels, means.shape), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_comparison_measures_in_standard_errors():
     architecture, features, labels, test_features = problem()
     options = {name: {"chains": 2, "warmup": 200, "draws": 500} for name in ("exact", "gibbs")}

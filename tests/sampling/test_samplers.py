@@ -41,6 +41,7 @@ def test_gibbs_on_the_weights_agrees_with_the_exact_posterior(name):
     assert_within(estimates(name, "gibbs"), estimates(name, "exact"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["singular", *(pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS if n != "singular")]
 )

@@ -195,6 +195,7 @@ def test_widths_layer_by_layer_are_labelled():
     assert "mean" not in result and "test_error" not in result
 
 
+@pytest.mark.slow
 def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     alone = sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 4), **SMALL, folder=tmp_path)

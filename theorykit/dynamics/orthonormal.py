@@ -15,7 +15,10 @@ Orthonormalise = Callable[[Vectors], Basis]
 
 
 def gram_schmidt(vectors: Vectors) -> Basis:
-    """Modified Gram-Schmidt: the fastest, though the last of strongly graded vectors lose their orthogonality."""
+    """Modified Gram-Schmidt: the fastest, though the last of strongly graded vectors lose their orthogonality.
+
+    It is unrolled over pairs of vectors: more than a few dozen take long to compile.
+    """
     rest, basis, lengths = list(vectors), [], []
     while rest:
         first, *others = rest
@@ -28,7 +31,11 @@ def gram_schmidt(vectors: Vectors) -> Basis:
 
 
 def householder(vectors: Vectors) -> Basis:
-    """Householder reflections, by LAPACK: orthogonal to rounding, however graded the vectors are, but slower."""
+    """Householder reflections, by LAPACK: orthogonal to rounding, however graded the vectors are, but slower.
+
+    On a CPU not for several threads at once: batches of factorisations that run side by side may wait for each other
+    for ever.
+    """
     columns = jnp.moveaxis(jnp.stack(vectors, axis=1), (0, 1), (-2, -1))
     basis, triangle = jnp.linalg.qr(columns)
     diagonal = jnp.moveaxis(jnp.diagonal(triangle, axis1=-2, axis2=-1), -1, 0)
