@@ -5,8 +5,6 @@ Perturbations are kept by slot like the tokens that they come from, where gettin
 responses of older tokens are is remembered with them. The position clock is periodic and has no exponents but zero.
 """
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -147,28 +145,36 @@ def _tangent_step(
     model: SelfAttention, parameters: Parameters, state: State, tangent: Tangent
 ) -> tuple[State, Tangent]:
     """One token further, perturbations with it, not yet orthonormal again."""
-    slot, response = state.position, partial(_overlap_response, model, parameters=parameters, attention=state.attention)
+    slot = state.position
     key, value, query = (model.overlap(family, parameters, state.attention, slot) for family in (KEY, VALUE, QUERY))
-    state = stored(state, key, value)
-    tokens = remembered(state)
-    values, keys = (
-        tuple(tuple(slots.at[slot].set(new) for slots, new in zip(*rows, strict=True)) for rows in pairs)
-        for pairs in (
-            zip(tangent.values, response(VALUE).grid, strict=True),
-            zip(tangent.keys, response(KEY).grid, strict=True),
-        )
+    key_response, value_response, query_response = (
+        _overlap_response(model, family, parameters, state.attention) for family in (KEY, VALUE, QUERY)
     )
-    gamma, query = parameters.gamma, column(query)
-    response_of = compiled.attention_response()(q=query, gamma=gamma, **tokens)
-    ((weights,),), (row,) = response_of["s"].grid, response_of["G"].grid
-    jacobian = compiled.row_response()(
-        s=weights, g=column(row), q=query, gamma=gamma, D_v=Matrix(values), D_k=Matrix(keys)
-    )["J"]
-    newest = compiled.query_response()(G=response_of["G"], K=tokens["K"], D_q=response(QUERY), gamma=gamma)["J"]
-    here, following = _marks(state, slot), _marks(state, slot + 1)
-    jacobian = add(jacobian, entrywise(lambda entry: here * entry, newest))  # Eq. (8)
+    state = stored(state, key, value)
+    values, keys = _with_token(tangent.values, slot, value_response), _with_token(tangent.keys, slot, key_response)
+    jacobian = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
+    following = _marks(state, slot + 1)
     vectors = tuple(_propagated(jacobian, following, vector) for vector in tangent.vectors)
-    return attended(parameters, state, query.column), Tangent(vectors, values, keys)
+    return attended(parameters, state, query), Tangent(vectors, values, keys)
+
+
+def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
+    """The responses kept, with that of a new token in its slot."""
+    rows = zip(kept, new.grid, strict=True)
+    return tuple(tuple(slots.at[slot].set(entry) for slots, entry in zip(*row, strict=True)) for row in rows)
+
+
+def _jacobian(
+    parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
+) -> Matrix:
+    """How the next attention moves with the one that each token remembered was drawn from: a block a slot; Eq. (8)."""
+    tokens, gamma = remembered(state), parameters.gamma
+    attending = compiled.attention_response()(q=query, gamma=gamma, **tokens)
+    ((weights,),), (row,) = attending["s"].grid, attending["G"].grid
+    every = compiled.row_response()(s=weights, g=column(row), q=query, gamma=gamma, D_v=values, D_k=keys)["J"]
+    newest = compiled.query_response()(G=attending["G"], K=tokens["K"], D_q=query_response, gamma=gamma)["J"]
+    here = _marks(state, state.position)
+    return add(every, entrywise(lambda entry: here * entry, newest))
 
 
 def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
