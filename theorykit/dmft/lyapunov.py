@@ -59,8 +59,9 @@ def lyapunov_spectrum(
 ) -> LyapunovSpectrum:
     """The leading exponents of the orbit from `window` over `steps` tokens, all of them by default.
 
-    Perturbations are made orthonormal `every` so many tokens. An exponent is minus infinity where the Jacobian is
-    singular to rounding. Raises `ValueError` for numbers of steps, blocks or exponents that cannot be.
+    Perturbations are made orthonormal `every` so many tokens, by `dynamics.householder` or, faster and in any number of
+    threads, by `dynamics.gram_schmidt`. An exponent is minus infinity where the Jacobian is singular to rounding.
+    Raises `ValueError` for numbers of steps, blocks or exponents that cannot be.
     """
     size = model.context * model.patterns
     exponents = size if exponents is None else exponents

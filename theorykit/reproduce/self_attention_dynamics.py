@@ -18,6 +18,7 @@ from .. import dmft, store
 from ..diagrams.blocks import LANE, in_blocks
 from ..diagrams.orbits import OrbitSettings, orbit_diagram
 from ..diagrams.phases import phase_diagram
+from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ..dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
 
@@ -248,7 +249,8 @@ def orbit(
 
 def _spread(model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window, steps: int) -> dict:
     """Exponents of the orbits from `window`, and what follows from them."""
-    spectrum = dmft.lyapunov_spectrum(model, parameters, window, steps=steps)
+    # reflections are not for blocks in several threads
+    spectrum = dmft.lyapunov_spectrum(model, parameters, window, steps=steps, orthonormalise=gram_schmidt)
     exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
     return {
         "exponent": ((LANE, "number"), exponents),
