@@ -39,15 +39,12 @@ def continuation_diagram(
     betas = np.atleast_1d(np.asarray(betas, dtype=float))
     centre = len(betas) // 2 if centre is None else int(np.arange(len(betas))[centre])
     settings = OrbitSettings(transient=0, recorded=150_000) if settings is None else settings
-    windows = _carried(model, betas, gamma, epsilon, start, centre, settling, folder)
-    position = (int(start(model, dmft.Parameters(betas[centre], gamma, epsilon)).position) + settling) % model.context
-    # every value is one settling further from the centre
-    positions = (position + settling * np.abs(np.arange(len(betas)) - centre)) % model.context
-    if len(set(positions.tolist())) > 1:
+    if len(betas) > 1 and settling % model.context:  # every value is one settling further from the centre
         raise ValueError(f"settling={settling} tokens must be a multiple of the context, {model.context}")
+    windows = _carried(model, betas, gamma, epsilon, start, centre, settling, folder)
 
     def carried(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
-        return dmft.warm_start(model, parameters, dmft.Window(np.moveaxis(windows, 0, -1), position))
+        return dmft.warm_start(model, parameters, windows)
 
     parameters = dmft.Parameters(betas, gamma, epsilon)
     recorded = None if folder is None else folder / "orbits"
@@ -56,8 +53,8 @@ def continuation_diagram(
     )
 
 
-def _carried(model, betas, gamma, epsilon, start, centre, settling, folder) -> np.ndarray:
-    """The window that each value begins with, `(betas, context, patterns)`."""
+def _carried(model, betas, gamma, epsilon, start, centre, settling, folder) -> dmft.Window:
+    """The window that each value begins with, in lanes."""
     first = dmft.Parameters(betas[centre], gamma, epsilon)
     begun = start(model, first)
     text = f"{store.fingerprints((model, betas, gamma, epsilon, begun))}; centre {centre}; settling {settling}"
@@ -78,7 +75,7 @@ def _carried(model, betas, gamma, epsilon, start, centre, settling, folder) -> n
                 found |= {index: windows[..., side] for side, index in enumerate(pair)}
             latest = dmft.Window(kept["window"].values[-1], window.position)
             progress.update(len(found) - progress.n)
-    return np.stack([found[index] for index in range(len(betas))])
+    return dmft.Window(np.stack([found[index] for index in range(len(betas))], axis=-1), window.position)
 
 
 def _outwards(count: int, centre: int) -> Iterator[tuple[int, int]]:

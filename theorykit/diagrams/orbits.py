@@ -89,16 +89,16 @@ def orbit_diagram(
     if len(lanes) != 1:
         raise ValueError(f"orbits are one axis of lanes, got parameters of shape {lanes}")
     every = dmft.Parameters(*(jnp.broadcast_to(value, lanes) for value in jax.tree.leaves(parameters)))
+    begun = start(model, every)
 
     def compute(block: np.ndarray) -> xr.Dataset:
         chosen = jax.tree.map(lambda values: values[block], every)
-        began = _chosen_lanes(start(model, every), lanes, block)
-        return _block(model, chosen, began, settings)
+        return _block(model, chosen, _chosen_lanes(begun, lanes, block), settings)
 
-    text = f"{settings}; {store.fingerprints((model, every, start(model, every)))}"
+    text = f"{settings}; {store.fingerprints((model, every, begun))}"
     found = in_blocks(compute, lanes[0], settings=text, folder=folder, label=label)
     passed = settings.transient_of(model) + settings.pieces * settings.tokens_a_piece
-    return found.assign_attrs(position=(int(start(model, every).position) + passed) % model.context)
+    return found.assign_attrs(position=(int(begun.position) + passed) % model.context)
 
 
 def _chosen_lanes(state: dmft.State, lanes: tuple[int, ...], block: np.ndarray) -> dmft.State:
@@ -189,6 +189,14 @@ def _exponents(
         blocks=_BLOCKS,
         orthonormalise=gram_schmidt,
     )
+    return described_exponents(spectrum)
+
+
+def described_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
+    """The exponents of orbits on one axis of lanes, with their errors, and what follows from them, as variables.
+
+    `exponent`, `exponent_error` (lane, number), `dimension` (lane), and `regime` (lane) where there are two or more.
+    """
     exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
     described = {
         "exponent": ((LANE, "number"), exponents),

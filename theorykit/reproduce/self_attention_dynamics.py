@@ -16,10 +16,9 @@ from jax.typing import ArrayLike
 
 from .. import dmft, store
 from ..diagrams.blocks import LANE, in_blocks
-from ..diagrams.orbits import OrbitSettings, orbit_diagram
+from ..diagrams.orbits import OrbitSettings, described_exponents, orbit_diagram
 from ..diagrams.phases import phase_diagram
 from ..dynamics.orthonormal import gram_schmidt
-from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ..dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
 
 # the published network: position bits for as many tokens, and the scale of its attention scores
@@ -224,6 +223,8 @@ def orbit(
     - `amplitude` (lane, pattern, frequency), `autocorrelation` (lane, pattern, lag): of the overlaps.
     """
     settled = dmft.settled(model, parameters, dmft.warm_start(model, parameters, window), settings.transient)
+    # reflections are not for blocks in several threads
+    spectrum = dmft.lyapunov_spectrum(model, parameters, settled, steps=settings.recorded, orthonormalise=gram_schmidt)
     start = dmft.warm_start(model, parameters, settled)
     trajectory = dmft.run(model, parameters, start, steps=settings.recorded)
     before = jnp.moveaxis(trajectory.attention[:-1], 1, 0)
@@ -235,7 +236,7 @@ def orbit(
         {
             "overlap": (by_token, overlap[..., seen]),
             "attention": (by_token, attention[..., seen]),
-            **_spread(model, parameters, settled, settings.recorded),
+            **described_exponents(spectrum),
             **_described(overlap),
         },
         {
@@ -245,20 +246,6 @@ def orbit(
             "position": ("token", np.asarray(trajectory.positions[seen])),
         },
     )
-
-
-def _spread(model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window, steps: int) -> dict:
-    """Exponents of the orbits from `window`, and what follows from them."""
-    # reflections are not for blocks in several threads
-    spectrum = dmft.lyapunov_spectrum(model, parameters, window, steps=steps, orthonormalise=gram_schmidt)
-    exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
-    return {
-        "exponent": ((LANE, "number"), exponents),
-        "exponent_error": ((LANE, "number"), errors),
-        "number": np.arange(1, exponents.shape[1] + 1),
-        "regime": (LANE, classify(exponents, errors).astype(str)),
-        "dimension": (LANE, kaplan_yorke_lower_bound(exponents)),
-    }
 
 
 def _described(overlap: np.ndarray) -> dict:
