@@ -13,17 +13,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..arguments import is_traced
 from ..precision import require_float64
 from . import layer_numbers
 from .architecture import Architecture
 
 # largest asymmetry, relative to the largest entry, that counts as rounding
 _SYMMETRY = 1e-8
-
-
-def is_traced(*values) -> bool:
-    """True if any leaf of `values` is a JAX tracer, whose content cannot be looked at."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
 def finite_array(name: str, value: ArrayLike, axes: str) -> Array:

@@ -25,9 +25,10 @@ import lineax as lx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from ..arguments import is_traced
 from ..precision import require_float64
 from .architecture import Architecture
-from .checks import checked_examples, is_traced
+from .checks import checked_examples
 from .lanczos import run_lanczos
 from .order_parameters import OrderParameters, checked_order_parameters
 from .whitened_kernel import Design, Kernel, path_gram, whitened_kernel

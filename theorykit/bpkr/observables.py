@@ -6,8 +6,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..arguments import is_traced
 from .architecture import Architecture
-from .checks import checked_symmetric, finite_array, is_traced
+from .checks import checked_symmetric, finite_array
 from .order_parameters import OrderParameters, checked_order_parameters
 
 

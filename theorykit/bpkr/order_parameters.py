@@ -6,10 +6,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..arguments import is_traced
 from ..precision import require_float64
 from . import layer_numbers
 from .architecture import Architecture
-from .checks import checked_positive_definite, finite_array, is_traced
+from .checks import checked_positive_definite, finite_array
 
 # largest departure, relative to the largest entry, of a block from what a straight branch makes it, that is rounding
 _CONSISTENCY = 1e-8

@@ -16,9 +16,10 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..arguments import is_traced
 from .architecture import Architecture
 from .certificate import estimated_smallest_curvature, smallest_curvature
-from .checks import checked_data, checked_dual_results, checked_results, is_traced
+from .checks import checked_data, checked_dual_results, checked_results
 from .coordinates import from_order_parameters, gp_coordinates
 from .energies import AbstractEnergy, DualEnergy, energy_of
 from .implicit import known, stationary

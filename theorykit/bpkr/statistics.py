@@ -12,9 +12,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..arguments import is_traced
 from ..precision import require_float64
 from .architecture import Architecture
-from .checks import is_traced
 from .derive import derive
 from .evaluate import point_arguments
 from .order_parameters import OrderParameters

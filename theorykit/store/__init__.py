@@ -1,0 +1,28 @@
+"""Results and runs on disk: files that are whole or not there, and runs known by what determines them."""
+
+from .files import read, refuse_to_overwrite, replacing, write, write_document, write_text
+from .runs import (
+    fingerprint,
+    fingerprints,
+    key_text,
+    read_arrays,
+    refuse_difference,
+    resumed,
+    write_arrays,
+)
+
+__all__ = [
+    "fingerprint",
+    "fingerprints",
+    "key_text",
+    "read",
+    "read_arrays",
+    "refuse_difference",
+    "refuse_to_overwrite",
+    "replacing",
+    "resumed",
+    "write",
+    "write_arrays",
+    "write_document",
+    "write_text",
+]
