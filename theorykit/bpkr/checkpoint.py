@@ -1,6 +1,5 @@
 """A pass over a training set that was cut short: the sums so far in a file, whole or not at all, and how to go on."""
 
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from .. import atomic_files
 from .batches import BatchSums
 
 # largest difference, relative, by which a batch summed again is still the same: sums depend on the processor's order
@@ -44,26 +44,18 @@ class Progress:
 def save_progress(path: Path, described: str, done: Progress) -> None:
     """Write `done` to `path`, of the job that `described` says. A crash in between leaves what was there before."""
     total = done.total
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(
-                file,
-                described=np.array(described),
-                batches=done.batches,
-                gram=total.gram,
-                projection=total.projection,
-                label_square=total.label_square,
-                examples=total.examples,
-                paths=total.paths,
-                first=done.first,
-                last=done.last,
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    arrays = {
+        "described": np.array(described),
+        "batches": done.batches,
+        "gram": total.gram,
+        "projection": total.projection,
+        "label_square": total.label_square,
+        "examples": total.examples,
+        "paths": total.paths,
+        "first": done.first,
+        "last": done.last,
+    }
+    atomic_files.write(atomic_files.npz(arrays), path, overwrite=True)
 
 
 def load_progress(path: Path, described: str) -> Progress:

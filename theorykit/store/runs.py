@@ -12,7 +12,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from .files import read, replacing, write
+from .. import atomic_files
+from .files import read, write
 
 _SETTINGS = "settings"
 
@@ -36,8 +37,8 @@ def write_arrays(arrays: Mapping[str, Any], settings: Mapping[str, str], path: P
 
     A file that was there is replaced.
     """
-    with replacing(path, overwrite=True) as temporary, temporary.open("wb") as file:
-        np.savez(file, **{_SETTINGS: np.array(json.dumps(settings))}, **arrays)
+    content = atomic_files.npz({_SETTINGS: np.array(json.dumps(settings)), **arrays})
+    atomic_files.write(content, path, overwrite=True)
 
 
 def read_arrays(path: Path, kind: str, settings: Mapping[str, str]) -> dict[str, np.ndarray] | None:
