@@ -139,7 +139,7 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 _THEORIES = ("saddle", "corrected")
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+_AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -152,7 +152,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     approaches: tuple[str, ...] = ("saddle", "corrected", "exact", "gibbs")
     chains: _AtLeastOne | None = None
     draws: _AtLeastOne | None = None
-    warmup: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    warmup: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     seed: _Seed | None = None
     file: str | None = None
 
@@ -201,6 +201,8 @@ def read_config(path: Path) -> SolveConfig:
         raise ValueError(f"{path} is not valid TOML: {mistake}") from mistake
     except msgspec.ValidationError as mistake:
         raise ValueError(f"{path}: {mistake}{_suggestion(str(mistake))}") from mistake
+    except ValueError as mistake:  # a number of thousands of digits
+        raise ValueError(f"{path} cannot be read: {mistake}") from mistake
 
 
 # the table that an error message places a key in -> the fields it may have

@@ -8,10 +8,13 @@ from typing import Annotated, Literal
 import tyro
 
 from .. import bpkr, store
+from ..arguments import shown
 from ..bpkr import document
 from ..symbolic import Block, as_latex, as_markdown
 
 Format = Literal["latex", "markdown", "python"]
+# of the largest number of heads
+_DIGITS = 9
 _ENDINGS = {"latex": ".tex", "markdown": ".md", "python": ".py"}
 
 
@@ -61,13 +64,17 @@ def derive(
 
 def parsed_layer(text: str) -> bpkr.AbstractLayer:
     """The layer that a word on the command line stands for."""
+    if text.startswith("skip:skip:"):
+        raise ValueError(f"`skip:` is said once for a layer, got {shown(text)}")
     if text.startswith("skip:"):
         return bpkr.Skip(parsed_layer(text.removeprefix("skip:")))
     if text == "dense":
         return bpkr.Dense()
-    if text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= _DIGITS:
         return bpkr.Attention(int(text))
-    raise ValueError(f"a layer is a number of heads, `dense`, or `skip:` before either, as in skip:2; got {text!r}")
+    raise ValueError(
+        f"a layer is a number of heads, `dense`, or `skip:` before either, as in skip:2; got {shown(text)}"
+    )
 
 
 def _blocks(action: bpkr.Action, steps: bool, finite_width: bool) -> Iterator[Block]:

@@ -43,7 +43,7 @@ def told_in_one_line() -> Iterator[None]:
     except ValueError as mistake:
         sys.exit(_line(str(mistake)))
     except MemoryError as mistake:
-        sys.exit(_line(f"there is not enough memory ({mistake or 'for what is asked'}); ask for less at a time"))
+        sys.exit(_line(f"there is not enough memory ({str(mistake) or 'for what is asked'}); ask for less at a time"))
     except RuntimeError as mistake:
         # how XLA says it
         if not str(mistake).startswith("RESOURCE_EXHAUSTED"):

@@ -1,13 +1,14 @@
 """`theorykit reproduce`: a paper's experiment, its table, its figures, and everything in them as one file."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from .. import store
+from ..arguments import checked_number, checked_whole_number
 from ..plots import hidden_markov as plots
 from ..plots import one_shot as one_shot_plots
 from ..plots import self_attention_dynamics as dynamics_plots
@@ -33,6 +34,7 @@ def hidden_markov(
         output: Folder for the results.
         overwrite: Replace results that are there.
     """
+    _check_numbers(settings)
     path, partial = output / "hidden-markov.nc", output / "partial"
     _check(output, path, plots.figure_paths(output), partial, overwrite)
     result = experiment.run(settings, partial)
@@ -65,6 +67,7 @@ def one_shot(
         overwrite: Replace results that are there.
     """
     settings = replace(_PRESETS[preset], variants=_chosen(_PRESETS[preset].variants, variants), seeds=seeds)
+    _check_numbers(settings)
     path, stages = output / "one-shot.nc", output / "stages"
     _check(output, path, one_shot_plots.figure_paths(output, variants), stages, overwrite)
     result = one_shot_experiment.run(settings, stages)
@@ -83,6 +86,23 @@ def _check(folder: Path, result: Path, figures: Sequence[Path], kept: Path, over
         store.Output("the folder of what is kept", kept, store.FOLDER),
     ]
     store.check_outputs(outputs, {}, overwrite=overwrite)
+
+
+def _check_numbers(settings: Any, name: str = "") -> None:
+    """Raise `ValueError` for a number in `settings` that is not finite, or a whole one beyond those of arrays."""
+    if isinstance(settings, dict):
+        for field, value in settings.items():
+            _check_numbers(value, f"{name}.{field}" if name else field)
+    elif isinstance(settings, (list, tuple)):
+        for value in settings:
+            _check_numbers(value, name)
+    elif isinstance(settings, float):
+        checked_number(name, settings)
+    elif isinstance(settings, int):
+        most = 2**63 - 1 if "seed" in name and name != "seeds" else 2**31 - 1
+        checked_whole_number(name, settings, least=-most, most=most)
+    elif is_dataclass(settings):
+        _check_numbers(asdict(settings), name)
 
 
 def _chosen(
@@ -109,6 +129,7 @@ def self_attention_dynamics(
         output: Folder for the results.
         overwrite: Replace results that are there.
     """
+    _check_numbers(settings)
     path, partial = output / "self-attention-dynamics.nc", output / "partial"
     _check(output, path, dynamics_plots.figure_paths(output), partial, overwrite)
     result = dynamics_experiment.run(settings, partial)

@@ -102,10 +102,13 @@ def _real(path: Path) -> Path:
 def _try_file(path: Path) -> None:
     """Raise `OSError` unless `path` can be written to."""
     target = _real(path)
-    with _folder_for_a_moment(target.parent):
-        trial = target.with_name(f".{target.name}.{os.getpid()}")
-        trial.touch()
-        trial.unlink()
+    try:
+        with _folder_for_a_moment(target.parent):
+            trial = target.with_name(f".{target.name}.{os.getpid()}")
+            trial.touch()
+            trial.unlink()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextmanager

@@ -1,0 +1,425 @@
+"""Whatever a user does ends in one line that names it: no traceback, nothing computed, replaced or left behind."""
+
+import copy
+import json
+import math
+import os
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from theorykit import bpkr, cli, sampling, store, sweeps
+from theorykit.cli import mistakes
+from theorykit.cli import reproduce as reproduce_module
+
+ROOT = Path(__file__).parent.parent.parent
+SUBCOMMANDS = ("solve", "sweep", "compare")
+RESULTS = {"solve": "mine.nc", "sweep": "mine-sweep.nc", "compare": "mine-comparison.nc"}
+CONFIG = {
+    "architecture": {"layers": [2], "widths": 6, "temperature": 0.2, "prior_variances": 1.0, "outputs": 1},
+    "data": {
+        "file": "data.npz",
+        "features": "phi",
+        "labels": "y",
+        "test_features": "phi_test",
+        "test_labels": "y_test",
+    },
+    "solver": {"tolerance": 1e-9, "max_steps": 500},
+    "output": {},
+    "sweep": {"widths": [6.0], "temperatures": [0.2]},
+    "compare": {"approaches": ["saddle", "exact"], "chains": 1, "draws": 4, "warmup": 4, "seed": 0},
+}
+
+
+class Computed(BaseException):
+    """In the place of what takes time: the command was content with what it was given."""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A user's folder with data and a configuration, for commands that stop before they compute."""
+    draw = np.random.default_rng(0)
+    arrays = {"phi": draw.normal(size=(6, 2, 3)), "y": np.ones(6)}
+    np.savez(tmp_path / "data.npz", phi_test=draw.normal(size=(5, 2, 3)), y_test=np.ones(5), **arrays)
+    (tmp_path / "mine.toml").write_text(written(CONFIG))
+    monkeypatch.chdir(tmp_path)
+
+    def computed(*args, **kwargs):
+        raise Computed
+
+    places = ((bpkr, "solve"), (sampling, "compare"), (sweeps, "sweep"), (bpkr, "derive"))
+    experiments = ("experiment", "one_shot_experiment", "dynamics_experiment")
+    for place, name in (*places, *((getattr(reproduce_module, each), "run") for each in experiments)):
+        monkeypatch.setattr(place, name, computed)
+    return tmp_path
+
+
+def written(config: dict) -> str:
+    tables = (
+        f"[{name}]\n" + "\n".join(f"{key} = {toml(value)}" for key, value in table.items())
+        for name, table in config.items()
+    )
+    return "\n".join(tables) + "\n"
+
+
+def toml(value) -> str:
+    if isinstance(value, bool | str):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    return str(value)
+
+
+def outcome(monkeypatch, *arguments: str) -> str | None:
+    """What the command says when it refuses, or None where it would have computed; a traceback fails the test."""
+    monkeypatch.setattr(sys, "argv", ["theorykit", *arguments])
+    try:
+        cli.main()
+    except Computed:
+        return None
+    except SystemExit as leaving:
+        if leaving.code == 2:
+            return "usage"
+        assert isinstance(leaving.code, str) and leaving.code.startswith("theorykit: "), leaving.code
+        assert "\n" not in leaving.code and len(leaving.code) < 1500
+        return leaving.code
+    raise AssertionError("the command finished")
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+BAD = [
+    *(0, -1, 2.5, 10**20, -(10**20), 10**400, 1e308, 1e-320, math.nan, math.inf, -math.inf, True, False),
+    *("", "a", "\u0000", "x" * 300, "..", "/", ".nc", "/dev/null", "\u0000.nc", "/proc/x.nc", "data.nc/x.nc"),
+    *([], [[]], [0.0], [math.nan], ["a"], [10**20], [1, 1, 1], {}, [{"kind": "dense"}], date(2020, 1, 1)),
+    *([{"kind": "attention", "heads": -1}], [{"kind": "dense", "skip": math.nan}]),
+]
+
+
+KEYS = [(table, key) for table, of_table in CONFIG.items() for key in of_table] + [
+    *(("output", "file"), ("sweep", "file"), ("compare", "file"), ("data", "key_query"), ("data", "readout"))
+]
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_key_of_the_configuration_with_every_bad_value(every, folder, monkeypatch):
+    """All subcommands in turn; the slow test tries all 864, the quick one a fifth of them."""
+    refused, tried = 0, 0
+    for number, (table, key) in enumerate(KEYS):
+        for bad in BAD[number % every :: every]:
+            tried += 1
+            changed = copy.deepcopy(CONFIG)
+            changed[table][key] = bad
+            (folder / "mine.toml").write_text(written(changed))
+            refused += outcome(monkeypatch, SUBCOMMANDS[tried % 3], "mine.toml") is not None
+    # what is left is admissible, or for another command, or refused by what computes
+    assert tried >= 864 // every - len(KEYS) and refused > 0.9 * tried, (tried, refused)
+    assert sorted(path.name for path in folder.iterdir()) == ["data.npz", "mine.toml"]
+
+
+NAMES = [
+    "",
+    ".",
+    "/",
+    "nowhere.toml",
+    "nowhere/mine.toml",
+    "mine.toml/x",
+    "x" * 300,
+    "a\0b",
+    "/dev/null",
+    "data.npz",
+    "\udcff",
+]
+
+
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_configuration_that_is_none_is_named(subcommand, name, folder, monkeypatch):
+    before = snapshot(folder)
+    assert outcome(monkeypatch, subcommand, name) is not None
+    assert snapshot(folder) == before
+
+
+CONTENTS = {
+    "empty": b"",
+    "not UTF-8": "[data]\nfile = 'ü'".encode("latin-1"),
+    "UTF-16": "[data]".encode("utf-16"),
+    "nested": b"a = " + b"[" * 100_000,
+    "zeros": bytes(100),
+    "half": b"[architecture]\nlayers = [2",
+    "JSON": b'{"architecture": {}}',
+    "twice": b"[data]\n[data]\n",
+    "a big number": b"[solver]\nmax_steps = " + b"9" * 5000,
+    "noise": np.random.default_rng(0).bytes(1000),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_file_that_is_no_configuration_is_named(content, folder, monkeypatch):
+    (folder / "mine.toml").write_bytes(CONTENTS[content])
+    assert "mine.toml" in outcome(monkeypatch, "solve", "mine.toml")
+
+
+def test_a_configuration_cut_at_every_tenth_byte_or_with_a_bit_turned_over(folder, monkeypatch):
+    content, draw = (folder / "mine.toml").read_bytes(), np.random.default_rng(0)
+    broken = [content[:length] for length in range(0, len(content), 10)]
+    for _ in range(150):
+        changed = bytearray(content)
+        changed[draw.integers(len(content))] ^= 1 << draw.integers(8)
+        broken.append(bytes(changed))
+    outcomes = []
+    for each in broken:
+        (folder / "mine.toml").write_bytes(each)
+        outcomes.append(outcome(monkeypatch, "sweep", "mine.toml"))
+    assert sum(told is not None for told in outcomes) > 100
+
+
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
+@pytest.mark.parametrize("name", ["data.npz", "data.nc"])
+def test_data_that_are_damaged_are_named_before_anything_is_computed(subcommand, name, folder, monkeypatch, capfd):
+    if name == "data.nc":
+        with np.load("data.npz") as arrays:
+            axes = {key: [f"{key}{i}" for i in range(values.ndim)] for key, values in arrays.items()}
+            store.write(xr.Dataset({key: (axes[key], values) for key, values in arrays.items()}), folder / name)
+    (folder / "mine.toml").write_text(written({**CONFIG, "data": {**CONFIG["data"], "file": name}}))
+    content, draw = (folder / name).read_bytes(), np.random.default_rng(0)
+    for length in sorted(draw.integers(len(content), size=20)):
+        (folder / name).write_bytes(content[:length])
+        assert name in outcome(monkeypatch, subcommand, "mine.toml")
+    (folder / name).unlink()
+    assert f"no data file {name}" in outcome(monkeypatch, subcommand, "mine.toml")
+    (folder / name).mkdir()
+    assert f"{name} is a folder" in outcome(monkeypatch, subcommand, "mine.toml")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+@pytest.mark.parametrize(
+    ("subcommand", "table", "file"),
+    [
+        *(
+            (subcommand, table, file)
+            for subcommand, table in (("solve", "output"), ("sweep", "sweep"), ("compare", "compare"))
+            for file in (
+                "mine.toml",
+                "data.npz",
+                "data.nc",
+                "link.nc",
+                "hard.nc",
+                "./below/../data.nc",
+                "result.png",
+                "result",
+                "result.npz",
+                "data.nc/",
+                "a folder.nc",
+                "mine.txt",
+                "fifo.nc",
+                "/proc/no/result.nc",
+            )
+        ),
+    ],
+)
+def test_no_output_is_an_input_or_of_another_kind(subcommand, table, file, overwrite, folder, monkeypatch):
+    xr.Dataset({"phi": ("a", [1.0])}).to_netcdf(folder / "data.nc", engine="h5netcdf")
+    os.symlink("data.nc", "link.nc")
+    os.link("data.nc", "hard.nc")
+    os.mkfifo("fifo.nc")
+    for name in ("below", "a folder.nc"):
+        (folder / name).mkdir()
+    changed = {**CONFIG, table: {**CONFIG[table], "file": file}, "data": {**CONFIG["data"], "file": "data.nc"}}
+    (folder / "mine.toml").write_text(written(changed))
+    before = {str(path): path.read_bytes() if path.is_file() else path.lstat().st_mode for path in folder.rglob("*")}
+    message = outcome(monkeypatch, subcommand, "mine.toml", *overwrite)
+    assert message is not None and "--overwrite" not in message
+    assert {
+        str(path): path.read_bytes() if path.is_file() else path.lstat().st_mode for path in folder.rglob("*")
+    } == before
+
+
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
+def test_data_with_the_name_of_the_result_are_kept(subcommand, folder, monkeypatch):
+    """The data in c.nc beside c.toml: neither is the default output, nor does the error advise to overwrite them."""
+    name = RESULTS[subcommand]
+    store.write(xr.Dataset({"phi": ("a", [1.0])}), folder / name)  # the mark alone does not make it an output
+    before = (folder / name).read_bytes()
+    (folder / "mine.toml").write_text(written({**CONFIG, "data": {**CONFIG["data"], "file": name}}))
+    for flags in ((), ("--overwrite",)):
+        message = outcome(monkeypatch, subcommand, "mine.toml", *flags)
+        assert "which is `file` of [data]" in message and "--overwrite" not in message
+    assert (folder / name).read_bytes() == before
+
+
+@pytest.mark.parametrize("subcommand", ["sweep", "compare"])
+@pytest.mark.parametrize("ending", [".png", ""])
+def test_figures_and_folders_are_looked_at_before(subcommand, ending, folder, monkeypatch):
+    other = (folder / RESULTS[subcommand]).with_suffix(ending)
+    other.write_text("mine")
+    for flags in ((), ("--overwrite",)):
+        assert other.name in outcome(monkeypatch, subcommand, "mine.toml", *flags)
+    assert other.read_text() == "mine"
+
+
+HIDDEN, ONE, SELF = (("reproduce", name) for name in ("hidden-markov", "one-shot", "self-attention-dynamics"))
+BIG = "99999999999999999999"
+REFUSED = [
+    *((*HIDDEN, f"--{name}", BIG) for name in ("widths", "seeds", "first-seed", "training-examples", "test-examples")),
+    *((*HIDDEN, "--temperature", value) for value in ("nan", "inf")),
+    *((*ONE, "--seeds", value) for value in ("0", "-1", BIG)),
+    *((*ONE, "--variants", *names) for names in ((), ("L2H4", "L2H4"), ("l2h4",))),
+    *((*SELF, f"--{name}", BIG) for name in ("transient", "recorded", "shown", "exponents", "diagram.values", "seed")),
+    *(
+        (*SELF, f"--{name}", "nan")
+        for name in ("betas", "attention", "epsilon", "start", "zoom.lowest", "phases.highest")
+    ),
+    *(
+        (*each, "--output", name)
+        for each in (HIDDEN, ONE, SELF)
+        for name in ("mine.toml", "/dev/null", "data.npz/x", "x" * 300, "/proc/no", "new.nc", "file")
+    ),
+    *(
+        ("derive", "--layers", *layers)
+        for layers in (
+            (),
+            ("0",),
+            ("-1",),
+            ("²",),
+            ("٣",),
+            ("9" * 5000,),
+            ("1e3",),
+            ("skip:" * 3000 + "2",),
+            ("skip:skip:2",),
+            ("dense:",),
+            ("",),
+            ("0x2",),
+            ("2 2",),
+            ("2", "relu"),
+        )
+    ),
+    *(("derive", "--layers", "2", "--outputs", value) for value in ("0", "-1")),
+    *(
+        ("derive", "--layers", "2", "--output", name)
+        for name in (
+            "a.txt",
+            "",
+            ".",
+            "/",
+            "mine.toml",
+            "/dev/null",
+            "x" * 300 + ".md",
+            "/proc/no/a.md",
+            "mine.toml/a.md",
+            "folder.md",
+            "a.tex",
+            "a.py",
+            "a.MD",
+            "notes.md",
+        )
+    ),
+    *(("derive", "--layers", "2", "--format", "latex", "--output", name) for name in ("a.md", "a.py", "a")),
+    ("derive", "--layers", "2", "--format", "python", "--finite-width"),
+]
+USAGE = [
+    *((), ("nosuch",), ("solve",), ("solve", "a", "b"), ("derive",), ("reproduce",), ("reproduce", "x"), ("--nosuch",)),
+    *((*HIDDEN, "--seeds", value) for value in ("x", "1.5", "")),
+    *((*ONE, "--preset", "x"), (*SELF, "--betas", "x"), ("derive", "--layers", "2", "--format", "html")),
+]
+
+
+def named(arguments) -> str:
+    return " ".join(argument[:20] for argument in arguments) or "nothing"
+
+
+@pytest.mark.parametrize("arguments", REFUSED, ids=named)
+def test_a_mistaken_command_is_refused_in_one_line(arguments, folder, monkeypatch):
+    (folder / "folder.md").mkdir()
+    (folder / "file").write_text("mine")
+    (folder / "notes.md").write_text("mine")
+    before = snapshot(folder)
+    assert outcome(monkeypatch, *arguments, "--overwrite") is not None
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("arguments", USAGE, ids=named)
+def test_a_command_that_is_none_shows_its_usage(arguments, folder, monkeypatch, capsys):
+    assert outcome(monkeypatch, *arguments) == "usage"
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), *((name, "--help") for name in (*SUBCOMMANDS, "derive", "reproduce"))], ids=named
+)
+def test_help_is_given(arguments, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["theorykit", *arguments])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert not leaving.value.code
+    assert "usage: theorykit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("mistake", "line"),
+    [
+        (
+            OSError(28, "No space left on device", "a.nc"),
+            "a.nc: No space left on device; make room, and say the same again",
+        ),
+        (PermissionError(13, "Permission denied", "a.nc"), "a.nc: Permission denied; choose a place"),
+        (OSError(30, "Read-only file system", "a.nc"), "a.nc: Read-only file system; choose a place"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (FileExistsError("a.nc exists"), "a.nc exists"),
+        (ValueError("two\nlines"), "two lines"),
+        (MemoryError(), "there is not enough memory (for what is asked)"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "there is not enough memory (RESOURCE_EXHAUSTED"),
+    ],
+)
+def test_what_the_system_says_comes_with_a_remedy(mistake, line):
+    with pytest.raises(SystemExit) as leaving, mistakes.told_in_one_line():
+        raise mistake
+    assert leaving.value.code.startswith(f"theorykit: {line}")
+
+
+@pytest.mark.parametrize(
+    "mistake", [TypeError, AttributeError, KeyError, AssertionError, RuntimeError, ZeroDivisionError]
+)
+def test_mistakes_of_the_program_keep_their_traceback(mistake):
+    with pytest.raises(mistake), mistakes.told_in_one_line():
+        raise mistake("of the program")
+
+
+def test_an_interruption_has_a_code_of_its_own(capsys):
+    with pytest.raises(SystemExit) as leaving, mistakes.told_in_one_line():
+        raise KeyboardInterrupt
+    assert leaving.value.code == 130
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_interrupted_full_and_closed_outputs_as_the_shell_sees_them(tmp_path):
+    """Ctrl-C while it derives; a full disk behind standard output; a reader that has enough."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "theorykit", "derive", "--layers", "2"]
+    code = (
+        "import os, signal, sys; from theorykit import bpkr, cli; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[1:] = ['derive', '--layers', '2']; "
+        "bpkr.derive = lambda architecture: os.kill(os.getpid(), signal.SIGINT); cli.main()"
+    )
+    started = {"env": environment, "cwd": tmp_path, "stderr": subprocess.PIPE, "text": True}
+    interrupted = subprocess.Popen([sys.executable, "-c", code], **started)
+    with open("/dev/full", "w") as no_room:
+        full = subprocess.Popen(command, stdout=no_room, **started)
+    closed = subprocess.Popen(command, stdout=subprocess.PIPE, **started)
+    closed.stdout.close()
+    errors = {process: process.stderr.read() for process in (interrupted, full, closed)}
+    assert [process.wait() for process in errors] == [130, 1, 1]
+    assert errors[interrupted].startswith("theorykit: interrupted") and errors[interrupted].count("\n") == 1
+    assert "No space left on device" in errors[full] and errors[full].count("\n") == 1
+    assert errors[closed] == ""
