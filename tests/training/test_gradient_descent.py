@@ -124,7 +124,7 @@ def test_training_of_something_else_is_refused(tmp_path):
     network = initial_network(other, 3, FEATURES, key=jax.random.key(0))
     with pytest.raises(FileExistsError, match="another training, which differs in architecture"):
         trained(folder=tmp_path, architecture=other, network=network)
-    with pytest.raises(FileExistsError, match=r"differs in settings: .*learning_rate=0\.005"):
+    with pytest.raises(FileExistsError, match=r"differs in settings\.learning_rate: 0\.005 there, 0\.01 now"):
         trained(folder=tmp_path, settings=replace(SETTINGS, learning_rate=0.01))
     with pytest.raises(FileExistsError, match="differs in key"):
         trained(folder=tmp_path, key=jax.random.key(5))

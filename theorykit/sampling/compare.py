@@ -18,7 +18,10 @@ from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
 from .. import bpkr
+from ..arguments import checked_key, checked_path
 from ..bpkr.finite_width_law import law_of
+from ..sweeps import Data
+from ..sweeps.data import checked
 from ..sweeps.labelled import axes, path_coordinates
 from .results import entry_estimates, output_estimates, sign_accuracy
 from .sample import check_weights_have_a_posterior, sample_order_parameters, sample_weights, sample_weights_by_gibbs
@@ -41,7 +44,7 @@ def compare(
     test_labels: ArrayLike | None = None,
     approaches: Sequence[str] = ("saddle", "corrected", "exact", "gibbs"),
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
     """Every approach's order parameters and predictions for one architecture and data set, along an axis `approach`.
@@ -57,6 +60,11 @@ def compare(
     {"gibbs": {"draws": 10_000}}, and under "saddle" those of `bpkr.solve`. With a `folder`, samplers keep draws in
     folders of their own there, and go on from them.
     """
+    key = checked_key("key", key)
+    folder = None if folder is None else checked_path("folder", folder)
+    checked(architecture, Data(features, labels, test_features, test_labels))  # before anything takes its time
+    if isinstance(approaches, str):
+        raise TypeError(f"approaches must be several of {APPROACHES}, such as ({approaches!r},), got {approaches!r}")
     if unknown := [approach for approach in approaches if approach not in APPROACHES]:
         raise ValueError(f"unknown approaches {unknown}; there are {APPROACHES}")
     if not approaches or len(set(approaches)) < len(approaches):

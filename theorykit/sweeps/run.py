@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from .. import bpkr
+from ..arguments import checked_path
 from ..precision import enable_float64, require_float64
 from ..workers import refuse_forks
 from .data import Data, checked
@@ -32,7 +33,7 @@ def sweep(
     *,
     widths: Sequence[Width],
     temperatures: Sequence[Number],
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     test_features: ArrayLike | None = None,
     test_labels: ArrayLike | None = None,
     progress: tqdm | None = None,
@@ -76,7 +77,7 @@ def sweep_seeds(
     *,
     widths: Sequence[Width],
     temperatures: Sequence[Number],
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     executor: Executor | None = None,
     **options: Any,
 ) -> xr.Dataset:
@@ -124,7 +125,7 @@ def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr
     data = checked(architecture, data)
     grid = grid_of(architecture, widths, temperatures)
     settings = sweep_settings(architecture, data, options)
-    kept = None if folder is None else SweepFolder.opened(Path(folder), settings, effort(options))
+    kept = None if folder is None else SweepFolder.opened(checked_path("folder", folder), settings, effort(options))
     points = _solved(architecture, data, grid.places, kept, options, bar)
     tested = [] if data.test_labels is None else [labelled_test_labels(data.test_labels)]
     return xr.merge([grid.dataset(points), *tested]).assign_attrs(settings=json.dumps(settings))
@@ -178,8 +179,8 @@ def _complaint(point: xr.Dataset, axes: Sequence[Any]) -> str:
     return f"{place}: {point['message'].item()}"
 
 
-def _folder_of_seed(folder: Path | None, seed: int) -> Path | None:
-    return None if folder is None else Path(folder) / f"seed={seed}"
+def _folder_of_seed(folder: Path | str | None, seed: int) -> Path | None:
+    return None if folder is None else checked_path("folder", folder) / f"seed={seed}"
 
 
 def _sweep_of_seed(architecture, data, seed, grid, folder, options, bar) -> xr.Dataset:

@@ -15,12 +15,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm import tqdm
 
 from .. import bpkr, store
+from ..arguments import checked_path
 from ..bpkr.paths import unchecked_path_features
 from ..precision import require_float64
 from ..tasks.examples import Examples
 from .settings import TrainingSettings
 
 _CHECKPOINT = "training.npz"
+# raised whenever a step comes to make other numbers of the same arguments
+_VERSION = 1
 
 
 @runtime_checkable
@@ -84,7 +87,7 @@ def train(
     *,
     key: PRNGKeyArray,
     settings: TrainingSettings | None = None,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     progress: bool = True,
 ) -> Trained:
     """Train all weights of `network`, queries and keys too, on examples of `training`.
@@ -99,7 +102,7 @@ def train(
     require_float64()
     settings = TrainingSettings() if settings is None else settings
     run = _Run(architecture, training, settings, key)
-    path = None if folder is None else Path(folder) / _CHECKPOINT
+    path = None if folder is None else checked_path("folder", folder) / _CHECKPOINT
     described = _described(run, network, validation)
     state = _State.first(network)
     if path is not None:
@@ -259,18 +262,14 @@ def _validated(network, architecture, examples: Examples):
 
 
 def _described(run: _Run, network: bpkr.Network, validation: Stream) -> Mapping[str, str]:
-    """What determines every step, as text; how many there are does not."""
-    settings = replace(run.settings, steps=1)
-    return {
-        "architecture": repr(run.architecture),
-        "network": _fingerprints(network),
-        "training": _fingerprints(run.training),
-        "validation": _fingerprints(validation),
-        "settings": repr(settings),
-        "key": store.key_text(run.key),
-    }
-
-
-def _fingerprints(tree) -> str:
-    """Numbers and structure."""
-    return f"{store.fingerprints(tree)}; {jax.tree.structure(tree)}"
+    """What determines every step; how many there are does not."""
+    return store.settings_of(
+        "training",
+        _VERSION,
+        architecture=run.architecture.with_arrays(),
+        network=network,
+        training=run.training,
+        validation=validation,
+        settings=replace(run.settings, steps=1),
+        key=run.key,
+    )
