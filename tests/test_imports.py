@@ -9,6 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "theorykit"
 FLOORS = {
     "arguments": 0,
+    "atomic_files": 0,
     "precision": 0,
     "workers": 0,
     "symbolic": 0,

@@ -24,7 +24,7 @@ def installation(folder, monkeypatch, script: str) -> None:
 
 
 def test_markdown_and_latex_are_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(store.shutil, "which", lambda program: None)
+    monkeypatch.setattr(shutil, "which", lambda program: None)
     written = store.write_document(BLOCKS, tmp_path / "test")
     assert [path.name for path in written] == ["test.md", "test.tex"]
     markdown, latex = (path.read_text() for path in written)

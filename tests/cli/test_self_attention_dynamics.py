@@ -1,9 +1,11 @@
 """`theorykit reproduce self-attention-dynamics`: it prints, writes, and refuses before it computes."""
 
+import matplotlib.pyplot as plt
 import msgspec
 import pytest
 
 from theorykit import store
+from theorykit.plots.style import save
 from theorykit.reproduce import self_attention_dynamics as experiment
 
 from ..plots.test_self_attention_dynamics import tree
@@ -48,10 +50,11 @@ def test_table_figures_and_one_file_are_written_once(folder, settings_seen, monk
 
 def test_settings_reach_the_experiment(folder, settings_seen, monkeypatch):
     (folder / "here").mkdir()
-    (folder / "here" / "zoom.png").write_text("of another run")
+    of_another_run = save(plt.figure(), folder / "here" / "zoom.png").read_bytes()
     run(monkeypatch, *COMMAND, "--output", "here", "--overwrite", "--seed", "3", "--zoom.highest", "1.3")
     default, changed = (msgspec.to_builtins(each) for each in (experiment.SelfAttentionDynamics(), settings_seen[0]))
     assert changed == {**default, "seed": 3, "zoom": {**default["zoom"], "highest": 1.3}}
+    assert (folder / "here" / "zoom.png").read_bytes() != of_another_run
     assert (folder / "here" / "zoom.png").stat().st_size > 10_000
 
 

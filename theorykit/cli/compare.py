@@ -10,7 +10,7 @@ from .. import sampling
 from ..plots import comparison as plots
 from .config import read_config
 from .data import read_data
-from .report import refuse_to_overwrite, report
+from .report import checked_output, report
 
 
 def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -26,8 +26,7 @@ def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """
     settings = read_config(config)
     wanted = settings.compare
-    output = config.parent / (wanted.file or f"{config.stem}-comparison.nc")
-    refuse_to_overwrite(output, overwrite)
+    output = checked_output(config, settings, "compare", wanted.file, f"{config.stem}-comparison.nc", overwrite)
     architecture = settings.architecture.build()
     data = read_data(settings.data, architecture, config.parent)
     result = sampling.compare(

@@ -154,8 +154,6 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError(f"unknown approach {unknown[0]!r}{end}")
         if not self.approaches or len(set(self.approaches)) < len(self.approaches):
             raise ValueError(f"`approaches` must be one or more, each named once, got {list(self.approaches)}")
-        if self.file is not None and not self.file.endswith(".nc"):
-            raise ValueError(f"`file` must end in .nc; without it, it is the folder of draws; got {self.file!r}")
 
     def options(self) -> Mapping[str, Mapping[str, int]]:
         """What was said of how long samplers run, as keywords of every sampler."""

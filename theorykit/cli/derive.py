@@ -12,6 +12,7 @@ from ..bpkr import document
 from ..symbolic import Block, as_latex, as_markdown
 
 Format = Literal["latex", "markdown", "python"]
+_ENDINGS = {"latex": ".tex", "markdown": ".md", "python": ".py"}
 
 
 def derive(
@@ -36,15 +37,15 @@ def derive(
             features.
         finite_width: Add the exact prior at finite width, derived by a second route.
         verify: Check every step and report on each, on standard error; fail if one does not hold.
-        output: File to write; by default, standard output.
+        output: File to write, ending in .tex, .md or .py as the format has it; by default, standard output.
         overwrite: Replace the output file if it exists.
     """
     if format == "python" and (steps or finite_width):
         raise ValueError("the Python source has no steps: leave out --steps and --finite-width, or choose a document")
+    if output is not None:
+        store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
     kinds = [parsed_layer(layer) for layer in layers]
     action = bpkr.derive(bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=outputs))
-    if output is not None:
-        store.refuse_to_overwrite(output, overwrite)
     if verify:
         _verify(action)
     if format == "python":
@@ -54,7 +55,7 @@ def derive(
     if output is None:
         print(text, end="")
     else:
-        store.write_text(text, output, overwrite=overwrite)
+        store.write_source(text, output, overwrite=overwrite)
         print(f"wrote {output}")
 
 

@@ -10,10 +10,22 @@ from .. import store
 from .config import SolveConfig
 
 
-def refuse_to_overwrite(output: Path, overwrite: bool) -> None:
-    """Raise `FileExistsError` if there is a result or a figure at `output`, unless told to overwrite it."""
-    for path in (output, output.with_suffix(".png")):
-        store.refuse_to_overwrite(path, overwrite)
+def checked_output(
+    config: Path, settings: SolveConfig, table: str, file: str | None, default: str, overwrite: bool
+) -> Path:
+    """The file for the result, beside the configuration `config`: `file` of the `table`, or else `default`.
+
+    Raises before anything is computed where it, or its figure and folder, which all but [output] have, cannot be
+    written, or would replace what is no result; see `store.check_outputs`.
+    """
+    output = config.parent / (default if file is None else file)
+    outputs = [store.Output(f"`file` of [{table}]" if file is not None else "the output", output, ".nc")]
+    if table != "output" and output.suffix == ".nc":
+        outputs.append(store.Output("the figure", output.with_suffix(".png"), ".png"))
+        outputs.append(store.Output("the folder of what is kept", output.with_suffix(""), store.FOLDER))
+    inputs = {"the configuration": config, "`file` of [data]": config.parent / settings.data.file}
+    store.check_outputs(outputs, inputs, overwrite=overwrite)
+    return output
 
 
 def report(

@@ -1,6 +1,6 @@
 """`theorykit reproduce`: a paper's experiment, its table, its figures, and everything in them as one file."""
 
-import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -34,11 +34,10 @@ def hidden_markov(
         overwrite: Replace results that are there.
     """
     path, partial = output / "hidden-markov.nc", output / "partial"
-    for existing in (path, *plots.figure_paths(output)):
-        store.refuse_to_overwrite(existing, overwrite)
+    _check(output, path, plots.figure_paths(output), partial, overwrite)
     result = experiment.run(settings, partial)
     store.write(result, path, overwrite=overwrite)
-    shutil.rmtree(partial)
+    store.remove_kept(partial)
     print(plots.table(result))
     for written in [path, *plots.draw_all(result, output)]:
         print(f"wrote {written}")
@@ -66,14 +65,24 @@ def one_shot(
         overwrite: Replace results that are there.
     """
     settings = replace(_PRESETS[preset], variants=_chosen(_PRESETS[preset].variants, variants), seeds=seeds)
-    path = output / "one-shot.nc"
-    for existing in (path, *one_shot_plots.figure_paths(output, variants)):
-        store.refuse_to_overwrite(existing, overwrite)
-    result = one_shot_experiment.run(settings, output / "stages")
+    path, stages = output / "one-shot.nc", output / "stages"
+    _check(output, path, one_shot_plots.figure_paths(output, variants), stages, overwrite)
+    result = one_shot_experiment.run(settings, stages)
     store.write(result, path, overwrite=overwrite)
     print(one_shot_plots.table(result))
     for written in [path, *one_shot_plots.draw_all(result, output)]:
         print(f"wrote {written}")
+
+
+def _check(folder: Path, result: Path, figures: Sequence[Path], kept: Path, overwrite: bool) -> None:
+    """Raise where something of what a command is to write cannot be, or would replace what is no result."""
+    outputs = [
+        store.Output("--output", folder, store.FOLDER),
+        store.Output("the result", result, ".nc"),
+        *(store.Output("a figure", figure, ".png") for figure in figures),
+        store.Output("the folder of what is kept", kept, store.FOLDER),
+    ]
+    store.check_outputs(outputs, {}, overwrite=overwrite)
 
 
 def _chosen(
@@ -101,11 +110,10 @@ def self_attention_dynamics(
         overwrite: Replace results that are there.
     """
     path, partial = output / "self-attention-dynamics.nc", output / "partial"
-    for existing in (path, *dynamics_plots.figure_paths(output)):
-        store.refuse_to_overwrite(existing, overwrite)
+    _check(output, path, dynamics_plots.figure_paths(output), partial, overwrite)
     result = dynamics_experiment.run(settings, partial)
     store.write(result, path, overwrite=overwrite)
-    shutil.rmtree(partial)
+    store.remove_kept(partial)
     print(dynamics_plots.table(result))
     for written in [path, *dynamics_plots.draw_all(result, output)]:
         print(f"wrote {written}")

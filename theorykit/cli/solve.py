@@ -12,6 +12,7 @@ from ..sweeps import Data, labelled, predicted
 from ..sweeps.labelled import labelled_test_labels
 from .config import SolveConfig, read_config
 from .data import read_data
+from .report import checked_output
 
 
 def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -25,8 +26,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
         overwrite: Replace the output file if it exists.
     """
     settings = read_config(config)
-    output = config.parent / (settings.output.file or f"{config.stem}.nc")
-    store.refuse_to_overwrite(output, overwrite)
+    output = checked_output(config, settings, "output", settings.output.file, f"{config.stem}.nc", overwrite)
     architecture = settings.architecture.build()
     data = read_data(settings.data, architecture, config.parent)
     result = solved(architecture, data, settings)

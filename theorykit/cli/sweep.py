@@ -8,7 +8,7 @@ from .. import sweeps
 from ..plots import sweep as plots
 from .config import read_config
 from .data import read_data
-from .report import refuse_to_overwrite, report
+from .report import checked_output, report
 
 
 def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -25,8 +25,7 @@ def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
     settings = read_config(config)
     if settings.sweep is None:
         raise ValueError(f"{config} has no table [sweep]; it needs one with `widths` or `temperatures`, or both")
-    output = config.parent / (settings.sweep.file or f"{config.stem}-sweep.nc")
-    refuse_to_overwrite(output, overwrite)
+    output = checked_output(config, settings, "sweep", settings.sweep.file, f"{config.stem}-sweep.nc", overwrite)
     widths, temperatures = settings.sweep.grid(settings.architecture)
     architecture = settings.architecture.build_at(1.0, 1.0)
     data = read_data(settings.data, architecture, config.parent)

@@ -1,5 +1,6 @@
 """One look for all figures, and saving them."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.figure import Figure
+
+from ..atomic_files import SOFTWARE, marked, refuse_to_overwrite, write
 
 THEORY = "#1f4e9c"
 LIMITS = ("#b03a2e", "#d68910", "#1e8449")
@@ -35,8 +38,20 @@ def styled() -> Iterator[None]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write `figure` to `path`, creating its folder, and close it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
+    """Write `figure` to `path`, which ends in .png, .pdf or .svg, creating its folder, and close it.
+
+    A figure that was written so is replaced; raises `FileExistsError` where there is anything else, and `ValueError`
+    for another ending.
+    """
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise ValueError(f"a figure's file ends in .png, .pdf or .svg, got {str(path)!r}")
+    content = io.BytesIO()
+    try:
+        refuse_to_overwrite(path, overwrite=True)
+        is_png = path.suffix == ".png"
+        figure.savefig(content, format=path.suffix[1:], metadata={"Software": SOFTWARE} if is_png else None)
+        written = content.getvalue() if is_png else marked(content.getvalue(), path.suffix)
+        write(written, path, overwrite=True)
+    finally:
+        plt.close(figure)
     return path

@@ -1,7 +1,8 @@
 """Results and runs on disk: files that are whole or not there, and runs known by what determines them."""
 
 from .description import describe
-from .files import read, refuse_to_overwrite, replacing, write, write_document, write_text
+from .files import read, refuse_to_overwrite, replacing, write, write_document, write_source, write_text
+from .outputs import FOLDER, Output, check_outputs, remove_kept
 from .runs import (
     as_text,
     differences,
@@ -17,7 +18,10 @@ from .runs import (
 )
 
 __all__ = [
+    "FOLDER",
+    "Output",
     "as_text",
+    "check_outputs",
     "describe",
     "differences",
     "keep",
@@ -28,11 +32,13 @@ __all__ = [
     "refuse_difference",
     "refuse_to_overwrite",
     "refuse_unknown",
+    "remove_kept",
     "replacing",
     "resumed",
     "settings_of",
     "write",
     "write_arrays",
     "write_document",
+    "write_source",
     "write_text",
 ]

@@ -4,11 +4,12 @@ A run is known by its settings, text by name: which computation it is, the compu
 every value that its numbers depend on. The version is a whole number beside the code that computes; it is raised
 whenever that code comes to make other numbers of the same values.
 
-A kept file ends with a hash of all that stands before, so that no file is taken for what it is not: one that has been
+A kept file ends with the sum of all that stands before, so that no file is taken for what it is not: one that has been
 cut or changed, or that another program wrote, is refused, and never replaced.
 """
 
 import hashlib
+import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .. import atomic_files
 from .description import UNKNOWN, describe
-from .files import read, replacing, write
+from .files import read, write
 
 _SETTINGS = "settings"
 # of descriptions themselves: runs that were described otherwise cannot be compared
@@ -27,7 +29,6 @@ _DESCRIPTION = {"description": "1"}
 _NAMED = 5
 # the longest text that a netCDF attribute takes, or somewhat less
 _LONGEST = 30_000
-_SEAL = b"\ntheorykit keeps this; sha256 "
 
 
 def settings_of(computation: str, version: int, **arguments: Any) -> dict[str, str]:
@@ -104,20 +105,13 @@ def kept(path: Path, settings: Mapping[str, str] | str) -> xr.Dataset | None:
 
 
 def keep(dataset: xr.Dataset, settings: Mapping[str, str] | str, path: Path) -> None:
-    """Write a dataset that a run goes on from, with its `settings` as an attribute, in the place of one there.
-
-    Raises `ValueError` where `path` is a file that `keep` did not write.
-    """
-    if path.exists():
-        _check_seal(path, "a part of a run")
-    with replacing(path, overwrite=True) as temporary:
-        write(dataset.assign_attrs({_SETTINGS: _attribute(settings)}), temporary)
-        _seal(temporary)
+    """Write a dataset that a run goes on from, with its `settings` as an attribute, in the place of one there."""
+    write(dataset.assign_attrs({_SETTINGS: _attribute(settings)}), path, overwrite=True)
 
 
 def read_kept(path: Path) -> xr.Dataset:
     """The dataset that `keep` left in `path`; `ValueError` where it is another file, or damaged."""
-    _check_seal(path, "a part of a run")
+    _whole_content(path, "a part of a run")
     return read(path).to_dataset()
 
 
@@ -132,12 +126,8 @@ def write_arrays(arrays: Mapping[str, Any], settings: Mapping[str, str], path: P
     A file of the same kind that was there is replaced.
     """
     refuse_unknown(settings)
-    if path.exists():
-        _check_seal(path, "a checkpoint")
-    with replacing(path, overwrite=True) as temporary:
-        with temporary.open("wb") as file:
-            np.savez(file, **{_SETTINGS: np.array(as_text(settings))}, **arrays)
-        _seal(temporary)
+    content = atomic_files.npz({_SETTINGS: np.array(as_text(settings)), **arrays})
+    atomic_files.write(content, path, overwrite=True)
 
 
 def read_arrays(path: Path, kind: str, settings: Mapping[str, str]) -> dict[str, np.ndarray] | None:
@@ -149,42 +139,22 @@ def read_arrays(path: Path, kind: str, settings: Mapping[str, str]) -> dict[str,
     refuse_unknown(settings)
     if not path.exists():
         return None
-    _check_seal(path, f"a checkpoint of a {kind}")
-    with np.load(path, allow_pickle=False) as stored:
+    content = _whole_content(path, f"a checkpoint of a {kind}")
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     refuse_difference(path, kind, json.loads(str(arrays.pop(_SETTINGS))), settings)
     return arrays
 
 
-def _seal(path: Path) -> None:
-    """Append the hash of a file to it; netCDF and npz files are read as before."""
-    content = _hash(path, path.stat().st_size)
-    with path.open("ab") as file:
-        file.write(_SEAL + content)
-
-
-def _check_seal(path: Path, kind: str) -> None:
-    """Raise `ValueError` unless `path` is a file that ends with the hash of what stands before."""
+def _whole_content(path: Path, kind: str) -> bytes:
+    """What is in `path`; `ValueError` unless it ends with the sum of what stands before."""
     try:
-        length = path.stat().st_size - len(_SEAL) - 64
-        with path.open("rb") as file:
-            file.seek(max(length, 0))
-            end = file.read()
-        is_sealed = length > 0 and end == _SEAL + _hash(path, length)
+        content = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"{path} is not {kind}: it cannot be read ({error.strerror})") from error
-    if not is_sealed:
+        raise ValueError(f"{path} is not {kind}, or cannot be read ({error.strerror}): remove it") from error
+    if not atomic_files.is_whole(content):
         raise ValueError(
             f"{path} is not {kind} that this version of theorykit wrote, or it is damaged: remove it, or choose "
             "another folder"
         )
-
-
-def _hash(path: Path, length: int) -> bytes:
-    """The SHA-256, in hexadecimal digits, of the first `length` bytes of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while length and (piece := file.read(min(length, 1 << 20))):
-            digest.update(piece)
-            length -= len(piece)
-    return digest.hexdigest().encode()
+    return content

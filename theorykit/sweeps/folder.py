@@ -63,7 +63,7 @@ def _noted(note: Path) -> Mapping[str, str]:
     """The settings in the file `note`."""
     try:
         settings = json.loads(note.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{note} does not say of which sweep {note.parent} is: {error}; remove the folder") from error
     if not isinstance(settings, dict) or not all(isinstance(value, str) for value in settings.values()):
         raise ValueError(f"{note} does not say of which sweep {note.parent} is: remove the folder")

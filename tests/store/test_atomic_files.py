@@ -1,0 +1,238 @@
+"""Every writer: whole or not there, no file of the user's replaced, links and permissions kept, leftovers removed."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from theorykit import atomic_files, store
+
+from .writers import WRITERS
+
+ROOT = Path(__file__).parent.parent.parent
+each_writer = pytest.mark.parametrize("name", WRITERS)
+in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)
+
+
+@pytest.fixture(autouse=True)
+def without_latex(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+
+
+def written(name: str, folder: Path, number: float = 1.0) -> Path:
+    path = folder / f"result{WRITERS[name].ending}"
+    WRITERS[name].write(path, number)
+    return path
+
+
+@each_writer
+def test_a_file_carries_the_mark_and_is_replaced_by_the_next(name, tmp_path):
+    path = written(name, tmp_path)
+    first = path.read_bytes()
+    assert atomic_files.is_marked(path)
+    written(name, tmp_path, 2.0)
+    assert path.read_bytes() != first
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
+
+
+def test_marks_do_not_keep_a_file_from_being_read(tmp_path):
+    xr.open_dataset(written("dataset", tmp_path), engine="h5netcdf").load()
+    with np.load(written("arrays", tmp_path)) as archive:
+        assert np.array_equal(archive["a"], np.ones(400))
+    with Image.open(written("figure .png", tmp_path)) as image:
+        image.load()
+    compile(written("source .py", tmp_path).read_text(), "source", "exec")
+    assert written("figure .pdf", tmp_path).read_bytes().startswith(b"%PDF")
+
+
+ANYTHING = st.binary(max_size=400) | st.binary(max_size=40).map(lambda end: b"\x89PNG" + end)
+
+
+@each_writer
+@in_one_folder
+@given(content=ANYTHING, cut=st.integers(2, 40))
+def test_what_has_no_mark_is_never_replaced(name, tmp_path, content, cut):
+    path = tmp_path / f"result{WRITERS[name].ending}"
+    sample = tmp_path / "sample" / path.name
+    own = (sample if sample.exists() else written(name, sample.parent)).read_bytes()
+    foreign = [content, own + b"mine" + content, own[:-cut]]
+    if path.suffix == ".png":  # whose mark is at its beginning
+        foreign = [content, own[cut:], b"mine" + own]
+    for there in foreign:
+        path.write_bytes(there)
+        with pytest.raises(FileExistsError, match=r"result\.\w+ exists and has no mark of theorykit"):
+            WRITERS[name].write(path, 2.0)
+        assert path.read_bytes() == there
+
+
+@each_writer
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_permissions_of_a_replaced_file_are_kept(name, mode, tmp_path):
+    path = written(name, tmp_path)
+    path.chmod(mode)
+    written(name, tmp_path, 2.0)
+    assert path.stat().st_mode & 0o777 == mode
+
+
+@each_writer
+def test_a_new_file_follows_the_umask(name, tmp_path):
+    before = os.umask(0o027)
+    try:
+        assert written(name, tmp_path).stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+
+
+@each_writer
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_its_target_is_written(name, there, tmp_path):
+    ending = WRITERS[name].ending
+    target = tmp_path / "elsewhere" / f"result{ending}"
+    target.parent.mkdir()
+    if there:
+        WRITERS[name].write(target, 1.0)
+    link = tmp_path / f"result{ending}"
+    link.symlink_to(target)
+    written(name, tmp_path, 2.0)
+    assert link.is_symlink() and atomic_files.is_marked(target)
+
+
+@each_writer
+def test_what_a_killed_write_left_is_removed_by_the_next_and_nothing_else(name, tmp_path):
+    finished = subprocess.Popen([sys.executable, "-c", ""])
+    finished.wait()
+    target = f"result{WRITERS[name].ending}"
+    leftovers = [f".{target}.{finished.pid}", f".{target}.{os.getpid()}"]
+    kept = [f".{target}.1", f".{target}.{finished.pid}x", f".{target}.0{finished.pid}", f".{target}", f"{target}.1"]
+    kept += [f".another.{finished.pid}", f".{target}.bak", f".{target}.-1", f".{target}.²"]
+    for other in (*leftovers, *kept):
+        (tmp_path / other).write_text("half")
+    (tmp_path / f".{target}.{2**40}").mkdir()
+    written(name, tmp_path)
+    there = {path.name for path in tmp_path.iterdir()}
+    assert there >= {*kept, target} and not there & set(leftovers)
+
+
+@each_writer
+@pytest.mark.parametrize("at", ["write", "flush", "replace"])
+def test_a_full_disk_leaves_what_was_there(name, at, tmp_path, monkeypatch):
+    path = written(name, tmp_path)
+    before = path.read_bytes()
+    others = {file.name for file in tmp_path.iterdir()}
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    owner, function = {"write": (Path, "write_bytes"), "flush": (os, "fsync"), "replace": (os, "replace")}[at]
+    monkeypatch.setattr(owner, function, full)
+    with pytest.raises(OSError, match="No space left on device") as failure:
+        WRITERS[name].write(path, 2.0)
+    assert failure.value.filename == str(path)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert {file.name for file in tmp_path.iterdir()} == others
+
+
+def in_process(code: str, *arguments: str) -> subprocess.CompletedProcess:
+    """The code run by itself, with the writers at hand."""
+    head = "import io, os, resource, signal, sys\nfrom pathlib import Path\nfrom tests.store.writers import WRITERS\n"
+    command = [sys.executable, "-X", "faulthandler", "-c", head + textwrap.dedent(code), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def tiny_disk(folder: Path) -> bool:
+    """Whether a disk of 64 KiB could be had at `folder`."""
+    mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
+    return Path(mount[0]).exists() and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+
+
+def test_a_disk_that_fills_up_ends_no_process(tmp_path):
+    """Every writer at many lengths that the system allows a file, and, where one can be mounted, on a full disk."""
+    code = """
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    folder, disk = Path(sys.argv[1]), Path(sys.argv[2])
+
+    def outcomes(folder, *about):
+        for name, writer in WRITERS.items():
+            path = folder / f"result{writer.ending}"
+            try:
+                writer.write(path, 1.0)
+                outcome = "written"
+            except OSError as error:
+                outcome = f"refused {Path(error.filename).stem}"
+            print(*about, name, outcome, file=said)
+            hidden = list(folder.glob(".*"))
+            assert not hidden, hidden
+            for file in folder.glob("result*"):
+                file.unlink()
+
+    said = io.StringIO()
+    for limit in (0, 1, 100, 2000, 5000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        outcomes(folder, limit)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    for used in (65536, 61440) if os.path.ismount(disk) else ():
+        (disk / "used").write_bytes(bytes(used))
+        outcomes(disk, used)
+    print(said.getvalue())
+    """
+    folder, disk = tmp_path / "folder", tmp_path / "disk"
+    folder.mkdir()
+    disk.mkdir()
+    is_mounted = tiny_disk(disk)
+    try:
+        finished = in_process(code, str(folder), str(disk))
+    finally:
+        if is_mounted:
+            subprocess.run(["/bin/umount", str(disk)], check=True)
+    assert finished.returncode == 0 and "Error" not in finished.stderr, finished.stderr
+    lines = finished.stdout.split("\n")[:-2]
+    assert len(lines) == (7 if is_mounted else 5) * len(WRITERS)
+    assert all(line.endswith(("written", "refused result")) for line in lines), lines
+    assert all(line.endswith("refused result") for line in lines if line.startswith(("0 ", "1 ", "65536 ")))
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_the_old_file_or_the_new(tmp_path):
+    """Every writer, killed as often as it takes at a moment of its own choice, and begun again."""
+    code = """
+    import random
+    name, folder, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    writer, draw = WRITERS[name], random.Random(seed)
+    path = folder / f"result{writer.ending}"
+    writer.write(path, 1.0)
+    print("first", flush=True)
+    signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.001, 0.05))  # SIGALRM kills, as nothing handles it
+    while True:
+        writer.write(path, draw.random())
+    """
+    for name, writer in WRITERS.items():
+        folder = tmp_path / name
+        for seed in range(4):
+            folder.mkdir(exist_ok=True)
+            finished = in_process(code, name, str(folder), str(seed))
+            assert finished.returncode == -signal.SIGALRM, finished.stderr
+            path = folder / f"result{writer.ending}"
+            assert atomic_files.is_marked(path)
+            if writer.ending == ".nc":
+                store.read(path)
+            writer.write(path, 3.0)
+            assert not [file for file in folder.iterdir() if file.name.startswith(".")]
+
+
+@pytest.mark.parametrize("pattern", ["examples/*.png", "benchmarks/results/*.png", "derivations/*.md"])
+def test_files_of_the_repository_that_a_script_replaces_carry_the_mark(pattern):
+    files = [path for path in ROOT.glob(pattern) if path.name != "notation.md"]
+    assert files
+    for path in files:
+        assert atomic_files.is_marked(path), path

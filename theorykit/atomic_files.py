@@ -1,0 +1,171 @@
+"""Files that are whole or not there, that carry theorykit's mark, and that replace no file without it.
+
+A file is written under a hidden name beside its own and takes its place when it is whole and on disk. What the user
+made of the place stays: a link is followed, and permissions and owner are those of the file that is replaced.
+
+The mark tells results from everything else. It is the last line of text, PDF and netCDF files, the comment of an npz
+archive, and the keyword Software of a PNG; that of a netCDF file or an archive comes with the SHA-256 sum of what is
+before it.
+"""
+
+import hashlib
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MARK = "written by theorykit"
+SOFTWARE = "theorykit"
+"""The keyword Software of a PNG."""
+
+_COMMENTS = {
+    **dict.fromkeys((".md", ".svg"), f"<!-- {MARK} -->"),
+    **dict.fromkeys((".tex", ".pdf"), f"% {MARK}"),
+    ".py": f"# {MARK}",
+}
+_PNG_SOFTWARE = b"tEXtSoftware\0" + SOFTWARE.encode()
+_SUM = re.compile(rb"\nsha256 ([0-9a-f]{64}) " + MARK.encode() + rb"\n\Z")
+_SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")
+# how much of a file's beginning and end its mark is looked for in
+_HEAD, _TAIL = 512, 256
+
+
+def marked(content: bytes, ending: str) -> bytes:
+    """`content` with the mark as a comment, of a file that ends in `ending`: .md, .tex, .py, .pdf or .svg."""
+    separator = b"" if content.endswith(b"\n") else b"\n"
+    return content + separator + _COMMENTS[ending].encode() + b"\n"
+
+
+def with_sum(content: bytes | memoryview) -> bytes:
+    """`content` with its SHA-256 sum and the mark as a last line; for formats whose readers stop before it."""
+    return b"".join((content, f"\nsha256 {hashlib.sha256(content).hexdigest()} {MARK}\n".encode()))
+
+
+def is_damaged(content: bytes) -> bool:
+    """True if `content` ends in the sum that `with_sum` gave it, and what is before has another."""
+    found = _SUM.search(content, max(0, len(content) - _SUM_LENGTH))
+    return found is not None and hashlib.sha256(memoryview(content)[: found.start()]).hexdigest().encode() != found[1]
+
+
+def is_whole(content: bytes) -> bool:
+    """True if `content` ends in the sum of what is before, as `with_sum` and `npz` leave it."""
+    return _SUM.search(content, max(0, len(content) - _SUM_LENGTH)) is not None and not is_damaged(content)
+
+
+def is_marked(path: Path) -> bool:
+    """True if the file at `path` carries the mark."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        tail = file.read()
+    if head.startswith(b"\x89PNG"):
+        return _PNG_SOFTWARE in head
+    last = tail.rstrip().rsplit(b"\n", 1)[-1].decode(errors="replace")
+    return last in _COMMENTS.values() or _SUM.search(tail) is not None
+
+
+def npz(arrays: Mapping[str, Any]) -> bytes:
+    """An npz archive of `arrays`, with its sum and the mark as its comment."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    # an archive ends in the length of its comment, none so far, and the comment
+    return with_sum(content.getvalue()[:-2] + _SUM_LENGTH.to_bytes(2, "little"))
+
+
+def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
+    """Raise `FileExistsError` if there is something at `path`, unless it is a marked file and `overwrite` is said."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise FileExistsError(f"{path} exists and is a folder; choose another output")
+    if not stat.S_ISREG(mode):
+        raise FileExistsError(f"{path} exists and is no ordinary file; choose another output")
+    if not is_marked(path):
+        raise FileExistsError(
+            f"{path} exists and has no mark of theorykit: it is of another program or of a version without marks, or "
+            "was changed since. Choose another output, or move it away"
+        )
+    if not overwrite:
+        raise FileExistsError(f"{path} exists; choose another output, or say --overwrite to replace it")
+
+
+def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -> None:
+    """Write `content` to `path`, whole or not at all; raises as `refuse_to_overwrite` does."""
+    with replacing(path, overwrite) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path, overwrite: bool) -> Iterator[Path]:
+    """The path of an empty file, which takes the place of `path` when the block has succeeded.
+
+    A crash in between leaves what was there before; what a killed process left is removed by the next.
+    """
+    refuse_to_overwrite(path, overwrite)
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(target)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        _create(temporary, target)
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise
+        # of the file that the user knows
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _create(temporary: Path, target: Path) -> None:
+    """An empty file with the permissions and the owner of `target`, or those of a new file where there is none."""
+    try:
+        before = os.stat(target)
+    except FileNotFoundError:
+        temporary.touch(exist_ok=False)
+        return
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    with suppress(PermissionError):  # only the superuser may give files away
+        os.chown(temporary, before.st_uid, before.st_gid)
+    os.chmod(temporary, stat.S_IMODE(before.st_mode))
+
+
+def _flush(path: Path) -> None:
+    """Have the file's content on disk before its name: also after a power failure the name is that of a whole file."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what processes that are no more left of writing `target`."""
+    beginning = f".{target.name}."
+    for entry in os.scandir(target.parent):
+        number = entry.name.removeprefix(beginning)
+        is_one = number != entry.name and re.fullmatch(r"[1-9][0-9]*", number) and entry.is_file(follow_symlinks=False)
+        if is_one and not _runs(int(number)):
+            Path(entry).unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """True if another process of this number runs."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
