@@ -64,7 +64,8 @@ def checked_whole_number(name: str, value: Any, *, least: int | None = None, mos
     """
     if is_traced(value):
         raise TypeError(f"{name} must be a whole number that is known before anything is traced, got {shown(value)}")
-    if isinstance(value, (bool, np.bool_)):
+    # time differences of NumPy count as integers
+    if isinstance(value, (bool, np.bool_, np.timedelta64)):
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     try:
         number = operator.index(value)
@@ -132,9 +133,9 @@ def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
     """`value` as a float64 array, every entry finite, with as many axes as `axes` names, none of them empty.
 
     Whatever NumPy reads as an array of integers or floating-point numbers is admitted: arrays of NumPy, JAX, xarray and
-    pandas, and nested sequences of numbers. `TypeError` for all else. Booleans are refused, for nothing tells whether
-    they stand for 0 and 1 or for -1 and 1; so are masked arrays, also where nothing is masked, for the mask of the next
-    one would be lost. Returns a NumPy array, of a traced value a traced one; `axes` is not checked if it is None.
+    pandas, and nested sequences of numbers; booleans count as 0 and 1. `TypeError` for all else: complex numbers, text,
+    dates, records, objects, and masked arrays, also those with nothing masked, for the mask of the next would be lost.
+    Returns a NumPy array, of a traced value a traced one; `axes` is not checked if it is None.
     """
     if is_traced(value):
         array = jnp.asarray(value)
@@ -177,12 +178,13 @@ def _is_masked(value: Any) -> bool:
 
 def _check_dtype(name: str, dtype: Any, value: Any) -> None:
     # JAX's own floating-point types are none of NumPy's
-    if not (jax.dtypes.issubdtype(dtype, np.floating) or jax.dtypes.issubdtype(dtype, np.integer)):
+    is_number = any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_))
+    # time differences count as integers
+    if not is_number or dtype.kind == "m":
         raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}{_UNREAL.get(dtype.kind, '')}")
 
 
 _UNREAL = {
-    "b": ": write the numbers that True and False stand for",
     "c": ": give its real part if that is meant",
     "M": ": dates are no numbers",
     "m": ": divide time differences by a unit of time",

@@ -148,7 +148,7 @@ def mistakes_for(function: Callable, parameter: str, kind: Kind) -> Iterator[tup
         is_default = value is default or (type(value) is type(default) and value == default)
         if name not in kind.admits and not is_default:
             yield name, value
-    yield from kind.also().items()
+    yield from ((name, value) for name, value in kind.also().items() if name not in kind.admits)
 
 
 def arguments_of(

@@ -5,7 +5,7 @@ number of workers, and only a bounded number of batches is held at a time. Worke
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from jax.typing import ArrayLike
 from tqdm import tqdm
 
+from ..arguments import checked_flag, checked_function, checked_path, checked_whole_number, has_entries, shown
 from ..workers import refuse_forks
 from .batches import BatchSums, batch_sums, loaded_sums
 from .checkpoint import Progress, load_progress, save_progress
@@ -61,6 +62,8 @@ def statistics_of_batches(
     Raises `ValueError`, with the number of the batch counted from 0, for values that are not finite, shapes that do not
     fit, no batches at all, or a checkpoint of something else.
     """
+    if not has_entries(batches) or isinstance(batches, (str, bytes, Mapping)):
+        raise TypeError(f"batches must be an iterable of pairs (features, labels), got {shown(batches)}")
     jobs = (_job_of_batch(number, batch) for number, batch in enumerate(batches))
     return _accumulated(jobs, "batches", None, executor, in_flight, checkpoint, checkpoint_every, progress)
 
@@ -82,7 +85,8 @@ def statistics_of_arrays(
     `np.memmap`, `np.load(..., mmap_mode="r")`, or h5py datasets; `chunk` examples at a time are read, by this process.
     The rest is as in `statistics_of_batches`.
     """
-    shape, labels_shape = tuple(features.shape), tuple(labels.shape)
+    shape, labels_shape = _shape("features", features), _shape("labels", labels)
+    checked_whole_number("chunk", chunk)
     if not labels_shape or not shape or shape[0] != labels_shape[0] or shape[0] == 0:
         raise ValueError(f"features of shape {shape} and labels of shape {labels_shape} are not one for one")
     if chunk < 1:
@@ -109,9 +113,20 @@ def statistics_of_loader(
     too, and batches that a checkpoint has done are not read again, but for the first and the last. The rest is as in
     `statistics_of_batches`.
     """
+    checked_function("load", load)
+    checked_whole_number("batches", batches)
+    if batches < 1:
+        raise ValueError(f"there are no batches: batches={batches}")
     jobs = (_job_of_loader(load, number) for number in range(batches))
     described = f"{batches} batches of a loader"
     return _accumulated(jobs, described, batches, executor, in_flight, checkpoint, checkpoint_every, progress)
+
+
+def _shape(name: str, array: Any) -> tuple[int, ...]:
+    shape = getattr(array, "shape", None)
+    if not isinstance(shape, tuple) or not hasattr(array, "__getitem__"):
+        raise TypeError(f"{name} must be an array that can be sliced, got {shown(array)}")
+    return shape
 
 
 def _job_of_batch(number: int, batch) -> _Job:
@@ -136,10 +151,14 @@ def _accumulated(
     checkpoint_every: int,
     progress: bool,
 ) -> FeatureStatistics:
+    checked_flag("progress", progress)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
     for name, number in (("in_flight", in_flight), ("checkpoint_every", checkpoint_every)):
+        checked_whole_number(name, number)
         if number < 1:
             raise ValueError(f"{name} must be a positive number of batches, got {number}")
-    path = None if checkpoint is None else Path(checkpoint)
+    path = None if checkpoint is None else checked_path("checkpoint", checkpoint)
     done = _resumed(jobs, path, described)
     with (
         closing(_in_order(jobs, executor, in_flight)) as computed,
