@@ -9,6 +9,7 @@ from types import MappingProxyType
 from sympy import Add, Expr, Integer, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ..arguments import checked_instance
 from ..codegen import CompiledFunction, compile_expressions
 from ..derivation import Derivation, Step, rules
 from ..symbolic import align_environment, as_markdown, gradient, positive_definite, trace
@@ -72,7 +73,7 @@ class Action:
 
     def in_free(self, expression: Expr) -> Expr:
         """`expression` with every contained order parameter written as the block that it is."""
-        return in_free(expression, self.contained)
+        return in_free(checked_instance("expression", expression, Expr), self.contained)
 
     @property
     def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:

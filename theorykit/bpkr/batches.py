@@ -86,7 +86,12 @@ def _checked(number: int, batch: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _array(number: int, name: str, value: Any, layouts: tuple[str, ...]) -> np.ndarray:
-    array = np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"batch {number}: {name} is a masked array, whose mask would be lost")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"batch {number}: {name} must be real numbers, in rows of equal length") from None
     if array.dtype.kind not in "fiub":
         raise ValueError(f"batch {number}: {name} must be real numbers, got dtype {array.dtype}")
     if array.ndim not in {1 + layout.count(",") for layout in layouts} or 0 in array.shape:

@@ -28,8 +28,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..arguments import checked_array, checked_key, is_traced
 from . import layer_numbers
-from .architecture import Architecture
+from .architecture import Architecture, checked_architecture
 from .order_parameters import OrderParameters, readout_order_parameter
 
 Coordinates = Float[Array, " coordinates"]
@@ -108,6 +109,7 @@ class FiniteWidthLaw(eqx.Module):
     def sample(self, key: PRNGKeyArray) -> Coordinates:
         """Coordinates drawn from the prior."""
         drawn = []
+        checked_key("key", key)
         for level, degrees in zip(self.levels, self._degrees(), strict=True):
             key, chi_key, normal_key = jax.random.split(key, 3)
             drawn.append(from_positive(jnp.sqrt(2 * jax.random.gamma(chi_key, degrees / 2))))
@@ -136,6 +138,13 @@ class FiniteWidthLaw(eqx.Module):
         *matrices, readout = (factor @ factor.T for factor in self.factors(coordinates))
         return OrderParameters(tuple(matrices), readout_order_parameter(readout))
 
+    def _checked(self, coordinates: Coordinates) -> Coordinates:
+        """Coordinates of this law; of traced ones the shape alone is checked."""
+        array = coordinates if is_traced(coordinates) else jnp.asarray(checked_array("coordinates", coordinates))
+        if array.shape != (self.dimension,):
+            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {array.shape}")
+        return array
+
     def _degrees(self) -> Iterator[Float[Array, " columns"]]:
         """Degrees of freedom of the squares of every level's diagonal."""
         widths = (self.architecture.widths[-1], *_from_last(self.architecture))
@@ -143,6 +152,7 @@ class FiniteWidthLaw(eqx.Module):
             yield jnp.asarray(width, dtype=jnp.float64) - level.crossing - np.arange(level.columns)
 
     def _split(self, coordinates: Coordinates) -> list[_Pieces]:
+        coordinates = self._checked(coordinates)
         ends = itertools.accumulate(level.coordinates for level in self.levels)
         parts = zip(self.levels, jnp.split(coordinates, list(ends)[:-1]), strict=True)
         return [_pieces(level, part) for level, part in parts]
@@ -153,7 +163,7 @@ def law_of(architecture: Architecture) -> FiniteWidthLaw:
 
     A layer may have any real width of at least its number of partial paths, and below that any whole number of units.
     """
-    counts = architecture.head_counts()
+    counts = checked_architecture(architecture).head_counts()
     found = [_level(architecture.outputs, 0, architecture.widths[-1], "N_a")]
     layers = zip(reversed(architecture.forms), _from_last(architecture), strict=True)
     for form, width in layers:

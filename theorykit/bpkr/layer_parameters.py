@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol
 
+from ..arguments import check_is_number, real_array
 from ..codegen import interpret
 from .forward import LayerForm
 from .layer_numbers import count
@@ -59,8 +60,10 @@ def _check_named(layer: str, form: LayerForm, values: Mapping[Expr, Any]) -> Non
 def _checked_number(name: str, kind: AbstractLayer, value, is_gain: bool) -> AbstractLayer:
     if isinstance(value, jax.core.Tracer):
         return eqx.error_if(kind, ~(jnp.isfinite(value) & (value > 0)), f"{name} must be finite and positive")
-    if isinstance(value, (bool, str)) or value is None or np.ndim(value) != 0:
-        raise ValueError(f"{name} must be a number, got {value!r}")
+    try:
+        check_is_number(name, value)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     if not (value > 0 and np.isfinite(value)):
         causes = {0: ": for a straight branch of no strength, leave the skip out"}
         if value < 0:
@@ -70,13 +73,15 @@ def _checked_number(name: str, kind: AbstractLayer, value, is_gain: bool) -> Abs
 
 
 def _checked_matrix(name: str, kind: AbstractLayer, value, size: int) -> AbstractLayer:
-    if jnp.shape(value) != (size, size):
-        raise ValueError(f"{name} must have shape {(size, size)}, got {jnp.shape(value)}")
+    if not isinstance(value, jax.core.Tracer):
+        value = real_array(name, value)
+    if value.shape != (size, size):
+        raise ValueError(f"{name} must have shape {(size, size)}, got {value.shape}")
     if isinstance(value, jax.core.Tracer):
         asymmetric = jnp.max(jnp.abs(value - value.T)) > 1e-8 * jnp.max(jnp.abs(value))
         bad = asymmetric | ~(jnp.linalg.eigvalsh(value)[0] > 0)
         return eqx.error_if(kind, bad, f"{name} must be symmetric positive definite")
-    _check_positive_definite(name, np.asarray(value, dtype=np.float64))
+    _check_positive_definite(name, value)
     return kind
 
 

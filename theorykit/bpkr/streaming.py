@@ -5,7 +5,7 @@ number of workers, and only a bounded number of batches is held at a time. Worke
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from tqdm import tqdm
 
-from ..arguments import checked_path
+from ..arguments import checked_flag, checked_function, checked_path, checked_whole_number, has_entries, shown
 from ..workers import refuse_forks
 from .batches import BatchSums, batch_digest, batch_sums, loaded_digest, loaded_sums
 from .checkpoint import Progress, load_progress, save_progress
@@ -67,6 +67,8 @@ def statistics_of_batches(
     Raises `ValueError`, with the number of the batch counted from 0, for values that are not finite, shapes that do not
     fit, no batches at all, or a checkpoint of something else.
     """
+    if not has_entries(batches) or isinstance(batches, (str, bytes, Mapping)):
+        raise TypeError(f"batches must be an iterable of pairs (features, labels), got {shown(batches)}")
     jobs = (_job_of_batch(number, batch) for number, batch in enumerate(batches))
     run = _Run("batches", None, True, executor, in_flight, checkpoint, checkpoint_every, progress)
     return _accumulated(jobs, run)
@@ -90,7 +92,8 @@ def statistics_of_arrays(
     The rest is as in `statistics_of_batches`, but that of arrays that are not in memory only the first and the last
     chunk that a checkpoint has done are read again and compared: those between must not have been changed.
     """
-    shape, labels_shape = tuple(features.shape), tuple(labels.shape)
+    shape, labels_shape = _shape("features", features), _shape("labels", labels)
+    checked_whole_number("chunk", chunk)
     if not labels_shape or not shape or shape[0] != labels_shape[0] or shape[0] == 0:
         raise ValueError(f"features of shape {shape} and labels of shape {labels_shape} are not one for one")
     if chunk < 1:
@@ -119,10 +122,21 @@ def statistics_of_loader(
     too, and batches that a checkpoint has done are not read again, but for the first and the last, which are compared:
     `load` must return for the others what it did. The rest is as in `statistics_of_batches`.
     """
+    checked_function("load", load)
+    checked_whole_number("batches", batches)
+    if batches < 1:
+        raise ValueError(f"there are no batches: batches={batches}")
     jobs = (_job_of_loader(load, number) for number in range(batches))
     described = f"{batches} batches of a loader"
     run = _Run(described, batches, False, executor, in_flight, checkpoint, checkpoint_every, progress)
     return _accumulated(jobs, run)
+
+
+def _shape(name: str, array: Any) -> tuple[int, ...]:
+    shape = getattr(array, "shape", None)
+    if not isinstance(shape, tuple) or not hasattr(array, "__getitem__"):
+        raise TypeError(f"{name} must be an array that can be sliced, got {shown(array)}")
+    return shape
 
 
 def _job_of_batch(number: int, batch) -> _Job:
@@ -154,9 +168,15 @@ class _Run:
     progress: bool
 
     def __post_init__(self):
+        checked_flag("progress", self.progress)
+        if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
+            raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(self.executor)}")
         for name in ("in_flight", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be a positive number of batches, got {getattr(self, name)}")
+            number = checked_whole_number(name, getattr(self, name))
+            if number < 1:
+                raise ValueError(f"{name} must be a positive number of batches, got {number}")
+        if self.checkpoint is not None:
+            checked_path("checkpoint", self.checkpoint)
 
     @property
     def path(self) -> Path | None:
