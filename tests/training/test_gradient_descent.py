@@ -160,5 +160,5 @@ def test_the_initial_network_has_the_stated_variances():
     for projections in (*network.heads.queries, *network.heads.keys):
         assert projections.shape == (4, 30, 50)
         np.testing.assert_allclose(np.var(projections) * 50, 1, atol=0.1)
-    with pytest.raises(ValueError, match="head_dimension=0"):
+    with pytest.raises(ValueError, match="head_dimension must be from 1"):
         initial_network(architecture, 0, 50, key=jax.random.key(2))

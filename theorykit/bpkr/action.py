@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 
@@ -60,6 +60,10 @@ class Action:
     test_kernel: MatrixExpr
     predictor: Predictor
     derivation: Derivation
+
+    def __getstate__(self):
+        """The fields alone: what follows from them, compiled functions too, is made again where it is wanted."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def entropy(self) -> Expr:

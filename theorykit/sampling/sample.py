@@ -171,8 +171,8 @@ def network_of(
     if "weights" not in posterior:
         raise ValueError("the draws have no weights: sample the weights, with keep_weights=True")
     white = posterior["weights"].sel(chain=chain, draw=draw).values
-    others = sum(math.prod(shape) for shape in weight_shapes(architecture, 0))
-    shapes = weight_shapes(architecture, (white.size - others) // int(architecture.widths[0]))
+    embedding, *others = weight_shapes(architecture, 1)
+    shapes = weight_shapes(architecture, (white.size - sum(map(math.prod, others))) // embedding[0])
     return network_of_whitened(architecture, split_weights(jnp.asarray(white), shapes), heads, readout=readout)
 
 

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import xarray as xr
@@ -12,7 +13,14 @@ from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from .. import bpkr
-from ..arguments import checked_path
+from ..arguments import (
+    checked_function,
+    checked_instance,
+    checked_path,
+    checked_sequence,
+    checked_whole_number,
+    shown,
+)
 from ..precision import enable_float64, require_float64
 from ..workers import refuse_forks
 from .data import Data, checked
@@ -60,7 +68,9 @@ def sweep(
     Raises `ValueError` for data, widths or temperatures that do not fit, `FileExistsError` where `folder` holds a sweep
     of other data, architecture or tolerance, and `TypeError` for an option that `bpkr.solve` does not have.
     """
+    checked_instance("progress", progress, (tqdm, NoneType))
     data = Data(features, labels, test_features, test_labels)
+    widths, temperatures = _checked_axes(architecture, widths, temperatures)
     if progress is not None:
         result = _sweep(architecture, data, widths, temperatures, folder, progress, options)
     else:
@@ -95,11 +105,17 @@ def sweep_seeds(
     Raises what `sweep` does, and `ValueError` for an executor that forks and for no seeds, or one twice.
     """
     require_float64()
-    seeds = [int(seed) for seed in seeds]
+    checked_function("data", data)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
+    seeds = [
+        checked_whole_number(f"seeds[{i}]", seed)
+        for i, seed in enumerate(checked_sequence("seeds", seeds, "whole numbers"))
+    ]
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be one or more different numbers, got {seeds}")
     refuse_forks(executor)
-    grid = (tuple(widths), tuple(temperatures))
+    widths, temperatures = grid = _checked_axes(architecture, widths, temperatures)
     tasks = {seed: (architecture, data, seed, grid, _folder_of_seed(folder, seed), options) for seed in seeds}
     results: dict[int, xr.Dataset] = {}
     points = len(widths) * len(temperatures)
@@ -117,6 +133,14 @@ def sweep_seeds(
     result = xr.concat(ordered, dim=axis, data_vars="all", coords="minimal", compat="override", join="outer")
     _warn_of_unsolved(result)
     return result
+
+
+def _checked_axes(
+    architecture: bpkr.Architecture, widths: Sequence[Width], temperatures: Sequence[Number]
+) -> tuple[tuple[Width, ...], tuple[float, ...]]:
+    """Both axes as plain numbers."""
+    grid = grid_of(checked_instance("architecture", architecture, bpkr.Architecture), widths, temperatures)
+    return grid.widths, grid.temperatures
 
 
 def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr.Dataset:
@@ -184,7 +208,10 @@ def _folder_of_seed(folder: Path | str | None, seed: int) -> Path | None:
 
 
 def _sweep_of_seed(architecture, data, seed, grid, folder, options, bar) -> xr.Dataset:
-    return _sweep(architecture, data(seed), *grid, folder, bar, options)
+    made = data(seed)
+    if not isinstance(made, Data):
+        raise TypeError(f"data must return Data of features and labels, got {shown(made)} for seed {seed}")
+    return _sweep(architecture, made, *grid, folder, bar, options)
 
 
 def _sweep_in_worker(architecture, data, seed, grid, folder, options) -> xr.Dataset:
