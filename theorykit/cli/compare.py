@@ -33,7 +33,7 @@ def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
         architecture,
         data.features,
         data.labels,
-        key=jax.random.key(wanted.seed),
+        key=jax.random.key(wanted.seed or 0),
         test_features=data.test_features,
         test_labels=data.test_labels,
         approaches=wanted.approaches,

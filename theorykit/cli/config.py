@@ -71,7 +71,8 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [data]: an npz or netCDF file, and the names of the arrays in it.
 
     Either `features`, path features (examples, paths, features); or `inputs` (examples, tokens, features) with the
-    heads of each layer that has heads: `key_query`, or `query` and `key`; none for a network without attention.
+    heads of each layer that has heads: `key_query`, or `query` and `key`; none for a network without attention; and the
+    `readout`, by default "last". Test examples are given in one of the two ways, too. No key is ignored.
     """
 
     file: str
@@ -81,7 +82,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     key_query: tuple[str, ...] | None = None
     query: tuple[str, ...] | None = None
     key: tuple[str, ...] | None = None
-    readout: Literal["first", "last", "mean"] = "last"
+    readout: Literal["first", "last", "mean"] | None = None
     test_features: str | None = None
     test_inputs: str | None = None
     test_labels: str | None = None
@@ -89,15 +90,22 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     def __post_init__(self):
         if (self.features is None) == (self.inputs is None):
             raise ValueError("[data] needs either `features` or `inputs`, one of the two")
+        if self.test_features is not None and self.test_inputs is not None:
+            raise ValueError("[data] has both `test_features` and `test_inputs`, of which one would be ignored")
         if self.test_labels is not None and self.test_features is None and self.test_inputs is None:
             raise ValueError("[data] has `test_labels`, but no `test_features` or `test_inputs` to predict them from")
+        of_inputs = [name for name in ("key_query", "query", "key", "readout") if getattr(self, name) is not None]
+        if of_inputs and self.inputs is None and self.test_inputs is None:
+            raise ValueError(f"[data] has `{of_inputs[0]}`, which `features` have been through already: leave it out")
+        if (self.query is None) != (self.key is None) or (self.query is not None and self.key_query is not None):
+            raise ValueError("[data] gives heads by either `key_query`, or `query` and `key`")
 
 
 class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [solver]; see `bpkr.solve`."""
 
     tolerance: float = 1e-9
-    max_steps: int = 500
+    max_steps: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 500
 
 
 class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -130,21 +138,22 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 _THEORIES = ("saddle", "corrected")
+_Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [compare]: which approaches `theorykit compare` takes, and how long samplers run.
 
-    `chains`, `draws` and `warmup` are of every sampler, each by default the sampler's own. `file` is the one to write,
-    beside the configuration; by default of its name, ending in -comparison.nc.
+    `chains`, `draws` and `warmup` are of every sampler, each by default the sampler's own; `seed` is 0 by default.
+    `file` is the one to write, beside the configuration; by default of its name, ending in -comparison.nc.
     """
 
     approaches: tuple[str, ...] = ("saddle", "corrected", "exact", "gibbs")
     chains: _AtLeastOne | None = None
     draws: _AtLeastOne | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    seed: int = 0
+    seed: _Seed | None = None
     file: str | None = None
 
     def __post_init__(self):
@@ -152,6 +161,9 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             close = difflib.get_close_matches(unknown[0], APPROACHES, n=1)
             end = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(map(repr, APPROACHES))}"
             raise ValueError(f"unknown approach {unknown[0]!r}{end}")
+        sampled = [name for name in ("chains", "draws", "warmup", "seed") if getattr(self, name) is not None]
+        if sampled and set(self.approaches) <= set(_THEORIES):
+            raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
         if not self.approaches or len(set(self.approaches)) < len(self.approaches):
             raise ValueError(f"`approaches` must be one or more, each named once, got {list(self.approaches)}")
 
@@ -175,10 +187,16 @@ class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def read_config(path: Path) -> SolveConfig:
     """The configuration in the TOML file `path`; `ValueError` names the file, the key and the cause."""
+    if path.is_dir():
+        raise IsADirectoryError(f"the configuration {path} is a folder; name a file in it")
     if not path.exists():
         raise FileNotFoundError(f"no configuration file {path}")
     try:
-        return msgspec.convert(tomllib.loads(path.read_text()), SolveConfig)
+        return msgspec.convert(tomllib.loads(path.read_bytes().decode("utf-8-sig")), SolveConfig)
+    except UnicodeDecodeError as mistake:
+        raise ValueError(f"{path} is not text in UTF-8 (at byte {mistake.start}), which TOML is") from mistake
+    except RecursionError as mistake:
+        raise ValueError(f"{path} is not valid TOML: its brackets are nested too deeply") from mistake
     except tomllib.TOMLDecodeError as mistake:
         raise ValueError(f"{path} is not valid TOML: {mistake}") from mistake
     except msgspec.ValidationError as mistake:

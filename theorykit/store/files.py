@@ -4,9 +4,13 @@ import io
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import h5py
+import numpy as np
 import xarray as xr
 
 from .. import atomic_files
@@ -73,17 +77,81 @@ def read(path: Path) -> xr.DataTree:
         content = path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(f"no result at {path}") from None
+    with _readable(path, content):
+        _check_opens(content)
+        with xr.open_datatree(io.BytesIO(content), engine=_ENGINE) as tree:
+            return tree.load()
+
+
+def read_variables(path: Path, names: Collection[str]) -> dict[str, xr.Variable]:
+    """The variables of these `names` in the netCDF file `path`; raises as `read`, or `ValueError` for a missing one."""
+    content = path.read_bytes()
+    with _readable(path, content):
+        _check_opens(content)
+        with xr.open_dataset(io.BytesIO(content), engine=_ENGINE) as dataset:
+            known = sorted(map(str, dataset.variables))
+            found = {name: dataset.variables[name].load() for name in names if name in known}
+    _check_names(path, names, known)
+    return found
+
+
+def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of these `names`, or all, in the npz archive `path`.
+
+    Raises `ValueError`, which names the file and the array, where one is missing, damaged, or of Python objects.
+    """
+    content = path.read_bytes()
+    if content.startswith(b"\x93NUMPY"):
+        raise ValueError(f"{path} is a single array, not an npz archive: write it by numpy.savez, under a name")
+    with _readable(path, content, "an npz archive"), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+        wanted = members if names is None else [name for name in names if name in members]
+        # read whole, by which the archive's checksums are compared
+        found = {name: _array(archive.read(members[name]), name, path) for name in wanted}
+    _check_names(path, wanted if names is None else names, sorted(members))
+    return found
+
+
+def _array(content: bytes, name: str, path: Path) -> np.ndarray:
+    stream = io.BytesIO(content)
+    try:
+        array = np.lib.format.read_array(stream, allow_pickle=False)
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise _Refused(f"the array {name!r} in {path} is of Python objects, not of numbers: convert it first") from None
+    if stream.read(1):
+        raise ValueError(f"the array {name!r} is longer than its header says")
+    return array
+
+
+def _check_opens(content: bytes) -> None:
+    # h5netcdf prints a traceback of its own when it gives up a file of which it cannot read that much
+    with h5py.File(io.BytesIO(content)) as file:
+        file.attrs.get("_nc3_strict")
+
+
+class _Refused(ValueError):
+    """What is wrong with a file, said already."""
+
+
+def _check_names(path: Path, names: Iterable[str], known: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in known]:
+        raise ValueError(f"{path} has no array {missing[0]!r}; it has {', '.join(known) or 'none'}")
+
+
+@contextmanager
+def _readable(path: Path, content: bytes, kind: str = "a netCDF file of version 4") -> Iterator[None]:
+    """Within it, whatever readers stumble over in `content` becomes a `ValueError` that names the file."""
     if atomic_files.is_damaged(content):
         raise ValueError(f"{path} is damaged: its content is not what its checksum is of; remove it, and make it anew")
     try:
-        with xr.open_datatree(io.BytesIO(content), engine=_ENGINE) as tree:
-            return tree.load()
-    # whatever HDF5 and the readers above it stumble over in content that is not theirs
+        yield
+    except _Refused:
+        raise
     except Exception as error:
         reason = _reason(content) or f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
-        raise ValueError(
-            f"{path} cannot be read as netCDF, version 4 ({reason}): is it damaged, or another file?"
-        ) from error
+        raise ValueError(f"{path} cannot be read as {kind} ({reason}): is it damaged, or another file?") from error
 
 
 def _reason(content: bytes) -> str:
@@ -92,4 +160,4 @@ def _reason(content: bytes) -> str:
         return "it is empty"
     if content.startswith(b"CDF"):
         return "it is of version 3: convert it, as with nccopy -k nc4"
-    return "" if content.startswith(b"\x89HDF\r\n\x1a\n") else "it does not begin as such files do"
+    return "" if content.startswith((b"\x89HDF\r\n\x1a\n", b"PK")) else "it does not begin as such files do"
