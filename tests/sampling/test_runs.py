@@ -73,9 +73,7 @@ def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample
     for temperature in (0.1, np.float64(0.1), np.asarray(0.1), jnp.float64(0.1)):
         again = quietly(sample, *problem(temperature=temperature)[:3], **{**short, "folder": str(tmp_path)})
         assert again["posterior"].to_dataset().equals(first["posterior"].to_dataset())
-    with pytest.raises(
-        FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.1000000000001 now"
-    ):
+    with pytest.raises(FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.1000000000001"):
         quietly(sample, *problem(temperature=0.1 * (1 + 1e-12))[:3], **short)
 
 

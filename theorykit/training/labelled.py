@@ -51,8 +51,11 @@ def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.N
     def array(name: str) -> Float[Array, "..."]:
         return finite_array(name, weights[name].values)
 
-    heads = bpkr.heads(
+    kept = bpkr.heads(
         query=[array(f"query_{layer}") for layer in with_heads], key=[array(f"key_{layer}") for layer in with_heads]
     )
+    counts = tuple(heads for heads in architecture.heads if heads)
+    if kept.counts != counts:
+        raise ValueError(f"in weights, heads of {kept.counts} do not fit an architecture with {counts}")
     found = [array(name) for name in names]
-    return bpkr.network_of_weights(architecture, found, heads, readout=weights.attrs["readout"])
+    return bpkr.network_of_weights(architecture, found, kept, readout=weights.attrs["readout"])
