@@ -14,7 +14,7 @@ import numpy as np
 from sympy import Expr, MatrixSymbol
 
 from ..arguments import check_is_number, real_array
-from ..codegen import interpret
+from ..codegen import check_name, interpret
 from .forward import LayerForm
 from .layer_numbers import count
 from .layers import AbstractLayer
@@ -53,6 +53,7 @@ def _check_named(layer: str, form: LayerForm, values: Mapping[Expr, Any]) -> Non
     if missing:
         raise ValueError(f"{layer} gives no value for {', '.join(missing)}: `parameters` must name every symbol it has")
     for symbol in values:
+        check_name(f"{layer}: a parameter", symbol.name)
         if re.sub(rf"_{form.symbols.index}$", "", symbol.name) in _TAKEN:
             raise ValueError(f"{layer} cannot have a parameter called {symbol.name}: it stands for something else")
 
