@@ -20,6 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
+import numpy as np
+
 from .values import MISTAKES, Kind
 
 
@@ -200,20 +203,82 @@ def _first_line(message: str) -> str:
     return message.strip().splitlines()[0][:160] if message.strip() else "without a message"
 
 
+def example_calls(face: Face) -> Iterator[tuple[str, Callable, list[Any], dict[str, Any]]]:
+    """Each public callable of `face` by name, with right arguments."""
+    for name, make in public_callables(face):
+        if name not in face.untried and name not in face.examples:
+            function = make()
+            yield name, function, *arguments_of(function, name, parameters_of(function, name, face), face, {})
+
+
 def try_examples(face: Face) -> Report:
     """Every public callable of `face` with right arguments: none may fail."""
     calls, failures = 0, []
-    for name, make in public_callables(face):
-        if name in face.untried or name in face.examples:
-            continue
-        function = make()
-        positional, keywords = arguments_of(function, name, parameters_of(function, name, face), face, {})
+    for name, function, positional, keywords in example_calls(face):
         calls += 1
         try:
             function(*positional, **keywords)
         except Exception as error:
             failures.append(f"{name}: {type(error).__name__}: {_first_line(str(error))}")
     return Report(calls, tuple(failures))
+
+
+def try_single_precision(face: Face) -> Report:
+    """Every public callable of `face` without x64: refused for it, or still right in double precision."""
+    calls, failures, ready = 0, [], list(example_calls(face))
+    jax.config.update("jax_enable_x64", False)
+    for name, function, positional, keywords in ready:
+        calls += 1
+        try:
+            result = function(*positional, **keywords)
+        except RuntimeError as error:
+            if "float64" not in str(error):
+                failures.append(f"{name}: {_first_line(str(error))}")
+            continue
+        except Exception as error:
+            failures.append(f"{name}: {type(error).__name__}: {_first_line(str(error))}")
+            continue
+        kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if hasattr(leaf, "dtype")}
+        if kinds & {"float32", "complex64", "int32"}:
+            failures.append(f"{name}: returns {sorted(kinds)}")
+    return Report(calls, tuple(failures))
+
+
+def try_other_numbers(face: Face, only: tuple[str, ...] = ()) -> Report:
+    """Every public callable of `face`, or those named `only`, twice: nothing is compiled for other numbers anew."""
+    calls, failures, compiled = 0, [], []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+    for name, function, positional, keywords in example_calls(face):
+        if only and name not in only:
+            continue
+        calls += 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            jax.block_until_ready(function(*positional, **keywords))
+            others = {key: other_numbers(value) for key, value in keywords.items()}
+            compiled.clear()
+            jax.block_until_ready(function(*other_numbers(positional), **others))
+        if compiled:
+            failures.append(f"{name}: {len(compiled)} compilations for other numbers")
+    return Report(calls, tuple(failures))
+
+
+def other_numbers(value: Any) -> Any:
+    """`value` with every number that is not whole, and every entry of its arrays, a little larger."""
+
+    def larger(leaf):
+        if isinstance(leaf, float):
+            return leaf if leaf.is_integer() else 1.0625 * leaf
+        is_float = isinstance(leaf, (np.ndarray, jax.Array)) and np.issubdtype(np.asarray(leaf).dtype, np.floating)
+        return 1.0625 * leaf if is_float else leaf
+
+    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else larger(leaf), value)
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def as_dictionary(report: Report) -> Mapping[str, Any]:
