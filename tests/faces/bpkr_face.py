@@ -22,7 +22,7 @@ KEY_QUERY = [RNG.normal(size=(2, FEATURES, FEATURES)) for _ in range(2)]
 
 @cache
 def architecture():
-    return bpkr.Architecture((2, 2), 8.0, temperature=0.1)
+    return bpkr.Architecture((2, 2), 8.0, 1.1, temperature=0.1)
 
 
 @cache
@@ -202,7 +202,7 @@ KINDS = {
     "solver": instance(
         lambda: bpkr.Newton(), also=lambda: {"a root finder": optx.Newton(1e-3, 1e-3), "a class": bpkr.Newton}
     ),
-    "tolerance": POSITIVE,
+    "tolerance": number(0.001, above=0.0),
     "max_steps": whole_number(5, least=1),
     "throw": flag(),
     "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
@@ -220,7 +220,7 @@ KINDS = {
     "progress": flag(),
     "show_progress": flag(),
     "starts": whole_number(1, least=0),
-    "spread": POSITIVE,
+    "spread": number(0.5, above=0.0),
     "chunk": whole_number(2, least=1),
     "in_flight": whole_number(2, least=1),
     "checkpoint_every": whole_number(2, least=1),
@@ -366,7 +366,9 @@ FACE = Face(
         "ProjectionHeads": lambda: bpkr.heads(query=KEY_QUERY, key=KEY_QUERY),
         "LayerSymbols": lambda: bpkr.LayerSymbols(1, Symbol("N_1", positive=True), Symbol("N_2", positive=True)),
         "Network": network,
-        "Fluctuations": lambda: bpkr.Fluctuations(limit(), limit(), None, np.zeros(())),
+        "Fluctuations": lambda: bpkr.Fluctuations(
+            limit(), jax.tree.map(lambda u: u[None], limit()), None, np.zeros(())
+        ),
         "EnergyEstimate": lambda: bpkr.EnergyEstimate(*[np.ones(())] * 5, None, {}),
         "MatrixFreeSaddle": lambda: bpkr.MatrixFreeSaddle(
             limit(), limit(), *[np.ones(())] * 6, {"samples": np.ones((3, 2))}
@@ -413,5 +415,7 @@ FACE = Face(
         "attention": ("key_query",),
         "heads": ("key_query",),
         "statistics_of_arrays": ("chunk",),
+        "solve": ("tolerance", "initial", "solver"),
+        "solve_from_statistics": ("tolerance",),
     },
 )

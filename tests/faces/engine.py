@@ -11,8 +11,10 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import importlib
 import inspect
 import io
+import pkgutil
 import re
 import types
 import warnings
@@ -20,12 +22,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
+import numpy as np
+
 from .values import MISTAKES, Kind
 
 
 @dataclass(frozen=True)
 class Face:
-    """What the parameters of the public callables of `module` are.
+    """What the parameters of the public callables of `module` are: those in its `__all__`, or of all its modules.
 
     - `kinds`: of every parameter by its name, or by "callable.parameter" where callables differ.
     - `instances`: for each class with public methods, a function that makes an object of it.
@@ -58,7 +63,7 @@ def public_callables(face: Face) -> Iterator[tuple[str, Callable[[], Callable]]]
 
 
 def _of_module(face: Face, module: types.ModuleType, prefix: str) -> Iterator[tuple[str, Callable[[], Callable]]]:
-    for name in module.__all__:
+    for name in public_names(module):
         value = getattr(module, name)
         if isinstance(value, types.ModuleType):
             yield from _of_module(face, value, f"{prefix}{name}.")
@@ -66,6 +71,19 @@ def _of_module(face: Face, module: types.ModuleType, prefix: str) -> Iterator[tu
             yield from _of_class(face, value, f"{prefix}{name}")
         elif callable(value) and hasattr(value, "__module__") and not _is_type_alias(value):
             yield f"{prefix}{name}", functools.partial(_itself, value)
+
+
+def public_names(module: types.ModuleType) -> list[str]:
+    """What `__all__` lists; without it, the modules of a package, or what a module defines itself."""
+    if hasattr(module, "__all__"):
+        return module.__all__
+    if hasattr(module, "__path__"):
+        names = [found.name for found in pkgutil.iter_modules(module.__path__)]
+        for name in names:
+            importlib.import_module(f"{module.__name__}.{name}")
+        return names
+    names = [name for name in vars(module) if not name.startswith("_")]
+    return [name for name in names if getattr(getattr(module, name), "__module__", None) == module.__name__]
 
 
 def _of_class(face: Face, cls: type, name: str) -> Iterator[tuple[str, Callable[[], Callable]]]:
@@ -200,20 +218,82 @@ def _first_line(message: str) -> str:
     return message.strip().splitlines()[0][:160] if message.strip() else "without a message"
 
 
+def example_calls(face: Face) -> Iterator[tuple[str, Callable, list[Any], dict[str, Any]]]:
+    """Each public callable of `face` by name, with right arguments."""
+    for name, make in public_callables(face):
+        if name not in face.untried and name not in face.examples:
+            function = make()
+            yield name, function, *arguments_of(function, name, parameters_of(function, name, face), face, {})
+
+
 def try_examples(face: Face) -> Report:
     """Every public callable of `face` with right arguments: none may fail."""
     calls, failures = 0, []
-    for name, make in public_callables(face):
-        if name in face.untried or name in face.examples:
-            continue
-        function = make()
-        positional, keywords = arguments_of(function, name, parameters_of(function, name, face), face, {})
+    for name, function, positional, keywords in example_calls(face):
         calls += 1
         try:
             function(*positional, **keywords)
         except Exception as error:
             failures.append(f"{name}: {type(error).__name__}: {_first_line(str(error))}")
     return Report(calls, tuple(failures))
+
+
+def try_single_precision(face: Face) -> Report:
+    """Every public callable of `face` without x64: refused for it, or still right in double precision."""
+    calls, failures, ready = 0, [], list(example_calls(face))
+    jax.config.update("jax_enable_x64", False)
+    for name, function, positional, keywords in ready:
+        calls += 1
+        try:
+            result = function(*positional, **keywords)
+        except RuntimeError as error:
+            if "float64" not in str(error):
+                failures.append(f"{name}: {_first_line(str(error))}")
+            continue
+        except Exception as error:
+            failures.append(f"{name}: {type(error).__name__}: {_first_line(str(error))}")
+            continue
+        kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if hasattr(leaf, "dtype")}
+        if kinds & {"float32", "complex64"}:
+            failures.append(f"{name}: returns {sorted(kinds)}")
+    return Report(calls, tuple(failures))
+
+
+def try_other_numbers(face: Face, only: tuple[str, ...] = ()) -> Report:
+    """Every public callable of `face`, or those named `only`, twice: nothing is compiled for other numbers anew."""
+    calls, failures, compiled = 0, [], []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+    for name, function, positional, keywords in example_calls(face):
+        if only and name not in only:
+            continue
+        calls += 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            jax.block_until_ready(function(*positional, **keywords))
+            others = {key: other_numbers(value) for key, value in keywords.items()}
+            compiled.clear()
+            jax.block_until_ready(function(*other_numbers(positional), **others))
+        if compiled:
+            failures.append(f"{name}: {len(compiled)} compilations for other numbers")
+    return Report(calls, tuple(failures))
+
+
+def other_numbers(value: Any) -> Any:
+    """`value` with every number that is not whole, and every entry of its arrays, a little larger."""
+
+    def larger(leaf):
+        if isinstance(leaf, float):
+            return leaf if leaf.is_integer() else 1.0625 * leaf
+        is_float = isinstance(leaf, (np.ndarray, jax.Array)) and np.issubdtype(np.asarray(leaf).dtype, np.floating)
+        return 1.0625 * leaf if is_float else leaf
+
+    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else larger(leaf), value)
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def as_dictionary(report: Report) -> Mapping[str, Any]:

@@ -32,6 +32,27 @@ def test_every_argument_that_cannot_be_meant_is_refused_by_name(face):
     assert not report["failures"], "\n".join([f"{len(report['failures'])} of {report['calls']}", *report["failures"]])
 
 
+@pytest.mark.parametrize("face", FACES)
+def test_single_precision_is_refused_or_not_used(face):
+    report = outcome(face, "--single-precision")
+    assert not report["failures"], "\n".join(report["failures"])
+
+
+QUICK = ("evaluate", "gradient_norm", "kernel", "predict", "head_scores")
+
+
+def test_other_numbers_compile_nothing_anew():
+    report = outcome("bpkr", "--other-numbers", *QUICK)
+    assert report["calls"] == len(QUICK) and not report["failures"], "\n".join(report["failures"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("face", FACES)
+def test_other_numbers_compile_nothing_anew_in_any_function(face):
+    report = outcome(face, "--other-numbers")
+    assert not report["failures"], "\n".join(report["failures"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("face", FACES)
 def test_every_example_works(face):

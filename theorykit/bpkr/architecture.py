@@ -112,14 +112,18 @@ class Architecture(eqx.Module):
 
         The first layer's is the slowest; in a layer the straight branch comes first.
         """
+        check_bytes(self, "the list of them", 64 * self.paths)
         return tuple(product(*(range(1, branches + 1) for branches in self.branches)))
 
     def branch_heads(self, layer: int) -> np.ndarray:
         """Which heads each branch of a layer (counted from 1) goes through: booleans (branches x heads)."""
         layer = checked_whole_number("layer", layer, least=1, most=self.depth)
-        entries = self.branches[layer - 1] * self.heads[layer - 1]
-        _check_bytes(self, f"the table of the branches of layer {layer}", 8 * entries)
+        self._check_branch_table(layer)
         return branch_heads(self.forms[layer - 1], self.heads[layer - 1])
+
+    def _check_branch_table(self, layer: int) -> None:
+        entries = self.branches[layer - 1] * self.heads[layer - 1]
+        check_bytes(self, f"the table of the branches of layer {layer}", entries)
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
         """A short name for each path: "201" goes through head 2, straight on, and through head 1.
@@ -128,6 +132,9 @@ class Architecture(eqx.Module):
         `first_layer` on, where it is not 1.
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=self.depth)
+        check_bytes(self, "the list of them", 64 * self.paths)
+        for layer in range(self.depth):
+            self._check_branch_table(layer + 1)
         layers = zip(self.forms, self.heads, strict=True)
         labels = [_branch_labels(form, heads) for form, heads in layers][first_layer - 1 :]
         separator = "" if all(len(label) == 1 for layer in labels for label in layer) else "."
@@ -156,10 +163,11 @@ def checked_architecture(value: Any) -> Architecture:
 def check_size(architecture: Architecture) -> None:
     """Refuse an architecture whose largest order parameter does not fit in the memory of this machine."""
     side = architecture.order_parameter_sizes[0]
-    _check_bytes(architecture, f"the order parameter U_1, {side:,} x {side:,}", 8 * side**2)
+    check_bytes(architecture, f"the order parameter U_1, {side:,} x {side:,}", 8 * side**2)
 
 
-def _check_bytes(architecture: Architecture, what: str, size: int) -> None:
+def check_bytes(architecture: Architecture, what: str, size: int) -> None:
+    """Refuse an architecture of which `what`, of so many bytes, does not fit in the memory of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise ValueError(

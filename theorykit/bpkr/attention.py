@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..arguments import checked_sequence, is_traced
+from ..precision import require_float64
 from .checks import finite_array
 
 _ONE_A_LAYER = "arrays, one a layer that has heads"
@@ -51,6 +52,7 @@ class AbstractHeads(eqx.Module):
 
     def _checked(self, inputs: ArrayLike) -> Array:
         """Inputs that the heads can act on; of traced ones the shape alone is checked."""
+        require_float64()
         array = jnp.asarray(inputs) if is_traced(inputs) else finite_array("inputs", inputs, "examples tokens features")
         if array.ndim != 3 or (self.layers and array.shape[2] != self.input_features):
             features = self.input_features if self.layers else "features"
@@ -111,6 +113,7 @@ class ProjectionHeads(AbstractHeads):
 
 def _layers(name: str, values: Sequence[ArrayLike]) -> tuple[Array, ...]:
     """One array (heads, _, features) a layer; traced ones as they are, but for their shape."""
+    require_float64()
     found = []
     for i, value in enumerate(checked_sequence(name, values, "arrays, one a layer that has heads")):
         known = not is_traced(value)

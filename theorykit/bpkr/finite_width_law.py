@@ -29,8 +29,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arguments import checked_array, checked_key, is_traced
+from ..precision import require_float64
 from . import layer_numbers
-from .architecture import Architecture, checked_architecture
+from .architecture import Architecture, check_bytes, checked_architecture
 from .order_parameters import OrderParameters, readout_order_parameter
 
 Coordinates = Float[Array, " coordinates"]
@@ -61,7 +62,12 @@ class Level:
     @property
     def coordinates(self) -> int:
         """How many coordinates there are: of B_ii, entries of B below the diagonal, entries of R."""
-        return self.columns + len(self.below[0]) + self.rows * self.crossing
+        return self.columns + self.entries_below + self.rows * self.crossing
+
+    @property
+    def entries_below(self) -> int:
+        """How many entries of B are below the diagonal."""
+        return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,7 @@ class FiniteWidthLaw(eqx.Module):
 
     def sample(self, key: PRNGKeyArray) -> Coordinates:
         """Coordinates drawn from the prior."""
+        require_float64()
         drawn = []
         checked_key("key", key)
         for level, degrees in zip(self.levels, self._degrees(), strict=True):
@@ -140,6 +147,7 @@ class FiniteWidthLaw(eqx.Module):
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         """Coordinates of this law; of traced ones the shape alone is checked."""
+        require_float64()
         array = coordinates if is_traced(coordinates) else jnp.asarray(checked_array("coordinates", coordinates))
         if array.shape != (self.dimension,):
             raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {array.shape}")
@@ -170,6 +178,7 @@ def law_of(architecture: Architecture) -> FiniteWidthLaw:
         rank = found[-1].rank
         rows = layer_numbers.count(form.blocks, counts) * rank
         found.append(_level(rows, rank if form.is_straight else 0, width, form.symbols.width.name))
+    check_bytes(architecture, "one set of coordinates", 8 * sum(level.coordinates for level in found))
     return FiniteWidthLaw(architecture, tuple(found))
 
 
@@ -201,7 +210,7 @@ def _from_last(architecture: Architecture) -> tuple:
 
 
 def _pieces(level: Level, part: Array) -> _Pieces:
-    diagonal, below, crossing = jnp.split(part, [level.columns, level.columns + len(level.below[0])])
+    diagonal, below, crossing = jnp.split(part, [level.columns, level.columns + level.entries_below])
     return _Pieces(diagonal, below, crossing.reshape(level.rows, level.crossing))
 
 

@@ -11,10 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sympy import Expr, MatrixSymbol
+from sympy import Expr, Identity, MatrixSymbol
 
 from ..arguments import check_is_number, real_array
-from ..codegen import interpret
+from ..codegen import check_name, interpret
+from ..symbolic import split_coefficient
 from .forward import LayerForm
 from .layer_numbers import count
 from .layers import AbstractLayer
@@ -53,6 +54,7 @@ def _check_named(layer: str, form: LayerForm, values: Mapping[Expr, Any]) -> Non
     if missing:
         raise ValueError(f"{layer} gives no value for {', '.join(missing)}: `parameters` must name every symbol it has")
     for symbol in values:
+        check_name(f"{layer}: a parameter", symbol.name)
         if re.sub(rf"_{form.symbols.index}$", "", symbol.name) in _TAKEN:
             raise ValueError(f"{layer} cannot have a parameter called {symbol.name}: it stands for something else")
 
@@ -102,5 +104,10 @@ def _check_prior(layer: str, form: LayerForm, values: Mapping[Expr | str, Any]) 
         getattr(symbol, "name", symbol): np.asarray(value) if np.ndim(value) else float(value)
         for symbol, value in values.items()
     }
-    covariance = interpret(form.covariance, numbers)
-    _check_positive_definite(f"the prior covariance of the weight blocks of {layer}", covariance)
+    name = f"the prior covariance of the weight blocks of {layer}"
+    variance, matrix = split_coefficient(form.covariance)
+    if isinstance(matrix, Identity):
+        # never formed: blocks may be very many
+        _check_positive_definite(name, np.full((1, 1), interpret(variance, numbers)))
+    else:
+        _check_positive_definite(name, interpret(form.covariance, numbers))

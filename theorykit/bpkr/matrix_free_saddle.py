@@ -22,6 +22,7 @@ from scipy.special import stdtrit
 from tqdm import tqdm
 
 from ..arguments import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number
+from ..precision import require_float64
 from .architecture import Architecture
 from .coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters
 from .matrix_free import (
@@ -78,6 +79,7 @@ class MatrixFreeSaddle(eqx.Module):
 
         By Student's t for the few repeats that there are.
         """
+        require_float64()
         checked_number("probability", probability, above=0.0, below=1.0)
         quantile = float(stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
         return jax.tree.map(lambda error: quantile * error, self.errors)

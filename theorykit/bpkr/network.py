@@ -72,6 +72,7 @@ class Network(eqx.Module):
 
     def _checked(self, inputs: ArrayLike) -> Array:
         """Inputs that fit the embedding; of traced ones the shape alone is checked."""
+        require_float64()
         array = jnp.asarray(inputs) if is_traced(inputs) else finite_array("inputs", inputs, "examples tokens features")
         if array.ndim != 3 or array.shape[2] != self.embedding.shape[1]:
             raise ValueError(
@@ -233,6 +234,7 @@ def path_outputs(
 
 def checked_network(network: Any) -> Network:
     """`network`, refused unless it is one."""
+    require_float64()
     return checked_instance("network", network, Network, "which bpkr.sample_network and bpkr.network_of_weights return")
 
 

@@ -155,7 +155,9 @@ def _solved(build: Callable[..., AbstractEnergy], architecture, data: tuple, set
     architecture = architecture.with_arrays()
     leaves, structure = jax.tree.flatten((architecture, data))
     plan = _plan(build, structure, tuple(leaf.shape for leaf in leaves))
-    solver = settings.solver or _default_solver(plan, settings.tolerance)
+    solver = _default_solver(plan, settings.tolerance) if settings.solver is None else settings.solver
+    # tolerances as arrays: one compilation serves them all
+    solver = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, solver)
     tolerance = jnp.asarray(settings.tolerance)
     saddle = _solve(build, architecture, data, start, solver, tolerance, settings.max_steps, plan.forms_curvature)
     if not is_traced(saddle):

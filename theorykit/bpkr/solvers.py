@@ -199,7 +199,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
     norm: Callable = optx.max_norm
 
     def __check_init__(self):
-        checked_whole_number("memory", self.memory, least=0.0)
+        checked_whole_number("memory", self.memory, least=0)
 
     def init(self, fn, y, args, options, f_struct, aux_struct, tags):
         if not args.has_sweeps:
