@@ -87,7 +87,9 @@ def test_data_come_back_the_same(name, how):
     assert eqx.tree_equal(*(eqx.filter(each, eqx.is_array) for each in (data, again)))
 
 
-@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize(
+    "how", ["pickle", *(pytest.param(how, marks=pytest.mark.slow) for how in ("deepcopy", "copy"))]
+)
 @pytest.mark.parametrize("symbolic", [used_action, dmft.derive], ids=["Action", "MeanField"])
 def test_symbolic_results_come_back_the_same(symbolic, how):
     it = symbolic()

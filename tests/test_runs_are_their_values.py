@@ -261,17 +261,26 @@ COMPUTATIONS = {
 }
 
 
+# the others are quick beside them
+_LONG = ("coexisting_attractors", "phase_diagram", "compare", "sweep_seeds", "reproduce one-shot, later stages")
+EVERY = [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in COMPUTATIONS]
+
+
 def is_free(computation: Computation, path: tuple[Any, ...]) -> bool:
     return any(path[: len(free)] == free for free in computation.free)
 
 
-@pytest.mark.parametrize("name", COMPUTATIONS)
+@pytest.mark.parametrize("name", EVERY)
 def test_any_other_value_is_another_run_and_another_way_to_write_it_is_not(name, tmp_path, monkeypatch):
     computation = COMPUTATIONS[name]
     arguments = dict(computation.arguments())
     stated = partial(settings_of, computation, folder=tmp_path, monkeypatch=monkeypatch)
     here, changed, rewritten = stated(arguments), 0, 0
     assert here == stated(dict(computation.arguments()))
+    if not name.startswith("reproduce"):
+        assert here == stated(arguments, folder=str(tmp_path)), "a folder may be text"
+        with pytest.raises((TypeError, ValueError), match="folder"):
+            stated(arguments, folder=3)
     for number, (path, leaf) in enumerate(leaves(arguments)):
         if is_free(computation, path):
             continue
@@ -289,6 +298,7 @@ def test_any_other_value_is_another_run_and_another_way_to_write_it_is_not(name,
     print(f"{name}: {changed} leaves changed, {rewritten} written otherwise")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPUTATIONS)
 def test_how_far_a_run_goes_does_not_make_another_of_it(name, tmp_path, monkeypatch):
     computation = COMPUTATIONS[name]

@@ -15,6 +15,7 @@ TABLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", TABLES)
 def test_a_missing_figure_is_drawn_from_the_result_that_is_there(small, command, monkeypatch, capsys):  # noqa: F811
     text, stem = TABLES[command]

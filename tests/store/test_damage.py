@@ -72,7 +72,11 @@ RUNS = {
 }
 
 
-@pytest.fixture(scope="module", params=RUNS)
+_LONG = ("training", "point", "characters")
+_EVERY = [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in RUNS]
+
+
+@pytest.fixture(scope="module", params=_EVERY)
 def kept(request, tmp_path_factory):
     """A run, and the file that it left, whole."""
     folder = tmp_path_factory.mktemp(request.param)
