@@ -7,7 +7,7 @@
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 Kind = TypeVar("Kind")
+
+_LARGEST_WHOLE = 2**63 - 1
 
 
 def is_traced(*values: Any) -> bool:
@@ -41,6 +43,13 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}")
 
 
+def checked_text(name: str, value: Any) -> str:
+    """`value`, text that is not empty."""
+    if isinstance(value, str) and value:
+        return value
+    raise TypeError(f"{name} must be text, got {shown(value)}")
+
+
 def checked_flag(name: str, value: Any) -> bool:
     """`value`, True or False."""
     if isinstance(value, (bool, np.bool_)):
@@ -49,17 +58,23 @@ def checked_flag(name: str, value: Any) -> bool:
 
 
 def checked_whole_number(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """`value` as an int: a whole number within [least, most], not a boolean, not a float even if it is whole."""
+    """`value` as an int: a whole number within [least, most], not a boolean, not a float even if it is whole.
+
+    Nor one beyond 64 bits, which no array can count or hold.
+    """
     if is_traced(value):
         raise TypeError(f"{name} must be a whole number that is known before anything is traced, got {shown(value)}")
-    if isinstance(value, (bool, np.bool_)):
+    # time differences of NumPy count as integers
+    if isinstance(value, (bool, np.bool_, np.timedelta64)):
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, got {shown(value)}") from None
     if (least is not None and number < least) or (most is not None and number > most):
-        raise ValueError(f"{name} must be {_whole_range(least, most)}, got {number}")
+        raise ValueError(f"{name} must be {_whole_range(least, most)}, got {shown(number)}")
+    if not -_LARGEST_WHOLE <= number <= _LARGEST_WHOLE:
+        raise ValueError(f"{name} is beyond 64 bits: {shown(number)}")
     return number
 
 
@@ -80,7 +95,7 @@ def checked_number(
 ) -> Any:
     """`value` as it came: one finite real number, > above, >= least, <= most and < below where these are given."""
     if not is_traced(value):
-        _check_is_number(name, value)
+        check_is_number(name, value)
     elif jnp.ndim(value) != 0:
         raise TypeError(f"{name} must be one number, got an array of shape {jnp.shape(value)}")
     bounds = (
@@ -101,15 +116,119 @@ def checked_number(
     return value
 
 
-def _check_is_number(name: str, value: Any) -> None:
+def check_is_number(name: str, value: Any) -> None:
+    """Raise `TypeError` unless `value` is one real number that is known; `ValueError` where it is beyond float64."""
+    try:
+        # whole numbers of Python know no bounds
+        array = np.asarray(float(value)) if type(value) is int else np.asarray(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond the range of double precision: {shown(value)}") from None
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {shown(value)}") from None
+    if array.ndim != 0 or array.dtype.kind not in "iuf" or np.ma.isMaskedArray(value):
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
+
+
+def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
+    """`value` as a float64 array, every entry finite, with as many axes as `axes` names, none of them empty.
+
+    Whatever NumPy reads as an array of integers or floating-point numbers is admitted: arrays of NumPy, JAX, xarray and
+    pandas, and nested sequences of numbers; booleans count as 0 and 1. `TypeError` for all else: complex numbers, text,
+    dates, records, objects, and masked arrays, also those with nothing masked, for the mask of the next would be lost.
+    Returns a NumPy array, of a traced value a traced one; `axes` is not checked if it is None.
+    """
+    if is_traced(value):
+        array = jnp.asarray(value)
+        _check_dtype(name, array.dtype, value)
+        _check_axes(name, array.shape, axes)
+        array = jnp.asarray(array, dtype=jnp.float64)
+        return eqx.error_if(array, ~jnp.all(jnp.isfinite(array)), f"{name} has entries that are not finite")
+    array = real_array(name, value)
+    _check_axes(name, array.shape, axes)
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        index = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"{name} has {len(bad)} entries that are not finite, the first {array[index]} at index {index}; "
+            "check the data for missing values or a division by zero"
+        )
+    return array
+
+
+def real_array(name: str, value: Any) -> np.ndarray:
+    """`checked_array` of a value that is known, of any shape, and whose entries need not be finite."""
+    if _is_masked(value):
+        raise TypeError(
+            f"{name} is a masked array, whose mask would be lost; give the entries that count, as .compressed() or "
+            ".filled(...) return them"
+        )
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name} must be a number, got {shown(value)}") from None
-    if isinstance(value, int) and not isinstance(value, bool) and array.dtype == object:
-        raise ValueError(f"{name} is beyond the range of double precision: {shown(value)}")
-    if array.ndim != 0 or array.dtype.kind not in "iuf" or np.ma.isMaskedArray(value):
-        raise TypeError(f"{name} must be a number, got {shown(value)}")
+        raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}: is it ragged?") from None
+    _check_dtype(name, array.dtype, value)
+    return np.asarray(array, dtype=np.float64)
+
+
+def _is_masked(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_masked, value))
+    return isinstance(value, np.ma.MaskedArray)
+
+
+def _check_dtype(name: str, dtype: Any, value: Any) -> None:
+    # JAX's own floating-point types are none of NumPy's
+    is_number = any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_))
+    # time differences count as integers
+    if not is_number or dtype.kind == "m":
+        raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}{_UNREAL.get(dtype.kind, '')}")
+
+
+_UNREAL = {
+    "c": ": give its real part if that is meant",
+    "M": ": dates are no numbers",
+    "m": ": divide time differences by a unit of time",
+    "U": ": text is not converted to numbers",
+    "S": ": bytes are not converted to numbers",
+    "V": ": choose one of the fields of its records",
+    "O": ": entries must be numbers, rows of equal length, and sparse arrays made dense",
+}
+
+
+def _check_axes(name: str, shape: tuple[int, ...], axes: str | None) -> None:
+    if axes is None:
+        return
+    names = axes.split()
+    if len(shape) != len(names):
+        raise ValueError(f"{name} must have shape ({', '.join(names)}), got {shape}")
+    for axis, size in zip(names, shape, strict=True):
+        if size == 0:
+            raise ValueError(f"{name} has zero {axis}: shape {shape}")
+
+
+def checked_sequence(name: str, value: Any, what: str, length: int | None = None) -> tuple:
+    """The entries of `value`, an iterable of `what`, as a tuple, of as many as `length` says; no text, no mapping."""
+    if isinstance(value, (str, bytes, Mapping, Set)) or not has_entries(value):
+        raise TypeError(f"{name} must be a sequence of {what}, got {shown(value)}")
+    if _is_masked(value):
+        raise TypeError(f"{name} must be a sequence of {what}, got a masked array, whose mask would be lost")
+    entries = tuple(value)
+    if length is not None and len(entries) != length:
+        raise ValueError(f"{name} must be {length} {what}, got {len(entries)}")
+    return entries
+
+
+def has_entries(value: Any) -> bool:
+    """Whether `value` can be iterated over."""
+    # arrays of no axes are iterable by their type
+    return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
+
+
+def checked_function(name: str, value: Any) -> Any:
+    """`value`, something that can be called."""
+    if callable(value):
+        return value
+    raise TypeError(f"{name} must be a function, got {shown(value)}")
 
 
 def checked_key(name: str, value: Any) -> Any:
@@ -132,5 +251,10 @@ def shown(value: Any) -> str:
     """`value` as an error message shows it: short, an array by its type and shape."""
     if hasattr(value, "shape") and hasattr(value, "dtype") and value.shape != ():
         return f"an array of {value.dtype} of shape {tuple(value.shape)}"
-    text = repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself"
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python refuses to write out whole numbers of very many digits
+        text = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else object.__repr__(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -4,7 +4,8 @@ A file is written under a hidden name beside its own and takes its place when it
 made of the place stays: a link is followed, and permissions and owner are those of the file that is replaced.
 
 The mark tells results from everything else. It is the last line of text, PDF and netCDF files, the comment of an npz
-archive, and the keyword Software of a PNG; the mark of a netCDF file comes with the SHA-256 sum of what is before it.
+archive, and the keyword Software of a PNG; that of a netCDF file or an archive comes with the SHA-256 sum of what is
+before it.
 """
 
 import hashlib
@@ -52,6 +53,11 @@ def is_damaged(content: bytes) -> bool:
     return found is not None and hashlib.sha256(memoryview(content)[: found.start()]).hexdigest().encode() != found[1]
 
 
+def is_whole(content: bytes) -> bool:
+    """True if `content` ends in the sum of what is before, as `with_sum` and `npz` leave it."""
+    return _SUM.search(content, max(0, len(content) - _SUM_LENGTH)) is not None and not is_damaged(content)
+
+
 def is_marked(path: Path) -> bool:
     """True if the file at `path` carries the mark."""
     with path.open("rb") as file:
@@ -60,19 +66,16 @@ def is_marked(path: Path) -> bool:
         tail = file.read()
     if head.startswith(b"\x89PNG"):
         return _PNG_SOFTWARE in head
-    if head.startswith(b"PK"):
-        return tail.endswith(MARK.encode())
     last = tail.rstrip().rsplit(b"\n", 1)[-1].decode(errors="replace")
     return last in _COMMENTS.values() or _SUM.search(tail) is not None
 
 
 def npz(arrays: Mapping[str, Any]) -> bytes:
-    """An npz archive of `arrays`, with the mark."""
+    """An npz archive of `arrays`, with its sum and the mark as its comment."""
     content = io.BytesIO()
     np.savez(content, **arrays)
-    comment = MARK.encode()
     # an archive ends in the length of its comment, none so far, and the comment
-    return content.getvalue()[:-2] + len(comment).to_bytes(2, "little") + comment
+    return with_sum(content.getvalue()[:-2] + _SUM_LENGTH.to_bytes(2, "little"))
 
 
 def refuse_to_overwrite(path: Path, overwrite: bool) -> None:

@@ -274,10 +274,30 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path):
     for index, batch in ((0, 0), (EXAMPLES - 1, 4)):
         with refused(f"batch {batch} is not what it was"):
             statistics_of_arrays(changed(features, index, 0.0), labels, chunk=10, checkpoint=path)
+    # every value of arrays in memory counts, also in chunks between
+    for index in range(0, EXAMPLES, 7):
+        for name, array in (("features", features), ("labels", labels)):
+            other = array.copy()
+            other[index] *= 1 + 1e-12
+            with refused(f"batch {index // 10} is not what it was"):
+                statistics_of_arrays(**{"features": features, "labels": labels, name: other}, chunk=10, checkpoint=path)
     for content in (b"", b"no numbers", b"PK\x03\x04"):
         path.write_bytes(content)
         with refused("is not a checkpoint of feature statistics"):
             statistics_of_arrays(features, labels, chunk=10, checkpoint=path)
+
+
+def test_every_batch_of_an_iterable_that_was_done_is_compared(tmp_path):
+    features, labels = random_data(8)
+    path = tmp_path / "sums.npz"
+    whole = statistics_of_batches(batches_of(features, labels, 6), checkpoint=path)
+    for index in range(EXAMPLES):
+        other = features.copy()
+        other[index, index % PATHS, index % FEATURES] *= 1 + 1e-12
+        with refused(f"batch {index // 6} is not what it was"):
+            statistics_of_batches(batches_of(other, labels, 6), checkpoint=path)
+    again = statistics_of_batches(batches_of(jnp.asarray(features), np.asfortranarray(labels), 6), checkpoint=path)
+    assert_identical(again, whole)
 
 
 def test_a_checkpoint_of_more_batches_than_there_are_is_refused(tmp_path):

@@ -1,8 +1,10 @@
 """Runs: labelled and diagnosed, resumed exactly, refused with the reason."""
 
+import inspect
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -58,6 +60,41 @@ def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
     (tmp_path / "chains.npz").write_bytes(b"not draws")
     with pytest.raises(ValueError, match=r"chains\.npz is not a checkpoint of a run of chains"):
         quietly(sample, architecture, features, labels, folder=tmp_path, **SHORT)
+
+
+@every_sampler
+def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample, tmp_path):
+    """Arrays print alike whatever their numbers, which must not make their runs one."""
+    short = {"chains": 2, "warmup": 3, "draws": 4, "folder": tmp_path}
+    cold, warm = (problem(temperature=jnp.asarray(temperature)) for temperature in (0.1, 0.5))
+    first = quietly(sample, *cold[:3], **short)
+    with pytest.raises(FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.5 now"):
+        quietly(sample, *warm[:3], **short)
+    for temperature in (0.1, np.float64(0.1), np.asarray(0.1), jnp.float64(0.1)):
+        again = quietly(sample, *problem(temperature=temperature)[:3], **{**short, "folder": str(tmp_path)})
+        assert again["posterior"].to_dataset().equals(first["posterior"].to_dataset())
+    with pytest.raises(FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.1000000000001"):
+        quietly(sample, *problem(temperature=0.1 * (1 + 1e-12))[:3], **short)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        *(({"target_accept": value}, "target_accept") for value in (0, 1, 2, float("nan"), None, "0.8", object())),
+        *(({name: value}, name) for name in ("chains", "warmup", "draws") for value in (None, 1.5, "3", True, -1)),
+        *(({"max_tree_depth": value}, "max_tree_depth") for value in (0, 1e9, 10**9, None)),
+        *(({"keep_weights": value}, "keep_weights") for value in (None, "no", 2)),
+        *(({"folder": value}, "folder") for value in (3, b"", "")),
+        *(({"key": value}, "key") for value in (None, 3, "key", np.zeros(2))),
+    ],
+)
+def test_options_of_another_kind_or_out_of_range_are_refused_by_name(options, named):
+    architecture, features, labels, _ = problem()
+    arguments = {"key": jax.random.key(0), "progress": False, **SHORT, **options}
+    for sample in SAMPLERS:
+        if next(iter(options)) in inspect.signature(sample).parameters:
+            with pytest.raises((TypeError, ValueError), match=named):
+                sample(architecture, features, labels, **arguments)
 
 
 def test_draws_are_labelled():
@@ -147,7 +184,7 @@ def test_good_draws_are_not_complained_of():
         ({"width": 2.5}, {}, "whole numbers"),
         ({}, {"chains": 0}, "chains must be at least 1"),
         ({}, {"draws": 0}, "draws must be at least 1"),
-        ({}, {"warmup": -1}, "warmup must not be negative"),
+        ({}, {"warmup": -1}, "warmup must be at least 0"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(changes, options, named):

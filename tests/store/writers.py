@@ -41,7 +41,7 @@ def _figure(number: float) -> plt.Figure:
 
 def _progress(number: float) -> Progress:
     sums = BatchSums(gram=np.full((20, 20), number), projection=np.ones((20, 1)), label_square=1.0, examples=3, paths=2)
-    return Progress(1, sums, np.ones(4), np.ones(4))
+    return Progress(1, sums)
 
 
 WRITERS: Mapping[str, Writer] = {

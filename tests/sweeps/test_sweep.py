@@ -164,8 +164,14 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
     [
         ({"features": DATA.features + 1e-9}, "features: "),
         ({"labels": -DATA.labels}, "labels: "),
-        ({"architecture": bpkr.Architecture((bpkr.Skip(1),), 1, (1.1, 0.8, 1.3), temperature=1.0)}, "layers: "),
-        ({"architecture": bpkr.Architecture((2,), 1, 1.0, temperature=1.0)}, "prior_variances: "),
+        (
+            {"architecture": bpkr.Architecture((bpkr.Skip(1),), 1, (1.1, 0.8, 1.3), temperature=1.0)},
+            r"layers\[0\]: \S+\.Attention there, \S+\.Skip now",
+        ),
+        (
+            {"architecture": bpkr.Architecture((2,), 1, 1.0, temperature=1.0)},
+            r"prior_variances\[0\]: 1\.1 there, 1 now",
+        ),
         ({"tolerance": 1e-6}, "option tolerance: 1e-09 there, 1e-06 now"),
         ({"test_features": DATA.test_features}, "test_features: none there, "),
     ],
@@ -173,7 +179,7 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
 def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
     sweep = {"architecture": ARCHITECTURE, "features": DATA.features, "labels": DATA.labels, **SMALL}
     settings = sweeps.folder.sweep_settings(ARCHITECTURE, sweeps.data.checked(ARCHITECTURE, NO_TEST_DATA), {})
-    sweeps.folder.SweepFolder.opened(tmp_path, settings, "")
+    sweeps.folder.SweepFolder.opened(tmp_path, settings, {})
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
     with pytest.raises(FileExistsError, match=f"holds another sweep, which differs in .*{named}"):
         sweeps.sweep(**{**sweep, **change}, folder=tmp_path)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 
 from sympy import Add, Expr, Integer, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ..arguments import checked_instance
 from ..codegen import CompiledFunction, compile_expressions
 from ..derivation import Derivation, Step, rules
 from ..symbolic import align_environment, as_markdown, gradient, positive_definite, trace
@@ -60,6 +61,10 @@ class Action:
     predictor: Predictor
     derivation: Derivation
 
+    def __getstate__(self):
+        """The fields alone: what follows from them, compiled functions too, is made again where it is wanted."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     @property
     def entropy(self) -> Expr:
         """S_a + S_1 + ... + S_L, in the free order parameters."""
@@ -72,7 +77,7 @@ class Action:
 
     def in_free(self, expression: Expr) -> Expr:
         """`expression` with every contained order parameter written as the block that it is."""
-        return in_free(expression, self.contained)
+        return in_free(checked_instance("expression", expression, Expr), self.contained)
 
     @property
     def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:

@@ -4,8 +4,10 @@ Stage 0 of `Architecture -> derive -> symbolic Action -> codegen -> compiled fun
 """
 
 import math
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -17,6 +19,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from sympy import Expr, Symbol
 
+from ..arguments import check_is_number, checked_instance, checked_whole_number, has_entries, shown
+from ..precision import require_float64
 from .forward import LayerForm, layer_form, network_widths
 from .layer_numbers import branch_heads, count
 from .layer_parameters import check_layer
@@ -65,6 +69,7 @@ class Architecture(eqx.Module):
 
     def with_arrays(self) -> "Architecture":
         """The same with every number a float64 array: one compilation serves all of a structure."""
+        require_float64()
         return jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), self)
 
     @property
@@ -107,11 +112,18 @@ class Architecture(eqx.Module):
 
         The first layer's is the slowest; in a layer the straight branch comes first.
         """
+        check_bytes(self, "the list of them", 64 * self.paths)
         return tuple(product(*(range(1, branches + 1) for branches in self.branches)))
 
     def branch_heads(self, layer: int) -> np.ndarray:
         """Which heads each branch of a layer (counted from 1) goes through: booleans (branches x heads)."""
+        layer = checked_whole_number("layer", layer, least=1, most=self.depth)
+        self._check_branch_table(layer)
         return branch_heads(self.forms[layer - 1], self.heads[layer - 1])
+
+    def _check_branch_table(self, layer: int) -> None:
+        entries = self.branches[layer - 1] * self.heads[layer - 1]
+        check_bytes(self, f"the table of the branches of layer {layer}", entries)
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
         """A short name for each path: "201" goes through head 2, straight on, and through head 1.
@@ -119,6 +131,10 @@ class Architecture(eqx.Module):
         "-" is a layer without attention, "1+2" a weight block that several heads share. Of partial paths, from
         `first_layer` on, where it is not 1.
         """
+        first_layer = checked_whole_number("first_layer", first_layer, least=1, most=self.depth)
+        check_bytes(self, "the list of them", 64 * self.paths)
+        for layer in range(self.depth):
+            self._check_branch_table(layer + 1)
         layers = zip(self.forms, self.heads, strict=True)
         labels = [_branch_labels(form, heads) for form, heads in layers][first_layer - 1 :]
         separator = "" if all(len(label) == 1 for layer in labels for label in layer) else "."
@@ -135,6 +151,29 @@ class Architecture(eqx.Module):
     def layer_numbers(self) -> Mapping[str, Any]:
         """The value of every symbol in the layers' expressions that is not an array of weights or of data, by name."""
         return numbers_of_layers(self.layers, self.widths, self.prior_variances[1:-1])
+
+
+def checked_architecture(value: Any) -> Architecture:
+    """`value`, refused unless it is an architecture."""
+    return checked_instance(
+        "architecture", value, Architecture, "such as bpkr.Architecture((2, 2), 100, temperature=0.1)"
+    )
+
+
+def check_size(architecture: Architecture) -> None:
+    """Refuse an architecture whose largest order parameter does not fit in the memory of this machine."""
+    side = architecture.order_parameter_sizes[0]
+    check_bytes(architecture, f"the order parameter U_1, {side:,} x {side:,}", 8 * side**2)
+
+
+def check_bytes(architecture: Architecture, what: str, size: int) -> None:
+    """Refuse an architecture of which `what`, of so many bytes, does not fit in the memory of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise ValueError(
+            f"the architecture is too large: layers of {architecture.branches} branches make {architecture.paths:,} "
+            f"paths, and {what}, takes {size:.3g} bytes of the {memory:.3g} that this machine has"
+        )
 
 
 def layer_forms(layers: tuple[AbstractLayer, ...]) -> tuple[LayerForm, ...]:
@@ -205,26 +244,28 @@ def _branch_labels(form: LayerForm, heads: int) -> list[str]:
     if form.is_straight:
         labels[0] = "0"
     # blocks that go through the same heads are told apart by a letter
-    seconds = [labels[:i].count(label) for i, label in enumerate(labels)]
-    return [
-        label if labels.count(label) == 1 else f"{label}{chr(ord('a') + number)}"
-        for label, number in zip(labels, seconds, strict=True)
-    ]
+    counts, seen = Counter(labels), Counter()
+    told_apart = []
+    for label in labels:
+        told_apart.append(label if counts[label] == 1 else f"{label}{chr(ord('a') + seen[label])}")
+        seen[label] += 1
+    return told_apart
 
 
 def _checked_layers(layers) -> tuple[AbstractLayer, ...]:
-    if isinstance(layers, (int, str, AbstractLayer)) or not hasattr(layers, "__len__") or len(layers) == 0:
+    unordered = isinstance(layers, (int, str, bytes, Mapping, Set, AbstractLayer))
+    if unordered or not has_entries(layers) or not hasattr(layers, "__len__") or len(layers) == 0:
         raise ValueError(
             f"layers must be a sequence with at least one layer, such as (2, 3) for two layers of attention with 2 and "
-            f"3 heads, or (Attention(2), Dense()); got {layers!r}"
+            f"3 heads, or (Attention(2), Dense()); got {shown(layers)}"
         )
-    return tuple(as_layer(layer) for layer in layers)
+    return tuple(as_layer(layer, f"layers[{i}]: ") for i, layer in enumerate(layers))
 
 
 def _checked_outputs(outputs) -> int:
-    if not isinstance(outputs, (int, np.integer)) or isinstance(outputs, bool) or outputs < 1:
-        raise ValueError(f"outputs must be a positive whole number, got {outputs!r}")
-    return int(outputs)
+    if not isinstance(outputs, (int, np.integer)) or isinstance(outputs, (bool, np.timedelta64)) or outputs < 1:
+        raise ValueError(f"outputs must be a positive whole number, got {shown(outputs)}")
+    return checked_whole_number("outputs", outputs)
 
 
 def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
@@ -243,12 +284,13 @@ def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
 
 
 def _per_layer(name: str, values, length: int, meaning: str) -> tuple:
-    if isinstance(values, str) or (not isinstance(values, (tuple, list)) and jnp.ndim(values) == 0):
+    if isinstance(values, (str, bytes)) or not has_entries(values):
         values = (values,) * length
-    if len(values) != length:
+    ordered = not isinstance(values, (Mapping, Set, np.ma.MaskedArray)) and hasattr(values, "__len__")
+    if not ordered or len(values) != length:
         raise ValueError(
             f"{name} must be one number or {length} numbers ({meaning}), one a layer as layers has them; "
-            f"got {len(values)}: {tuple(values)}"
+            f"got {f'{len(values)}: {shown(tuple(values))}' if ordered else shown(values)}"
         )
     return tuple(_checked_number(f"{name}[{i}]", value) for i, value in enumerate(values))
 
@@ -257,10 +299,17 @@ def _checked_number(name: str, value, *, zero_allowed: bool = False):
     """A finite positive number as it came; a traced one is checked when the compiled function runs."""
     requirement = "finite and not negative" if zero_allowed else "finite and positive"
     if isinstance(value, jax.core.Tracer):
+        if value.ndim or jnp.iscomplexobj(value):
+            raise ValueError(f"{name} must be a number, got {shown(value)}")
         valid = jnp.isfinite(value) & ((value >= 0) if zero_allowed else (value > 0))
         return eqx.error_if(value, ~valid, f"{name} must be {requirement}")
-    if isinstance(value, (bool, str)) or value is None or jnp.ndim(value) != 0:
-        raise ValueError(f"{name} must be a number, got {value!r}")
+    try:
+        check_is_number(name, value)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     if value < 0 or (value == 0 and not zero_allowed) or not value <= sys.float_info.max:
         raise ValueError(f"{name} must be {requirement}, got {value!r}")
+    if isinstance(value, int):
+        # JAX takes no whole number of Python beyond 64 bits
+        return value if abs(value) < 2**53 else float(value)
     return value.item() if isinstance(value, np.generic) else value

@@ -1,5 +1,6 @@
 """The sums of one batch, in NumPy alone: what a worker of `theorykit.bpkr.streaming` computes, and sends back."""
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ class BatchSums:
     label_square: float
     examples: int
     paths: int
+    digests: tuple[bytes, ...] = ()
+    """The `batch_digest` of every batch, where they are wanted."""
 
     @property
     def kind(self) -> tuple[int, int, int]:
@@ -31,31 +34,35 @@ class BatchSums:
             label_square=self.label_square + other.label_square,
             examples=self.examples + other.examples,
             paths=self.paths,
+            digests=self.digests + other.digests,
         )
 
-    @property
-    def fingerprint(self) -> Float[np.ndarray, " numbers"]:
-        """Numbers by which a batch is known again: squares and projections of every feature, squares of labels."""
-        parts = [self.examples, self.label_square], np.diagonal(self.gram), self.projection.ravel()
-        return np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])
 
-
-def loaded_sums(number: int, load: Callable[[int], Any]) -> BatchSums:
+def loaded_sums(number: int, load: Callable[[int], Any], digested: bool = False) -> BatchSums:
     """`batch_sums` of the batch that `load` reads or makes."""
-    return batch_sums(number, load(number))
+    return batch_sums(number, load(number), digested)
 
 
-def batch_sums(number: int, batch: Any) -> BatchSums:
+def loaded_digest(number: int, load: Callable[[int], Any]) -> bytes:
+    """`batch_digest` of the batch that `load` reads or makes."""
+    return batch_digest(number, load(number))
+
+
+def batch_digest(number: int, batch: Any) -> bytes:
+    """A hash by which the values of a batch are known again, exactly; raises as `batch_sums` does."""
+    digest = hashlib.sha256()
+    for array in _checked(number, batch):
+        digest.update(f"{array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array) + 0.0)  # -0.0 is 0
+    return digest.digest()
+
+
+def batch_sums(number: int, batch: Any, digested: bool = False) -> BatchSums:
     """The sums over batch `number`, a pair of features (examples, paths, features) and labels (examples, ...).
 
     Raises `ValueError`, naming the batch, for anything else, and for entries that are not finite.
     """
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise ValueError(f"batch {number} must be a pair (features, labels), got {type(batch).__name__}")
-    features = _array(number, "features", batch[0], ("examples, paths, features",))
-    labels = _array(number, "labels", batch[1], ("examples", "examples, outputs"))
-    if len(features) != len(labels):
-        raise ValueError(f"batch {number}: features has {len(features)} examples, labels has {len(labels)}")
+    features, labels = _checked(number, batch)
     examples, paths, width = features.shape
     flat, targets = features.reshape(examples, paths * width), labels.reshape(examples, -1)
     # what is not finite, or too large to square, is looked for in the sums, of which there are fewer
@@ -63,11 +70,28 @@ def batch_sums(number: int, batch: Any) -> BatchSums:
         gram, projection, square = flat.T @ flat, flat.T @ targets, float(np.sum(targets**2))
     if not (np.all(np.isfinite(gram)) and np.all(np.isfinite(projection)) and math.isfinite(square)):
         _refuse_values(number, features, labels)
-    return BatchSums(gram, projection, square, examples, paths)
+    digests = (batch_digest(number, (features, labels)),) if digested else ()
+    return BatchSums(gram, projection, square, examples, paths, digests)
+
+
+def _checked(number: int, batch: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of batch `number` as float64 arrays, one for one."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise ValueError(f"batch {number} must be a pair (features, labels), got {type(batch).__name__}")
+    features = _array(number, "features", batch[0], ("examples, paths, features",))
+    labels = _array(number, "labels", batch[1], ("examples", "examples, outputs"))
+    if len(features) != len(labels):
+        raise ValueError(f"batch {number}: features has {len(features)} examples, labels has {len(labels)}")
+    return features, labels
 
 
 def _array(number: int, name: str, value: Any, layouts: tuple[str, ...]) -> np.ndarray:
-    array = np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"batch {number}: {name} is a masked array, whose mask would be lost")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"batch {number}: {name} must be real numbers, in rows of equal length") from None
     if array.dtype.kind not in "fiub":
         raise ValueError(f"batch {number}: {name} must be real numbers, got dtype {array.dtype}")
     if array.ndim not in {1 + layout.count(",") for layout in layouts} or 0 in array.shape:

@@ -13,45 +13,24 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..arguments import is_traced
+from ..arguments import checked_array, is_traced
 from ..precision import require_float64
 from . import layer_numbers
-from .architecture import Architecture
+from .architecture import Architecture, check_size, checked_architecture
 
 # largest asymmetry, relative to the largest entry, that counts as rounding
 _SYMMETRY = 1e-8
 
 
-def finite_array(name: str, value: ArrayLike, axes: str) -> Array:
+def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
     """`value` as a float64 array with as many axes as `axes` names, none of them empty, every entry finite."""
     require_float64()
-    if is_traced(value):
-        array = jnp.asarray(value, dtype=jnp.float64)
-        _check_shape(name, array.shape, axes)
-        return eqx.error_if(array, ~jnp.all(jnp.isfinite(array)), f"{name} has entries that are not finite")
-    host = np.asarray(value, dtype=np.float64)
-    _check_shape(name, host.shape, axes)
-    bad = np.argwhere(~np.isfinite(host))
-    if len(bad):
-        index = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"{name} has {len(bad)} entries that are not finite, the first {host[index]} at index {index}; "
-            "check the data for missing values or a division by zero"
-        )
-    return jnp.asarray(host)
-
-
-def _check_shape(name: str, shape: tuple[int, ...], axes: str) -> None:
-    names = axes.split()
-    if len(shape) != len(names):
-        raise ValueError(f"{name} must have shape ({', '.join(names)}), got {shape}")
-    for axis, size in zip(names, shape, strict=True):
-        if size == 0:
-            raise ValueError(f"{name} has zero {axis}: shape {shape}")
+    return jnp.asarray(checked_array(name, value, axes))
 
 
 def checked_features(architecture: Architecture, features: ArrayLike, name: str = "features") -> Array:
     """Path features (examples, paths, features) that fit the architecture."""
+    checked_architecture(architecture)
     array = finite_array(name, features, "examples paths features")
     if array.shape[1] != architecture.paths:
         raise ValueError(
@@ -137,6 +116,7 @@ def check_interpolation(architecture: Architecture, features: Float[np.ndarray, 
 
 def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
     """U_1 of one output at infinite width."""
+    check_size(architecture)
     # constants of the architecture, also where this runs inside a function that is being traced
     with jax.ensure_compile_time_eval():
         # numbers as arrays: one compilation serves them all
@@ -152,9 +132,10 @@ def _compiled_prior_of_paths(architecture: Architecture) -> Float[Array, "paths 
 
 def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:
     """A symmetric positive definite `size x size` matrix."""
-    if jnp.shape(matrix) != (size, size):
-        raise ValueError(f"{name} must have shape {(size, size)}, got {jnp.shape(matrix)}")
-    array = checked_symmetric(name, matrix)
+    array = finite_array(name, matrix)
+    if array.shape != (size, size):
+        raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
+    array = checked_symmetric(name, array)
     if is_traced(matrix):
         smallest = jnp.linalg.eigvalsh(array)[0]
         return eqx.error_if(array, smallest <= 0, f"{name} is not positive definite")

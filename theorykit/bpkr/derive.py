@@ -13,7 +13,7 @@ from ..derivation import Derivation, Recorder, rules
 from ..symbolic import Diagonal, positive_definite, trace
 from .action import Action, Predictor
 from .action_symbols import ActionSymbols
-from .architecture import Architecture
+from .architecture import Architecture, checked_architecture
 from .backpropagation import DataSymbols, backpropagate
 from .forward import LayerForm, network_widths
 from .layers import AbstractLayer
@@ -25,7 +25,7 @@ def derive(architecture: Architecture) -> Action:
     Widths, variances, heads and the layers' own numbers appear as symbols: the action depends on the kinds of layers,
     and on whether there is more than one output.
     """
-    several = architecture.outputs > 1
+    several = checked_architecture(architecture).outputs > 1
     return _with_sizes(
         architecture.forms,
         tuple(map(_described, architecture.layers)),

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from .architecture import Architecture
 from .checks import checked_data, checked_positive_definite, checked_results
 from .derive import derive
-from .order_parameters import OrderParameters, checked_order_parameters, gp_limit
+from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 
 
 class ActionTerms(eqx.Module):
@@ -35,7 +35,10 @@ class ActionTerms(eqx.Module):
 
 
 def evaluate(
-    architecture: Architecture, order_parameters: OrderParameters, features: ArrayLike, labels: ArrayLike
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    features: ArrayLike,
+    labels: ArrayLike,
 ) -> ActionTerms:
     """Entropy, energy and total of the action (Eq. 32) at `order_parameters`.
 
@@ -141,6 +144,6 @@ def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array,
     last layer makes it a block of U_L.
     """
     action = derive(architecture)
-    matrix = checked_positive_definite(f"U_{architecture.depth}", last, architecture.order_parameter_sizes[-1])
+    matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-1])
     arguments = {**architecture_arguments(architecture), action.symbols.matrices[-1].name: matrix}
     return action.compiled_readout.of(arguments)["u"]

@@ -28,8 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..arguments import checked_array, checked_key, is_traced
+from ..precision import require_float64
 from . import layer_numbers
-from .architecture import Architecture
+from .architecture import Architecture, check_bytes, checked_architecture
 from .order_parameters import OrderParameters, readout_order_parameter
 
 Coordinates = Float[Array, " coordinates"]
@@ -60,7 +62,12 @@ class Level:
     @property
     def coordinates(self) -> int:
         """How many coordinates there are: of B_ii, entries of B below the diagonal, entries of R."""
-        return self.columns + len(self.below[0]) + self.rows * self.crossing
+        return self.columns + self.entries_below + self.rows * self.crossing
+
+    @property
+    def entries_below(self) -> int:
+        """How many entries of B are below the diagonal."""
+        return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,9 @@ class FiniteWidthLaw(eqx.Module):
 
     def sample(self, key: PRNGKeyArray) -> Coordinates:
         """Coordinates drawn from the prior."""
+        require_float64()
         drawn = []
+        checked_key("key", key)
         for level, degrees in zip(self.levels, self._degrees(), strict=True):
             key, chi_key, normal_key = jax.random.split(key, 3)
             drawn.append(from_positive(jnp.sqrt(2 * jax.random.gamma(chi_key, degrees / 2))))
@@ -136,6 +145,14 @@ class FiniteWidthLaw(eqx.Module):
         *matrices, readout = (factor @ factor.T for factor in self.factors(coordinates))
         return OrderParameters(tuple(matrices), readout_order_parameter(readout))
 
+    def _checked(self, coordinates: Coordinates) -> Coordinates:
+        """Coordinates of this law; of traced ones the shape alone is checked."""
+        require_float64()
+        array = coordinates if is_traced(coordinates) else jnp.asarray(checked_array("coordinates", coordinates))
+        if array.shape != (self.dimension,):
+            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {array.shape}")
+        return array
+
     def _degrees(self) -> Iterator[Float[Array, " columns"]]:
         """Degrees of freedom of the squares of every level's diagonal."""
         widths = (self.architecture.widths[-1], *_from_last(self.architecture))
@@ -143,6 +160,7 @@ class FiniteWidthLaw(eqx.Module):
             yield jnp.asarray(width, dtype=jnp.float64) - level.crossing - np.arange(level.columns)
 
     def _split(self, coordinates: Coordinates) -> list[_Pieces]:
+        coordinates = self._checked(coordinates)
         ends = itertools.accumulate(level.coordinates for level in self.levels)
         parts = zip(self.levels, jnp.split(coordinates, list(ends)[:-1]), strict=True)
         return [_pieces(level, part) for level, part in parts]
@@ -153,13 +171,14 @@ def law_of(architecture: Architecture) -> FiniteWidthLaw:
 
     A layer may have any real width of at least its number of partial paths, and below that any whole number of units.
     """
-    counts = architecture.head_counts()
+    counts = checked_architecture(architecture).head_counts()
     found = [_level(architecture.outputs, 0, architecture.widths[-1], "N_a")]
     layers = zip(reversed(architecture.forms), _from_last(architecture), strict=True)
     for form, width in layers:
         rank = found[-1].rank
         rows = layer_numbers.count(form.blocks, counts) * rank
         found.append(_level(rows, rank if form.is_straight else 0, width, form.symbols.width.name))
+    check_bytes(architecture, "one set of coordinates", 8 * sum(level.coordinates for level in found))
     return FiniteWidthLaw(architecture, tuple(found))
 
 
@@ -191,7 +210,7 @@ def _from_last(architecture: Architecture) -> tuple:
 
 
 def _pieces(level: Level, part: Array) -> _Pieces:
-    diagonal, below, crossing = jnp.split(part, [level.columns, level.columns + len(level.below[0])])
+    diagonal, below, crossing = jnp.split(part, [level.columns, level.columns + level.entries_below])
     return _Pieces(diagonal, below, crossing.reshape(level.rows, level.crossing))
 
 

@@ -18,6 +18,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..arguments import checked_whole_number
 from .architecture import Architecture
 from .checks import check_same_input_features, checked_data, checked_features, checked_results
 from .coordinates import Coordinates, from_order_parameters, gp_coordinates, log_volume, to_order_parameters
@@ -25,7 +26,7 @@ from .derive import derive
 from .energies import energy_of
 from .evaluate import point_arguments
 from .finite_width_law import law_of
-from .order_parameters import OrderParameters, checked_order_parameters, readout_matrix
+from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, readout_matrix
 from .predict import Prediction, prediction_at
 from .problem import SaddleProblem, entropy
 
@@ -51,13 +52,14 @@ class Fluctuations(eqx.Module):
 
     def covariance(self, layer: int) -> Float[Array, "n n n n"]:
         """The covariance of the entries of U_l with each other; layers count from 1."""
+        layer = checked_whole_number("layer", layer, least=1, most=len(self.modes.matrices))
         modes = self.modes.matrices[layer - 1]
         return jnp.einsum("mab,mcd->abcd", modes, modes)
 
 
 def fluctuations(
     architecture: Architecture,
-    order_parameters: OrderParameters,
+    order_parameters: OrderParameters | HasOrderParameters,
     features: ArrayLike,
     labels: ArrayLike,
     test_features: ArrayLike | None = None,

@@ -10,9 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Expr, Identity, MatMul, MatrixSymbol, Symbol, sqrt
+from sympy import Expr, Identity, MatrixSymbol, Symbol, sqrt
 
 from ..codegen import CompiledFunction, compile_expressions, interpret
+from ..symbolic import split_coefficient
 from .forward import LayerForm
 from .layers import LayerSymbols
 
@@ -35,7 +36,9 @@ def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
     """Which heads each branch goes through, (branches x heads) booleans; none for the straight branch."""
     counts = {form.symbols.heads.name: heads}
     passes = np.zeros((count(form.blocks, counts), heads), dtype=bool)
-    if form.block_heads is not None:
+    if isinstance(form.block_heads, Identity):
+        np.fill_diagonal(passes, True)
+    elif form.block_heads is not None:
         # any parameters in it: that they are not zero is all that matters here
         numbers = {symbol.name: _ones(symbol, counts) for symbol in _symbols(form.block_heads)}
         passes = interpret(form.block_heads, {**numbers, **counts}) != 0
@@ -117,8 +120,8 @@ def covariance(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
     """The lower Cholesky factor of `covariance`; of independent blocks, as most layers have, a number times I."""
-    variance, factors = MatMul(form.covariance).as_coeff_matrices()
-    if all(isinstance(factor, Identity) for factor in factors):
+    variance, matrix = split_coefficient(form.covariance)
+    if isinstance(matrix, Identity):
         return _evaluated(form, sqrt(variance) * Identity(form.covariance.shape[0]), {}, numbers)
     return jnp.linalg.cholesky(covariance(form, numbers))
 

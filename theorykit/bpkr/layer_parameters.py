@@ -11,9 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sympy import Expr, MatrixSymbol
+from sympy import Expr, Identity, MatrixSymbol
 
-from ..codegen import interpret
+from ..arguments import check_is_number, real_array
+from ..codegen import check_name, interpret
+from ..symbolic import split_coefficient
 from .forward import LayerForm
 from .layer_numbers import count
 from .layers import AbstractLayer
@@ -52,6 +54,7 @@ def _check_named(layer: str, form: LayerForm, values: Mapping[Expr, Any]) -> Non
     if missing:
         raise ValueError(f"{layer} gives no value for {', '.join(missing)}: `parameters` must name every symbol it has")
     for symbol in values:
+        check_name(f"{layer}: a parameter", symbol.name)
         if re.sub(rf"_{form.symbols.index}$", "", symbol.name) in _TAKEN:
             raise ValueError(f"{layer} cannot have a parameter called {symbol.name}: it stands for something else")
 
@@ -59,8 +62,10 @@ def _check_named(layer: str, form: LayerForm, values: Mapping[Expr, Any]) -> Non
 def _checked_number(name: str, kind: AbstractLayer, value, is_gain: bool) -> AbstractLayer:
     if isinstance(value, jax.core.Tracer):
         return eqx.error_if(kind, ~(jnp.isfinite(value) & (value > 0)), f"{name} must be finite and positive")
-    if isinstance(value, (bool, str)) or value is None or np.ndim(value) != 0:
-        raise ValueError(f"{name} must be a number, got {value!r}")
+    try:
+        check_is_number(name, value)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     if not (value > 0 and np.isfinite(value)):
         causes = {0: ": for a straight branch of no strength, leave the skip out"}
         if value < 0:
@@ -70,13 +75,15 @@ def _checked_number(name: str, kind: AbstractLayer, value, is_gain: bool) -> Abs
 
 
 def _checked_matrix(name: str, kind: AbstractLayer, value, size: int) -> AbstractLayer:
-    if jnp.shape(value) != (size, size):
-        raise ValueError(f"{name} must have shape {(size, size)}, got {jnp.shape(value)}")
+    if not isinstance(value, jax.core.Tracer):
+        value = real_array(name, value)
+    if value.shape != (size, size):
+        raise ValueError(f"{name} must have shape {(size, size)}, got {value.shape}")
     if isinstance(value, jax.core.Tracer):
         asymmetric = jnp.max(jnp.abs(value - value.T)) > 1e-8 * jnp.max(jnp.abs(value))
         bad = asymmetric | ~(jnp.linalg.eigvalsh(value)[0] > 0)
         return eqx.error_if(kind, bad, f"{name} must be symmetric positive definite")
-    _check_positive_definite(name, np.asarray(value, dtype=np.float64))
+    _check_positive_definite(name, value)
     return kind
 
 
@@ -97,5 +104,10 @@ def _check_prior(layer: str, form: LayerForm, values: Mapping[Expr | str, Any]) 
         getattr(symbol, "name", symbol): np.asarray(value) if np.ndim(value) else float(value)
         for symbol, value in values.items()
     }
-    covariance = interpret(form.covariance, numbers)
-    _check_positive_definite(f"the prior covariance of the weight blocks of {layer}", covariance)
+    name = f"the prior covariance of the weight blocks of {layer}"
+    variance, matrix = split_coefficient(form.covariance)
+    if isinstance(matrix, Identity):
+        # never formed: blocks may be very many
+        _check_positive_definite(name, np.full((1, 1), interpret(variance, numbers)))
+    else:
+        _check_positive_definite(name, interpret(form.covariance, numbers))

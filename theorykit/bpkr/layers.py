@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, Symbol, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ..arguments import checked_instance, checked_text, checked_whole_number, shown
 from ..symbolic import PositiveDefiniteSymbol, positive_definite
 
 
@@ -33,6 +34,11 @@ class LayerSymbols:
     index: int
     width: Expr
     next_width: Expr
+
+    def __post_init__(self):
+        checked_whole_number("index", self.index, least=1)
+        for name in ("width", "next_width"):
+            checked_instance(name, getattr(self, name), Expr, "a SymPy symbol")
 
     @property
     def heads(self) -> Symbol:
@@ -62,14 +68,18 @@ class LayerSymbols:
 
     def weights(self, blocks: Expr | int) -> MatrixSymbol:
         """V_l (N_{l+1} x blocks N_l): the layer's weight blocks side by side, the same number as its prior has rows."""
+        blocks = _checked_size("blocks", blocks)
         return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))
 
     def number(self, name: str) -> Symbol:
         """A positive parameter of the layer, called `name`_l."""
+        checked_text("name", name)
         return Symbol(f"{name}_{self.index}", positive=True)
 
     def covariance(self, name: str, size: Expr | int) -> PositiveDefiniteSymbol:
         """A positive definite parameter of the layer (size x size), called `name`_l."""
+        checked_text("name", name)
+        size = _checked_size("size", size)
         return positive_definite(f"{name}_{self.index}", size)
 
 
@@ -130,7 +140,9 @@ class Skip(AbstractLayer):
     def __init__(self, layer: "AbstractLayer | int", gain: ArrayLike = 1.0):
         self.layer = as_layer(layer)
         if isinstance(self.layer, Skip):
-            raise ValueError("a skip connection around a skip connection is one straight branch: add their gains")
+            raise ValueError(
+                "layer is a Skip: a skip connection around a skip connection is one straight branch: add their gains"
+            )
         self.gain = gain
 
     @property
@@ -147,16 +159,26 @@ class Skip(AbstractLayer):
         return {layer.number("s"): self.gain, **self.layer.parameters(layer)}
 
 
-def as_layer(layer: "AbstractLayer | int") -> AbstractLayer:
-    """A layer as it is; a whole number as that many heads of attention."""
+def as_layer(layer: "AbstractLayer | int", where: str = "") -> AbstractLayer:
+    """A layer as it is; a whole number as that many heads of attention. Errors begin with `where`."""
     if isinstance(layer, AbstractLayer):
         return layer
     if isinstance(layer, type) and issubclass(layer, AbstractLayer):
-        raise ValueError(f"a layer must be an instance: write {layer.__name__}(...), not {layer.__name__}")
-    return Attention(layer)
+        raise ValueError(f"{where}a layer must be an instance: write {layer.__name__}(...), not {layer.__name__}")
+    try:
+        return Attention(layer)
+    except ValueError as error:
+        raise ValueError(f"{where}{error}" if where else f"{error} for the layer") from None
+
+
+def _checked_size(name: str, value: Any) -> Expr | int:
+    """`value`, an expression of sizes or a positive whole number."""
+    if isinstance(value, Expr) and not value.is_Matrix:
+        return value
+    return checked_whole_number(name, value, least=1)
 
 
 def _checked_count(name: str, value) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"every layer needs a positive whole number of {name}, got {value!r}")
-    return int(value)
+    if not isinstance(value, (int, np.integer)) or isinstance(value, (bool, np.timedelta64)) or value < 1:
+        raise ValueError(f"every layer needs a positive whole number of {name}, got {shown(value)}")
+    return checked_whole_number(name, value)

@@ -25,12 +25,12 @@ import lineax as lx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ..arguments import is_traced
+from ..arguments import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ..precision import require_float64
-from .architecture import Architecture
+from .architecture import Architecture, checked_architecture
 from .checks import checked_examples
 from .lanczos import run_lanczos
-from .order_parameters import OrderParameters, checked_order_parameters
+from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from .whitened_kernel import Design, Kernel, path_gram, whitened_kernel
 
 _LEAST_PROBES = 4
@@ -59,6 +59,9 @@ class MatrixFreeOptions(eqx.Module):
     block: int = eqx.field(static=True, default=16)
 
     def __check_init__(self):
+        for name in ("probes", "rank", "order", "max_order", "block"):
+            checked_whole_number(name, getattr(self, name))
+        checked_number("tolerance", self.tolerance)
         if self.probes < _LEAST_PROBES:
             raise ValueError(
                 f"probes={self.probes} are too few for a standard error beside a control variate; "
@@ -114,12 +117,12 @@ class EnergyEstimate(eqx.Module):
 
         Few probes make heavy tails: Student's t with probes - 2 degrees of freedom.
         """
-        return deviations * self.standard_error + self.bias
+        return checked_number("deviations", deviations, least=0.0) * self.standard_error + self.bias
 
 
 def estimate_energy(
     architecture: Architecture,
-    order_parameters: OrderParameters,
+    order_parameters: OrderParameters | HasOrderParameters,
     features: ArrayLike,
     labels: ArrayLike,
     *,
@@ -135,7 +138,8 @@ def estimate_energy(
     Raises `ValueError` for data that do not fit, and for T = 0: all bounds are in units of the smallest eigenvalue of
     K + T I that is known beforehand, which is T.
     """
-    options = options or MatrixFreeOptions()
+    checked_key("key", key)
+    options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
     data = checked_for_matrix_free(architecture, features, labels)
     first = checked_order_parameters(architecture, order_parameters).matrices[0]
     probes = random_probes(key, options.probes, data.rows)
@@ -158,6 +162,7 @@ class Data(eqx.Module):
 def checked_for_matrix_free(architecture: Architecture, features: ArrayLike, labels: ArrayLike) -> Data:
     """The data, refused unless it fits the architecture and has a temperature."""
     require_float64()
+    checked_architecture(architecture)
     if is_traced(architecture, features, labels):
         raise ValueError("matrix-free estimates choose their order as they go: they cannot run inside jit or vmap")
     if not architecture.temperature > 0:

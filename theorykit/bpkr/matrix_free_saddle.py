@@ -21,6 +21,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import stdtrit
 from tqdm import tqdm
 
+from ..arguments import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number
+from ..precision import require_float64
 from .architecture import Architecture
 from .coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters
 from .matrix_free import (
@@ -32,7 +34,7 @@ from .matrix_free import (
     estimate_at,
     random_probes,
 )
-from .order_parameters import OrderParameters, checked_order_parameters
+from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from .problem import entropy
 from .saddle import ConvergenceWarning
 
@@ -70,13 +72,15 @@ class MatrixFreeSaddle(eqx.Module):
 
     def error(self, deviations: float = 3.0) -> Float[Array, ""]:
         """The stated error of `action` as the minimum of S: `deviations` times standard error and excess, plus bias."""
-        return deviations * (self.standard_error + self.excess) + self.bias
+        return checked_number("deviations", deviations, least=0.0) * (self.standard_error + self.excess) + self.bias
 
     def margins(self, probability: float = 0.99) -> OrderParameters:
         """How far each entry of the saddle point may be from `order_parameters`, with this probability for each.
 
         By Student's t for the few repeats that there are.
         """
+        require_float64()
+        checked_number("probability", probability, above=0.0, below=1.0)
         quantile = float(stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
         return jax.tree.map(lambda error: quantile * error, self.errors)
 
@@ -89,7 +93,7 @@ def solve_matrix_free(
     key: PRNGKeyArray,
     options: MatrixFreeOptions | None = None,
     repeats: int = 8,
-    initial: OrderParameters | None = None,
+    initial: OrderParameters | HasOrderParameters | None = None,
     tolerance: float = 1e-6,
     max_steps: int = 200,
     progress: bool = False,
@@ -101,15 +105,20 @@ def solve_matrix_free(
     probes of its own each time, until no coordinate changes by more than `tolerance` in a step; a `ConvergenceWarning`
     says where `max_steps` comes first. Raises `ValueError` as `estimate_energy` does.
     """
+    checked_key("key", key)
+    checked_flag("progress", progress)
+    for name, number in (("repeats", repeats), ("max_steps", max_steps)):
+        checked_whole_number(name, number)
+    checked_number("tolerance", tolerance)
     if repeats < _LEAST_REPEATS:
         raise ValueError(f"repeats={repeats} are too few to tell their scatter; take {_LEAST_REPEATS} or more")
     if not tolerance > 0 or max_steps < 1:
         raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
-    options = options or MatrixFreeOptions()
+    options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
     data = checked_for_matrix_free(architecture, features, labels)
     start = gp_coordinates(architecture)
     if initial is not None:
-        start = from_order_parameters(architecture, checked_order_parameters(architecture, initial))
+        start = from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
     *keys, last = jax.random.split(key, repeats + 1)
     samples = [_SampleAverage(data, repeat, options) for repeat in keys]
     ends, steps, residuals = [], [], []

@@ -15,7 +15,9 @@ from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 from tqdm import tqdm
 
+from ..arguments import checked_flag, checked_key, checked_number, checked_whole_number
 from .architecture import Architecture
+from .checks import checked_data
 from .coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from .order_parameters import OrderParameters
 from .saddle import ConvergenceWarning, Saddle, solve
@@ -69,6 +71,12 @@ def search_minima(
     Random points have coordinates (whitened Cholesky factors, logarithmic on the diagonal) of standard deviation
     `spread`, drawn with `key`. Raises `ValueError` for data that do not fit, and if no solve converges.
     """
+    checked_key("key", key)
+    checked_flag("show_progress", show_progress)
+    checked_whole_number("starts", starts)
+    checked_number("spread", spread)
+    checked_number("tolerance", tolerance, above=0.0)
+    checked_data(architecture, features, labels)
     if starts < 0 or not spread > 0:
         raise ValueError(f"starts must not be negative and spread must be positive, got {starts} and {spread}")
     origin = gp_coordinates(architecture)

@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..arguments import checked_choice, checked_instance, checked_key, checked_sequence, checked_whole_number, is_traced
 from ..precision import require_float64
 from . import layer_numbers
-from .architecture import Architecture, layer_forms, numbers_of_layers
+from .architecture import Architecture, checked_architecture, layer_forms, numbers_of_layers
 from .attention import AbstractHeads
+from .checks import checked_features, finite_array
 from .layers import AbstractLayer
 from .order_parameters import OrderParameters, readout_order_parameter
 from .paths import Readout, heads_stacked, readout_weights
@@ -48,6 +51,7 @@ class Network(eqx.Module):
 
     def __call__(self, inputs: Float[Array, "examples tokens features"]) -> Float[Array, "examples *outputs"]:
         """The output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs."""
+        inputs = self._checked(inputs)
         forms, numbers = layer_forms(self.layers), self.layer_numbers()
         heads = [layer.heads for layer in self.layers]
         read = readout_weights(self.readout, inputs.shape[1])
@@ -59,7 +63,23 @@ class Network(eqx.Module):
             return self.readout_weights @ hidden @ read / jnp.sqrt(len(hidden))  # Eq. (4)
 
         outputs = jax.vmap(of_example)(inputs, heads_stacked(forms, heads, self.heads(inputs)))
+        if not is_traced(outputs) and not bool(jnp.all(jnp.isfinite(outputs))):
+            raise ValueError(
+                f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make outputs beyond the range of double "
+                "precision: rescale the inputs, or the weights"
+            )
         return outputs[:, 0] if len(self.readout_weights) == 1 else outputs
+
+    def _checked(self, inputs: ArrayLike) -> Array:
+        """Inputs that fit the embedding; of traced ones the shape alone is checked."""
+        require_float64()
+        array = jnp.asarray(inputs) if is_traced(inputs) else finite_array("inputs", inputs, "examples tokens features")
+        if array.ndim != 3 or array.shape[2] != self.embedding.shape[1]:
+            raise ValueError(
+                f"inputs must have shape (examples, tokens, {self.embedding.shape[1]}), as the network's embedding "
+                f"takes them, got {array.shape}"
+            )
+        return array
 
 
 def sample_network(
@@ -72,6 +92,7 @@ def sample_network(
 ) -> Network:
     """A network with every weight but the queries and keys drawn from its Gaussian prior."""
     require_float64()
+    checked_key("key", key)
     shapes = weight_shapes(architecture, input_features)
     keys = jax.random.split(key, len(shapes))
     white = [jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)]
@@ -106,14 +127,17 @@ def network_of_weights(
 
     Raises `ValueError` where a shape, or the heads, are not the architecture's.
     """
+    require_float64()
+    checked_choice("readout", readout, get_args(Readout))
+    weights = _checked_weights(weights, checked_architecture(architecture).depth + 2)
     embedding, *layers, last = weights
-    _check_heads(architecture, heads, embedding.shape[1])
     shapes = tuple(array.shape for array in weights)
     if shapes != weight_shapes(architecture, embedding.shape[1]):
         raise ValueError(
             f"weights of shapes {shapes} do not fit the architecture, which needs "
             f"{weight_shapes(architecture, embedding.shape[1])}"
         )
+    _check_heads(architecture, heads, embedding.shape[1])
     as_float = partial(jnp.asarray, dtype=jnp.float64)
     return Network(
         embedding=embedding,
@@ -126,8 +150,21 @@ def network_of_weights(
     )
 
 
+def _checked_weights(weights: Sequence[ArrayLike], count: int) -> tuple[Array, ...]:
+    """Arrays of two axes; traced ones as they are, but for their shape."""
+    found = []
+    for i, value in enumerate(checked_sequence("weights", weights, "arrays: embedding, one a layer, readout", count)):
+        known = not is_traced(value)
+        array = finite_array(f"weights[{i}]", value, "rows columns") if known else jnp.asarray(value)
+        if array.ndim != 2:
+            raise ValueError(f"weights[{i}] must have shape (rows, columns), got {array.shape}")
+        found.append(array)
+    return tuple(found)
+
+
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
     """The shapes of embedding, weights of every layer, and readout."""
+    input_features = checked_whole_number("input_features", input_features, least=1)
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
     blocks = [(after, layer_numbers.count(form.blocks, counts) * before) for form, after, before in layers]
@@ -150,13 +187,14 @@ def _coloured(root: Float[Array, "blocks blocks"], white: Float[Array, "rows col
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
     """(N_1, ..., N_L, N_a) as whole numbers of hidden units; `ValueError` where they are none."""
-    widths = tuple(int(width) for width in architecture.widths)
+    widths = tuple(int(width) for width in checked_architecture(architecture).widths)
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
         raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")
     return widths
 
 
 def _check_heads(architecture: Architecture, heads: AbstractHeads, input_features: int) -> None:
+    checked_instance("heads", heads, AbstractHeads, "which bpkr.heads returns")
     needed = tuple(count for count in architecture.heads if count)
     if heads.counts != needed:
         raise ValueError(f"heads of {heads.counts} do not fit an architecture whose layers have {needed} heads")
@@ -169,7 +207,7 @@ def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
 
     With several outputs a row is a (partial path, output) pair, the output fastest.
     """
-    forms, numbers = layer_forms(network.layers), network.layer_numbers()
+    forms, numbers = layer_forms(checked_network(network).layers), network.layer_numbers()
     return layer_numbers.all_path_weights(forms, numbers, network.weights, network.readout_weights)
 
 
@@ -177,6 +215,7 @@ def sum_over_paths(
     network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
 ) -> Float[Array, "examples *outputs"]:
     """The network's output from its path features, Eq. (5); equals `network(inputs)`."""
+    features = _checked_features(network, architecture, features)
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
     outputs = read_paths(path_weights(network)[0], embedding, features)
     return outputs[:, 0] if architecture.outputs == 1 else outputs
@@ -186,10 +225,32 @@ def path_outputs(
     network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
 ) -> Float[Array, "examples paths *outputs"]:
     """What each path adds to the network's output: the terms of the sum in Eq. (5)."""
+    features = _checked_features(network, architecture, features)
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
     weights = _path_readings(path_weights(network)[0], embedding, features.shape[1])
     outputs = jnp.einsum("epi,pci->epc", features, weights)
     return outputs[..., 0] if architecture.outputs == 1 else outputs
+
+
+def checked_network(network: Any) -> Network:
+    """`network`, refused unless it is one."""
+    require_float64()
+    return checked_instance("network", network, Network, "which bpkr.sample_network and bpkr.network_of_weights return")
+
+
+def _checked_features(network: Network, architecture: Architecture, features: ArrayLike) -> Array:
+    """Path features of examples, refused unless they fit the network, and the network the architecture."""
+    checked_network(network)
+    same_layers = jax.tree.structure(network.layers) == jax.tree.structure(checked_architecture(architecture).layers)
+    if not same_layers or len(network.readout_weights) != architecture.outputs:
+        raise ValueError(
+            f"network is of another architecture: it has the layers {network.layers} and "
+            f"{len(network.readout_weights)} outputs, architecture {architecture.layers} and {architecture.outputs}"
+        )
+    features = checked_features(architecture, features)
+    if features.shape[2] != network.embedding.shape[1]:
+        raise ValueError(f"features are of {features.shape[2]} input features, network of {network.embedding.shape[1]}")
+    return features
 
 
 def read_paths(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from ..arguments import is_traced
 from .architecture import Architecture
 from .checks import checked_symmetric, finite_array
-from .order_parameters import OrderParameters, checked_order_parameters
+from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 
 
 class KernelTaskAlignment(eqx.Module):
@@ -24,19 +24,21 @@ class KernelTaskAlignment(eqx.Module):
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
     """How much each principal component of `kernel` (examples, examples) has to do with `labels` (examples,)."""
-    directionless = not is_traced(labels) and not np.any(labels)
     labels = finite_array("labels", labels, "examples")
-    if jnp.shape(kernel) != (len(labels), len(labels)):
-        raise ValueError(f"kernel of shape {jnp.shape(kernel)} does not fit {len(labels)} labels")
+    kernel = finite_array("kernel", kernel)
+    if kernel.shape != (len(labels), len(labels)):
+        raise ValueError(f"kernel of shape {kernel.shape} does not fit {len(labels)} labels")
     kernel = checked_symmetric("kernel", kernel)
-    if directionless:
+    if not is_traced(labels) and not np.any(labels):
         raise ValueError("labels are all zero: they have no direction to align with")
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
 
 
-def head_scores(architecture: Architecture, order_parameters: OrderParameters) -> tuple[Float[Array, " heads"], ...]:
+def head_scores(
+    architecture: Architecture, order_parameters: OrderParameters | HasOrderParameters
+) -> tuple[Float[Array, " heads"], ...]:
     """The importance of every head: one array (H_l,) a layer, the most important head of all scoring 1.
 
     The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, and over the

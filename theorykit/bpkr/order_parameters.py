@@ -1,24 +1,43 @@
 """Order parameters: the overlaps of path weights that the action is a function of, and the Gaussian-process limit."""
 
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..arguments import is_traced
+from ..arguments import checked_sequence, is_traced, real_array, shown
 from ..precision import require_float64
 from . import layer_numbers
-from .architecture import Architecture
+from .architecture import Architecture, check_size, checked_architecture
 from .checks import checked_positive_definite, finite_array
 
 # largest departure, relative to the largest entry, of a block from what a straight branch makes it, that is rounding
 _CONSISTENCY = 1e-8
 
 
-def _float64(value: ArrayLike) -> Array:
+def _readout(value: ArrayLike) -> Array:
+    array = _float64("readout", value)
+    if array.ndim not in (0, 2):
+        raise ValueError(f"readout must be a number, or a matrix of several outputs, got shape {array.shape}")
+    return array
+
+
+def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
+    matrices = checked_sequence("matrices", values, "matrices U_1, ..., U_L")
+    return tuple(_float64(f"matrices[{i}]", matrix, axes=2) for i, matrix in enumerate(matrices))
+
+
+def _float64(name: str, value: ArrayLike, axes: int | None = None) -> Array:
+    """`value` as an array, finite or not: that is checked where it is used."""
     require_float64()
-    return jnp.asarray(value, dtype=jnp.float64)
+    array = jnp.asarray(value if is_traced(value) else real_array(name, value), dtype=jnp.float64)
+    if axes is not None and array.ndim != axes:
+        raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
+    return array
 
 
 class OrderParameters(eqx.Module):
@@ -30,8 +49,15 @@ class OrderParameters(eqx.Module):
     - `readout`: u > 0; of C > 1 outputs a symmetric positive definite matrix C x C.
     """
 
-    matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=lambda matrices: tuple(map(_float64, matrices)))
-    readout: Float[Array, "..."] = eqx.field(converter=lambda readout: _float64(readout))
+    matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
+    readout: Float[Array, "..."] = eqx.field(converter=_readout)
+
+
+@runtime_checkable
+class HasOrderParameters(Protocol):
+    """The outcome of a solve, such as a `Saddle`: it may stand wherever order parameters may."""
+
+    order_parameters: OrderParameters
 
 
 def readout_matrix(readout: Float[Array, "..."]) -> Float[Array, "outputs outputs"]:
@@ -50,46 +76,67 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     For layers of attention alone, U_l = s_a^2 s_L^2 ... s_l^2 I.
     """
     require_float64()
+    check_size(checked_architecture(architecture))
     readout = architecture.prior_variances[-1] * jnp.eye(architecture.outputs, dtype=jnp.float64)
     matrices = layer_numbers.prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return OrderParameters(matrices, readout_order_parameter(readout))
 
 
-def checked_order_parameters(architecture: Architecture, order_parameters: OrderParameters) -> OrderParameters:
-    """`order_parameters` as float64 arrays, refused unless they fit the architecture and are positive definite."""
-    sizes, given = architecture.order_parameter_sizes, order_parameters.matrices
+def as_order_parameters(name: str, value: Any) -> OrderParameters:
+    """`value` itself if it is order parameters, or those of a saddle point."""
+    point = getattr(value, "order_parameters", value)
+    if isinstance(point, OrderParameters):
+        return point
+    raise TypeError(
+        f"{name} must be OrderParameters, or the Saddle that a solve returns, got {shown(value)}; bpkr.gp_limit, "
+        "bpkr.solve and bpkr.OrderParameters make them"
+    )
+
+
+def checked_order_parameters(
+    architecture: Architecture, order_parameters: Any, name: str = "order_parameters"
+) -> OrderParameters:
+    """Order parameters, or those of a saddle point, refused unless they fit the architecture and are positive definite.
+
+    Errors call them `name`.
+    """
+    point = as_order_parameters(name, order_parameters)
+    sizes, given = checked_architecture(architecture).order_parameter_sizes, point.matrices
     if len(given) != len(sizes):
-        raise ValueError(f"{len(sizes)} layers need {len(sizes)} matrices U_1, ..., U_{len(sizes)}, got {len(given)}")
+        raise ValueError(
+            f"{name}: {len(sizes)} layers need {len(sizes)} matrices U_1, ..., U_{len(sizes)}, got {len(given)}; are "
+            "they of another architecture?"
+        )
     matrices = [
-        checked_positive_definite(f"U_{layer}", matrix, size)
+        checked_positive_definite(f"{name}: U_{layer}", matrix, size)
         for layer, (matrix, size) in enumerate(zip(given, sizes, strict=True), 1)
     ]
-    readout = _checked_readout(architecture, order_parameters.readout)
+    readout = _checked_readout(architecture, point.readout, name)
     numbers, outers = architecture.layer_numbers(), (*given[1:], readout_matrix(readout))
     for i, (form, outer) in enumerate(zip(architecture.forms, outers, strict=True)):
         if form.is_straight:
             contained = layer_numbers.gain(form, numbers) ** 2 * outer
-            matrices[i] = _with_leading_block(i + 1, matrices[i], contained)
+            matrices[i] = _with_leading_block(f"{name}: layer {i + 1}", i + 1, matrices[i], contained)
     return OrderParameters(tuple(matrices), readout)
 
 
-def _checked_readout(architecture: Architecture, given: ArrayLike) -> Array:
-    name, outputs = "readout order parameter u", architecture.outputs
+def _checked_readout(architecture: Architecture, given: ArrayLike, prefix: str) -> Array:
+    name, outputs = f"{prefix}: readout order parameter u", architecture.outputs
     if outputs > 1:
         return checked_positive_definite(name, given, outputs)
     readout = finite_array(name, given, "")
     if is_traced(given):
-        return eqx.error_if(readout, readout <= 0, "the readout order parameter u must be positive")
+        return eqx.error_if(readout, readout <= 0, f"{name} must be positive")
     if np.asarray(given) <= 0:
-        raise ValueError(f"the readout order parameter u must be positive, got {given}")
+        raise ValueError(f"{name} must be positive, got {given}")
     return readout
 
 
-def _with_leading_block(layer: int, matrix: Array, contained: Array) -> Array:
+def _with_leading_block(where: str, layer: int, matrix: Array, contained: Array) -> Array:
     """`matrix`, refused unless `contained` is its leading block."""
     size = len(contained)
     cause = (
-        f"layer {layer} has a straight branch: the leading {size} x {size} block of U_{layer} must be the square of "
+        f"{where} has a straight branch: the leading {size} x {size} block of U_{layer} must be the square of "
         f"its gain times U_{layer + 1}"
     )
     difference = jnp.max(jnp.abs(matrix[:size, :size] - contained))

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..arguments import checked_choice, checked_sequence, shown
 from . import layer_numbers
-from .architecture import Architecture
+from .architecture import Architecture, checked_architecture
 from .checks import finite_array
 from .forward import LayerForm
 
@@ -31,6 +32,8 @@ def path_features(
     `Architecture.path_branches`.
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
+    checked_choice("readout", readout, get_args(Readout))
+    checked_architecture(architecture)
     return unchecked_path_features(inputs, _checked_attention(attention, inputs, architecture), architecture, readout)
 
 
@@ -71,11 +74,12 @@ def readout_weights(readout: Readout, tokens: int) -> Float[Array, " tokens"]:
         return jnp.zeros(tokens).at[-1].set(1.0)
     if readout == "mean":
         return jnp.full(tokens, 1 / tokens)
-    raise ValueError(f"readout must be one of {get_args(Readout)}, got {readout!r}")
+    raise ValueError(f"readout must be one of {get_args(Readout)}, got {shown(readout)}")
 
 
 def _checked_attention(attention, inputs, architecture):
     counts = tuple(heads for heads in architecture.heads if heads)
+    attention = checked_sequence("attention", attention, "arrays, one a layer that has heads")
     if len(attention) != len(counts):
         raise ValueError(
             f"attention has {len(attention)} layers, but {len(counts)} layers have heads, {counts}; give one "

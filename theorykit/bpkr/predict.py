@@ -13,7 +13,7 @@ from .architecture import Architecture
 from .checks import check_same_input_features, checked_data, checked_dual_results, checked_features, checked_results
 from .derive import derive
 from .evaluate import action_arguments, flat_features, point_arguments
-from .order_parameters import OrderParameters, checked_order_parameters
+from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from .statistics import FeatureStatistics, checked_statistics, dual_arguments
 
 
@@ -29,7 +29,7 @@ class Prediction(eqx.Module):
 
 def predict(
     architecture: Architecture,
-    order_parameters: OrderParameters,
+    order_parameters: OrderParameters | HasOrderParameters,
     features: ArrayLike,
     labels: ArrayLike,
     test_features: ArrayLike,
@@ -68,7 +68,7 @@ def prediction_at(
 
 def predict_from_statistics(
     architecture: Architecture,
-    order_parameters: OrderParameters,
+    order_parameters: OrderParameters | HasOrderParameters,
     statistics: FeatureStatistics,
     test_features: ArrayLike,
 ) -> Prediction:
@@ -100,7 +100,7 @@ def _predict_from_statistics(architecture, order_parameters, statistics, test_fe
 
 def kernel(
     architecture: Architecture,
-    order_parameters: OrderParameters,
+    order_parameters: OrderParameters | HasOrderParameters,
     features: ArrayLike,
     other: ArrayLike | None = None,
 ) -> Float[Array, "rows columns"]:

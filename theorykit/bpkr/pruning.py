@@ -13,21 +13,29 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 from sympy import Expr, MatrixSymbol
 
+from ..arguments import checked_instance, checked_sequence, checked_whole_number, real_array, shown
 from ..symbolic import matrix_terms
 from .architecture import layer_forms
 from .attention import AbstractHeads, KeyQueryHeads, ProjectionHeads
 from .forward import LayerForm
 from .layers import AbstractLayer, Skip
-from .network import Network
+from .network import Network, checked_network
 
 Keep = Bool[np.ndarray, "_"]  # which heads of a layer stay
 
 
-class Head(NamedTuple):
-    """An attention head by the number of its layer and its number in the layer, both counted from 1."""
-
+class _Numbers(NamedTuple):
     layer: int
     head: int
+
+
+class Head(_Numbers):
+    """An attention head by the number of its layer and its number in the layer, both counted from 1."""
+
+    __slots__ = ()
+
+    def __new__(cls, layer: int, head: int) -> "Head":
+        return super().__new__(cls, checked_whole_number("layer", layer), checked_whole_number("head", head))
 
     def __str__(self) -> str:
         return f"layer {self.layer}, head {self.head}"
@@ -40,10 +48,11 @@ def ranked_heads(scores: Sequence[ArrayLike]) -> list[Head]:
     where they are not that, or not finite.
     """
     ranked = []
+    scores = checked_sequence("scores", scores, "arrays (heads,), one a layer")
     for layer, of_layer in enumerate(scores, 1):
-        array = np.asarray(of_layer, dtype=np.float64)
+        array = real_array(f"scores[{layer - 1}]", of_layer) if np.size(of_layer) else np.zeros(0)
         if array.ndim != 1 or not np.all(np.isfinite(array)):
-            raise ValueError(f"scores of layer {layer} must be finite and of shape (heads,), got {array}")
+            raise ValueError(f"scores of layer {layer} must be finite and of shape (heads,), got {shown(of_layer)}")
         ranked += [(score, Head(layer, head)) for head, score in enumerate(array.tolist(), 1)]
     return [head for _, head in sorted(ranked)]
 
@@ -54,9 +63,11 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
     Left out is each head that would be the only one left in its layer when its turn comes. `head_counts` are
     (H_1, ..., H_L), as `Architecture.heads` has them. `ValueError` where a head is unknown or named twice.
     """
-    remaining = dict(enumerate(head_counts, 1))
+    counts = checked_sequence("head_counts", head_counts, "numbers of heads, one a layer")
+    counts = [checked_whole_number(f"head_counts[{i}]", count, least=0) for i, count in enumerate(counts)]
+    remaining = dict(enumerate(counts, 1))
     removable = []
-    for head in _checked_heads(order, head_counts):
+    for head in _checked_heads("order", order, counts):
         if remaining[head.layer] > 1:
             remaining[head.layer] -= 1
             removable.append(head)
@@ -65,6 +76,7 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
 
 def parameter_count(network: Network) -> int:
     """How many numbers the embedding, all weights, the readout, and the heads' queries and keys hold together."""
+    checked_network(network)
     parameters = (network.embedding, network.weights, network.readout_weights, network.heads)
     return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
@@ -81,8 +93,8 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     Source: the pruning of Sec. 4.2, arXiv 2405.15926. `ValueError` where a head is unknown or named twice, where a
     layer would lose all of its heads, and where its kind is not such that every head has a weight block of its own.
     """
-    counts = [layer.heads for layer in network.layers]
-    gone = set(_checked_heads(removed, counts))
+    counts = [layer.heads for layer in checked_network(network).layers]
+    gone = set(_checked_heads("removed", removed, counts))
     if not gone:
         return network
     kept = [
@@ -96,17 +108,20 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     return dataclasses.replace(network, weights=weights, heads=heads, layers=layers)
 
 
-def _checked_heads(heads: Iterable[Head], head_counts: Sequence[int]) -> list[Head]:
+def _checked_heads(name: str, heads: Iterable[Head], head_counts: Sequence[int]) -> list[Head]:
     """`heads` in their order, each in one of the layers and none twice."""
     counts = dict(enumerate(head_counts, 1))
     checked: list[Head] = []
-    for head in heads:
+    for i, head in enumerate(checked_sequence(name, heads, "bpkr.Head(layer, head)")):
+        checked_instance(f"{name}[{i}]", head, Head, "bpkr.Head(layer, head)")
         if head.layer not in counts:
-            raise ValueError(f"there is no {head}: the network has {len(counts)} layers, counted from 1")
+            raise ValueError(f"{name}: there is no {head}: the network has {len(counts)} layers, counted from 1")
         if not 1 <= head.head <= counts[head.layer]:
-            raise ValueError(f"there is no {head}: layer {head.layer} has {counts[head.layer]} heads, counted from 1")
+            raise ValueError(
+                f"{name}: there is no {head}: layer {head.layer} has {counts[head.layer]} heads, counted from 1"
+            )
         if head in checked:
-            raise ValueError(f"{head} is named twice")
+            raise ValueError(f"{name}: {head} is named twice")
         checked.append(head)
     return checked
 

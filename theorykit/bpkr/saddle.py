@@ -16,14 +16,14 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..arguments import is_traced
+from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced
 from .architecture import Architecture
 from .certificate import estimated_smallest_curvature, smallest_curvature
 from .checks import checked_data, checked_dual_results, checked_results
 from .coordinates import from_order_parameters, gp_coordinates
 from .energies import AbstractEnergy, DualEnergy, energy_of
 from .implicit import known, stationary
-from .order_parameters import OrderParameters, checked_order_parameters, gp_limit
+from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from .problem import Point, SaddleProblem, entropy
 from .solvers import AcceleratedSweeps, Newton
 from .statistics import FeatureStatistics, checked_statistics
@@ -84,7 +84,7 @@ def solve(
     labels: ArrayLike,
     *,
     solver: optx.AbstractMinimiser | None = None,
-    initial: OrderParameters | None = None,
+    initial: OrderParameters | HasOrderParameters | None = None,
     tolerance: float = 1e-9,
     max_steps: int = 500,
     throw: bool = False,
@@ -114,7 +114,7 @@ def solve_from_statistics(
     statistics: FeatureStatistics,
     *,
     solver: optx.AbstractMinimiser | None = None,
-    initial: OrderParameters | None = None,
+    initial: OrderParameters | HasOrderParameters | None = None,
     tolerance: float = 1e-9,
     max_steps: int = 500,
     throw: bool = False,
@@ -132,7 +132,7 @@ class _Settings(NamedTuple):
     """How to solve: the keyword arguments of `solve`."""
 
     solver: optx.AbstractMinimiser | None
-    initial: OrderParameters | None
+    initial: OrderParameters | HasOrderParameters | None
     tolerance: float
     max_steps: int
     throw: bool
@@ -151,11 +151,13 @@ def _solved(build: Callable[..., AbstractEnergy], architecture, data: tuple, set
     if settings.initial is None:
         start = gp_coordinates(architecture)
     else:
-        start = from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial))
+        start = from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial, "initial"))
     architecture = architecture.with_arrays()
     leaves, structure = jax.tree.flatten((architecture, data))
     plan = _plan(build, structure, tuple(leaf.shape for leaf in leaves))
-    solver = settings.solver or _default_solver(plan, settings.tolerance)
+    solver = _default_solver(plan, settings.tolerance) if settings.solver is None else settings.solver
+    # tolerances as arrays: one compilation serves them all
+    solver = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, solver)
     tolerance = jnp.asarray(settings.tolerance)
     saddle = _solve(build, architecture, data, start, solver, tolerance, settings.max_steps, plan.forms_curvature)
     if not is_traced(saddle):
@@ -184,12 +186,15 @@ def _default_solver(plan: _Plan, tolerance: float) -> optx.AbstractMinimiser:
 
 
 def gradient_norm(
-    architecture: Architecture, order_parameters: OrderParameters, features: ArrayLike, labels: ArrayLike
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    features: ArrayLike,
+    labels: ArrayLike,
 ) -> Float[Array, ""]:
     """Norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
     features, labels = checked_data(architecture, features, labels)
     order_parameters = checked_order_parameters(architecture, order_parameters)
-    return _gradient_norm(architecture, order_parameters, features, labels)
+    return _gradient_norm(architecture.with_arrays(), order_parameters, features, labels)
 
 
 @eqx.filter_jit
@@ -204,6 +209,9 @@ def _check_settings(settings: _Settings) -> None:
             f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(settings.solver).__name__}; "
             "root finders and least-squares solvers would report success at points that are not minima"
         )
+    checked_flag("throw", settings.throw)
+    checked_number("tolerance", settings.tolerance)
+    checked_whole_number("max_steps", settings.max_steps)
     if not settings.tolerance > 0 or settings.max_steps < 1:
         raise ValueError(f"tolerance and max_steps must be positive, got {settings.tolerance} and {settings.max_steps}")
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
+from ..arguments import checked_function, checked_number, checked_whole_number
 from .coordinates import Coordinates
 from .problem import Expansion, Point, SaddleProblem
 
@@ -79,6 +80,11 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
 
     `atol` is on the gradient norm in the affine-invariant metric, per largest width.
     """
+
+    def __check_init__(self):
+        checked_number("atol", self.atol, above=0.0)
+        checked_number("rtol", self.rtol, least=0.0)
+        checked_function("norm", self.norm)
 
     def terminate(self, fn, y, args, options, state, tags):
         point, started = state.progress.point, state.progress.evaluations > 0
@@ -191,6 +197,9 @@ class AcceleratedSweeps(AbstractSaddleSolver):
     atol: float = 1e-9
     rtol: float = 0.0
     norm: Callable = optx.max_norm
+
+    def __check_init__(self):
+        checked_whole_number("memory", self.memory, least=0)
 
     def init(self, fn, y, args, options, f_struct, aux_struct, tags):
         if not args.has_sweeps:

@@ -4,7 +4,7 @@ Numbers for the symbols M, b, y2 and P of `Action.dual`. They are sums over exam
 summed anywhere, in any order, and added; `theorykit.bpkr.streaming` does so batch by batch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,17 +12,26 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..arguments import is_traced
+from ..arguments import checked_instance, checked_whole_number, is_traced, real_array
 from ..precision import require_float64
-from .architecture import Architecture
+from .architecture import Architecture, checked_architecture
+from .checks import checked_symmetric
 from .derive import derive
 from .evaluate import point_arguments
 from .order_parameters import OrderParameters
 
 
-def _float64(value: ArrayLike) -> Array:
-    require_float64()
-    return jnp.asarray(value, dtype=jnp.float64)
+def _float64(name: str, axes: int) -> Callable[[ArrayLike], Array]:
+    """A converter to an array of so many axes, finite or not: that is checked where the statistics are used."""
+
+    def converted(value: ArrayLike) -> Array:
+        require_float64()
+        array = jnp.asarray(value if is_traced(value) else real_array(name, value), dtype=jnp.float64)
+        if array.ndim != axes:
+            raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
+        return array
+
+    return converted
 
 
 class FeatureStatistics(eqx.Module):
@@ -37,10 +46,10 @@ class FeatureStatistics(eqx.Module):
     Statistics of two parts of a data set are added by `+`. Raises `ValueError` where shapes do not fit.
     """
 
-    gram: Float[Array, "_ _"] = eqx.field(converter=_float64)
-    projection: Float[Array, "_ _"] = eqx.field(converter=_float64)
-    label_square: Float[Array, ""] = eqx.field(converter=_float64)
-    examples: Float[Array, ""] = eqx.field(converter=_float64)
+    gram: Float[Array, "_ _"] = eqx.field(converter=_float64("gram", 2))
+    projection: Float[Array, "_ _"] = eqx.field(converter=_float64("projection", 2))
+    label_square: Float[Array, ""] = eqx.field(converter=_float64("label_square", 0))
+    examples: Float[Array, ""] = eqx.field(converter=_float64("examples", 0))
     paths: int = eqx.field(static=True)
 
     def __check_init__(self):
@@ -50,6 +59,7 @@ class FeatureStatistics(eqx.Module):
                 f"gram must have shape (columns, columns) and projection (columns, outputs), got {self.gram.shape} "
                 f"and {self.projection.shape}"
             )
+        checked_whole_number("paths", self.paths)
         if self.paths < 1 or columns % self.paths:
             raise ValueError(f"gram has {columns} columns, which are not those of {self.paths} paths")
 
@@ -63,6 +73,7 @@ class FeatureStatistics(eqx.Module):
         return self.projection.shape[1]
 
     def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":
+        checked_instance("other", other, FeatureStatistics)
         mine, others = ((s.paths, s.features, s.outputs) for s in (self, other))
         if mine != others:
             raise ValueError(f"statistics of (paths, features, outputs) = {mine} and {others} cannot be added")
@@ -108,7 +119,9 @@ def dual_arguments(
 
 def checked_statistics(architecture: Architecture, statistics: FeatureStatistics) -> FeatureStatistics:
     """`statistics`, refused unless they fit the architecture, are finite, and its temperature is positive."""
-    if statistics.paths != architecture.paths:
+    made_by = "which bpkr.statistics_of_arrays returns"
+    checked_instance("statistics", statistics, FeatureStatistics, made_by)
+    if statistics.paths != checked_architecture(architecture).paths:
         raise ValueError(
             f"statistics are of {statistics.paths} paths, but layers of {architecture.branches} branches make "
             f"{architecture.paths}"
@@ -125,6 +138,9 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
         value = np.asarray(getattr(statistics, name))
         if not np.all(np.isfinite(value)):
             raise ValueError(f"statistics: {name} has {np.sum(~np.isfinite(value))} entries that are not finite")
+    if statistics.label_square < 0:
+        raise ValueError(f"statistics: label_square must not be negative, got {statistics.label_square}")
+    checked_symmetric("statistics: gram", statistics.gram)
     if statistics.examples < 1:
         raise ValueError(f"statistics are of {statistics.examples} examples")
     return statistics

@@ -10,7 +10,7 @@ from .. import sampling
 from ..plots import comparison as plots
 from .config import read_config
 from .data import read_data
-from .report import checked_output, report
+from .report import checked_output, is_drawn, report
 
 
 def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -26,7 +26,10 @@ def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """
     settings = read_config(config)
     wanted = settings.compare
-    output = checked_output(config, settings, "compare", wanted.file, f"{config.stem}-comparison.nc", overwrite)
+    default = f"{config.stem}-comparison.nc"
+    if is_drawn(config.parent / (wanted.file or default), settings, overwrite, plots.draw, plots.table):
+        return
+    output = checked_output(config, settings, "compare", wanted.file, default, overwrite)
     architecture = settings.architecture.build()
     data = read_data(settings.data, architecture, config.parent)
     result = sampling.compare(

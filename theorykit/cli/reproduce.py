@@ -15,6 +15,7 @@ from ..plots import self_attention_dynamics as dynamics_plots
 from ..reproduce import hidden_markov as experiment
 from ..reproduce import one_shot as one_shot_experiment
 from ..reproduce import self_attention_dynamics as dynamics_experiment
+from .report import is_completed
 
 _PRESETS = {"small": one_shot_experiment.SMALL, "paper": one_shot_experiment.PAPER}
 
@@ -36,6 +37,8 @@ def hidden_markov(
     """
     _check_numbers(settings)
     path, partial = output / "hidden-markov.nc", output / "partial"
+    if is_completed(path, plots.figure_paths(output), settings, lambda tree: plots.draw_all(tree, output), overwrite):
+        return
     _check(output, path, plots.figure_paths(output), partial, overwrite)
     result = experiment.run(settings, partial)
     store.write(result, path, overwrite=overwrite)
@@ -69,7 +72,10 @@ def one_shot(
     settings = replace(_PRESETS[preset], variants=_chosen(_PRESETS[preset].variants, variants), seeds=seeds)
     _check_numbers(settings)
     path, stages = output / "one-shot.nc", output / "stages"
-    _check(output, path, one_shot_plots.figure_paths(output, variants), stages, overwrite)
+    figures = one_shot_plots.figure_paths(output, variants)
+    if is_completed(path, figures, settings, lambda tree: one_shot_plots.draw_all(tree, output), overwrite):
+        return
+    _check(output, path, figures, stages, overwrite)
     result = one_shot_experiment.run(settings, stages)
     store.write(result, path, overwrite=overwrite)
     print(one_shot_plots.table(result))
@@ -131,7 +137,10 @@ def self_attention_dynamics(
     """
     _check_numbers(settings)
     path, partial = output / "self-attention-dynamics.nc", output / "partial"
-    _check(output, path, dynamics_plots.figure_paths(output), partial, overwrite)
+    figures = dynamics_plots.figure_paths(output)
+    if is_completed(path, figures, settings, lambda tree: dynamics_plots.draw_all(tree, output), overwrite):
+        return
+    _check(output, path, figures, partial, overwrite)
     result = dynamics_experiment.run(settings, partial)
     store.write(result, path, overwrite=overwrite)
     store.remove_kept(partial)

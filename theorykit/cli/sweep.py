@@ -8,7 +8,7 @@ from .. import sweeps
 from ..plots import sweep as plots
 from .config import read_config
 from .data import read_data
-from .report import checked_output, report
+from .report import checked_output, is_drawn, report
 
 
 def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
@@ -25,7 +25,10 @@ def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
     settings = read_config(config)
     if settings.sweep is None:
         raise ValueError(f"{config} has no table [sweep]; it needs one with `widths` or `temperatures`, or both")
-    output = checked_output(config, settings, "sweep", settings.sweep.file, f"{config.stem}-sweep.nc", overwrite)
+    default = f"{config.stem}-sweep.nc"
+    if is_drawn(config.parent / (settings.sweep.file or default), settings, overwrite, plots.draw, plots.table):
+        return
+    output = checked_output(config, settings, "sweep", settings.sweep.file, default, overwrite)
     widths, temperatures = settings.sweep.grid(settings.architecture)
     architecture = settings.architecture.build_at(1.0, 1.0)
     data = read_data(settings.data, architecture, config.parent)

@@ -7,6 +7,7 @@ from . import lanes
 from .emission import LANES, MATRICES, CompiledFunction, Vocabulary, compile_expressions, emit
 from .interpreter import interpret
 from .lowering import lower
+from .names import check_name
 from .program import Instruction, Program
 from .sizes import bound_sizes
 
@@ -18,6 +19,7 @@ __all__ = [
     "Program",
     "Vocabulary",
     "bound_sizes",
+    "check_name",
     "compile_expressions",
     "emit",
     "interpret",

@@ -13,6 +13,7 @@ from typing import Any
 
 from sympy import Expr, MatrixSymbol
 
+from ..arguments import checked_instance
 from . import lanes, primitives
 from .lowering import lower
 from .program import Instruction, Program, SizeBinding
@@ -54,11 +55,14 @@ class CompiledFunction:
     source: str
     _function: Any
 
-    def __call__(self, **arguments: Any) -> Mapping[str, Any]:
+    def __call__(self, /, **arguments: Any) -> Mapping[str, Any]:
         return self._function(**arguments)
 
     def of(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Call it with those of `values`, by name, that it takes."""
+        checked_instance("values", values, Mapping, "numbers and arrays by name")
+        if missing := sorted({argument.name for argument in self.program.arguments} - set(values)):
+            raise ValueError(f"values has none for {', '.join(missing)}, which {self.program.name} takes")
         return self._function(**{argument.name: values[argument.name] for argument in self.program.arguments})
 
 
@@ -69,6 +73,7 @@ def compile_expressions(
 
     With the vocabulary `LANES` it takes many small matrices at once, as `theorykit.codegen.lanes` has them.
     """
+    checked_instance("vocabulary", vocabulary, Vocabulary)
     program = lower(name, outputs, arguments)
     source = emit(program, vocabulary)
     # one file a text: functions of the same name keep their own lines in tracebacks
@@ -81,6 +86,8 @@ def compile_expressions(
 
 def emit(program: Program, vocabulary: Vocabulary = MATRICES) -> str:
     """Python source of the program: deterministic, self-contained but for the vocabulary's module."""
+    checked_instance("program", program, Program)
+    checked_instance("vocabulary", vocabulary, Vocabulary)
     body = [_size(binding) for binding in program.sizes]
     body += [f"{step.target} = {_right_hand_side(step, vocabulary)}" for step in program.instructions]
     body += ["return {", *(line for output in program.outputs.items() for line in _output(*output)), "}"]

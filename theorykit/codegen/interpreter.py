@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from sympy import (
     Add,
+    Basic,
     Expr,
     Identity,
     Inverse,
@@ -32,6 +33,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
+from ..arguments import shown
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from .scalars import SCALAR_FUNCTIONS
@@ -42,6 +44,8 @@ Value = np.ndarray | float | int | complex
 
 def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
     """Evaluate `expression` with the symbols' values by name; sizes must be given too. Matrices are 2-d arrays."""
+    if not isinstance(expression, Basic):
+        raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
     for node_type, rule in _RULES:
         if isinstance(expression, node_type):
             return rule(expression, lambda node: interpret(node, values), values)
@@ -49,6 +53,8 @@ def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
 
 
 def _lookup(node, at, values):
+    if not isinstance(values, Mapping) or node.name not in values:
+        raise ValueError(f"values must be a mapping with a number or an array for {node.name}, got {shown(values)}")
     return values[node.name]
 
 

@@ -5,9 +5,7 @@ structured application will do: inverses become Cholesky solves (one factorisati
 solves), Kronecker factors become reshapes, traces of products become contractions. A node without a rule is an error.
 """
 
-import keyword
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sympy import (
@@ -31,11 +29,12 @@ from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ..arguments import checked_instance, checked_sequence, shown
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
-from . import primitives
-from .program import OPERATORS, Instruction, Program
+from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
+from .program import Instruction, Program
 from .scalars import print_scalar
 from .sizes import bind_sizes
 
@@ -44,52 +43,51 @@ def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> 
     """Lower the expressions `outputs`, functions of the symbols `arguments`, to one program.
 
     Common subexpressions are computed once. Raises `ValueError` if a free symbol is neither an argument nor a size
-    that the arguments' shapes determine, or if an argument's name would clash with the generated code's own.
+    that the arguments' shapes determine, if two different symbols have one name, or if a name cannot stand in generated
+    source.
     """
-    _check_names(name, arguments)
+    arguments = _check_arguments(outputs, arguments)
+    check_names(name, outputs, arguments)
     builder = _Builder()
     results = {output: builder.value(expression) for output, expression in outputs.items()}
     sizes = _used_sizes(bind_sizes(arguments), builder.instructions, results)
-    program = Program(name, tuple(arguments), sizes, tuple(builder.instructions), results)
-    _check_closed(program, outputs)
+    program = Program(name, arguments, sizes, tuple(builder.instructions), results)
+    _check_closed(program)
     return program
 
 
-def _check_names(name: str, arguments: Iterable[Expr]) -> None:
-    dimensions = [side for argument in arguments for side in getattr(argument, "shape", ())]
-    sizes = {size.name for side in dimensions for size in side.free_symbols}
-    for given in sorted({argument.name for argument in arguments} | sizes):
-        operation = re.sub(r"_\d+$", "", given)
-        clashes = given == "jnp" or operation in _OPERATIONS
-        if clashes or not given.isidentifier() or keyword.iskeyword(given):
-            raise ValueError(f"{name}: the generated code cannot have a symbol named {given!r}; rename it")
-
-
-def _identifiers(instructions: Iterable[Instruction], results: Mapping[str, str]) -> set[str]:
-    texts = [*(operand for step in instructions for operand in step.operands), *results.values()]
-    return {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
+def _check_arguments(outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> tuple[Expr, ...]:
+    arguments = checked_sequence("arguments", arguments, "SymPy symbols")
+    for i, argument in enumerate(arguments):
+        checked_instance(f"arguments[{i}]", argument, (Symbol, MatrixSymbol))
+    for output, expression in checked_instance("outputs", outputs, Mapping, "expressions by name").items():
+        checked_instance(f"outputs[{shown(output)}]", expression, Expr, "a SymPy expression")
+    return arguments
 
 
 def _used_sizes(sizes, instructions, results):
-    used, needed = [], _identifiers(instructions, results)
+    used, needed = (
+        [],
+        identifiers([*(operand for step in instructions for operand in step.operands), *results.values()]),
+    )
     for binding in reversed(sizes):
         if binding.size in needed:
             used.append(binding)
-            needed |= set(re.findall(r"[A-Za-z_]\w*", binding.divisor))
+            needed |= identifiers([binding.divisor])
     return tuple(reversed(used))
 
 
-def _check_closed(program, outputs):
-    symbols = {symbol.name for expression in outputs.values() for symbol in expression.free_symbols}
-    known = {argument.name for argument in program.arguments} | {binding.size for binding in program.sizes}
-    unknown = sorted((_identifiers(program.instructions, program.outputs) & symbols) - known)
+def _check_closed(program):
+    """Refuse a program that mentions what is neither an argument, a size that the arguments determine, nor its own."""
+    steps = program.instructions
+    texts = [*(operand for step in steps for operand in step.operands), *program.outputs.values()]
+    sizes = {binding.size for binding in program.sizes}
+    known = {argument.name for argument in program.arguments} | sizes | {step.target for step in steps}
+    unknown = sorted(identifiers(texts) - known - SCALAR_NAMES)
     if unknown:
         raise ValueError(
             f"{program.name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine"
         )
-
-
-_OPERATIONS = {*OPERATORS, *vars(primitives)}
 
 
 @dataclass
@@ -230,8 +228,8 @@ def _side_by_side(builder, expression):
 
 def _entrywise(builder, expression):
     (variable,) = expression.function.variables
-    of_entry = builder.scalar(expression.function.expr.xreplace({variable: Symbol("entry")}))
-    return builder.emit("entrywise", f"lambda entry: {of_entry}", builder.value(expression.expr))
+    of_entry = builder.scalar(expression.function.expr.xreplace({variable: Symbol(ENTRY)}))
+    return builder.emit("entrywise", f"lambda {ENTRY}: {of_entry}", builder.value(expression.expr))
 
 
 def _softmax(builder, expression):

@@ -4,12 +4,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from sympy import Expr, MatrixSymbol, Mul, Symbol, factor, pycode
 
+from ..arguments import checked_instance, checked_sequence
 from .program import SizeBinding
 
 
 def bound_sizes(arguments: Iterable[Expr]) -> frozenset[Expr]:
     """The symbols, scalar arguments and sizes, whose values a function of `arguments` knows."""
-    arguments = list(arguments)
+    arguments = checked_sequence("arguments", arguments, "SymPy symbols")
+    for i, argument in enumerate(arguments):
+        checked_instance(f"arguments[{i}]", argument, Expr)
     names = {binding.size for binding in bind_sizes(arguments)}
     sides = {symbol for _, _, dimension in _dimensions(arguments) for symbol in dimension.free_symbols}
     return frozenset({symbol for symbol in sides if symbol.name in names} | {a for a in arguments if a.is_Symbol})

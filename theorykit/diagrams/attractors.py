@@ -31,7 +31,7 @@ def coexisting_attractors(
     settings: OrbitSettings | None = None,
     *,
     tolerance: float = 0.01,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
 ) -> xr.Dataset:
     """The orbit diagram of starts in lanes at single numbers of `parameters`, and which of them end up alike.
 

@@ -1,7 +1,7 @@
 """Many orbits in blocks: on all cores at once, with progress, and each block kept so that a stopped run goes on."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import xarray as xr
 from tqdm import tqdm
 
 from .. import store
+from ..arguments import checked_path
 
 LANE = "lane"
 # lanes that are iterated together: enough for vectors to be long, few enough for a cache
@@ -20,19 +21,21 @@ def in_blocks(
     compute: Callable[[np.ndarray], xr.Dataset],
     lanes: int,
     *,
-    settings: str,
-    folder: Path | None = None,
+    settings: Mapping[str, str] | str,
+    folder: Path | str | None = None,
     lanes_per_block: int = _LANES,
     label: str = "orbits",
 ) -> xr.Dataset:
     """The dataset of all lanes, from `compute`, which returns that of the lanes whose numbers it is given.
 
     Blocks are of one size, so that a function is compiled once; they run in threads, for compiled code holds no lock.
-    Where there is a `folder` each finished block is kept there with `settings`, a text that the result depends on.
-    Raises `ValueError` where there are no lanes.
+    Where there is a `folder` each finished block is kept there with `settings`, all that the result depends on; one of
+    other settings is computed anew. Raises `ValueError` where there are no lanes, and where a file in the folder is
+    damaged or of another kind.
     """
     if lanes < 1:
         raise ValueError(f"nothing to run: {lanes} orbits")
+    folder = None if folder is None else checked_path("folder", folder)
     workers = os.cpu_count() or 1
     count = max(-(-lanes // lanes_per_block), min(workers, lanes // _FEWEST_LANES))
     size = -(-lanes // count)
@@ -50,32 +53,29 @@ def in_blocks(
     return xr.concat(found, dim=LANE, combine_attrs="drop_conflicts")
 
 
-def _in_order(compute, blocks: list[np.ndarray], folder: Path | None, settings: str) -> Iterator[xr.Dataset]:
+def _in_order(
+    compute, blocks: list[np.ndarray], folder: Path | None, settings: Mapping[str, str] | str
+) -> Iterator[xr.Dataset]:
     """The datasets of all blocks; what is on disk is not computed, and what is computed is written by this thread."""
+    there = {} if folder is None else {block[0]: store.kept(*_place(folder, block, settings)) for block in blocks}
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         try:
-            ahead = [executor.submit(compute, block) for block in blocks if not _kept(folder, block, settings)]
+            ahead = [executor.submit(compute, block) for block in blocks if there.get(block[0]) is None]
             waiting = iter(ahead)
             for block in blocks:
                 if folder is None:
                     yield next(waiting).result()
-                    continue
-                path, text = _path(folder, block), _text(block, settings)
-                yield store.resumed(path, text, lambda: next(waiting).result()).drop_attrs()
+                elif (found := there.pop(block[0])) is not None:
+                    yield found.drop_attrs()
+                else:
+                    yield store.resumed(*_place(folder, block, settings), lambda: next(waiting).result()).drop_attrs()
         except BaseException:
             executor.shutdown(cancel_futures=True)
             raise
 
 
-def _path(folder: Path, block: np.ndarray) -> Path:
-    return folder / f"{block[0]:06d}-{block[-1]:06d}.nc"
-
-
-def _text(block: np.ndarray, settings: str) -> str:
-    return f"lanes {block[0]} to {block[-1]}; {settings}"
-
-
-def _kept(folder: Path | None, block: np.ndarray, settings: str) -> bool:
-    if folder is None or not _path(folder, block).exists():
-        return False
-    return store.read(_path(folder, block)).attrs.get("settings") == _text(block, settings)
+def _place(folder: Path, block: np.ndarray, settings: Mapping[str, str] | str) -> tuple[Path, Mapping[str, str]]:
+    """Where a block is kept, and what it is of."""
+    first, last = int(block[0]), int(block[-1])
+    own = {"settings": settings} if isinstance(settings, str) else settings
+    return folder / f"{first:06d}-{last:06d}.nc", {**own, "lanes": f"{first} to {last}"}

@@ -12,10 +12,13 @@ from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from .. import dmft, store
+from ..arguments import checked_path
 from .orbits import OrbitSettings, Start, orbit_diagram
 
 # values of beta whose windows are kept together
 _KEPT_TOGETHER = 25
+# raised whenever orbits come to be carried on to other windows from the same arguments
+_VERSION = 1
 
 
 def continuation_diagram(
@@ -28,7 +31,7 @@ def continuation_diagram(
     *,
     centre: int | None = None,
     settling: int = 100_000,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
 ) -> xr.Dataset:
     """The orbit diagram of `betas` with the orbits that are carried on from one value to the next.
 
@@ -36,6 +39,7 @@ def continuation_diagram(
     last attentions are the window that its neighbour begins with, on both sides. From these windows orbits are then
     recorded as `orbit_diagram` does. Progress and `folder` are as there.
     """
+    folder = None if folder is None else checked_path("folder", folder)
     betas = np.atleast_1d(np.asarray(betas, dtype=float))
     centre = len(betas) // 2 if centre is None else int(np.arange(len(betas))[centre])
     settings = OrbitSettings(transient=0, recorded=150_000) if settings is None else settings
@@ -57,7 +61,8 @@ def _carried(model, betas, gamma, epsilon, start, centre, settling, folder) -> d
     """The window that each value begins with, in lanes."""
     first = dmft.Parameters(betas[centre], gamma, epsilon)
     begun = start(model, first)
-    text = f"{store.fingerprints((model, betas, gamma, epsilon, begun))}; centre {centre}; settling {settling}"
+    run = {"model": model, "betas": betas, "gamma": gamma, "epsilon": epsilon, "start": begun}
+    run = store.settings_of("continuation", _VERSION, **run, centre=centre, settling=settling)
     window = dmft.settled(model, first, begun, settling)
     latest = dmft.Window(np.stack([np.asarray(window.attention)] * 2, axis=-1), window.position)
     found = {centre: np.asarray(window.attention)}
@@ -70,7 +75,7 @@ def _carried(model, betas, gamma, epsilon, start, centre, settling, folder) -> d
                 return _settled_in_turn(model, betas, gamma, epsilon, latest, together, settling)
 
             path = None if folder is None else folder / f"settling-{number:06d}.nc"
-            kept = compute() if path is None else store.resumed(path, f"{number}; {text}", compute)
+            kept = compute() if path is None else store.resumed(path, {**run, "steps": str(together)}, compute)
             for pair, windows in zip(together, kept["window"].values, strict=True):
                 found |= {index: windows[..., side] for side, index in enumerate(pair)}
             latest = dmft.Window(kept["window"].values[-1], window.position)

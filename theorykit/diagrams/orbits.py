@@ -26,6 +26,8 @@ Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
 _RECORDED_AT_ONCE = 4096
 _BLOCKS = 20
 _FINE_LEVELS = 5001
+# raised whenever a diagram comes to have other numbers of the same arguments
+_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def orbit_diagram(
     start: Start,
     settings: OrbitSettings | None = None,
     *,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     label: str = "orbits",
 ) -> xr.Dataset:
     """Settled orbits at many parameters, one axis of lanes; `start` makes the state that each begins with.
@@ -95,8 +97,8 @@ def orbit_diagram(
         chosen = jax.tree.map(lambda values: values[block], every)
         return _block(model, chosen, _chosen_lanes(begun, lanes, block), settings)
 
-    text = f"{settings}; {store.fingerprints((model, every, begun))}"
-    found = in_blocks(compute, lanes[0], settings=text, folder=folder, label=label)
+    run = store.settings_of("orbit diagram", _VERSION, settings=settings, model=model, parameters=every, start=begun)
+    found = in_blocks(compute, lanes[0], settings=run, folder=folder, label=label)
     passed = settings.transient_of(model) + settings.pieces * settings.tokens_a_piece
     return found.assign_attrs(position=(int(begun.position) + passed) % model.context)
 

@@ -22,7 +22,7 @@ def phase_diagram(
     settings: OrbitSettings | None = None,
     *,
     rule: LevelRule = PHASE_DIAGRAM,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
 ) -> xr.Dataset:
     """Settled orbits for every pair of `gammas` and `betas`; axes (gamma, beta).
 

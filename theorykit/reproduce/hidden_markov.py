@@ -25,6 +25,10 @@ from ..tasks import hidden_markov as task
 GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
 
 
+# raised whenever a seed comes to have other numbers of the same settings
+_VERSION = 1
+
+
 @dataclass(frozen=True)
 class HiddenMarkov:
     """Classify hidden Markov chains at many widths (Figs. 2 b-e, 5 b-c of Tiberi et al.).
@@ -86,7 +90,8 @@ def run(settings: HiddenMarkov, partial_results: Path) -> xr.DataTree:
         def seed_result(variant: Variant, seed: int) -> xr.Dataset:
             alone = replace(settings, seeds=1, first_seed=seed)
             path, before = partial_results / f"{variant.name}-{seed}.nc", progress.n
-            result = store.resumed(path, _text([alone, variant]), partial(run_seed, variant, alone, progress))
+            of_seed = store.settings_of("hidden Markov chains", _VERSION, settings=alone, variant=variant)
+            result = store.resumed(path, of_seed, partial(run_seed, variant, alone, progress))
             progress.update(before + len(settings.widths) - progress.n)  # a resumed seed counts as solved
             return result.drop_attrs()
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from tqdm import tqdm
 
+from ..arguments import checked_whole_number
 from .checkpoint import StoredChains, load_chains, save_chains
 
 # steps in one call of compiled code, and seconds between two checkpoints
@@ -65,11 +66,8 @@ class Schedule:
     draws: int
 
     def __post_init__(self):
-        for name in ("chains", "draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.warmup < 0:
-            raise ValueError(f"warmup must not be negative, got {self.warmup}")
+        for name, least in (("chains", 1), ("warmup", 0), ("draws", 1)):
+            object.__setattr__(self, name, checked_whole_number(name, getattr(self, name), least=least))
 
 
 @dataclass
@@ -129,7 +127,7 @@ def _started(sampler, schedule: Schedule, key, settings: Mapping[str, str], fold
     if stored is None:
         return run
     leaves, structure = jax.tree.flatten(states)
-    if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in stored.leaves]:
+    if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in stored.leaves]:
         raise ValueError(f"the chains in {folder} are of another version of the sampler: remove the folder")
     states = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in stored.leaves])
     blocks = [(stored.record, stored.stats)] if stored.record else []

@@ -7,6 +7,7 @@ Approaches, by what they take for granted:
 - `gibbs`, `nuts`: the weights of the finite network, sampled.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,18 @@ from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
 from .. import bpkr
+from ..arguments import (
+    checked_choice,
+    checked_flag,
+    checked_instance,
+    checked_key,
+    checked_path,
+    checked_sequence,
+    shown,
+)
 from ..bpkr.finite_width_law import law_of
+from ..sweeps import Data
+from ..sweeps.data import checked
 from ..sweeps.labelled import axes, path_coordinates
 from .results import entry_estimates, output_estimates, sign_accuracy
 from .sample import check_weights_have_a_posterior, sample_order_parameters, sample_weights, sample_weights_by_gibbs
@@ -29,6 +41,9 @@ _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
     "gibbs": sample_weights_by_gibbs,
     "nuts": sample_weights,
 }
+
+# keywords of samplers that a comparison gives itself
+_OWN = ("key", "test_features", "folder", "progress")
 
 
 def compare(
@@ -41,7 +56,7 @@ def compare(
     test_labels: ArrayLike | None = None,
     approaches: Sequence[str] = ("saddle", "corrected", "exact", "gibbs"),
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
     """Every approach's order parameters and predictions for one architecture and data set, along an axis `approach`.
@@ -57,13 +72,16 @@ def compare(
     {"gibbs": {"draws": 10_000}}, and under "saddle" those of `bpkr.solve`. With a `folder`, samplers keep draws in
     folders of their own there, and go on from them.
     """
-    if unknown := [approach for approach in approaches if approach not in APPROACHES]:
-        raise ValueError(f"unknown approaches {unknown}; there are {APPROACHES}")
+    key = checked_key("key", key)
+    folder = None if folder is None else checked_path("folder", folder)
+    checked(architecture, Data(features, labels, test_features, test_labels))  # before anything takes its time
+    checked_flag("progress", progress)
+    approaches = checked_sequence("approaches", approaches, f"some of {APPROACHES}")
+    if unknown := [approach for approach in approaches if not isinstance(approach, str) or approach not in APPROACHES]:
+        raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; there are {APPROACHES}")
     if not approaches or len(set(approaches)) < len(approaches):
         raise ValueError(f"approaches must be some of {APPROACHES}, each once, got {tuple(approaches)}")
-    options = options or {}
-    if unknown := sorted(set(options) - {"saddle", *_SAMPLERS}):
-        raise ValueError(f"options for {unknown}, but there are options for saddle, {', '.join(_SAMPLERS)}")
+    options = _checked_options(options)
     if {"gibbs", "nuts"} & set(approaches):
         check_weights_have_a_posterior(architecture)  # before another sampler takes its time
     found, saddle = [], None
@@ -88,8 +106,30 @@ def compare(
     return result.merge(deviations(result)) if "exact" in approaches else result
 
 
+def _checked_options(options: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
+    """Keywords by approach, of which all are known and none is one that `compare` gives itself."""
+    options = {} if options is None else checked_instance("options", options, Mapping)
+    functions = {"saddle": bpkr.solve, **_SAMPLERS}
+    if unknown := sorted(str(name) for name in options if name not in functions):
+        raise ValueError(f"options for {unknown}, but there are options for {', '.join(functions)}")
+    for approach, keywords in options.items():
+        checked_instance(f"options[{approach!r}]", keywords, Mapping)
+        parameters = inspect.signature(functions[approach]).parameters.values()
+        known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in _OWN]
+        if unknown := [str(name) for name in keywords if name not in known]:
+            raise ValueError(f"options[{approach!r}] has {unknown[0]!r}, but there are {', '.join(known)}")
+    return options
+
+
 def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """How far each approach is from the `reference`, in units of the standard error of the difference."""
+    """How far each approach is from the `reference`, in units of the standard error of the difference.
+
+    `result` is that of `compare`; raises `ValueError` where the `reference` is none of its approaches.
+    """
+    checked_instance("result", result, xr.Dataset, "as compare returns them")
+    if "approach" not in result.coords:
+        raise ValueError("result has no axis approach: it must be what compare returns")
+    checked_choice("reference", reference, map(str, result["approach"].values))
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])

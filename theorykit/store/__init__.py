@@ -1,31 +1,41 @@
 """Results and runs on disk: files that are whole or not there, and runs known by what determines them."""
 
+from .description import describe
 from .files import read, refuse_to_overwrite, replacing, write, write_document, write_source, write_text
 from .outputs import FOLDER, Output, check_outputs, remove_kept
 from .runs import (
-    fingerprint,
-    fingerprints,
-    key_text,
+    as_text,
+    differences,
+    keep,
+    kept,
     read_arrays,
+    read_kept,
     refuse_difference,
+    refuse_unknown,
     resumed,
+    settings_of,
     write_arrays,
 )
 
 __all__ = [
     "FOLDER",
     "Output",
+    "as_text",
     "check_outputs",
-    "fingerprint",
-    "fingerprints",
-    "key_text",
+    "describe",
+    "differences",
+    "keep",
+    "kept",
     "read",
     "read_arrays",
+    "read_kept",
     "refuse_difference",
     "refuse_to_overwrite",
+    "refuse_unknown",
     "remove_kept",
     "replacing",
     "resumed",
+    "settings_of",
     "write",
     "write_arrays",
     "write_document",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jax.typing import ArrayLike
 
 from .. import bpkr
+from ..arguments import checked_instance
 from ..bpkr.checks import check_same_input_features, checked_examples, checked_features
 
 
@@ -24,6 +25,7 @@ class Data:
 
 def checked(architecture: bpkr.Architecture, data: Data) -> Data:
     """`data` as float64 arrays; `ValueError` names what does not fit the architecture or the rest of the data."""
+    checked_instance("data", data, Data)
     features, labels = checked_examples(architecture, data.features, data.labels)
     test_features, test_labels = data.test_features, data.test_labels
     if test_labels is not None:

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from .. import bpkr
+from ..arguments import checked_number, checked_sequence
 
 # stands for T = 0 where temperatures are compared by their logarithms
 _SMALLEST_TEMPERATURE = 1e-12
@@ -82,8 +84,13 @@ def nearest(place: Place, solved: Iterable[Place]) -> Place | None:
 
 def grid_of(architecture: bpkr.Architecture, widths: Sequence, temperatures: Sequence) -> Grid:
     """The grid as plain numbers; `ValueError` names one that is not admissible for the architecture."""
-    plain = tuple(tuple(_number(n) for n in w) if isinstance(w, (tuple, list)) else _number(w) for w in widths)
-    grid = Grid(plain, tuple(float(temperature) for temperature in temperatures))
+    grid = Grid(
+        tuple(_width(i, width) for i, width in enumerate(checked_sequence("widths", widths, "widths"))),
+        tuple(
+            float(checked_number(f"temperatures[{i}]", temperature, least=0.0))
+            for i, temperature in enumerate(checked_sequence("temperatures", temperatures, "temperatures"))
+        ),
+    )
     # every width and every temperature, before any is ordered
     for place in [Place(width, grid.temperatures[0]) for width in grid.widths] + [
         Place(grid.widths[0], temperature) for temperature in grid.temperatures
@@ -97,9 +104,17 @@ def width_label(width: Width) -> str:
     return "-".join(f"{n!r}" for n in width) if isinstance(width, tuple) else f"{width!r}"
 
 
-def _number(value) -> Number:
+def _width(index: int, width: Any) -> Width:
+    """A width, or the widths of all layers, as plain numbers."""
+    name = f"widths[{index}]"
+    if isinstance(width, (tuple, list)):
+        return tuple(_number(f"{name}[{i}]", each) for i, each in enumerate(width))
+    return _number(name, width)
+
+
+def _number(name: str, value: Any) -> Number:
     """A Python number, an integer where it is whole: 10 and 10.0 are one width."""
-    number = float(value)
+    number = float(checked_number(name, value, above=0.0))
     return int(number) if number.is_integer() else number
 
 

@@ -6,8 +6,10 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from .. import bpkr
+from ..arguments import checked_instance
+from ..bpkr.checks import finite_array
 from ..bpkr.order_parameters import checked_order_parameters
-from .data import Data
+from .data import Data, checked
 
 _QUANTITIES = {
     "action": "action S, undivided",
@@ -29,7 +31,9 @@ def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset
     - `converged`; `result`, the solver's word for it; and every number of `saddle.stats`, such as `steps`.
     - `head_score_l` (head_l): the importance of the heads of each layer that has any.
     """
-    point = saddle.order_parameters
+    checked_instance("architecture", architecture, bpkr.Architecture)
+    checked_instance("saddle", saddle, bpkr.Saddle, "as bpkr.solve returns it")
+    point = _of_architecture("saddle", architecture, saddle.order_parameters)
     matrices = enumerate(point.matrices, 1)
     scores = enumerate(bpkr.head_scores(architecture, point), 1)
     return xr.Dataset(
@@ -50,6 +54,7 @@ def predicted(
     architecture: bpkr.Architecture, data: Data, order_parameters: bpkr.OrderParameters
 ) -> tuple[xr.Dataset, ...]:
     """What `data` has test examples for: their `labelled_prediction`, and its `prediction_errors`."""
+    data = checked(architecture, data)
     if data.test_features is None:
         return ()
     prediction = bpkr.predict(architecture, order_parameters, data.features, data.labels, data.test_features)
@@ -60,6 +65,7 @@ def predicted(
 
 def labelled_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
     """`mean` and `variance` of the output, (test_example,) or (test_example, output)."""
+    checked_instance("prediction", prediction, bpkr.Prediction)
     return xr.Dataset({"mean": _of_test_examples(prediction.mean), "variance": _of_test_examples(prediction.variance)})
 
 
@@ -69,9 +75,10 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike) -> xr
     - `test_error`: the mean square of their difference.
     - `test_accuracy`: how often their signs agree, where there is one output and every label is 1 or -1.
     """
-    mean, labels = np.asarray(prediction.mean), np.asarray(test_labels)
+    checked_instance("prediction", prediction, bpkr.Prediction)
+    mean, labels = np.asarray(prediction.mean), np.asarray(finite_array("test_labels", test_labels))
     if mean.shape != labels.shape:
-        raise ValueError(f"test labels of shape {labels.shape} do not fit predictions of shape {mean.shape}")
+        raise ValueError(f"test_labels of shape {labels.shape} do not fit predictions of shape {mean.shape}")
     errors = {"test_error": np.mean((mean - labels) ** 2)}
     if labels.ndim == 1 and np.isin(labels, (-1.0, 1.0)).all():
         errors["test_accuracy"] = np.mean(np.sign(mean) == labels)
@@ -88,10 +95,27 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
 
     Raises `ValueError` where the dataset is of more than one point, or does not fit the architecture.
     """
+    checked_instance("architecture", architecture, bpkr.Architecture)
+    checked_instance("solution", solution, xr.Dataset, "as labelled returns them")
     for layer in range(1, architecture.depth + 1):
         _check_matrix(architecture, solution, layer)
+    if "u" not in solution:
+        raise ValueError("the dataset has no u, the readout's order parameter")
     matrices = tuple(solution[f"U_{layer}"].values for layer in range(1, architecture.depth + 1))
     return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
+
+
+def _of_architecture(name: str, architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> bpkr.OrderParameters:
+    """`point`, refused where its shapes are not those of the architecture."""
+    outputs = () if architecture.outputs == 1 else (architecture.outputs,) * 2
+    needed = [*((size, size) for size in architecture.order_parameter_sizes), outputs]
+    found = [*(np.shape(matrix) for matrix in point.matrices), np.shape(point.readout)]
+    if found != needed:
+        raise ValueError(
+            f"{name} is of another architecture: its order parameters U_1, ..., u have shapes {found}, those of the "
+            f"architecture {needed}"
+        )
+    return point
 
 
 def _check_matrix(architecture: bpkr.Architecture, solution: xr.Dataset, layer: int) -> None:

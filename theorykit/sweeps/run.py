@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import xarray as xr
@@ -12,6 +13,14 @@ from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from .. import bpkr
+from ..arguments import (
+    checked_function,
+    checked_instance,
+    checked_path,
+    checked_sequence,
+    checked_whole_number,
+    shown,
+)
 from ..precision import enable_float64, require_float64
 from ..workers import refuse_forks
 from .data import Data, checked
@@ -32,7 +41,7 @@ def sweep(
     *,
     widths: Sequence[Width],
     temperatures: Sequence[Number],
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     test_features: ArrayLike | None = None,
     test_labels: ArrayLike | None = None,
     progress: tqdm | None = None,
@@ -59,7 +68,9 @@ def sweep(
     Raises `ValueError` for data, widths or temperatures that do not fit, `FileExistsError` where `folder` holds a sweep
     of other data, architecture or tolerance, and `TypeError` for an option that `bpkr.solve` does not have.
     """
+    checked_instance("progress", progress, (tqdm, NoneType))
     data = Data(features, labels, test_features, test_labels)
+    widths, temperatures = _checked_axes(architecture, widths, temperatures)
     if progress is not None:
         result = _sweep(architecture, data, widths, temperatures, folder, progress, options)
     else:
@@ -76,7 +87,7 @@ def sweep_seeds(
     *,
     widths: Sequence[Width],
     temperatures: Sequence[Number],
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     executor: Executor | None = None,
     **options: Any,
 ) -> xr.Dataset:
@@ -94,11 +105,17 @@ def sweep_seeds(
     Raises what `sweep` does, and `ValueError` for an executor that forks and for no seeds, or one twice.
     """
     require_float64()
-    seeds = [int(seed) for seed in seeds]
+    checked_function("data", data)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
+    seeds = [
+        checked_whole_number(f"seeds[{i}]", seed)
+        for i, seed in enumerate(checked_sequence("seeds", seeds, "whole numbers"))
+    ]
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be one or more different numbers, got {seeds}")
     refuse_forks(executor)
-    grid = (tuple(widths), tuple(temperatures))
+    widths, temperatures = grid = _checked_axes(architecture, widths, temperatures)
     tasks = {seed: (architecture, data, seed, grid, _folder_of_seed(folder, seed), options) for seed in seeds}
     results: dict[int, xr.Dataset] = {}
     points = len(widths) * len(temperatures)
@@ -118,13 +135,21 @@ def sweep_seeds(
     return result
 
 
+def _checked_axes(
+    architecture: bpkr.Architecture, widths: Sequence[Width], temperatures: Sequence[Number]
+) -> tuple[tuple[Width, ...], tuple[float, ...]]:
+    """Both axes as plain numbers."""
+    grid = grid_of(checked_instance("architecture", architecture, bpkr.Architecture), widths, temperatures)
+    return grid.widths, grid.temperatures
+
+
 def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr.Dataset:
     """`sweep` on the bar that is given, without a warning."""
     require_float64()
     data = checked(architecture, data)
     grid = grid_of(architecture, widths, temperatures)
     settings = sweep_settings(architecture, data, options)
-    kept = None if folder is None else SweepFolder.opened(Path(folder), settings, effort(options))
+    kept = None if folder is None else SweepFolder.opened(checked_path("folder", folder), settings, effort(options))
     points = _solved(architecture, data, grid.places, kept, options, bar)
     tested = [] if data.test_labels is None else [labelled_test_labels(data.test_labels)]
     return xr.merge([grid.dataset(points), *tested]).assign_attrs(settings=json.dumps(settings))
@@ -178,12 +203,15 @@ def _complaint(point: xr.Dataset, axes: Sequence[Any]) -> str:
     return f"{place}: {point['message'].item()}"
 
 
-def _folder_of_seed(folder: Path | None, seed: int) -> Path | None:
-    return None if folder is None else Path(folder) / f"seed={seed}"
+def _folder_of_seed(folder: Path | str | None, seed: int) -> Path | None:
+    return None if folder is None else checked_path("folder", folder) / f"seed={seed}"
 
 
 def _sweep_of_seed(architecture, data, seed, grid, folder, options, bar) -> xr.Dataset:
-    return _sweep(architecture, data(seed), *grid, folder, bar, options)
+    made = data(seed)
+    if not isinstance(made, Data):
+        raise TypeError(f"data must return Data of features and labels, got {shown(made)} for seed {seed}")
+    return _sweep(architecture, made, *grid, folder, bar, options)
 
 
 def _sweep_in_worker(architecture, data, seed, grid, folder, options) -> xr.Dataset:

@@ -2,6 +2,8 @@
 
 import xarray as xr
 
+from ..arguments import checked_instance
+
 
 def best_temperatures(result: xr.Dataset) -> xr.DataArray:
     """The temperature of the best predictions at every width, (width,), from the result of a sweep with test labels.
@@ -9,8 +11,9 @@ def best_temperatures(result: xr.Dataset) -> xr.DataArray:
     Best is the highest `test_accuracy`, or where labels are not signs the lowest `test_error`; of equals, the lowest
     temperature. Over seeds, their mean decides. Points that failed do not compete; NaN where all did.
     """
+    checked_instance("result", result, xr.Dataset, "as sweep returns them")
     if "test_error" not in result:
-        raise ValueError("the sweep has no test_error to choose by: it was given no test_labels")
+        raise ValueError("result has no test_error to choose by: it was given no test_labels")
     signs = "test_accuracy" in result
     errors = -result["test_accuracy"] if signs else result["test_error"]
     means = errors.mean([dimension for dimension in errors.dims if dimension not in ("width", "temperature")])

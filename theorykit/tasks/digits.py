@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
+from ..arguments import checked_whole_number
 from .image_files import SIZE, resized
 from .images import ImageSet, image_set
 
@@ -16,6 +17,7 @@ def handwritten_digits(*, size: int = SIZE) -> ImageSet:
     Machine Learning Repository, https://archive.ics.uci.edu/ml/datasets/Optical+Recognition+of+Handwritten+Digits,
     which comes with scikit-learn. The images have 8 x 8 pixels from 0 to 16, and are enlarged smoothly, by `resized`.
     """
+    checked_whole_number("size", size, least=1)
     published = load_digits()
     grey = np.rint(255 - published.images * (255 / _DARKEST)).astype(np.uint8)
     pixels = np.stack([resized(image, size) for image in grey])

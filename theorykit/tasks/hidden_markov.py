@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..arguments import checked_instance, checked_key, checked_number, checked_whole_number
 from ..precision import require_float64
 from .examples import Examples
 
@@ -37,15 +38,16 @@ class HiddenMarkovTask:
     hardness: float = 10.0
 
     def __post_init__(self):
-        if self.length < 1:
-            raise ValueError(f"length must be at least 1, got {self.length}")
+        checked_whole_number("length", self.length, least=1)
+        checked_whole_number("dimension", self.dimension)
         if self.dimension < 2 or self.dimension % 2:
             raise ValueError(f"dimension must be even and positive, half for each state, got {self.dimension}")
+        checked_number("stay_probability", self.stay_probability)
+        checked_number("hardness", self.hardness)
         if not 0 <= self.stay_probability <= 1:
             raise ValueError(f"stay_probability must lie between 0 and 1, got {self.stay_probability}")
         for name in ("parallel_noise", "orthogonal_noise"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
+            checked_number(name, getattr(self, name), least=0.0)
 
     @property
     def tokens(self) -> int:
@@ -60,9 +62,9 @@ class HiddenMarkovTask:
 
 def sample_examples(task: HiddenMarkovTask, examples: int, *, key: PRNGKeyArray) -> Examples:
     """`examples` labelled sequences, half of each class (the odd one of class +1), in random order."""
-    require_float64()
-    if examples < 1:
-        raise ValueError(f"examples must be at least 1, got {examples}")
+    _check_task(task)
+    checked_whole_number("examples", examples, least=1)
+    checked_key("key", key)
     order_key, chain_key, noise_key = jax.random.split(key, 3)
     labels = jax.random.permutation(order_key, jnp.where(jnp.arange(examples) < (examples + 1) // 2, 1.0, -1.0))
     tokens = _tokens(task, _hidden_states(task, labels, chain_key), noise_key)
@@ -77,11 +79,11 @@ def good_head(task: HiddenMarkovTask, layer: Layer) -> Float[Array, "features fe
     In layer 1 it attends to the preceding token if that token is in the same hidden state, and to the beginning token
     otherwise; in layer 2 it attends to all tokens alike, and so counts.
     """
-    require_float64()
+    _check_task(task)
+    if checked_whole_number("layer", layer) not in (1, 2):
+        raise ValueError(f"layer must be 1 or 2, for the task has layers 1 and 2, got {layer}")
     if layer == 2:
         return uniform_head(task)
-    if layer != 1:
-        raise ValueError(f"the task has layers 1 and 2, got {layer}")
     stay, switch = _state_vectors(task)
     detector = 2 * (stay - switch) / jnp.sum((stay - switch) ** 2)
     preceding = jnp.eye(task.tokens, k=1)
@@ -91,7 +93,7 @@ def good_head(task: HiddenMarkovTask, layer: Layer) -> Float[Array, "features fe
 
 def uniform_head(task: HiddenMarkovTask) -> Float[Array, "features features"]:
     """The key-query product of a head that attends to all tokens alike."""
-    require_float64()
+    _check_task(task)
     return task.hardness * _block_diagonal(
         jnp.zeros((task.dimension, task.dimension)), jnp.ones((task.tokens, task.tokens))
     )
@@ -99,7 +101,8 @@ def uniform_head(task: HiddenMarkovTask) -> Float[Array, "features features"]:
 
 def random_head(task: HiddenMarkovTask, *, key: PRNGKeyArray) -> Float[Array, "features features"]:
     """The key-query product of a random head: normal entries, scaled by block as the tokens are."""
-    require_float64()
+    _check_task(task)
+    checked_key("key", key)
     deviation = jnp.concatenate([jnp.full(task.dimension, task.dimension**-0.5), jnp.ones(task.tokens)])
     shape = (task.input_features, task.input_features)
     return task.hardness * jnp.outer(deviation, deviation) * jax.random.normal(key, shape)
@@ -112,11 +115,17 @@ def good_and_random_heads(
 
     Paths, by heads of layers 1 and 2: "11" is good, "21" averages over tokens and so denoises, "12" and "22" harm.
     """
-    first, second = jax.random.split(key)
+    _check_task(task)
+    first, second = jax.random.split(checked_key("key", key))
     return (
         jnp.stack([good_head(task, 1), random_head(task, key=first)]),
         jnp.stack([good_head(task, 2), random_head(task, key=second)]),
     )
+
+
+def _check_task(task: HiddenMarkovTask) -> None:
+    require_float64()
+    checked_instance("task", task, HiddenMarkovTask)
 
 
 def _state_vectors(task):

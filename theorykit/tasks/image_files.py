@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 
-from .images import ImageSet, image_set
+from ..arguments import checked_path, checked_sequence, checked_text, checked_whole_number
+from .images import ImageSet, checked_pixels, image_set
 
 SIZE = 32
 """Pixels on a side of the images of a task; Tiberi et al., App. H."""
@@ -32,6 +33,10 @@ def resized(pixels: UInt8[np.ndarray, "height width"], size: int = SIZE) -> UInt
     An image of that size already is returned as it is. Paper stays white where no ink is within two pixels, of the
     larger pixels of both images.
     """
+    pixels = checked_pixels("pixels", pixels, "height width")
+    checked_whole_number("size", size, least=1)
+    if pixels.size == 0:
+        raise ValueError(f"pixels must have some height and width, got {pixels.shape}")
     if pixels.shape == (size, size):
         return pixels
     # the ripples of Lanczos filters leave a faint ghost of the ink on blank paper around it, which the layer
@@ -50,6 +55,8 @@ def read_omniglot(archives: Sequence[Path], *, size: int = SIZE) -> ImageSet:
     in it, for one that is not a zip, has no images, has an image twice or outside a character's folder, or has an image
     that cannot be read, is not square, or is not plain grey.
     """
+    checked_whole_number("size", size, least=1)
+    archives = [checked_path("archives", each) for each in checked_sequence("archives", archives, "paths")]
     if not archives:
         raise ValueError("there are no archives to read images from")
     found = [image for archive in archives for image in _images_in(archive, size)]
@@ -75,6 +82,9 @@ def read_idx(images: Path, labels: Path, class_names: Sequence[str], *, size: in
     gzip, is cut short, has another magic number or length than its header says, images that are not square, as many
     labels as there are not images, a label without a name, or a class without images.
     """
+    checked_whole_number("size", size, least=1)
+    class_names = [checked_text("class_names", name) for name in checked_sequence("class_names", class_names, "names")]
+    images, labels = checked_path("images", images), checked_path("labels", labels)
     pixels, numbers = _idx(images, 3), _idx(labels, 1)
     count, height, width = pixels.shape
     if count == 0 or height == 0 or height != width:

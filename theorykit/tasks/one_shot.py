@@ -12,6 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ..arguments import (
+    checked_array,
+    checked_instance,
+    checked_key,
+    checked_number,
+    checked_whole_number,
+    is_traced,
+    shown,
+)
 from ..precision import require_float64
 from .examples import Examples
 from .images import ImageSet
@@ -38,12 +47,19 @@ class OneShotTask:
     label_seed: int = 0
 
     def __post_init__(self):
+        for name in ("image_size", "patch_size", "channels", "label_seed"):
+            checked_whole_number(name, getattr(self, name))
+        checked_number("pixel_mean", self.pixel_mean)
+        checked_number("pixel_deviation", self.pixel_deviation)
         if self.patch_size < 1 or self.image_size < 1 or self.image_size % self.patch_size:
             raise ValueError(f"image_size={self.image_size} is no multiple of patch_size={self.patch_size}")
         if self.channels < 1:
             raise ValueError(f"channels must be at least 1, got {self.channels}")
         if self.input_features % 2:
-            raise ValueError(f"a patch must have an even number of features, got {self.input_features}")
+            raise ValueError(
+                f"a patch must have an even number of features, got {self.input_features} of patch_size="
+                f"{self.patch_size} and channels={self.channels}"
+            )
         if not 0 < self.pixel_deviation < float("inf"):
             raise ValueError(f"pixel_deviation must be finite and positive, got {self.pixel_deviation}")
 
@@ -75,6 +91,8 @@ class Episodes(eqx.Module):
     def __call__(self, examples: int, *, key: PRNGKeyArray) -> Examples:
         """`examples` labelled sequences (examples, tokens, features)."""
         require_float64()
+        checked_whole_number("examples", examples, least=1)
+        checked_key("key", key)
         keys = jax.random.split(key, examples)
         shown, labels, answers = jax.vmap(lambda key: _drawn(self.images, key))(keys)
         return Examples(tokens(self.task, self.images.pixels[shown], labels), answers)
@@ -86,6 +104,8 @@ def episodes(task: OneShotTask, images: ImageSet) -> Episodes:
     Raises `ValueError` for images of another size, fewer than two classes, or a class with fewer than two images: the
     third image is another one than that of its class before.
     """
+    checked_instance("task", task, OneShotTask)
+    checked_instance("images", images, ImageSet, "which image_set returns")
     if images.pixels.shape[1:] != (task.image_size, task.image_size):
         raise ValueError(f"images of {images.pixels.shape[1:]} pixels do not fit image_size={task.image_size}")
     if len(images.class_names) < 2:
@@ -105,11 +125,28 @@ def tokens(
     A token is the sum of a patch, layer-normalised with no learned scale; its position in the sequence, sinusoids of
     mean square one; and the label of its image, a fixed random normal vector. All have as many features as a patch.
     """
-    normalised = (jnp.asarray(pixels, dtype=jnp.float64) / 255 - task.pixel_mean) / task.pixel_deviation
+    require_float64()
+    checked_instance("task", task, OneShotTask)
+    pixels, labels = _checked_images(task, pixels, labels)
+    normalised = (pixels / 255 - task.pixel_mean) / task.pixel_deviation
     patches = _layer_normalised(_patches(task, normalised))
     vectors = jax.random.normal(jax.random.key(task.label_seed), (3, task.input_features))
     labelled = patches + vectors[labels][:, :, None]
     return labelled.reshape(len(labels), -1, task.input_features) + _positions(task)
+
+
+def _checked_images(task: OneShotTask, pixels: Array, labels: Array) -> tuple[Array, Array]:
+    """Pixels as float64 numbers, and labels, that fit the task; of traced ones the shape alone is checked."""
+    grey = jnp.asarray(pixels, dtype=jnp.float64) if is_traced(pixels) else jnp.asarray(checked_array("pixels", pixels))
+    kinds = jnp.asarray(labels) if is_traced(labels) else jnp.asarray(checked_array("labels", labels).astype(int))
+    if grey.ndim != 4 or grey.shape[2:] != (task.image_size, task.image_size):
+        sides = f"{task.image_size}, {task.image_size}"
+        raise ValueError(f"pixels must have shape (examples, images, {sides}) for the task, got {grey.shape}")
+    if kinds.shape != grey.shape[:2] or kinds.shape[1] != _IMAGES:
+        raise ValueError(f"labels must have shape (examples, {_IMAGES}), one an image, got {kinds.shape}")
+    if not is_traced(kinds) and not bool(jnp.all((kinds >= _PLUS) & (kinds <= _UNKNOWN) & (kinds == labels))):
+        raise ValueError(f"labels must be 0 (+), 1 (-) or 2 (?), got {shown(labels)}")
+    return grey, kinds
 
 
 def _drawn(images: ImageSet, key: PRNGKeyArray):

@@ -15,6 +15,7 @@ import equinox as eqx
 import pooch
 import requests
 
+from ..arguments import checked_choice, checked_instance, checked_path, checked_text, checked_whole_number, shown
 from .image_files import SIZE, read_idx, read_omniglot
 from .images import ImageSet
 
@@ -43,6 +44,11 @@ class Source:
     folder: str
     base_url: str
     md5: Mapping[str, str]
+
+    def __post_init__(self):
+        for name in ("folder", "base_url"):
+            checked_text(name, getattr(self, name))
+        checked_instance("md5", self.md5, Mapping, "sums by the name of the file")
 
 
 # Lake, Salakhutdinov and Tenenbaum, Science 350, 1332 (2015); https://github.com/brendenlake/omniglot.
@@ -106,6 +112,7 @@ def omniglot(*, size: int = SIZE, cache: Path | None = None) -> OmniglotSplit:
     Files are kept in `cache`, by default the user's cache folder; see `fetched` for the errors of a download. Raises
     `ValueError` where the archives cannot be read, or hold another number of characters.
     """
+    checked_whole_number("size", size, least=1)
     archives = [fetched(OMNIGLOT, file, cache=cache) for file in OMNIGLOT.md5]
     images = read_omniglot(archives, size=size)
     if len(images.class_names) != OMNIGLOT_CHARACTERS:
@@ -124,7 +131,9 @@ def split_by_name(images: ImageSet, *, training: int, validation: int) -> Omnigl
 
     Raises `ValueError` where a part would have no class.
     """
-    count = len(images.class_names)
+    count = len(checked_instance("images", images, ImageSet).class_names)
+    for name, number in (("training", training), ("validation", validation)):
+        checked_whole_number(name, number)
     if training < 1 or validation < 1 or training + validation >= count:
         raise ValueError(
             f"{count} classes cannot be split into {training} for training, {validation} for validation and "
@@ -167,7 +176,11 @@ def fetched(source: Source, file: str, *, cache: Path | None = None) -> Path:
       put by hand where the message says.
     - `ValueError` where what came has another md5 sum; it is not kept.
     """
-    folder = (cache or pooch.os_cache("theorykit")) / source.folder
+    checked_instance("source", source, Source)
+    if checked_text("file", file) not in source.md5:
+        raise ValueError(f"file must be one of {', '.join(source.md5)}, got {shown(file)}")
+    place = pooch.os_cache("theorykit") if cache is None else checked_path("cache", cache)
+    folder = place / source.folder
     url = f"{source.base_url.rstrip('/')}/{file}"
     md5 = source.md5[file]
     try:
@@ -182,6 +195,8 @@ def fetched(source: Source, file: str, *, cache: Path | None = None) -> Path:
 
 
 def _idx_set(source, part, class_names, size, cache):
+    checked_choice("part", part, _PREFIX)
+    checked_whole_number("size", size, least=1)
     images, labels = (
         fetched(source, f"{_PREFIX[part]}-{kind}-ubyte.gz", cache=cache) for kind in ("images-idx3", "labels-idx1")
     )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt8
 
+from ..arguments import checked_instance, checked_key, checked_number, checked_sequence, checked_whole_number
 from .images import ImageSet, image_set
 
 _AT_ONCE = 4  # characters drawn side by side
@@ -35,12 +36,14 @@ class Pen:
     thickness_spread: float = 0.15
 
     def __post_init__(self):
-        fewest, most = self.strokes
+        pair = checked_sequence("strokes", self.strokes, "whole numbers, the fewest and the most", 2)
+        fewest, most = (checked_whole_number(f"strokes[{i}]", number) for i, number in enumerate(pair))
         if not 1 <= fewest <= most:
             raise ValueError(f"strokes must be the fewest, at least 1, and the most of a character, got {self.strokes}")
         for name in ("jitter", "warp", "shift", "thickness_spread"):
-            if not 0 <= getattr(self, name) < float("inf"):
+            if not checked_number(name, getattr(self, name)) >= 0:
                 raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
+        checked_number("thickness", self.thickness)
         if not 0 < self.thickness < 1:
             raise ValueError(f"thickness must lie between 0 and 1, got {self.thickness}")
 
@@ -49,9 +52,12 @@ def stroke_characters(
     classes: int, drawings: int, *, key: PRNGKeyArray, size: int = 32, pen: Pen | None = None
 ) -> ImageSet:
     """`drawings` images (size, size) of each of `classes` random characters."""
+    for name, number in (("classes", classes), ("drawings", drawings), ("size", size)):
+        checked_whole_number(name, number)
+    checked_key("key", key)
     if classes < 1 or drawings < 1 or size < 1:
         raise ValueError(f"nothing to draw: classes={classes}, drawings={drawings}, size={size}")
-    pen = Pen() if pen is None else pen
+    pen = Pen() if pen is None else checked_instance("pen", pen, Pen)
 
     @jax.jit
     def drawn(keys):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -15,12 +16,18 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm import tqdm
 
 from .. import bpkr, store
+from ..arguments import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number, shown
+from ..bpkr.network import path_weights, read_paths, weight_shapes
 from ..bpkr.paths import unchecked_path_features
 from ..precision import require_float64
 from ..tasks.examples import Examples
 from .settings import TrainingSettings
 
 _CHECKPOINT = "training.npz"
+# of numbers of features; more cannot be held
+_LARGEST = 2**31
+# raised whenever a step comes to make other numbers of the same arguments
+_VERSION = 1
 
 
 @runtime_checkable
@@ -61,8 +68,10 @@ def initial_network(
     """A network to train: weights drawn from their prior, queries and keys (heads, head_dimension, input_features)
     with independent normal entries of variance 1 / input_features.
     """
-    if head_dimension < 1 or input_features < 1:
-        raise ValueError(f"head_dimension={head_dimension} and input_features={input_features} must be at least 1")
+    checked_instance("architecture", architecture, bpkr.Architecture)
+    head_dimension = checked_whole_number("head_dimension", head_dimension, least=1, most=_LARGEST)
+    input_features = checked_whole_number("input_features", input_features, least=1, most=_LARGEST)
+    key = checked_key("key", key)
     query_key, key_key, weights_key = jax.random.split(key, 3)
     counts = [heads for heads in architecture.heads if heads]
 
@@ -84,7 +93,7 @@ def train(
     *,
     key: PRNGKeyArray,
     settings: TrainingSettings | None = None,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     progress: bool = True,
 ) -> Trained:
     """Train all weights of `network`, queries and keys too, on examples of `training`.
@@ -93,13 +102,20 @@ def train(
     network with the highest accuracy on examples of `validation`. With a `folder`, training that was stopped goes on
     from its last validation exactly as it would have; training with more `steps` goes on from the last step.
 
-    Raises `ValueError` where the loss stops being a number, and where `folder` holds more steps than asked for;
-    `FileExistsError` where it holds training of another network, with other data or settings, saying what differs.
+    Raises `ValueError` where the loss stops being a number, where `folder` holds more steps than asked for or a damaged
+    file, and for a network that is not of the architecture; `FileExistsError` where it holds training of another
+    network, with other data or settings, saying what differs.
     """
     require_float64()
+    _check_network(architecture, network)
+    checked_instance("settings", settings, (TrainingSettings, NoneType))
+    key = checked_key("key", key)
+    checked_flag("progress", progress)
+    for name, stream in (("training", training), ("validation", validation)):
+        _check_stream(name, stream, network, key)
     settings = TrainingSettings() if settings is None else settings
     run = _Run(architecture, training, settings, key)
-    path = None if folder is None else Path(folder) / _CHECKPOINT
+    path = None if folder is None else checked_path("folder", folder) / _CHECKPOINT
     described = _described(run, network, validation)
     state = _State.first(network)
     if path is not None:
@@ -115,6 +131,38 @@ def train(
             if path is not None:
                 store.write_arrays(state.arrays(), described, path)
     return Trained(state.best, state.labelled())
+
+
+def _check_network(architecture: bpkr.Architecture, network: bpkr.Network) -> None:
+    """Raise unless `network` has the layers, widths and heads of the architecture."""
+    checked_instance("architecture", architecture, bpkr.Architecture)
+    checked_instance("network", network, bpkr.Network, "as initial_network makes them")
+    layers = [jax.tree.structure(layers) for layers in (network.layers, architecture.layers)]
+    needed = weight_shapes(architecture, network.embedding.shape[1])
+    found = tuple(array.shape for array in _all_weights(network))
+    if layers[0] != layers[1] or found != needed:
+        raise ValueError(
+            f"network is of another architecture: its layers are {network.layers} and its weights of shapes {found}, "
+            f"those of the architecture {architecture.layers} and {needed}"
+        )
+
+
+def _check_stream(name: str, stream: Stream, network: bpkr.Network, key: PRNGKeyArray) -> None:
+    """Raise unless `stream` makes examples for the network, of which no number is looked at."""
+    if not callable(stream) or isinstance(stream, type):
+        raise TypeError(
+            f"{name} must be a stream of examples, such as tasks.one_shot.episodes makes, got {shown(stream)}"
+        )
+    examples = eqx.filter_eval_shape(lambda: stream(2, key=key))
+    if not isinstance(examples, Examples):
+        raise TypeError(f"{name} must return Examples when it is called, got {shown(examples)}")
+    features, outputs = network.embedding.shape[1], len(network.readout_weights)
+    labels = (2,) if outputs == 1 else (2, outputs)
+    if examples.inputs.shape[::2] != (2, features) or examples.labels.shape != labels:
+        raise ValueError(
+            f"{name} makes inputs of shape {examples.inputs.shape} and labels of shape {examples.labels.shape} of 2 "
+            f"examples, but the network needs (2, tokens, {features}) and {labels}"
+        )
 
 
 @dataclass(frozen=True)
@@ -236,6 +284,10 @@ def _standard_units(trained: bpkr.Network) -> bpkr.Network:
     return eqx.tree_at(_values, ones, roots)
 
 
+def _all_weights(network: bpkr.Network):
+    return (network.embedding, *network.weights, network.readout_weights)
+
+
 def _values(network: bpkr.Network):
     return network.embedding, network.weights, network.readout_weights
 
@@ -245,7 +297,10 @@ def network_outputs(
 ) -> Float[Array, "examples *outputs"]:
     """What the network makes of `inputs`, by paths: the weights, which know of no tokens, are multiplied first."""
     features = unchecked_path_features(inputs, network.heads(inputs), architecture, network.readout)
-    return bpkr.sum_over_paths(network, architecture, features)
+    # what `bpkr.sum_over_paths` does, without its checks in every step
+    embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
+    outputs = read_paths(path_weights(network)[0], embedding, features)
+    return outputs[:, 0] if architecture.outputs == 1 else outputs
 
 
 def _mean_square(network, architecture, examples: Examples):
@@ -259,18 +314,14 @@ def _validated(network, architecture, examples: Examples):
 
 
 def _described(run: _Run, network: bpkr.Network, validation: Stream) -> Mapping[str, str]:
-    """What determines every step, as text; how many there are does not."""
-    settings = replace(run.settings, steps=1)
-    return {
-        "architecture": repr(run.architecture),
-        "network": _fingerprints(network),
-        "training": _fingerprints(run.training),
-        "validation": _fingerprints(validation),
-        "settings": repr(settings),
-        "key": store.key_text(run.key),
-    }
-
-
-def _fingerprints(tree) -> str:
-    """Numbers and structure."""
-    return f"{store.fingerprints(tree)}; {jax.tree.structure(tree)}"
+    """What determines every step; how many there are does not."""
+    return store.settings_of(
+        "training",
+        _VERSION,
+        architecture=run.architecture.with_arrays(),
+        network=network,
+        training=run.training,
+        validation=validation,
+        settings=replace(run.settings, steps=1),
+        key=run.key,
+    )

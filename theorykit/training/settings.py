@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+from ..arguments import checked_number, checked_whole_number
+
+# random keys are made of a step's number, of which JAX takes 32 bits
+_MOST = 2**32 - 1
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -12,6 +17,8 @@ class TrainingSettings:
     - `learning_rate`: Adam's, for queries and keys; for values in the units that have no root of the width in front.
     - `validate_every`: steps between two validations; the network that does best in one is the result.
     - `validation_examples`: the same in every validation.
+
+    Raises `TypeError` or `ValueError` for what is no positive number, or no whole one.
     """
 
     steps: int = 1500
@@ -22,7 +29,5 @@ class TrainingSettings:
 
     def __post_init__(self):
         for name in ("steps", "batch", "validate_every", "validation_examples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise ValueError(f"learning_rate must be finite and positive, got {self.learning_rate}")
+            checked_whole_number(name, getattr(self, name), least=1, most=_MOST)
+        checked_number("learning_rate", self.learning_rate, above=0.0)

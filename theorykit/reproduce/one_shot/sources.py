@@ -13,8 +13,10 @@ from ...tasks.images import ImageSet, image_set
 from ...tasks.one_shot import Episodes, episodes
 from ...tasks.published_images import fashion_mnist, mnist, omniglot
 from ...tasks.strokes import stroke_characters
-from .settings import OneShot, Strokes, as_text
+from .settings import OneShot, Strokes
 
+# raised whenever other characters are drawn of the same settings
+_VERSION = 1
 IN_DISTRIBUTION = "in distribution"
 _UNSEEN = {"digits": handwritten_digits, "mnist": mnist, "fashion-mnist": fashion_mnist}
 
@@ -44,7 +46,7 @@ def sources(settings: OneShot, folder: Path) -> Sources:
 
 
 def _characters(strokes: Strokes, path: Path) -> ImageSet:
-    described = {"strokes": as_text(strokes)}
+    described = store.settings_of("drawing of characters", _VERSION, strokes=strokes)
     kept = store.read_arrays(path, "drawing of characters", described)
     if kept is None:
         classes = strokes.training + strokes.validation + strokes.test

@@ -1,10 +1,11 @@
 """The experiment whole, one variant after another; every stage is kept, and gone on from."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import xarray as xr
@@ -17,6 +18,9 @@ from .pruning import pruning
 from .settings import OneShot, Variant, as_text
 from .sources import Sources, sources
 from .theory import READOUT, chosen_temperatures, kernel_components, theory_of_seed
+
+# of every stage: raised whenever one comes to have other numbers of the same settings
+_VERSION = 1
 
 
 def run(settings: OneShot, stages: Path) -> xr.DataTree:
@@ -42,17 +46,27 @@ def run_variant(variant: Variant, settings: OneShot, made: Sources, folder: Path
     """The stages of one variant, by name."""
     trained = trained_network(variant, settings, made, folder / "training")
     network = trained.network
-    folder = folder / f"network-{hashlib.sha256(store.fingerprints(network).encode()).hexdigest()[:8]}"
+    text = store.as_text(store.describe(network=network))
+    folder = folder / f"network-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     theory = theory_of_heads(network.heads, settings, made, folder)
-    described = f"{as_text(replace(settings, variants=(variant,)))}; {store.fingerprints(network)}"
+
+    def described(stage: str) -> Mapping[str, str]:
+        return store.settings_of(stage, _VERSION, settings=replace(settings, variants=(variant,)), network=network)
+
     compared = partial(order_parameters, network, made, settings, theory, folder / "draws")
     return {
         "training": trained.history,
         "network": labelled_network(network),
         "theory": theory,
-        "kernel": _kept(folder / "kernel.nc", described, partial(_components, network.heads, made, settings, theory)),
-        "order_parameters": _kept(folder / "order-parameters.nc", described, compared),
-        "pruning": _kept(folder / "pruning.nc", described, partial(pruning, network, made, settings, theory)),
+        "kernel": _kept(
+            folder / "kernel.nc",
+            described("kernel"),
+            partial(_components, network.heads, made, settings, theory),
+        ),
+        "order_parameters": _kept(folder / "order-parameters.nc", described("order parameters"), compared),
+        "pruning": _kept(
+            folder / "pruning.nc", described("pruning"), partial(pruning, network, made, settings, theory)
+        ),
     }
 
 
@@ -62,14 +76,14 @@ def theory_of_heads(heads: bpkr.AbstractHeads, settings: OneShot, made: Sources,
     What `theory_of_seed` has of every seed, and the `chosen_temperatures`. Seeds are kept in `folder`.
     """
     total = settings.seeds * len(settings.widths) * len(settings.temperatures)
-    described = f"{_of_theory(settings)}; {store.fingerprints(heads)}"
+    described = store.settings_of("theory of one seed", _VERSION, **_of_theory(settings), heads=heads)
     found = []
     with tqdm(total=total, desc="saddle points", unit="point", dynamic_ncols=True) as progress:
         for seed in range(settings.seeds):
             after = (seed + 1) * total // settings.seeds
             kept = folder / f"sweep-seed={seed}"
             solve = partial(theory_of_seed, heads, made, settings, seed, kept, progress)
-            found.append(_kept(folder / f"theory-seed={seed}.nc", described, solve))
+            found.append(_kept(folder / f"theory-seed={seed}.nc", {**described, "seed": str(seed)}, solve))
             progress.update(after - progress.n)  # a seed that is there counts as solved
     theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
     return theory.assign(chosen_temperatures(theory))
@@ -97,13 +111,13 @@ def _components(heads: bpkr.AbstractHeads, made: Sources, settings: OneShot, the
     return kernel_components(heads, made, settings, theory, shown)
 
 
-def _kept(path: Path, described: str, compute: Callable[[], xr.Dataset]) -> xr.Dataset:
+def _kept(path: Path, described: Mapping[str, str], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
     """What is in `path` if it is as `described`; otherwise computed, and left there."""
     dataset = store.resumed(path, described, compute)
     return dataset.assign_attrs({name: value for name, value in dataset.attrs.items() if name != "settings"})
 
 
-def _of_theory(settings: OneShot) -> str:
-    """What the theory of one seed depends on, beside the heads, as text."""
+def _of_theory(settings: OneShot) -> Mapping[str, Any]:
+    """What the theory of one seed depends on, beside the heads."""
     names = ("images", "task", "unseen", "widths", "temperatures", "training_examples", "test_examples")
-    return as_text({name: getattr(settings, name) for name in names})
+    return {name: getattr(settings, name) for name in names}

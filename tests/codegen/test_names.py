@@ -1,0 +1,163 @@
+"""Any name of a symbol, a size, a result or the function works or is refused by name; no name is ever executed."""
+
+import builtins
+import unicodedata
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sympy import Abs, Dummy, MatrixSymbol, Symbol, Trace, exp
+
+from theorykit import bpkr
+from theorykit.bpkr import Dense
+from theorykit.codegen import LANES, compile_expressions, interpret
+from theorykit.codegen.primitives import trace
+from theorykit.codegen.scalars import SCALAR_FUNCTIONS, print_scalar
+from theorykit.derivation import entrywise
+from theorykit.symbolic import positive_definite
+
+from ..expressions import assert_close
+
+INJECTIONS = (
+    'x"): pass\nimport builtins; builtins.injected = True\ndef f(',
+    "x); import builtins; builtins.injected = True #",
+    '"""\nimport builtins\nbuiltins.injected = True\n"""',
+    'x": __import__("builtins").__dict__.update(injected=True), "y',
+    "x=setattr(__import__('builtins'), 'injected', True)",
+)
+# read otherwise by Python, keywords, names of the generated code, and names that look like results in it
+HARD = (
+    *(
+        "ℓ",
+        "ﬁ",
+        "µ",
+        "x̂",
+        "𝔸",
+        "é",
+        "e\u0301",
+        "κ_1",
+        "ς",
+        "lambda",
+        "None",
+        "print",
+        "abs",
+        "entry",
+        "jnp",
+        "jax",
+        "trace",
+    ),
+    *(
+        "trace_1",
+        "trace_2",
+        "matmul_1",
+        "cholesky",
+        "scale",
+        "add_1",
+        "entrywise_1",
+        "__name__",
+        "__builtins__",
+        "self",
+    ),
+    *("_", "x1", "1x", "", " ", "a b", "a\n", "a;b", "shape", "float", "return", "match", "generated", "value"),
+)
+NAMES = st.one_of(st.sampled_from(HARD + INJECTIONS), st.text(max_size=6), st.characters(min_codepoint=0x80).map(str))
+ROLES = ("function", "output", "scalar", "matrix", "size")
+MATRIX = np.array([[2.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 1.5]])
+
+
+def compiled_with(role: str, name: str):
+    """A function that has `name` in one role, and its value by the interpreter of the same expression."""
+    names = {"function": "f", "output": "out", "scalar": "s", "matrix": "A", "size": "n", role: name}
+    scalar, size = Symbol(names["scalar"], real=True), Symbol(names["size"], integer=True, positive=True)
+    matrix = positive_definite(names["matrix"], size)
+    of_entries = entrywise(lambda entry: exp(scalar * entry), matrix)
+    expression = Trace(of_entries) * Abs(scalar) / size + Trace(matrix.inverse())
+    function = compile_expressions(names["function"], {names["output"]: expression}, (matrix, scalar))
+    values = {names["matrix"]: MATRIX, names["scalar"]: -0.3, names["size"]: 3}
+    found = function.of({name: jnp.asarray(value) for name, value in values.items()})
+    assert found == function(**{argument.name: jnp.asarray(values[argument.name]) for argument in (matrix, scalar)})
+    return found[names["output"]], interpret(expression, values)
+
+
+def assert_works_or_is_refused(role: str, name: str) -> bool:
+    """True if the name works."""
+    try:
+        found, expected = compiled_with(role, name)
+    except ValueError as refusal:
+        assert repr(name) in str(refusal) or repr(name)[:60] in str(refusal)
+        assert "\n" not in str(refusal)
+        return False
+    finally:
+        assert not hasattr(builtins, "injected")
+    assert_close(found, expected, 1e-12)
+    return True
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_name_that_python_would_read_otherwise_is_refused_and_every_other_works(role):
+    refused = {name for name in HARD + INJECTIONS if not assert_works_or_is_refused(role, name)}
+    assert set(INJECTIONS) <= refused
+    if role != "output":
+        assert {name for name in HARD if unicodedata.normalize("NFKC", name) != name} <= refused
+    assert not {"κ_1", "é", "x1", "shape", "float", "self", "generated", "value"} & refused
+
+
+@pytest.mark.parametrize("role", ROLES)
+@given(name=NAMES)
+@settings(max_examples=60)
+@example(name="ªbc")
+def test_any_name_works_or_is_refused_by_name(role, name):
+    assert_works_or_is_refused(role, name)
+
+
+def test_different_symbols_of_one_name_are_refused():
+    plain, positive = Symbol("s"), Symbol("s", positive=True)
+    with pytest.raises(ValueError, match="two different symbols are named 's'"):
+        compile_expressions("f", {"out": plain + exp(positive)}, (plain, positive))
+    with pytest.raises(ValueError, match="two different symbols are named 's'"):
+        compile_expressions("f", {"out": plain + exp(positive)}, (plain,))
+    with pytest.raises(ValueError, match="two different symbols are named 'A'"):
+        compile_expressions("f", {"out": Trace(MatrixSymbol("A", 2, 2)) * Symbol("A")}, (MatrixSymbol("A", 2, 2),))
+    with pytest.raises(ValueError, match="given twice: s"):
+        compile_expressions("f", {"out": plain}, (plain, plain))
+    with pytest.raises(ValueError, match="dummy"):
+        compile_expressions("f", {"out": Dummy("s") + 1}, ())
+
+
+def test_scalar_formulas_are_written_with_no_other_names_than_are_reserved():
+    x = Symbol("x", real=True)
+    words = {print_scalar(function(x)).split("(")[0].split(".")[0] for function in SCALAR_FUNCTIONS}
+    assert words <= {"abs", "jnp"}
+
+
+def test_a_function_named_like_an_operation_is_refused():
+    with pytest.raises(ValueError, match="'trace'"):
+        compile_expressions(trace.__name__, {"out": Trace(MatrixSymbol("A", 2, 2))}, (MatrixSymbol("A", 2, 2),))
+    with pytest.raises(TypeError, match="vocabulary"):
+        compile_expressions("f", {"out": Symbol("x")}, (Symbol("x"),), vocabulary="jnp")
+    assert compile_expressions("f", {"out": Symbol("x")}, (Symbol("x"),), LANES)(x=2.0)["out"] == 2.0
+
+
+class Named(Dense):
+    """A dense layer with a parameter of any name."""
+
+    number: float
+    name: str
+
+    def forward(self, layer):
+        return layer.number(self.name) * super().forward(layer)
+
+    def parameters(self, layer):
+        return {layer.number(self.name): self.number}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_a_parameter_of_a_layer_of_any_name_works_or_is_refused(name):
+    try:
+        architecture = bpkr.Architecture((Named(0.5, name),), 8.0, temperature=0.1)
+    except (TypeError, ValueError) as refusal:
+        assert "name" in str(refusal)
+    else:
+        assert_close(bpkr.gp_limit(architecture).matrices[0], np.eye(1), 1e-12)

@@ -1,0 +1,421 @@
+"""What the parameters of theory 1's public callables are."""
+
+from functools import cache
+
+import jax
+import numpy as np
+import optimistix as optx
+from sympy import Symbol
+
+from theorykit import bpkr
+
+from .engine import Face
+from .values import MISTAKES, Kind, array, flag, function, instance, number, path, text, whole_number
+
+RNG = np.random.default_rng(0)
+EXAMPLES, PATHS, FEATURES, TOKENS = 5, 4, 3, 2
+DATA = RNG.normal(size=(EXAMPLES, PATHS, FEATURES))
+LABELS = RNG.normal(size=EXAMPLES)
+INPUTS = RNG.normal(size=(EXAMPLES, TOKENS, FEATURES))
+KEY_QUERY = [RNG.normal(size=(2, FEATURES, FEATURES)) for _ in range(2)]
+
+
+@cache
+def architecture():
+    return bpkr.Architecture((2, 2), 8.0, 1.1, temperature=0.1)
+
+
+@cache
+def other_architecture():
+    return bpkr.Architecture((3, 2), 8.0, temperature=0.1)
+
+
+@cache
+def deeper_architecture():
+    return bpkr.Architecture((2, 2, 1), 8.0, temperature=0.1)
+
+
+@cache
+def limit():
+    return bpkr.gp_limit(architecture())
+
+
+@cache
+def statistics():
+    return bpkr.statistics_of_arrays(DATA, LABELS)
+
+
+@cache
+def attention():
+    return bpkr.attention(INPUTS, key_query=KEY_QUERY)
+
+
+@cache
+def heads():
+    return bpkr.heads(key_query=KEY_QUERY)
+
+
+@cache
+def network():
+    return bpkr.sample_network(architecture(), heads(), input_features=FEATURES, key=jax.random.key(0))
+
+
+@cache
+def saddle():
+    return bpkr.solve(architecture(), DATA, LABELS)
+
+
+def of_another_architecture():
+    """What belongs to a network of other heads, or of another depth."""
+    return {
+        "of other heads": bpkr.gp_limit(other_architecture()),
+        "of another depth": bpkr.gp_limit(deeper_architecture()),
+        "of several outputs": bpkr.gp_limit(bpkr.Architecture((2, 2), 8.0, temperature=0.1, outputs=2)),
+        "a prediction": bpkr.Prediction(LABELS, LABELS),
+        "statistics": statistics(),
+        "a tuple": (limit().matrices, limit().readout),
+        "one matrix": limit().matrices[0],
+    }
+
+
+def with_field(**changed):
+    return bpkr.FeatureStatistics(**{**vars(statistics()), **changed})
+
+
+def other_statistics():
+    return {
+        "of other paths": bpkr.statistics_of_arrays(DATA[:, :3], LABELS),
+        "of several outputs": bpkr.statistics_of_arrays(DATA, np.stack([LABELS, LABELS], axis=1)),
+        "order parameters": limit(),
+        "features": DATA,
+        **{f"with {field} not finite": with_field(**{field: np.nan}) for field in ("label_square", "examples")},
+        "with a NaN in gram": with_field(gram=np.full((12, 12), np.nan)),
+        "not symmetric": with_field(gram=np.arange(144.0).reshape(12, 12)),
+        "of labels of a negative square": with_field(label_square=-1.0),
+        "of no examples": with_field(examples=0.0),
+    }
+
+
+def other_architectures():
+    return {"order parameters": limit(), "the layers alone": (2, 2), "a network": network()}
+
+
+def other_attention():
+    first, second = map(np.asarray, attention())
+    return {
+        "of one layer": [first],
+        "of fewer examples": [first[1:], second[1:]],
+        "of fewer heads": [first[:, :1], second],
+        "of fewer tokens": [first[..., 1:, 1:], second[..., 1:, 1:]],
+        "of dates": [np.full(first.shape, np.datetime64("2024-05-24")), second],
+        "masked": [np.ma.masked_array(first), second],
+        "complex": [first, second + 0j],
+        "with a NaN": [first, second * np.nan],
+        "one array": first,
+    }
+
+
+def other_heads():
+    products = KEY_QUERY[0]
+    return {
+        "of one layer": bpkr.heads(key_query=KEY_QUERY[:1]),
+        "of other numbers": bpkr.heads(key_query=[products[:1], products]),
+        "of other features": bpkr.heads(key_query=[np.ones((2, 2, 2))] * 2),
+        "a network": network(),
+        "arrays": KEY_QUERY,
+    }
+
+
+def other_weights():
+    white = [np.asarray(w) for w in (network().embedding, *network().weights, network().readout_weights)]
+    return {
+        "of one layer less": white[1:],
+        "transposed": [w.T for w in white],
+        "complex": [w + 0j for w in white],
+        "with a NaN": [*white[:-1], white[-1] * np.nan],
+        "of text": [w.astype(str) for w in white],
+        "masked": [np.ma.masked_array(w) for w in white],
+        "of objects": [w.astype(object) for w in white],
+    }
+
+
+def layer_arrays(right):
+    """What stands for one array a layer."""
+    first, *others = map(np.asarray, right)
+    return {
+        "complex": [first + 0j, *others],
+        "with a NaN": [first * np.nan, *others],
+        "of text": [first.astype(str), *others],
+        "masked": [np.ma.masked_array(first), *others],
+        "of objects": [first.astype(object), *others],
+        "of dates": [np.full(first.shape, np.datetime64("2024-05-24")), *others],
+        "with one axis more": [first[None], *others],
+        "of other features": [first[..., :1], *others],
+        "an array": first,
+    }
+
+
+def per_layer(length):
+    """What stands for one positive number a layer."""
+    return {
+        "one too few": [1.0] * (length - 1),
+        "one too many": [1.0] * (length + 1),
+        "with a zero": [0.0, *[1.0] * (length - 1)],
+        "with text": ["1", *[1.0] * (length - 1)],
+        "with None": [None, *[1.0] * (length - 1)],
+        "complex": np.ones(length) + 0j,
+        "masked": np.ma.masked_array(np.ones(length)),
+        "with two axes": np.ones((length, 1)),
+        "with a number too large": [10**400, *[1.0] * (length - 1)],
+    }
+
+
+LATER = dict.fromkeys(
+    ("NaN", "infinity", "-1", "0", "-0.5", "with a NaN", "with an infinity"),
+    "whether it fits is checked where it is used",
+)
+NO_HEADS = dict.fromkeys(("an empty list", "an empty array"), "layers without heads have none")
+LAYER_NUMBER = whole_number(1, least=1, most=2)
+POSITIVE = number(1.0, above=0.0)
+HEADS = [bpkr.Head(1, 1), bpkr.Head(2, 2)]
+OTHER_HEADS = {
+    "of a layer that is not": [bpkr.Head(3, 1)],
+    "that is not": [bpkr.Head(1, 3)],
+    "twice": [HEADS[0], HEADS[0]],
+    "pairs": [(1, 1)],
+    "one head": HEADS[0],
+}
+MATRIX = np.eye(PATHS)
+NOT_POSITIVE = {"not square": np.ones((4, 3)), "of another size": np.eye(3)}
+
+KINDS = {
+    "architecture": instance(architecture, also=other_architectures),
+    "order_parameters": instance(limit, "U_1", also=of_another_architecture),
+    "initial": instance(limit, "U_1", also=of_another_architecture),
+    "features": array(lambda: DATA, also=lambda: {"of other paths": DATA[:, :3], "of other features": DATA[:, :, 0]}),
+    "test_features": array(
+        lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}
+    ),
+    "other": array(lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}),
+    "labels": array(lambda: LABELS, also=lambda: {"fewer": LABELS[1:], "of two outputs": np.ones((EXAMPLES, 2))}),
+    "statistics": instance(statistics, also=other_statistics),
+    "solver": instance(
+        lambda: bpkr.Newton(), also=lambda: {"a root finder": optx.Newton(1e-3, 1e-3), "a class": bpkr.Newton}
+    ),
+    "tolerance": number(0.001, above=0.0),
+    "max_steps": whole_number(5, least=1),
+    "throw": flag(),
+    "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
+    "inputs": array(lambda: INPUTS, also=lambda: {"of other features": INPUTS[..., :2]}),
+    "attention": Kind(attention, also=other_attention),
+    "readout": text("last"),
+    "key_query": Kind(lambda: KEY_QUERY, NO_HEADS, lambda: layer_arrays(KEY_QUERY)),
+    "query": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
+    "network": instance(network, also=lambda: {"an architecture": architecture(), "heads": heads()}),
+    "heads": Kind(heads, also=other_heads),
+    "input_features": whole_number(FEATURES, least=FEATURES, most=FEATURES),
+    "weights": Kind(lambda: [network().embedding, *network().weights, network().readout_weights], also=other_weights),
+    "options": instance(bpkr.MatrixFreeOptions, also=lambda: {"a class": bpkr.MatrixFreeOptions}),
+    "repeats": whole_number(3, least=3),
+    "progress": flag(),
+    "show_progress": flag(),
+    "starts": whole_number(1, least=0),
+    "spread": number(0.5, above=0.0),
+    "chunk": whole_number(2, least=1),
+    "in_flight": whole_number(2, least=1),
+    "checkpoint_every": whole_number(2, least=1),
+    "checkpoint": path(lambda: None, {"text": "a name of a file"}),
+    "executor": Kind(lambda: None),
+    "layer": LAYER_NUMBER,
+    "first_layer": LAYER_NUMBER,
+    "index": whole_number(1, least=1),
+    "deviations": number(3.0, least=0.0),
+    "coordinates": array(
+        lambda: np.zeros(bpkr.law_of(architecture()).dimension), also=lambda: {"too few": np.zeros(2)}
+    ),
+    "expression": instance(lambda: bpkr.derive(architecture()).energy),
+}
+"""By name; those of single callables, whose parameters are called like others, below."""
+
+SKIPS = {
+    f"with a skip of strength {name}": (2, bpkr.Skip(2, value))
+    for name, value in MISTAKES.items()
+    if name not in ("1", "1.5", "2**64")
+}
+OF_CALLABLES = {
+    "Architecture.layers": Kind(
+        lambda: (2, 2),
+        called=("layer",),
+        also=lambda: {
+            "a number of heads": 2,
+            "with a half": (1.5,),
+            "a class": (bpkr.Dense,),
+            "text": "22",
+            "true": (True,),
+            **SKIPS,
+        },
+    ),
+    "path_features.inputs": array(lambda: INPUTS),
+    "Architecture.widths": Kind(lambda: 8.0, number(1.0, above=0.0).admits, lambda: per_layer(3)),
+    "Architecture.prior_variances": Kind(lambda: 1.0, number(1.0, above=0.0).admits, lambda: per_layer(4)),
+    "Architecture.temperature": number(0.1, least=0.0),
+    "Architecture.outputs": whole_number(1, least=1),
+    "Attention.heads": whole_number(2, least=1),
+    "Skip.layer": Kind(
+        lambda: 2, whole_number(2, least=1).admits, lambda: {"a skip": bpkr.Skip(2), "a class": bpkr.Dense}
+    ),
+    "Skip.gain": POSITIVE,
+    "AcceleratedSweeps.memory": whole_number(5, least=0),
+    "AcceleratedSweeps.atol": POSITIVE,
+    "AcceleratedSweeps.rtol": number(0.0, least=0.0),
+    "AcceleratedSweeps.norm": function(optx.max_norm, {"a class": "a class can be called"}),
+    "Newton.atol": POSITIVE,
+    "Newton.rtol": number(0.0, least=0.0),
+    "Newton.norm": function(optx.max_norm, {"a class": "a class can be called"}),
+    "FeatureStatistics.gram": array(lambda: np.eye(12), also=lambda: NOT_POSITIVE, admits=LATER),
+    "FeatureStatistics.projection": array(
+        lambda: np.ones((12, 1)), "gram", also=lambda: {"fewer": np.ones((3, 1))}, admits=LATER
+    ),
+    "FeatureStatistics.label_square": Kind(lambda: 1.0, {**LATER, **number(1.0).admits}),
+    "FeatureStatistics.examples": Kind(lambda: 1.0, {**LATER, **number(1.0).admits}),
+    "FeatureStatistics.paths": whole_number(4, least=1),
+    "Head.layer": whole_number(1),
+    "Head.head": whole_number(1),
+    "KeyQueryHeads.products": Kind(lambda: tuple(KEY_QUERY), NO_HEADS, lambda: layer_arrays(KEY_QUERY)),
+    "ProjectionHeads.queries": Kind(lambda: tuple(KEY_QUERY), also=lambda: layer_arrays(KEY_QUERY), called=("keys",)),
+    "ProjectionHeads.keys": Kind(lambda: tuple(KEY_QUERY), also=lambda: layer_arrays(KEY_QUERY), called=("queries",)),
+    "LayerSymbols.width": instance(lambda: Symbol("N_1", positive=True)),
+    "LayerSymbols.next_width": instance(lambda: Symbol("N_2", positive=True)),
+    "LayerSymbols.weights.blocks": Kind(lambda: 2, whole_number(2, least=1).admits),
+    "LayerSymbols.number.name": text("c", any_text=True),
+    "LayerSymbols.covariance.name": text("c", any_text=True),
+    "LayerSymbols.covariance.size": Kind(lambda: 2, whole_number(2, least=1).admits),
+    "MatrixFreeOptions.probes": whole_number(8, least=4),
+    "MatrixFreeOptions.rank": whole_number(8, least=1),
+    "MatrixFreeOptions.order": whole_number(8, least=1),
+    "MatrixFreeOptions.max_order": whole_number(8, least=1),
+    "MatrixFreeOptions.tolerance": number(0.5, above=0.0, most=0.9),
+    "MatrixFreeOptions.block": whole_number(8, least=1),
+    "OrderParameters.matrices": Kind(
+        lambda: limit().matrices,
+        dict.fromkeys(("an empty list", "an empty array"), "how many there must be is checked where they are used"),
+        lambda: {
+            "complex": (MATRIX + 0j, MATRIX),
+            "of text": (MATRIX.astype(str), MATRIX),
+            "masked": (np.ma.array(MATRIX),),
+        },
+    ),
+    "OrderParameters.readout": Kind(lambda: 1.0, {**LATER, **number(1.0).admits}, lambda: {"complex": np.eye(2) + 0j}),
+    "attention.key": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
+    "heads.key": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
+    "kernel_task_alignment.kernel": array(
+        lambda: np.eye(EXAMPLES), also=lambda: {"of fewer": np.eye(3), **NOT_POSITIVE}
+    ),
+    "optimal_readout.last": array(lambda: np.eye(2), "U_2", also=lambda: {**NOT_POSITIVE, "singular": np.ones((2, 2))}),
+    "ranked_heads.scores": Kind(
+        lambda: [np.ones(2), np.ones(2)],
+        dict.fromkeys((*NO_HEADS, "a ragged list", "of other features"), "layers of none, one or two heads"),
+        lambda: layer_arrays([np.ones(2), np.ones(2)]),
+    ),
+    "removable_heads.order": Kind(lambda: HEADS, NO_HEADS, lambda: OTHER_HEADS),
+    "removable_heads.head_counts": Kind(
+        lambda: (2, 2),
+        called=("order",),
+        also=lambda: {"with a half": (1.5, 2), "with -1": (-1, 2), "text": "22"},
+    ),
+    "without_heads.removed": Kind(lambda: HEADS, NO_HEADS, lambda: OTHER_HEADS),
+    "statistics_of_arrays.features": array(lambda: DATA, also=lambda: {"fewer": DATA[1:]}),
+    "statistics_of_arrays.labels": array(
+        lambda: LABELS, also=lambda: {"fewer": LABELS[1:]}, admits={"with one axis more": "labels of one output"}
+    ),
+    "statistics_of_batches.batches": Kind(
+        lambda: [(DATA, LABELS)],
+        called=("batch", "batches"),
+        also=lambda: {
+            "complex": [(DATA + 0j, LABELS)],
+            "masked": [(np.ma.masked_array(DATA), LABELS)],
+            "of text": [(DATA, LABELS.astype(str))],
+            "with a NaN": [(DATA * np.nan, LABELS)],
+            "of lengths that differ": [(DATA[1:], LABELS)],
+        },
+    ),
+    "statistics_of_loader.load": Kind(lambda: lambda number: (DATA, LABELS), called=("batch",)),
+    "statistics_of_loader.batches": whole_number(1, least=1),
+    "sum_over_paths.features": array(
+        lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}
+    ),
+    "path_outputs.features": array(
+        lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}
+    ),
+    "MatrixFreeSaddle.margins.probability": number(0.9, above=0.0, most=0.99),
+}
+
+RESULT = "it holds what the package has computed, and is not made by callers"
+OPTIMISTIX = "Optimistix calls it with states of its own"
+PACKAGE = "the package calls it with the symbols of the layer"
+
+FACE = Face(
+    bpkr,
+    {**KINDS, **OF_CALLABLES},
+    instances={
+        "Architecture": architecture,
+        "Action": lambda: bpkr.derive(architecture()),
+        "FiniteWidthLaw": lambda: bpkr.law_of(architecture()),
+        "KeyQueryHeads": heads,
+        "AbstractHeads": heads,
+        "ProjectionHeads": lambda: bpkr.heads(query=KEY_QUERY, key=KEY_QUERY),
+        "LayerSymbols": lambda: bpkr.LayerSymbols(1, Symbol("N_1", positive=True), Symbol("N_2", positive=True)),
+        "Network": network,
+        "Fluctuations": lambda: bpkr.Fluctuations(
+            limit(), jax.tree.map(lambda u: u[None], limit()), None, np.zeros(())
+        ),
+        "EnergyEstimate": lambda: bpkr.EnergyEstimate(*[np.ones(())] * 5, None, {}),
+        "MatrixFreeSaddle": lambda: bpkr.MatrixFreeSaddle(
+            limit(), limit(), *[np.ones(())] * 6, {"samples": np.ones((3, 2))}
+        ),
+    },
+    records={
+        name: RESULT
+        for name in (
+            *(
+                "Action",
+                "ActionTerms",
+                "DualForm",
+                "EnergyEstimate",
+                "FiniteWidthLaw",
+                "FiniteWidthPrior",
+                "FirstOrder",
+            ),
+            *(
+                "Fluctuations",
+                "KernelTaskAlignment",
+                "MatrixFreeSaddle",
+                "Minima",
+                "Network",
+                "Prediction",
+                "Predictor",
+            ),
+            *("Saddle", "Slopes"),
+        )
+    },
+    untried={
+        "Skip.gain": "the architecture checks it, and says in which layer it is",
+        **{
+            f"{solver}.{method}": OPTIMISTIX
+            for solver in ("Newton", "AcceleratedSweeps")
+            for method in ("init", "step", "terminate", "postprocess", "evidence")
+        },
+        **{
+            f"{layer}.{method}": PACKAGE
+            for layer in ("AbstractLayer", "Attention", "Dense", "Skip")
+            for method in ("forward", "prior", "parameters")
+        },
+    },
+    given={
+        "attention": ("key_query",),
+        "heads": ("key_query",),
+        "statistics_of_arrays": ("chunk",),
+        "solve": ("tolerance", "initial", "solver"),
+        "solve_from_statistics": ("tolerance",),
+    },
+)

@@ -1,0 +1,99 @@
+"""What the parameters of the public callables of sampling are."""
+
+import warnings
+from functools import cache
+
+import jax
+import numpy as np
+import xarray as xr
+
+from tests.sampling.problems import problem
+from theorykit import bpkr, sampling
+
+from .engine import Face
+from .values import Kind, array, flag, instance, number, path, text, whole_number
+
+DATA = problem()
+
+
+@cache
+def heads():
+    return bpkr.heads(key_query=[np.ones((2, 3, 3))])
+
+
+@cache
+def draws(name="attention", **changes):
+    warnings.simplefilter("ignore", sampling.MixingWarning)
+    options = {"key": jax.random.key(0), "chains": 2, "warmup": 1, "draws": 3, "progress": False, "keep_weights": True}
+    return sampling.sample_weights_by_gibbs(*problem(name, **changes)[:3], **options)
+
+
+def compared():
+    error = {"U_1": ("approach", np.ones(2)), "U_1_error": ("approach", np.ones(2))}
+    return xr.Dataset(error, coords={"approach": ["saddle", "exact"]})
+
+
+def other_architectures():
+    return {"the layers alone": (2,), "order parameters": bpkr.gp_limit(DATA[0])}
+
+
+FACE = Face(
+    sampling,
+    {
+        "architecture": instance(lambda: DATA[0], also=other_architectures),
+        "features": array(lambda: DATA[1], also=lambda: {"of other paths": DATA[1][:, :1], "fewer": DATA[1][1:]}),
+        "labels": array(lambda: DATA[2], "features", also=lambda: {"fewer": DATA[2][1:]}),
+        "test_features": array(lambda: DATA[3], also=lambda: {"of other features": DATA[3][..., :2]}),
+        "test_labels": array(lambda: np.ones(len(DATA[3])), also=lambda: {"fewer": np.ones(2)}),
+        "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
+        "chains": whole_number(1, least=1),
+        "warmup": whole_number(1, least=0),
+        "draws": whole_number(2, least=1),
+        "target_accept": number(0.7, above=0.0, most=0.99),
+        "max_tree_depth": whole_number(2, least=1),
+        "keep_weights": flag(),
+        "folder": path(lambda: None),
+        "progress": flag(),
+        "approaches": Kind(
+            lambda: ("saddle",),
+            also=lambda: {
+                "one word": "saddle",
+                "twice": ("saddle", "saddle"),
+                "another": ("exakt",),
+                "with a number": ("saddle", 1),
+            },
+        ),
+        "options": Kind(
+            lambda: {"saddle": {}},
+            also=lambda: {
+                "of another approach": {"corrected": {}},
+                "no keywords": {"gibbs": 3},
+                "of another keyword": {"gibbs": {"draw": 3}},
+                "of the folder": {"gibbs": {"folder": "a"}},
+            },
+        ),
+        "tree": instance(
+            draws,
+            also=lambda: {
+                "a dataset": draws()["posterior"].to_dataset(),
+                "of another temperature": draws(temperature=0.4),
+                "of another width": draws(width=4),
+                "of another depth": draws("dense, two outputs"),
+                "without settings": xr.DataTree.from_dict({"posterior": draws()["posterior"].to_dataset()}),
+            },
+        ),
+        "heads": Kind(heads, also=lambda: {"of other heads": bpkr.heads(key_query=[np.ones((3, 3, 3))])}),
+        "chain": whole_number(1, least=0, most=1),
+        "draw": whole_number(1, least=0, most=2),
+        "readout": text("last"),
+        "result": instance(compared, also=lambda: {"an array": compared()["U_1"], "without approaches": xr.Dataset()}),
+        "reference": text("exact"),
+    },
+    given={
+        **{name: ("progress",) for name in ("sample_order_parameters", "sample_weights", "sample_weights_by_gibbs")},
+        "compare": ("approaches", "progress", "test_features"),
+    },
+    untried={
+        "compare.progress": "a comparison of theory alone shows none",
+    },
+)

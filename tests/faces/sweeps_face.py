@@ -1,0 +1,91 @@
+"""What the parameters of the public callables of sweeps are."""
+
+from functools import cache
+
+import numpy as np
+import xarray as xr
+from tqdm import tqdm
+
+from tests.sampling.problems import problem
+from theorykit import bpkr, sweeps
+
+from .engine import Face
+from .values import Kind, array, function, instance, path
+
+DATA = problem()
+OTHER = problem("dense, two outputs")
+
+
+@cache
+def saddle(name="attention"):
+    return bpkr.solve(*problem(name)[:3])
+
+
+@cache
+def solution(name="attention"):
+    return sweeps.labelled(problem(name)[0], saddle(name))
+
+
+def data(_seed=0):
+    return sweeps.Data(*DATA[1:])
+
+
+def other_saddles():
+    return {"of another architecture": saddle("dense, two outputs"), "its order parameters": saddle().order_parameters}
+
+
+def swept():
+    values = {"test_error": (("width", "temperature"), np.ones((1, 2)))}
+    return xr.Dataset(values, coords={"width": [1], "temperature": [0.1, 0.2]})
+
+
+PREDICTION = bpkr.Prediction(np.ones(3), np.ones(3))
+
+FACE = Face(
+    sweeps,
+    {
+        "architecture": instance(lambda: DATA[0], also=lambda: {"the layers alone": (2,)}),
+        "features": array(lambda: DATA[1], also=lambda: {"of other paths": DATA[1][:, :1], "fewer": DATA[1][1:]}),
+        "labels": array(lambda: DATA[2], "features", also=lambda: {"fewer": DATA[2][1:]}),
+        "test_features": array(lambda: DATA[3], also=lambda: {"of other features": DATA[3][..., :2]}),
+        "test_labels": array(lambda: np.ones(3), also=lambda: {"fewer": np.ones(2)}),
+        "widths": Kind(
+            lambda: (20,),
+            also=lambda: {"a zero": (0,), "twice": (10, 10.0), "too many": ((1, 2, 3),), "text": ("10",), "one": 10.0},
+        ),
+        "temperatures": Kind(
+            lambda: (0.5,), also=lambda: {"negative": (-1.0,), "twice": (1, 1.0), "text": ("1",), "one": 1.0}
+        ),
+        "folder": path(lambda: None),
+        "progress": Kind(lambda: tqdm(disable=True), {"None": "one of its own"}),
+        "options": Kind(dict),
+        "data": Kind(data, also=lambda: {"a pair": DATA[1:3]}),
+        "sweep_seeds.data": function(data),
+        "seeds": Kind(lambda: (0,), also=lambda: {"twice": (1, 1), "a half": (1.5,), "text": ("1",), "one": 1}),
+        "executor": Kind(lambda: None),
+        "saddle": instance(saddle, also=other_saddles),
+        "order_parameters": instance(
+            lambda: saddle().order_parameters,
+            "U_1",
+            also=lambda: {"of another architecture": saddle("dense, two outputs").order_parameters},
+        ),
+        "solution": instance(
+            solution,
+            *("U_1", "dataset"),
+            also=lambda: {
+                "of another architecture": solution("dense, two outputs"),
+                "an array": solution()["U_1"],
+                "without u": solution().drop_vars("u"),
+                "without labels": solution().drop_vars(["path_1", "other_path_1"]),
+            },
+        ),
+        "prediction": instance(lambda: PREDICTION, "predictions", also=lambda: {"its mean": PREDICTION.mean}),
+        "result": instance(swept, also=lambda: {"an array": swept()["test_error"], "without errors": xr.Dataset()}),
+    },
+    records={"Data": "it is checked against an architecture, where it is used"},
+    untried={
+        "sweep.options": "they are keywords, each checked by bpkr.solve",
+        "sweep_seeds.options": "they are keywords, each checked by bpkr.solve",
+    },
+    given={"sweep": ("progress",)},
+)

@@ -1,0 +1,107 @@
+"""Runs of every kind that keeps something, each as a process of its own that may be killed, and gone on from.
+
+python -m tests.kills NAME FOLDER
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.diagrams.networks import GAMMA, published
+from tests.sampling.problems import problem
+from tests.sweeps.problems import random_data, swept
+from tests.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
+from theorykit import bpkr, dmft, sampling
+from theorykit.diagrams import continuation, orbits
+from theorykit.reproduce import hidden_markov
+from theorykit.sampling import chains
+from theorykit.training import TrainingSettings, initial_network, train
+
+
+def _sampled(sample: Callable[..., Any]) -> Callable[[Path], Any]:
+    def run(folder: Path):
+        chains._CHECKPOINT_SECONDS = 0.0
+        options = {"chains": 2, "warmup": 200, "draws": 600, "folder": folder, "key": jax.random.key(0)}
+        tree = sample(*problem()[:3], **options, progress=False)
+        return {name: values.values for name, values in tree["posterior"].data_vars.items()}
+
+    return run
+
+
+def trained(folder: Path):
+    network = initial_network(ARCHITECTURE, 3, FEATURES, key=jax.random.key(0))
+    data = Direction(jnp.arange(1.0, FEATURES + 1))
+    settings = TrainingSettings(steps=400, batch=4, validate_every=4, validation_examples=20)
+    options = {"key": jax.random.key(1), "settings": settings, "folder": folder, "progress": False}
+    found = train(ARCHITECTURE, network, data, data, **options)
+    leaves = jax.tree.leaves(found.network)
+    return {**{str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)}, **_values(found.history)}
+
+
+def _values(dataset) -> Mapping[str, np.ndarray]:
+    return {str(name): values.values for name, values in dataset.data_vars.items()}
+
+
+def sweeping(folder: Path):
+    result = swept(random_data(0), folder)
+    # where a solve started, and so its last bits, may differ
+    return {name: np.round(values, 6) for name, values in _values(result[["U_1", "u", "mean"]]).items()}
+
+
+def diagrammed(folder: Path):
+    parameters = dmft.Parameters(np.linspace(0.5, 1.0, 96), GAMMA, 0.02)
+    settings = orbits.OrbitSettings(transient=400, recorded=200, exponents=0, levels=51)
+    return _values(orbits.orbit_diagram(published(), parameters, _start, settings, folder=folder))
+
+
+def carried(folder: Path):
+    settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=51)
+    arguments = (published(), np.linspace(0.5, 1.0, 120), GAMMA, 0.02, _start, settings)
+    return _values(continuation.continuation_diagram(*arguments, settling=100, folder=folder))
+
+
+def _start(model, parameters):
+    return dmft.warm_start(model, parameters, dmft.Window(np.linspace(-0.5, 0.5, 12).reshape(4, 3), 1))
+
+
+def summed(folder: Path):
+    def batches():
+        for number in range(300):
+            draw = np.random.default_rng(number)
+            yield draw.normal(size=(50, 4, 20)), draw.normal(size=50)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    found = bpkr.statistics_of_batches(batches(), checkpoint=folder / "sums.npz", checkpoint_every=1)
+    return {"gram": np.asarray(found.gram), "projection": np.asarray(found.projection)}
+
+
+def reproduced(folder: Path):
+    settings = hidden_markov.HiddenMarkov(widths=(30,), seeds=2, training_examples=10, test_examples=10)
+    tree = hidden_markov.run(settings, folder)
+    nodes = tree["default"].to_dataset(), tree["noisy"].to_dataset()
+    return {f"{i} {name}": np.round(node[name].values, 6) for i, node in enumerate(nodes) for name in ("U_1", "action")}
+
+
+RUNS: Mapping[str, Callable[[Path], Mapping[str, np.ndarray]]] = {
+    "order parameters": _sampled(sampling.sample_order_parameters),
+    "gibbs": _sampled(sampling.sample_weights_by_gibbs),
+    "weights": _sampled(sampling.sample_weights),
+    "training": trained,
+    "sweep": sweeping,
+    "orbits": diagrammed,
+    "continuation": carried,
+    "statistics": summed,
+    "hidden Markov": reproduced,
+}
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_disable_most_optimizations", True)
+    warnings.simplefilter("ignore")
+    RUNS[sys.argv[1]](Path(sys.argv[2]))

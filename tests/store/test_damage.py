@@ -1,0 +1,169 @@
+"""Kept files that were cut, changed or are of others: each refused in one line that names the file, none misread."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.sampling.problems import problem, quietly
+from tests.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
+from theorykit import bpkr, sampling, store, sweeps
+from theorykit.diagrams.blocks import LANE, in_blocks
+from theorykit.reproduce.one_shot import SMALL
+from theorykit.reproduce.one_shot.sources import _characters
+from theorykit.training import TrainingSettings, initial_network, train
+
+FLIPS = 40
+
+
+class Run(NamedTuple):
+    """A run in a folder, and the file that it leaves there."""
+
+    run: Callable[[Path], Any]
+    file: str
+
+
+def trained(folder: Path):
+    network = initial_network(ARCHITECTURE, 3, FEATURES, key=jax.random.key(0))
+    data = Direction(np.arange(1.0, FEATURES + 1))
+    settings = TrainingSettings(steps=1, batch=2, validation_examples=2)
+    options = {"key": jax.random.key(1), "settings": settings, "folder": folder, "progress": False}
+    return train(ARCHITECTURE, network, data, data, **options)
+
+
+def sampled(folder: Path):
+    return quietly(sampling.sample_weights_by_gibbs, *problem()[:3], chains=1, warmup=1, draws=2, folder=folder)
+
+
+def swept(folder: Path):
+    return sweeps.sweep(*problem()[:3], widths=(20,), temperatures=(0.5,), folder=folder)
+
+
+def diagrammed(folder: Path):
+    def compute(block: np.ndarray) -> xr.Dataset:
+        return xr.Dataset({"square": (LANE, block.astype(float) ** 2), "name": (LANE, block.astype(str))})
+
+    return in_blocks(compute, 5, settings=store.settings_of("squares", 1, of=5), folder=folder)
+
+
+def summed(folder: Path):
+    features, labels = np.arange(24.0).reshape(4, 2, 3), np.arange(4.0)
+    return bpkr.statistics_of_arrays(features, labels, chunk=2, checkpoint=folder / "sums.npz")
+
+
+def drawn(folder: Path):
+    strokes = replace(SMALL.images, training=1, validation=1, test=1, drawings=2)
+    return _characters(strokes, folder / "characters.npz")
+
+
+RUNS = {
+    "chains": Run(sampled, "chains.npz"),
+    "training": Run(trained, "training.npz"),
+    "point": Run(swept, "points/width=20,temperature=0.5.nc"),
+    "block": Run(diagrammed, "000000-000004.nc"),
+    "statistics": Run(summed, "sums.npz"),
+    "characters": Run(drawn, "characters.npz"),
+}
+
+
+_LONG = ("training", "point", "characters")
+_EVERY = [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in RUNS]
+
+
+@pytest.fixture(scope="module", params=_EVERY)
+def kept(request, tmp_path_factory):
+    """A run, and the file that it left, whole."""
+    folder = tmp_path_factory.mktemp(request.param)
+    RUNS[request.param].run(folder)
+    return RUNS[request.param], folder, folder / RUNS[request.param].file
+
+
+def assert_refused(run: Run, folder: Path, path: Path) -> None:
+    with pytest.raises(ValueError) as caught:
+        run.run(folder)
+    message = str(caught.value)
+    assert str(path) in message and "remove" in message and "\n" not in message, message
+
+
+def test_a_file_that_was_cut_or_changed_anywhere_is_refused_by_name(kept):
+    run, folder, path = kept
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    tried = 0
+    for content in (
+        b"",
+        b"something else",
+        whole + b"\n",
+        *(whole[:length] for length in rng.integers(1, len(whole), FLIPS)),
+        *(flipped(whole, int(bit)) for bit in rng.integers(0, 8 * len(whole), FLIPS)),
+    ):
+        path.write_bytes(content)
+        assert_refused(run, folder, path)
+        assert path.read_bytes() == content, "nothing is replaced that was not read"
+        tried += 1
+    path.unlink()
+    path.mkdir()
+    assert_refused(run, folder, path)
+    path.rmdir()
+    path.write_bytes(whole)
+    run.run(folder)
+    print(f"{tried} damaged files")
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_a_file_of_another_program_is_not_replaced(tmp_path):
+    path = tmp_path / "part.nc"
+    xr.Dataset({"mine": 1.0}, attrs={"settings": "a"}).to_netcdf(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"part\.nc is not a part of a run"):
+        store.resumed(path, "a", lambda: pytest.fail("computed"))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b"3", b"null", b'"text"', b'{"a": 1}', b"\xff\xfe", b"[" * 100_000]
+)
+def test_a_note_that_is_no_settings_is_refused_by_name(tmp_path, content):
+    (tmp_path / "sweep.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"sweep\.json does not say of which sweep .*remove the folder"):
+        swept(tmp_path)
+    assert (tmp_path / "sweep.json").read_bytes() == content
+
+
+def test_the_point_of_another_place_or_sweep_is_refused(tmp_path):
+    swept(tmp_path)
+    here = tmp_path / "points" / "width=20,temperature=0.5.nc"
+    for name, place in (("width=30,temperature=0.5.nc", (30, 0.5)), ("width=20,temperature=0.6.nc", (20, 0.6))):
+        (here.parent / name).write_bytes(here.read_bytes())
+        with pytest.raises(ValueError, match=r"is of another sweep, or of another width or temperature: remove it"):
+            sweeps.sweep(*problem()[:3], widths=place[:1], temperatures=place[1:], folder=tmp_path)
+
+
+def test_runs_of_a_version_that_described_them_otherwise_are_refused(tmp_path):
+    (tmp_path / "sweep.json").write_text(json.dumps({"layers": "(Attention(heads=2),)"}))
+    with pytest.raises(FileExistsError, match="of another version of theorykit, which described runs otherwise"):
+        swept(tmp_path)
+    np.savez(tmp_path / "chains.npz", settings=np.array(json.dumps({"architecture": "Architecture()"})), steps=3)
+    with pytest.raises(ValueError, match=r"chains\.npz is not a checkpoint of a run of chains that this version"):
+        sampled(tmp_path)
+
+
+def test_another_version_of_a_computation_is_another_run(tmp_path):
+    one, two = store.settings_of("squares", 1, of=5), store.settings_of("squares", 2, of=5)
+    store.write_arrays({"a": np.ones(2)}, one, tmp_path / "run.npz")
+    with pytest.raises(FileExistsError, match="differs in version: 1 there, 2 now"):
+        store.read_arrays(tmp_path / "run.npz", "squaring", two)
+    store.keep(xr.Dataset({"a": 1}), one, tmp_path / "part.nc")
+    assert store.kept(tmp_path / "part.nc", two) is None
+    assert store.kept(tmp_path / "part.nc", one) is not None

@@ -1,0 +1,87 @@
+"""The shared checks of arguments: what they admit comes back as it was meant, all else is refused by name."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from theorykit.arguments import checked_array, checked_number, checked_sequence, checked_whole_number, shown
+
+from .faces.values import unlike
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+ARRAYS = hnp.arrays(np.float64, (2, 3), elements=FINITE)
+FORMS = {
+    "a NumPy array": np.asarray,
+    "a JAX array": jnp.asarray,
+    "nested lists": lambda array: array.tolist(),
+    "a list of arrays": list,
+    "an xarray": lambda array: xr.DataArray(array, dims=("rows", "columns")),
+    "memory of another order": np.asfortranarray,
+    "big-endian numbers": lambda array: array.astype(">f8"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(array=ARRAYS)
+def test_every_form_of_an_array_of_numbers_is_admitted_with_its_values(form, array):
+    found = checked_array("a", FORMS[form](array), "rows columns")
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.float16, np.float32, np.longdouble, bool, jnp.bfloat16])
+def test_every_type_of_real_number_is_admitted(dtype):
+    array = np.array([[0, 1], [1, 0]], dtype=dtype)
+    np.testing.assert_array_equal(checked_array("a", array, "rows columns"), [[0.0, 1.0], [1.0, 0.0]])
+
+
+@given(array=ARRAYS)
+def test_what_is_no_array_of_finite_real_numbers_is_refused_by_name(array):
+    for name, wrong in unlike(array).items():
+        with pytest.raises((TypeError, ValueError), match="heights") as refusal:
+            checked_array("heights", wrong, "rows columns")
+        assert "\n" not in str(refusal.value), name
+
+
+def test_a_masked_array_is_refused_wherever_it_hides():
+    masked = np.ma.masked_array([1.0, 2.0], mask=[False, True])
+    for hidden in (masked, [masked], [[1.0], masked], (masked, masked), np.ma.masked_array([1.0])):
+        with pytest.raises(TypeError, match="heights is a masked array"):
+            checked_array("heights", hidden)
+    with pytest.raises(TypeError, match="masked"):
+        checked_sequence("heights", masked, "numbers")
+
+
+def test_traced_arrays_are_checked_for_kind_and_shape_at_once_and_for_content_later():
+    check = jax.jit(lambda a: checked_array("a", a, "rows columns"))
+    np.testing.assert_array_equal(check(jnp.eye(2)), np.eye(2))
+    with pytest.raises(TypeError, match="a must be an array of real numbers"):
+        check(jnp.eye(2) * 1j)
+    with pytest.raises(ValueError, match="a must have shape"):
+        check(jnp.ones(2))
+    with pytest.raises(RuntimeError, match="a has entries that are not finite"):
+        check(jnp.array([[jnp.nan]])).block_until_ready()
+
+
+@given(number=st.one_of(FINITE, st.integers(-(10**300), 10**300)))
+def test_a_number_comes_back_as_it_came(number):
+    assert checked_number("x", number) is number
+
+
+@given(number=st.integers())
+def test_whole_numbers_beyond_64_bits_are_refused(number):
+    if abs(number) < 2**63:
+        assert checked_whole_number("x", number) == number
+    else:
+        with pytest.raises(ValueError, match="x is beyond 64 bits"):
+            checked_whole_number("x", number)
+
+
+@given(value=st.one_of(st.text(), st.integers(), st.lists(st.text()), st.just(10**5000), ARRAYS))
+def test_what_an_error_shows_is_short_and_of_one_line(value):
+    assert len(shown(value)) <= 80 and "\n" not in shown(value)

@@ -1,0 +1,74 @@
+"""Runs that are killed at random moments go on to the very numbers, and leave nothing half-written behind."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.kills import RUNS
+
+ROOT = Path(__file__).parents[1]
+# seconds that a process may take to leave its first file
+_PATIENCE = 500
+
+
+def killed(name: str, folder: Path, seconds: float) -> bool:
+    """Whether a process that runs `name` was killed at work, so many seconds after it wrote its first file."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "tests.kills", name, str(folder)]
+    before, began = content(folder), time.monotonic()
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and content(folder) == before and time.monotonic() < began + _PATIENCE:
+            time.sleep(0.002)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+    return process.returncode == -signal.SIGKILL
+
+
+def content(folder: Path) -> Mapping[str, int]:
+    """The files that are there, and when they were written."""
+    try:
+        return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    except FileNotFoundError:  # replaced while it was looked at
+        return {}
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if re.fullmatch(r"\..*\.[0-9]+", path.name)]
+
+
+def assert_goes_on(name: str, folder: Path, kills: int, seconds: float) -> int:
+    """Numbers are those of a run that was never killed; returns how many kills met it at work."""
+    draw = random.Random(name)
+    met = sum(killed(name, folder / "killed", draw.uniform(0, seconds)) for _ in range(kills))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        resumed, whole = RUNS[name](folder / "killed"), RUNS[name](folder / "whole")
+        again = RUNS[name](folder / "killed")
+    for found in (resumed, again):
+        assert set(found) == set(whole)
+        for part, values in whole.items():
+            np.testing.assert_array_equal(found[part], values, err_msg=part)
+    assert not leftovers(folder / "killed")
+    return met
+
+
+def test_a_killed_pass_over_data_goes_on_exactly(tmp_path):
+    assert assert_goes_on("statistics", tmp_path, kills=1, seconds=0.2) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_is_killed_again_and_again_goes_on_exactly(name, tmp_path):
+    met = assert_goes_on(name, tmp_path, kills=4, seconds=0.5)
+    print(f"{name}: {met} of 4 kills met it at work")
+    assert met >= 1

@@ -1,0 +1,310 @@
+"""Every computation that resumes: its run is known by all values that its numbers depend on, however they are written.
+
+The public function is called with a folder, up to where it says what its run is of. Any leaf of any argument, changed
+by 1e-12 relative, must make another run or be refused; the same value written as another kind of scalar must not.
+"""
+
+import itertools
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import TypeCheckError
+
+from tests.diagrams.networks import GAMMA, published
+from tests.leaves import barely_changed, leaves, replaced, written_otherwise
+from tests.sampling.problems import problem
+from tests.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
+from theorykit import bpkr, dmft, sampling, store, sweeps
+from theorykit.diagrams import attractors, continuation, orbits, phases
+from theorykit.reproduce import hidden_markov, self_attention_dynamics
+from theorykit.reproduce.one_shot import SMALL, stages
+from theorykit.reproduce.one_shot import sources as one_shot_sources
+from theorykit.tasks.images import image_set
+from theorykit.tasks.one_shot import Episodes
+from theorykit.training import TrainingSettings, initial_network, train
+
+
+class Computation(NamedTuple):
+    """A function of keyword `arguments` and a folder.
+
+    `free`: beginnings of the paths of leaves that decide how far a run goes, not which it is.
+    """
+
+    function: Callable[..., Any]
+    arguments: Callable[[], Mapping[str, Any]]
+    free: tuple[tuple[Any, ...], ...] = ()
+
+
+class _Stopped(Exception):
+    pass
+
+
+def settings_of(computation: Computation, arguments: Mapping[str, Any], folder: Path, monkeypatch) -> list[str]:
+    """All settings that the computation states before it is stopped at the first."""
+    found: list[str] = []
+    original = store.settings_of
+
+    def stated(*positional, **described):
+        found.append(store.as_text(original(*positional, **described)))
+        raise _Stopped
+
+    with monkeypatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setattr(store, "settings_of", stated)
+        try:
+            computation.function(**arguments, folder=folder)
+        except _Stopped:
+            return found
+    pytest.fail("the computation did not say what its run is of")
+
+
+def sampled(**changes):
+    architecture, features, labels, test_features = problem("skip")
+    arguments = {"architecture": architecture, "features": features, "labels": labels, "test_features": test_features}
+    return {**arguments, "key": jax.random.key(3), "chains": 2, "warmup": 7, "draws": 5, **changes}
+
+
+def compared():
+    kept = {"approaches": ("gibbs",), "options": {"gibbs": {"chains": 2, "warmup": 7, "draws": 5}}, "progress": False}
+    return {name: value for name, value in sampled(**kept).items() if name not in ("chains", "warmup", "draws")}
+
+
+def trained():
+    network = initial_network(ARCHITECTURE, 3, FEATURES, key=jax.random.key(0))
+    return {
+        "architecture": ARCHITECTURE,
+        "network": network,
+        "training": Direction(jnp.arange(1.0, FEATURES + 1)),
+        "validation": _episodes(),
+        "key": jax.random.key(1),
+        "settings": TrainingSettings(steps=10, batch=4, learning_rate=0.005),
+        "progress": False,
+    }
+
+
+def _episodes() -> Episodes:
+    pixels = np.arange(4 * 8 * 8, dtype=np.uint8).reshape(4, 8, 8)
+    return Episodes(SMALL.task, image_set(pixels, np.array([0, 0, 1, 1]), ["a", "b"]))
+
+
+def swept():
+    architecture, features, labels, test_features = problem("skip")
+    data = {"features": features, "labels": labels, "test_features": test_features, "test_labels": np.ones(3)}
+    options = {"tolerance": 1e-8, "solver": bpkr.Newton(), "max_steps": 20}
+    return {"architecture": architecture, **data, "widths": (3, 5.5), "temperatures": (0.1, 1.0), **options}
+
+
+def _data(labels, seed):
+    features = problem("skip")[1]
+    return sweeps.Data(features, labels + seed)
+
+
+def _sweep_seeds(data, **arguments):
+    return sweeps.sweep_seeds(data=partial(_data, data), **arguments)
+
+
+def _without_data():
+    kept = {name: value for name, value in swept().items() if "features" not in name and "labels" not in name}
+    return {**kept, "data": problem("skip")[2], "seeds": (3, 4)}
+
+
+SHORT = orbits.OrbitSettings(transient=8, recorded=20, exponents=2, levels=11)
+
+
+def model():
+    return dmft.SelfAttention(
+        dmft.ColumnLaw(np.asarray(published().directions), np.asarray(published().moments)),
+        np.asarray(published().positional),
+    )
+
+
+def window():
+    return dmft.Window(np.linspace(-0.5, 0.5, 12).reshape(4, 3), 1)
+
+
+def _from(window: dmft.Window, diagram, **arguments):
+    return diagram(start=partial(dmft.warm_start, window=window), **arguments)
+
+
+def diagrammed(**more):
+    return {"model": model(), "window": window(), "settings": SHORT, **more}
+
+
+def _attracted(spread, **arguments):
+    return attractors.coexisting_attractors(
+        **arguments, windows=attractors.nearby_windows(window(), 3, spread, key=jax.random.key(0))
+    )
+
+
+def _phases(**arguments):
+    return _from(diagram=phases.phase_diagram, **arguments)
+
+
+def _trajectories(folder, settings, model, window):
+    return self_attention_dynamics._trajectories(settings, model, window, folder)
+
+
+DYNAMICS = self_attention_dynamics.SelfAttentionDynamics(betas=(1.0, 1.3), transient=8, recorded=400, shown=40)
+
+
+def _sources():
+    return one_shot_sources.Sources(_episodes(), _episodes(), {})
+
+
+def _stage(folder, **arguments):
+    return stages.theory_of_heads(made=_sources(), folder=folder, **arguments)
+
+
+def _variant(folder, network, settings):
+    """All later stages of a variant: nothing is trained or solved before they say what they are of."""
+    original = stages.trained_network, stages.theory_of_heads
+    history = type("Trained", (), {"network": network, "history": None})()
+    stages.trained_network, stages.theory_of_heads = (lambda *_: history), (lambda *_: None)
+    try:
+        stages.run_variant(settings.variants[0], settings, _sources(), folder)
+    finally:
+        stages.trained_network, stages.theory_of_heads = original
+
+
+def _characters(folder, settings):
+    return one_shot_sources._characters(settings, folder / "characters.npz")
+
+
+_HOW_FAR = (("draws",), ("progress",))
+_OTHER_STAGES = ("training", "training_seed", "width", "chains", "warmup", "draws", "orders", "seeds", "variants")
+COMPUTATIONS = {
+    "sample_order_parameters": Computation(
+        sampling.sample_order_parameters, partial(sampled, target_accept=0.7, progress=False), _HOW_FAR
+    ),
+    "sample_weights": Computation(
+        sampling.sample_weights,
+        partial(sampled, target_accept=0.7, max_tree_depth=4, keep_weights=True, progress=False),
+        _HOW_FAR,
+    ),
+    "sample_weights_by_gibbs": Computation(
+        sampling.sample_weights_by_gibbs, partial(sampled, keep_weights=True, progress=False), _HOW_FAR
+    ),
+    "compare": Computation(sampling.compare, compared, (("progress",), ("options", "gibbs", "draws"))),
+    "train": Computation(train, trained, (("settings", "steps"), ("progress",))),
+    "sweep": Computation(
+        sweeps.sweep,
+        swept,
+        (
+            *((name,) for name in ("widths", "temperatures", "solver", "max_steps")),
+            *(("architecture", name) for name in ("widths", "temperature")),
+        ),
+    ),
+    "sweep_seeds": Computation(
+        _sweep_seeds,
+        _without_data,
+        (
+            *((name,) for name in ("widths", "temperatures", "solver", "max_steps")),
+            *(("architecture", name) for name in ("widths", "temperature")),
+            ("seeds", 1),
+        ),
+    ),
+    "orbit_diagram": Computation(
+        partial(_from, diagram=orbits.orbit_diagram),
+        partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.2]), GAMMA, 0.02)),
+    ),
+    "phase_diagram": Computation(
+        _phases,
+        partial(diagrammed, gammas=np.array([1.0, 2.0]), betas=np.array([1.0, 1.2]), epsilon=0.02),
+        (("settings", "levels"), ("settings", "sections")),
+    ),
+    "continuation_diagram": Computation(
+        partial(_from, diagram=continuation.continuation_diagram),
+        partial(diagrammed, betas=np.array([1.0, 1.1, 1.2]), gamma=GAMMA, epsilon=0.02, centre=1, settling=8),
+        # what the orbits that are recorded afterwards are of: those of `orbit_diagram`
+        (("settings",),),
+    ),
+    "coexisting_attractors": Computation(
+        _attracted,
+        lambda: {
+            "model": model(),
+            "parameters": dmft.Parameters(1.27, GAMMA, 0.02),
+            "spread": 1e-3,
+            "settings": SHORT,
+            "tolerance": 0.01,
+        },
+        (("tolerance",),),
+    ),
+    "reproduce hidden-markov": Computation(
+        lambda folder, settings: hidden_markov.run(settings, folder),
+        lambda: {"settings": hidden_markov.HiddenMarkov(widths=(10, 30), seeds=2)},
+        (("settings", "seeds"),),
+    ),
+    "reproduce self-attention-dynamics": Computation(
+        _trajectories,
+        lambda: {"settings": DYNAMICS, "model": model(), "window": window()},
+        tuple(("settings", name) for name in ("diagram", "zoom", "phases", "exponents", "start", "seed")),
+    ),
+    "reproduce one-shot, characters": Computation(_characters, lambda: {"settings": SMALL.images}),
+    "reproduce one-shot, theory": Computation(
+        _stage,
+        lambda: {"heads": trained()["network"].heads, "settings": SMALL},
+        tuple(("settings", name) for name in _OTHER_STAGES),
+    ),
+    "reproduce one-shot, later stages": Computation(
+        _variant,
+        lambda: {"network": trained()["network"], "settings": SMALL},
+        (("settings", "variants", 1), ("settings", "variants", 2)),
+    ),
+}
+
+
+# the others are quick beside them
+_LONG = ("coexisting_attractors", "phase_diagram", "compare", "sweep_seeds", "reproduce one-shot, later stages")
+EVERY = [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in COMPUTATIONS]
+
+
+def is_free(computation: Computation, path: tuple[Any, ...]) -> bool:
+    return any(path[: len(free)] == free for free in computation.free)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_any_other_value_is_another_run_and_another_way_to_write_it_is_not(name, tmp_path, monkeypatch):
+    computation = COMPUTATIONS[name]
+    arguments = dict(computation.arguments())
+    stated = partial(settings_of, computation, folder=tmp_path, monkeypatch=monkeypatch)
+    here, changed, rewritten = stated(arguments), 0, 0
+    assert here == stated(dict(computation.arguments()))
+    if not name.startswith("reproduce"):
+        assert here == stated(arguments, folder=str(tmp_path)), "a folder may be text"
+        with pytest.raises((TypeError, ValueError), match="folder"):
+            stated(arguments, folder=3)
+    for number, (path, leaf) in enumerate(leaves(arguments)):
+        if is_free(computation, path):
+            continue
+        other = barely_changed(leaf, entry=7 * number)
+        if other is not None:
+            changed += 1
+            with_other = replaced(arguments, path, other)
+            with suppress(TypeError, ValueError):  # refused before, as no value that fits
+                assert stated(with_other) != here, f"{path} may change unseen"
+        for same in written_otherwise(leaf):
+            with suppress(TypeCheckError):  # a kind that the annotation does not admit
+                assert stated(replaced(arguments, path, same)) == here, f"{path} as {type(same)} is another run"
+                rewritten += 1
+    assert changed >= 2
+    print(f"{name}: {changed} leaves changed, {rewritten} written otherwise")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPUTATIONS)
+def test_how_far_a_run_goes_does_not_make_another_of_it(name, tmp_path, monkeypatch):
+    computation = COMPUTATIONS[name]
+    arguments = dict(computation.arguments())
+    stated = partial(settings_of, computation, folder=tmp_path, monkeypatch=monkeypatch)
+    here = stated(arguments)
+    for path, leaf in itertools.islice((p for p in leaves(arguments) if is_free(computation, p[0])), 12):
+        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
+            assert stated(replaced(arguments, path, leaf * 2)) == here

@@ -1,0 +1,93 @@
+"""Names that reach generated source: of the function, its arguments, sizes and results. No other text does.
+
+Part of stage 2 of `SymPy expression -> lowering -> Program -> emission -> compiled function`.
+"""
+
+import ast
+import keyword
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sympy import Dummy, Expr, MatrixSymbol, Symbol
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
+
+from ..arguments import shown
+from . import primitives
+from .program import OPERATORS
+
+# what a function of every entry of a matrix calls the entry
+ENTRY = "entry"
+# what scalar formulas are written with, beside the names of symbols and of earlier results
+SCALAR_NAMES = frozenset({"abs", "jnp", ENTRY})
+_TAKEN = {*SCALAR_NAMES, *OPERATORS, *vars(primitives)}
+
+
+def check_name(what: str, name: Any) -> None:
+    """Raise `ValueError` unless `name` can stand in generated source and means there what it means here.
+
+    It must be an identifier as Python reads it, no keyword, not of the form `__name__`, and no name of the vocabulary,
+    nor of a result of one of its operations such as `trace_1`.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"{what} must be text, got {shown(name)}")
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
+        raise ValueError(f"{what} cannot be named {shown(name)} in generated code: it is no identifier; rename it")
+    if (read := unicodedata.normalize("NFKC", name)) != name:
+        raise ValueError(f"{what} cannot be named {name!r} in generated code: Python reads it as {read!r}; rename it")
+    if re.sub(r"_\d+$", "", name) in _TAKEN:
+        raise ValueError(f"{what} cannot be named {name!r}: the generated code uses that name itself; rename it")
+
+
+def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> None:
+    """Raise `ValueError` for names that generated code cannot have, and for symbols that would have the same name."""
+    check_name("the function", name)
+    for output in outputs:
+        # a key of the dictionary of results: text, and no variable
+        if not isinstance(output, str) or not output.isidentifier():
+            raise ValueError(f"{name}: an output cannot be named {shown(output)}: it is no identifier; rename it")
+    dimensions = [side for argument in arguments for side in getattr(argument, "shape", ())]
+    sizes = {size for side in dimensions for size in side.free_symbols}
+    for symbol in sorted({*arguments, *sizes}, key=_text):
+        check_name(f"{name}: a symbol", symbol.name)
+    if repeated := sorted({_text(a) for i, a in enumerate(arguments) if a in arguments[:i]}):
+        raise ValueError(f"{name}: arguments are given twice: {', '.join(repeated)}")
+    _check_distinct(name, {*arguments, *sizes, *(s for e in outputs.values() for s in _symbols(e))})
+
+
+def _check_distinct(name: str, symbols: Iterable[Expr]) -> None:
+    """Refuse different symbols of one name, which generated code could not tell apart."""
+    named: dict[str, Expr] = {}
+    for symbol in symbols:
+        if isinstance(symbol, Dummy):
+            raise ValueError(f"{name}: the dummy symbol {symbol} has no name of its own; use a Symbol")
+        other = named.setdefault(symbol.name, symbol)
+        if other != symbol:
+            raise ValueError(
+                f"{name}: two different symbols are named {symbol.name!r} ({_described(other)}, and "
+                f"{_described(symbol)}); rename one, or give both the same assumptions and shape"
+            )
+
+
+def _symbols(expression: Expr) -> set[Expr]:
+    """The symbols of an expression, also those in the shapes of its matrices, but for variables bound in it."""
+    bound = {v for node in expression.atoms(ElementwiseApplyFunction) for v in node.function.variables}
+    found = expression.atoms(Symbol, MatrixSymbol)
+    return {symbol for symbol in found if symbol in expression.free_symbols or symbol not in bound}
+
+
+def _described(symbol: Expr) -> str:
+    if isinstance(symbol, MatrixSymbol):
+        return f"{type(symbol).__name__} {' x '.join(map(str, symbol.shape))}"
+    assumed = [f"{key}={value}" for key, value in sorted(symbol.assumptions0.items())]
+    return f"Symbol with {', '.join(assumed[:4])}"
+
+
+def _text(symbol: Expr) -> str:
+    return str(symbol.name)
+
+
+def identifiers(texts: Iterable[str]) -> set[str]:
+    """The names in formulas of generated source, of variables and modules but not of attributes."""
+    return {node.id for text in texts for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}

@@ -1,0 +1,199 @@
+"""What a run is of, leaf by leaf: a tree of arguments as text that is the same for the same values and no others."""
+
+import dataclasses
+import functools
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from pathlib import PurePath
+from types import MethodType
+from typing import Any
+
+import jax
+import numpy as np
+
+# what the description of a leaf begins with that nothing tells from another
+UNKNOWN = "not known by its values: "
+_REGISTERED = jax.tree_util.default_registry
+_HEX = 32
+_Parts = tuple[str, Iterable[tuple[str, Any]]]
+
+
+def describe(**arguments: Any) -> dict[str, str]:
+    """A description of every leaf and every node of `arguments`, by its place, such as "architecture.widths[0]".
+
+    - A number is its value, whether it is written as a Python, NumPy or JAX scalar and with however many bits: 10, 10.0
+      and `jnp.float32(10)` are one, 0.1 and `np.float32(0.1)` are two. So -0.0 is 0.
+    - An array is its dtype, shape and a hash of its values; an array of integers is not the array of floats that are
+      equal to them. What is computed in float64 whatever it was given in should be converted before.
+    - A random key is its implementation and its words. Text, None, truth and types are themselves.
+    - Tuples, lists, mappings, sets, dataclasses, Equinox modules (static fields too), named tuples, registered JAX
+      pytrees, `functools.partial`, and objects that pickle knows how to take apart are described part by part, with
+      their types.
+    - A function, or a class, is where it is found by name. One that is not found there, such as a lambda, and an object
+      with hidden state are `UNKNOWN`, with their type: a run of them is not kept; see `runs.settings_of`.
+    """
+    found: dict[str, str] = {}
+    for name, value in arguments.items():
+        _add(found, name, value, ())
+    return found
+
+
+def _add(found: dict[str, str], place: str, value: Any, above: tuple[int, ...]) -> None:
+    """The descriptions of `value` and of all below it, added to those found; `above` are the nodes that it is in."""
+    leaf = _leaf(value)
+    if leaf is not None:
+        found[place] = leaf
+        return
+    node = None if id(value) in above else _node(value)
+    if node is None:
+        found[place] = f"{UNKNOWN}{_unknown(value)}"
+        return
+    found[place], parts = node
+    for suffix, part in parts:
+        _add(found, f"{place}{suffix}", part, (*above, id(value)))
+
+
+def _leaf(value: Any) -> str | None:
+    """The description of a value that has no parts; None of another."""
+    if value is None or value is ...:
+        return "none" if value is None else "..."
+    if isinstance(value, Enum):
+        return f"{_type_name(value)}.{value.name}"
+    if isinstance(value, (str, PurePath)):
+        return repr(str(value))
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value)} bytes, sha256 {_hash(bytes(value))}"
+    if isinstance(value, np.dtype):
+        return f"dtype {value.name}"
+    if isinstance(value, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
+        return _numbers(value)
+    if isinstance(value, type) or callable(value):
+        return _by_name(value)
+    return None
+
+
+def _numbers(value: Any) -> str | None:
+    """The description of a number, an array or a random key."""
+    if isinstance(value, jax.core.Tracer) or np.ma.isMaskedArray(value):
+        return None
+    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        words = np.asarray(jax.random.key_data(value))
+        kept = " ".join(map(str, words)) if value.ndim == 0 else _hashed(words)
+        return f"random key {jax.random.key_impl(value)} {kept}"
+    if isinstance(value, (bool, int, float, complex)):
+        return _number(value)
+    array = np.asarray(value)
+    if array.dtype.hasobject or array.dtype.names is not None:
+        return None
+    if array.ndim == 0 and array.dtype.kind not in "mMSU":
+        return _number(array.item())
+    return f"array of {_hashed(array)}"
+
+
+def _number(value: bool | int | float | complex) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        try:
+            number = float(value)
+        except OverflowError:
+            return str(value)
+        return _number(number) if number == value else str(value)
+    if isinstance(value, (float, complex)):
+        plain = complex(value) if isinstance(value, complex) else float(value)
+        return repr(plain + 0.0).removesuffix(".0")
+    return None  # of more bits than double precision
+
+
+def _hashed(array: np.ndarray) -> str:
+    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    values = native + 0 if native.dtype.kind in "fc" else native  # -0.0 is 0
+    return f"{array.dtype.name} {array.shape} sha256 {_hash(values.tobytes())}"
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_HEX]
+
+
+def _by_name(value: Any) -> str | None:
+    """Where a function or a class is found by name; None of another object, or one that is not found there."""
+    name = getattr(value, "__qualname__", None)
+    if not isinstance(name, str):
+        return None
+    module = getattr(value, "__module__", None) or "numpy"  # that of universal functions
+    found: Any = sys.modules.get(module) if isinstance(module, str) else None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}.{name}" if found is value else None
+
+
+def _node(value: Any) -> _Parts | None:
+    """The type of a value that has parts, and the parts with what is to be added to its place for theirs."""
+    if isinstance(value, functools.partial):
+        return "partial", [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
+    if isinstance(value, MethodType):
+        return f"method {value.__func__.__qualname__}", [(".__self__", value.__self__), (".__func__", value.__func__)]
+    if isinstance(getattr(value, "__qualname__", None), str):
+        return None  # a function or class that is not where its name says
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _type_name(value), [(f".{name}", part) for name, part in zip(value._fields, value, strict=True)]
+    if isinstance(value, (tuple, list, range)):
+        return f"{len(value)} in order", [(f"[{index}]", part) for index, part in enumerate(value)]
+    if isinstance(value, Mapping):
+        return _mapping(value)
+    if isinstance(value, AbstractSet):
+        members = [_leaf(member) for member in value]
+        if None in members:
+            return None
+        return f"{len(value)} in no order: {', '.join(sorted(filter(None, members)))}", []
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        return _type_name(value), [(f".{name}", getattr(value, name, None)) for name in names]
+    return _registered(value) or _pickled(value)
+
+
+def _mapping(value: Mapping) -> _Parts | None:
+    keys = {_leaf(key): key for key in value}
+    if None in keys or len(keys) < len(value):
+        return None
+    return f"{len(value)} by name", [(f"[{text}]", value[keys[text]]) for text in sorted(filter(None, keys))]
+
+
+def _registered(value: Any) -> _Parts | None:
+    """The parts of a JAX pytree of a type of its own."""
+    try:
+        children, static = _REGISTERED.flatten_one_level(value)
+    except (TypeError, ValueError):
+        return None
+    parts = [(f"[{index}]", child) for index, child in enumerate(children)]
+    return _type_name(value), [*parts, (".static", static)]
+
+
+def _pickled(value: Any) -> _Parts | None:
+    """The parts that an object of a type of its own is made of again, where they are all that it is made of."""
+    try:
+        made = value.__reduce_ex__(2)
+    except Exception:  # whatever a type's own method raises says that it is not for taking apart
+        return None
+    if isinstance(made, str) or any(items is not None for items in made[3:]):
+        return None
+    _, arguments, *state = made
+    kind, *given = arguments if arguments and isinstance(arguments[0], type) else (type(value), *arguments)
+    if _by_name(kind) is None:
+        return None
+    return _type_name(value), [(".made of", given), (".state", state[0] if state else None)]
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _unknown(value: Any) -> str:
+    if isinstance(value, jax.core.Tracer):
+        return "a traced value"
+    name = getattr(value, "__qualname__", None)
+    return f"{type(value).__name__} {name}" if isinstance(name, str) else f"an object of {_type_name(value)}"
