@@ -7,6 +7,7 @@ import msgspec
 import xarray as xr
 
 from .. import store
+from ..atomic_files import is_marked
 from .config import SolveConfig
 
 
@@ -39,7 +40,7 @@ def is_completed(
 
     A command that is killed between its result and its figures leaves that; the same command then completes it.
     """
-    if overwrite or not path.is_file() or all(figure.exists() for figure in figures):
+    if overwrite or not path.is_file() or not is_marked(path) or all(figure.exists() for figure in figures):
         return False
     result = store.read(path)
     if result.attrs.get("settings") != _text(settings):
