@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -15,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from theorykit import atomic_files, store
+from theorykit import atomic_files
 
 from .writers import WRITERS
 
@@ -204,30 +203,35 @@ def test_a_disk_that_fills_up_ends_no_process(tmp_path):
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_the_old_file_or_the_new(tmp_path):
-    """Every writer, killed as often as it takes at a moment of its own choice, and begun again."""
+    """Every writer in twenty children of one process, each killed at a moment of its own."""
     code = """
     import random
-    name, folder, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    writer, draw = WRITERS[name], random.Random(seed)
-    path = folder / f"result{writer.ending}"
-    writer.write(path, 1.0)
-    print("first", flush=True)
-    signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.001, 0.05))  # SIGALRM kills, as nothing handles it
-    while True:
-        writer.write(path, draw.random())
-    """
+    from theorykit import atomic_files, store
+    killed, left = 0, 0
     for name, writer in WRITERS.items():
-        folder = tmp_path / name
-        for seed in range(4):
-            folder.mkdir(exist_ok=True)
-            finished = in_process(code, name, str(folder), str(seed))
-            assert finished.returncode == -signal.SIGALRM, finished.stderr
-            path = folder / f"result{writer.ending}"
-            assert atomic_files.is_marked(path)
+        folder = Path(sys.argv[1]) / name
+        path = folder / f"result{writer.ending}"
+        for seed in range(20):
+            writer.write(path, 1.0)
+            child = os.fork()
+            if child == 0:
+                random.seed(seed)
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.1))  # nothing handles it, so it kills
+                while True:
+                    writer.write(path, random.random())
+            killed += os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGALRM
+            left += bool(list(folder.glob(".*")))
+            assert atomic_files.is_marked(path) and not atomic_files.is_damaged(path.read_bytes())
             if writer.ending == ".nc":
                 store.read(path)
             writer.write(path, 3.0)
-            assert not [file for file in folder.iterdir() if file.name.startswith(".")]
+            assert not list(folder.glob(".*")), list(folder.glob(".*"))
+    print(killed, left, len(WRITERS))
+    """
+    finished = in_process(code, str(tmp_path))
+    assert finished.returncode == 0, finished.stderr
+    killed, left, writers = map(int, finished.stdout.split())
+    assert killed == 20 * writers and left > 0
 
 
 @pytest.mark.parametrize("pattern", ["examples/*.png", "benchmarks/results/*.png", "derivations/*.md"])
