@@ -56,6 +56,7 @@ FACE = Face(
             lambda: {"text": "x", "numbers": (1.0,), "of text": ("x",)},
         ),
     },
+    any_precision={"CompiledFunction.of": "generated code has the precision of its arguments"},
     instances={"CompiledFunction": compiled, "Program": program},
     records={
         "CompiledFunction": "compile_expressions makes it",
