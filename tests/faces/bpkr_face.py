@@ -174,6 +174,7 @@ LATER = dict.fromkeys(
     ("NaN", "infinity", "-1", "0", "-0.5", "with a NaN", "with an infinity"),
     "whether it fits is checked where it is used",
 )
+TRUE = {"True": "booleans in arrays count as 0 and 1"}
 NO_HEADS = dict.fromkeys(("an empty list", "an empty array"), "layers without heads have none")
 LAYER_NUMBER = whole_number(1, least=1, most=2)
 POSITIVE = number(1.0, above=0.0)
@@ -276,8 +277,8 @@ OF_CALLABLES = {
     "FeatureStatistics.projection": array(
         lambda: np.ones((12, 1)), "gram", also=lambda: {"fewer": np.ones((3, 1))}, admits=LATER
     ),
-    "FeatureStatistics.label_square": Kind(lambda: 1.0, {**LATER, **number(1.0).admits}),
-    "FeatureStatistics.examples": Kind(lambda: 1.0, {**LATER, **number(1.0).admits}),
+    "FeatureStatistics.label_square": Kind(lambda: 1.0, {**LATER, **number(1.0).admits, **TRUE}),
+    "FeatureStatistics.examples": Kind(lambda: 1.0, {**LATER, **number(1.0).admits, **TRUE}),
     "FeatureStatistics.paths": whole_number(4, least=1),
     "Head.layer": whole_number(1),
     "Head.head": whole_number(1),
@@ -305,7 +306,9 @@ OF_CALLABLES = {
             "masked": (np.ma.array(MATRIX),),
         },
     ),
-    "OrderParameters.readout": Kind(lambda: 1.0, {**LATER, **number(1.0).admits}, lambda: {"complex": np.eye(2) + 0j}),
+    "OrderParameters.readout": Kind(
+        lambda: 1.0, {**LATER, **number(1.0).admits, **TRUE}, lambda: {"complex": np.eye(2) + 0j}
+    ),
     "attention.key": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
     "heads.key": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
     "kernel_task_alignment.kernel": array(

@@ -54,7 +54,7 @@ def _check_named(layer: str, form: LayerForm, values: Mapping[Expr, Any]) -> Non
     if missing:
         raise ValueError(f"{layer} gives no value for {', '.join(missing)}: `parameters` must name every symbol it has")
     for symbol in values:
-        check_name(f"{layer}: a parameter", symbol.name)
+        check_name(f"a parameter of {layer}", symbol.name)
         if re.sub(rf"_{form.symbols.index}$", "", symbol.name) in _TAKEN:
             raise ValueError(f"{layer} cannot have a parameter called {symbol.name}: it stands for something else")
 

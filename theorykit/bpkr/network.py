@@ -131,13 +131,13 @@ def network_of_weights(
     checked_choice("readout", readout, get_args(Readout))
     weights = _checked_weights(weights, checked_architecture(architecture).depth + 2)
     embedding, *layers, last = weights
+    _check_heads(architecture, heads, embedding.shape[1])
     shapes = tuple(array.shape for array in weights)
     if shapes != weight_shapes(architecture, embedding.shape[1]):
         raise ValueError(
             f"weights of shapes {shapes} do not fit the architecture, which needs "
             f"{weight_shapes(architecture, embedding.shape[1])}"
         )
-    _check_heads(architecture, heads, embedding.shape[1])
     as_float = partial(jnp.asarray, dtype=jnp.float64)
     return Network(
         embedding=embedding,
@@ -199,7 +199,10 @@ def _check_heads(architecture: Architecture, heads: AbstractHeads, input_feature
     if heads.counts != needed:
         raise ValueError(f"heads of {heads.counts} do not fit an architecture whose layers have {needed} heads")
     if needed and heads.input_features != input_features:
-        raise ValueError(f"heads for {heads.input_features} features do not fit input_features={input_features}")
+        raise ValueError(
+            f"heads for {heads.input_features} features do not fit input_features={input_features}, the columns of the "
+            "embedding, which is weights[0]"
+        )
 
 
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:

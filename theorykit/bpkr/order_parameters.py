@@ -41,7 +41,7 @@ def _float64(name: str, value: ArrayLike, axes: int | None = None) -> Array:
 
 
 class OrderParameters(eqx.Module):
-    """(U_1, ..., U_L) and u = U_{L+1}.
+    """(U_1, ..., U_L) and u = U_{L+1}. Functions that take them also take the `Saddle` that a solve returns.
 
     - `matrices`: U_l, symmetric positive definite, n_l x n_l, from the input side; U_1 mixes pairs of attention paths.
       Rows of several outputs: (path, output), the output fastest. Where layer l has a straight branch of strength s,

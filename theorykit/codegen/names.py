@@ -31,13 +31,13 @@ def check_name(what: str, name: Any) -> None:
     nor of a result of one of its operations such as `trace_1`.
     """
     if not isinstance(name, str):
-        raise TypeError(f"{what} must be text, got {shown(name)}")
+        raise TypeError(f"the name of {what} must be text, got {shown(name)}")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
-        raise ValueError(f"{what} cannot be named {shown(name)} in generated code: it is no identifier; rename it")
+        raise ValueError(f"the name {shown(name)} of {what} is no identifier of generated code; choose another")
     if (read := unicodedata.normalize("NFKC", name)) != name:
-        raise ValueError(f"{what} cannot be named {name!r} in generated code: Python reads it as {read!r}; rename it")
+        raise ValueError(f"the name {name!r} of {what} is read by Python as {read!r}; choose that, or another")
     if re.sub(r"_\d+$", "", name) in _TAKEN:
-        raise ValueError(f"{what} cannot be named {name!r}: the generated code uses that name itself; rename it")
+        raise ValueError(f"the name {name!r} of {what} is one that generated code uses itself; choose another")
 
 
 def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> None:
@@ -46,11 +46,11 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
     for output in outputs:
         # a key of the dictionary of results: text, and no variable
         if not isinstance(output, str) or not output.isidentifier():
-            raise ValueError(f"{name}: an output cannot be named {shown(output)}: it is no identifier; rename it")
+            raise ValueError(f"the name {shown(output)} of an output of {name} is no identifier; choose another")
     dimensions = [side for argument in arguments for side in getattr(argument, "shape", ())]
     sizes = {size for side in dimensions for size in side.free_symbols}
     for symbol in sorted({*arguments, *sizes}, key=_text):
-        check_name(f"{name}: a symbol", symbol.name)
+        check_name(f"a symbol in {name}", symbol.name)
     if repeated := sorted({_text(a) for i, a in enumerate(arguments) if a in arguments[:i]}):
         raise ValueError(f"{name}: arguments are given twice: {', '.join(repeated)}")
     _check_distinct(name, {*arguments, *sizes, *(s for e in outputs.values() for s in _symbols(e))})
