@@ -36,7 +36,7 @@ class OrbitSettings:
     """How long orbits are followed, and what is kept of them.
 
     - `transient`: tokens passed over; `recorded`: tokens, or a few more, that marks and exponents are from.
-    - `exponents`: how many of the leading ones, 0 for none.
+    - `exponents`: how many of the leading ones, 0 for none; from `measured` tokens, by default those recorded.
     - `levels`: of each overlap from -1 to 1, which are marked as visited.
     - `sections`: pairs (a, b) of patterns from 0 on; a is marked where b is within `width` of zero. By default the
       published ones, as far as the network has their patterns.
@@ -50,12 +50,15 @@ class OrbitSettings:
     levels: int = 2001
     sections: tuple[tuple[int, int], ...] = SECTIONS
     width: float = 0.001
+    measured: int | None = None
 
     def __post_init__(self):
         for name, least in (("transient", 0), ("recorded", None), ("exponents", 0), ("levels", 2)):
             object.__setattr__(self, name, checked_whole_number(name, getattr(self, name), least=least))
         if self.recorded < _BLOCKS:
             raise ValueError(f"record {_BLOCKS} tokens at least, got recorded={self.recorded}")
+        if self.measured is not None:
+            checked_whole_number("measured", self.measured, least=_BLOCKS)
         checked_number("width", self.width, above=0.0)
         pairs = checked_sequence("sections", self.sections, "pairs of patterns")
         object.__setattr__(self, "sections", tuple(map(_checked_section, pairs)))
@@ -78,6 +81,10 @@ class OrbitSettings:
     @property
     def tokens_a_piece(self) -> int:
         return -(-self.recorded // self.pieces)
+
+    @property
+    def tokens_of_exponents(self) -> int:
+        return self.pieces * self.tokens_a_piece if self.measured is None else self.measured
 
     def transient_of(self, model: dmft.SelfAttention) -> int:
         """Tokens passed over: those of a window at least."""
@@ -222,7 +229,7 @@ def _exponents(
         model,
         parameters,
         window,
-        steps=settings.pieces * settings.tokens_a_piece,
+        steps=settings.tokens_of_exponents,
         exponents=min(settings.exponents, model.context * model.patterns),
         blocks=_BLOCKS,
         orthonormalise=gram_schmidt,

@@ -37,7 +37,7 @@ def phase_diagram(
     `settings` ask for two exponents or more; or for none, and then there is only the published rule. Progress, `folder`
     and errors are as there.
     """
-    settings = OrbitSettings(transient=100_000, recorded=20_000, exponents=2) if settings is None else settings
+    settings = OrbitSettings(100_000, 20_000, exponents=2, measured=100_000) if settings is None else settings
     checked_instance("settings", settings, OrbitSettings)
     checked_instance("rule", rule, LevelRule)
     if settings.exponents == 1:
