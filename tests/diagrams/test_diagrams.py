@@ -148,3 +148,58 @@ def test_starts_are_compared_at_one_set_of_parameters():
     windows = attractors.random_windows(published(), 2, key=jax.random.key(0))
     with pytest.raises(ValueError, match="one set of parameters"):
         attractors.coexisting_attractors(published(), dmft.Parameters(np.ones(2), 1.0, 0.0), windows)
+
+
+KNOWN = {
+    "quasi-periodic": [(1.6, 3.0), (2.0, 3.0), (2.4, 3.0), (2.8, 3.0), (1.6, 0.5)],
+    "periodic": [(3.0, 5.0), (2.8, 8.0)],
+    "chaotic": [(1.28, GAMMA)],
+}
+
+
+def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
+    """Points that the published rule calls chaotic; their exponents say otherwise."""
+    points = np.array([point for points in KNOWN.values() for point in points])
+    settings = orbits.OrbitSettings(transient=20_000, recorded=20_000, exponents=2, sections=(), measured=100_000)
+    parameters = dmft.Parameters(points[:, 0], points[:, 1], 0.02)
+    found = orbits.orbit_diagram(published(), parameters, from_window(), settings)
+    expected = [regime for regime, points in KNOWN.items() for _ in points]
+    assert found["regime"].values.tolist() == expected
+    assert np.all(np.abs(found["exponent"][:5, 0]) < 5e-5) and np.all(found["exponent"][5:7, 0] < -0.05)
+    by_levels = regimes.classify_by_levels(found["distinct"].sel(pattern=1).values, regimes.PHASE_DIAGRAM)
+    assert np.sum(regimes.differing(found["regime"].values, by_levels)) >= 4
+
+
+def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
+    settings = orbits.OrbitSettings(transient=2000, recorded=600, exponents=2, measured=4000)
+    found = phases.phase_diagram(
+        published(), np.array([3.0, GAMMA]), np.array([0.5, 1.28]), 0.02, from_window(), settings
+    )
+    assert found["regime"].dims == found["differs"].dims == ("gamma", "beta")
+    assert found["regime"].sel(beta=0.5).values.tolist() == ["periodic", "periodic"]
+    again = regimes.differing(found["regime"].values, found["regime_by_levels"].values)
+    np.testing.assert_array_equal(found["differs"], again)
+
+
+@pytest.mark.parametrize(
+    "wrong, named",
+    [
+        ({"width": -1}, "width"),
+        ({"width": np.nan}, "width"),
+        ({"recorded": 30.5}, "recorded"),
+        ({"exponents": -1}, "exponents"),
+        ({"levels": 1}, "levels"),
+        ({"measured": 1}, "measured"),
+        ({"sections": ((0, -1),)}, "sections"),
+        ({"sections": ((0, 1, 2),)}, "sections"),
+    ],
+)
+def test_impossible_settings_are_named(wrong, named):
+    with pytest.raises((ValueError, TypeError), match=named):
+        orbits.OrbitSettings(**wrong)
+
+
+def test_a_section_of_a_pattern_that_is_not_there_is_refused():
+    settings = orbits.OrbitSettings(transient=0, recorded=20, exponents=0, sections=((0, 5),))
+    with pytest.raises(ValueError, match="sections"):
+        orbits.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), settings)

@@ -21,21 +21,32 @@ def window_of(case) -> dmft.Window:
     return dmft.Window(case["A_window_start"], case.about["position_of_row0_at_lyapunov_start"])
 
 
+def units(model, number=None):
+    """The perturbations that the published program starts with: of one attention each, newest first, by pattern."""
+    size = model.context * model.patterns
+    return np.eye(size)[:number].reshape(-1, model.context, model.patterns)
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=repr)
 def test_published_growth_token_by_token(case):
     leading = case.about["leading_exponents_comparable_per_step_first50"]
     model = case.model
-    found = dmft.local_exponents(
-        model, case.parameters, window_of(case), steps=50, exponents=model.context * model.patterns
-    )
+    found = dmft.local_exponents(model, case.parameters, window_of(case), steps=50, exponents=units(model))
     atol = 1e-6 if case.about["chaotic"] else 1e-10
     np.testing.assert_allclose(found[:, :leading], case["S_i_first50"][:, :leading], atol=atol)
 
 
 @pytest.mark.parametrize(("case", "every"), [*((case, 1) for case in REGULAR), (CASES["l01"], 4)], ids=repr)
 def test_published_exponents_of_regular_orbits(case, every):
+    start = units(case.model, 3)
     found = dmft.lyapunov_spectrum(
-        case.model, case.parameters, window_of(case), steps=2000, exponents=3, every=every, orthonormalise=gram_schmidt
+        case.model,
+        case.parameters,
+        window_of(case),
+        steps=2000,
+        exponents=start,
+        every=every,
+        orthonormalise=gram_schmidt,
     )
     np.testing.assert_allclose(found.exponents, case["S"][:3], atol=1e-10)
 
@@ -43,7 +54,8 @@ def test_published_exponents_of_regular_orbits(case, every):
 @pytest.mark.parametrize("case", [case for case in REGULAR if repr(case) in ("l01", "l05", "l08")], ids=repr)
 def test_all_published_exponents_of_regular_orbits(case):
     comparable = case.about["leading_exponents_comparable_over_2000"]
-    found = dmft.lyapunov_spectrum(case.model, case.parameters, window_of(case), steps=2000)
+    start = units(case.model)
+    found = dmft.lyapunov_spectrum(case.model, case.parameters, window_of(case), steps=2000, exponents=start)
     np.testing.assert_allclose(found.exponents[:comparable], case["S"][:comparable], atol=1e-10)
 
 
@@ -90,7 +102,8 @@ def test_the_derived_jacobian_is_that_of_the_whole_map(orthonormalise):
         basis, triangle = np.linalg.qr(np.asarray(jacobian_of_the_whole_map(*at)) @ basis)
         expected.append(np.log(np.abs(np.diag(triangle))))
         flat = whole_map(*at)
-    found = dmft.local_exponents(model, parameters, window, steps=7, exponents=size, orthonormalise=orthonormalise)
+    start = units(model)
+    found = dmft.local_exponents(model, parameters, window, steps=7, exponents=start, orthonormalise=orthonormalise)
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
@@ -150,3 +163,106 @@ def test_numbers_that_cannot_be_are_refused(asked, message):
     model, parameters, window = small_case()
     with pytest.raises(ValueError, match=message):
         dmft.lyapunov_spectrum(model, parameters, window, **asked)
+
+
+WEIGHTS = dmft.published_weights()
+
+
+def drawn_points(count, seed):
+    """A network of the published weights at random parameters, and windows that its orbits have come to."""
+    rng = np.random.default_rng(seed)
+    draws = rng.uniform(0.1, 20, count), 10 ** rng.uniform(0, 4, count), rng.uniform(0, 1, count)
+    return dmft.Parameters(*draws)
+
+
+def assert_leading_are_the_largest(context, count, numbers, bases, tokens):
+    model, parameters = dmft.mean_field(WEIGHTS, context), drawn_points(count, context)
+    start = dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS))
+    window = dmft.settled(model, parameters, start, 300)
+    asked = {"steps": tokens, "blocks": 2}
+    for basis in bases:
+        whole = np.asarray(dmft.lyapunov_spectrum(model, parameters, window, orthonormalise=basis, **asked).exponents)
+        assert not np.isnan(whole).any() and np.all(whole[:-1] >= whole[1:])
+        for number in numbers:
+            found = dmft.lyapunov_spectrum(model, parameters, window, exponents=number, orthonormalise=basis, **asked)
+            leading = np.asarray(found.exponents)
+            assert np.all(leading[:-1] >= leading[1:])
+            # what is lost to rounding is noise before, and not the same in two programs
+            apart = np.isneginf(leading) != np.isneginf(whole[:number])
+            assert np.mean(apart) < 0.01 and np.all(np.maximum(leading, whole[:number])[apart] < -2)
+            resolved = np.isfinite(leading) & np.isfinite(whole[:number])
+            # of two that the cut parts, either may come first, as far as alignment in this time decides it
+            assert np.all(np.abs(leading[resolved] - whole[:number][resolved]) < 40 / tokens)
+
+
+def test_leading_exponents_are_the_largest_of_all():
+    """Where the map annihilates directions, too: half of these points have exponents of minus infinity."""
+    assert_leading_are_the_largest(context=4, count=200, numbers=(1, 3), bases=(gram_schmidt,), tokens=400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context, count", [(2, 3300), (3, 3300), (4, 3400)])
+def test_leading_exponents_are_the_largest_of_all_at_ten_thousand_points(context, count):
+    assert_leading_are_the_largest(context, count, (1, 2, 3, 5), (gram_schmidt, householder), 400)
+
+
+def test_exponents_beside_an_annihilated_direction_are_in_order():
+    """Of one pattern that each token takes from the one before alone, though a unit vector is annihilated at once."""
+    model, parameters = one_that_forgets(), dmft.Parameters(0.8, 0.0, 0.0)
+    window = dmft.Window(np.full((3, 2), 1e-9))
+    for basis in (gram_schmidt, householder):
+        asked = {"steps": 400, "blocks": 2, "orthonormalise": basis}
+        one = dmft.lyapunov_spectrum(model, parameters, window, exponents=1, **asked).exponents
+        every = dmft.lyapunov_spectrum(model, parameters, window, **asked).exponents
+        local = dmft.local_exponents(model, parameters, window, steps=400, exponents=6, orthonormalise=basis)
+        assert np.isfinite(one[0]) and abs(one[0] - every[0]) < 1e-9
+        assert np.all(np.diff(np.asarray(every)[np.isfinite(every)]) <= 0)
+        assert np.isfinite(every[:3]).all() and np.isneginf(every[3:]).all()
+        assert np.all(local[:, :3].mean(axis=0) > -2)
+        unit = dmft.lyapunov_spectrum(model, parameters, window, **asked | {"exponents": units(model, 1)}).exponents
+        assert np.isneginf(unit[0])
+
+
+def one_that_forgets():
+    """Two patterns, of which the tokens after see the second one's attention alone."""
+    directions = np.array([[1.0, 1.0], [1.0, -1.0]])
+    # mean of w^alpha tanh(beta w^o . A) is the second attention for both patterns, as far as tanh is linear
+    moments = np.broadcast_to(directions[:, 1:] / 2, (4, 2, 2))
+    return dmft.SelfAttention(ColumnLaw(directions, moments), np.zeros((3, 4, 2)))
+
+
+@pytest.mark.parametrize("orthonormalise", [gram_schmidt, householder])
+def test_exponents_are_those_of_the_product_of_jacobians(orthonormalise):
+    """The product itself, in 60 digits, where it is as singular as it likes, and its factor R."""
+    mpmath = pytest.importorskip("mpmath")
+    model, parameters, window = small_case()
+    size, flat, product = model.context * model.patterns, window.attention.ravel(), None
+    for token in range(24):
+        at = (model, parameters, flat, jnp.asarray((1 + token) % 3))
+        jacobian = mpmath.matrix(np.asarray(jacobian_of_the_whole_map(*at)).tolist())
+        with mpmath.workdps(60):
+            product = jacobian if product is None else jacobian * product
+        flat = whole_map(*at)
+    start = np.random.default_rng(0).standard_normal((size, size))
+    with mpmath.workdps(60):
+        _, triangle = mpmath.qr(product * mpmath.qr(mpmath.matrix(start.T.tolist()))[0])
+        expected = [float(mpmath.log(abs(triangle[i, i]))) / 24 for i in range(size)]
+    found = dmft.lyapunov_spectrum(model, parameters, window, steps=24, blocks=2, orthonormalise=orthonormalise)
+    np.testing.assert_allclose(found.exponents, np.sort(expected)[::-1], atol=1e-9)
+    given = dmft.lyapunov_spectrum(
+        model,
+        parameters,
+        window,
+        steps=24,
+        blocks=2,
+        exponents=start.reshape(size, 3, 2),
+        orthonormalise=orthonormalise,
+    )
+    np.testing.assert_allclose(given.exponents, expected, atol=1e-9)
+
+
+def test_perturbations_that_cannot_be_are_refused():
+    model, parameters, window = small_case()
+    for wrong in (np.zeros((1, 3, 2)), np.ones((2, 3, 2)), np.eye(6), np.full((1, 3, 2), np.nan)):
+        with pytest.raises(ValueError, match="exponents"):
+            dmft.lyapunov_spectrum(model, parameters, window, steps=40, exponents=wrong)

@@ -147,3 +147,12 @@ def test_correlations_of_even_order_are_refused():
         dmft.law_from_correlations({(0, 1): np.zeros((4, 2))})
     with pytest.raises(ValueError, match="must all be"):
         dmft.law_from_correlations({(0,): np.zeros((4, 2)), (1,): np.zeros((4, 3))})
+
+
+def test_more_positional_bits_than_semantic_signs_to_take_them_from_are_refused():
+    """With segments the published program takes the last semantic signs: at most as many as there are neurons."""
+    for position_bits in (0, 100, 200):
+        with pytest.raises(ValueError, match="position_bits"):
+            dmft.published_weights(position_bits=position_bits)
+    assert dmft.published_weights(position_bits=99).position_bits == 99
+    assert dmft.published_weights(position_bits=200, segments=None).position_bits == 200

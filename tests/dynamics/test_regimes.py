@@ -195,3 +195,11 @@ def test_the_published_rules_of_levels(rule, periodic, quasi):
 def test_what_cannot_be_counted_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_regimes_differ_where_they_are_decided_and_of_another_sort():
+    by_exponents = ["quasi-periodic (double)", "hyperchaotic", "undecided", "periodic", "chaotic"]
+    by_levels = ["quasi-periodic", "chaotic", "chaotic", "chaotic", "quasi-periodic"]
+    assert regimes.differing(np.array(by_exponents), np.array(by_levels)).tolist() == [False, False, False, True, True]
+    with pytest.raises(ValueError, match="by_levels"):
+        regimes.differing(np.array(["periodic"]), np.array(["wild"]))

@@ -46,6 +46,14 @@ def test_the_logistic_map_is_chaotic_at_4(start):
     assert time_series.zero_one_test(logistic(4.0, 2000, start), key=KEY) > 0.95
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-100, 1e100, 1e300])
+def test_chaos_is_chaos_at_any_scale(scale):
+    chaotic, periodic = logistic(4.0, 2000, 0.3), logistic(3.5, 2000, 0.3)
+    found = time_series.zero_one_test(scale * np.stack([chaotic, periodic]), key=KEY)
+    np.testing.assert_allclose(found, time_series.zero_one_test(np.stack([chaotic, periodic]), key=KEY), atol=1e-9)
+    assert found[0] > 0.95 and abs(found[1]) < 0.1
+
+
 @given(frequency=FREQUENCIES, start=st.floats(0.11, 0.39))
 def test_rotations_and_periodic_orbits_are_regular(frequency, start):
     turns = frequency * np.arange(2000)

@@ -6,8 +6,8 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
 
-from theorykit.dynamics.regimes import CHAOTIC, PERIODIC, QUASI_PERIODIC
-from theorykit.plots.phases import REGIME_COLORS, phase_diagram
+from theorykit.dynamics.regimes import CHAOTIC, PERIODIC, QUASI_PERIODIC, UNDECIDED
+from theorykit.plots.phases import REGIME_COLORS, phase_diagram, share_that_differs
 
 REGIMES = np.array([[PERIODIC, CHAOTIC, CHAOTIC], [PERIODIC, PERIODIC, QUASI_PERIODIC]])
 
@@ -39,3 +39,19 @@ def test_each_cell_has_the_colour_of_its_regime(figure):
 
 def test_counts_are_those_of_the_first_pattern(figure):
     np.testing.assert_array_equal(figure.axes[1].collections[0].get_array().ravel(), np.arange(1, 12, 2))
+
+
+def test_regimes_by_exponents_come_first_and_the_published_rule_says_where_it_differs():
+    other = np.array([[PERIODIC, QUASI_PERIODIC, CHAOTIC], [PERIODIC, PERIODIC, UNDECIDED]])
+    result = phases().assign(
+        regime=(("gamma", "beta"), other), differs=(("gamma", "beta"), (other != REGIMES) & (other != UNDECIDED))
+    )
+    assert share_that_differs(result) == 0.2
+    figure = phase_diagram(result)
+    drawn = [
+        [to_hex(color) for color in axes.collections[0].to_rgba(axes.collections[0].get_array()).reshape(-1, 4)]
+        for axes in figure.axes[:2]
+    ]
+    assert drawn == [[to_hex(REGIME_COLORS[str(name)]) for name in shown.ravel()] for shown in (other, REGIMES)]
+    assert "20%" in figure.axes[1].get_title(loc="left") + figure.axes[1].get_title()
+    plt.close(figure)

@@ -198,13 +198,15 @@ def test_all_figures_are_written(tmp_path):
 
 
 def test_the_table_has_a_line_a_trajectory_and_counts_regimes():
-    head, cycle, chaos, empty, first, second = plots.table(tree()).splitlines()
+    head, cycle, chaos, empty, first, second, pairs, rule = plots.table(tree()).splitlines()
     assert head.split() == ["beta", "lambda_1", "lambda_2", "regime", "period", "K", "dimension", "reference"]
     assert cycle.split() == ["1.255", "-0.032100", "+-", "0.000041", "-inf", "periodic", "4", "0.00", "0.00"]
     assert chaos.split()[-4:] == ["chaotic", "-", "1.00", "2.56"]
     assert not empty
     assert first == "diagram, 7 values of beta from 1.2 to 1.3: 3 chaotic, 3 periodic, 1 undecided"
     assert second.startswith("zoom, 9 values of beta")
+    assert pairs == "phases, 6 pairs of gamma and beta"
+    assert rule == "  by the published rule: 3 periodic, 2 chaotic, 1 quasi-periodic"
 
 
 def test_a_reference_out_of_reach_has_a_star():

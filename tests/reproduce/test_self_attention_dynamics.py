@@ -18,7 +18,7 @@ SETTINGS = experiment.SelfAttentionDynamics(
     shown=500,
     diagram=experiment.Range(0.5, 1.5, 3, recorded=400, transient=2000),
     zoom=experiment.Range(1.27, 1.28, 3, recorded=400, transient=2000),
-    phases=experiment.Phases(2, transient=200, recorded=100),
+    phases=experiment.Phases(2, transient=200, recorded=100, measured=200),
     exponents=2,
 )
 
@@ -182,7 +182,7 @@ def test_phases_are_over_both_inverse_temperatures(result):
     np.testing.assert_array_equal(phases["beta"], [0, 3])
     # at beta = 0 the semantic overlaps vanish
     np.testing.assert_array_equal(phases["distinct"].sel(beta=0), 1)
-    assert phases["regime_by_levels"].dims == ("gamma", "beta")
+    assert phases["regime_by_levels"].dims == phases["regime"].dims == phases["differs"].dims == ("gamma", "beta")
 
 
 def test_a_phase_diagram_of_one_value_is_refused():

@@ -8,18 +8,32 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from .. import dmft
+from ..arguments import checked_instance, checked_key, checked_number, checked_whole_number
+from ..dmft.self_attention import checked_fit
 from .blocks import LANE
-from .orbits import OrbitSettings, orbit_diagram
+from .orbits import OrbitSettings, checked_settings, orbit_diagram
 
 
 def nearby_windows(window: dmft.Window, count: int, spread: float, *, key: PRNGKeyArray) -> dmft.Window:
-    """`count` windows, in lanes, whose attentions differ from those of `window` by normal numbers of width `spread`."""
+    """`count` windows, in lanes, whose attentions differ from those of `window` by normal numbers of width `spread`.
+
+    Raises `TypeError` or `ValueError` for a count below one, a width below zero, and a window of several lanes.
+    """
+    checked_instance("window", window, dmft.Window)
+    checked_whole_number("count", count, least=1)
+    checked_number("spread", spread, least=0.0)
+    checked_key("key", key)
+    if window.lanes:
+        raise ValueError(f"window must be a single one, got lanes of shape {window.lanes}")
     noise = jax.random.normal(key, (*window.attention.shape, count))
     return dmft.Window(window.attention[..., None] + spread * noise, window.position)
 
 
 def random_windows(model: dmft.SelfAttention, count: int, *, key: PRNGKeyArray) -> dmft.Window:
-    """`count` windows, in lanes, of attentions uniform between -1 and 1."""
+    """`count` windows, in lanes, of attentions uniform between -1 and 1; `TypeError` or `ValueError` as there."""
+    checked_instance("model", model, dmft.SelfAttention)
+    checked_whole_number("count", count, least=1)
+    checked_key("key", key)
     shape = (model.context, model.patterns, count)
     return dmft.Window(jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), 0)
 
@@ -40,11 +54,16 @@ def coexisting_attractors(
       `tolerance` (or two errors of the exponent).
     - `share`, `share_error` (basin): of starts that end there, and `typical` (basin), a lane that does.
 
-    Progress and `folder` are as in `orbit_diagram`.
+    Progress and `folder` are as in `orbit_diagram`, and errors too.
     """
+    settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
+    checked_number("tolerance", tolerance, least=0.0)
     if parameters.lanes:
         raise ValueError(f"starts are compared at one set of parameters, got some of shape {parameters.lanes}")
-    count = windows.attention.shape[-1]
+    checked_fit("windows", windows, dmft.Window, model)
+    if len(windows.lanes) != 1:
+        raise ValueError(f"windows are on one axis of lanes, got lanes of shape {windows.lanes}")
+    (count,) = windows.lanes
     every = dmft.Parameters(np.full(count, parameters.beta), parameters.gamma, parameters.epsilon)
 
     def begin(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:

@@ -12,8 +12,8 @@ from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from .. import dmft, store
-from ..arguments import checked_path
-from .orbits import OrbitSettings, Start, orbit_diagram
+from ..arguments import checked_array, checked_number, checked_path, checked_whole_number
+from .orbits import OrbitSettings, Start, checked_begin, checked_settings, orbit_diagram
 
 # values of beta whose windows are kept together
 _KEPT_TOGETHER = 25
@@ -37,12 +37,22 @@ def continuation_diagram(
 
     `start` begins the one at index `centre`, by default the middle; each is followed for `settling` tokens, and its
     last attentions are the window that its neighbour begins with, on both sides. From these windows orbits are then
-    recorded as `orbit_diagram` does. Progress and `folder` are as there.
+    recorded as `orbit_diagram` does. Progress and `folder` are as there, and errors too.
     """
     folder = None if folder is None else checked_path("folder", folder)
-    betas = np.atleast_1d(np.asarray(betas, dtype=float))
-    centre = len(betas) // 2 if centre is None else int(np.arange(len(betas))[centre])
+    betas = np.atleast_1d(checked_array("betas", betas))
+    checked_number("gamma", gamma)
+    checked_number("epsilon", epsilon, least=0.0, most=1.0)
+    if betas.ndim != 1 or not len(betas):
+        raise ValueError(f"betas must be on one axis, got shape {betas.shape}")
     settings = OrbitSettings(transient=0, recorded=150_000) if settings is None else settings
+    checked_settings(settings, model, dmft.Parameters(betas, gamma, epsilon))
+    whole = len(betas) // 2 if centre is None else checked_whole_number("centre", centre)
+    if not -len(betas) <= whole < len(betas):
+        raise ValueError(f"centre={whole} is none of the {len(betas)} betas")
+    centre = whole % len(betas)
+    if checked_whole_number("settling", settling) < model.context:
+        raise ValueError(f"settling={settling} tokens must fill a window of {model.context}")
     if len(betas) > 1 and settling % model.context:  # every value is one settling further from the centre
         raise ValueError(f"settling={settling} tokens must be a multiple of the context, {model.context}")
     windows = _carried(model, betas, gamma, epsilon, start, centre, settling, folder)
@@ -60,7 +70,7 @@ def continuation_diagram(
 def _carried(model, betas, gamma, epsilon, start, centre, settling, folder) -> dmft.Window:
     """The window that each value begins with, in lanes."""
     first = dmft.Parameters(betas[centre], gamma, epsilon)
-    begun = start(model, first)
+    begun = checked_begin(start, model, first)
     run = {"model": model, "betas": betas, "gamma": gamma, "epsilon": epsilon, "start": begun}
     run = store.settings_of("continuation", _VERSION, **run, centre=centre, settling=settling)
     window = dmft.settled(model, first, begun, settling)

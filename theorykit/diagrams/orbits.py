@@ -4,8 +4,9 @@ parameters, start -> transient -> recorded orbit and exponents -> labelled datas
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +16,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from .. import dmft, store
+from ..arguments import checked_function, checked_instance, checked_number, checked_sequence, checked_whole_number
+from ..dmft.self_attention import checked_fit
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ..dynamics.time_series import SECTIONS
@@ -35,9 +38,12 @@ class OrbitSettings:
     """How long orbits are followed, and what is kept of them.
 
     - `transient`: tokens passed over; `recorded`: tokens, or a few more, that marks and exponents are from.
-    - `exponents`: how many of the leading ones, 0 for none.
+    - `exponents`: how many of the leading ones, 0 for none; from `measured` tokens, by default those recorded.
     - `levels`: of each overlap from -1 to 1, which are marked as visited.
-    - `sections`: pairs (a, b) of patterns; a is marked where b is within `width` of zero.
+    - `sections`: pairs (a, b) of patterns from 0 on; a is marked where b is within `width` of zero. By default the
+      published ones, as far as the network has their patterns.
+
+    Raises `TypeError` or `ValueError` that names what cannot be.
     """
 
     transient: int = 100_000
@@ -46,10 +52,28 @@ class OrbitSettings:
     levels: int = 2001
     sections: tuple[tuple[int, int], ...] = SECTIONS
     width: float = 0.001
+    measured: int | None = None
 
     def __post_init__(self):
-        if self.transient < 0 or self.recorded < _BLOCKS or self.exponents < 0 or self.levels < 2:
-            raise ValueError(f"there is nothing to keep of an orbit with {self}; record {_BLOCKS} tokens at least")
+        for name, least in (("transient", 0), ("recorded", None), ("exponents", 0), ("levels", 2)):
+            object.__setattr__(self, name, checked_whole_number(name, getattr(self, name), least=least))
+        if self.recorded < _BLOCKS:
+            raise ValueError(f"record {_BLOCKS} tokens at least, got recorded={self.recorded}")
+        if self.measured is not None:
+            checked_whole_number("measured", self.measured, least=_BLOCKS)
+        checked_number("width", self.width, above=0.0)
+        pairs = checked_sequence("sections", self.sections, "pairs of patterns")
+        object.__setattr__(self, "sections", tuple(map(_checked_section, pairs)))
+
+    def checked_for(self, model: dmft.SelfAttention) -> "OrbitSettings":
+        """The same, if `model` has the patterns of all sections; those that are published only as far as it has them.
+
+        Raises `ValueError` otherwise.
+        """
+        there = tuple(pair for pair in self.sections if max(pair) < model.patterns)
+        if there != self.sections and self.sections != SECTIONS:
+            raise ValueError(f"sections {self.sections} are of patterns 0 to {model.patterns - 1}, which model has")
+        return replace(self, sections=there)
 
     @property
     def pieces(self) -> int:
@@ -60,9 +84,19 @@ class OrbitSettings:
     def tokens_a_piece(self) -> int:
         return -(-self.recorded // self.pieces)
 
+    @property
+    def tokens_of_exponents(self) -> int:
+        return self.pieces * self.tokens_a_piece if self.measured is None else self.measured
+
     def transient_of(self, model: dmft.SelfAttention) -> int:
         """Tokens passed over: those of a window at least."""
         return max(self.transient, model.context)
+
+
+def _checked_section(pair: Any) -> tuple[int, int]:
+    patterns = checked_sequence("sections", pair, "patterns in each pair", 2)
+    shown, zero = (checked_whole_number("sections", pattern, least=0) for pattern in patterns)
+    return shown, zero
 
 
 def orbit_diagram(
@@ -86,16 +120,16 @@ def orbit_diagram(
     Coordinates `beta`, `gamma`, `epsilon` (lane). Shows progress; finished blocks are kept in `folder`, from where an
     interrupted run goes on.
     """
-    settings = OrbitSettings() if settings is None else settings
+    settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
     lanes = parameters.lanes
     if len(lanes) != 1:
         raise ValueError(f"orbits are one axis of lanes, got parameters of shape {lanes}")
     every = dmft.Parameters(*(jnp.broadcast_to(value, lanes) for value in jax.tree.leaves(parameters)))
-    begun = start(model, every)
+    begun = checked_begin(start, model, every)
 
     def compute(block: np.ndarray) -> xr.Dataset:
         chosen = jax.tree.map(lambda values: values[block], every)
-        return _block(model, chosen, _chosen_lanes(begun, lanes, block), settings)
+        return _block(model, chosen, _chosen_lanes(begun, block), settings)
 
     run = store.settings_of("orbit diagram", _VERSION, settings=settings, model=model, parameters=every, start=begun)
     found = in_blocks(compute, lanes[0], settings=run, folder=folder, label=label)
@@ -103,13 +137,24 @@ def orbit_diagram(
     return found.assign_attrs(position=(int(begun.position) + passed) % model.context)
 
 
-def _chosen_lanes(state: dmft.State, lanes: tuple[int, ...], block: np.ndarray) -> dmft.State:
+def checked_settings(settings: OrbitSettings, model: dmft.SelfAttention, parameters: dmft.Parameters) -> OrbitSettings:
+    """The settings for `model`. Raises `TypeError` or `ValueError` where these are no such things, or do not fit."""
+    checked_instance("settings", settings, OrbitSettings)
+    checked_instance("model", model, dmft.SelfAttention, "as dmft.mean_field(weights, context) returns it")
+    checked_instance("parameters", parameters, dmft.Parameters, "such as dmft.Parameters(beta, gamma, epsilon)")
+    return settings.checked_for(model)
+
+
+def checked_begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
+    """The state that `start` makes. Raises `TypeError` or `ValueError` unless it is one of `model`."""
+    return checked_fit("start", checked_function("start", start)(model, parameters), dmft.State, model, parameters)
+
+
+def _chosen_lanes(state: dmft.State, block: np.ndarray) -> dmft.State:
     """The state of some lanes, of a state of all or of one that all share."""
-
-    def chosen(values: Array) -> Array:
-        return values[..., block] if values.ndim and values.shape[-1:] == lanes else values
-
-    whole = jax.tree.map(chosen, (state.attention, state.keys, state.values))
+    if state.lanes in ((), (1,)):
+        return state
+    whole = jax.tree.map(lambda values: values[..., block], (state.attention, state.keys, state.values))
     return dmft.State(*whole, state.position, state.tokens)
 
 
@@ -142,7 +187,7 @@ class _Marks:
     """Which levels orbits have visited so far, piece by piece."""
 
     def __init__(self, settings: OrbitSettings, patterns: int, lanes: int):
-        self._settings, self._sections = settings, [pair for pair in settings.sections if max(pair) < patterns]
+        self._settings, self._sections = settings, settings.sections
         self._visited = np.zeros((lanes, patterns, settings.levels), dtype=np.uint8)
         self._in_section = np.zeros((lanes, len(self._sections), settings.levels), dtype=np.uint8)
         self._fine = np.zeros((lanes, patterns, _FINE_LEVELS), dtype=bool)
@@ -186,7 +231,7 @@ def _exponents(
         model,
         parameters,
         window,
-        steps=settings.pieces * settings.tokens_a_piece,
+        steps=settings.tokens_of_exponents,
         exponents=min(settings.exponents, model.context * model.patterns),
         blocks=_BLOCKS,
         orthonormalise=gram_schmidt,

@@ -7,9 +7,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, PRNGKeyArray, Real
 
+from ..arguments import checked_function, checked_key, checked_sequence, checked_whole_number
 from . import network, trajectory
-from .self_attention import Parameters, SelfAttention, State, mean_field
-from .starts import Prompt, token_start
+from .self_attention import Parameters, SelfAttention, State, check_network, checked_fit, mean_field
+from .starts import Prompt, checked_prompt, token_start
 from .weights import Weights
 
 # of attentions, which are of order one
@@ -41,12 +42,15 @@ def convergence(
       small after the dynamics have amplified it.
     - `mean_field` (step, pattern): the attention of infinitely many neurons.
 
-    Raises `ValueError` for fewer than two sizes or samples, for parameters that are not single numbers, and where no
-    network differs from the mean field.
+    Raises `TypeError` or `ValueError` for fewer than two sizes or samples, for parameters that are not single numbers,
+    for a prompt or start that is not one of these weights and context, and where no network differs from the mean
+    field.
     """
-    _check_study(parameters, repeats, samples)
     model = mean_field(weights, context)
-    first = start(model, parameters, prompt)
+    check_network(model, parameters)
+    _check_study(parameters, repeats, samples, steps, key)
+    checked_prompt("prompt", prompt, model)
+    first = checked_fit("start", checked_function("start", start)(model, parameters, prompt), State, model, parameters)
     limit = np.asarray(trajectory.run(model, parameters, first, steps=steps).attention[1:])
     differences = {}
     for factor, size_key in zip(repeats, jax.random.split(key, len(repeats)), strict=True):
@@ -58,7 +62,12 @@ def convergence(
     return _summary(differences, limit).assign_attrs(attributes)
 
 
-def _check_study(parameters: Parameters, repeats: Sequence[int], samples: int) -> None:
+def _check_study(parameters: Parameters, repeats: Sequence[int], samples: int, steps: int, key: PRNGKeyArray) -> None:
+    for repeat in checked_sequence("repeats", repeats, "whole numbers"):
+        checked_whole_number("repeats", repeat, least=1)
+    checked_whole_number("samples", samples)
+    checked_whole_number("steps", steps, least=1)
+    checked_key("key", key)
     if parameters.lanes != ():
         raise ValueError(f"a study is at one beta, gamma and epsilon, got parameters of shape {parameters.lanes}")
     if len(set(repeats)) < len(repeats) or len(repeats) < 2:

@@ -9,14 +9,33 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from ..arguments import checked_array, checked_whole_number
 from ..codegen.lanes import Matrix, add, column, entrywise, matrix
 from ..dynamics.orthonormal import Orthonormalise, householder
 from . import compiled
-from .self_attention import KEY, QUERY, VALUE, Parameters, SelfAttention, State, attended, in_lanes, remembered, stored
+from .self_attention import (
+    KEY,
+    QUERY,
+    VALUE,
+    Parameters,
+    SelfAttention,
+    State,
+    attended,
+    checked_fit,
+    in_lanes,
+    remembered,
+    stored,
+)
 from .starts import Window, warm_start
 from .trajectory import widened
+
+# of the random directions in which perturbations start
+_SEED = 0
+# of a perturbation that may be rounding, in units of the largest response of an attention to another
+_ULPS = 500.0
 
 Response = tuple[tuple[Float[Array, "context *lanes"], ...], ...]
 
@@ -52,48 +71,113 @@ def lyapunov_spectrum(
     window: Window,
     *,
     steps: int,
-    exponents: int | None = None,
+    exponents: int | ArrayLike | None = None,
     every: int = 1,
     blocks: int = 20,
     orthonormalise: Orthonormalise = householder,
 ) -> LyapunovSpectrum:
-    """The leading exponents of the orbit from `window` over `steps` tokens, all of them by default.
+    """The largest exponents of the orbit from `window` over `steps` tokens, all of them by default; largest first.
 
-    Perturbations are made orthonormal `every` so many tokens, by `dynamics.householder` or, faster and in any number of
-    threads, by `dynamics.gram_schmidt`. An exponent is minus infinity where the Jacobian is singular to rounding.
-    Raises `ValueError` for numbers of steps, blocks or exponents that cannot be.
+    `exponents` is how many, whose perturbations start in random directions, always the same; or the perturbations at
+    the start, `(exponents, context, patterns)`, newest attention first: then exponents are in their order. They are
+    made orthonormal `every` so many tokens, by `dynamics.householder` or, faster and in any number of threads, by
+    `dynamics.gram_schmidt`.
+
+    An exponent is minus infinity where its perturbations shrink, within as many tokens as the context, to what may be
+    rounding, by 1e-13 (1 + beta (1 + gamma)): the map annihilates them, or double precision cannot tell.
+
+    Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
     """
-    size = model.context * model.patterns
-    exponents = size if exponents is None else exponents
-    if not 1 <= exponents <= size:
-        raise ValueError(f"a context of {model.context} tokens and {model.patterns} patterns has 1 to {size} exponents")
-    if every < 1 or steps < every * blocks or steps % every or blocks < 2:
-        raise ValueError(
-            f"{steps} steps cannot be cut into {blocks} blocks of multiples of {every}; there must be two blocks at "
-            "least, and the steps must be a multiple of the interval"
-        )
-    rounds = steps // every
-    totals = _accumulated(model, parameters, window, jnp.asarray(rounds), exponents, every, blocks, orthonormalise)
+    checked_fit("window", window, Window, model, parameters)
+    rounds = _checked_rounds(steps, every, blocks)
+    at = (model, parameters, window, jnp.asarray(_perturbations(model, exponents)))
+    totals = _accumulated(*at, jnp.asarray(rounds), every, blocks, orthonormalise)
     of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
     means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
+    lost = jnp.any(means * model.context < _rounding(parameters), axis=0)
+    is_chosen = exponents is not None and np.ndim(exponents) > 0
+    lost = lost if is_chosen else jnp.cumsum(lost, axis=0) > 0  # an exponent is not above one that is lost
+    totals, means = (jnp.where(lost, -jnp.inf, values) for values in (totals, means))
     mean = jnp.sum(totals, axis=0) / steps
     scatter = jnp.where(jnp.isfinite(mean), means - mean, 0.0)
     errors = jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1)))
-    return LyapunovSpectrum(mean, errors, means)
+    if is_chosen:
+        return LyapunovSpectrum(mean, errors, means)
+    order = jnp.argsort(mean, axis=0, descending=True)
+    mean, errors = (jnp.take_along_axis(values, order, axis=0) for values in (mean, errors))
+    return LyapunovSpectrum(mean, errors, jnp.take_along_axis(means, order[None], axis=1))
 
 
-@eqx.filter_jit
 def local_exponents(
     model: SelfAttention,
     parameters: Parameters,
     window: Window,
     *,
     steps: int,
-    exponents: int,
+    exponents: int | ArrayLike,
     orthonormalise: Orthonormalise = householder,
 ) -> Float[Array, "steps exponents *lanes"]:
-    """The logarithms that exponents are means of, token by token."""
-    start = _begun(model, parameters, window, exponents)
+    """The logarithms that exponents are means of, token by token; those with the largest mean first.
+
+    `exponents`, and their order where perturbations are given, are as in `lyapunov_spectrum`; but logarithms of what
+    rounding leaves are returned as they are. Raises as that does.
+    """
+    checked_fit("window", window, Window, model, parameters)
+    steps = checked_whole_number("steps", steps, least=1)
+    perturbations = jnp.asarray(_perturbations(model, exponents))
+    found = _local_exponents(model, parameters, window, perturbations, steps, orthonormalise)
+    if np.ndim(exponents) > 0:
+        return found
+    order = jnp.argsort(jnp.mean(found, axis=0), axis=0, descending=True)
+    return jnp.take_along_axis(found, order[None], axis=1)
+
+
+def _checked_rounds(steps: int, every: int, blocks: int) -> int:
+    """How often perturbations are made orthonormal."""
+    for name, value in (("steps", steps), ("every", every), ("blocks", blocks)):
+        checked_whole_number(name, value)
+    if every < 1 or steps < every * blocks or steps % every or blocks < 2:
+        raise ValueError(
+            f"{steps} steps cannot be cut into {blocks} blocks of multiples of {every}; there must be two blocks at "
+            "least, and the steps must be a multiple of the interval"
+        )
+    return steps // every
+
+
+def _perturbations(
+    model: SelfAttention, exponents: int | ArrayLike | None
+) -> Float[np.ndarray, "exponents context patterns"]:
+    """The perturbations at the start: those given, or random ones, of which the first are the same for any number."""
+    shape = (model.context, model.patterns)
+    if exponents is not None and np.ndim(exponents) > 0:
+        return _checked_perturbations(exponents, shape)
+    size = model.context * model.patterns
+    number = size if exponents is None else checked_whole_number("exponents", exponents)
+    if not 1 <= number <= size:
+        raise ValueError(
+            f"a context of {model.context} tokens and {model.patterns} patterns has 1 to {size} exponents, got "
+            f"exponents={number}"
+        )
+    # a unit vector may be one that the map annihilates, though others of the plane that it spans with the next are not
+    drawn = np.random.default_rng(_SEED).standard_normal((number, size))
+    return np.linalg.qr(drawn.T)[0].T.reshape(number, *shape)
+
+
+def _checked_perturbations(given: ArrayLike, shape: tuple[int, int]) -> Float[np.ndarray, "exponents context patterns"]:
+    vectors = checked_array("exponents", given)
+    if vectors.shape[1:] != shape or not 1 <= len(vectors) <= np.prod(shape):
+        raise ValueError(
+            f"exponents, where they are perturbations, are (exponents, {shape[0]}, {shape[1]}), at most "
+            f"{np.prod(shape)} of them; got shape {vectors.shape}"
+        )
+    if np.linalg.matrix_rank(vectors.reshape(len(vectors), -1)) < len(vectors):
+        raise ValueError("exponents: the perturbations given are not independent of each other")
+    return np.linalg.qr(vectors.reshape(len(vectors), -1).T)[0].T.reshape(vectors.shape)
+
+
+@eqx.filter_jit
+def _local_exponents(model, parameters, window, perturbations, steps, orthonormalise):
+    start = _begun(model, parameters, window, perturbations)
 
     def token(at, _):
         state, tangent = _tangent_step(model, parameters, *at)
@@ -104,9 +188,10 @@ def local_exponents(
 
 
 @eqx.filter_jit
-def _accumulated(model, parameters, window, rounds, exponents, every, blocks, orthonormalise):
-    state, tangent = _begun(model, parameters, window, exponents)
-    totals = jnp.zeros((blocks, exponents, *state.attention[0].shape))
+def _accumulated(model, parameters, window, perturbations, rounds, every, blocks, orthonormalise):
+    """Sums of logarithms over each block."""
+    state, tangent = _begun(model, parameters, window, perturbations)
+    totals = jnp.zeros((blocks, len(perturbations), *state.lanes))
 
     def one_round(number: Int[Array, ""], at):
         state, tangent, totals = at
@@ -118,18 +203,32 @@ def _accumulated(model, parameters, window, rounds, exponents, every, blocks, or
     return jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals))[2]
 
 
-def _begun(model: SelfAttention, parameters: Parameters, window: Window, exponents: int) -> tuple[State, Tangent]:
+def _rounding(parameters: Parameters) -> Float[Array, "*lanes"]:
+    """Logarithm of the error of a perturbation of length one after a token, from how large Jacobians may be."""
+    largest = 1 + jnp.abs(parameters.beta) * (1 + jnp.abs(parameters.gamma))
+    return jnp.log(_ULPS * jnp.finfo(jnp.float64).eps * largest)
+
+
+def _begun(
+    model: SelfAttention,
+    parameters: Parameters,
+    window: Window,
+    perturbations: Float[Array, "exponents context patterns"],
+) -> tuple[State, Tangent]:
     state = widened(parameters, warm_start(model, parameters, window))
-    lanes = state.attention[0].shape
     context, patterns = model.context, model.patterns
     ages = (window.position - jnp.arange(context)) % context  # the slot of each attention, newest first
-    past = jnp.moveaxis(in_lanes(window.attention, 2, lanes), 1, 0)
+    past = jnp.moveaxis(in_lanes(window.attention, 2, state.lanes), 1, 0)
     by_slot = tuple(jnp.zeros_like(past).at[:, ages].set(past))
     values, keys = (_overlap_response(model, family, parameters, by_slot).grid for family in (VALUE, KEY))
-    units = jnp.zeros((exponents, patterns, context, *lanes))
-    order = np.arange(exponents)  # newest attention first, by pattern
+    count = len(perturbations)
+    given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # a slot's age has the slot of that age
+    units = jnp.zeros((count, patterns, context, *state.lanes))
+    order = np.arange(count)
     units = units.at[order, order % patterns, ages[order // patterns]].set(1.0)
-    return state, Tangent(tuple(units.reshape(exponents, patterns * context, *lanes)), values, keys)
+    # added to zeros of this origin: the loop that starts with them is compiled to code twice as fast on a CPU
+    vectors = 0 * units + in_lanes(given, 3, state.lanes)
+    return state, Tangent(tuple(vectors.reshape(count, patterns * context, *state.lanes)), values, keys)
 
 
 def _overlap_response(model: SelfAttention, family: int, parameters: Parameters, attention) -> Matrix:

@@ -15,7 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
-from .self_attention import KEY, OUTPUT, QUERY, VALUE, Parameters, SelfAttention, State, attended, mean_field, stored
+from ..arguments import checked_instance, checked_key, checked_whole_number
+from .self_attention import (
+    KEY,
+    OUTPUT,
+    QUERY,
+    VALUE,
+    Parameters,
+    SelfAttention,
+    State,
+    attended,
+    checked_fit,
+    mean_field,
+    stored,
+)
 from .trajectory import widened
 from .weights import Weights, columns
 
@@ -47,7 +60,8 @@ class AbstractNetwork(eqx.Module):
         """Spins in the fields beta h, or means of the spins of classes; Eq. (4)."""
 
     def token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Token:
-        """The token that follows `state`."""
+        """The token that follows `state`, which is one of `limit`, with the lanes of the fields."""
+        checked_fit("state", state, State, self.limit, parameters)
         attention = jnp.stack(state.attention)
         spins = self.draw(parameters.beta * _contracted("nm,m...->n...", self.signs[:, OUTPUT], attention), key)
         semantic = _contracted("nfm,n,n...->fm...", self.signs, self.shares, spins)
@@ -102,9 +116,10 @@ def spin_network(weights: Weights, context: int) -> SpinNetwork:
 def class_sum_network(weights: Weights, context: int, repeats: int = 1) -> ClassSumNetwork:
     """The network in which every neuron of `weights` is there `repeats` times; exact in law, at a cost without N.
 
-    Raises `ValueError` where the positional bits cannot tell `context` positions apart.
+    Raises `TypeError` or `ValueError` where the positional bits cannot tell `context` positions apart, and for repeats
+    that are no whole number from 1 on.
     """
-    if repeats < 1:
+    if checked_whole_number("repeats", repeats) < 1:
         raise ValueError(f"every neuron must be there once or more often, got repeats {repeats}")
     limit, (signs, counts) = mean_field(weights, context), columns(weights)
     shares, counts = jnp.asarray(counts / weights.neurons), jnp.asarray(repeats * counts, dtype=float)
@@ -129,18 +144,21 @@ def run(
 ) -> Path:
     """`steps` tokens after `start`, in each of `samples` independent networks; every lane has draws of its own.
 
-    `start` is a state of `network.limit`, in either convention. Raises `ValueError` where it does not fit the network,
-    and where there is nothing to run.
+    `start` is a state of `network.limit`, in either convention. Raises `TypeError` or `ValueError` where it does not
+    fit the network, and where there is nothing to run.
     """
-    _check_run(network, start, steps, samples)
+    _check_run(network, parameters, start, steps, samples, key)
     return Path(*_run(network, parameters, start, steps, samples, key, _overlaps))
 
 
 def run_with_spins(
     network: AbstractNetwork, parameters: Parameters, start: State, *, steps: int, samples: int = 1, key: PRNGKeyArray
 ) -> tuple[Path, Float[Array, "steps neurons samples *lanes"]]:
-    """The path that `run` returns, and the spins of every token; mean spins where classes are drawn."""
-    _check_run(network, start, steps, samples)
+    """The path that `run` returns, and the spins of every token; mean spins where classes are drawn.
+
+    Raises as `run` does.
+    """
+    _check_run(network, parameters, start, steps, samples, key)
     attention, token, end = _run(network, parameters, start, steps, samples, key, _everything)
     return Path(attention, token.overlaps, end), token.spins
 
@@ -153,12 +171,16 @@ def _everything(token: Token) -> Token:
     return token
 
 
-def _check_run(network: AbstractNetwork, start: State, steps: int, samples: int) -> None:
+def _check_run(
+    network: AbstractNetwork, parameters: Parameters, start: State, steps: int, samples: int, key: PRNGKeyArray
+) -> None:
+    checked_instance("network", network, AbstractNetwork, "as class_sum_network(weights, context) returns it")
+    checked_whole_number("steps", steps)
+    checked_whole_number("samples", samples)
+    checked_key("key", key)
     if steps < 1 or samples < 1:
         raise ValueError(f"a run has a step and a sample at least, got {steps} steps and {samples} samples")
-    found, expected = (len(start.keys[0]), len(start.attention)), (network.limit.context, network.limit.patterns)
-    if found != expected:
-        raise ValueError(f"a start of {found} (tokens, patterns) does not fit a network of {expected}")
+    checked_fit("start", start, State, network.limit, parameters)
 
 
 @eqx.filter_jit

@@ -7,6 +7,8 @@ them. A token is stored in the slot of its position; the context is a ring of as
 place of the one a whole context before it.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from ..arguments import checked_array, checked_instance, checked_whole_number, is_traced
 from ..codegen.lanes import Matrix, column, long_matrix, matrix
 from ..precision import require_float64
 from . import compiled
@@ -32,7 +35,8 @@ class Parameters(eqx.Module):
     - `beta`: inverse temperature of the output, Eq. (4). `gamma`: inverse temperature of the attention, Eq. (3).
     - `epsilon`: share of the positions in the overlaps, Eq. (1), from 0 to 1.
 
-    Raises `ValueError` for numbers that are not finite, or shares that are not between 0 and 1.
+    Raises `TypeError` for what is no number, `ValueError` for numbers that are not finite, for shares that are not
+    between 0 and 1, and for lanes that do not broadcast.
     """
 
     beta: Float[Array, "*lanes"]
@@ -42,14 +46,22 @@ class Parameters(eqx.Module):
     def __init__(self, beta: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike):
         require_float64()
         for name, value in (("beta", beta), ("gamma", gamma), ("epsilon", epsilon)):
-            if not isinstance(value, jax.core.Tracer):
-                _refuse_values(name, np.asarray(value))
+            if not is_traced(value):
+                _refuse_values(name, _numbers(name, value))
             setattr(self, name, jnp.asarray(value, dtype=float))
+        common_lanes(beta=self.beta.shape, gamma=self.gamma.shape, epsilon=self.epsilon.shape)
 
     @property
     def lanes(self) -> tuple[int, ...]:
         """The shape that the three broadcast to."""
         return jnp.broadcast_shapes(self.beta.shape, self.gamma.shape, self.epsilon.shape)
+
+
+def _numbers(name: str, value: ArrayLike) -> np.ndarray:
+    is_array = isinstance(value, (np.ndarray, jax.Array)) and not isinstance(value, np.ma.MaskedArray)
+    if type(value) is float or (is_array and np.issubdtype(value.dtype, np.floating)):
+        return np.asarray(value)  # whose values have errors of their own
+    return checked_array(name, value)
 
 
 def _refuse_values(name: str, values: np.ndarray) -> None:
@@ -74,6 +86,8 @@ class State(eqx.Module):
     - `attention`: A, one array over lanes a pattern.
     - `keys`, `values`: m^k and m^v of the tokens remembered, `(context, *lanes)` a pattern, by position.
     - `position`: of the next token. `tokens`: how many have been stored, up to the context.
+
+    Raises `ValueError` for shapes that do not fit each other.
     """
 
     attention: tuple[Float[Array, "*lanes"], ...]
@@ -81,6 +95,27 @@ class State(eqx.Module):
     values: tuple[Float[Array, "context *lanes"], ...]
     position: Int[Array, ""]
     tokens: Int[Array, ""]
+
+    def __check_init__(self):
+        shapes = {(name, jnp.shape(slots)) for name in ("keys", "values") for slots in getattr(self, name)}
+        lanes = {jnp.shape(entry) for entry in self.attention}
+        counts = {len(self.attention), len(self.keys), len(self.values)}
+        if len(counts) > 1 or 0 in counts or len(lanes) > 1 or {shape[1:] for _, shape in shapes} != lanes:
+            raise ValueError(f"attention of shapes {lanes} and {shapes} are not those of one state")
+        if len({shape for _, shape in shapes}) > 1:
+            raise ValueError(f"keys and values have different shapes: {shapes}")
+
+    @property
+    def context(self) -> int:
+        return self.keys[0].shape[0]
+
+    @property
+    def patterns(self) -> int:
+        return len(self.attention)
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        return self.attention[0].shape
 
 
 class SelfAttention(eqx.Module):
@@ -96,7 +131,9 @@ class SelfAttention(eqx.Module):
 
     def __init__(self, law: ColumnLaw, positional: Float[np.ndarray, "context families patterns"]):
         require_float64()
-        if positional.shape[1:] != (len(FAMILIES), law.directions.shape[1]):
+        checked_instance("law", law, ColumnLaw, "as column_law(weights) returns it")
+        positional = checked_array("positional", positional)
+        if positional.shape[1:] != (len(FAMILIES), law.directions.shape[1]) or not len(positional):
             raise ValueError(
                 f"positional overlaps of shape {positional.shape} do not fit a law of {law.directions.shape[1]} "
                 "patterns; expected (context, families, patterns)"
@@ -115,7 +152,12 @@ class SelfAttention(eqx.Module):
     def overlap(
         self, family: int, parameters: Parameters, attention: tuple[Array, ...], position: Int[Array, "*_"]
     ) -> tuple[Float[Array, "*lanes"], ...]:
-        """m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5)."""
+        """m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5).
+
+        Raises `ValueError` for attention of another number of patterns.
+        """
+        if len(attention) != self.patterns:
+            raise ValueError(f"attention of {len(attention)} patterns does not fit a network of {self.patterns}")
         result = compiled.overlap()(
             Omega=matrix(self.directions),
             C=matrix(self.moments[family]),
@@ -127,7 +169,13 @@ class SelfAttention(eqx.Module):
         return result["m"].column
 
     def step(self, parameters: Parameters, state: State) -> State:
-        """The next token: its query, key and value from the attention, and the attention that it pays."""
+        """The next token: its query, key and value from the attention, and the attention that it pays.
+
+        `state` has the lanes of the parameters, or more. Raises `ValueError` where it is not one of this network.
+        """
+        checked_fit("state", state, State, self, parameters)
+        if common_lanes(parameters=parameters.lanes, state=state.lanes) != state.lanes:
+            raise ValueError(f"parameters have lanes of shape {parameters.lanes}, state only of {state.lanes}")
         key, value, query = (
             self.overlap(family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
         )
@@ -163,7 +211,16 @@ def remembered(state: State) -> dict[str, Matrix]:
 def semantic_overlap(
     model: SelfAttention, family: int, parameters: Parameters, attention: Float[Array, "patterns *lanes"]
 ) -> Float[Array, "patterns *lanes"]:
-    """What the semantic bits of the token after `attention` have of one family's overlap: (1 - epsilon) <w tanh>."""
+    """What the semantic bits of the token after `attention` have of one family's overlap: (1 - epsilon) <w tanh>.
+
+    Raises `TypeError` or `ValueError` for attention of another number of patterns, and lanes that do not broadcast.
+    """
+    check_network(model, parameters)
+    checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
+    attention = attention if is_traced(attention) else jnp.asarray(checked_array("attention", attention))
+    if attention.shape[:1] != (model.patterns,):
+        raise ValueError(f"attention of shape {attention.shape} does not fit a network of {model.patterns} patterns")
+    common_lanes(parameters=parameters.lanes, attention=attention.shape[1:])
     without_positions = eqx.tree_at(lambda at: at.positional, model, jnp.zeros_like(model.positional))
     return jnp.stack(without_positions.overlap(family, parameters, tuple(attention), jnp.zeros((), dtype=int)))
 
@@ -181,3 +238,45 @@ def mean_field(weights: Weights, context: int) -> SelfAttention:
     Raises `ValueError` where the positional bits cannot tell `context` positions apart.
     """
     return SelfAttention(column_law(weights), positional_overlaps(weights, context))
+
+
+def checked_fit(name: str, start: Any, kind: type, model: Any, parameters: Any = None) -> Any:
+    """`start`, a state or window, if it is one of the network `model`, and its lanes broadcast with the parameters'.
+
+    `TypeError` where an argument is of another kind. `ValueError` where the context, the number of patterns, the
+    position or the lanes do not fit, or a number is not finite. Weights that differ in nothing else cannot be told.
+    """
+    check_network(model, parameters)
+    checked_instance(name, start, kind)
+    expected, found = (model.context, model.patterns), (start.context, start.patterns)
+    if found != expected:
+        raise ValueError(
+            f"a {name} of {found} (tokens, patterns) does not fit a network of {expected}: it is of another network"
+        )
+    _check_position(name, start, model.context)
+    if parameters is not None:
+        common_lanes(**{"parameters": parameters.lanes, name: start.lanes})
+    return start
+
+
+def check_network(model: Any, parameters: Any) -> None:
+    """Raise `TypeError` unless these are a network and its parameters, where there are any."""
+    checked_instance("model", model, SelfAttention, "as mean_field(weights, context) returns it")
+    if parameters is not None:
+        checked_instance("parameters", parameters, Parameters, "such as Parameters(beta, gamma, epsilon)")
+
+
+def _check_position(name: str, start: Any, context: int) -> None:
+    if not is_traced(start) and not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(start)):
+        raise ValueError(f"{name} has numbers that are not finite")
+    if not is_traced(start.position) and not 0 <= int(start.position) < context:
+        raise ValueError(f"{name} is at position {int(start.position)}, but the context has 0 to {context - 1}")
+
+
+def common_lanes(**shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that lanes broadcast to, by the names of the arguments that have them."""
+    try:
+        return jnp.broadcast_shapes(*shapes.values())
+    except ValueError:
+        lanes = ", ".join(f"{name} has {shape}" for name, shape in shapes.items())
+        raise ValueError(f"lanes do not broadcast: {lanes}") from None

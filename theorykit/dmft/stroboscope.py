@@ -1,13 +1,14 @@
 """The map over whole turns of the position clock: autonomous, so that its fixed points and cycles can be followed."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .self_attention import Parameters, SelfAttention
+from ..arguments import checked_choice, checked_whole_number
+from .self_attention import Parameters, SelfAttention, check_network, checked_fit
 from .starts import Window, warm_start
 
 Scanned = Literal["beta", "gamma", "epsilon"]
@@ -19,7 +20,8 @@ class Stroboscope(eqx.Module):
     Called with `(context * patterns,)` attentions, newest first, and the value of `scanned`, it returns those `tokens`
     later: a whole turn of the position clock by default. One token is enough where positions do not matter,
     `epsilon` = 0. It is the `step` that `theorykit.dynamics` finds and follows cycles of; a cycle of k turns has
-    k * tokens tokens.
+    k * tokens tokens. Raises `TypeError` or `ValueError` where the position clock is elsewhere after `tokens`, where
+    `scanned` is no parameter, and for parameters of many lanes.
     """
 
     model: SelfAttention
@@ -30,7 +32,11 @@ class Stroboscope(eqx.Module):
     def __init__(
         self, model: SelfAttention, parameters: Parameters, scanned: Scanned = "beta", tokens: int | None = None
     ):
-        tokens = model.context if tokens is None else tokens
+        check_network(model, parameters)
+        checked_choice("scanned", scanned, get_args(Scanned))
+        if parameters.lanes:
+            raise ValueError(f"parameters of a stroboscope are single numbers, got lanes of shape {parameters.lanes}")
+        tokens = model.context if tokens is None else checked_whole_number("tokens", tokens)
         if tokens < 1 or (tokens % model.context and float(parameters.epsilon) != 0):
             raise ValueError(
                 f"after {tokens} tokens the position clock of {model.context} is not where it was, and with epsilon = "
@@ -39,6 +45,12 @@ class Stroboscope(eqx.Module):
         self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
 
     def __call__(self, state: Float[Array, " size"], value: Float[Array, ""]) -> Float[Array, " size"]:
+        size = self.model.context * self.model.patterns
+        if jnp.shape(state) != (size,):
+            raise ValueError(
+                f"a state of this network is {size} attentions, {self.model.context} tokens of {self.model.patterns} "
+                f"patterns, got shape {jnp.shape(state)}"
+            )
         parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, value)
         window = Window(state.reshape(self.model.context, self.model.patterns))
         start = warm_start(self.model, parameters, window)
@@ -55,8 +67,12 @@ class Stroboscope(eqx.Module):
     def state(self, window: Window) -> Float[Array, " size"]:
         """The state of a window whose next token is at position 0.
 
-        Raises `ValueError` for a window that is elsewhere on the position clock.
+        Raises `TypeError` or `ValueError` for a window of another network or of many lanes, and for one that is
+        elsewhere on the position clock.
         """
+        checked_fit("window", window, Window, self.model)
+        if window.lanes:
+            raise ValueError(f"the window of a state is a single one, got lanes of shape {window.lanes}")
         if self.tokens % self.model.context == 0 and int(window.position) != 0:
             raise ValueError(f"the window's next token is at position {int(window.position)}, not at 0")
         return window.attention.ravel()

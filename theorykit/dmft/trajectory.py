@@ -3,9 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from .self_attention import Parameters, SelfAttention, State, in_lanes
+from ..arguments import checked_whole_number, is_traced
+from .self_attention import Parameters, SelfAttention, State, checked_fit, in_lanes
 from .starts import Window
 
 
@@ -24,26 +26,51 @@ class Trajectory(eqx.Module):
     def window(self, model: SelfAttention) -> Window:
         """The last attentions, as a start for other parameters.
 
-        Raises `ValueError` where fewer were recorded than the context holds.
+        Raises `ValueError` where fewer were recorded than the context holds, or `model` is another network.
         """
+        checked_fit("trajectory", self.end, State, model)
         if len(self.attention) < model.context:
             raise ValueError(f"{len(self.attention)} attentions were recorded, a window has {model.context}")
         return Window(self.attention[::-1][: model.context], self.end.position)
 
     def overlaps(self, model: SelfAttention, parameters: Parameters) -> Float[Array, "steps families patterns *lanes"]:
-        """m^o, m^v, m^q, m^k of every token of the run but the prompt."""
+        """m^o, m^v, m^q, m^k of every token of the run but the prompt.
+
+        Raises `ValueError` where `model` is another network, or the lanes of `parameters` do not fit.
+        """
+        checked_fit("trajectory", self.end, State, model, parameters)
         return _overlaps(model, parameters, self.attention[:-1], self.positions)
 
 
+def advance(model: SelfAttention, parameters: Parameters, state: State, steps: Int[ArrayLike, ""]) -> State:
+    """The state after `steps` more tokens, a number that may change without compiling anew.
+
+    Raises `TypeError` or `ValueError` for a state that is not one of `model`, and for steps that are no whole number
+    from 0 on.
+    """
+    checked_fit("state", state, State, model, parameters)
+    if not is_traced(steps):
+        steps = checked_whole_number("steps", steps, least=0)
+    return _advance(model, parameters, state, jnp.asarray(steps))
+
+
 @eqx.filter_jit
-def advance(model: SelfAttention, parameters: Parameters, state: State, steps: Int[Array, ""]) -> State:
-    """The state after `steps` more tokens, a number that may change without compiling anew."""
+def _advance(model: SelfAttention, parameters: Parameters, state: State, steps: Int[Array, ""]) -> State:
     return jax.lax.fori_loop(0, steps, lambda _, at: model.step(parameters, at), widened(parameters, state))
 
 
-@eqx.filter_jit
 def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: int) -> Trajectory:
-    """`steps` tokens after `start`, every attention recorded."""
+    """`steps` tokens after `start`, every attention recorded.
+
+    Raises `TypeError` or `ValueError` for a start that is not a state of `model`, and for steps that are no whole
+    number from 0 on.
+    """
+    checked_fit("start", start, State, model, parameters)
+    return _run(model, parameters, start, checked_whole_number("steps", steps, least=0))
+
+
+@eqx.filter_jit
+def _run(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Trajectory:
     start = widened(parameters, start)
 
     def token(state: State, _):
@@ -58,9 +85,11 @@ def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: in
 def settled(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Window:
     """The window of attentions that `start` has come to after `steps` tokens, a transient that is not recorded.
 
-    Raises `ValueError` for fewer steps than the context holds.
+    Raises `TypeError` or `ValueError` for a start that is not a state of `model`, and for fewer steps than the context
+    holds.
     """
-    if steps < model.context:
+    checked_fit("start", start, State, model, parameters)
+    if checked_whole_number("steps", steps) < model.context:
         raise ValueError(f"a window has {model.context} attentions, and {steps} steps do not fill it")
     nearly = advance(model, parameters, start, jnp.asarray(steps - model.context))
     return run(model, parameters, nearly, steps=model.context).window(model)

@@ -11,6 +11,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int8, Integer, PRNGKeyArray
 
+from ..arguments import checked_array, checked_key, checked_whole_number
+
 FAMILIES = ("output", "value", "query", "key")
 
 
@@ -50,20 +52,23 @@ class Weights:
 
 
 def _signs(values, name: str) -> np.ndarray:
-    values = np.asarray(values)
+    values = checked_array(name, values)
     if values.ndim != 3 or values.shape[0] != len(FAMILIES):
         raise ValueError(f"{name} weights have shape {values.shape}, not ({len(FAMILIES)}, patterns, bits)")
     if 0 in values.shape:
         raise ValueError(f"{name} weights of shape {values.shape}: there must be a pattern and a bit at least")
     wrong = values[~np.isin(values, (-1, 1))]
     if wrong.size:
-        raise ValueError(f"{name} weights must be +1 or -1, but {wrong.size} are not, such as {wrong.flat[0]}")
+        raise ValueError(f"{name} weights must be +1 or -1, but {wrong.size} are not, such as {wrong.flat[0]:g}")
     return values.astype(np.int8)
 
 
 def weights_from_arrays(output, value, query, key, position_bits: int) -> Weights:
     """Weights from four arrays of +-1, each `(patterns, neurons + position_bits)`, positional columns last."""
-    shapes = {family: np.shape(array) for family, array in zip(FAMILIES, (output, value, query, key), strict=True)}
+    given = zip(FAMILIES, (output, value, query, key), strict=True)
+    arrays = {family: checked_array(family, array) for family, array in given}
+    shapes = {family: array.shape for family, array in arrays.items()}
+    checked_whole_number("position_bits", position_bits)
     if len(set(shapes.values())) > 1 or len(shapes["output"]) != 2:
         raise ValueError(f"all families must be (patterns, neurons + position_bits), got {shapes}")
     if not 1 <= position_bits < shapes["output"][1]:
@@ -73,7 +78,9 @@ def weights_from_arrays(output, value, query, key, position_bits: int) -> Weight
 
 
 def iid_weights(patterns: int, neurons: int, position_bits: int, *, key: PRNGKeyArray) -> Weights:
-    """Independent fair signs."""
+    """Independent fair signs. Raises `TypeError` or `ValueError` for numbers that are not whole, or below one."""
+    _check_sizes(patterns, neurons, position_bits)
+    checked_key("key", key)
     semantic, positional = jax.random.split(key)
     return Weights(
         np.asarray(jax.random.rademacher(semantic, (4, patterns, neurons))),
@@ -84,9 +91,20 @@ def iid_weights(patterns: int, neurons: int, position_bits: int, *, key: PRNGKey
 def segment_weights(
     patterns: int, neurons: int, position_bits: int, *, segments: int = 3, key: PRNGKeyArray
 ) -> Weights:
-    """Fair signs, the same for all neurons of a segment: at most `segments` distinct columns, however many neurons."""
+    """Fair signs, the same for all neurons of a segment: at most `segments` distinct columns, however many neurons.
+
+    Raises `TypeError` or `ValueError` for numbers that are not whole, or below one, and for more segments than neurons.
+    """
+    _check_sizes(patterns, neurons, position_bits, segments)
     drawn = iid_weights(patterns, segments, position_bits, key=key)
     return Weights(_widened(drawn.semantic, neurons), drawn.positional)
+
+
+def _check_sizes(patterns: int, neurons: int, position_bits: int, segments: int | None = 1) -> None:
+    sizes = {"patterns": patterns, "neurons": neurons, "position_bits": position_bits, "segments": segments}
+    for name, size in sizes.items():
+        if name != "segments" or size is not None:
+            checked_whole_number(name, size, least=1)
 
 
 def _widened(signs: np.ndarray, neurons: int) -> np.ndarray:
@@ -105,7 +123,15 @@ def published_weights(
 
     Its stream of legacy NumPy integers is drawn in the same order: signs that it does not use, then each family's
     semantic signs, of which segments keep the last as positional ones, then positional signs or those of segments.
+    Raises `TypeError` or `ValueError` for numbers that cannot be, with segments also for more positional bits than
+    neurons.
     """
+    checked_whole_number("seed", seed, least=0, most=2**32 - 1)
+    _check_sizes(patterns, neurons, position_bits, segments)
+    if segments is not None and position_bits > neurons:
+        raise ValueError(
+            f"position_bits={position_bits}: with segments, the last of {neurons} semantic signs are positional ones"
+        )
     stream = np.random.RandomState(seed)
 
     def signs(*shape: int) -> np.ndarray:
@@ -140,7 +166,7 @@ def position_code(position_bits: int, context: int) -> Int8[np.ndarray, "context
 
     Raises `ValueError` where the bits cannot tell as many positions apart.
     """
-    if not 1 <= context <= 2**position_bits:
+    if not 1 <= checked_whole_number("context", context) <= 2**position_bits:
         raise ValueError(
             f"a context of {context} tokens needs positions 0 to {context - 1}, and {position_bits} positional bits "
             f"tell {2**position_bits} apart"

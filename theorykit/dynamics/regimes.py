@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
+
+from ..arguments import shown
 
 PERIODIC = "periodic"
 QUASI_PERIODIC = "quasi-periodic"
@@ -143,6 +145,23 @@ def classify_by_levels(counts: ArrayLike, rule: LevelRule) -> Shaped[np.ndarray,
         raise ValueError(f"an orbit visits at least one level, got a count of {np.min(counts)}")
     conditions = [counts <= rule.periodic, counts <= rule.quasi_periodic]
     return np.select(conditions, [PERIODIC, QUASI_PERIODIC], default=CHAOTIC)
+
+
+def differing(regimes: ArrayLike, by_levels: ArrayLike) -> Bool[np.ndarray, "*batch"]:
+    """Where the regimes (...) that `classify` finds are decided, and `classify_by_levels` says another one.
+
+    That knows one sort of quasi-periodic orbits and one of chaotic ones only.
+    """
+    found, other = np.asarray(regimes), np.asarray(by_levels)
+    if found.shape != other.shape:
+        raise ValueError(f"regimes of shape {found.shape} and by_levels of shape {other.shape} are not of one batch")
+    for name, values in (("regimes", found), ("by_levels", other)):
+        if unknown := set(values.ravel().tolist()) - set(REGIMES):
+            raise ValueError(f"{name} must be of {', '.join(map(repr, REGIMES))}; got {shown(unknown.pop())}")
+    coarse = np.select(
+        [found == DOUBLY_QUASI_PERIODIC, found == HYPERCHAOTIC], [QUASI_PERIODIC, CHAOTIC], default=found
+    )
+    return np.asarray((found != UNDECIDED) & (coarse != other))
 
 
 def _descending(exponents: ArrayLike) -> Float[np.ndarray, "*batch exponents"]:

@@ -13,6 +13,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Complex, Float, Int, PRNGKeyArray
 
+from ..arguments import checked_key, checked_whole_number
 from ..precision import require_float64
 
 # pairs of patterns (shown, held at zero) of the published sections
@@ -38,10 +39,14 @@ def zero_one_test(series: ArrayLike, *, key: PRNGKeyArray, draws: int = 100) -> 
     """
     require_float64()
     series = _finite("series", series, at_least=100)
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}")
+    checked_key("key", key)
+    checked_whole_number("draws", draws, least=1)
+    # first a size at which sums and squares neither overflow nor vanish
+    largest = np.max(np.abs(series), axis=-1, keepdims=True)
+    series = series / np.where(largest > 0, largest, 1.0)
+    spread = np.ptp(series, axis=-1, keepdims=True)
     # the mean of equal values need not be that value
-    centred = np.where(np.ptp(series, axis=-1, keepdims=True) == 0, 0.0, _centred(series))
+    centred = np.where(spread == 0, 0.0, _centred(series) / np.where(spread > 0, spread, 1.0))
     frequencies = np.asarray(jax.random.uniform(key, (draws,), minval=_FREQUENCIES[0], maxval=_FREQUENCIES[1]))
     growths = [_growth(_mean_square_displacement(centred, frequency)) for frequency in frequencies]
     return np.asarray(np.median(growths, axis=0))

@@ -22,22 +22,38 @@ REGIME_COLORS = {
 
 
 def phase_diagram(result: xr.Dataset) -> Figure:
-    """Regimes by the number of levels visited, and that number, over both inverse temperatures."""
-    figure = plt.figure(figsize=(10, 4.2))
-    left, right = figure.subplots(1, 2, sharex=True, sharey=True)
-    found = result["regime_by_levels"].transpose("gamma", "beta").values
-    known = [name for name in REGIME_COLORS if np.any(found == name)]
-    codes = np.argmax([found == name for name in known], axis=0)
+    """Regimes by exponents, where there are any, and by the published rule; and how many levels are visited.
+
+    Axes are both inverse temperatures. The title of the second says at how many points the rule says otherwise.
+    """
+    names = [name for name in ("regime", "regime_by_levels") if name in result]
+    figure = plt.figure(figsize=(5 * len(names) + 5, 4.4))
+    panels = figure.subplots(1, len(names) + 1, sharex=True, sharey=True)
+    shown = {name: result[name].transpose("gamma", "beta").values for name in names}
+    known = [name for name in REGIME_COLORS if any(np.any(found == name) for found in shown.values())]
     colors = ListedColormap([REGIME_COLORS[name] for name in known])
-    _draw(left, result, codes, cmap=colors, vmin=-0.5, vmax=len(known) - 0.5)
-    left.set_title("regime by the levels that $m^o_1$ visits")
+    titles = {"regime": "regime by Lyapunov exponents", "regime_by_levels": "by the levels that $m^o_1$ visits"}
+    for axes, (name, found) in zip(panels, shown.items(), strict=False):
+        codes = np.argmax([found == each for each in known], axis=0)
+        _draw(axes, result, codes, cmap=colors, vmin=-0.5, vmax=len(known) - 0.5)
+        axes.set_title(titles[name])
+    if "differs" in result:
+        panels[1].set_title(f"by the levels visited, as published: other at {share_that_differs(result):.0%}")
     handles = [Patch(color=REGIME_COLORS[name], label=name) for name in known]
-    left.legend(handles=handles, loc="lower left", frameon=True, framealpha=0.9)
+    panels[0].legend(handles=handles, loc="lower left", frameon=True, framealpha=0.9)
     counts = result["distinct"].sel(pattern=1).transpose("gamma", "beta").values
-    image = _draw(right, result, counts, cmap="viridis", norm=LogNorm(1, max(2, counts.max())))
-    right.set(title="levels visited, of 5001", ylabel="")
-    figure.colorbar(image, ax=right).outline.set_visible(False)
+    image = _draw(panels[-1], result, counts, cmap="viridis", norm=LogNorm(1, max(2, counts.max())))
+    panels[-1].set(title="levels visited, of 5001")
+    for axes in panels[1:]:
+        axes.set_ylabel("")
+    figure.colorbar(image, ax=panels[-1]).outline.set_visible(False)
     return figure
+
+
+def share_that_differs(result: xr.Dataset) -> float:
+    """Of the points whose regime is decided by exponents, how many the published rule judges otherwise."""
+    decided = result["regime"].values != regimes.UNDECIDED
+    return float(np.sum(result["differs"].values) / max(1, np.sum(decided)))
 
 
 def _draw(axes: Axes, result: xr.Dataset, values: np.ndarray, **how):

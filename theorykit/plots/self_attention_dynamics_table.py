@@ -3,6 +3,8 @@
 import numpy as np
 import xarray as xr
 
+from .phases import share_that_differs
+
 _HEAD = ("beta", "lambda_1", "lambda_2", "regime", "period", "K", "dimension", "reference")
 # standard errors, and half of the last digit of a reference
 _FAR, _ROUNDING = 5, 0.0005
@@ -13,7 +15,7 @@ _FOOTNOTE = (
 
 
 def table(result: xr.DataTree) -> str:
-    """A line a trajectory, and how many orbits of both diagrams are in which regime.
+    """A line a trajectory, and how many orbits of the diagrams are in which regime.
 
     The last column has lambda_1 as found by another program, where there is one.
     """
@@ -24,6 +26,7 @@ def table(result: xr.DataTree) -> str:
     lines = ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     notes = [_FOOTNOTE] if any(row[-1].endswith("*") for row in rows) else []
     counts = [_counted(name, result[name].to_dataset()) for name in ("diagram", "zoom")]
+    counts += [_phases(result["phases"].to_dataset())] if "phases" in result.children else []
     return "\n".join([*lines, *notes, "", *counts])
 
 
@@ -56,6 +59,18 @@ def _row(orbit: xr.Dataset, reference: dict[float, float]) -> tuple[str, ...]:
 
 def _counted(name: str, diagram: xr.Dataset) -> str:
     beta = diagram["beta"].values
-    names, counts = np.unique(diagram["regime"].values, return_counts=True)
-    regimes = ", ".join(f"{counts[i]} {names[i]}" for i in np.argsort(-counts))
-    return f"{name}, {len(beta)} values of beta from {beta[0]:g} to {beta[-1]:g}: {regimes}"
+    return f"{name}, {len(beta)} values of beta from {beta[0]:g} to {beta[-1]:g}: {_in_regimes(diagram['regime'])}"
+
+
+def _phases(phases: xr.Dataset) -> str:
+    """By exponents, and by the published rule."""
+    lines = [f"phases, {phases['distinct'].sel(pattern=1).size} pairs of gamma and beta"]
+    if "regime" in phases:
+        lines[0] += f": {_in_regimes(phases['regime'])}"
+        lines.append(f"  the published rule says otherwise at {share_that_differs(phases):.1%} of those decided")
+    return "\n".join([*lines, f"  by the published rule: {_in_regimes(phases['regime_by_levels'])}"])
+
+
+def _in_regimes(found: xr.DataArray) -> str:
+    names, counts = np.unique(found.values, return_counts=True)
+    return ", ".join(f"{counts[i]} {names[i]}" for i in np.argsort(-counts))

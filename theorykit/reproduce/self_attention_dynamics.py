@@ -71,6 +71,8 @@ class Phases:
     """Tokens passed over before."""
     recorded: int = 20_000
     """Tokens of each orbit whose levels are counted."""
+    measured: int = 100_000
+    """Tokens of each orbit that its two largest exponents are from, and its regime."""
 
     def __post_init__(self):
         if self.values < 2 or not self.highest > 0:
@@ -212,7 +214,7 @@ def _phases(
         values,
         settings.epsilon,
         lambda model, parameters: dmft.warm_start(model, parameters, window),
-        OrbitSettings(over.transient, over.recorded, exponents=0),
+        OrbitSettings(over.transient, over.recorded, exponents=2, measured=over.measured),
         folder=folder,
     )
 
