@@ -191,8 +191,10 @@ def assert_leading_are_the_largest(context, count, numbers, bases, tokens):
             apart = np.isneginf(leading) != np.isneginf(whole[:number])
             assert np.mean(apart) < 0.01 and np.all(np.maximum(leading, whole[:number])[apart] < -2)
             resolved = np.isfinite(leading) & np.isfinite(whole[:number])
-            # of two that the cut parts, either may come first, as far as alignment in this time decides it
-            assert np.all(np.abs(leading[resolved] - whole[:number][resolved]) < 40 / tokens)
+            # of two that the cut parts, either may come first, as far as alignment in this time decides it; and a few
+            # are close to what is lost
+            far = np.abs(leading[resolved] - whole[:number][resolved])
+            assert np.mean(far > 40 / tokens) < 1e-3 and np.all(far < 0.5)
 
 
 def test_leading_exponents_are_the_largest_of_all():

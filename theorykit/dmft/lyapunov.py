@@ -35,7 +35,7 @@ from .trajectory import widened
 # of the random directions in which perturbations start
 _SEED = 0
 # of a perturbation that may be rounding, in units of the largest response of an attention to another
-_ULPS = 500.0
+_ULPS = 5e4
 
 Response = tuple[tuple[Float[Array, "context *lanes"], ...], ...]
 
@@ -84,7 +84,7 @@ def lyapunov_spectrum(
     `dynamics.gram_schmidt`.
 
     An exponent is minus infinity where its perturbations shrink, within as many tokens as the context, to what may be
-    rounding, by 1e-13 (1 + beta (1 + gamma)): the map annihilates them, or double precision cannot tell.
+    rounding, by 1e-11 (1 + beta (1 + gamma)): the map annihilates them, or double precision cannot tell.
 
     Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
     """
