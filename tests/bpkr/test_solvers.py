@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.bpkr.coordinates import gp_coordinates, to_order_parameters
+from theorykit.bpkr.coordinates import gp_coordinates, moved, to_order_parameters
 from theorykit.bpkr.energies import energy_of
 from theorykit.bpkr.problem import SaddleProblem
 
@@ -82,9 +82,13 @@ def test_no_step_raises_the_action(solver):
 
 @eqx.filter_jit
 def expanded(saddle_problem, coordinates):
-    """The expansion about a point, and gradient and Hessian of the action there."""
-    expansion = saddle_problem.expansion(saddle_problem.at(coordinates))
-    return expansion, jax.grad(saddle_problem.action)(coordinates), jax.hessian(saddle_problem.action)(coordinates)
+    """The expansion about a point, and gradient and Hessian of the action in a step from there."""
+
+    def action(step):
+        return saddle_problem.action(moved(saddle_problem.architecture, coordinates, step))
+
+    expansion, no_step = saddle_problem.expansion(saddle_problem.at(coordinates)), jnp.zeros(len(coordinates))
+    return expansion, jax.grad(action)(no_step), jax.hessian(action)(no_step)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from .action import Action, Predictor
 from .architecture import Architecture
 from .attention import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
 from .derive import derive
+from .diagnosis import ConvergenceWarning
 from .dual import DualForm
 from .evaluate import ActionTerms, evaluate, first_order, optimal_readout
 from .expansion import FirstOrder
@@ -34,7 +35,7 @@ from .order_parameters import OrderParameters, gp_limit
 from .paths import Readout, path_features
 from .predict import Prediction, kernel, predict, predict_from_statistics
 from .pruning import Head, parameter_count, ranked_heads, removable_heads, without_heads
-from .saddle import ConvergenceWarning, Saddle, gradient_norm, solve, solve_from_statistics
+from .saddle import Saddle, gradient_norm, solve, solve_from_statistics
 from .solvers import AcceleratedSweeps, Newton
 from .statistics import FeatureStatistics
 from .streaming import statistics_of_arrays, statistics_of_batches, statistics_of_loader

@@ -17,6 +17,7 @@ from ..arguments import checked_array, is_traced
 from ..precision import require_float64
 from . import layer_numbers
 from .architecture import Architecture, check_size, checked_architecture
+from .magnitudes import check_magnitudes
 
 # largest asymmetry, relative to the largest entry, that counts as rounding
 _SYMMETRY = 1e-8
@@ -62,6 +63,8 @@ def checked_data(
 ) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
     """Path features and their labels, whose kernel has a Cholesky factor at the temperature."""
     checked, labels = checked_examples(architecture, features, labels)
+    if not is_traced(labels, architecture):
+        check_magnitudes(architecture, np.asarray(labels))
     if not is_traced(features, architecture):
         check_interpolation(architecture, np.asarray(features, dtype=np.float64))
     return checked, labels

@@ -11,6 +11,9 @@ where the B are lower triangular with diagonal exp(theta) and the R_l are rectan
 law of U_l at finite width. The leading block of a straight layer's U_l is gain^2 U_{l+1} whatever the coordinates are.
 Every real vector is a set of order parameters, positive definite and consistent; zero is the Gaussian-process limit;
 and the curvature of the entropy there is the same whatever the prior is.
+
+Triangular factors are a group, and `moved` multiplies by them: B -> B T, R -> R + B r. In such steps the
+affine-invariant metric is of order one about every point; in the coordinates themselves it is not.
 """
 
 import itertools
@@ -59,6 +62,29 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
             pieces.append(white[:, :straight].ravel())
         outer = factor
     return jnp.concatenate(pieces)
+
+
+def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
+    """The coordinates after a step from the point at `coordinates`: every B becomes B T, every R becomes R + B r.
+
+    `step` holds T and r as coordinates hold B and R; zero is no step.
+    """
+    pieces = zip(_split(architecture, coordinates), _split(architecture, step), strict=True)
+    outer = architecture.outputs
+    there = [_product(*next(pieces), outer)]
+    for form, size in zip(reversed(architecture.forms), reversed(architecture.order_parameter_sizes), strict=True):
+        blocks = size - outer if form.is_straight else size
+        triangle, change = next(pieces)
+        there.append(_product(triangle, change, blocks))
+        if form.is_straight:
+            crossing, change = next(pieces)
+            there.append(crossing + (_triangular(triangle, blocks) @ change.reshape(blocks, outer)).ravel())
+        outer = size
+    return jnp.concatenate(there)
+
+
+def _product(left: Float[Array, " entries"], right: Float[Array, " entries"], size: int) -> Float[Array, " entries"]:
+    return _triangle(_triangular(left, size) @ _triangular(right, size))
 
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:

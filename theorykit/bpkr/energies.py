@@ -16,6 +16,8 @@ from .architecture import Architecture
 from .curvature import blocks_cost, curvature_of_blocks, pairs
 from .derive import derive
 from .evaluate import architecture_arguments, flat_features
+from .rotation import RotatedExamples
+from .rounding import MACHINE, inverse_of, log_det_sensitivity, quadratic_sensitivity
 from .statistics import FeatureStatistics, statistics_arguments, summed
 
 # largest array of path kernels, in bytes, that is worth its memory traffic: about what caches hold
@@ -68,6 +70,10 @@ class AbstractEnergy(eqx.Module):
         return point.value, point.slope
 
     @abc.abstractmethod
+    def rounding(self, point: EnergyPoint) -> Mapping[str, Float[Array, ""]]:
+        """What rounding makes of E where `at` has been, per machine epsilon, of its "kernel" and of its "labels"."""
+
+    @abc.abstractmethod
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
         """The second derivative of E in the entries of U_1 on and above the diagonal, where `at` has been."""
 
@@ -77,13 +83,19 @@ class AbstractEnergy(eqx.Module):
 
 
 class AbstractKernelEnergy(AbstractEnergy):
-    """By the kernel of all examples, one row a label."""
+    """By the kernel of all examples, one row a label.
+
+    `omitted` more rows have neither features nor labels, and `features_error` is how far a feature may be off; both are
+    zero but for `RotatedExamples`.
+    """
 
     labels: eqx.AbstractVar[Float[Array, "rows one"]]
+    omitted: eqx.AbstractVar[Float[Array, ""] | float]
+    features_error: eqx.AbstractVar[Float[Array, ""] | float]
 
     @property
     def label_count(self):
-        return len(self.labels)
+        return len(self.labels) + self.omitted
 
     @abc.abstractmethod
     def kernel(self, first: Float[Array, "paths paths"]) -> Float[Array, "rows rows"]:
@@ -103,11 +115,33 @@ class AbstractKernelEnergy(AbstractEnergy):
         value = of_kernel.pop("energy")
         return EnergyPoint(first, value, jnp.abs(value), *self.slopes(first, of_kernel), of_kernel)
 
+    @abc.abstractmethod
+    def squares(self) -> Float[Array, "paths rows"]:
+        """phi^pi . phi^pi of every path, row by row."""
+
+    def rounding(self, point):
+        norms = jnp.sqrt(self.squares())
+        # as large as the terms that the diagonal of the kernel is summed from
+        scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(point.first), norms) + self.architecture.temperature
+        resolvent, representer = point.solved["resolvent"], point.solved["representer"][:, 0]
+        temperature, square = self.architecture.temperature, representer @ representer
+        # |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, K being Phi W Phi^T
+        of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
+        of_representer = _root(representer @ self.labels[:, 0] - temperature * square)
+        misplaced = 2 * _root(len(point.first) * jnp.max(jnp.abs(point.first))) * self.features_error / MACHINE
+        return {
+            "kernel": log_det_sensitivity(resolvent, scale) + jnp.abs(point.value) + misplaced * of_resolvent,
+            "labels": quadratic_sensitivity(representer, scale) + misplaced * jnp.sqrt(square) * of_representer,
+        }
+
     def of_kernel(self, first: Float[Array, "paths paths"]) -> Mapping[str, Array]:
         """Energy, resolvent (K + T I)^-1 and representer (K + T I)^-1 y at U_1, by one factorisation."""
         action = derive(self.architecture)
         arguments = {"K": self.kernel(first), action.symbols.labels.name: self.labels}
-        return action.compiled_kernel_energy.of({**architecture_arguments(self.architecture), **arguments})
+        values = dict(action.compiled_kernel_energy.of({**architecture_arguments(self.architecture), **arguments}))
+        if not isinstance(self.omitted, float):
+            values["energy"] += self.omitted * jnp.log(self.architecture.temperature)
+        return values
 
 
 class FeatureEnergy(AbstractKernelEnergy):
@@ -116,9 +150,16 @@ class FeatureEnergy(AbstractKernelEnergy):
     architecture: Architecture
     features: Float[Array, "rows columns"]
     labels: Float[Array, "rows one"]
+    omitted: Float[Array, ""] | float = 0.0
+    features_error: Float[Array, ""] | float = 0.0
 
     def kernel(self, first):
         return derive(self.architecture).compiled_training_kernel.of(self._arguments(first))["kernel"]
+
+    def squares(self):
+        return jnp.sum(
+            self.features.reshape(len(self.features), self.architecture.order_parameter_sizes[0], -1) ** 2, 2
+        ).T
 
     def slopes(self, first, solved):
         arguments = {"R": solved["resolvent"], "v": solved["representer"], **self._arguments(first)}
@@ -153,9 +194,15 @@ class PathKernelEnergy(AbstractKernelEnergy):
     architecture: Architecture
     path_kernels: Float[Array, "pairs rows rows"]
     labels: Float[Array, "rows one"]
+    omitted: Float[Array, ""] | float = 0.0
+    features_error: Float[Array, ""] | float = 0.0
 
     def kernel(self, first):
         return jnp.einsum("k,kpq->pq", first[pairs(len(first))], self.path_kernels)
+
+    def squares(self):
+        rows, columns = pairs(self.architecture.order_parameter_sizes[0])
+        return jnp.diagonal(self.path_kernels[rows == columns], axis1=1, axis2=2)
 
     def slopes(self, first, solved):
         representer = solved["representer"]
@@ -206,6 +253,22 @@ class DualEnergy(AbstractEnergy):
         magnitude = jnp.abs(values["log_determinants"]) + square
         return EnergyPoint(first, values["energy"], magnitude, values["spread"], values["pull"], {})
 
+    def rounding(self, point):
+        first, size = point.first, len(self.statistics.gram) * self.statistics.outputs // len(point.first)
+        arguments, symbols = self._arguments(first), derive(self.architecture).dual
+        gram, projection = arguments[symbols.gram.name], arguments[symbols.projection.name][:, 0]
+        temperature, inverse = self.architecture.temperature, inverse_of(first)
+        of_first = log_det_sensitivity(inverse, jnp.diagonal(first))
+        prior = temperature * jnp.kron(inverse, jnp.eye(size))
+        resolvent = inverse_of(prior + gram)
+        # U_1^-1 carries the rounding of its own factorisation
+        scale = of_first * jnp.diagonal(prior) + jnp.diagonal(gram)
+        square = self.statistics.label_square / temperature
+        return {
+            "kernel": size * of_first + log_det_sensitivity(resolvent, scale) + jnp.abs(point.value),
+            "labels": quadratic_sensitivity(resolvent @ projection, scale) / temperature + square,
+        }
+
     def curvature(self, point):
         first = point.first
         arguments = self._arguments(first)
@@ -247,14 +310,28 @@ def energy_of(
 
 
 def energy_by_kernel(
-    architecture: Architecture, features: Float[Array, "examples paths features"], labels: Float[Array, "..."]
+    architecture: Architecture,
+    features: Float[Array, "examples paths features"],
+    labels: Float[Array, "..."],
+    omitted: Float[Array, ""] | float = 0.0,
+    features_error: Float[Array, ""] | float = 0.0,
 ) -> AbstractKernelEnergy:
     """The energy of a data set by the kernel of its examples: it may be evaluated where U_1 is singular."""
     flat, column = flat_features(architecture, features), labels.reshape(-1, 1)
     size = architecture.order_parameter_sizes[0]
     if 8 * len(pairs(size)[0]) * len(flat) ** 2 <= _PATH_KERNEL_BYTES:
-        return PathKernelEnergy(architecture, _path_kernels(flat, size), column)
-    return FeatureEnergy(architecture, flat, column)
+        return PathKernelEnergy(architecture, _path_kernels(flat, size), column, omitted, features_error)
+    return FeatureEnergy(architecture, flat, column, omitted, features_error)
+
+
+def energy_of_rotated(architecture: Architecture, examples: RotatedExamples) -> AbstractKernelEnergy:
+    """The energy of a data set in its principal axes."""
+    return energy_by_kernel(architecture, examples.features, examples.labels, examples.omitted, examples.error)
+
+
+def _root(square: Float[Array, ""]) -> Float[Array, ""]:
+    """The root of a number that rounding may make negative."""
+    return jnp.sqrt(jnp.maximum(square, 0.0))
 
 
 def _path_kernels(flat: Float[Array, "rows columns"], paths: int) -> Float[Array, "pairs rows rows"]:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float, PyTree
 
-from .coordinates import Coordinates
+from .coordinates import Coordinates, moved
 from .problem import SaddleProblem
 
 _LINEAR_SOLVER = lx.CG(rtol=1e-11, atol=1e-13)
@@ -22,8 +23,8 @@ _LINEAR_SOLVER = lx.CG(rtol=1e-11, atol=1e-13)
 def stationary(problem: SaddleProblem, coordinates: Coordinates, form_hessian: bool) -> Coordinates:
     """`coordinates`, where the action of `problem` is stationary, as a function of everything in `problem`.
 
-    Its derivative solves H d(coordinates) = -d(gradient), by conjugate gradients; `form_hessian` preconditions them
-    with the exact Hessian, so that one or two products are left.
+    Its derivative is a step (see `coordinates.moved`) that solves H d(step) = -d(gradient), by conjugate gradients;
+    `form_hessian` preconditions them with the exact Hessian, so that one or two products are left.
     """
     return coordinates
 
@@ -33,19 +34,23 @@ def _stationary_jvp(primals, tangents):
     problem, coordinates, form_hessian = primals
     change, *_ = tangents
     root = stationary(problem, coordinates, form_hessian)
+    no_step = jnp.zeros_like(root)
 
-    def gradient(problem: SaddleProblem, at: Coordinates) -> Coordinates:
-        return jax.grad(lambda where: problem.action(where))(at)
+    def after(step: Coordinates) -> Coordinates:
+        return moved(problem.architecture, root, step)
 
-    _, of_problem = eqx.filter_jvp(lambda p: gradient(p, root), (problem,), (change,))
+    def gradient(problem: SaddleProblem, step: Coordinates) -> Coordinates:
+        return jax.grad(lambda step: problem.action(after(step)))(step)
+
+    _, of_problem = eqx.filter_jvp(lambda p: gradient(p, no_step), (problem,), (change,))
     structure = jax.ShapeDtypeStruct(root.shape, root.dtype)
     tag = lx.positive_semidefinite_tag
     hessian = lx.FunctionLinearOperator(
-        lambda vector: jax.jvp(lambda at: gradient(problem, at), (root,), (vector,))[1], structure, tag
+        lambda vector: jax.jvp(lambda step: gradient(problem, step), (no_step,), (vector,))[1], structure, tag
     )
     options = {"preconditioner": _inverse_hessian(problem, root)} if form_hessian else {}
     solution = lx.linear_solve(hessian, -of_problem, _LINEAR_SOLVER, options=options)
-    return root, solution.value
+    return root, jax.jvp(after, (no_step,), (solution.value,))[1]
 
 
 def _inverse_hessian(problem: SaddleProblem, coordinates: Coordinates) -> lx.AbstractLinearOperator:

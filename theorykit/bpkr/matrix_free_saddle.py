@@ -25,6 +25,7 @@ from ..arguments import checked_flag, checked_instance, checked_key, checked_num
 from ..precision import require_float64
 from .architecture import Architecture
 from .coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters
+from .diagnosis import ConvergenceWarning
 from .matrix_free import (
     Data,
     EnergyEstimate,
@@ -36,7 +37,6 @@ from .matrix_free import (
 )
 from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from .problem import entropy
-from .saddle import ConvergenceWarning
 
 _INNER = optx.BFGS(rtol=1e-10, atol=1e-10)
 _INNER_STEPS = 500

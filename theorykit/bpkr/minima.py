@@ -19,8 +19,9 @@ from ..arguments import checked_flag, checked_key, checked_number, checked_whole
 from .architecture import Architecture
 from .checks import checked_data
 from .coordinates import from_order_parameters, gp_coordinates, to_order_parameters
+from .diagnosis import ConvergenceWarning
 from .order_parameters import OrderParameters
-from .saddle import ConvergenceWarning, Saddle, solve
+from .saddle import Saddle, solve
 
 # coordinates closer than this are one minimum: far above what a solve leaves, far below what tells two minima apart
 _SAME = 1e-4

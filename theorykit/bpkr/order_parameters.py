@@ -14,6 +14,7 @@ from ..precision import require_float64
 from . import layer_numbers
 from .architecture import Architecture, check_size, checked_architecture
 from .checks import checked_positive_definite, finite_array
+from .diagnosis import warn_of_failures
 
 # largest departure, relative to the largest entry, of a block from what a straight branch makes it, that is rounding
 _CONSISTENCY = 1e-8
@@ -83,9 +84,11 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
 
 
 def as_order_parameters(name: str, value: Any) -> OrderParameters:
-    """`value` itself if it is order parameters, or those of a saddle point."""
+    """`value` itself if it is order parameters, or those of a saddle point, with a warning if it is none."""
     point = getattr(value, "order_parameters", value)
     if isinstance(point, OrderParameters):
+        if hasattr(value, "diagnosis") and not is_traced(value):
+            warn_of_failures(value, stacklevel=5)
         return point
     raise TypeError(
         f"{name} must be OrderParameters, or the Saddle that a solve returns, got {shown(value)}; bpkr.gp_limit, "

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .architecture import Architecture
-from .coordinates import Coordinates, from_order_parameters, to_order_parameters
+from .coordinates import Coordinates, from_order_parameters, moved, to_order_parameters
 from .curvature import pairs
 from .derive import derive
 from .energies import AbstractEnergy, EnergyPoint
@@ -42,7 +42,7 @@ class Point(eqx.Module):
 
 
 class Expansion(eqx.Module):
-    """The action to second order about a point, in the coordinates, and the affine-invariant metric there."""
+    """The action to second order in steps from a point (see `coordinates.moved`), and the affine-invariant metric."""
 
     gradient: Coordinates
     hessian: Float[Array, "coordinates coordinates"]
@@ -87,16 +87,19 @@ class SaddleProblem(eqx.Module):
 
     def expansion(self, point: Point) -> Expansion:
         """The action to second order about a point: one curvature of the energy."""
-        coordinates, slope = point.coordinates, jax.lax.stop_gradient(point.energy.slope)
+        no_step, slope = jnp.zeros(len(point.coordinates)), jax.lax.stop_gradient(point.energy.slope)
 
-        def gradient(coordinates: Coordinates) -> tuple[Coordinates, OrderParameters]:
-            order_parameters, pull_back = jax.vjp(self.order_parameters, coordinates)
+        def order_parameters_after(step: Coordinates) -> OrderParameters:
+            return self.order_parameters(moved(self.architecture, point.coordinates, step))
+
+        def gradient(step: Coordinates) -> tuple[Coordinates, OrderParameters]:
+            order_parameters, pull_back = jax.vjp(order_parameters_after, step)
             _, slopes = self._slopes(order_parameters, slope)
             (of_action,) = pull_back(slopes)
             return of_action, order_parameters
 
-        (of_action, order_parameters), push = jax.linearize(gradient, coordinates)
-        bend, changes = jax.vmap(push)(jnp.eye(len(coordinates)))
+        (of_action, order_parameters), push = jax.linearize(gradient, no_step)
+        bend, changes = jax.vmap(push)(jnp.eye(len(no_step)))
         rows, columns = pairs(len(point.energy.first))
         entries = changes.matrices[0][:, rows, columns]
         hessian = bend + entries @ self.energy.curvature(point.energy) @ entries.T

@@ -4,7 +4,6 @@ Stage 4 of `Architecture -> derive -> symbolic Action -> codegen -> compiled fun
 finds it; what decides success is the gradient norm measured there, never the minimiser's own word.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,17 +13,21 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced
 from .architecture import Architecture
-from .certificate import estimated_smallest_curvature, smallest_curvature
+from .certificate import action_error, estimated_smallest_curvature
 from .checks import checked_data, checked_dual_results, checked_results
 from .coordinates import from_order_parameters, gp_coordinates
-from .energies import AbstractEnergy, DualEnergy, energy_of
+from .diagnosis import diagnosis_of, warn_of_failures
+from .energies import AbstractEnergy, DualEnergy, energy_of, energy_of_rotated
+from .geometry import largest_width
 from .implicit import known, stationary
 from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from .problem import Point, SaddleProblem, entropy
+from .quadratic import QuadraticModel
+from .rotation import in_principal_axes
 from .solvers import AcceleratedSweeps, Newton
 from .statistics import FeatureStatistics, checked_statistics
 
@@ -33,10 +36,8 @@ _NOT_STATIONARY = optx.RESULTS.nonlinear_divergence
 # forming the curvature is worth this many evaluations' work, and as many bytes
 _CURVATURE_EVALUATIONS = 20
 _CURVATURE_BYTES = 2**30
-
-
-class ConvergenceWarning(UserWarning):
-    """A solve ended at a point that is not stationary to its tolerance, or is not a minimum."""
+# features of so many entries in all are rotated where a solve failed
+_ROTATED_SIZE = 2**25
 
 
 class Saddle(eqx.Module):
@@ -53,8 +54,15 @@ class Saddle(eqx.Module):
       positive at a minimum. Exact where the solver could form the Hessian; for very many paths a Lanczos estimate.
     - `result`: `optimistix.RESULTS.successful` if and only if `gradient_norm` is within the tolerance and
       `smallest_curvature` is positive.
+    - `action_error`: how well double precision knows `action` here, by the conditioning of all that was factorised.
     - `stats`: steps of the solver, evaluations of the action and its gradient, curvatures formed (zero for minimisers
-      that do not count), the tolerance, and whether the solver was content with where it stopped.
+      that do not count), the tolerance, whether the solver was content with where it stopped, and how many `attempts`
+      it took. `remaining` is by how much a Newton step from here would lower the action, NaN where no Hessian was
+      formed; `known_to` has the parts of `action_error`, by the factorised matrices and labels that it comes from.
+
+    Under `vmap` every leaf has the batch's axes. Whether all converged can be seen by `converged`, an array then, and
+    `failures`, their number; `throw=True` raises an error if any did not. A batch, or what `jit` returns, warns when it
+    is used as order parameters if solves in it failed.
     """
 
     order_parameters: OrderParameters
@@ -64,18 +72,26 @@ class Saddle(eqx.Module):
     log_evidence: Float[Array, ""]
     gradient_norm: Float[Array, ""]
     smallest_curvature: Float[Array, ""]
+    action_error: Float[Array, ""]
     result: optx.RESULTS
     stats: Mapping[str, Any]
 
     @property
-    def converged(self) -> bool:
-        """Whether `result` is success; not for traced values."""
-        return bool(self.result == optx.RESULTS.successful)
+    def converged(self) -> bool | Bool[Array, "..."]:
+        """Whether `result` is success; of a batch, or of traced values, an array."""
+        successful = self.result == optx.RESULTS.successful
+        return successful if is_traced(successful) or jnp.ndim(successful) else bool(successful)
+
+    @property
+    def failures(self) -> int | Int[Array, ""]:
+        """How many solves of a batch, or of this one, did not converge."""
+        failed = jnp.sum(~jnp.asarray(self.converged))
+        return failed if is_traced(failed) else int(failed)
 
     @property
     def diagnosis(self) -> str:
-        """What came of the solve, and what to do about it if it did not converge."""
-        return _diagnosis(self)
+        """What came of the solve, and what to do about it if it did not converge; of a batch, how many did not."""
+        return diagnosis_of(self)
 
 
 def solve(
@@ -99,14 +115,20 @@ def solve(
     `solver` is by default `Newton`, or `AcceleratedSweeps` for so many paths that the curvature is too dear to form;
     any Optimistix minimiser will do. The end point counts as a solution if its gradient norm (see `Saddle`) is at most
     `tolerance` and no eigenvalue of the Hessian is negative; otherwise the result code says so, with a
-    `ConvergenceWarning` that names the cause, or an error if `throw`.
+    `ConvergenceWarning` that names the cause, or an error if `throw`. A solve that fails, as where
+    examples nearly depend on each other, is done again in the principal axes of the features.
 
     Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
     finder as a minimiser and reports success at points that are not stationary.
     """
     settings = _Settings(solver, initial, tolerance, max_steps, throw)
     _check_settings(settings)
-    return _solved(energy_of, architecture, checked_data(architecture, features, labels), settings)
+    data = checked_data(architecture, features, labels)
+    saddle = _found(energy_of, architecture, data, settings)
+    if not is_traced(saddle, data):
+        saddle = _or_in_principal_axes(saddle, architecture, data, settings)
+        _check_finite(energy_of, architecture, data, saddle)
+    return _reported(saddle, settings.throw)
 
 
 def solve_from_statistics(
@@ -125,7 +147,11 @@ def solve_from_statistics(
     """
     settings = _Settings(solver, initial, tolerance, max_steps, throw)
     _check_settings(settings)
-    return _solved(DualEnergy, architecture, (checked_statistics(architecture, statistics),), settings)
+    data = (checked_statistics(architecture, statistics),)
+    saddle = _found(DualEnergy, architecture, data, settings)
+    if not is_traced(saddle):
+        _check_finite(DualEnergy, architecture, data, saddle)
+    return _reported(saddle, settings.throw)
 
 
 class _Settings(NamedTuple):
@@ -146,23 +172,46 @@ class _Plan(NamedTuple):
     checked: Callable
 
 
-def _solved(build: Callable[..., AbstractEnergy], architecture, data: tuple, settings: _Settings) -> Saddle:
-    """`solve` for checked `data`, of which `build(architecture, *data)` makes the energy."""
+def _found(build: Callable[..., AbstractEnergy], architecture, data: tuple, settings: _Settings) -> Saddle:
+    """`solve` for checked `data`, of which `build(architecture, *data)` makes the energy; whatever comes of it."""
     if settings.initial is None:
         start = gp_coordinates(architecture)
     else:
         start = from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial, "initial"))
     architecture = architecture.with_arrays()
-    leaves, structure = jax.tree.flatten((architecture, data))
-    plan = _plan(build, structure, tuple(leaf.shape for leaf in leaves))
+    plan = _plan_of(build, architecture, data)
     solver = _default_solver(plan, settings.tolerance) if settings.solver is None else settings.solver
     # tolerances as arrays: one compilation serves them all
     solver = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, solver)
     tolerance = jnp.asarray(settings.tolerance)
-    saddle = _solve(build, architecture, data, start, solver, tolerance, settings.max_steps, plan.forms_curvature)
-    if not is_traced(saddle):
-        plan.checked((saddle.action, saddle.gradient_norm), architecture)
-    return _reported(saddle, settings.throw)
+    return _solve(build, architecture, data, start, solver, tolerance, settings.max_steps, plan.forms_curvature)
+
+
+def _or_in_principal_axes(saddle: Saddle, architecture: Architecture, data: tuple, settings: _Settings) -> Saddle:
+    """`saddle` if it converged; or else what is found with the examples rotated, from its end and from the start."""
+    is_final = saddle.converged or saddle.result == optx.RESULTS.nonlinear_max_steps_reached
+    if is_final or data[0].size > _ROTATED_SIZE:
+        return saddle
+    rotated, attempts = (in_principal_axes(*data),), [saddle]
+    ends = [saddle.order_parameters] if bool(jnp.isfinite(saddle.gradient_norm)) else []
+    for initial in (*ends, settings.initial):
+        attempts.append(_found(energy_of_rotated, architecture, rotated, settings._replace(initial=initial)))
+        if attempts[-1].converged:
+            break
+    best = min(attempts[1:], key=lambda attempt: jnp.nan_to_num(attempt.gradient_norm, nan=jnp.inf))
+    spent = {name: sum(attempt.stats[name] for attempt in attempts) for name in ("steps", "evaluations", "curvatures")}
+    stats = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}
+    return eqx.tree_at(lambda saddle: saddle.stats, best, stats)
+
+
+def _check_finite(build, architecture: Architecture, data: tuple, saddle: Saddle) -> None:
+    checked = _plan_of(build, architecture.with_arrays(), data).checked
+    checked((saddle.action, saddle.gradient_norm), architecture)
+
+
+def _plan_of(build, architecture: Architecture, data: tuple) -> _Plan:
+    leaves, structure = jax.tree.flatten((architecture, data))
+    return _plan(build, structure, tuple(leaf.shape for leaf in leaves))
 
 
 @lru_cache(maxsize=1024)
@@ -222,7 +271,8 @@ def _solve(build, architecture, data, start, solver, tolerance, max_steps, forms
     fixed = jax.lax.stop_gradient(problem)
     found = optx.minimise(_action, solver, jax.lax.stop_gradient(start), fixed, max_steps=max_steps, throw=False)
     point, evaluations, curvatures = _counted(fixed, found)
-    curvature = _curvature(fixed, point, found, forms_curvature)
+    curvature, remaining = _curvature_and_remaining(fixed, point, found, forms_curvature)
+    known_to = action_error(fixed, point)
     coordinates = stationary(problem, point.coordinates, forms_curvature)
     of_entropy, of_energy = known((point.entropy, point.energy.value), _parts, (problem, coordinates))
     action, labels = of_entropy + of_energy, problem.energy.label_count
@@ -233,6 +283,9 @@ def _solve(build, architecture, data, start, solver, tolerance, max_steps, forms
         "curvatures": curvatures,
         "tolerance": tolerance,
         "content": found.result == optx.RESULTS.successful,
+        "attempts": jnp.array(1),
+        "remaining": remaining,
+        "known_to": known_to,
     }
     return Saddle(
         order_parameters=problem.order_parameters(coordinates),
@@ -242,6 +295,7 @@ def _solve(build, architecture, data, start, solver, tolerance, max_steps, forms
         log_evidence=-(action - of_prior + labels * jnp.log(2 * jnp.pi)) / 2,
         gradient_norm=point.gradient_norm,
         smallest_curvature=curvature,
+        action_error=sum(known_to.values()),
         result=_judged(found.result, point, curvature, tolerance),
         stats=stats,
     )
@@ -263,11 +317,11 @@ def _counted(problem: SaddleProblem, found: optx.Solution) -> tuple[Point, Array
     return problem.at(found.value), jnp.array(0), jnp.array(0)
 
 
-def _curvature(problem: SaddleProblem, point: Point, found: optx.Solution, forms_curvature: bool) -> Array:
+def _curvature_and_remaining(problem: SaddleProblem, point: Point, found, forms_curvature: bool) -> tuple[Array, Array]:
     if not forms_curvature:
-        return estimated_smallest_curvature(problem, point)
-    known_expansion = found.stats.get("expansion")
-    return smallest_curvature(problem, problem.expansion(point) if known_expansion is None else known_expansion)
+        return estimated_smallest_curvature(problem, point), jnp.array(jnp.nan)
+    model = found.stats["model"] if "model" in found.stats else QuadraticModel.of(problem.expansion(point))
+    return model.curvatures[0] / largest_width(problem.architecture), model.remaining()
 
 
 def _judged(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
@@ -281,29 +335,6 @@ def _reported(saddle: Saddle, throw: bool) -> Saddle:
     """`saddle`, with an error or a warning if it is not a solution."""
     if throw:
         return saddle.result.error_if(saddle, saddle.result != optx.RESULTS.successful)
-    if not is_traced(saddle) and not saddle.converged:
-        warnings.warn(f"the solve did not converge: {saddle.diagnosis}", ConvergenceWarning, stacklevel=4)
+    if not is_traced(saddle):
+        warn_of_failures(saddle, stacklevel=5)
     return saddle
-
-
-def _diagnosis(saddle: Saddle) -> str:
-    norm, tolerance = float(saddle.gradient_norm), float(saddle.stats["tolerance"])
-    steps, curvature = int(saddle.stats["steps"]), float(saddle.smallest_curvature)
-    if saddle.converged:
-        return f"converged: gradient norm {norm:.3g}, smallest curvature {curvature:.3g}, after {steps} steps"
-    if norm <= tolerance:
-        return (
-            f"stationary (gradient norm {norm:.3g}) but not a minimum: the smallest eigenvalue of the Hessian is "
-            f"{curvature:.3g} per width. Start from elsewhere (initial=...)"
-        )
-    reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {steps} steps"
-    if saddle.result == optx.RESULTS.nonlinear_max_steps_reached:
-        return f"{reached}, all that max_steps allows. Raise it, or start from a neighbouring solution (initial=...)"
-    if saddle.stats["content"]:
-        return f"{reached}: the solver stopped at its own tolerance (rtol, atol). Tighten that, or loosen this"
-    magnitude = abs(float(saddle.energy)) + abs(float(saddle.entropy))
-    return (
-        f"{reached}, and no step lowers the action beyond rounding (the action's terms of magnitude "
-        f"{magnitude:.3g} are known to about {1e-15 * magnitude:.1g}). Likely causes: a temperature tiny beside the "
-        "kernel, labels or variances of extreme magnitude. Rescale them, or loosen the tolerance"
-    )

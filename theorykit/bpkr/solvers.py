@@ -14,17 +14,16 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..arguments import checked_function, checked_number, checked_whole_number
-from .coordinates import Coordinates
-from .problem import Expansion, Point, SaddleProblem
+from .coordinates import Coordinates, moved
+from .problem import Point, SaddleProblem
+from .quadratic import QuadraticModel
 
 # relative change of the action that is rounding
 _ROUNDING = 1e-12
 # steps without any progress after which rounding is all that is left
 _PATIENCE = 6
-# largest change of a coordinate in a Newton step; they are logarithmic, or in units of the prior's deviation
-_LONGEST = 4.0
-# of the largest eigenvalue, added to all others after a Newton step that failed; ten times more after each other
-_DAMPING = 1e-3
+# radius of the trust region at first and at most, in the affine-invariant metric: relative changes of order parameters
+_RADIUS, _NARROWEST, _WIDEST = 10.0, 1e-8, 1e8
 # sweeps before a Newton step is tried, at the start and after one that failed
 _SWEEPS = 2
 # change of a coordinate by a sweep from which on Newton's method is quicker
@@ -50,17 +49,23 @@ class Progress(eqx.Module):
         point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf, leaf.dtype), shapes)
         return cls(point, jnp.array(0), jnp.array(0), jnp.array(jnp.inf), jnp.array(0))
 
+    @property
+    def rounding(self) -> Float[Array, ""]:
+        """A change of S that may be rounding."""
+        return _ROUNDING * (jnp.abs(self.point.action) + self.point.energy.magnitude)
+
     def accepts(self, point: Point) -> Bool[Array, ""]:
         """Whether S does not rise at `point`, but for rounding."""
-        here = self.point
-        slack = _ROUNDING * (jnp.abs(here.action) + here.energy.magnitude)
         first = self.evaluations == 0
-        return first | (point.is_finite & (point.action <= here.action + slack))
+        return first | (point.is_finite & (point.action <= self.point.action + self.rounding))
 
-    def moved(self, point: Point, accepted: Bool[Array, ""]) -> "Progress":
-        """After the evaluation of `point`, which replaces the present one if it is `accepted`."""
+    def moved(self, point: Point, accepted: Bool[Array, ""], promising: Bool[Array, ""] | bool = False) -> "Progress":
+        """After the evaluation of `point`, which replaces the present one if it is `accepted`.
+
+        `promising`: whether a shorter step should do better than one that is not.
+        """
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
-        improved = accepted & ((point.gradient_norm < self.best) | lower)
+        improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
         return Progress(
             point=chosen(accepted, point, self.point),
             evaluations=self.evaluations + 1,
@@ -87,12 +92,14 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         checked_function("norm", self.norm)
 
     def terminate(self, fn, y, args, options, state, tags):
-        point, started = state.progress.point, state.progress.evaluations > 0
-        converged = point.gradient_norm <= self.atol
-        stuck = started & ((state.progress.idle >= _PATIENCE) | ~point.is_finite)
-        done = converged | stuck
-        failed = done & ~converged
+        done = self.is_finished(state.progress)
+        failed = done & ~(state.progress.point.gradient_norm <= self.atol)
         return done, optx.RESULTS.where(failed, optx.RESULTS.nonlinear_divergence, optx.RESULTS.successful)
+
+    def is_finished(self, progress: Progress) -> Bool[Array, ""]:
+        """Whether the gradient is small enough, or no further step will make it so."""
+        stuck = (progress.idle >= _PATIENCE) | ~progress.point.is_finite
+        return (progress.point.gradient_norm <= self.atol) | ((progress.evaluations > 0) & stuck)
 
     def postprocess(self, fn, y, aux, args, options, state, tags, result):
         progress = state.progress
@@ -107,17 +114,21 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
 class _NewtonState(eqx.Module):
     progress: Progress
     proposal: Coordinates
-    expansion: Expansion
+    model: QuadraticModel
+    radius: Float[Array, ""]
+    length: Float[Array, ""]
+    lowered: Float[Array, ""]
     sweeps: Int[Array, ""]
-    damping: Float[Array, ""]
 
 
 class Newton(AbstractSaddleSolver):
-    """Majorise-minimise sweeps to begin with and where Newton's method fails; Newton's method with exact curvature.
+    """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps where they do better.
 
-    A sweep never raises the action, and shows how near the minimum is; where a straight branch leaves no closed form to
-    sweep by, damping alone shortens Newton steps that fail. Negative eigenvalues of the Hessian count as positive: that
-    leads away from saddle points. The Hessian is formed at the end point too, as evidence.
+    Steps are measured in the affine-invariant metric at each point, and the model's minimum within the region is found
+    exactly, so that negative eigenvalues of the Hessian lead away from saddle points. A sweep never raises the action,
+    and shows how near the minimum is: there are some to begin with and after a step that failed; where a straight
+    branch leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end point too, as
+    evidence.
     """
 
     atol: float = 1e-9
@@ -126,31 +137,39 @@ class Newton(AbstractSaddleSolver):
 
     def init(self, fn, y, args, options, f_struct, aux_struct, tags):
         sweeps = jnp.array(_SWEEPS if args.has_sweeps else 0)
-        square = jnp.zeros((len(y), len(y)))
-        return _NewtonState(Progress.nowhere(args, y), y, Expansion(y, square, square), sweeps, jnp.array(0.0))
+        model, zero = QuadraticModel(y, y, jnp.zeros((len(y), len(y)))), jnp.array(0.0)
+        return _NewtonState(Progress.nowhere(args, y), y, model, jnp.array(_RADIUS), zero, zero, sweeps)
 
     def step(self, fn, y, args, options, state, tags):
         problem = args
         point = problem.at(state.proposal)
         accepted = state.progress.accepts(point)
-        progress = state.progress.moved(point, accepted)
+        radius = self._radius(state, point, accepted)
+        promising = (radius < state.radius) & (radius > _NARROWEST) & (state.lowered > state.progress.rounding)
+        progress = state.progress.moved(point, accepted, promising)
         here = progress.point
-        damping = self._damping(state, accepted)
-        sweeps, swept = self._sweeps(problem, state, here, accepted, damping)
-        newton = (sweeps == 0) | (here.gradient_norm <= self.atol)
-        expansion, ahead = jax.lax.cond(
-            newton, lambda: self._newton(problem, here, damping), lambda: (state.expansion, swept)
-        )
-        progress = eqx.tree_at(lambda p: p.curvatures, progress, progress.curvatures + jnp.where(newton, 1, 0))
-        return here.coordinates, _NewtonState(progress, ahead, expansion, sweeps, damping), None
+        sweeps, swept = self._sweeps(problem, state, here, accepted)
+        newton = (sweeps == 0) | self.is_finished(progress)
+        # a step that failed leaves the point where it was, and its model
+        renewed = newton & (accepted | (state.sweeps > 0))
+        model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
+        step, length, lowered = model.least_within(radius)
+        ahead = jnp.where(newton, moved(problem.architecture, here.coordinates, step), swept)
+        progress = eqx.tree_at(lambda p: p.curvatures, progress, progress.curvatures + jnp.where(renewed, 1, 0))
+        return here.coordinates, _NewtonState(progress, ahead, model, radius, length, lowered, sweeps), None
 
-    def _damping(self, state: _NewtonState, accepted):
-        """Ten times more after a Newton step that failed, ten times less after one that did not."""
-        kept = jnp.where(state.sweeps > 0, state.damping, state.damping / 10)
-        damping = jnp.where(accepted, kept, 10 * state.damping + _DAMPING)
-        return jnp.where(damping < _DAMPING, 0.0, damping)
+    def _radius(self, state: _NewtonState, point: Point, accepted) -> Float[Array, ""]:
+        """Wider after a step of full length that did what its model said, narrower after one that did not."""
+        lowered = state.progress.point.action - point.action
+        # where both are rounding, the model is believed
+        lowered = jnp.where(state.lowered > state.progress.rounding, lowered, state.lowered)
+        narrower, as_said = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4
+        wider = as_said & (state.length > 0.9 * state.radius)
+        radius = jnp.where(~accepted | narrower, state.length / 4, jnp.where(wider, 2 * state.radius, state.radius))
+        was_newton = (state.sweeps == 0) & (state.progress.evaluations > 0)
+        return jnp.where(was_newton, jnp.minimum(radius, _WIDEST), state.radius)
 
-    def _sweeps(self, problem: SaddleProblem, state: _NewtonState, here: Point, accepted, damping):
+    def _sweeps(self, problem: SaddleProblem, state: _NewtonState, here: Point, accepted):
         """How many sweeps are to come, and where the next leads; none where the minimum is seen to be near."""
         if not problem.has_sweeps:
             return state.sweeps, here.coordinates
@@ -158,23 +177,11 @@ class Newton(AbstractSaddleSolver):
         left = jnp.where(accepted & started, jnp.maximum(state.sweeps - 1, 0), state.sweeps)
         left = jnp.where(accepted, left, jnp.where(state.sweeps > 0, 0, _SWEEPS))
         swept = jax.lax.cond(left > 0, lambda: problem.swept(here), lambda: here.coordinates)
-        # not where a Newton step has failed of late
-        near = accepted & (damping == 0) & (jnp.max(jnp.abs(swept - here.coordinates)) < _NEAR)
+        near = accepted & (jnp.max(jnp.abs(swept - here.coordinates)) < _NEAR)
         return jnp.where(near, 0, left), swept
 
     def evidence(self, state):
-        return {"expansion": state.expansion}
-
-    def _newton(self, problem: SaddleProblem, here: Point, damping):
-        """The action to second order, and the Newton step; away from negative curvature, and not too far at once."""
-        expansion = problem.expansion(here)
-        eigenvalues, vectors = jnp.linalg.eigh(expansion.hessian)
-        size = jnp.abs(eigenvalues)
-        scale = jnp.max(size)
-        safe = jnp.maximum(size, 1e-12 * scale) + damping * scale
-        step = vectors @ ((vectors.T @ expansion.gradient) / safe)
-        length = jnp.max(jnp.abs(step))
-        return expansion, here.coordinates - step * jnp.minimum(1.0, _LONGEST / length)
+        return {"model": state.model}
 
 
 class _SweepState(eqx.Module):

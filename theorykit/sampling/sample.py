@@ -25,6 +25,7 @@ from ..bpkr.attention import AbstractHeads
 from ..bpkr.checks import check_interpolation
 from ..bpkr.energies import energy_by_kernel, energy_of
 from ..bpkr.finite_width_law import law_of
+from ..bpkr.magnitudes import check_magnitudes
 from ..bpkr.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ..sweeps import Data
 from ..sweeps.data import checked
@@ -196,6 +197,7 @@ def _checked_share(name: str, value: float) -> float:
 def _checked(architecture: bpkr.Architecture, features, labels, test_features) -> Data:
     """Data that fit the architecture, and have a posterior at its temperature."""
     data = checked(architecture, Data(features, labels, test_features))
+    check_magnitudes(architecture, np.asarray(data.labels))
     check_interpolation(architecture, np.asarray(data.features))
     return data
 
