@@ -1,0 +1,187 @@
+"""How often the solver finds a certified minimum: hostile random problems, the table of what became of them.
+
+    python benchmarks/robustness.py [--count 2000] [--first 0] [--solver newton|sweeps|lbfgs] [--output FOLDER]
+
+Architectures of seven structures with widths, variances, temperature and labels over many orders of magnitude, and
+features that are regular, deficient in rank, repeated, partly zero or huge. Every problem is its seed: `problem(seed)`
+makes it again. A problem ends in one of three ways: converged, refused (an error that says why), or not converged (a
+warning that says why). Prints a table; writes robustness.json into FOLDER (benchmarks/results by default) if one is
+named.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import optimistix as optx
+from tqdm import tqdm
+
+import theorykit
+from theorykit import bpkr
+
+# layers and outputs
+STRUCTURES = {
+    "(2)": ((2,), 1),
+    "(2, 2)": ((2, 2), 1),
+    "(3, 1)": ((3, 1), 1),
+    "(2, 2, 2)": ((2, 2, 2), 1),
+    "skip": ((bpkr.Skip(2, 0.7), 2), 1),
+    "dense": ((2, bpkr.Dense(), 2), 1),
+    "two outputs": ((2, 2), 2),
+}
+# examples and features: few sizes, since every one is compiled for every structure
+SIZES = ((5, 20), (12, 3), (40, 3), (40, 20))
+KINDS = ("regular", "deficient", "repeated", "partly zero", "huge")
+# powers of ten between which numbers are drawn
+WIDTHS, VARIANCES, TEMPERATURES, LABELS, HUGE = (0, 4), (-6, 6), (-8, 4), (-4, 4), (2, 7)
+SOLVERS = {
+    "default": lambda: None,
+    "sweeps": lambda: bpkr.AcceleratedSweeps(),
+    "lbfgs": lambda: optx.LBFGS(rtol=1e-12, atol=1e-12),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What `bpkr.solve` is called with, and what it is called in the table."""
+
+    structure: str
+    kind: str
+    architecture: bpkr.Architecture
+    features: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a problem: `outcome` is "converged", "refused" or "not converged"."""
+
+    seed: int
+    structure: str
+    kind: str
+    outcome: str
+    gradient_norm: float = float("nan")
+    action: float = float("nan")
+    steps: int = 0
+    seconds: float = 0.0
+    message: str = ""
+
+
+def problem(seed: int) -> Problem:
+    """The hostile problem of a seed."""
+    rng = np.random.default_rng(seed)
+    structure = str(rng.choice(list(STRUCTURES)))
+    layers, outputs = STRUCTURES[structure]
+    architecture = bpkr.Architecture(
+        layers,
+        _widths(layers, _powers(rng, WIDTHS, len(layers) + 1)),
+        _powers(rng, VARIANCES, len(layers) + 2).tolist(),
+        temperature=float(_powers(rng, TEMPERATURES)),
+        outputs=outputs,
+    )
+    examples, features = SIZES[int(rng.integers(len(SIZES)))]
+    kind = str(rng.choice(KINDS))
+    shape = (examples, outputs) if outputs > 1 else (examples,)
+    signs_or_numbers = (np.sign, np.asarray)[int(rng.integers(2))]
+    labels = float(_powers(rng, LABELS)) * signs_or_numbers(rng.standard_normal(shape))
+    return Problem(
+        structure, kind, architecture, _features(rng, kind, (examples, architecture.paths, features)), labels
+    )
+
+
+def _powers(rng: np.random.Generator, exponents: tuple[float, float], count: int | None = None) -> np.ndarray:
+    return 10.0 ** rng.uniform(*exponents, size=count)
+
+
+def _widths(layers: Sequence, widths: np.ndarray) -> list[float]:
+    """Equal on both sides of a skip connection."""
+    equal = list(map(float, np.ceil(widths)))
+    for i, layer in enumerate(layers):
+        if isinstance(layer, bpkr.Skip):
+            equal[i + 1] = equal[i]
+    return equal
+
+
+def _features(rng: np.random.Generator, kind: str, shape: tuple[int, int, int]) -> np.ndarray:
+    examples, paths, features = shape
+    values = rng.standard_normal(shape) / np.sqrt(paths * features)
+    if kind == "deficient":
+        rank = int(rng.integers(1, min(examples, paths * features)))
+        left, right = rng.standard_normal((examples, rank)), rng.standard_normal((rank, paths * features))
+        return (left @ right).reshape(shape) / np.sqrt(rank * paths * features)
+    if kind == "repeated":
+        values[examples // 2 :] = values[: examples - examples // 2]
+    if kind == "partly zero":
+        values[rng.random(examples) < 0.3] = 0.0
+        values[:, rng.integers(paths)] = 0.0
+    if kind == "huge":
+        values *= float(_powers(rng, HUGE))
+    return values
+
+
+def outcome(seed: int, solver: str = "default") -> Outcome:
+    """Solve the problem of a seed."""
+    case = problem(seed)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+        try:
+            saddle = bpkr.solve(case.architecture, case.features, case.labels, solver=SOLVERS[solver]())
+        except ValueError as refusal:
+            return Outcome(seed, case.structure, case.kind, "refused", message=str(refusal))
+    return Outcome(
+        seed=seed,
+        structure=case.structure,
+        kind=case.kind,
+        outcome="converged" if saddle.converged else "not converged",
+        gradient_norm=float(saddle.gradient_norm),
+        action=float(saddle.action),
+        steps=int(saddle.stats["steps"]),
+        seconds=time.perf_counter() - start,
+        message="" if saddle.converged else saddle.diagnosis,
+    )
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Counts by structure and by kind of features."""
+    columns = ("converged", "not converged", "refused")
+    lines = [f"{'':>14} {'problems':>9} " + " ".join(f"{name:>14}" for name in columns) + f" {'of those tried':>15}"]
+    groups = {
+        **{name: [o for o in outcomes if o.structure == name] for name in STRUCTURES},
+        **{name: [o for o in outcomes if o.kind == name] for name in KINDS},
+        "all": list(outcomes),
+    }
+    for name, group in groups.items():
+        counts = Counter(each.outcome for each in group)
+        tried = len(group) - counts["refused"]
+        share = f"{counts['converged'] / tried:.1%}" if tried else ""
+        numbers = " ".join(f"{counts[column]:>14}" for column in columns)
+        lines.append(f"{name:>14} {len(group):>9} {numbers} {share:>15}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--solver", choices=SOLVERS, default="default")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    theorykit.enable_float64()
+    seeds = range(arguments.first, arguments.first + arguments.count)
+    outcomes = [outcome(seed, arguments.solver) for seed in tqdm(seeds, desc="problems", dynamic_ncols=True)]
+    print(table(outcomes))
+    if arguments.output is not None:
+        path = arguments.output / "robustness.json"
+        path.write_text(json.dumps([asdict(each) for each in outcomes], indent=1) + "\n")
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
