@@ -38,7 +38,7 @@ SLOW_TAKERS = {
 
 
 NUMBER = jnp.zeros(())
-SADDLE = bpkr.Saddle(PROBLEM.order_parameters, *[NUMBER] * 6, optx.RESULTS.successful, {})
+SADDLE = bpkr.Saddle(PROBLEM.order_parameters, *[NUMBER] * 7, optx.RESULTS.successful, {})
 
 
 def assert_same(found, expected):

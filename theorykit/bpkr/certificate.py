@@ -11,11 +11,20 @@ from jaxtyping import Array, Float
 
 from .geometry import dimension, displaced, largest_width
 from .lanczos import ritz_values
-from .problem import Point, SaddleProblem, entropy
+from .problem import Expansion, Point, SaddleProblem, entropy
+from .quadratic import QuadraticModel
 from .rounding import MACHINE, MARGIN, entropy_rounding
 
 # Hessian-vector products spent on an extreme eigenvalue where the Hessian is not formed
 _PRODUCTS = 24
+
+
+def smallest_curvature(problem: SaddleProblem, expansion: Expansion) -> Float[Array, ""]:
+    """Smallest eigenvalue of the Hessian of S at a stationary point, per largest width, from its exact expansion.
+
+    In the affine-invariant metric, in which the prior's own curvature is of order one. Positive at a minimum.
+    """
+    return QuadraticModel.of(expansion).curvatures[0] / largest_width(problem.architecture)
 
 
 def estimated_smallest_curvature(problem: SaddleProblem, point: Point) -> Float[Array, ""]:
