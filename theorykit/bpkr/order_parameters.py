@@ -87,7 +87,7 @@ def as_order_parameters(name: str, value: Any) -> OrderParameters:
     """`value` itself if it is order parameters, or those of a saddle point, with a warning if it is none."""
     point = getattr(value, "order_parameters", value)
     if isinstance(point, OrderParameters):
-        if hasattr(value, "diagnosis") and not is_traced(value):
+        if hasattr(type(value), "diagnosis") and not is_traced(value):
             warn_of_failures(value, stacklevel=5)
         return point
     raise TypeError(
