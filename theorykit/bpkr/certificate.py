@@ -50,7 +50,7 @@ def action_error(problem: SaddleProblem, point: Point) -> Mapping[str, Float[Arr
     """How well double precision knows the action, by where the uncertainty comes from; the error is their sum."""
     order_parameters = problem.order_parameters(point.coordinates)
     parts = {
-        "order parameters": entropy_rounding(problem.architecture, order_parameters),
+        "order_parameters": entropy_rounding(problem.architecture, order_parameters),
         **problem.energy.rounding(point.energy),
     }
     return {name: MARGIN * MACHINE * part for name, part in parts.items()}

@@ -10,7 +10,7 @@ import optimistix as optx
 
 # what a part of the action's uncertainty comes from, and what to do about it
 _CAUSES = {
-    "order parameters": (
+    "order_parameters": (
         "the order parameters are nearly singular: widths below the number of paths, variances or labels of extreme "
         "magnitude"
     ),
@@ -72,7 +72,7 @@ def _diagnosis_of_one(saddle: Any) -> str:
 
 
 def _rounding_of(saddle: Any) -> str:
-    parts = {name: float(part) for name, part in saddle.stats["known_to"].items()}
+    parts = {name: float(saddle.stats[f"error_of_{name}"]) for name in _CAUSES}
     remaining = float(saddle.stats["remaining"])
     left = f", and a Newton step would lower it by {remaining:.1g}" if np.isfinite(remaining) else ""
     return (

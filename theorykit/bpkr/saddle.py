@@ -58,7 +58,7 @@ class Saddle(eqx.Module):
     - `stats`: steps of the solver, evaluations of the action and its gradient, curvatures formed (zero for minimisers
       that do not count), the tolerance, whether the solver was content with where it stopped, and how many `attempts`
       it took. `remaining` is by how much a Newton step from here would lower the action, NaN where no Hessian was
-      formed; `known_to` has the parts of `action_error`, by the factorised matrices and labels that it comes from.
+      formed. `error_of_order_parameters`, `error_of_kernel`, `error_of_labels` are the parts of `action_error`.
 
     Under `vmap` every leaf has the batch's axes. Whether all converged can be seen by `converged`, an array then, and
     `failures`, their number; `throw=True` raises an error if any did not. A batch, or what `jit` returns, warns when it
@@ -285,7 +285,7 @@ def _solve(build, architecture, data, start, solver, tolerance, max_steps, forms
         "content": found.result == optx.RESULTS.successful,
         "attempts": jnp.array(1),
         "remaining": remaining,
-        "known_to": known_to,
+        **{f"error_of_{name}": part for name, part in known_to.items()},
     }
     return Saddle(
         order_parameters=problem.order_parameters(coordinates),
