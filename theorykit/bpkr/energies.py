@@ -140,7 +140,9 @@ class AbstractKernelEnergy(AbstractEnergy):
         arguments = {"K": self.kernel(first), action.symbols.labels.name: self.labels}
         values = dict(action.compiled_kernel_energy.of({**architecture_arguments(self.architecture), **arguments}))
         if not isinstance(self.omitted, float):
-            values["energy"] += self.omitted * jnp.log(self.architecture.temperature)
+            # without a temperature nothing may be omitted
+            of_omitted = self.omitted * jnp.log(self.architecture.temperature)
+            values["energy"] += jnp.where(self.omitted > 0, of_omitted, 0.0)
         return values
 
 

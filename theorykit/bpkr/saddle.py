@@ -198,7 +198,7 @@ def _or_in_principal_axes(saddle: Saddle, architecture: Architecture, data: tupl
         attempts.append(_found(energy_of_rotated, architecture, rotated, settings._replace(initial=initial)))
         if attempts[-1].converged:
             break
-    best = min(attempts[1:], key=lambda attempt: jnp.nan_to_num(attempt.gradient_norm, nan=jnp.inf))
+    best = min(attempts, key=lambda attempt: jnp.nan_to_num(attempt.gradient_norm, nan=jnp.inf))
     spent = {name: sum(attempt.stats[name] for attempt in attempts) for name in ("steps", "evaluations", "curvatures")}
     stats = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}
     return eqx.tree_at(lambda saddle: saddle.stats, best, stats)
