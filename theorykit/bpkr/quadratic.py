@@ -31,7 +31,7 @@ class QuadraticModel(eqx.Module):
     directions: Float[Array, "coordinates directions"]
 
     @classmethod
-    def of(cls, expansion: Expansion) -> "_Model":
+    def of(cls, expansion: Expansion) -> "QuadraticModel":
         factor = jnp.linalg.cholesky(expansion.metric)
         half = solve_triangular(factor, expansion.hessian, lower=True)
         curvatures, vectors = jnp.linalg.eigh(solve_triangular(factor, half.T, lower=True))

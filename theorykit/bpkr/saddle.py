@@ -198,7 +198,9 @@ def _or_in_principal_axes(saddle: Saddle, architecture: Architecture, data: tupl
         attempts.append(_found(energy_of_rotated, architecture, rotated, settings._replace(initial=initial)))
         if attempts[-1].converged:
             break
-    best = min(attempts, key=lambda attempt: jnp.nan_to_num(attempt.gradient_norm, nan=jnp.inf))
+    converged = attempts[-1].converged
+    nearest = min(attempts, key=lambda attempt: float(jnp.nan_to_num(attempt.gradient_norm, nan=jnp.inf)))
+    best = attempts[-1] if converged else nearest
     spent = {name: sum(attempt.stats[name] for attempt in attempts) for name in ("steps", "evaluations", "curvatures")}
     stats = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}
     return eqx.tree_at(lambda saddle: saddle.stats, best, stats)
