@@ -333,6 +333,6 @@ def test_extreme_temperatures_are_solved_with_more_examples_than_features(temper
 def test_a_solve_that_rounding_stops_says_so():
     doubled = CHAINS[:, [0, 0, 2, 2]]
     with pytest.warns(bpkr.ConvergenceWarning, match="no step lowers the action beyond rounding"):
-        saddle = bpkr.solve(extreme(widths=1.0, temperature=1e-6), doubled, SIGNS)
+        saddle = bpkr.solve(extreme(widths=1e4, temperature=1e-8), doubled, 1e6 * SIGNS)
     assert jnp.isfinite(saddle.action) and jnp.isfinite(saddle.gradient_norm)
     assert not saddle.converged

@@ -38,6 +38,7 @@ class Face:
     - `untried`: "callable" or "callable.parameter" that is not tried, each with the reason.
     - `examples`: callables that even the slow test does not call with right arguments, each with the reason.
     - `any_precision`: callables that compute in the precision of what they are given, each with the reason.
+    - `belonging`: callables whose arguments belong together, so that one with other numbers is refused, each with why.
     - `given`: the parameters that a callable's example needs beside those without a default.
     """
 
@@ -48,6 +49,7 @@ class Face:
     untried: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
     any_precision: Mapping[str, str] = field(default_factory=dict)
+    belonging: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -268,7 +270,7 @@ def try_other_numbers(face: Face, only: tuple[str, ...] = ()) -> Report:
         lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
     )
     for name, function, positional, keywords in example_calls(face):
-        if only and name not in only:
+        if (only and name not in only) or name in face.belonging:
             continue
         calls += 1
         with warnings.catch_warnings():

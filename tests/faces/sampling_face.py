@@ -93,6 +93,7 @@ FACE = Face(
         **{name: ("progress",) for name in ("sample_order_parameters", "sample_weights", "sample_weights_by_gibbs")},
         "compare": ("approaches", "progress", "test_features"),
     },
+    belonging={"network_of": "draws are of one architecture"},
     untried={
         "compare.progress": "a comparison of theory alone shows none",
     },

@@ -70,7 +70,10 @@ def test_the_theory_is_that_of_the_trained_heads(result, network, folder):
     data = theory.samples(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
     architecture = bpkr.Architecture((3, 2), 8, temperature=0.1)
     saddle = bpkr.solve(architecture, data.features, data.labels)
-    np.testing.assert_allclose(found["U_1"], saddle.order_parameters.matrices[0], atol=1e-6)
+    matrix = saddle.order_parameters.matrices[0]
+    # a gradient at the tolerance leaves a relative distance to the minimum of the tolerance over the curvature
+    distance = theory._TOLERANCE / saddle.smallest_curvature
+    np.testing.assert_allclose(found["U_1"], matrix, rtol=0, atol=distance * np.linalg.norm(matrix, 2))
     prediction = bpkr.predict(architecture, saddle.order_parameters, data.features, data.labels, data.tests.features)
     right = np.sign(prediction.mean) == data.tests.labels
     np.testing.assert_allclose(found["accuracy"], [right[:30].mean(), right[30:].mean()])

@@ -92,11 +92,11 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         checked_function("norm", self.norm)
 
     def terminate(self, fn, y, args, options, state, tags):
-        done = self.is_finished(state.progress)
+        done = self._is_finished(state.progress)
         failed = done & ~(state.progress.point.gradient_norm <= self.atol)
         return done, optx.RESULTS.where(failed, optx.RESULTS.nonlinear_divergence, optx.RESULTS.successful)
 
-    def is_finished(self, progress: Progress) -> Bool[Array, ""]:
+    def _is_finished(self, progress: Progress) -> Bool[Array, ""]:
         """Whether the gradient is small enough, or no further step will make it so."""
         stuck = (progress.idle >= _PATIENCE) | ~progress.point.is_finite
         return (progress.point.gradient_norm <= self.atol) | ((progress.evaluations > 0) & stuck)
@@ -149,7 +149,7 @@ class Newton(AbstractSaddleSolver):
         progress = state.progress.moved(point, accepted, promising)
         here = progress.point
         sweeps, swept = self._sweeps(problem, state, here, accepted)
-        newton = (sweeps == 0) | self.is_finished(progress)
+        newton = (sweeps == 0) | self._is_finished(progress)
         # a step that failed leaves the point where it was, and its model
         renewed = newton & (accepted | (state.sweeps > 0))
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)

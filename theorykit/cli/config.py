@@ -161,11 +161,11 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             close = difflib.get_close_matches(unknown[0], APPROACHES, n=1)
             end = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(map(repr, APPROACHES))}"
             raise ValueError(f"unknown approach {unknown[0]!r}{end}")
+        if not self.approaches or len(set(self.approaches)) < len(self.approaches):
+            raise ValueError(f"`approaches` must be one or more, each named once, got {list(self.approaches)}")
         sampled = [name for name in ("chains", "draws", "warmup", "seed") if getattr(self, name) is not None]
         if sampled and set(self.approaches) <= set(_THEORIES):
             raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
-        if not self.approaches or len(set(self.approaches)) < len(self.approaches):
-            raise ValueError(f"`approaches` must be one or more, each named once, got {list(self.approaches)}")
 
     def options(self) -> Mapping[str, Mapping[str, int]]:
         """What was said of how long samplers run, as keywords of every sampler."""

@@ -5,6 +5,7 @@ pen. Black ink on white paper, as Omniglot has it.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -59,13 +60,14 @@ def stroke_characters(
         raise ValueError(f"nothing to draw: classes={classes}, drawings={drawings}, size={size}")
     pen = Pen() if pen is None else checked_instance("pen", pen, Pen)
 
-    @jax.jit
-    def drawn(keys):
-        return jax.lax.map(lambda key: _drawings(pen, drawings, size, key), keys, batch_size=_AT_ONCE)
-
-    pixels = np.asarray(drawn(jax.random.split(key, classes)))
+    pixels = np.asarray(_characters(jax.random.split(key, classes), pen, drawings, size))
     names = [f"character {number}" for number in range(1, classes + 1)]
     return image_set(pixels.reshape(-1, size, size), np.repeat(np.arange(classes), drawings), names)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _characters(keys: PRNGKeyArray, pen: Pen, drawings: int, size: int):
+    return jax.lax.map(lambda key: _drawings(pen, drawings, size, key), keys, batch_size=_AT_ONCE)
 
 
 def _drawings(pen: Pen, drawings: int, size: int, key: PRNGKeyArray) -> UInt8[Array, "drawings size size"]:
