@@ -10,7 +10,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt8
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt8
 
 from ..arguments import checked_instance, checked_key, checked_number, checked_sequence, checked_whole_number
 from .images import ImageSet, image_set
@@ -66,7 +66,7 @@ def stroke_characters(
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
-def _characters(keys: PRNGKeyArray, pen: Pen, drawings: int, size: int):
+def _characters(keys: Key[Array, " classes"], pen: Pen, drawings: int, size: int):
     return jax.lax.map(lambda key: _drawings(pen, drawings, size, key), keys, batch_size=_AT_ONCE)
 
 
