@@ -1,12 +1,12 @@
 """How often the solver finds a certified minimum: hostile random problems, the table of what became of them.
 
-    python benchmarks/robustness.py [--count 2000] [--first 0] [--solver newton|sweeps|lbfgs] [--output FOLDER]
+    python benchmarks/robustness.py [--count 2000] [--first 0] [--solver default|sweeps|lbfgs]
+                                    [--output FOLDER] [--name NAME]
 
 Architectures of seven structures with widths, variances, temperature and labels over many orders of magnitude, and
 features that are regular, deficient in rank, repeated, partly zero or huge. Every problem is its seed: `problem(seed)`
 makes it again. A problem ends in one of three ways: converged, refused (an error that says why), or not converged (a
-warning that says why). Prints a table; writes robustness.json into FOLDER (benchmarks/results by default) if one is
-named.
+warning that says why). Prints a table; writes NAME's part of robustness.json into FOLDER, if one is named.
 """
 
 import argparse
@@ -68,6 +68,9 @@ class Outcome:
     outcome: str
     gradient_norm: float = float("nan")
     action: float = float("nan")
+    action_error: float = float("nan")
+    largest_width: float = float("nan")
+    attempts: int = 0
     steps: int = 0
     seconds: float = 0.0
     message: str = ""
@@ -142,6 +145,9 @@ def outcome(seed: int, solver: str = "default") -> Outcome:
         outcome="converged" if saddle.converged else "not converged",
         gradient_norm=float(saddle.gradient_norm),
         action=float(saddle.action),
+        action_error=float(saddle.action_error),
+        largest_width=max(map(float, case.architecture.widths)),
+        attempts=int(saddle.stats["attempts"]),
         steps=int(saddle.stats["steps"]),
         seconds=time.perf_counter() - start,
         message="" if saddle.converged else saddle.diagnosis,
@@ -166,11 +172,22 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def written(path: Path, name: str, outcomes: Sequence[Outcome]) -> Path:
+    """The outcomes as columns under `name` in the file, where those of other names stay."""
+    rows = [{**asdict(each), "seconds": round(each.seconds, 3)} for each in outcomes]
+    columns = {key: [row[key] for row in rows] for key in rows[0] if key != "message"}
+    failures = {row["seed"]: row["message"] for row in rows if row["outcome"] == "not converged"}
+    others = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**others, name: {**columns, "failures": failures}}) + "\n")
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--solver", choices=SOLVERS, default="default")
+    parser.add_argument("--name", default="now", help="what the results are called in the file")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     theorykit.enable_float64()
@@ -178,9 +195,7 @@ def main() -> None:
     outcomes = [outcome(seed, arguments.solver) for seed in tqdm(seeds, desc="problems", dynamic_ncols=True)]
     print(table(outcomes))
     if arguments.output is not None:
-        path = arguments.output / "robustness.json"
-        path.write_text(json.dumps([asdict(each) for each in outcomes], indent=1) + "\n")
-        print(f"wrote {path}")
+        print(f"wrote {written(arguments.output / 'robustness.json', arguments.name, outcomes)}")
 
 
 if __name__ == "__main__":

@@ -330,9 +330,13 @@ def test_extreme_temperatures_are_solved_with_more_examples_than_features(temper
     assert_solved(extreme(temperature=temperature), rng.normal(size=(60, 4, 6)), rng.choice([-1.0, 1.0], size=60))
 
 
-def test_a_solve_that_rounding_stops_says_so():
-    doubled = CHAINS[:, [0, 0, 2, 2]]
-    with pytest.warns(bpkr.ConvergenceWarning, match="no step lowers the action beyond rounding"):
-        saddle = bpkr.solve(extreme(widths=1e4, temperature=1e-8), doubled, 1e6 * SIGNS)
+@pytest.mark.parametrize(
+    ("scale", "tolerance", "cause"), [(1e9, 1e-9, "labels are large"), (1.0, 1e-18, "Likely cause: the tolerance")]
+)
+def test_a_solve_that_rounding_stops_says_so_and_why(scale, tolerance, cause):
+    doubled, architecture = CHAINS[:, [0, 0, 2, 2]], extreme(widths=1.0, temperature=1e-8)
+    with pytest.warns(bpkr.ConvergenceWarning, match="no step lowers the action beyond rounding") as caught:
+        saddle = bpkr.solve(architecture, doubled, scale * SIGNS, tolerance=tolerance)
+    assert cause in str(caught[0].message)
     assert jnp.isfinite(saddle.action) and jnp.isfinite(saddle.gradient_norm)
     assert not saddle.converged

@@ -1,9 +1,7 @@
 """At the limits of double precision: what is extreme is named, accuracy that is stated is had, and batches tell."""
 
 import re
-import sys
 import warnings
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -14,14 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import robustness
 from theorykit import bpkr
 from theorykit.bpkr.energies import energy_by_kernel, energy_of, energy_of_rotated
 from theorykit.bpkr.rotation import in_principal_axes
 
 from .cases import SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close, explicit_gain, random_problem
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import robustness
 
 FEATURES = np.random.default_rng(0).standard_normal((12, 4, 3))
 LABELS = np.sign(np.random.default_rng(1).standard_normal(12))

@@ -17,6 +17,8 @@ _CAUSES = {
     "kernel": "the kernel is nearly singular: a temperature tiny beside it, and examples that depend on each other",
     "labels": "the labels are large beside what the kernel and the temperature explain of them",
 }
+# a gradient norm that is small by any measure but that of the tolerance
+_USUAL_TOLERANCE = 1e-9
 # of a batch, how many failures are told
 _TOLD = 3
 
@@ -75,7 +77,8 @@ def _rounding_of(saddle: Any) -> str:
     parts = {name: float(saddle.stats[f"error_of_{name}"]) for name in _CAUSES}
     remaining = float(saddle.stats["remaining"])
     left = f", and a Newton step would lower it by {remaining:.1g}" if np.isfinite(remaining) else ""
-    return (
-        f"The action, {float(saddle.action):.6g}, is known to about {float(saddle.action_error):.1g}{left}. "
-        f"Likely cause: {_CAUSES[max(parts, key=lambda name: parts[name])]}. Rescale them, or loosen the tolerance"
-    )
+    known = f"The action, {float(saddle.action):.6g}, is known to about {float(saddle.action_error):.1g}{left}"
+    if float(saddle.gradient_norm) <= _USUAL_TOLERANCE:
+        return f"{known}. Likely cause: the tolerance, which is less than rounding leaves of a gradient. Loosen it"
+    cause = _CAUSES[max(parts, key=lambda name: parts[name])]
+    return f"{known}. Likely cause: {cause}. Rescale them, or loosen the tolerance"

@@ -5,7 +5,7 @@ finds it; what decides success is the gradient norm measured there, never the mi
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,9 +17,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced
 from .architecture import Architecture
+from .attempts import Attempt, solve_in_attempts
 from .certificate import action_error, estimated_smallest_curvature
 from .checks import checked_data, checked_dual_results, checked_results
-from .coordinates import from_order_parameters, gp_coordinates
+from .coordinates import Coordinates, from_order_parameters, gp_coordinates
 from .diagnosis import diagnosis_of, warn_of_failures
 from .energies import AbstractEnergy, DualEnergy, energy_of, energy_of_rotated
 from .geometry import largest_width
@@ -27,8 +28,7 @@ from .implicit import known, stationary
 from .order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from .problem import Point, SaddleProblem, entropy
 from .quadratic import QuadraticModel
-from .rotation import in_principal_axes
-from .solvers import AcceleratedSweeps, Newton
+from .solvers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
 from .statistics import FeatureStatistics, checked_statistics
 
 # the code for a minimiser that stopped, content with itself, at a point that is not stationary
@@ -36,8 +36,6 @@ _NOT_STATIONARY = optx.RESULTS.nonlinear_divergence
 # forming the curvature is worth this many evaluations' work, and as many bytes
 _CURVATURE_EVALUATIONS = 20
 _CURVATURE_BYTES = 2**30
-# features of so many entries in all are rotated where a solve failed
-_ROTATED_SIZE = 2**25
 
 
 class Saddle(eqx.Module):
@@ -115,8 +113,9 @@ def solve(
     `solver` is by default `Newton`, or `AcceleratedSweeps` for so many paths that the curvature is too dear to form;
     any Optimistix minimiser will do. The end point counts as a solution if its gradient norm (see `Saddle`) is at most
     `tolerance` and no eigenvalue of the Hessian is negative; otherwise the result code says so, with a
-    `ConvergenceWarning` that names the cause, or an error if `throw`. A solve that fails, as where
-    examples nearly depend on each other, is done again in the principal axes of the features.
+    `ConvergenceWarning` that names the cause, or an error if `throw`. Where the default solver fails, there are further
+    attempts, with `max_steps` steps in all: in the principal axes of the features, and by continuation from a higher
+    temperature. A given `solver` has `max_steps` in each attempt, and another in principal axes where it cannot go on.
 
     Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
     finder as a minimiser and reports success at points that are not stationary.
@@ -124,11 +123,12 @@ def solve(
     settings = _Settings(solver, initial, tolerance, max_steps, throw)
     _check_settings(settings)
     data = checked_data(architecture, features, labels)
-    saddle = _found(energy_of, architecture, data, settings)
-    if not is_traced(saddle, data):
-        saddle = _or_in_principal_axes(saddle, architecture, data, settings)
-        _check_finite(energy_of, architecture, data, saddle)
-    return _reported(saddle, settings.throw)
+    attempt = Attempt(architecture, _start(architecture, settings), solver, tolerance, max_steps)
+    if is_traced(architecture, attempt.start, data):
+        return _reported(_found(energy_of, data, attempt), throw)
+    saddle = solve_in_attempts(partial(_found, energy_of), partial(_found, energy_of_rotated), data, attempt)
+    _check_finite(energy_of, architecture, data, saddle)
+    return _reported(saddle, throw)
 
 
 def solve_from_statistics(
@@ -148,10 +148,11 @@ def solve_from_statistics(
     settings = _Settings(solver, initial, tolerance, max_steps, throw)
     _check_settings(settings)
     data = (checked_statistics(architecture, statistics),)
-    saddle = _found(DualEnergy, architecture, data, settings)
+    attempt = Attempt(architecture, _start(architecture, settings), solver, tolerance, max_steps)
+    saddle = _found(DualEnergy, data, attempt)
     if not is_traced(saddle):
         _check_finite(DualEnergy, architecture, data, saddle)
-    return _reported(saddle, settings.throw)
+    return _reported(saddle, throw)
 
 
 class _Settings(NamedTuple):
@@ -172,38 +173,24 @@ class _Plan(NamedTuple):
     checked: Callable
 
 
-def _found(build: Callable[..., AbstractEnergy], architecture, data: tuple, settings: _Settings) -> Saddle:
-    """`solve` for checked `data`, of which `build(architecture, *data)` makes the energy; whatever comes of it."""
+def _start(architecture: Architecture, settings: _Settings) -> Coordinates:
     if settings.initial is None:
-        start = gp_coordinates(architecture)
-    else:
-        start = from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial, "initial"))
-    architecture = architecture.with_arrays()
+        return gp_coordinates(architecture)
+    return from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial, "initial"))
+
+
+def _found(build: Callable[..., AbstractEnergy], data: tuple, attempt: Attempt) -> Saddle:
+    """What comes of an attempt for checked `data`, of which `build(architecture, *data)` makes the energy."""
+    architecture = attempt.architecture.with_arrays()
     plan = _plan_of(build, architecture, data)
-    solver = _default_solver(plan, settings.tolerance) if settings.solver is None else settings.solver
-    # tolerances as arrays: one compilation serves them all
+    solver = _default_solver(plan, attempt.tolerance) if attempt.solver is None else attempt.solver
+    forms_curvature = plan.forms_curvature or isinstance(solver, Newton)
+    # numbers as arrays: one compilation serves them all
     solver = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, solver)
-    tolerance = jnp.asarray(settings.tolerance)
-    return _solve(build, architecture, data, start, solver, tolerance, settings.max_steps, plan.forms_curvature)
-
-
-def _or_in_principal_axes(saddle: Saddle, architecture: Architecture, data: tuple, settings: _Settings) -> Saddle:
-    """`saddle` if it converged; or else what is found with the examples rotated, from its end and from the start."""
-    is_final = saddle.converged or saddle.result == optx.RESULTS.nonlinear_max_steps_reached
-    if is_final or data[0].size > _ROTATED_SIZE:
-        return saddle
-    rotated, attempts = (in_principal_axes(*data),), [saddle]
-    ends = [saddle.order_parameters] if bool(jnp.isfinite(saddle.gradient_norm)) else []
-    for initial in (*ends, settings.initial):
-        attempts.append(_found(energy_of_rotated, architecture, rotated, settings._replace(initial=initial)))
-        if attempts[-1].converged:
-            break
-    converged = attempts[-1].converged
-    nearest = min(attempts, key=lambda attempt: float(jnp.nan_to_num(attempt.gradient_norm, nan=jnp.inf)))
-    best = attempts[-1] if converged else nearest
-    spent = {name: sum(attempt.stats[name] for attempt in attempts) for name in ("steps", "evaluations", "curvatures")}
-    stats = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}
-    return eqx.tree_at(lambda saddle: saddle.stats, best, stats)
+    tolerance, max_steps = jnp.asarray(attempt.tolerance), attempt.max_steps
+    if isinstance(solver, AbstractSaddleSolver):
+        max_steps = jnp.asarray(max_steps)
+    return _solve(build, architecture, data, attempt.start, solver, tolerance, max_steps, forms_curvature)
 
 
 def _check_finite(build, architecture: Architecture, data: tuple, saddle: Saddle) -> None:
@@ -271,7 +258,10 @@ def _check_settings(settings: _Settings) -> None:
 def _solve(build, architecture, data, start, solver, tolerance, max_steps, forms_curvature) -> Saddle:
     problem = SaddleProblem(build(architecture, *data))
     fixed = jax.lax.stop_gradient(problem)
-    found = optx.minimise(_action, solver, jax.lax.stop_gradient(start), fixed, max_steps=max_steps, throw=False)
+    bound = {"max_steps": max_steps}
+    if isinstance(solver, AbstractSaddleSolver):
+        bound = {"max_steps": None, "options": {MAX_STEPS: max_steps}}
+    found = optx.minimise(_action, solver, jax.lax.stop_gradient(start), fixed, throw=False, **bound)
     point, evaluations, curvatures = _counted(fixed, found)
     curvature, remaining = _curvature_and_remaining(fixed, point, found, forms_curvature)
     known_to = action_error(fixed, point)

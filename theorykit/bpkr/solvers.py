@@ -18,6 +18,8 @@ from .coordinates import Coordinates, moved
 from .problem import Point, SaddleProblem
 from .quadratic import QuadraticModel
 
+# the option of a minimisation that bounds its steps, a number or an array
+MAX_STEPS = "max_steps"
 # relative change of the action that is rounding
 _ROUNDING = 1e-12
 # steps without any progress after which rounding is all that is left
@@ -83,7 +85,8 @@ def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
 class AbstractSaddleSolver(optx.AbstractMinimiser):
     """A minimiser that takes a `SaddleProblem` as `args`; its state has a `progress`.
 
-    `atol` is on the gradient norm in the affine-invariant metric, per largest width.
+    `atol` is on the gradient norm in the affine-invariant metric, per largest width. `options[MAX_STEPS]`, if given,
+    bounds the steps.
     """
 
     def __check_init__(self):
@@ -92,9 +95,12 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         checked_function("norm", self.norm)
 
     def terminate(self, fn, y, args, options, state, tags):
-        done = self._is_finished(state.progress)
-        failed = done & ~(state.progress.point.gradient_norm <= self.atol)
-        return done, optx.RESULTS.where(failed, optx.RESULTS.nonlinear_divergence, optx.RESULTS.successful)
+        # Optimistix compiles anew for every other `max_steps` of its own
+        out_of_steps = state.progress.evaluations >= options.get(MAX_STEPS, jnp.inf)
+        stuck = self._is_finished(state.progress)
+        done, failed = stuck | out_of_steps, ~(state.progress.point.gradient_norm <= self.atol)
+        failure = optx.RESULTS.where(stuck, optx.RESULTS.nonlinear_divergence, optx.RESULTS.nonlinear_max_steps_reached)
+        return done, optx.RESULTS.where(done & failed, failure, optx.RESULTS.successful)
 
     def _is_finished(self, progress: Progress) -> Bool[Array, ""]:
         """Whether the gradient is small enough, or no further step will make it so."""
