@@ -86,6 +86,8 @@ def _is_default(value: Any, default: Any) -> bool:
 
 def checked(name: str, value: Any, kind: Any) -> Any:
     """`value`, which is of `kind`, an annotation; entries of sequences as a tuple."""
+    if kind is Any:
+        return value
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _one_of(name, value, parts)
@@ -99,6 +101,10 @@ def checked(name: str, value: Any, kind: Any) -> Any:
     if origin in (tuple, collections.abc.Sequence, collections.abc.Iterable):
         entries = checked_sequence(name, value, f"{_called(parts[0])}")
         return tuple(checked(f"{name}[{i}]", entry, parts[0]) for i, entry in enumerate(entries))
+    if origin is list:  # stays the same list
+        for i, entry in enumerate(checked_instance(name, value, list)):
+            checked(f"{name}[{i}]", entry, parts[0])
+        return value
     if kind in _OF_TYPE:
         return _OF_TYPE[kind](name, value)
     return checked_instance(name, value, origin or kind) if isinstance(origin or kind, type) else value

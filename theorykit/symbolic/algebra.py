@@ -36,7 +36,6 @@ from .arguments import (
     checked_matrix,
     checked_scalar,
     checked_size,
-    checked_square,
 )
 from .atoms import LogDet, PartialTrace, log_det, split_coefficient
 from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
@@ -140,7 +139,7 @@ def _kronecker_factors(left: MatrixExpr, right: MatrixExpr) -> Factors:
 
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
     """The inverse, taken inside Kronecker products and block diagonals."""
-    checked_square("matrix", matrix)
+    checked_matrix("matrix", matrix)
     if isinstance(matrix, (MatAdd, MatMul)):
         matrix = expanded(matrix)
     coefficient, factor = split_coefficient(matrix)

@@ -25,7 +25,7 @@ def checked_scalar(name: str, value: Any) -> Expr:
     """`value`, an expression that is no matrix."""
     expression = checked_expression(name, value)
     if expression.is_Matrix:
-        raise TypeError(f"{name} must be a scalar expression, got one of shape {expression.shape}")
+        raise ValueError(f"{name} must be a scalar expression, got one of shape {expression.shape}")
     return expression
 
 
