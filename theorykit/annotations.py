@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .arguments import (
+    checked_choice,
     checked_flag,
     checked_function,
     checked_instance,
@@ -91,6 +92,8 @@ def checked(name: str, value: Any, kind: Any) -> Any:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _one_of(name, value, parts)
+    if origin is typing.Literal:
+        return checked_choice(name, value, parts)
     if origin is collections.abc.Callable:
         return checked_function(name, value)
     if origin is collections.abc.Mapping:
@@ -127,7 +130,7 @@ def _one_of(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     for kind in kinds:
         try:
             return checked(name, value, kind)
-        except TypeError:
+        except (TypeError, ValueError):
             continue
     raise TypeError(f"{name} must be {' or '.join(map(_called, kinds))}, got {shown(value)}")
 
