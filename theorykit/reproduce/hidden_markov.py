@@ -55,7 +55,7 @@ class HiddenMarkov:
             checked_whole_number(f"widths[{i}]", width, least=1)
         for name in ("training_examples", "test_examples"):
             checked_whole_number(name, getattr(self, name), least=1)
-        checked_number("temperature", self.temperature, above=0)
+        checked_number("temperature", self.temperature, above=0.0)
         checked_whole_number("first_seed", self.first_seed, least=0)
         if not self.widths or self.seeds < 1:
             raise ValueError(f"nothing to run: widths={self.widths}, seeds={self.seeds}")

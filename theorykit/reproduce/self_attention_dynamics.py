@@ -51,7 +51,7 @@ class Range:
 
     def __post_init__(self):
         check_fields(self)
-        checked_number("lowest", self.lowest, least=0)
+        checked_number("lowest", self.lowest, least=0.0)
         for name, least in {"recorded": 1, "transient": 0}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         if self.values < 2 or not self.lowest < self.highest:
@@ -124,8 +124,8 @@ class SelfAttentionDynamics:
         check_fields(self)
         checked_whole_number("seed", self.seed, least=0)
         for name in ("attention", "start"):
-            checked_number(name, getattr(self, name), least=0)
-        checked_number("epsilon", self.epsilon, least=0, most=1)
+            checked_number(name, getattr(self, name), least=0.0)
+        checked_number("epsilon", self.epsilon, least=0.0, most=1.0)
         if not self.betas or min(self.betas) <= 0:
             raise ValueError(
                 f"trajectories need betas above zero, for at zero the semantic bits are fair coins: {self.betas}"

@@ -81,7 +81,7 @@ class OneShot:
         for i, width in enumerate(self.widths):
             checked_whole_number(f"widths[{i}]", width, least=1)
         for i, temperature in enumerate(self.temperatures):
-            checked_number(f"temperatures[{i}]", temperature, above=0)
+            checked_number(f"temperatures[{i}]", temperature, above=0.0)
         for name, least in {"width": 1, "training_seed": 0, "chains": 1, "warmup": 0, "draws": 1}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         if not self.variants or not self.widths or not self.temperatures:
