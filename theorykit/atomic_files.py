@@ -14,11 +14,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .arguments import checked_flag, checked_path
 
 MARK = "written by theorykit"
 SOFTWARE = "theorykit"
@@ -80,6 +82,8 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
 
 def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
     """Raise `FileExistsError` if there is something at `path`, unless it is a marked file and `overwrite` is said."""
+    path = checked_path("path", path)
+    checked_flag("overwrite", overwrite)
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -103,13 +107,18 @@ def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -
         temporary.write_bytes(content)
 
 
-@contextmanager
-def replacing(path: Path, overwrite: bool) -> Iterator[Path]:
+def replacing(path: Path, overwrite: bool) -> AbstractContextManager[Path]:
     """The path of an empty file, which takes the place of `path` when the block has succeeded.
 
     A crash in between leaves what was there before; what a killed process left is removed by the next.
     """
+    path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
+    return _replacing(path)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target)

@@ -178,7 +178,10 @@ def arguments_of(
 ):
     """Positional and keyword arguments of an example call, those in `replaced` instead of the right ones."""
     positional, keywords = [], {}
-    for parameter in inspect.signature(function).parameters.values():
+    described = inspect.signature(function).parameters.values()
+    # what stands before any number of arguments cannot be given by name
+    by_place = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in described)
+    for parameter in described:
         needed = parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,
@@ -187,7 +190,8 @@ def arguments_of(
             continue
         value = replaced.get(parameter.name, _MISSING)
         value = _instance(parameters[parameter.name].example) if value is _MISSING else value
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+        before_others = by_place and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        if before_others or parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             positional.append(value)
         else:
             keywords[parameter.name] = value

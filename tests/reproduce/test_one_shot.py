@@ -254,7 +254,7 @@ def test_longer_training_goes_on_beside_what_there_was(result, folder, tmp_path)
         ({"widths": ()}, "nothing to run"),
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
         ({"variants": (VARIANT, VARIANT)}, "different names"),
-        ({"unseen": ("cats",)}, "unknown images 'cats'; there are digits, mnist, fashion-mnist"),
+        ({"unseen": ("cats",)}, "unknown images in unseen, 'cats'; there are digits, mnist, fashion-mnist"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(wrong, message):

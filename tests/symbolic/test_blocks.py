@@ -232,9 +232,9 @@ def test_a_square_root_squares_to_its_matrix(shape):
 
 REFUSED = [
     (lambda: PrincipalBlock(J, (H, N), 0), "needs a matrix of size"),
-    (lambda: PrincipalBlock(WIDE, (P, 0), 0), "needs a matrix of size"),
-    (lambda: PrincipalBlock(J, (H, N, H), 0), "two sizes"),
-    (lambda: PrincipalBlock(J, SIZES, 2), "index 0 or 1"),
+    (lambda: PrincipalBlock(WIDE, (P, 0), 0), r"sizes\[1\] must be a whole number above zero"),
+    (lambda: PrincipalBlock(J, (H, N, H), 0), "sizes must be 2 sizes"),
+    (lambda: PrincipalBlock(J, SIZES, 2), "index must be from 0 to 1"),
     (lambda: SquareRoot(WIDE), "square"),
     (lambda: quadratic_form(WIDE, W), "column"),
 ]

@@ -7,6 +7,8 @@ from functools import singledispatch
 import numpy as np
 from sympy import Expr
 
+from ..annotations import checked_arguments
+from ..arguments import checked_whole_number
 from ..symbolic import Block, Equation, Heading, Items, Text, latex
 from . import claims
 from .step import Derivation, Step, Verification
@@ -14,8 +16,10 @@ from .step import Derivation, Step, Verification
 Show = Callable[[Expr], str]
 
 
+@checked_arguments
 def derivation_blocks(derivation: Derivation, names: Mapping[Expr, str], level: int = 3) -> Iterator[Block]:
     """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them."""
+    checked_whole_number("level", level, least=1, most=6)
 
     def show(expression: Expr) -> str:
         return latex(expression, names)
@@ -40,6 +44,7 @@ def _caption(number: int, step: Step) -> str:
     return f"**{number}. {step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
 
 
+@checked_arguments
 def verification_blocks(verification: Verification) -> Iterator[Block]:
     """What was checked, in a line for each kind of claim."""
     kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)

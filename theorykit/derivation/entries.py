@@ -5,19 +5,32 @@ from collections.abc import Callable
 from sympy import Expr, Lambda, OneMatrix, Symbol, Trace, cosh, log
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ..arguments import checked_function, shown
+from ..symbolic.arguments import checked_column, checked_matrix, checked_scalar
+
 ENTRY = Symbol("x", real=True)
 
 
 def entrywise(function: Callable[[Expr], Expr], matrix: MatrixExpr) -> MatrixExpr:
     """A function of numbers applied to every entry of a matrix; equal wherever both are."""
-    return matrix.applyfunc(Lambda(ENTRY, function(ENTRY)))
+    return _entrywise(function, checked_matrix("matrix", matrix))
+
+
+def _entrywise(function: Callable[[Expr], Expr], matrix: MatrixExpr) -> MatrixExpr:
+    checked_function("function", function)
+    try:
+        value = checked_scalar("what the function returns", function(ENTRY))
+    except TypeError as error:
+        raise TypeError(f"function must take an expression to another, got {shown(function)}: {error}") from error
+    return matrix.applyfunc(Lambda(ENTRY, value))
 
 
 def sum_of_entries(function: Callable[[Expr], Expr], column: MatrixExpr) -> Expr:
     """The sum over a column's entries of a function of numbers, as the product of a row of ones with a column."""
-    return Trace(OneMatrix(1, column.shape[0]) * entrywise(function, column))
+    checked_column("column", column)
+    return Trace(OneMatrix(1, column.shape[0]) * _entrywise(function, column))
 
 
 def log_cosh(number: Expr) -> Expr:
     """log cosh x, without the 2 of 2 cosh x: SymPy takes the logarithm of a product apart."""
-    return log(cosh(number))
+    return log(cosh(checked_scalar("number", number)))

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from sympy import Expr
 
+from ..annotations import check_fields, checked_arguments
+from ..arguments import check_is_number, checked_function, checked_instance, checked_text, checked_whole_number
 from .claims import Claim
 from .sampling import random_values
 
@@ -36,6 +38,10 @@ class Step:
     definitions: tuple[Definition, ...] = ()
     section: str = ""
 
+    def __post_init__(self):
+        check_fields(self)
+
+    @checked_arguments
     def error(self, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
         """How far the claim is from holding at random numbers, in units of what may be tolerated."""
         values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
@@ -51,11 +57,17 @@ class Recorder:
     equations: str = ""
     assumptions: tuple[str, ...] = ()
 
+    def __post_init__(self):
+        check_fields(self)
+
     def apply(self, rule: Callable[..., Step], *arguments, **record) -> Expr:
         """Apply a rule, keep its step, and return what it arrives at."""
+        if isinstance(checked_function("rule", rule), type):
+            raise TypeError(f"rule must be a function that makes a step, got {rule.__name__}")
         kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
-        self.steps.append(rule(*arguments, **(kept | record)))
-        return self.steps[-1].after
+        step = checked_instance("what the rule makes", rule(*arguments, **(kept | record)), Step)
+        self.steps.append(step)
+        return step.after
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,12 @@ class Evidence:
     step: Step
     error: float
     reason: str = ""
+
+    def __post_init__(self):
+        checked_instance("step", self.step, Step)
+        check_is_number("error", self.error)
+        if not isinstance(self.reason, str) or self.reason:
+            checked_text("reason", self.reason)
 
     @property
     def holds(self) -> bool:
@@ -84,6 +102,9 @@ class Verification:
     """Evidence for every step of a derivation."""
 
     evidence: tuple[Evidence, ...]
+
+    def __post_init__(self):
+        check_fields(self)
 
     @property
     def holds(self) -> bool:
@@ -106,8 +127,12 @@ class Derivation:
     steps: tuple[Step, ...]
     sizes: tuple[Mapping[Expr, int], ...]
 
+    def __post_init__(self):
+        check_fields(self)
+
     def verify(self, seed: int = 0) -> Verification:
         """Check every step's claim at random numbers of every set of sizes."""
+        seed = checked_whole_number("seed", seed, least=0)
         return Verification(tuple(self._evidence(step, seed) for step in self.steps))
 
     def _evidence(self, step: Step, seed: int) -> Evidence:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from ..annotations import checked_arguments
 from .one_shot_table import table
 from .seeds import over_seeds
 from .style import DIVERGING, LIMITS, THEORY, save, styled
@@ -36,11 +37,13 @@ _RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 _ORDERS = {"score": THEORY, "leave one out": LIMITS[1], "random": "0.55"}
 
 
+@checked_arguments
 def figure_paths(folder: Path, variants: Sequence[str]) -> tuple[Path, ...]:
     """The files that `draw_all` writes for `variants`: numbered as in the paper, or of the variant's own name."""
     return tuple(folder / f"figure-{_NUMBERS.get(name, name)}.png" for name in variants)
 
 
+@checked_arguments
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     """Write a figure of panels b-f for every variant to `folder`, replacing what is there; their paths."""
     written = []
@@ -50,6 +53,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     return written
 
 
+@checked_arguments
 def figure(variant: xr.DataTree) -> Figure:
     """Accuracy over width (b), kernel components (c), order parameters (d), head scores (e), heads removed (f)."""
     theory, kernel, between, pruning = (
@@ -72,6 +76,7 @@ def figure(variant: xr.DataTree) -> Figure:
     return drawn
 
 
+@checked_arguments
 def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: str) -> None:
     """Test accuracy at the temperatures chosen by accuracy, and by evidence (hollow); infinite width as lines.
 
@@ -101,6 +106,7 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
     panel.legend(handles=handles, loc="outside lower center", ncols=3)
 
 
+@checked_arguments
 def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str) -> None:
     """|cosine| of the leading kernel components with the labels, smallest width against the limit."""
     axes = _titled(panel, title).subplots()
@@ -113,6 +119,7 @@ def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str)
     panel.legend(loc="outside lower center", ncols=2)
 
 
+@checked_arguments
 def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str) -> None:
     """U_1 of theory, sampled and trained, first seed, each on a scale of its own; lines part the first layer's heads.
 
@@ -161,6 +168,7 @@ def _path_axes(axes: Axes, paths: Sequence[str]) -> None:
     axes.spines[:].set_visible(False)
 
 
+@checked_arguments
 def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: str, title: str) -> None:
     """The score of every head, and accuracy without that head alone, beside the line of the whole network."""
     above, below = _titled(panel, title).subplots(2, 1, sharex=True)
@@ -175,6 +183,7 @@ def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: st
     panel.legend(loc="outside lower center")
 
 
+@checked_arguments
 def heads_removed(panel: Figure | SubFigure, pruning: xr.Dataset, distributions: Sequence[str], title: str) -> None:
     """Accuracy over the number of heads removed, by order and distribution; below, what is left to store and run."""
     mosaic = _titled(panel, title).subplot_mosaic(

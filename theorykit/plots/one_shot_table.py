@@ -6,6 +6,7 @@ from textwrap import indent, wrap
 import numpy as np
 import xarray as xr
 
+from ..annotations import checked_arguments
 from .seeds import with_error
 
 LITTLE = 0.01
@@ -15,6 +16,7 @@ _RULES = {
 }
 
 
+@checked_arguments
 def table(result: xr.DataTree) -> str:
     """The main results of every variant, means over seeds with their standard errors.
 

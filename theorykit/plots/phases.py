@@ -8,6 +8,7 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from ..annotations import checked_arguments
 from ..dynamics import regimes
 from .style import LIMITS, THEORY
 
@@ -21,6 +22,7 @@ REGIME_COLORS = {
 }
 
 
+@checked_arguments
 def phase_diagram(result: xr.Dataset) -> Figure:
     """Regimes by exponents, where there are any, and by the published rule; and how many levels are visited.
 
@@ -50,6 +52,7 @@ def phase_diagram(result: xr.Dataset) -> Figure:
     return figure
 
 
+@checked_arguments
 def share_that_differs(result: xr.Dataset) -> float:
     """Of the points whose regime is decided by exponents, how many the published rule judges otherwise."""
     decided = result["regime"].values != regimes.UNDECIDED

@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from ..annotations import checked_arguments
+from ..arguments import checked_array, checked_sequence, checked_whole_number
 from ..dynamics import regimes
 from .phases import REGIME_COLORS, phase_diagram
 from .self_attention_dynamics_table import number_with_error, table
@@ -44,11 +46,13 @@ _LEAST_INK = 0.5
 _INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
 
 
+@checked_arguments
 def figure_paths(folder: Path) -> tuple[Path, ...]:
     """The files that `draw_all` writes."""
     return tuple(folder / f"{name}.png" for name in ("trajectories", "diagram", "zoom", "phases"))
 
 
+@checked_arguments
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     """Write the figures of trajectories, orbits and phases to `folder`, replacing what is there; their paths."""
     orbits, diagram, zoom = (result[name].to_dataset() for name in ("trajectories", "diagram", "zoom"))
@@ -58,6 +62,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
         return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
 
 
+@checked_arguments
 def trajectories(orbits: xr.Dataset) -> Figure:
     """A row an orbit: its regime, the overlaps over time, a plane of them, a spectrum and an autocorrelation."""
     count = orbits.sizes["beta"]
@@ -138,6 +143,7 @@ def _correlation(axes: Axes, orbit: xr.Dataset) -> None:
     axes.set(ylim=(-1.05, 1.05), yticks=[-1, 0, 1])
 
 
+@checked_arguments
 def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
     """What orbits visit over beta, a section of it, their leading exponents and regimes.
 
@@ -159,12 +165,14 @@ def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
     return figure
 
 
+@checked_arguments
 def thinned(diagram: xr.Dataset) -> xr.DataArray:
     """Marks of the first pattern in its first section, but all of periodic orbits, which may miss the plane."""
     whole, section = diagram["visited"].isel(pattern=0), diagram["in_section"].isel(section=0)
     return xr.where(diagram["regime"] == regimes.PERIODIC, whole, section)
 
 
+@checked_arguments
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     """Marks (beta, level) as pixels, on as much of the level axis as has any."""
     levels = np.flatnonzero(marks.any("beta"))
@@ -183,9 +191,15 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     axes.set(xlim=_edges(beta, len(beta)), ylim=_edges(level, len(level)))
 
 
+@checked_arguments
 def inked(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
     """Pixels of so many marks (beta, level) a side: 0 where there is none, else ink from 0.5 to 1 by their share."""
-    padded = np.pad(marks.astype(float), [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
+    marks = checked_array("marks", marks, "betas levels")
+    side = [
+        checked_whole_number(f"side[{i}]", size, least=1)
+        for i, size in enumerate(checked_sequence("side", side, "sizes", 2))
+    ]
+    padded = np.pad(marks, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
     pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
     share = pixels.mean(axis=(1, 3))
     return np.where(share > 0, _LEAST_INK + (1 - _LEAST_INK) * share, 0.0)
@@ -197,6 +211,7 @@ def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
     return centres[0] - step / 2, centres[0] + (count - 0.5) * step
 
 
+@checked_arguments
 def draw_exponents(axes: Axes, diagram: xr.Dataset) -> None:
     """The leading exponents with their standard errors; of those far below, the lowest in a hundred, not all."""
     beta, finite = diagram["beta"], diagram["exponent"].where(np.isfinite(diagram["exponent"]))
@@ -213,6 +228,7 @@ def draw_exponents(axes: Axes, diagram: xr.Dataset) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1, 0.97), ncols=len(numbers), reverse=True, markerscale=5)
 
 
+@checked_arguments
 def draw_regimes(axes: Axes, diagram: xr.Dataset) -> None:
     """A strip of the regimes' colours; their names are below the figure."""
     names = diagram["regime"].values

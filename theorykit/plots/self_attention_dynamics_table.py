@@ -3,6 +3,8 @@
 import numpy as np
 import xarray as xr
 
+from ..annotations import checked_arguments
+from ..arguments import check_is_number
 from .phases import share_that_differs
 
 _HEAD = ("beta", "lambda_1", "lambda_2", "regime", "period", "K", "dimension", "reference")
@@ -14,6 +16,7 @@ _FOOTNOTE = (
 )
 
 
+@checked_arguments
 def table(result: xr.DataTree) -> str:
     """A line a trajectory, and how many orbits of the diagrams are in which regime.
 
@@ -32,6 +35,8 @@ def table(result: xr.DataTree) -> str:
 
 def number_with_error(value: float, error: float) -> str:
     """A number and its standard error, which has two digits, or as many as make six decimals."""
+    check_is_number("value", value)
+    check_is_number("error", error)
     if np.isneginf(value):
         return "-inf"
     decimals = 6 if error < 1e-5 else int(np.clip(1 - np.floor(np.log10(error)), 2, 6))

@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.figure import Figure
 
+from ..annotations import checked_arguments
 from ..atomic_files import SOFTWARE, marked, refuse_to_overwrite, write
 
 THEORY = "#1f4e9c"
@@ -37,6 +38,7 @@ def styled() -> Iterator[None]:
         yield
 
 
+@checked_arguments
 def save(figure: Figure, path: Path) -> Path:
     """Write `figure` to `path`, which ends in .png, .pdf or .svg, creating its folder, and close it.
 

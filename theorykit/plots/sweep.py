@@ -9,6 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..annotations import checked_arguments
 from .style import THEORY, save, styled
 
 # what is shown: the first that there is
@@ -21,12 +22,14 @@ _TITLES = {
 _LEGEND_ENTRIES = 8
 
 
+@checked_arguments
 def draw(result: xr.Dataset, path: Path) -> Path:
     """Write the figure of a sweep to `path`, replacing what is there."""
     with styled():
         return save(figure(result), path)
 
 
+@checked_arguments
 def figure(result: xr.Dataset) -> Figure:
     """Test accuracy or error, or else log evidence, over width; and U_1 of single paths at the best temperature."""
     drawn = plt.figure(figsize=(8.4, 3.2))
@@ -36,6 +39,7 @@ def figure(result: xr.Dataset) -> Figure:
     return drawn
 
 
+@checked_arguments
 def over_width(axes: Axes, result: xr.Dataset) -> None:
     """What `table` tabulates, a line a temperature; points that are not solutions are crossed out."""
     name = _shown(result)
@@ -53,6 +57,7 @@ def over_width(axes: Axes, result: xr.Dataset) -> None:
     axes.legend()
 
 
+@checked_arguments
 def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     """The diagonal of U_1 over width, a line a path, at the best temperature of every width, or else at the lowest."""
     by_width = _by_width(result)
@@ -75,6 +80,7 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     axes.legend()
 
 
+@checked_arguments
 def table(result: xr.Dataset) -> str:
     """A line a width, a column a temperature: test accuracy, test error, or else log evidence; the best temperature.
 

@@ -18,6 +18,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm import tqdm
 
 from .. import bpkr, store
+from ..annotations import check_fields, checked_arguments
+from ..arguments import checked_choice, checked_key, checked_number, checked_whole_number
 from ..sweeps import order_parameters_of, sweep
 from ..tasks import hidden_markov as task
 
@@ -48,6 +50,13 @@ class HiddenMarkov:
     first_seed: int = 0
 
     def __post_init__(self):
+        check_fields(self)
+        for i, width in enumerate(self.widths):
+            checked_whole_number(f"widths[{i}]", width, least=1)
+        for name in ("training_examples", "test_examples"):
+            checked_whole_number(name, getattr(self, name), least=1)
+        checked_number("temperature", self.temperature, above=0.0)
+        checked_whole_number("first_seed", self.first_seed, least=0)
         if not self.widths or self.seeds < 1:
             raise ValueError(f"nothing to run: widths={self.widths}, seeds={self.seeds}")
 
@@ -61,8 +70,15 @@ class Variant:
     heads: tuple[int, int]
     second_head: str
 
+    def __post_init__(self):
+        check_fields(self)
+        checked_choice("second_head", self.second_head, ("random", "uniform"))
+        for i, count in enumerate(self.heads):
+            checked_whole_number(f"heads[{i}]", count, least=1, most=2)
+
     def key_query(self, key: PRNGKeyArray) -> tuple[Float[Array, "heads features features"], ...]:
         """The key-query products of both layers."""
+        checked_key("key", key)
         good, counting = task.good_and_random_heads(self.settings, key=key)
         if self.second_head == "uniform":
             good = good.at[1].set(task.uniform_head(self.settings))
@@ -78,6 +94,7 @@ VARIANTS = (
 )
 
 
+@checked_arguments
 def run(settings: HiddenMarkov, partial_results: Path) -> xr.DataTree:
     """All variants, widths and seeds, as a tree of labelled datasets, one node a variant.
 
@@ -109,6 +126,7 @@ def _text(settings) -> str:
     return msgspec.json.encode(settings).decode()
 
 
+@checked_arguments
 def run_seed(variant: Variant, settings: HiddenMarkov, progress: tqdm | None = None) -> xr.Dataset:
     """One variant with the first seed's draw of data and random heads: every width, and the Gaussian-process limits."""
     architecture = bpkr.Architecture(layers=variant.heads, widths=1, temperature=settings.temperature)

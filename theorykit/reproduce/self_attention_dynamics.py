@@ -15,6 +15,8 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from .. import dmft, store
+from ..annotations import check_fields, checked_arguments
+from ..arguments import checked_array, checked_instance, checked_number, checked_whole_number
 from ..diagrams.blocks import LANE, in_blocks
 from ..diagrams.orbits import OrbitSettings, described_exponents, orbit_diagram
 from ..diagrams.phases import phase_diagram
@@ -48,6 +50,10 @@ class Range:
     """Tokens passed over before."""
 
     def __post_init__(self):
+        check_fields(self)
+        checked_number("lowest", self.lowest, least=0.0)
+        for name, least in {"recorded": 1, "transient": 0}.items():
+            checked_whole_number(name, getattr(self, name), least=least)
         if self.values < 2 or not self.lowest < self.highest:
             raise ValueError(f"a diagram is of two values of beta or more, from a low to a high one, got {self}")
 
@@ -75,6 +81,9 @@ class Phases:
     """Tokens of each orbit that its two largest exponents are from, and its regime."""
 
     def __post_init__(self):
+        check_fields(self)
+        for name, least in {"transient": 0, "recorded": 1, "measured": 1}.items():
+            checked_whole_number(name, getattr(self, name), least=least)
         if self.values < 2 or not self.highest > 0:
             raise ValueError(f"a phase diagram is of two values or more, up to one above zero, got {self}")
 
@@ -112,9 +121,14 @@ class SelfAttentionDynamics:
     """Of the weights, in the published program's way to draw them."""
 
     def __post_init__(self):
+        check_fields(self)
+        checked_whole_number("seed", self.seed, least=0)
+        for name in ("attention", "start"):
+            checked_number(name, getattr(self, name), least=0.0)
+        checked_number("epsilon", self.epsilon, least=0.0, most=1.0)
         if not self.betas or min(self.betas) <= 0:
             raise ValueError(
-                f"trajectories need a beta above zero each, for at zero the semantic bits are fair coins: {self.betas}"
+                f"trajectories need betas above zero, for at zero the semantic bits are fair coins: {self.betas}"
             )
         if self.recorded < _TESTED * _CONTEXT or not 1 <= self.shown <= self.recorded:
             raise ValueError(
@@ -134,9 +148,13 @@ class SelfAttentionDynamics:
 
     def parameters(self, model: dmft.SelfAttention, beta: ArrayLike) -> dmft.Parameters:
         """What the network is run with at `beta`, a number or an array."""
+        checked_instance("model", model, dmft.SelfAttention)
+        if checked_array("beta", beta).size == 0:
+            raise ValueError("beta must be at least one number, got none")
         return dmft.Parameters(beta, dmft.attention_gain(self.attention, _SCALE, model.patterns), self.epsilon)
 
 
+@checked_arguments
 def run(settings: SelfAttentionDynamics, partial_results: Path) -> xr.DataTree:
     """The nodes `trajectories`, `diagram` and `zoom`, datasets over `beta`, and `phases`, over `gamma` and `beta`.
 
@@ -160,6 +178,7 @@ def run(settings: SelfAttentionDynamics, partial_results: Path) -> xr.DataTree:
     return xr.DataTree.from_dict({"/": about, **nodes})
 
 
+@checked_arguments
 def settled_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, weights: dmft.Weights) -> dmft.Window:
     """The attentions that the output's first pattern, as a prompt, has come to at the inverse temperature `start`."""
     parameters = settings.parameters(model, np.array([settings.start]))  # one lane, as single orbits are
@@ -219,6 +238,7 @@ def _phases(
     )
 
 
+@checked_arguments
 def orbit(
     settings: SelfAttentionDynamics, model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window
 ) -> xr.Dataset:

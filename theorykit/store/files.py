@@ -14,12 +14,14 @@ import numpy as np
 import xarray as xr
 
 from .. import atomic_files
+from ..arguments import checked_flag, checked_instance, checked_path, checked_sequence
 from ..atomic_files import marked, refuse_to_overwrite, replacing
 from ..symbolic import Block, as_latex, as_markdown
 
 __all__ = ["read", "refuse_to_overwrite", "replacing", "write", "write_document", "write_source", "write_text"]
 
 _ENGINE = "h5netcdf"
+_SOURCES = (".md", ".tex", ".py")
 
 
 def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = False) -> None:
@@ -27,6 +29,8 @@ def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = Fal
 
     Takes as much memory as the file is long: HDF5 must never meet a full disk, after which it kills the process.
     """
+    checked_instance("result", result, (xr.Dataset, xr.DataTree))
+    path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
     content = result.to_netcdf(engine=_ENGINE)
     atomic_files.write(atomic_files.with_sum(content), path, overwrite=overwrite)
@@ -34,12 +38,16 @@ def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = Fal
 
 def write_text(text: str, path: Path, *, overwrite: bool = False) -> None:
     """Write `text` to `path`, in UTF-8, under the same rules; what has no mark, as `write_source` gives, stays."""
-    atomic_files.write(text.encode(), path, overwrite=overwrite)
+    content = checked_instance("text", text, str).encode()
+    atomic_files.write(content, path, overwrite=overwrite)
 
 
 def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
     """Write Markdown, LaTeX or Python to `path`, which ends in .md, .tex or .py, with the mark as a comment."""
-    atomic_files.write(marked(text.encode(), path.suffix), path, overwrite=overwrite)
+    content, path = checked_instance("text", text, str).encode(), checked_path("path", path)
+    if path.suffix not in _SOURCES:
+        raise ValueError(f"path must end in one of {', '.join(_SOURCES)}, got {str(path)!r}")
+    atomic_files.write(marked(content, path.suffix), path, overwrite=overwrite)
 
 
 def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = False) -> list[Path]:
@@ -47,12 +55,14 @@ def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = Fal
 
     Returns the paths written.
     """
-    blocks = list(blocks)
+    blocks, stem = checked_sequence("blocks", blocks, "parts of a document"), checked_path("stem", stem)
+    checked_flag("overwrite", overwrite)
+    contents = (as_markdown(blocks), as_latex(blocks))
     markdown, source, pdf = (stem.with_suffix(suffix) for suffix in (".md", ".tex", ".pdf"))
     for path in (markdown, source, pdf):
         refuse_to_overwrite(path, overwrite)
-    write_source(as_markdown(blocks), markdown, overwrite=overwrite)
-    write_source(as_latex(blocks), source, overwrite=overwrite)
+    write_source(contents[0], markdown, overwrite=overwrite)
+    write_source(contents[1], source, overwrite=overwrite)
     written = [markdown, source]
     if compiler := shutil.which("pdflatex"):
         with tempfile.TemporaryDirectory() as folder:
@@ -73,6 +83,7 @@ def read(path: Path) -> xr.DataTree:
     Raises `FileNotFoundError` where there is none, and `ValueError`, which names the file, for one that is damaged or
     no netCDF file of version 4.
     """
+    path = checked_path("path", path)
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ..annotations import checked_arguments
 from ..atomic_files import is_marked, refuse_to_overwrite
 
 FOLDER = ""
@@ -23,6 +24,7 @@ class Output(NamedTuple):
     ending: str
 
 
+@checked_arguments
 def check_outputs(outputs: Sequence[Output], inputs: Mapping[str, Path], *, overwrite: bool) -> None:
     """Raise unless all `outputs` can be written, and none of them is one of `inputs`, by name, or another output.
 
@@ -52,6 +54,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Mapping[str, Path], *, over
             _try_file(output.path / "trial")
 
 
+@checked_arguments
 def remove_kept(folder: Path) -> None:
     """Remove the marked files in `folder` and below, and every folder that is empty then; what is the user's stays."""
     for place, _, names in os.walk(folder, topdown=False):

@@ -19,6 +19,8 @@ import numpy as np
 import xarray as xr
 
 from .. import atomic_files
+from ..annotations import checked_arguments
+from ..arguments import checked_instance, checked_whole_number
 from .description import UNKNOWN, describe
 from .files import read, write
 
@@ -31,20 +33,24 @@ _NAMED = 5
 _LONGEST = 30_000
 
 
+@checked_arguments
 def settings_of(computation: str, version: int, **arguments: Any) -> dict[str, str]:
     """The settings of a run: the name and version of its computation, and a description of every one of `arguments`.
 
     See `describe` for what is the same and what is not. A run whose arguments have a part that cannot be described,
     such as a lambda, has settings too, but is refused by all that keeps or reads what a run goes on from.
     """
+    checked_whole_number("version", version, least=1)
     return {**_DESCRIPTION, "computation": computation, "version": str(version), **describe(**arguments)}
 
 
+@checked_arguments
 def as_text(settings: Mapping[str, str]) -> str:
     """Settings as one text, the same for the same settings."""
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)
 
 
+@checked_arguments
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     """What differs between two descriptions, leaf by leaf, in the order of those of now."""
     names = [*here, *(name for name in there if name not in here)]
@@ -55,6 +61,7 @@ def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     ]
 
 
+@checked_arguments
 def refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:
     """Raise `FileExistsError` unless the settings of what is in `path`, which is of a `kind`, are those of `here`."""
     refuse_unknown(here)
@@ -71,6 +78,7 @@ def refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Map
         raise FileExistsError(f"{path} holds another {kind}, which differs in {named}. {remedy}")
 
 
+@checked_arguments
 def refuse_unknown(settings: Mapping[str, str]) -> None:
     """Raise `ValueError` where settings have a part that cannot be told from another, naming it."""
     for name, value in settings.items():
@@ -81,6 +89,7 @@ def refuse_unknown(settings: Mapping[str, str]) -> None:
             )
 
 
+@checked_arguments
 def resumed(path: Path, settings: Mapping[str, str] | str, compute: Callable[[], xr.Dataset]) -> xr.Dataset:
     """The dataset in `path` if it was computed with the same `settings`; otherwise computed, and left there.
 
@@ -90,10 +99,11 @@ def resumed(path: Path, settings: Mapping[str, str] | str, compute: Callable[[],
     found = kept(path, settings)
     if found is not None:
         return found
-    keep(compute(), settings, path)
+    keep(checked_instance("what compute returns", compute(), xr.Dataset), settings, path)
     return read_kept(path)
 
 
+@checked_arguments
 def kept(path: Path, settings: Mapping[str, str] | str) -> xr.Dataset | None:
     """The dataset in `path`, or None where there is none, or one of other `settings`. Errors are those of `resumed`."""
     if isinstance(settings, Mapping):
@@ -104,11 +114,13 @@ def kept(path: Path, settings: Mapping[str, str] | str) -> xr.Dataset | None:
     return found if found.attrs.get(_SETTINGS) == _attribute(settings) else None
 
 
+@checked_arguments
 def keep(dataset: xr.Dataset, settings: Mapping[str, str] | str, path: Path) -> None:
     """Write a dataset that a run goes on from, with its `settings` as an attribute, in the place of one there."""
     write(dataset.assign_attrs({_SETTINGS: _attribute(settings)}), path, overwrite=True)
 
 
+@checked_arguments
 def read_kept(path: Path) -> xr.Dataset:
     """The dataset that `keep` left in `path`; `ValueError` where it is another file, or damaged."""
     _whole_content(path, "a part of a run")
@@ -120,6 +132,7 @@ def _attribute(settings: Mapping[str, str] | str) -> str:
     return text if len(text) <= _LONGEST else f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
+@checked_arguments
 def write_arrays(arrays: Mapping[str, Any], settings: Mapping[str, str], path: Path) -> None:
     """Keep `arrays` and numbers, which a run of these `settings` goes on from, in the npz file `path`.
 
@@ -130,6 +143,7 @@ def write_arrays(arrays: Mapping[str, Any], settings: Mapping[str, str], path: P
     atomic_files.write(content, path, overwrite=True)
 
 
+@checked_arguments
 def read_arrays(path: Path, kind: str, settings: Mapping[str, str]) -> dict[str, np.ndarray] | None:
     """What `write_arrays` left in `path`, or None where there is no file. `kind` says in messages what run it is of.
 

@@ -29,6 +29,14 @@ from sympy import (
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ..arguments import checked_instance, checked_sequence
+from .arguments import (
+    checked_expression,
+    checked_matrices,
+    checked_matrix,
+    checked_scalar,
+    checked_size,
+)
 from .atoms import LogDet, PartialTrace, log_det, split_coefficient
 from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
 from .structure import coefficient_and_factors
@@ -41,6 +49,7 @@ _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 
 def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
     """Kronecker product of two matrices, the scalar coefficients in front: SymPy multiplies no others."""
+    left, right = checked_matrix("left", left), checked_matrix("right", right)
     (first, left), (second, right) = split_coefficient(left), split_coefficient(right)
     if isinstance(left, Identity) and isinstance(right, Identity):
         return first * second * Identity(expand(left.shape[0] * right.shape[0]))
@@ -53,6 +62,7 @@ def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
 
 def transposed(matrix: MatrixExpr) -> MatrixExpr:
     """The transpose, taken inside sums, products and blocks."""
+    checked_matrix("matrix", matrix)
     if isinstance(matrix, (MatAdd, MatMul)):
         return from_terms([(c, _reversed(factors)) for c, factors in matrix_terms(matrix)], matrix.shape[::-1])
     return _factor_transposed(matrix)
@@ -79,6 +89,7 @@ def matrix_terms(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
 
     Identities are left out and a matrix beside its inverse cancels, so the empty product is the identity.
     """
+    checked_matrix("expression", expression)
     gathered: dict[Factors, Expr] = defaultdict(lambda: S.Zero)
     for coefficient, factors in _products(expression):
         gathered[_cancelled(factors)] += coefficient
@@ -128,6 +139,7 @@ def _kronecker_factors(left: MatrixExpr, right: MatrixExpr) -> Factors:
 
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
     """The inverse, taken inside Kronecker products and block diagonals."""
+    checked_matrix("matrix", matrix)
     if isinstance(matrix, (MatAdd, MatMul)):
         matrix = expanded(matrix)
     coefficient, factor = split_coefficient(matrix)
@@ -161,6 +173,13 @@ def _are_inverse(factor: MatrixExpr, other: MatrixExpr) -> bool:
 
 def from_terms(terms: Sequence[tuple[Expr, Factors]], shape: Sequence[Expr]) -> MatrixExpr:
     """The sum of products that `matrix_terms` takes apart."""
+    terms, (rows, columns) = checked_sequence("terms", terms, "products"), checked_sequence("shape", shape, "sizes", 2)
+    shape = (checked_size("shape[0]", rows), checked_size("shape[1]", columns))
+    for i, term in enumerate(terms):
+        coefficient, factors = checked_sequence(f"terms[{i}]", term, "entries, a coefficient and factors", 2)
+        checked_scalar(f"terms[{i}][0]", coefficient)
+        for j, factor in enumerate(checked_sequence(f"terms[{i}][1]", factors, "matrix expressions")):
+            checked_matrix(f"terms[{i}][1][{j}]", factor)
     if not terms:
         return ZeroMatrix(*shape)
     return _sum([coefficient * product_of(factors, shape[0]) for coefficient, factors in terms])
@@ -168,8 +187,13 @@ def from_terms(terms: Sequence[tuple[Expr, Factors]], shape: Sequence[Expr]) -> 
 
 def product_of(factors: Sequence[MatrixExpr], size: Expr | None = None) -> MatrixExpr:
     """The product of factors; of none, the identity of the size given."""
+    size = None if size is None else checked_size("size", size)
+    factors = checked_sequence("factors", factors, "matrix expressions")
     if not factors:
+        if size is None:
+            raise ValueError("size must be given for a product of no factors, the identity")
         return Identity(size)
+    factors = checked_matrices("factors", factors)
     return factors[0] if len(factors) == 1 else MatMul(*factors)
 
 
@@ -180,11 +204,14 @@ def _sum(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
 
 def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
     """The sum of matrices, as a sum of products."""
-    return expanded(MatAdd(*matrices))
+    return expanded(MatAdd(*checked_matrices("matrices", matrices)))
 
 
 def rotations(factors: Factors) -> list[Factors]:
     """A cyclic product, begun at each of its factors."""
+    factors = checked_sequence("factors", factors, "matrix expressions")
+    for i, factor in enumerate(factors):
+        checked_matrix(f"factors[{i}]", factor)
     return [factors[i:] + factors[:i] for i in range(len(factors))]
 
 
@@ -195,12 +222,12 @@ def expanded(expression: MatrixExpr) -> MatrixExpr:
 
 def normal(expression: Expr) -> Expr:
     """A scalar expression with sums inside traces and log-determinants taken apart; equal terms cancel."""
-    return _with_changes(expression, _trace_of_product)
+    return _with_changes(checked_scalar("expression", expression), _trace_of_product)
 
 
 def reduced(expression: Expr) -> Expr:
     """`normal`, and traces with Kronecker products and block diagonals as traces of smaller matrices."""
-    return _with_changes(expression, _reduced_trace)
+    return _with_changes(checked_scalar("expression", expression), _reduced_trace)
 
 
 def _with_changes(expression: Expr, of_product: Callable[[Factors, Expr], Expr]) -> Expr:
@@ -283,11 +310,18 @@ def _log_det_of_factor(factor: MatrixExpr) -> Expr:
 
 def as_number(expression: Expr, matrix: MatrixSymbol, number: Expr) -> Expr:
     """`expression` with the 1 x 1 matrix symbol `matrix` written as the scalar `number`."""
+    checked_instance("matrix", matrix, MatrixSymbol)
+    if matrix.shape != (1, 1):
+        raise ValueError(f"the matrix must be 1 x 1, got {matrix} of shape {matrix.shape}")
+    return _as_number(checked_expression("expression", expression), matrix, checked_scalar("number", number))
+
+
+def _as_number(expression: Expr, matrix: MatrixSymbol, number: Expr) -> Expr:
     if expression == matrix:
         return number
     if not expression.has(matrix):
         return expression
-    arguments = [as_number(argument, matrix, number) for argument in expression.args]
+    arguments = [_as_number(argument, matrix, number) for argument in expression.args]
     if isinstance(expression, Inverse):
         return 1 / arguments[0] if _is_number(arguments[0]) else inverse(arguments[0])
     if isinstance(expression, LogDet):

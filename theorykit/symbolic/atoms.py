@@ -5,12 +5,33 @@ SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse
 are used wherever they exist.
 """
 
-from sympy import Expr, Integer, MatMul, MatrixSymbol, Trace, Tuple, expand, log, sympify
+from collections.abc import Iterable
+
+from sympy import Expr, Integer, MatMul, MatrixSymbol, Trace, Tuple, expand, log
+from sympy.core.symbol import Str
 from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ..arguments import checked_text, checked_whole_number, shown
+from .arguments import (
+    checked_column,
+    checked_expression,
+    checked_matrix,
+    checked_size,
+    checked_sizes,
+    checked_square,
+)
 
 
 class PositiveSemidefiniteSymbol(MatrixSymbol):
     """A named symmetric positive semidefinite matrix: its transpose is itself."""
+
+    def __new__(cls, name, n, m):
+        # SymPy keeps the name as a node
+        name = name if isinstance(name, Str) else checked_text("name", name)
+        rows, columns = checked_size("n", n), checked_size("m", m)
+        if rows != columns:
+            raise ValueError(f"a symmetric matrix has as many rows as columns, got n={shown(n)} and m={shown(m)}")
+        return super().__new__(cls, name, rows, columns)
 
     def _eval_transpose(self):
         return self
@@ -20,13 +41,15 @@ class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
     """A named symmetric positive definite matrix: it has a Cholesky factor."""
 
 
-def positive_definite(name: str, size) -> PositiveDefiniteSymbol:
+def positive_definite(name: str, size: Expr | int) -> PositiveDefiniteSymbol:
     """The symmetric positive definite `size x size` matrix symbol called `name`."""
+    size = checked_size("size", size)
     return PositiveDefiniteSymbol(name, size, size)
 
 
-def positive_semidefinite(name: str, size) -> PositiveSemidefiniteSymbol:
+def positive_semidefinite(name: str, size: Expr | int) -> PositiveSemidefiniteSymbol:
     """The symmetric positive semidefinite `size x size` matrix symbol called `name`."""
+    size = checked_size("size", size)
     return PositiveSemidefiniteSymbol(name, size, size)
 
 
@@ -40,10 +63,7 @@ class LogDet(Expr):
     is_real = True
 
     def __new__(cls, matrix):
-        matrix = sympify(matrix)
-        if not matrix.is_Matrix or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"LogDet needs a square matrix expression, got {matrix}")
-        return super().__new__(cls, matrix)
+        return super().__new__(cls, checked_square("matrix", matrix))
 
     @property
     def matrix(self):
@@ -58,13 +78,11 @@ class PartialTrace(MatrixExpr):
     """
 
     def __new__(cls, matrix, dimensions, traced):
-        matrix, traced = sympify(matrix), Integer(traced)
-        dimensions = Tuple(*dimensions)
-        if len(dimensions) != 2 or traced not in (0, 1):
-            raise ValueError(f"PartialTrace takes two factors and traces 0 or 1, got {dimensions} and {traced}")
+        matrix, dimensions = checked_matrix("matrix", matrix), Tuple(*checked_sizes("dimensions", dimensions))
+        traced = Integer(checked_whole_number("traced", traced, least=0, most=1))
         size = expand(dimensions[0] * dimensions[1])
-        if not matrix.is_Matrix or tuple(map(expand, matrix.shape)) != (size, size):
-            raise ValueError(f"PartialTrace over factors {dimensions} needs a matrix of size {size}, got {matrix}")
+        if tuple(map(expand, matrix.shape)) != (size, size):
+            raise ValueError(f"PartialTrace of dimensions {dimensions} needs a matrix of size {size}, got {matrix}")
         return super().__new__(cls, matrix, dimensions, traced)
 
     @property
@@ -99,10 +117,7 @@ class _OfSquareMatrix(MatrixExpr):
     """A matrix that is a function of one square matrix."""
 
     def __new__(cls, matrix):
-        matrix = sympify(matrix)
-        if not matrix.is_Matrix or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"{cls.__name__} needs a square matrix expression, got {matrix}")
-        return super().__new__(cls, matrix)
+        return super().__new__(cls, checked_square("matrix", matrix))
 
     @property
     def matrix(self):
@@ -141,10 +156,7 @@ class Softmax(MatrixExpr):
     """
 
     def __new__(cls, column):
-        column = sympify(column)
-        if not column.is_Matrix or column.shape[1] != 1:
-            raise ValueError(f"Softmax needs a column, got {column}")
-        return super().__new__(cls, column)
+        return super().__new__(cls, checked_column("column", column))
 
     @property
     def column(self):
@@ -158,35 +170,46 @@ class Softmax(MatrixExpr):
         raise NotImplementedError("entries of a softmax of symbolic size are not expanded")
 
 
-def log_det(value):
+def log_det(value: Expr) -> Expr:
     """log det of a positive definite matrix expression; of a positive scalar, its logarithm."""
-    return LogDet(value) if getattr(value, "is_Matrix", False) else log(value)
+    value = checked_expression("value", value)
+    if value.is_Matrix:
+        return LogDet(checked_square("value", value))
+    if value.is_positive is False:
+        raise ValueError(f"value must be above zero, got {value}")
+    return log(value)
 
 
-def trace(matrix):
+def trace(matrix: MatrixExpr) -> Expr:
     """Trace with the scalar coefficient in front."""
-    coefficient, factor = split_coefficient(matrix)
+    coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     return coefficient * Trace(factor)
 
 
-def partial_trace(matrix, dimensions, traced):
+def partial_trace(matrix: MatrixExpr, dimensions: Iterable[Expr | int], traced: int) -> Expr:
     """`PartialTrace`, the scalar coefficient in front; the plain trace where the factor that is kept has size one."""
+    dimensions, traced = (
+        checked_sizes("dimensions", dimensions),
+        checked_whole_number("traced", traced, least=0, most=1),
+    )
     if dimensions[1 - traced] == 1:
         return trace(matrix)
     coefficient, factor = split_coefficient(matrix)
     return coefficient * PartialTrace(factor, dimensions, traced)
 
 
-def split_coefficient(matrix):
+def split_coefficient(matrix: MatrixExpr) -> tuple[Expr, MatrixExpr]:
     """The scalar coefficient of a matrix expression, and the rest."""
+    checked_matrix("matrix", matrix)
     if isinstance(matrix, MatMul):
         coefficient, rest = matrix.as_coeff_mmul()
         return coefficient, rest.doit()
     return Integer(1), matrix
 
 
-def quadratic_form(vector, matrix):
+def quadratic_form(vector: MatrixExpr, matrix: MatrixExpr) -> Expr:
     """The scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
-    if vector.shape[1] != 1:
-        raise ValueError(f"quadratic_form needs a column, got {vector} of shape {vector.shape}")
+    checked_column("vector", vector)
+    if checked_square("matrix", matrix).shape[0] != vector.shape[0]:
+        raise ValueError(f"the matrix must have as many rows as the vector, {vector.shape[0]}, got {matrix.shape}")
     return Trace(vector.T * matrix * vector)

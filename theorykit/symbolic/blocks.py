@@ -4,16 +4,21 @@ Stage 1 of `Architecture -> derive -> symbolic Action -> codegen -> compiled fun
 `BlockMatrix` and `BlockDiagMatrix`.
 """
 
-from sympy import Identity, Integer, Tuple, ZeroMatrix, cancel, expand, sympify
+from collections.abc import Iterable
+
+from sympy import Expr, Identity, Integer, Tuple, ZeroMatrix, cancel, expand
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ..arguments import checked_whole_number
+from .arguments import checked_matrices, checked_matrix, checked_size, checked_sizes, checked_square
 
 
 class _Regrouped(MatrixExpr):
     """A matrix of k blocks in a row or a column, put into the other arrangement."""
 
     def __new__(cls, matrix, blocks):
-        matrix, blocks = sympify(matrix), sympify(blocks)
+        matrix, blocks = checked_matrix("matrix", matrix), checked_size("blocks", blocks)
         if blocks == 1:
             return matrix
         if isinstance(matrix, _Regrouped) and type(matrix) is not cls and matrix.blocks == blocks:
@@ -54,11 +59,10 @@ class PrincipalBlock(MatrixExpr):
     """One of the two diagonal blocks, of `sizes` (n_0, n_1), of a square matrix."""
 
     def __new__(cls, matrix, sizes, index):
-        matrix, sizes, index = sympify(matrix), Tuple(*sizes), Integer(index)
-        if len(sizes) != 2 or index not in (0, 1):
-            raise ValueError(f"PrincipalBlock takes two sizes and index 0 or 1, got {sizes} and {index}")
+        matrix, sizes = checked_matrix("matrix", matrix), Tuple(*checked_sizes("sizes", sizes))
+        index = Integer(checked_whole_number("index", index, least=0, most=1))
         size = expand(sizes[0] + sizes[1])
-        if not matrix.is_Matrix or tuple(map(expand, matrix.shape)) != (size, size):
+        if tuple(map(expand, matrix.shape)) != (size, size):
             raise ValueError(f"PrincipalBlock of sizes {sizes} needs a matrix of size {size}, got {matrix}")
         return super().__new__(cls, matrix, sizes, index)
 
@@ -86,8 +90,9 @@ class PrincipalBlock(MatrixExpr):
         raise NotImplementedError("entries of a block of symbolic size are not expanded")
 
 
-def principal_block(matrix, sizes, index):
+def principal_block(matrix: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
     """`PrincipalBlock`, read off where the matrix is block diagonal already, or the identity."""
+    sizes, index = checked_sizes("sizes", sizes), checked_whole_number("index", index, least=0, most=1)
     if isinstance(matrix, BlockDiagMatrix) and [block.shape[0] for block in matrix.diag] == list(sizes):
         return matrix.diag[index]
     if isinstance(matrix, Identity):
@@ -95,17 +100,23 @@ def principal_block(matrix, sizes, index):
     return PrincipalBlock(matrix, sizes, index)
 
 
-def embedded(block, sizes, index):
+def embedded(block: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
     """The matrix that is `block` in its diagonal block `index`, of `sizes` (n_0, n_1), and zero elsewhere."""
+    block, sizes = checked_square("block", block), checked_sizes("sizes", sizes)
+    index = checked_whole_number("index", index, least=0, most=1)
+    if expand(block.shape[0] - sizes[index]) != 0:
+        raise ValueError(f"the block must be of sizes[{index}], {sizes[index]}, got one of shape {block.shape}")
     zero = ZeroMatrix(sizes[1 - index], sizes[1 - index])
     return BlockDiagMatrix(*((block, zero) if index == 0 else (zero, block)))
 
 
-def beside(*matrices):
+def beside(*matrices: MatrixExpr) -> MatrixExpr:
     """`[A | B | ...]`; a single matrix as it is."""
+    matrices = checked_matrices("matrices", matrices)
     return matrices[0] if len(matrices) == 1 else BlockMatrix([list(matrices)])
 
 
-def below(*matrices):
+def below(*matrices: MatrixExpr) -> MatrixExpr:
     """`[A; B; ...]`; a single matrix as it is."""
+    matrices = checked_matrices("matrices", matrices)
     return matrices[0] if len(matrices) == 1 else BlockMatrix([[matrix] for matrix in matrices])

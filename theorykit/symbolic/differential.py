@@ -34,6 +34,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from .arguments import checked_scalar, checked_symbol
 from .atoms import Diagonal, LogDet, PartialTrace, PositiveSemidefiniteSymbol, Softmax, split_coefficient, trace
 from .blocks import PrincipalBlock, SideBySide, Stacked, embedded, principal_block
 from .structure import coefficient_and_factors
@@ -46,9 +47,8 @@ def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
 
     Raises `NotImplementedError` for a node that has no rule: never a silent zero.
     """
-    if getattr(expression, "is_Matrix", False):
-        raise ValueError(f"gradient needs a scalar expression, got one of shape {expression.shape}")
-    terms = list(_accumulate(expression, S.One, variable))
+    checked_symbol("variable", variable)
+    terms = list(_accumulate(checked_scalar("expression", expression), S.One, variable))
     if not getattr(variable, "is_Matrix", False):
         return Add(*terms)
     if not terms:

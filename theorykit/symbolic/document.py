@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..arguments import checked_instance, checked_sequence, checked_text, checked_whole_number
+
 # equations with a left side and a whole longer than this, in characters of LaTeX, are broken before their relation
 _LONG_LEFT, _LONG = 60, 120
 
@@ -18,12 +20,19 @@ class Heading:
     text: str
     level: int = 2
 
+    def __post_init__(self):
+        checked_text("text", self.text)
+        checked_whole_number("level", self.level, least=1, most=6)
+
 
 @dataclass(frozen=True)
 class Text:
     """A paragraph."""
 
     text: str
+
+    def __post_init__(self):
+        checked_text("text", self.text)
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,10 @@ class Equation:
     right: str
     relation: str = "="
 
+    def __post_init__(self):
+        for name in ("left", "right", "relation"):
+            checked_text(name, getattr(self, name))
+
 
 @dataclass(frozen=True)
 class Items:
@@ -41,19 +54,32 @@ class Items:
 
     items: tuple[str, ...]
 
+    def __post_init__(self):
+        for i, item in enumerate(checked_sequence("items", self.items, "texts")):
+            checked_text(f"items[{i}]", item)
+
 
 Block = Heading | Text | Equation | Items
+_BLOCKS = (Heading, Text, Equation, Items)
+
+
+def _checked_all(name: str, values: Iterable[Block], kind: type | tuple[type, ...]) -> list[Block]:
+    """`values`, at least one, each of `kind`."""
+    found = checked_sequence(name, values, "parts of a document")
+    if not found:
+        raise ValueError(f"{name} must not be empty")
+    return [checked_instance(f"{name}[{i}]", value, kind) for i, value in enumerate(found)]
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
     """All equations as one LaTeX `align*` environment."""
-    rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in equations)
+    rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in _checked_all("equations", equations, Equation))
     return f"\\begin{{align*}}\n  {rows}\n\\end{{align*}}\n"
 
 
 def as_markdown(blocks: Iterable[Block]) -> str:
     """The document as Markdown, its equations between double dollar signs."""
-    return "\n\n".join(_markdown_block(block) for block in blocks) + "\n"
+    return "\n\n".join(_markdown_block(block) for block in _checked_all("blocks", blocks, _BLOCKS)) + "\n"
 
 
 def _markdown_block(block: Block) -> str:
@@ -74,7 +100,8 @@ def as_latex(blocks: Iterable[Block]) -> str:
     Equations wider than the page are scaled down to its width.
     """
     # an equation stands in the paragraph before it, so that no page breaks between
-    body = "".join(("" if isinstance(block, Equation) else "\n") + _latex_block(block) + "\n" for block in blocks)
+    found = _checked_all("blocks", blocks, _BLOCKS)
+    body = "".join(("" if isinstance(block, Equation) else "\n") + _latex_block(block) + "\n" for block in found)
     return f"{_PREAMBLE}{body}\\end{{document}}\n"
 
 

@@ -7,6 +7,8 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
+from ..arguments import checked_text
+from .arguments import checked_definitions, checked_expression
 from .atoms import LogDet, PartialTrace
 from .blocks import SideBySide, Stacked
 from .structure import is_scalar_trace
@@ -117,9 +119,17 @@ class MatrixLatexPrinter(LatexPrinter):
 
 def latex(expression: Expr, symbol_names: Mapping[Expr, str] | None = None) -> str:
     """LaTeX of `expression`, each symbol under its name in `symbol_names` where it has one there."""
-    return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
+    names = {} if symbol_names is None else checked_definitions("symbol_names", symbol_names, "names")
+    for symbol, name in names.items():
+        checked_text(f"symbol_names[{symbol}]", name)
+    expression = checked_expression("expression", expression)
+    return MatrixLatexPrinter({"symbol_names": dict(names)}).doprint(expression)
 
 
 def fold(expression: Expr, definitions: Mapping[Expr, Expr]) -> Expr:
     """`expression` for the eye: every value of `definitions` (symbol -> value) that occurs in it becomes its symbol."""
-    return expression.xreplace({value: symbol for symbol, value in definitions.items()})
+    expression = checked_expression("expression", expression)
+    values = checked_definitions("definitions", definitions, "values")
+    return expression.xreplace(
+        {checked_expression(f"definitions[{symbol}]", value): symbol for symbol, value in values.items()}
+    )

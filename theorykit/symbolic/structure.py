@@ -7,12 +7,14 @@ from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, Mat
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from .arguments import checked_matrix
 from .atoms import PartialTrace, PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SquareRoot
 from .blocks import PrincipalBlock
 
 
 def is_positive_definite(matrix: MatrixExpr) -> bool:
     """True if `matrix` is provably symmetric positive definite."""
+    checked_matrix("matrix", matrix)
     if isinstance(matrix, (PositiveDefiniteSymbol, Identity)):
         return True
     if isinstance(matrix, (Inverse, Transpose)):
@@ -35,6 +37,7 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
 
 def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
     """True if `matrix` is provably symmetric positive semidefinite: declared so, all ones, or of the form A^T X A."""
+    checked_matrix("matrix", matrix)
     if isinstance(matrix, PositiveSemidefiniteSymbol) or is_positive_definite(matrix):
         return True
     if isinstance(matrix, OneMatrix):

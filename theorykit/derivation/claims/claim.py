@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from sympy import Expr, MatrixSymbol
 
+from ...annotations import check_fields, checked_arguments
 from ...codegen import interpret
 from ..sampling import Values, random_value
 
@@ -15,13 +16,29 @@ class Claim(abc.ABC):
 
     tolerance: float = 1e-10
 
-    @abc.abstractmethod
+    def __post_init__(self):
+        check_fields(self)
+
+    @checked_arguments
     def error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
         """How far the claim is from holding with the symbols' values by name."""
+        free = {symbol.name for expression in self.expressions(before, after) for symbol in expression.free_symbols}
+        if missing := sorted(free - set(values)):
+            raise ValueError(f"values must have one for every symbol; there is none of {', '.join(missing)}")
+        return self._error(before, after, values, rng)
 
+    @abc.abstractmethod
+    def _error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
+        """As `error`, of arguments that were checked."""
+
+    @checked_arguments
     def expressions(self, before: Expr, after: Expr) -> Sequence[Expr]:
         """Everything whose symbols need values."""
-        return (before, after)
+        return (before, after, *self._further())
+
+    def _further(self) -> Sequence[Expr]:
+        """What has symbols beside the two sides."""
+        return ()
 
 
 def difference(found, expected) -> float:

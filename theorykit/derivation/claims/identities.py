@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sympy import Expr, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...arguments import checked_choice
 from ...codegen import interpret
 from .claim import Claim, defined, difference, drawn, worst
 
@@ -15,12 +16,12 @@ class Equal(Claim):
 
     definitions: tuple[tuple[Expr, Expr], ...] = ()
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         values = defined(values, self.definitions)
         return difference(interpret(after, values), interpret(before, values))
 
-    def expressions(self, before, after):
-        return (before, after, *(part for definition in self.definitions for part in definition))
+    def _further(self):
+        return (*(part for definition in self.definitions for part in definition),)
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,15 @@ class EqualUpToConstant(Claim):
 
     variables: tuple[Expr, ...]
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         other = values
         for variable in self.variables:
             other = drawn(variable, other, rng)
         changes = [interpret(side, other) - interpret(side, values) for side in (before, after)]
         return difference(changes[1], changes[0])
 
-    def expressions(self, before, after):
-        return (before, after, *self.variables)
+    def _further(self):
+        return (*self.variables,)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,11 @@ class SumOverRows(Claim):
     count: Expr
     per_row: str
 
-    def error(self, before, after, values, rng):
+    def __post_init__(self):
+        super().__post_init__()
+        checked_choice("per_row", self.per_row, ("before", "after"))
+
+    def _error(self, before, after, values, rng):
         one_row, whole = (before, after) if self.per_row == "before" else (after, before)
         matrices = {column.name: interpret(matrix, values) for column, matrix in self.rows}
         count = round(interpret(self.count, values))
@@ -61,8 +66,11 @@ class SumOverRows(Claim):
         )
         return difference(interpret(whole, values), total)
 
-    def expressions(self, before, after):
-        return (before, after, self.count, *(part for row in self.rows for part in row))
+    def _further(self):
+        return (
+            self.count,
+            *(part for row in self.rows for part in row),
+        )
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class LeadingOrder(Claim):
 
     width: Expr
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         wider = {**values, self.width.name: 7.0 * values[self.width.name]}
         rest = [interpret(before, point) - interpret(after, point) for point in (values, wider)]
         proportional = difference(interpret(after, wider), 7.0 * interpret(after, values))

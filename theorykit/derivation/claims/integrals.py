@@ -7,6 +7,7 @@ import numpy as np
 from sympy import Expr, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...arguments import checked_whole_number
 from ...codegen import interpret
 from .claim import Claim, curvature, difference, drawn, worst
 
@@ -28,7 +29,7 @@ class GaussianAverage(Claim):
     covariance: MatrixExpr
     tolerance = 1e-8
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         covariance = np.atleast_2d(interpret(self.covariance, values))
         size, precision = len(covariance), np.linalg.inv(covariance)
 
@@ -51,8 +52,11 @@ class GaussianAverage(Claim):
             standard_error = np.std(draws) / np.sqrt(_DRAWS) + self.tolerance
             return self.tolerance * abs(np.mean(draws) - 1) / (_STANDARD_ERRORS * standard_error)
 
-    def expressions(self, before, after):
-        return (before, after, self.covariance, self.variable)
+    def _further(self):
+        return (
+            self.covariance,
+            self.variable,
+        )
 
 
 def _quadrature(function, size):
@@ -66,8 +70,8 @@ def _quadrature(function, size):
 class AverageIs(GaussianAverage):
     """A Gaussian average read backwards: exp(-before/2) is the average of exp(-after/2)."""
 
-    def error(self, before, after, values, rng):
-        return super().error(after, before, values, rng)
+    def _error(self, before, after, values, rng):
+        return super()._error(after, before, values, rng)
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class OrderParameterInserted(Claim):
     conjugate: MatrixSymbol
     weight: Expr
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         value = interpret(self.value, values)
         at_value = {**values, self.symbol.name: value}
         named = difference(interpret(after, at_value), interpret(before, values))
@@ -93,8 +97,13 @@ class OrderParameterInserted(Claim):
         expected = interpret(self.weight, values) * np.sum(step * (value - values[self.symbol.name]))
         return worst(named, difference(change, expected))
 
-    def expressions(self, before, after):
-        return (before, after, self.symbol, self.value, self.conjugate, self.weight)
+    def _further(self):
+        return (
+            self.symbol,
+            self.value,
+            self.conjugate,
+            self.weight,
+        )
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ class GaussianDensity(Claim):
     column: MatrixSymbol
     tolerance = 1e-8
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         size = len(values[self.column.name])
 
         def at(expression, symbol):
@@ -122,8 +131,11 @@ class GaussianDensity(Claim):
             ),
         )
 
-    def expressions(self, before, after):
-        return (before, after, self.source, self.column)
+    def _further(self):
+        return (
+            self.source,
+            self.column,
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,7 @@ class GramVolume(Claim):
     given: MatrixSymbol | None
     tolerance = 1e-8
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         own, inner = len(values[self.columns.name]), 0 if self.given is None else self.given.shape[0]
         inner = round(interpret(inner, values)) if inner else 0
         count = own + inner + 3  # more columns than rows, whatever the width drawn
@@ -166,8 +178,12 @@ class GramVolume(Claim):
         matrices = before.atoms(MatrixSymbol) | after.atoms(MatrixSymbol)
         return sorted(matrices - {self.columns, self.overlap, self.given}, key=lambda symbol: symbol.name)
 
-    def expressions(self, before, after):
-        return (before, after, self.columns, self.overlap, *([] if self.given is None else [self.given]))
+    def _further(self):
+        return (
+            self.columns,
+            self.overlap,
+            *([] if self.given is None else [self.given]),
+        )
 
 
 def _congruence(mixing, inner) -> np.ndarray:
@@ -195,7 +211,11 @@ class SourceDerivative(Claim):
     factor: Expr
     tolerance = 1e-7
 
-    def error(self, before, after, values, rng):
+    def __post_init__(self):
+        super().__post_init__()
+        checked_whole_number("order", self.order, least=1, most=2)
+
+    def _error(self, before, after, values, rng):
         shape = values[self.source.name].shape
 
         def at(column):
@@ -208,5 +228,5 @@ class SourceDerivative(Claim):
         zero = {**values, self.source.name: np.zeros(shape)}
         return difference(interpret(after, zero), complex(self.factor) * slope)
 
-    def expressions(self, before, after):
-        return (before, after, self.source)
+    def _further(self):
+        return (self.source,)

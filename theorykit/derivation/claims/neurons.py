@@ -16,14 +16,14 @@ class SpinSum(Claim):
 
     spins: MatrixSymbol
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         count = len(values[self.spins.name])
         columns = (np.array(signs)[:, None] for signs in itertools.product((-1.0, 1.0), repeat=count))
         exponents = [-interpret(before, {**values, self.spins.name: column}) / 2 for column in columns]
         return difference(interpret(after, values), -2 * np.logaddexp.reduce(exponents))
 
-    def expressions(self, before, after):
-        return (before, after, self.spins)
+    def _further(self):
+        return (self.spins,)
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,15 @@ class NeuronsGathered(Claim):
     assignment: MatrixSymbol
     definitions: tuple[tuple[Expr, Expr], ...]
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         classes, neurons = values[self.assignment.name].shape
         assignment = np.zeros((classes, neurons))
         assignment[rng.integers(classes, size=neurons), np.arange(neurons)] = rng.choice([-1.0, 1.0], size=neurons)
         values = defined({**values, self.assignment.name: assignment}, self.definitions)
         return difference(interpret(after, values), interpret(before, values))
 
-    def expressions(self, before, after):
-        return (before, after, self.assignment, *(part for definition in self.definitions for part in definition))
+    def _further(self):
+        return (
+            self.assignment,
+            *(part for definition in self.definitions for part in definition),
+        )

@@ -23,7 +23,7 @@ class Gradient(Claim):
     definitions: tuple[tuple[Expr, Expr], ...] = ()
     tolerance = 1e-7
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         at = values[self.variable.name]
         found, errors = interpret(after, defined(values, self.definitions)), []
         if found.shape != at.shape:
@@ -38,8 +38,11 @@ class Gradient(Claim):
             errors.append(difference(np.sum(found * direction), slope_at_zero(along)))
         return worst(*errors)
 
-    def expressions(self, before, after):
-        return (before, after, self.variable, *(part for definition in self.definitions for part in definition))
+    def _further(self):
+        return (
+            self.variable,
+            *(part for definition in self.definitions for part in definition),
+        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Response(Claim):
     moved: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
     tolerance = 1e-7
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         found, errors = interpret(after, values), []
         for _ in range(_DIRECTIONS):
             by = rng.normal(size=values[self.displacement.name].shape)
@@ -65,5 +68,8 @@ class Response(Claim):
             errors.append(difference(found @ by, slope_at_zero(along)))
         return worst(*errors)
 
-    def expressions(self, before, after):
-        return (before, after, self.displacement, *(part for pair in self.moved for part in pair))
+    def _further(self):
+        return (
+            self.displacement,
+            *(part for pair in self.moved for part in pair),
+        )

@@ -18,14 +18,14 @@ class Stationary(Claim):
     solution: MatrixExpr
     tolerance = 1e-7
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         point = interpret(self.solution, values)
         at_solution = {**values, self.variable.name: point}
         slope = directional_derivative(before, self.variable, at_solution, symmetric_direction(len(point), rng))
         return worst(abs(slope), difference(interpret(after, values), interpret(before, at_solution)))
 
-    def expressions(self, before, after):
-        return (before, after, self.solution)
+    def _further(self):
+        return (self.solution,)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Constrained(Claim):
     value: MatrixExpr
     tolerance = 1e-7
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         direction = symmetric_direction(len(values[self.multiplier.name]), rng)
         free = directional_derivative(before, self.multiplier, values, direction)
         held = {**values, self.variable.name: interpret(self.value, values)}
@@ -49,8 +49,12 @@ class Constrained(Claim):
         ]
         return worst(*map(abs, slopes), difference(interpret(after, held), interpret(before, held)))
 
-    def expressions(self, before, after):
-        return (before, after, self.multiplier, self.variable, self.value)
+    def _further(self):
+        return (
+            self.multiplier,
+            self.variable,
+            self.value,
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class MatrixDerivative(Claim):
     source: MatrixSymbol
     tolerance = 1e-7
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         found, size = interpret(after, values), len(values[self.source.name])
         errors = [difference(found, found.T)]
         for _ in range(3):
@@ -69,8 +73,8 @@ class MatrixDerivative(Claim):
             errors.append(abs(slope - np.sum(found * direction)))
         return worst(*errors)
 
-    def expressions(self, before, after):
-        return (before, after, self.source)
+    def _further(self):
+        return (self.source,)
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Solves(Claim):
     positive_definite: bool = False
     tolerance = 1e-9
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         solution = interpret(after, values)
         if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
             return np.inf
@@ -92,8 +96,8 @@ class Solves(Claim):
         elsewhere = interpret(before, drawn(self.variable, values, rng))
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
 
-    def expressions(self, before, after):
-        return (before, after, self.variable)
+    def _further(self):
+        return (self.variable,)
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class SolvesToFirstOrder(Claim):
     force: MatrixSymbol
     tolerance = 1e-4
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         point = {symbol.name: interpret(value, values) for symbol, value in self.limit}
         along = {symbol.name: interpret(value, values) for symbol, value in self.displaced}
         along[self.variable.name] = interpret(after, values)
@@ -131,6 +135,9 @@ class SolvesToFirstOrder(Claim):
         force = np.sum(values[self.force.name] * direction) if on_first else 0.0
         return worst(abs(second + force), abs(first)) / max(1.0, abs(force))
 
-    def expressions(self, before, after):
+    def _further(self):
         pairs = (*self.limit, *self.displaced)
-        return (before, after, self.force, *(part for pair in pairs for part in pair))
+        return (
+            self.force,
+            *(part for pair in pairs for part in pair),
+        )

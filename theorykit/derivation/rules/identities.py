@@ -8,6 +8,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...annotations import checked_arguments
 from ...symbolic import (
     Factors,
     LogDet,
@@ -38,6 +39,7 @@ from ..step import Step
 from .terms import RuleError, change_products, change_products_with, inner_matrix, scalar_terms, terms_with
 
 
+@checked_arguments
 def determinant_lemma(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
     """logdet(C^{-1} + c Z M Z^T) + logdet C as logdet M + logdet(M^{-1} + c Z^T C Z): Sylvester's identity."""
     changes = {}
@@ -51,6 +53,7 @@ def determinant_lemma(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, *
     return Step("matrix determinant lemma", before, after, Equal(), **record)
 
 
+@checked_arguments
 def woodbury(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
     """Z^T (C^{-1} + c Z M Z^T)^{-1} Z as (M^{-1} - M^{-1} (M^{-1} + c Z^T C Z)^{-1} M^{-1}) / c."""
 
@@ -65,6 +68,7 @@ def woodbury(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) 
     return Step("Woodbury identity", before, after, Equal(), **record)
 
 
+@checked_arguments
 def invert_update(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
     """(C^{-1} + c Z M Z^T)^{-1} as C - c C Z (M^{-1} + c Z^T C Z)^{-1} Z^T C: Woodbury's identity."""
 
@@ -79,6 +83,7 @@ def invert_update(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **rec
     return Step("Woodbury identity", before, after, Equal(), **record)
 
 
+@checked_arguments
 def push_through(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) -> Step:
     """M Z^T (C^{-1} + c Z M Z^T)^{-1} as (M^{-1} + c Z^T C Z)^{-1} Z^T C: the push-through identity."""
     ((scale, middle),) = matrix_terms(inner)
@@ -115,6 +120,7 @@ def _with_updates(before: Expr, covariance, inner, change: Callable[..., Factors
     return normal(Add(*(c * (Trace(changed(node.arg)) if isinstance(node, Trace) else node) for c, node in terms)))
 
 
+@checked_arguments
 def rescale(before: Expr, matrix: MatrixExpr, factor: Expr, **record) -> Step:
     """logdet A and A^{-1} as those of c A, for A = `matrix` and c = `factor`."""
     scaled = expanded(factor * matrix)
@@ -150,6 +156,7 @@ def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: Mat
     return sum_of([inverse(inner), c * product_of((transposed(outer), covariance, outer))])
 
 
+@checked_arguments
 def unstack(before: Expr, **record) -> Step:
     """tr(T^T F) with F the k blocks of columns of B, one below the other, as tr(B S), S those of T^T likewise."""
     return Step("blocks unstacked", before, change_products(before, _unstacked), Equal(), **record)
@@ -162,6 +169,7 @@ def _unstacked(factors: Factors) -> Expr:
     return Trace(product_of((last, *between)))
 
 
+@checked_arguments
 def gather_blocks(before: Expr, **record) -> Step:
     """tr(B Z^T (A (x) I) Z) with Z the k blocks of R stacked, as tr((A (x) B) R^T R)."""
     after = change_products_with(before, Stacked, _gathered)
@@ -184,6 +192,7 @@ def _gathered(factors: Factors) -> Expr:
     raise RuleError(f"no stacked blocks in {factors}")
 
 
+@checked_arguments
 def join_branches(before: Expr, branches: Sequence[MatrixSymbol], joined: MatrixSymbol, weight: Expr, **record) -> Step:
     """(tr(A R_0^T R_0) + tr(B R_1^T R_1))/N as tr(diag(A, B) R^T R)/N, R = [R_0 | R_1], N = `weight`."""
     blocks = [inner_matrix(weight * terms_with(before, branch), branch) for branch in branches]
@@ -192,6 +201,7 @@ def join_branches(before: Expr, branches: Sequence[MatrixSymbol], joined: Matrix
     return Step("branches side by side", before, after, Equal(definitions), definitions=definitions, **record)
 
 
+@checked_arguments
 def same_form(before: Expr, readings: MatrixSymbol, inner: MatrixSymbol, weight: Expr, **record) -> Step:
     """What is left, written as tr(L R^T R)/N, N = `weight`: the form that the next layer begins with."""
     value = expanded(weight * inner_matrix(before, readings))
@@ -200,6 +210,7 @@ def same_form(before: Expr, readings: MatrixSymbol, inner: MatrixSymbol, weight:
     return Step("induction", before, after, Equal(definitions), definitions=definitions, **record)
 
 
+@checked_arguments
 def vectorise(before: Expr, length: Expr, **record) -> Step:
     """tr(B Z^T Z) with Z (length x n) the n blocks of a column z side by side: z^T (B (x) I) z."""
     after = change_products(before, lambda factors: _vectorised(factors, length))
@@ -221,6 +232,7 @@ def _vectorised(factors: Factors, length: Expr) -> Expr:
     raise RuleError(f"no blocks side by side in {factors}")
 
 
+@checked_arguments
 def name(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Step:
     """Write `symbol` for the product `value` wherever it occurs in a trace."""
     ((scale, wanted),) = matrix_terms(value)
@@ -236,6 +248,7 @@ def name(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Ste
     return Step("named", before, after, Equal(definitions), definitions=definitions, **record)
 
 
+@checked_arguments
 def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], **record) -> Step:
     """Write each symbol of `definitions` for its value, a product or the trace of one, wherever it or A^T occurs."""
     after = before if before.is_Matrix else normal(before)
@@ -284,6 +297,7 @@ def _with_argument(factor: MatrixExpr, change: Callable[[MatrixExpr], MatrixExpr
     return factor
 
 
+@checked_arguments
 def write_out(before: Expr, definitions: Mapping[Expr, Expr], **record) -> Step:
     """Every symbol of `definitions` as what it stands for."""
     if not before.has(*definitions):
@@ -292,11 +306,13 @@ def write_out(before: Expr, definitions: Mapping[Expr, Expr], **record) -> Step:
     return Step("written out", before, before.xreplace(dict(definitions)), Equal(pairs), definitions=pairs, **record)
 
 
+@checked_arguments
 def reduce_traces(before: Expr, **record) -> Step:
     """Traces with Kronecker products and block diagonals as traces of smaller matrices."""
     return Step("traces of smaller matrices", before, reduced(before), Equal(), **record)
 
 
+@checked_arguments
 def write_as_number(before: Expr, matrix: MatrixSymbol, number: Expr, **record) -> Step:
     """The 1 x 1 matrix symbol `matrix` as the scalar that is its entry."""
     definitions = ((matrix, number * Identity(1)),)
@@ -304,6 +320,7 @@ def write_as_number(before: Expr, matrix: MatrixSymbol, number: Expr, **record) 
     return Step("1 x 1 matrix as a number", before, after, Equal(definitions), definitions=definitions, **record)
 
 
+@checked_arguments
 def leading_order(before: Expr, width: Expr, **record) -> Step:
     """The part of an action that grows with `width`, in which it is linear."""
     constant = before.subs(width, 0)
@@ -313,6 +330,7 @@ def leading_order(before: Expr, width: Expr, **record) -> Step:
     return Step("leading order", before, after, LeadingOrder(width), **record)
 
 
+@checked_arguments
 def drop_constants(before: Expr, variables: Sequence[Expr], **record) -> Step:
     """Leave out the terms that do not depend on `variables`."""
     claim = EqualUpToConstant(tuple(variables))

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from sympy import Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...annotations import checked_arguments
+from ...arguments import checked_whole_number
 from ...symbolic import (
     Factors,
     PrincipalBlock,
@@ -30,6 +32,7 @@ from ..step import Step
 from .terms import RuleError, change_products, change_products_with, inner_of_form, polynomial, scalar_terms
 
 
+@checked_arguments
 def linearise_square(before: Expr, auxiliary: MatrixSymbol, **record) -> Step:
     """c tr(d^T d) as the Gaussian average of exp(-i t^T d) over t ~ N(0, c I): Hubbard-Stratonovich."""
     ((coefficient, node),) = scalar_terms(before)
@@ -40,6 +43,7 @@ def linearise_square(before: Expr, auxiliary: MatrixSymbol, **record) -> Step:
     return Step("Hubbard-Stratonovich", before, after, AverageIs(auxiliary, covariance), **record)
 
 
+@checked_arguments
 def linearise_form(before: Expr, column: MatrixSymbol, auxiliary: MatrixSymbol, weight: Expr, **record) -> Step:
     """The quadratic form r^T M r / N as the Gaussian average of exp(-i w^T r / N^(1/2)) over w ~ N(0, M)."""
     covariance = expanded(weight * inner_of_form(before, column))
@@ -47,6 +51,7 @@ def linearise_form(before: Expr, column: MatrixSymbol, auxiliary: MatrixSymbol, 
     return Step("read backwards as weights", before, after, AverageIs(auxiliary, covariance), **record)
 
 
+@checked_arguments
 def split_into_rows(before: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]], **record) -> Step:
     """A function of products over rows, such as tr(M R^T R), as a sum over rows: of one row it is the same function.
 
@@ -68,6 +73,7 @@ def _one_row(factors: Factors, names: dict) -> Factors:
     raise RuleError(f"no index of rows in {factors}")
 
 
+@checked_arguments
 def sum_over_rows(before: Expr, count: Expr, rows: Sequence[tuple[MatrixSymbol, MatrixExpr]], **record) -> Step:
     """A function of one row, summed over `count` rows; the inverse of `split_into_rows`."""
     names = dict(rows)
@@ -89,6 +95,7 @@ def _all_rows(factors: Factors, names: dict) -> Factors:
     raise RuleError(f"expected a quadratic form of rows, got {factors}")
 
 
+@checked_arguments
 def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExpr, **record) -> Step:
     """Integrate a column ~ N(0, C) out of an exponent v^T A v + 2 b^T v + c: a Gaussian integral over one weight block.
 
@@ -106,6 +113,7 @@ def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExp
     return Step("Gaussian integral", before, normal(after), claim, **record)
 
 
+@checked_arguments
 def gaussian_density(before: Expr, source: MatrixSymbol, column: MatrixSymbol, **record) -> Step:
     """From the characteristic function exp(-g^T M g/2) of a column to its density: logdet M + x^T M^{-1} x."""
     covariance = inner_of_form(before, source)
@@ -113,6 +121,7 @@ def gaussian_density(before: Expr, source: MatrixSymbol, column: MatrixSymbol, *
     return Step("density of Gaussian columns", before, after, GaussianDensity(source, column), **record)
 
 
+@checked_arguments
 def gram_volume(
     before: Expr, columns: MatrixSymbol, overlap: MatrixSymbol, count: Expr, given: MatrixSymbol | None = None, **record
 ) -> Step:
@@ -138,8 +147,10 @@ def gram_volume(
     return Step("volume of weights with an overlap", before, after, claim, **record)
 
 
+@checked_arguments
 def source_derivative(before: Expr, source: MatrixSymbol, factor: Expr, order: int = 1, **record) -> Step:
     """`factor` times the first derivative, or the matrix of second derivatives, in a column source, at zero."""
+    checked_whole_number("order", order, least=1, most=2)
     quadratic, linear, _ = polynomial(before, source)
     found = [2 * factor * matrix for matrix in (quadratic if order == 2 else linear)]
     shape = (source.shape[0], source.shape[0] if order == 2 else 1)

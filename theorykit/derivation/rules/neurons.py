@@ -6,6 +6,7 @@ from sympy import Expr, MatrixSymbol, S, Trace, expand, log
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...annotations import checked_arguments
 from ...symbolic import Factors, expanded, from_terms, matrix_terms, normal, product_of, sum_of, transposed
 from ..claims import Equal, NeuronsGathered, OrderParameterInserted, SpinSum
 from ..entries import ENTRY, log_cosh, sum_of_entries
@@ -14,6 +15,7 @@ from .identities import replaced
 from .terms import RuleError, polynomial
 
 
+@checked_arguments
 def insert_overlap(
     before: Expr, value: MatrixExpr, symbol: MatrixSymbol, conjugate: MatrixSymbol, weight: Expr, **record
 ) -> Step:
@@ -27,6 +29,7 @@ def insert_overlap(
     return Step("overlap by a delta function", before, after, claim, **record)
 
 
+@checked_arguments
 def name_sum(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Step:
     """Write `symbol` for the sum of products `value`, of which one occurs in `before`, and like terms cancel."""
     definitions = ((symbol, value),)
@@ -46,6 +49,7 @@ def _recognised(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
     return expanded(changed) if before.is_Matrix else normal(changed)
 
 
+@checked_arguments
 def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
     """The sum over all spins s in {-1, 1}^n of exp(s^T u): the product over i of 2 cosh u_i."""
     quadratic, linear, constant = polynomial(before, spins)
@@ -56,6 +60,7 @@ def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
     return Step("sum over spins", before, expand(after), SpinSum(spins), **record)
 
 
+@checked_arguments
 def gather_classes(
     before: MatrixExpr,
     weights: tuple[MatrixSymbol, MatrixSymbol],

@@ -7,6 +7,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...annotations import checked_arguments
 from ...symbolic import Factors, expanded, from_terms, gradient, matrix_terms, normal, product_of, sum_of, transposed
 from ..claims import Equal, Gradient, Response, Solves
 from ..step import Step
@@ -16,6 +17,7 @@ from .terms import RuleError
 Definitions = Sequence[tuple[MatrixSymbol, MatrixExpr]]
 
 
+@checked_arguments
 def slope(
     before: Expr,
     variable: MatrixSymbol,
@@ -70,11 +72,13 @@ def _simplified(factor: MatrixExpr) -> MatrixExpr:
     return factor.expr.applyfunc(Lambda(entry, trigsimp(factor.function.expr)))
 
 
+@checked_arguments
 def solve(before: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
     """The `variable` that makes `before` zero."""
     return Step("solved", before, solve_for(before, variable), Solves(variable), **record)
 
 
+@checked_arguments
 def set_to_zero(before: Expr, *symbols: MatrixSymbol, **record) -> Step:
     """What is left where the matrices `symbols` are zero."""
     zero = tuple((symbol, ZeroMatrix(*symbol.shape)) for symbol in symbols)
@@ -90,6 +94,7 @@ def set_to_zero(before: Expr, *symbols: MatrixSymbol, **record) -> Step:
     return Step("set to zero", before, after, Equal(zero), definitions=zero, **record)
 
 
+@checked_arguments
 def response(
     before: MatrixExpr, moved: Mapping[MatrixSymbol, MatrixExpr], displacement: MatrixSymbol, **record
 ) -> Step:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from sympy import Expr, Identity, Inverse, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...annotations import checked_arguments
 from ...symbolic import (
     LogDet,
     SquareRoot,
@@ -28,6 +29,7 @@ from ..step import Step
 from .terms import RuleError, terms_without
 
 
+@checked_arguments
 def insert_order_parameter(
     before: Expr, value: MatrixExpr, symbol: MatrixSymbol, conjugate: MatrixSymbol, weight: Expr, **record
 ) -> Step:
@@ -60,6 +62,7 @@ def _sums_in(expression: Expr) -> Iterable[MatrixExpr]:
                     yield inverse(factor)
 
 
+@checked_arguments
 def eliminate(before: Expr, variable: MatrixSymbol, **record) -> Step:
     """Take the integral over `variable` at its saddle point: solve the vanishing of the gradient, and substitute."""
     solution = solve_for(gradient(before, variable), variable)
@@ -68,6 +71,7 @@ def eliminate(before: Expr, variable: MatrixSymbol, **record) -> Step:
     return Step("eliminated at its saddle point", before, after, claim, definitions=((variable, solution),), **record)
 
 
+@checked_arguments
 def constrain(before: Expr, multiplier: MatrixSymbol, variable: MatrixSymbol, **record) -> Step:
     """Take the integral over `multiplier`, in which `before` is linear: it fixes `variable`."""
     slope = gradient(before, multiplier)
@@ -83,6 +87,7 @@ def constrain(before: Expr, multiplier: MatrixSymbol, variable: MatrixSymbol, **
     return Step("Lagrange multiplier", before, after, claim, definitions=((variable, value),), **record)
 
 
+@checked_arguments
 def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
     """The `variable` that makes `equation` zero, where it stands once, in an inverse or alone between factors."""
     terms = matrix_terms(equation)
@@ -114,11 +119,13 @@ def _without(total: MatrixExpr, value: MatrixExpr, variable: MatrixSymbol) -> Ma
     return sum_of([value, from_terms(rest, value.shape)])
 
 
+@checked_arguments
 def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:
     """The gradient in a symmetric matrix; for a source, the mean of what the source multiplies."""
     return Step("differentiated", before, expanded(gradient(before, variable)), MatrixDerivative(variable), **record)
 
 
+@checked_arguments
 def linear_response(entropy: Expr, variable: MatrixSymbol, mean: MatrixExpr, force: MatrixExpr, **record) -> Step:
     """How a minimum moves, to first order, when the term tr(force variable) is added: Hessian and solve."""
     displacement = positive_definite("X", variable.shape[0])
@@ -128,6 +135,7 @@ def linear_response(entropy: Expr, variable: MatrixSymbol, mean: MatrixExpr, for
     return Step("linear response", equation, after, Solves(displacement), **record)
 
 
+@checked_arguments
 def riccati(equation: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
     """Solve G = 0 where X G X = X A X - c X - W: X = A^{-1/2} (c/2 + (c^2/4 + A^{1/2} W A^{1/2})^{1/2}) A^{-1/2}."""
     quadratic, linear, rest = [], S.Zero, []

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from sympy import Add, Expr, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...annotations import checked_arguments
 from ...symbolic import Factors, LogDet, from_terms, matrix_terms, normal, rotations, sum_of, transposed
 
 
@@ -12,11 +13,13 @@ class RuleError(ValueError):
     """A rule does not apply to the expression that it was given."""
 
 
+@checked_arguments
 def terms_with(expression: Expr, *symbols: Expr) -> Expr:
     """The terms of a sum in which any of `symbols` occurs."""
     return Add(*(c * node for c, node in scalar_terms(normal(expression)) if (c * node).has(*symbols)))
 
 
+@checked_arguments
 def terms_without(expression: Expr, *symbols: Expr) -> Expr:
     """The terms of a sum in which none of `symbols` occurs."""
     return Add(*(c * node for c, node in scalar_terms(normal(expression)) if not (c * node).has(*symbols)))
@@ -56,6 +59,7 @@ def _occurrence(factors: Factors, variable: MatrixSymbol) -> tuple[int, Factors]
     raise RuleError(f"the exponent is not of second degree in {variable}: {factors}")
 
 
+@checked_arguments
 def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
     """The matrix A (n x n) of an expression tr(A R^T R), R = `outer`."""
     terms = []
@@ -70,6 +74,7 @@ def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
     return from_terms(terms, (outer.shape[1],) * 2)
 
 
+@checked_arguments
 def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
     """The matrix A of a quadratic form r^T A r, r = `column`."""
     quadratic, linear, constant = polynomial(expression, column)
@@ -78,6 +83,7 @@ def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
     return sum_of(quadratic)
 
 
+@checked_arguments
 def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -> MatrixExpr:
     """The matrix B of a form 2 l^T B r of two columns."""
     _, linear, _ = polynomial(expression, left)

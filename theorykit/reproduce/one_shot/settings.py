@@ -5,6 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from ...annotations import check_fields
+from ...arguments import checked_number, checked_whole_number
 from ...tasks.one_shot import OneShotTask
 from ...training import TrainingSettings
 
@@ -19,6 +21,14 @@ class Variant:
     heads: tuple[int, ...]
     head_dimension: int
 
+    def __post_init__(self):
+        check_fields(self)
+        if not self.heads:
+            raise ValueError("heads must be those of one layer or more, got none")
+        for i, count in enumerate(self.heads):
+            checked_whole_number(f"heads[{i}]", count, least=1)
+        checked_whole_number("head_dimension", self.head_dimension, least=1)
+
 
 @dataclass(frozen=True)
 class Strokes:
@@ -29,6 +39,10 @@ class Strokes:
     test: int = 200
     drawings: int = 20
     seed: int = 0
+
+    def __post_init__(self):
+        for name, least in {"training": 1, "validation": 1, "test": 1, "drawings": 2, "seed": 0}.items():
+            checked_whole_number(name, getattr(self, name), least=least)
 
 
 @dataclass(frozen=True)
@@ -63,12 +77,19 @@ class OneShot:
     """Random orders of removing heads."""
 
     def __post_init__(self):
+        check_fields(self)
+        for i, width in enumerate(self.widths):
+            checked_whole_number(f"widths[{i}]", width, least=1)
+        for i, temperature in enumerate(self.temperatures):
+            checked_number(f"temperatures[{i}]", temperature, above=0.0)
+        for name, least in {"width": 1, "training_seed": 0, "chains": 1, "warmup": 0, "draws": 1}.items():
+            checked_whole_number(name, getattr(self, name), least=least)
         if not self.variants or not self.widths or not self.temperatures:
             raise ValueError("nothing to run: variants, widths and temperatures must not be empty")
         if len({variant.name for variant in self.variants}) < len(self.variants):
             raise ValueError(f"variants must have different names, got {[variant.name for variant in self.variants]}")
         if unknown := sorted(set(self.unseen) - set(UNSEEN)):
-            raise ValueError(f"unknown images {unknown[0]!r}; there are {', '.join(UNSEEN)}")
+            raise ValueError(f"unknown images in unseen, {unknown[0]!r}; there are {', '.join(UNSEEN)}")
         for name in ("seeds", "training_examples", "test_examples", "orders"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

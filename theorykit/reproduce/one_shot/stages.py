@@ -12,6 +12,7 @@ import xarray as xr
 from tqdm import tqdm
 
 from ... import bpkr, store
+from ...annotations import checked_arguments
 from ...training import Trained, initial_network, labelled_network, train
 from .comparison import order_parameters
 from .pruning import pruning
@@ -23,6 +24,7 @@ from .theory import READOUT, chosen_temperatures, kernel_components, theory_of_s
 _VERSION = 1
 
 
+@checked_arguments
 def run(settings: OneShot, stages: Path) -> xr.DataTree:
     """All variants, as a tree of labelled datasets: a node for each, and in it one for each stage.
 
