@@ -45,12 +45,14 @@ def spectrum():
 
 
 def windows(lanes=(2,)):
-    return dmft.Window(np.broadcast_to(ATTENTION.reshape(CONTEXT, PATTERNS, *(1 for _ in lanes)), ATTENTION.shape + lanes))
+    return dmft.Window(
+        np.broadcast_to(ATTENTION.reshape(CONTEXT, PATTERNS, *(1 for _ in lanes)), ATTENTION.shape + lanes)
+    )
 
 
-def settings(example=BRIEF, **wrong):
-    of_others = {"of patterns that there are not": OrbitSettings(recorded=20, sections=((0, 5),)), **wrong}
-    return Kind(lambda: example, also=lambda: {"a dictionary of them": vars(BRIEF), **of_others}, called=("sections",))
+def settings():
+    of_others = {"of patterns that there are not": OrbitSettings(recorded=20, sections=((0, 5),))}
+    return Kind(lambda: BRIEF, also=lambda: {"a dictionary of them": vars(BRIEF), **of_others}, called=("sections",))
 
 
 def start():
@@ -75,7 +77,9 @@ def only_lanes(lanes):
 FACE = Face(
     diagrams,
     {
-        "model": instance(model, "network", also=lambda: {"weights": weights(), "of other patterns": model(patterns=3)}),
+        "model": instance(
+            model, "network", "start", also=lambda: {"weights": weights(), "of other patterns": model(patterns=3)}
+        ),
         "attractors.random_windows.model": instance(model, also=lambda: {"weights": weights()}),
         "orbits.OrbitSettings.transient_of.model": instance(model, also=lambda: {"weights": weights()}),
         "orbits.OrbitSettings.checked_for.model": instance(model, also=lambda: {"weights": weights()}),
@@ -96,12 +100,13 @@ FACE = Face(
         },
         "start": start(),
         "settings": settings(),
-        "phases.phase_diagram.settings": settings(TWO_EXPONENTS, **{"of one exponent": OrbitSettings(exponents=1)}),
+        "phases.phase_diagram.settings": instance(
+            lambda: TWO_EXPONENTS,
+            also=lambda: {"a dictionary of them": vars(BRIEF), "of one exponent": OrbitSettings(exponents=1)},
+        ),
         "folder": path(lambda: None),
         "label": Kind(lambda: "orbits", {"text": "text"}),
-        "window": instance(
-            lambda: dmft.Window(ATTENTION), also=lambda: {"an array": ATTENTION, "of lanes": windows()}
-        ),
+        "window": instance(lambda: dmft.Window(ATTENTION), also=lambda: {"an array": ATTENTION, "of lanes": windows()}),
         "windows": instance(
             windows,
             also=lambda: {
@@ -122,7 +127,7 @@ FACE = Face(
         "centre": whole_number(1, least=-2, most=1),
         "settling": whole_number(6, least=CONTEXT),
         "rule": instance(lambda: PHASE_DIAGRAM, also=lambda: {"two numbers": (80, 625)}),
-        "compute": Kind(lambda: only_lanes),
+        "compute": Kind(lambda: only_lanes, {"a class": "it can be called, and what it raises is passed on"}),
         "lanes": whole_number(3, least=1),
         "lanes_per_block": whole_number(2, least=1),
         "blocks.in_blocks.settings": Kind(lambda: "settings", {"text": "text", "a dictionary": "by name"}),
@@ -139,5 +144,6 @@ FACE = Face(
         "measured": whole_number(20, least=20),
         "spectrum": instance(spectrum, also=lambda: {"its exponents": spectrum().exponents}),
     },
+    given={"continuation.continuation_diagram": ("settling",)},
     instances={"orbits.OrbitSettings": lambda: BRIEF},
 )

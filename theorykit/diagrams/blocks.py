@@ -37,7 +37,9 @@ def in_blocks(
     checked_whole_number("lanes", lanes, least=1)
     checked_whole_number("lanes_per_block", lanes_per_block, least=1)
     checked_text("label", label)
-    if not isinstance(settings, str):
+    if isinstance(settings, str):
+        checked_text("settings", settings)
+    else:
         settings = {
             checked_text("settings", name): checked_text("settings", value)
             for name, value in checked_instance("settings", settings, Mapping).items()

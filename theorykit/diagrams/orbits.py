@@ -16,7 +16,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from .. import dmft, store
-from ..arguments import checked_instance, checked_number, checked_sequence, checked_whole_number
+from ..arguments import checked_instance, checked_number, checked_sequence, checked_text, checked_whole_number
 from ..dmft.self_attention import begun, check_network
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
