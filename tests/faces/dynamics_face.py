@@ -111,6 +111,7 @@ FACE = Face(
         ),
         "threshold": number(1e-4, above=0.0),
     },
+    given={"amplitude_spectrum": ("axes",), "power_spectrum": ("axes",)},
     records={
         "Branch": "follow makes it",
         "Cycle": "find_cycle makes it",

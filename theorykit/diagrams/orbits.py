@@ -16,7 +16,14 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from .. import dmft, store
-from ..arguments import checked_instance, checked_number, checked_sequence, checked_text, checked_whole_number
+from ..arguments import (
+    checked_instance,
+    checked_number,
+    checked_path,
+    checked_sequence,
+    checked_text,
+    checked_whole_number,
+)
 from ..dmft.self_attention import begun, check_network
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
@@ -122,6 +129,7 @@ def orbit_diagram(
     interrupted run goes on.
     """
     settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
+    folder = None if folder is None else checked_path("folder", folder)
     checked_text("label", label)
     lanes = parameters.lanes
     if len(lanes) != 1:

@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
 from ..arguments import checked_array, checked_instance, checked_key, checked_whole_number, is_traced
+from ..precision import require_float64
 from .self_attention import (
     KEY,
     OUTPUT,
@@ -80,6 +81,7 @@ class AbstractNetwork(eqx.Module):
         return token, attended(parameters, state, tuple(token.overlaps[QUERY]))
 
     def _checked_fields(self, fields: ArrayLike, key: PRNGKeyArray) -> Float[Array, "neurons *lanes"]:
+        require_float64()
         checked_key("key", key)
         fields = fields if is_traced(fields) else jnp.asarray(checked_array("fields", fields))
         if fields.shape[:1] != self.shares.shape or 0 in fields.shape:

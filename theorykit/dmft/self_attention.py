@@ -311,6 +311,7 @@ def begun(start: Callable[..., State], model: SelfAttention, parameters: Paramet
 
 def check_network(model: Any, *parameters: Any) -> None:
     """Raise `TypeError` unless these are a network and its parameters, where there are any."""
+    require_float64()
     checked_instance("model", model, SelfAttention, "as mean_field(weights, context) returns it")
     for given in parameters:
         checked_instance("parameters", given, Parameters, "such as Parameters(beta, gamma, epsilon)")

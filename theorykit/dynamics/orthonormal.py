@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..arguments import checked_array, checked_sequence, is_traced
+from ..precision import require_float64
 
 Vectors = Sequence[Float[Array, "size *lanes"]]
 Basis = tuple[tuple[Float[Array, "size *lanes"], ...], Float[Array, "vectors *lanes"]]
@@ -47,6 +48,7 @@ def householder(vectors: Vectors) -> Basis:
 
 def _checked(vectors: Vectors) -> Vectors:
     """The vectors, of one shape and no more of them than they have numbers."""
+    require_float64()
     entries = checked_sequence("vectors", vectors, "arrays")
     # a look at traced numbers would be one at every token of a compiled loop
     known = tuple(each if is_traced(each) else jnp.asarray(checked_array("vectors", each)) for each in entries)
