@@ -137,7 +137,7 @@ def test_impossible_questions_are_refused():
         find_cycle(logistic, np.array([0.6]), 2.8, 0)
     with pytest.raises(ValueError, match=r"guess must have shape \(state,\) or \(3, state\), got \(2, 1\)"):
         find_cycle(logistic, np.array([[0.6], [0.5]]), 2.8, 3)
-    with pytest.raises(ValueError, match="must be finite"):
+    with pytest.raises(ValueError, match="guess has 1 entries that are not finite"):
         find_cycle(logistic, np.array([np.nan]), 2.8, 1)
     with pytest.raises(ValueError, match="from shape"):
         find_cycle(lambda state, parameter: state[:1] * parameter, np.array([0.1, 0.2]), 1.0, 1)

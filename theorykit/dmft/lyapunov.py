@@ -223,7 +223,7 @@ def _accumulated(model, parameters, window, perturbations, rounds, every, blocks
             resolution = resolution.token(sizes, size)
         vectors, growth = orthonormalise(tangent.vectors)
         totals = totals.at[number * blocks // rounds].add(growth)
-        return state, Tangent(vectors, tangent.values, tangent.keys), totals, resolution.orthonormal(growth, size)
+        return state, Tangent(vectors, tangent.values, tangent.keys), totals, resolution.grown(growth)
 
     *_, totals, resolution = jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals, resolution))
     return totals, resolution.unresolved()

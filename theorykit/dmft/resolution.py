@@ -74,35 +74,33 @@ class Resolution(eqx.Module):
         """Before a round: where a group begins, the oldest one is judged and forgotten."""
         begins = number % self.rounds == 0
         latest = number // self.rounds % len(self.errors)
+        fresh = begins & self._is(latest)
         return Resolution(
             jnp.where(begins, 1.0, self.vector),
-            self.errors.at[latest].multiply(jnp.where(begins, 0.0, 1.0)),
-            self.growth.at[latest].set(jnp.where(begins, 0.0, self.growth[latest])),
+            jnp.where(fresh, 0.0, self.errors),
+            jnp.where(fresh, 0.0, self.growth),
             self.lost | (begins & self._exceeded(self.errors[latest], self.growth[latest])),
             latest,
             self.rounds,
         )
 
     def token(self, sizes: Sizes, size: int) -> "Resolution":
-        """After a token, of perturbations with `size` numbers."""
+        """After a token, of perturbations with `size` numbers, that are made orthonormal after it."""
         newest = sizes.newest > 0
         made = size * _UNIT * sizes.terms * jnp.max(self.vector, axis=0)
-        errors = jnp.sum(sizes.blocks * self.errors, axis=1).at[self.latest].add(made)
-        vector = jnp.sum(sizes.blocks * self.vector, axis=0)
-        return Resolution(
-            jnp.where(newest, jnp.minimum(vector, _LARGEST), self.vector),
-            jnp.where(newest, jnp.minimum(errors, _LARGEST)[:, None], self.errors),
-            self.growth,
-            self.lost,
-            self.latest,
-            self.rounds,
-        )
+        vector = jnp.where(newest, jnp.minimum(jnp.sum(sizes.blocks * self.vector, axis=0), _LARGEST), self.vector)
+        made = jnp.where(newest, made, 0.0) + size**2 * _UNIT * jnp.sqrt(jnp.sum(vector**2, axis=0))
+        passed = jnp.minimum(jnp.sum(sizes.blocks * self.errors, axis=1, keepdims=True), _LARGEST)
+        errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
+        return Resolution(vector, errors, self.growth, self.lost, self.latest, self.rounds)
 
-    def orthonormal(self, growth: Float[Array, "exponents *lanes"], size: int) -> "Resolution":
+    def grown(self, growth: Float[Array, "exponents *lanes"]) -> "Resolution":
         """After perturbations were made orthonormal."""
-        made = size**2 * _UNIT * jnp.sqrt(jnp.sum(self.vector**2, axis=0))
-        errors = self.errors.at[self.latest].add(made)
-        return Resolution(self.vector, errors, self.growth + growth, self.lost, self.latest, self.rounds)
+        return Resolution(self.vector, self.errors, self.growth + growth, self.lost, self.latest, self.rounds)
+
+    def _is(self, group: Int[Array, ""]) -> Bool[Array, "groups *_"]:
+        """True for one group, with axes for slots and lanes."""
+        return (jnp.arange(len(self.errors)) == group).reshape(-1, *(1 for _ in self.errors.shape[1:]))
 
     def unresolved(self) -> Bool[Array, "exponents *lanes"]:
         """At the end: the perturbations that errors of any group came to exceed."""
