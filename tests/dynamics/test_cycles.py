@@ -142,11 +142,11 @@ def test_impossible_questions_are_refused():
     with pytest.raises(ValueError, match="from shape"):
         find_cycle(lambda state, parameter: state[:1] * parameter, np.array([0.1, 0.2]), 1.0, 1)
     cycle = find_cycle(logistic, np.array([0.6]), 2.8, 1)
-    with pytest.raises(ValueError, match="bounds must be two finite parameters"):
+    with pytest.raises(ValueError, match="bounds must be two parameters"):
         follow(logistic, cycle, (3, 2))
     with pytest.raises(ValueError, match="out of the bounds"):
         follow(logistic, cycle, (3, 4))
-    with pytest.raises(ValueError, match="direction of 1 or -1"):
+    with pytest.raises(ValueError, match="direction must be 1 or -1"):
         follow(logistic, cycle, (2, 4), direction=0)
     with pytest.raises(NoCycleError, match="take it from find_cycle with the same step"):
         follow(logistic, eqx.tree_at(lambda c: c.points, cycle, jnp.array([[1e200]])), (2, 4))

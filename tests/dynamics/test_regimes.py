@@ -145,14 +145,14 @@ def test_the_threshold_can_be_moved():
         ((np.nan, 0.0), None, r"nan at index \(0,\).*diverge"),
         ((np.inf, 0.0), None, "inf at index"),
         ((0.1, 0.0), (0.1,), r"\(1,\) do not fit exponents of shape \(2,\)"),
-        ((0.1, 0.0), (0.1, -0.1), r"the error -0.1 at index \(1,\)"),
-        ((0.1, 0.0), (np.nan, 0.1), "the error nan"),
+        ((0.1, 0.0), (0.1, -0.1), r"errors: -0.1 at index \(1,\)"),
+        ((0.1, 0.0), (np.nan, 0.1), "errors: nan"),
     ],
 )
 def test_impossible_exponents_and_errors_are_refused(exponents, errors, message):
     with pytest.raises(ValueError, match=message):
         label(exponents, errors)
-    with pytest.raises(ValueError, match="threshold must be positive, got 0"):
+    with pytest.raises(ValueError, match="threshold must be finite and > 0, got 0"):
         label((0.1, 0.0), threshold=0.0)
 
 
