@@ -137,16 +137,16 @@ def test_impossible_questions_are_refused():
         find_cycle(logistic, np.array([0.6]), 2.8, 0)
     with pytest.raises(ValueError, match=r"guess must have shape \(state,\) or \(3, state\), got \(2, 1\)"):
         find_cycle(logistic, np.array([[0.6], [0.5]]), 2.8, 3)
-    with pytest.raises(ValueError, match="must be finite"):
+    with pytest.raises(ValueError, match="guess has 1 entries that are not finite"):
         find_cycle(logistic, np.array([np.nan]), 2.8, 1)
     with pytest.raises(ValueError, match="from shape"):
         find_cycle(lambda state, parameter: state[:1] * parameter, np.array([0.1, 0.2]), 1.0, 1)
     cycle = find_cycle(logistic, np.array([0.6]), 2.8, 1)
-    with pytest.raises(ValueError, match="bounds must be two finite parameters"):
+    with pytest.raises(ValueError, match="bounds must be two parameters"):
         follow(logistic, cycle, (3, 2))
     with pytest.raises(ValueError, match="out of the bounds"):
         follow(logistic, cycle, (3, 4))
-    with pytest.raises(ValueError, match="direction of 1 or -1"):
+    with pytest.raises(ValueError, match="direction must be 1 or -1"):
         follow(logistic, cycle, (2, 4), direction=0)
     with pytest.raises(NoCycleError, match="take it from find_cycle with the same step"):
         follow(logistic, eqx.tree_at(lambda c: c.points, cycle, jnp.array([[1e200]])), (2, 4))

@@ -10,7 +10,7 @@ import xarray as xr
 from tqdm import tqdm
 
 from .. import store
-from ..arguments import checked_path
+from ..arguments import checked_function, checked_instance, checked_path, checked_text, checked_whole_number
 
 LANE = "lane"
 # lanes that are iterated together: enough for vectors to be long, few enough for a cache
@@ -33,8 +33,17 @@ def in_blocks(
     other settings is computed anew. Raises `ValueError` where there are no lanes, and where a file in the folder is
     damaged or of another kind.
     """
-    if lanes < 1:
-        raise ValueError(f"nothing to run: {lanes} orbits")
+    checked_function("compute", compute)
+    checked_whole_number("lanes", lanes, least=1)
+    checked_whole_number("lanes_per_block", lanes_per_block, least=1)
+    checked_text("label", label)
+    if isinstance(settings, str):
+        checked_text("settings", settings)
+    else:
+        settings = {
+            checked_text("settings", name): checked_text("settings", value)
+            for name, value in checked_instance("settings", settings, Mapping).items()
+        }
     folder = None if folder is None else checked_path("folder", folder)
     workers = os.cpu_count() or 1
     count = max(-(-lanes // lanes_per_block), min(workers, lanes // _FEWEST_LANES))
@@ -43,7 +52,8 @@ def in_blocks(
 
     def computed(block: np.ndarray) -> xr.Dataset:
         padded = np.pad(block, (0, size - len(block)), mode="edge")
-        return compute(padded).isel({LANE: slice(len(block))})
+        found = checked_instance("compute", compute(padded), xr.Dataset, "as it returns")
+        return found.isel({LANE: slice(len(block))})
 
     with tqdm(total=lanes, desc=label, unit="orbit", dynamic_ncols=True) as progress:
         found = []

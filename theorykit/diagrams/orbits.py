@@ -16,8 +16,15 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from .. import dmft, store
-from ..arguments import checked_function, checked_instance, checked_number, checked_sequence, checked_whole_number
-from ..dmft.self_attention import checked_fit
+from ..arguments import (
+    checked_instance,
+    checked_number,
+    checked_path,
+    checked_sequence,
+    checked_text,
+    checked_whole_number,
+)
+from ..dmft.self_attention import begun, check_network
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ..dynamics.time_series import SECTIONS
@@ -70,6 +77,7 @@ class OrbitSettings:
 
         Raises `ValueError` otherwise.
         """
+        checked_instance("model", model, dmft.SelfAttention, "as dmft.mean_field(weights, context) returns it")
         there = tuple(pair for pair in self.sections if max(pair) < model.patterns)
         if there != self.sections and self.sections != SECTIONS:
             raise ValueError(f"sections {self.sections} are of patterns 0 to {model.patterns - 1}, which model has")
@@ -90,7 +98,7 @@ class OrbitSettings:
 
     def transient_of(self, model: dmft.SelfAttention) -> int:
         """Tokens passed over: those of a window at least."""
-        return max(self.transient, model.context)
+        return max(self.transient, checked_instance("model", model, dmft.SelfAttention).context)
 
 
 def _checked_section(pair: Any) -> tuple[int, int]:
@@ -121,6 +129,8 @@ def orbit_diagram(
     interrupted run goes on.
     """
     settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
+    folder = None if folder is None else checked_path("folder", folder)
+    checked_text("label", label)
     lanes = parameters.lanes
     if len(lanes) != 1:
         raise ValueError(f"orbits are one axis of lanes, got parameters of shape {lanes}")
@@ -147,7 +157,8 @@ def checked_settings(settings: OrbitSettings, model: dmft.SelfAttention, paramet
 
 def checked_begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
     """The state that `start` makes. Raises `TypeError` or `ValueError` unless it is one of `model`."""
-    return checked_fit("start", checked_function("start", start)(model, parameters), dmft.State, model, parameters)
+    check_network(model, parameters)
+    return begun(start, model, parameters)
 
 
 def _chosen_lanes(state: dmft.State, block: np.ndarray) -> dmft.State:
@@ -244,6 +255,7 @@ def described_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
 
     `exponent`, `exponent_error` (lane, number), `dimension` (lane), and `regime` (lane) where there are two or more.
     """
+    checked_instance("spectrum", spectrum, dmft.LyapunovSpectrum, "as dmft.lyapunov_spectrum returns it")
     exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
     described = {
         "exponent": ((LANE, "number"), exponents),

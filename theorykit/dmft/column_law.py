@@ -12,6 +12,7 @@ from itertools import combinations, product
 import numpy as np
 from jaxtyping import Float
 
+from ..arguments import checked_array, checked_instance, checked_sequence, checked_whole_number
 from .weights import FAMILIES, Columns, Weights, columns
 
 Subset = tuple[int, ...]
@@ -29,16 +30,17 @@ class ColumnLaw:
     moments: Float[np.ndarray, "families classes patterns"]
 
     def __post_init__(self):
-        if 0 in self.directions.shape:
-            raise ValueError(f"a law of {self.directions.shape} (classes, patterns) has nothing in it")
+        for name, axes in (("directions", "classes patterns"), ("moments", "families classes patterns")):
+            object.__setattr__(self, name, checked_array(name, getattr(self, name), axes))
+        if not np.isin(self.directions, (-1, 1)).all():
+            raise ValueError("directions must be +1 or -1, as output weights are")
         if self.moments.shape != (len(FAMILIES), *self.directions.shape):
             raise ValueError(f"moments are {self.moments.shape}, directions {self.directions.shape}")
-        if not np.all(np.isfinite(self.moments)):
-            raise ValueError("moments are not all finite")
 
 
 def column_law(weights: Weights | Columns) -> ColumnLaw:
     """The law of the columns of `weights`; exact for them, and kept as neurons are added in proportion."""
+    checked_instance("weights", weights, (Weights, Columns))
     distinct = columns(weights) if isinstance(weights, Weights) else weights
     signs = distinct.signs.astype(float)
     signs = signs * signs[:, :1, :1]  # tanh is odd: a column and its negative are of one class
@@ -55,7 +57,7 @@ def odd_subsets(patterns: int) -> tuple[Subset, ...]:
 
 def correlations(weights: Weights) -> Mapping[Subset, Float[np.ndarray, "families patterns"]]:
     """C, the mean over neurons of a weight times the output weights of every odd subset of patterns; Eq. (7)."""
-    semantic = weights.semantic.astype(float)
+    semantic = checked_instance("weights", weights, Weights).semantic.astype(float)
     return {
         subset: semantic @ np.prod(semantic[0, list(subset)], axis=0) / weights.neurons
         for subset in odd_subsets(weights.patterns)
@@ -68,16 +70,25 @@ def law_from_correlations(given: Mapping[Subset, Float[np.ndarray, "families pat
     Subsets that are not given have correlation zero; pairs alone, (0,), (1,), ..., are enough for one or two patterns.
     Raises `ValueError` for a subset of even size, which the mean field cannot see, and for shapes that do not fit.
     """
-    shapes = {subset: np.shape(value) for subset, value in given.items()}
-    if len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 2:
-        raise ValueError(f"correlations must all be ({len(FAMILIES)}, patterns), got {shapes}")
+    given = {
+        _checked_subset(subset): checked_array("given", value, "families patterns")
+        for subset, value in checked_instance("given", given, Mapping).items()
+    }
+    shapes = {subset: value.shape for subset, value in given.items()}
+    if len(set(shapes.values())) != 1 or next(iter(shapes.values()))[0] != len(FAMILIES):
+        raise ValueError(f"correlations given must all be ({len(FAMILIES)}, patterns), got {shapes}")
     patterns = next(iter(shapes.values()))[1]
     known = odd_subsets(patterns)
-    if unknown := [subset for subset in given if tuple(subset) not in known]:
-        raise ValueError(f"{unknown[0]} is not an odd subset, in order, of patterns 0 to {patterns - 1}")
+    if unknown := [subset for subset in given if subset not in known]:
+        raise ValueError(f"{unknown[0]} given is not an odd subset, in order, of patterns 0 to {patterns - 1}")
     directions = np.array([(1, *signs) for signs in product((1, -1), repeat=patterns - 1)], dtype=float)
     moments = sum(
-        np.prod(directions[:, list(subset)], axis=1)[None, :, None] * np.asarray(value, dtype=float)[:, None, :]
+        np.prod(directions[:, list(subset)], axis=1)[None, :, None] * value[:, None, :]
         for subset, value in given.items()
     )
     return ColumnLaw(directions, moments / len(directions))  # Eq. (7)
+
+
+def _checked_subset(subset: Subset) -> Subset:
+    patterns = checked_sequence("given", subset, "patterns")
+    return tuple(checked_whole_number("given", pattern) for pattern in patterns)

@@ -7,9 +7,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, PRNGKeyArray, Real
 
-from ..arguments import checked_function, checked_key, checked_sequence, checked_whole_number
+from ..arguments import checked_key, checked_sequence, checked_whole_number
 from . import network, trajectory
-from .self_attention import Parameters, SelfAttention, State, check_network, checked_fit, mean_field
+from .self_attention import Parameters, SelfAttention, State, begun, check_network, mean_field
 from .starts import Prompt, checked_prompt, token_start
 from .weights import Weights
 
@@ -50,7 +50,7 @@ def convergence(
     check_network(model, parameters)
     _check_study(parameters, repeats, samples, steps, key)
     checked_prompt("prompt", prompt, model)
-    first = checked_fit("start", checked_function("start", start)(model, parameters, prompt), State, model, parameters)
+    first = begun(start, model, parameters, prompt)
     limit = np.asarray(trajectory.run(model, parameters, first, steps=steps).attention[1:])
     differences = {}
     for factor, size_key in zip(repeats, jax.random.split(key, len(repeats)), strict=True):

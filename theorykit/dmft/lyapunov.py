@@ -12,10 +12,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ..arguments import checked_array, checked_whole_number
+from ..arguments import checked_array, checked_function, checked_whole_number, has_entries
 from ..codegen.lanes import Matrix, add, column, entrywise, matrix
 from ..dynamics.orthonormal import Orthonormalise, householder
 from . import compiled
+from .resolution import Resolution, Sizes
 from .self_attention import (
     KEY,
     QUERY,
@@ -34,8 +35,6 @@ from .trajectory import widened
 
 # of the random directions in which perturbations start
 _SEED = 0
-# of a perturbation that may be rounding, in units of the largest response of an attention to another
-_ULPS = 5e4
 
 Response = tuple[tuple[Float[Array, "context *lanes"], ...], ...]
 
@@ -83,19 +82,20 @@ def lyapunov_spectrum(
     made orthonormal `every` so many tokens, by `dynamics.householder` or, faster and in any number of threads, by
     `dynamics.gram_schmidt`.
 
-    An exponent is minus infinity where its perturbations shrink, within as many tokens as the context, to what may be
-    rounding, by 1e-11 (1 + beta (1 + gamma)): the map annihilates them, or double precision cannot tell.
+    An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
+    twice what may be rounding, by the bound of `dmft.resolution`: the map annihilates them, or double precision cannot
+    tell. What rounding does to the others is log 2 a context at most, and mostly far less.
 
     Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
     """
     checked_fit("window", window, Window, model, parameters)
     rounds = _checked_rounds(steps, every, blocks)
     at = (model, parameters, window, jnp.asarray(_perturbations(model, exponents)))
-    totals = _accumulated(*at, jnp.asarray(rounds), every, blocks, orthonormalise)
+    _check_method(orthonormalise, at[-1])
+    totals, lost = _accumulated(*at, jnp.asarray(rounds), every, blocks, orthonormalise)
     of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
     means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
-    lost = jnp.any(means * model.context < _rounding(parameters), axis=0)
-    is_chosen = exponents is not None and np.ndim(exponents) > 0
+    is_chosen = _are_perturbations(exponents)
     lost = lost if is_chosen else jnp.cumsum(lost, axis=0) > 0  # an exponent is not above one that is lost
     totals, means = (jnp.where(lost, -jnp.inf, values) for values in (totals, means))
     mean = jnp.sum(totals, axis=0) / steps
@@ -114,7 +114,7 @@ def local_exponents(
     window: Window,
     *,
     steps: int,
-    exponents: int | ArrayLike,
+    exponents: int | ArrayLike | None = None,
     orthonormalise: Orthonormalise = householder,
 ) -> Float[Array, "steps exponents *lanes"]:
     """The logarithms that exponents are means of, token by token; those with the largest mean first.
@@ -125,8 +125,9 @@ def local_exponents(
     checked_fit("window", window, Window, model, parameters)
     steps = checked_whole_number("steps", steps, least=1)
     perturbations = jnp.asarray(_perturbations(model, exponents))
+    _check_method(orthonormalise, perturbations)
     found = _local_exponents(model, parameters, window, perturbations, steps, orthonormalise)
-    if np.ndim(exponents) > 0:
+    if _are_perturbations(exponents):
         return found
     order = jnp.argsort(jnp.mean(found, axis=0), axis=0, descending=True)
     return jnp.take_along_axis(found, order[None], axis=1)
@@ -134,12 +135,13 @@ def local_exponents(
 
 def _checked_rounds(steps: int, every: int, blocks: int) -> int:
     """How often perturbations are made orthonormal."""
-    for name, value in (("steps", steps), ("every", every), ("blocks", blocks)):
+    for name, value in (("steps", steps), ("blocks", blocks)):
         checked_whole_number(name, value)
-    if every < 1 or steps < every * blocks or steps % every or blocks < 2:
+    checked_whole_number("every", every, least=1)
+    if steps < every * blocks or steps % every or blocks < 2:
         raise ValueError(
-            f"{steps} steps cannot be cut into {blocks} blocks of multiples of {every}; there must be two blocks at "
-            "least, and the steps must be a multiple of the interval"
+            f"steps={steps} cannot be cut into {blocks} blocks of multiples of every={every}; there must be two blocks "
+            "at least, and the steps must be a multiple of the interval"
         )
     return steps // every
 
@@ -149,7 +151,7 @@ def _perturbations(
 ) -> Float[np.ndarray, "exponents context patterns"]:
     """The perturbations at the start: those given, or random ones, of which the first are the same for any number."""
     shape = (model.context, model.patterns)
-    if exponents is not None and np.ndim(exponents) > 0:
+    if _are_perturbations(exponents):
         return _checked_perturbations(exponents, shape)
     size = model.context * model.patterns
     number = size if exponents is None else checked_whole_number("exponents", exponents)
@@ -161,6 +163,24 @@ def _perturbations(
     # a unit vector may be one that the map annihilates, though others of the plane that it spans with the next are not
     drawn = np.random.default_rng(_SEED).standard_normal((number, size))
     return np.linalg.qr(drawn.T)[0].T.reshape(number, *shape)
+
+
+def _are_perturbations(exponents: int | ArrayLike | None) -> bool:
+    return has_entries(exponents) and not isinstance(exponents, str)
+
+
+def _check_method(orthonormalise: Orthonormalise, perturbations: Float[Array, "exponents context patterns"]) -> None:
+    """Raise `TypeError` or `ValueError` unless `orthonormalise` makes a basis of as many vectors, and their lengths."""
+    checked_function("orthonormalise", orthonormalise)
+    vectors = tuple(jax.ShapeDtypeStruct((each.size,), each.dtype) for each in perturbations)
+    try:
+        basis, lengths = jax.eval_shape(orthonormalise, vectors)
+        fits = [each.shape for each in (*basis, lengths)] == [*(each.shape for each in vectors), (len(vectors),)]
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"orthonormalise fails on vectors: {type(error).__name__}: {reason}") from error
+    if not fits:
+        raise ValueError("orthonormalise must return as many vectors as it is given, of their sizes, and their lengths")
 
 
 def _checked_perturbations(given: ArrayLike, shape: tuple[int, int]) -> Float[np.ndarray, "exponents context patterns"]:
@@ -180,7 +200,7 @@ def _local_exponents(model, parameters, window, perturbations, steps, orthonorma
     start = _begun(model, parameters, window, perturbations)
 
     def token(at, _):
-        state, tangent = _tangent_step(model, parameters, *at)
+        state, tangent, _ = _tangent_step(model, parameters, *at)
         vectors, growth = orthonormalise(tangent.vectors)
         return (state, Tangent(vectors, tangent.values, tangent.keys)), growth
 
@@ -189,24 +209,24 @@ def _local_exponents(model, parameters, window, perturbations, steps, orthonorma
 
 @eqx.filter_jit
 def _accumulated(model, parameters, window, perturbations, rounds, every, blocks, orthonormalise):
-    """Sums of logarithms over each block."""
+    """Sums of logarithms over each block, and which perturbations are lost."""
     state, tangent = _begun(model, parameters, window, perturbations)
-    totals = jnp.zeros((blocks, len(perturbations), *state.lanes))
+    size, count = model.context * model.patterns, len(perturbations)
+    totals = jnp.zeros((blocks, count, *state.lanes))
+    resolution = Resolution.begun(model.context, count, state.lanes, every)
 
     def one_round(number: Int[Array, ""], at):
-        state, tangent, totals = at
+        state, tangent, totals, resolution = at
+        resolution = resolution.entered(number)
         for _ in range(every):
-            state, tangent = _tangent_step(model, parameters, state, tangent)
+            state, tangent, sizes = _tangent_step(model, parameters, state, tangent)
+            resolution = resolution.token(sizes, size)
         vectors, growth = orthonormalise(tangent.vectors)
-        return state, Tangent(vectors, tangent.values, tangent.keys), totals.at[number * blocks // rounds].add(growth)
+        totals = totals.at[number * blocks // rounds].add(growth)
+        return state, Tangent(vectors, tangent.values, tangent.keys), totals, resolution.grown(growth)
 
-    return jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals))[2]
-
-
-def _rounding(parameters: Parameters) -> Float[Array, "*lanes"]:
-    """Logarithm of the error of a perturbation of length one after a token, from how large Jacobians may be."""
-    largest = 1 + jnp.abs(parameters.beta) * (1 + jnp.abs(parameters.gamma))
-    return jnp.log(_ULPS * jnp.finfo(jnp.float64).eps * largest)
+    *_, totals, resolution = jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals, resolution))
+    return totals, resolution.unresolved()
 
 
 def _begun(
@@ -243,8 +263,8 @@ def _overlap_response(model: SelfAttention, family: int, parameters: Parameters,
 
 def _tangent_step(
     model: SelfAttention, parameters: Parameters, state: State, tangent: Tangent
-) -> tuple[State, Tangent]:
-    """One token further, perturbations with it, not yet orthonormal again."""
+) -> tuple[State, Tangent, Sizes]:
+    """One token further, perturbations with it, not yet orthonormal again; and how large the Jacobian is."""
     slot = state.position
     key, value, query = (model.overlap(family, parameters, state.attention, slot) for family in (KEY, VALUE, QUERY))
     key_response, value_response, query_response = (
@@ -252,10 +272,11 @@ def _tangent_step(
     )
     state = stored(state, key, value)
     values, keys = _with_token(tangent.values, slot, value_response), _with_token(tangent.keys, slot, key_response)
-    jacobian = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
     following = _marks(state, slot + 1)
+    jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
+    sizes = Sizes(_length(jacobian), terms, following)
     vectors = tuple(_propagated(jacobian, following, vector) for vector in tangent.vectors)
-    return attended(parameters, state, query), Tangent(vectors, values, keys)
+    return attended(parameters, state, query), Tangent(vectors, values, keys), sizes
 
 
 def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
@@ -266,15 +287,42 @@ def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
 
 def _jacobian(
     parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
-) -> Matrix:
-    """How the next attention moves with the one that each token remembered was drawn from: a block a slot; Eq. (8)."""
+) -> tuple[Matrix, Float[Array, "*lanes"]]:
+    """How the next attention moves with the one that each token remembered was drawn from: a block a slot; Eq. (8).
+
+    And how large the terms are that it is a sum of.
+    """
     tokens, gamma = remembered(state), parameters.gamma
     attending = compiled.attention_response()(q=query, gamma=gamma, **tokens)
     ((weights,),), (row,) = attending["s"].grid, attending["G"].grid
     every = compiled.row_response()(s=weights, g=column(row), q=query, gamma=gamma, D_v=values, D_k=keys)["J"]
     newest = compiled.query_response()(G=attending["G"], K=tokens["K"], D_q=query_response, gamma=gamma)["J"]
     here = _marks(state, state.position)
-    return add(every, entrywise(lambda entry: here * entry, newest))
+    largest_key = jnp.sqrt(jnp.max(_squares(tokens["K"]), axis=0))
+    by_scores = (
+        _length(query) * jnp.sum(weights * _length(keys), axis=0)
+        + largest_key * _length(query_response)
+        + (_length(query) + largest_key)
+        * _largest_response(parameters, len(row))
+        * jnp.sum(_length(column(row)), axis=0)
+    )
+    terms = _largest_response(parameters, len(row)) + jnp.abs(gamma) * by_scores
+    return add(every, entrywise(lambda entry: here * entry, newest)), terms
+
+
+def _largest_response(parameters: Parameters, patterns: int) -> Float[Array, "*lanes"]:
+    """A bound of the norm of D, and of the terms of 1 - tanh^2 in it, which may itself be far smaller."""
+    return patterns * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
+
+
+def _length(matrix: Matrix) -> Float[Array, "*lanes"]:
+    """Frobenius norm of the grid."""
+    return jnp.sqrt(_squares(matrix))
+
+
+def _squares(matrix: Matrix) -> Float[Array, "*lanes"]:
+    """Sum of the squares of all entries of the grid."""
+    return sum(entry**2 for row in matrix.grid for entry in row)
 
 
 def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:

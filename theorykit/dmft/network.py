@@ -13,9 +13,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
-from ..arguments import checked_instance, checked_key, checked_whole_number
+from ..arguments import checked_array, checked_instance, checked_key, checked_whole_number, is_traced
+from ..precision import require_float64
 from .self_attention import (
     KEY,
     OUTPUT,
@@ -57,11 +59,15 @@ class AbstractNetwork(eqx.Module):
 
     @abstractmethod
     def draw(self, fields: Float[Array, "neurons *lanes"], key: PRNGKeyArray) -> Float[Array, "neurons *lanes"]:
-        """Spins in the fields beta h, or means of the spins of classes; Eq. (4)."""
+        """Spins in the fields beta h, or means of the spins of classes; Eq. (4).
+
+        Raises `TypeError` or `ValueError` for fields of other neurons.
+        """
 
     def token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Token:
         """The token that follows `state`, which is one of `limit`, with the lanes of the fields."""
         checked_fit("state", state, State, self.limit, parameters)
+        checked_key("key", key)
         attention = jnp.stack(state.attention)
         spins = self.draw(parameters.beta * _contracted("nm,m...->n...", self.signs[:, OUTPUT], attention), key)
         semantic = _contracted("nfm,n,n...->fm...", self.signs, self.shares, spins)
@@ -73,6 +79,14 @@ class AbstractNetwork(eqx.Module):
         token = self.token(parameters, state, key)
         state = stored(state, tuple(token.overlaps[KEY]), tuple(token.overlaps[VALUE]))
         return token, attended(parameters, state, tuple(token.overlaps[QUERY]))
+
+    def _checked_fields(self, fields: ArrayLike, key: PRNGKeyArray) -> Float[Array, "neurons *lanes"]:
+        require_float64()
+        checked_key("key", key)
+        fields = fields if is_traced(fields) else jnp.asarray(checked_array("fields", fields))
+        if fields.shape[:1] != self.shares.shape or 0 in fields.shape:
+            raise ValueError(f"fields must be ({len(self.shares)}, *lanes), got shape {fields.shape}")
+        return fields
 
 
 def _contracted(subscripts: str, *operands: Array) -> Array:
@@ -88,6 +102,7 @@ class SpinNetwork(AbstractNetwork):
     limit: SelfAttention
 
     def draw(self, fields, key):
+        fields = self._checked_fields(fields, key)
         return jnp.where(jax.random.bernoulli(key, jax.nn.sigmoid(2 * fields)), 1.0, -1.0)  # Eq. (4)
 
 
@@ -100,6 +115,7 @@ class ClassSumNetwork(AbstractNetwork):
     counts: Float[Array, " classes"]
 
     def draw(self, fields, key):
+        fields = self._checked_fields(fields, key)
         counts = self.counts.reshape(-1, *(1 for _ in fields.shape[1:]))
         return 2 * jax.random.binomial(key, counts, jax.nn.sigmoid(2 * fields)) / counts - 1  # Eq. (4), a class at once
 

@@ -7,6 +7,7 @@ them. A token is stored in the slot of its position; the context is a ring of as
 place of the one a whole context before it.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,15 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ..arguments import checked_array, checked_instance, checked_whole_number, is_traced
+from ..arguments import (
+    checked_array,
+    checked_function,
+    checked_instance,
+    checked_number,
+    checked_whole_number,
+    is_traced,
+    shown,
+)
 from ..codegen.lanes import Matrix, column, long_matrix, matrix
 from ..precision import require_float64
 from . import compiled
@@ -48,6 +57,8 @@ class Parameters(eqx.Module):
         for name, value in (("beta", beta), ("gamma", gamma), ("epsilon", epsilon)):
             if not is_traced(value):
                 _refuse_values(name, _numbers(name, value))
+            if 0 in np.shape(value):
+                raise ValueError(f"{name} has no lane: shape {np.shape(value)}")
             setattr(self, name, jnp.asarray(value, dtype=float))
         common_lanes(beta=self.beta.shape, gamma=self.gamma.shape, epsilon=self.epsilon.shape)
 
@@ -76,7 +87,18 @@ def _refuse_values(name: str, values: np.ndarray) -> None:
 
 
 def attention_gain(inverse_temperature: ArrayLike, scale: float | int, patterns: int) -> ArrayLike:
-    """gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3)."""
+    """gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3).
+
+    Raises `TypeError` or `ValueError` for what are no finite numbers, and fewer than one pattern.
+    """
+    if not isinstance(inverse_temperature, float) and not is_traced(inverse_temperature):
+        inverse_temperature = checked_array("inverse_temperature", inverse_temperature)
+        if not inverse_temperature.size:
+            raise ValueError(f"inverse_temperature has no entry: shape {inverse_temperature.shape}")
+    elif not is_traced(inverse_temperature):
+        checked_number("inverse_temperature", inverse_temperature)
+    checked_number("scale", scale)
+    checked_whole_number("patterns", patterns, least=1)
     return inverse_temperature * scale / np.sqrt(patterns)
 
 
@@ -154,10 +176,16 @@ class SelfAttention(eqx.Module):
     ) -> tuple[Float[Array, "*lanes"], ...]:
         """m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5).
 
-        Raises `ValueError` for attention of another number of patterns.
+        Raises `TypeError` or `ValueError` for attention of another number of patterns, and where there is no such
+        family or position.
         """
+        check_network(self, parameters)
+        checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
+        if not is_traced(attention):
+            attention = tuple(jnp.atleast_1d(checked_array("attention", attention)))
         if len(attention) != self.patterns:
             raise ValueError(f"attention of {len(attention)} patterns does not fit a network of {self.patterns}")
+        position = _checked_positions(position, self.context)
         result = compiled.overlap()(
             Omega=matrix(self.directions),
             C=matrix(self.moments[family]),
@@ -180,6 +208,17 @@ class SelfAttention(eqx.Module):
             self.overlap(family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
         )
         return attended(parameters, stored(state, key, value), query)
+
+
+def _checked_positions(position: ArrayLike, context: int) -> Int[Array, "*_"]:
+    """Positions of tokens, which may be traced."""
+    if is_traced(position):
+        return position
+    checked_array("position", position)
+    places = np.asarray(position)
+    if not np.issubdtype(places.dtype, np.integer) or np.any((places < 0) | (places >= context)):
+        raise ValueError(f"position must be whole numbers from 0 to {context - 1}, got {shown(position)}")
+    return jnp.asarray(places)
 
 
 def attended(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
@@ -235,18 +274,20 @@ def in_lanes(values: Float[Array, "*_"], leading: int, lanes: tuple[int, ...]) -
 def mean_field(weights: Weights, context: int) -> SelfAttention:
     """The network of `weights` in the limit of many neurons, their columns repeated in proportion.
 
-    Raises `ValueError` where the positional bits cannot tell `context` positions apart.
+    Raises `TypeError` for what are no weights, `ValueError` where the positional bits cannot tell `context` positions
+    apart.
     """
+    checked_instance("weights", weights, Weights)
     return SelfAttention(column_law(weights), positional_overlaps(weights, context))
 
 
-def checked_fit(name: str, start: Any, kind: type, model: Any, parameters: Any = None) -> Any:
-    """`start`, a state or window, if it is one of the network `model`, and its lanes broadcast with the parameters'.
+def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any) -> Any:
+    """`start`, a state or window, if it is one of the network `model`, with lanes that fit `parameters` if given.
 
     `TypeError` where an argument is of another kind. `ValueError` where the context, the number of patterns, the
     position or the lanes do not fit, or a number is not finite. Weights that differ in nothing else cannot be told.
     """
-    check_network(model, parameters)
+    check_network(model, *parameters)
     checked_instance(name, start, kind)
     expected, found = (model.context, model.patterns), (start.context, start.patterns)
     if found != expected:
@@ -254,16 +295,26 @@ def checked_fit(name: str, start: Any, kind: type, model: Any, parameters: Any =
             f"a {name} of {found} (tokens, patterns) does not fit a network of {expected}: it is of another network"
         )
     _check_position(name, start, model.context)
-    if parameters is not None:
-        common_lanes(**{"parameters": parameters.lanes, name: start.lanes})
+    for given in parameters:
+        common_lanes(**{"parameters": given.lanes, name: start.lanes})
     return start
 
 
-def check_network(model: Any, parameters: Any) -> None:
+def begun(start: Callable[..., State], model: SelfAttention, parameters: Parameters, *of: Any) -> State:
+    """The state that the function `start` makes. Raises `TypeError` or `ValueError` unless it is one of `model`."""
+    try:
+        state = checked_function("start", start)(model, parameters, *of)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"start: {str(error).strip().partition(chr(10))[0]}") from error
+    return checked_fit("start", state, State, model, parameters)
+
+
+def check_network(model: Any, *parameters: Any) -> None:
     """Raise `TypeError` unless these are a network and its parameters, where there are any."""
+    require_float64()
     checked_instance("model", model, SelfAttention, "as mean_field(weights, context) returns it")
-    if parameters is not None:
-        checked_instance("parameters", parameters, Parameters, "such as Parameters(beta, gamma, epsilon)")
+    for given in parameters:
+        checked_instance("parameters", given, Parameters, "such as Parameters(beta, gamma, epsilon)")
 
 
 def _check_position(name: str, start: Any, context: int) -> None:

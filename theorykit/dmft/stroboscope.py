@@ -5,9 +5,10 @@ from typing import Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..arguments import checked_choice, checked_whole_number
+from ..arguments import checked_array, checked_choice, checked_number, checked_whole_number, is_traced
 from .self_attention import Parameters, SelfAttention, check_network, checked_fit
 from .starts import Window, warm_start
 
@@ -46,12 +47,13 @@ class Stroboscope(eqx.Module):
 
     def __call__(self, state: Float[Array, " size"], value: Float[Array, ""]) -> Float[Array, " size"]:
         size = self.model.context * self.model.patterns
+        state = state if is_traced(state) else jnp.asarray(checked_array("state", state))
         if jnp.shape(state) != (size,):
             raise ValueError(
                 f"a state of this network is {size} attentions, {self.model.context} tokens of {self.model.patterns} "
                 f"patterns, got shape {jnp.shape(state)}"
             )
-        parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, value)
+        parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, self._checked(value))
         window = Window(state.reshape(self.model.context, self.model.patterns))
         start = warm_start(self.model, parameters, window)
         recorded = min(self.tokens, self.model.context)
@@ -63,6 +65,13 @@ class Stroboscope(eqx.Module):
         _, attention = jax.lax.scan(token, start, None, length=self.tokens)
         newest = attention[::-1][:recorded]
         return jnp.concatenate([newest, window.attention[: self.model.context - recorded]]).ravel()
+
+    def _checked(self, value: Float[ArrayLike, ""]) -> Float[Array, ""]:
+        """The value of the parameter that is scanned."""
+        if not is_traced(value):
+            others = {name: getattr(self.parameters, name) for name in get_args(Scanned)}
+            Parameters(**{**others, self.scanned: checked_number("value", value)})
+        return jnp.asarray(value, dtype=float)
 
     def state(self, window: Window) -> Float[Array, " size"]:
         """The state of a window whose next token is at position 0.

@@ -57,6 +57,10 @@ def _signs(values, name: str) -> np.ndarray:
         raise ValueError(f"{name} weights have shape {values.shape}, not ({len(FAMILIES)}, patterns, bits)")
     if 0 in values.shape:
         raise ValueError(f"{name} weights of shape {values.shape}: there must be a pattern and a bit at least")
+    return _signs_of(name, values)
+
+
+def _signs_of(name: str, values: np.ndarray) -> Int8[np.ndarray, "*_"]:
     wrong = values[~np.isin(values, (-1, 1))]
     if wrong.size:
         raise ValueError(f"{name} weights must be +1 or -1, but {wrong.size} are not, such as {wrong.flat[0]:g}")
@@ -72,8 +76,8 @@ def weights_from_arrays(output, value, query, key, position_bits: int) -> Weight
     if len(set(shapes.values())) > 1 or len(shapes["output"]) != 2:
         raise ValueError(f"all families must be (patterns, neurons + position_bits), got {shapes}")
     if not 1 <= position_bits < shapes["output"][1]:
-        raise ValueError(f"{position_bits} positional bits of {shapes['output'][1]} columns leave no semantic bit")
-    every = np.stack([output, value, query, key])
+        raise ValueError(f"position_bits={position_bits} of {shapes['output'][1]} columns leave no semantic bit")
+    every = np.stack([_signs_of(family, array) for family, array in arrays.items()])
     return Weights(every[..., :-position_bits], every[..., -position_bits:])
 
 
@@ -95,7 +99,8 @@ def segment_weights(
 
     Raises `TypeError` or `ValueError` for numbers that are not whole, or below one, and for more segments than neurons.
     """
-    _check_sizes(patterns, neurons, position_bits, segments)
+    _check_sizes(patterns, neurons, position_bits)
+    checked_whole_number("segments", segments, least=1)
     drawn = iid_weights(patterns, segments, position_bits, key=key)
     return Weights(_widened(drawn.semantic, neurons), drawn.positional)
 

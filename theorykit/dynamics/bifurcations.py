@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Complex, Float
 from scipy.optimize import brentq
 
+from ..arguments import checked_instance, checked_number
 from .cycles import Cycle, NoCycleError, cycle_at, smallest_period
 from .shooting import Linearisation, Station, Step, Unknowns, checked_step, corrected, multipliers_of
 
@@ -263,9 +264,11 @@ def doubled(step: Step, event: Event, *, amplitude: float = 1e-2) -> Cycle:
     that is more): the smaller, the closer to the event. Raises `NoCycleError` where there is none found, or `amplitude`
     is too small to tell it from the cycle that it doubles.
     """
+    checked_instance("event", event, Event)
+    checked_number("amplitude", amplitude, above=0.0)
     if event.kind != PERIOD_DOUBLING:
         raise ValueError(f"cycles are doubled at a period doubling, but this event is a {event.kind}")
-    points, parameter = checked_step(step, event.points, event.parameter)
+    points, parameter = checked_step(step, event.points, event.parameter, "event")
     distance = amplitude * max(1.0, float(jnp.max(jnp.abs(points))))
     flipped = _flipped(step, Unknowns(points, parameter))
     guess = jnp.concatenate([points + distance * flipped, points - distance * flipped])

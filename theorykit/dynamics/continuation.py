@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Complex, Float
 
+from ..arguments import checked_instance, checked_number, checked_sequence, checked_whole_number
 from .bifurcations import Event, Segment, events_on
 from .cycles import Cycle, NoCycleError, cycle_at
 from .shooting import Station, Step, Unknowns, at_parameter, checked_step, corrected
@@ -114,7 +115,8 @@ def follow(
     `NoCycleError` if `cycle` is none of `step`.
     """
     strides = _checked_strides(bounds, direction, largest_step, most_cycles)
-    points, parameter = checked_step(step, cycle.points, cycle.parameter)
+    checked_instance("cycle", cycle, Cycle, "as find_cycle returns it")
+    points, parameter = checked_step(step, cycle.points, cycle.parameter, "cycle")
     if not strides.low <= float(parameter) <= strides.high:
         raise ValueError(f"the cycle is at parameter {float(parameter)}, out of the bounds {bounds}")
     start = at_parameter(step, Unknowns(points, parameter), direction)
@@ -127,15 +129,14 @@ def follow(
 
 
 def _checked_strides(bounds, direction: int, largest_step: float | int | None, most_cycles: int) -> _Strides:
-    low, high = float(bounds[0]), float(bounds[1])
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise ValueError(f"bounds must be two finite parameters, the lower first; got {bounds}")
-    largest = (high - low) / 20 if largest_step is None else float(largest_step)
-    if direction not in (-1, 1) or not largest > 0 or most_cycles < 1:
-        raise ValueError(
-            f"needs a direction of 1 or -1, largest_step > 0 and most_cycles >= 1; got {direction}, {largest} and "
-            f"{most_cycles}"
-        )
+    low, high = (float(checked_number("bounds", end)) for end in checked_sequence("bounds", bounds, "parameters", 2))
+    if not low < high:
+        raise ValueError(f"bounds must be two parameters, the lower first; got {bounds}")
+    largest = (high - low) / 20 if largest_step is None else float(checked_number("largest_step", largest_step))
+    if checked_whole_number("direction", direction) not in (-1, 1):
+        raise ValueError(f"direction must be 1 or -1, got {direction}")
+    checked_whole_number("most_cycles", most_cycles, least=1)
+    checked_number("largest_step", largest, above=0.0)
     return _Strides(low, high, largest)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
+from ..arguments import checked_number, checked_whole_number
 from .shooting import Station, Step, Unknowns, at_parameter, checked_step
 
 # points that coincide but for rounding, in units of `Station.scale`
@@ -90,12 +91,12 @@ def cycle_near(
     if that is more), and does so `max_period` times on end; Newton's method does the rest. Raises `NoCycleError` where
     the orbit has not settled on a cycle: it is aperiodic, or escapes, or needs a longer transient or period.
     """
-    state, number = checked_step(step, start, parameter)
-    if state.ndim != 1 or max_period < 1 or transient < 0:
-        raise ValueError(
-            f"needs a state (state,), max_period >= 1 and transient >= 0; got shape {state.shape}, {max_period} and "
-            f"{transient}"
-        )
+    checked_whole_number("max_period", max_period, least=1)
+    checked_whole_number("transient", transient, least=0)
+    checked_number("tolerance", tolerance, above=0.0)
+    state, number = checked_step(step, start, parameter, "start")
+    if state.ndim != 1:
+        raise ValueError(f"start must be one state, (state,), got shape {state.shape}")
     settled = _settled(step, state, number, jnp.asarray(transient))
     orbit = np.asarray(_orbit(step, settled, number, 2 * max_period))
     if not np.all(np.isfinite(orbit)):
@@ -135,9 +136,8 @@ def cycle_at(station: Station) -> Cycle:
 
 
 def _checked_guess(step: Step, guess: ArrayLike, parameter: ArrayLike, period: int) -> tuple[Array, Array]:
-    if period < 1:
-        raise ValueError(f"period must be at least 1, got {period}")
-    states, number = checked_step(step, guess, parameter)
+    checked_whole_number("period", period, least=1)
+    states, number = checked_step(step, guess, parameter, "guess")
     if states.ndim == 1:
         states = _orbit(step, states, number, period)
     if states.ndim != 2 or len(states) != period:

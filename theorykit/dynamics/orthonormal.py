@@ -7,7 +7,11 @@ the span of those before it.
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+from ..arguments import checked_array, checked_sequence, is_traced
+from ..precision import require_float64
 
 Vectors = Sequence[Float[Array, "size *lanes"]]
 Basis = tuple[tuple[Float[Array, "size *lanes"], ...], Float[Array, "vectors *lanes"]]
@@ -19,7 +23,7 @@ def gram_schmidt(vectors: Vectors) -> Basis:
 
     It is unrolled over pairs of vectors: more than a few dozen take long to compile.
     """
-    rest, basis, lengths = list(vectors), [], []
+    rest, basis, lengths = list(_checked(vectors)), [], []
     while rest:
         first, *others = rest
         length = jnp.sqrt(jnp.sum(first * first, axis=0))
@@ -36,7 +40,21 @@ def householder(vectors: Vectors) -> Basis:
     On a CPU not for several threads at once: batches of factorisations that run side by side may wait for each other
     for ever.
     """
-    columns = jnp.moveaxis(jnp.stack(vectors, axis=1), (0, 1), (-2, -1))
+    columns = jnp.moveaxis(jnp.stack(_checked(vectors), axis=1), (0, 1), (-2, -1))
     basis, triangle = jnp.linalg.qr(columns)
     diagonal = jnp.moveaxis(jnp.diagonal(triangle, axis1=-2, axis2=-1), -1, 0)
     return tuple(jnp.moveaxis(basis, (-2, -1), (1, 0))), jnp.log(jnp.abs(diagonal))
+
+
+def _checked(vectors: Vectors) -> Vectors:
+    """The vectors, of one shape and no more of them than they have numbers."""
+    require_float64()
+    entries = checked_sequence("vectors", vectors, "arrays")
+    # a look at traced numbers would be one at every token of a compiled loop
+    known = tuple(each if is_traced(each) else jnp.asarray(checked_array("vectors", each)) for each in entries)
+    shapes = {np.shape(each) for each in known}
+    if len(shapes) != 1 or () in shapes or len(known) > min(shapes)[0]:
+        raise ValueError(
+            f"vectors must be (size, *lanes), of one shape and at most size of them, got {len(known)} of {shapes}"
+        )
+    return known

@@ -9,7 +9,15 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Shaped
 
-from ..arguments import shown
+from ..arguments import (
+    checked_array,
+    checked_instance,
+    checked_number,
+    checked_sequence,
+    checked_whole_number,
+    real_array,
+    shown,
+)
 
 PERIODIC = "periodic"
 QUASI_PERIODIC = "quasi-periodic"
@@ -71,8 +79,7 @@ def classify(
     """
     exponents = _leading(exponents, 2)
     errors = np.zeros_like(exponents) if errors is None else _half_widths(errors, exponents)
-    if not threshold > 0:
-        raise ValueError(f"threshold must be positive, got {threshold}")
+    checked_number("threshold", threshold, above=0.0)
     largest = np.argsort(-exponents, axis=-1)[..., :2]
     values, bars = np.take_along_axis(exponents, largest, axis=-1), np.take_along_axis(errors, largest, axis=-1)
     lowest, highest = np.moveaxis(values - bars, -1, 0), np.moveaxis(values + bars, -1, 0)
@@ -97,6 +104,8 @@ class LevelRule:
     quasi_periodic: int
 
     def __post_init__(self):
+        for name in ("periodic", "quasi_periodic"):
+            checked_whole_number(name, getattr(self, name))
         if not 1 <= self.periodic < self.quasi_periodic:
             raise ValueError(
                 f"a rule needs 1 <= periodic < quasi_periodic, got periodic={self.periodic}, "
@@ -118,18 +127,19 @@ def count_levels(
 
     Errors: `ValueError` for a value outside the range, fewer than two levels, or an empty range.
     """
-    lowest, highest = between
-    if levels < 2 or not lowest < highest:
-        raise ValueError(
-            f"count_levels needs two levels or more in a range from low to high, got {levels} in {between}"
-        )
-    values = np.asarray(series, dtype=np.float64)
-    if values.ndim == 0 or values.shape[-1] == 0:
+    checked_whole_number("levels", levels, least=2)
+    lowest, highest = (
+        checked_number("between", end) for end in checked_sequence("between", between, "ends of a range", 2)
+    )
+    if not lowest < highest:
+        raise ValueError(f"between must be a range from low to high, got {between}")
+    values = checked_array("series", series)
+    if values.ndim == 0 or 0 in values.shape:
         raise ValueError(f"series must have a last axis of time that is not empty, got shape {values.shape}")
     outside = np.argwhere(~((values >= lowest) & (values <= highest)))
     if len(outside):
         index = tuple(outside[0].tolist())
-        raise ValueError(f"the value {values[index]} at index {index} is outside the range {between} of the levels")
+        raise ValueError(f"series: the value {values[index]} at index {index} is outside the range {between} of levels")
     visited = np.sort(np.rint((values - lowest) / (highest - lowest) * (levels - 1)), axis=-1)
     return np.asarray(1 + np.sum(np.diff(visited, axis=-1) > 0, axis=-1))
 
@@ -140,9 +150,10 @@ def classify_by_levels(counts: ArrayLike, rule: LevelRule) -> Shaped[np.ndarray,
     A rule of thumb: counts grow with the share of the range that an orbit fills and with its length, so that a small
     chaotic orbit passes for quasi-periodic and a slow transient for chaos. `classify` judges by the exponents.
     """
-    counts = np.asarray(counts)
+    counts = checked_array("counts", counts)
+    checked_instance("rule", rule, LevelRule)
     if np.any(counts < 1):
-        raise ValueError(f"an orbit visits at least one level, got a count of {np.min(counts)}")
+        raise ValueError(f"counts: an orbit visits at least one level, got a count of {np.min(counts):g}")
     conditions = [counts <= rule.periodic, counts <= rule.quasi_periodic]
     return np.select(conditions, [PERIODIC, QUASI_PERIODIC], default=CHAOTIC)
 
@@ -170,26 +181,24 @@ def _descending(exponents: ArrayLike) -> Float[np.ndarray, "*batch exponents"]:
 
 def _leading(exponents: ArrayLike, at_least: int) -> Float[np.ndarray, "*batch exponents"]:
     """Exponents (..., exponents) that are finite or -inf, at least so many."""
-    array = np.asarray(exponents, dtype=np.float64)
-    if array.ndim == 0 or array.shape[-1] < at_least:
+    array = real_array("exponents", exponents)
+    if array.ndim == 0 or array.shape[-1] < at_least or 0 in array.shape:
         raise ValueError(f"exponents must have at least {at_least} along their last axis, got shape {array.shape}")
     bad = np.argwhere(np.isnan(array) | (array == np.inf))
     if len(bad):
         index = tuple(bad[0].tolist())
-        raise ValueError(
-            f"the exponent {array[index]} at index {index} is neither finite nor -inf: did the run diverge?"
-        )
+        raise ValueError(f"exponents: {array[index]} at index {index} is neither finite nor -inf: did the run diverge?")
     return array
 
 
 def _half_widths(errors: ArrayLike, exponents: Float[np.ndarray, "*batch exponents"]) -> np.ndarray:
     """Errors of the shape of the exponents, none negative; 0 for an exponent of -inf."""
-    array = np.asarray(errors, dtype=np.float64)
+    array = real_array("errors", errors)
     if array.shape != exponents.shape:
         raise ValueError(f"errors of shape {array.shape} do not fit exponents of shape {exponents.shape}")
     array = np.where(np.isneginf(exponents), 0.0, array)
     bad = np.argwhere(~(array >= 0))
     if len(bad):
         index = tuple(bad[0].tolist())
-        raise ValueError(f"the error {array[index]} at index {index} is not a number >= 0")
+        raise ValueError(f"errors: {array[index]} at index {index} is not a number >= 0")
     return array

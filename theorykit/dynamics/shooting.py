@@ -14,6 +14,7 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
+from ..arguments import checked_array, checked_function, checked_number
 from ..precision import require_float64
 
 # step(state (state,), parameter ()) -> state (state,), smooth
@@ -220,19 +221,24 @@ def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> Station:
     return corrected(step, guess, axis, sign * guess.parameter)
 
 
-def checked_step(step: Step, state: ArrayLike, parameter: ArrayLike) -> tuple[Array, Array]:
-    """`state` (..., state) and `parameter` () as finite float64 arrays, checked to fit `step`."""
+def checked_step(step: Step, state: ArrayLike, parameter: ArrayLike, name: str) -> tuple[Array, Array]:
+    """`state` (..., state), an argument called `name`, and `parameter` () as float64 arrays, checked to fit `step`."""
     require_float64()
-    states, number = jnp.asarray(state, dtype=jnp.float64), jnp.asarray(parameter, dtype=jnp.float64)
-    if number.ndim != 0:
-        raise ValueError(f"parameter must be a number, got shape {number.shape}")
-    if not np.isfinite(number) or not np.all(np.isfinite(states)):
-        raise ValueError(f"state and parameter must be finite, got {np.asarray(states)} at {float(number)}")
+    checked_function("step", step)
+    states = jnp.asarray(checked_array(name, state))
+    number = jnp.asarray(checked_number("parameter", parameter), dtype=jnp.float64)
+    if states.ndim == 0 or 0 in states.shape:
+        raise ValueError(f"{name} must be (state,), or such states, got shape {states.shape}")
     one = jax.ShapeDtypeStruct(states.shape[-1:], states.dtype)
-    image = eqx.filter_eval_shape(step, one, number)
-    if (image.shape, image.dtype) != (one.shape, one.dtype):
+    try:
+        image = eqx.filter_eval_shape(step, one, number)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"step fails for {name} of shape {one.shape}: {type(error).__name__}: {reason}") from error
+    found = getattr(image, "shape", None), getattr(image, "dtype", None)
+    if found != (one.shape, one.dtype):
         raise ValueError(
-            f"step must take a state to a state of float64, but from shape {one.shape} it goes to "
-            f"{image.dtype}{image.shape}"
+            f"step must take {name} to a state of the same size and float64, but from shape {one.shape} it goes to "
+            f"{found[1]}{found[0]}"
         )
     return states, number

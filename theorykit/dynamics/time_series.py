@@ -13,7 +13,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Complex, Float, Int, PRNGKeyArray
 
-from ..arguments import checked_key, checked_whole_number
+from ..arguments import checked_array, checked_key, checked_number, checked_sequence, checked_text, checked_whole_number
 from ..precision import require_float64
 
 # pairs of patterns (shown, held at zero) of the published sections
@@ -101,8 +101,7 @@ def autocorrelation(series: ArrayLike, lags: int) -> Float[np.ndarray, "*batch l
     """
     values = _finite("series", series, at_least=2)
     time = values.shape[-1]
-    if not 0 <= lags < time:
-        raise ValueError(f"lags must be between 0 and {time - 1} for a series of {time} steps, got {lags}")
+    lags = checked_whole_number("lags", lags, least=0, most=time - 1)
     spread = np.ptp(values, axis=-1, keepdims=True)
     constant = np.argwhere(spread[..., 0] == 0)
     if len(constant):
@@ -151,10 +150,9 @@ def _sides(time: int) -> Float[np.ndarray, " frequency"]:
 
 
 def _labelled(name: str, values: np.ndarray, time: int, axes: Sequence[str]) -> xr.DataArray:
+    axes = tuple(checked_text("axes", axis) for axis in checked_sequence("axes", axes, "names"))
     if len(axes) != values.ndim - 1:
-        raise ValueError(
-            f"the series has {values.ndim - 1} axes before time, but axes names {len(axes)}: {tuple(axes)}"
-        )
+        raise ValueError(f"the series has {values.ndim - 1} axes before time, but axes names {len(axes)}: {axes}")
     coordinates = {"frequency": ("frequency", np.fft.rfftfreq(time), {"units": "cycles per step"})}
     return xr.DataArray(values, dims=(*axes, "frequency"), coords=coordinates, name=name)
 
@@ -176,8 +174,7 @@ def plane_section(series: ArrayLike, on: ArrayLike, width: float | int = 0.001) 
 
 def near_plane(on: ArrayLike, width: float | int = 0.001) -> Bool[np.ndarray, "*batch time"]:
     """Whether a component (..., time) is within `width` > 0 of zero, for batches of orbits."""
-    if not width > 0:
-        raise ValueError(f"width must be positive, got {width}")
+    checked_number("width", width, above=0.0)
     return np.abs(_finite("on", on, at_least=1)) <= width
 
 
@@ -190,11 +187,8 @@ def detect_period(series: ArrayLike, max_period: int, tolerance: float | int = 1
 
     Errors: `ValueError` for a series shorter than twice `max_period`.
     """
-    if max_period < 1 or not tolerance >= 0:
-        raise ValueError(
-            f"max_period must be at least 1 and tolerance at least 0, got max_period={max_period}, "
-            f"tolerance={tolerance}"
-        )
+    checked_whole_number("max_period", max_period, least=1)
+    checked_number("tolerance", tolerance, least=0.0)
     values = _finite("series", series, at_least=2 * max_period)
     periods = np.zeros(values.shape[:-1], dtype=int)
     for period in range(1, max_period + 1):
@@ -220,8 +214,7 @@ def block_error(values: ArrayLike, blocks: int = 30) -> Float[np.ndarray, "*batc
     Errors: `ValueError` for fewer than 2 blocks, more blocks than values, or values that are not finite (an exponent of
     -inf has no error).
     """
-    if blocks < 2:
-        raise ValueError(f"blocks must be at least 2, got {blocks}")
+    checked_whole_number("blocks", blocks, least=2)
     values = _finite("values", values, at_least=blocks)
     length = values.shape[-1] // blocks
     averages = np.mean(values[..., -blocks * length :].reshape(*values.shape[:-1], blocks, length), axis=-1)
@@ -234,11 +227,7 @@ def _centred(series: np.ndarray) -> np.ndarray:
 
 def _finite(name: str, values: ArrayLike, at_least: int) -> Float[np.ndarray, "*batch time"]:
     """Float64 values (..., time), all finite, of at least so many steps."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim == 0 or array.shape[-1] < at_least:
+    array = checked_array(name, values)
+    if array.ndim == 0 or array.shape[-1] < at_least or 0 in array.shape:
         raise ValueError(f"{name} must have at least {at_least} steps along its last axis, got shape {array.shape}")
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        index = tuple(bad[0].tolist())
-        raise ValueError(f"{name} has {len(bad)} values that are not finite, the first {array[index]} at index {index}")
     return array

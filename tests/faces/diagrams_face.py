@@ -1,0 +1,149 @@
+"""What the parameters of the public callables of diagrams are; none of the mistakes may come to iterate an orbit."""
+
+from functools import cache
+
+import jax
+import numpy as np
+import xarray as xr
+
+from theorykit import diagrams, dmft
+from theorykit.diagrams.orbits import OrbitSettings
+from theorykit.dynamics.regimes import PHASE_DIAGRAM
+
+from .engine import Face
+from .values import Kind, array, instance, number, path, whole_number
+
+CONTEXT, PATTERNS = 3, 2
+BRIEF = OrbitSettings(transient=0, recorded=20, exponents=0, levels=11, sections=())
+TWO_EXPONENTS = OrbitSettings(transient=0, recorded=20, exponents=2, levels=11, sections=())
+ATTENTION = np.random.default_rng(0).uniform(-0.5, 0.5, size=(CONTEXT, PATTERNS))
+
+
+@cache
+def weights(patterns=PATTERNS):
+    return dmft.iid_weights(patterns, 5, 2, key=jax.random.key(0))
+
+
+@cache
+def model(context=CONTEXT, patterns=PATTERNS):
+    return dmft.mean_field(weights(patterns), context)
+
+
+def begin(model, parameters):
+    return dmft.window_start(model, parameters, dmft.pattern_prompt(weights()))
+
+
+def elsewhere(other):
+    """A start of another network."""
+    return lambda model, parameters: dmft.window_start(other, parameters, dmft.pattern_prompt(weights(other.patterns)))
+
+
+@cache
+def spectrum():
+    window = dmft.Window(np.stack([ATTENTION] * 2, axis=-1))
+    return dmft.lyapunov_spectrum(model(), dmft.Parameters(1.5, 4.0, 0.1), window, steps=40, exponents=2)
+
+
+def windows(lanes=(2,)):
+    return dmft.Window(
+        np.broadcast_to(ATTENTION.reshape(CONTEXT, PATTERNS, *(1 for _ in lanes)), ATTENTION.shape + lanes)
+    )
+
+
+def settings():
+    of_others = {"of patterns that there are not": OrbitSettings(recorded=20, sections=((0, 5),))}
+    return Kind(lambda: BRIEF, also=lambda: {"a dictionary of them": vars(BRIEF), **of_others}, called=("sections",))
+
+
+def start():
+    also = {
+        "of another context": elsewhere(model(context=4)),
+        "of other patterns": elsewhere(model(patterns=3)),
+        "a state": begin(model(), dmft.Parameters(1.5, 4.0, 0.1)),
+    }
+    return Kind(lambda: begin, also=lambda: also)
+
+
+def axis():
+    """One number, or several on one axis."""
+    taken = {**number(1.5).admits, "True": "booleans count as 0 and 1"}
+    return array(lambda: np.array([1.5, 1.6]), admits=taken)
+
+
+def only_lanes(lanes):
+    return xr.Dataset({"number": ("lane", lanes)})
+
+
+FACE = Face(
+    diagrams,
+    {
+        "model": instance(
+            model, "network", "start", also=lambda: {"weights": weights(), "of other patterns": model(patterns=3)}
+        ),
+        "attractors.random_windows.model": instance(model, also=lambda: {"weights": weights()}),
+        "orbits.OrbitSettings.transient_of.model": instance(model, also=lambda: {"weights": weights()}),
+        "orbits.OrbitSettings.checked_for.model": instance(model, also=lambda: {"weights": weights()}),
+        "orbits.checked_settings.model": instance(model, also=lambda: {"weights": weights()}),
+        "parameters": instance(
+            lambda: dmft.Parameters([1.5, 1.6], 4.0, 0.1),
+            also=lambda: {
+                "of no lanes": dmft.Parameters(1.5, 4.0, 0.1),
+                "of two axes of lanes": dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
+            },
+        ),
+        "attractors.coexisting_attractors.parameters": instance(
+            lambda: dmft.Parameters(1.5, 4.0, 0.1), also=lambda: {"of lanes": dmft.Parameters([1.5, 1.6], 4.0, 0.1)}
+        ),
+        **{
+            f"orbits.{name}.parameters": instance(lambda: dmft.Parameters(1.5, 4.0, 0.1))
+            for name in ("checked_settings", "checked_begin")
+        },
+        "start": start(),
+        "settings": settings(),
+        "phases.phase_diagram.settings": instance(
+            lambda: TWO_EXPONENTS,
+            also=lambda: {"a dictionary of them": vars(BRIEF), "of one exponent": OrbitSettings(exponents=1)},
+        ),
+        "folder": path(lambda: None),
+        "label": Kind(lambda: "orbits", {"text": "text"}),
+        "window": instance(lambda: dmft.Window(ATTENTION), also=lambda: {"an array": ATTENTION, "of lanes": windows()}),
+        "windows": instance(
+            windows,
+            also=lambda: {
+                "an array": ATTENTION,
+                "of one start": dmft.Window(ATTENTION),
+                "of two axes of lanes": windows((2, 2)),
+                "of another context": dmft.Window(np.zeros((4, PATTERNS, 2))),
+            },
+        ),
+        "count": whole_number(2, least=1),
+        "spread": number(0.1, least=0.0),
+        "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
+        "tolerance": number(0.01, least=0.0),
+        "betas": axis(),
+        "gammas": axis(),
+        "gamma": number(4.0),
+        "epsilon": number(0.1, least=0.0, most=1.0),
+        "centre": whole_number(1, least=-2, most=1),
+        "settling": whole_number(6, least=CONTEXT),
+        "rule": instance(lambda: PHASE_DIAGRAM, also=lambda: {"two numbers": (80, 625)}),
+        "compute": Kind(lambda: only_lanes, {"a class": "it can be called, and what it raises is passed on"}),
+        "lanes": whole_number(3, least=1),
+        "lanes_per_block": whole_number(2, least=1),
+        "blocks.in_blocks.settings": Kind(lambda: "settings", {"text": "text", "a dictionary": "by name"}),
+        "transient": whole_number(0, least=0),
+        "recorded": whole_number(20, least=20),
+        "exponents": whole_number(0, least=0),
+        "levels": whole_number(11, least=2),
+        "sections": Kind(
+            lambda: ((0, 1),),
+            {name: "no section" for name in ("an empty list", "an empty array")},
+            lambda: {"of one pattern": ((0,),), "of fractions": ((0, 1.5),), "below zero": ((0, -1),)},
+        ),
+        "width": number(0.001, above=0.0),
+        "measured": whole_number(20, least=20),
+        "spectrum": instance(spectrum, also=lambda: {"its exponents": spectrum().exponents}),
+    },
+    given={"continuation.continuation_diagram": ("settling",)},
+    instances={"orbits.OrbitSettings": lambda: BRIEF},
+)

@@ -1,0 +1,112 @@
+"""Which perturbations double precision resolves: a running error bound beside products of Jacobians and QR.
+
+Householder QR is backward stable: Q R = J Q_old + E, column j of E at most n^2 u times that of J Q_old (n the size, u
+the unit of rounding; Higham, Accuracy and Stability of Numerical Algorithms, Theorem 19.4). Computing J Q_old adds n u
+times the terms that its entries are sums of. Of the vector j that a token s makes, relative to the one before, hence
+
+    |J_last ... J_(s+1)| (n^2 u |J_s| + n u |terms of J_s|)
+
+is error at a later token, where the vector itself has R_jj of s times ... times R_jj of the last token. `Resolution`
+bounds the first from the norms of the Jacobians' blocks along the orbit. Where, with the errors of all tokens of a
+context, it is more than half of the second, the perturbation cannot be told from one that is annihilated. Of all others
+R_jj is right to a factor of 2 over a context, and exponents to log 2 a context.
+
+Older errors are in attentions that have left the window, or have grown as the perturbation has. The tokens of a long
+context are taken a few together, as one token that is their product.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+_UNIT = float(jnp.finfo(jnp.float64).eps) / 2
+# so many groups of tokens in a context, or every token of a shorter one by itself
+_GROUPS = 4
+# beyond which a bound is as good as infinite
+_LARGEST = 1e150
+
+
+class Sizes(NamedTuple):
+    """How large the Jacobian of a token is.
+
+    - `blocks` `(context, *lanes)`: of each block, its Frobenius norm. `terms`: of all terms that these are sums of.
+    - `newest`: one in the slot of the attention that the token leads to, zero in others.
+    """
+
+    blocks: Float[Array, "context *lanes"]
+    terms: Float[Array, "*lanes"]
+    newest: Float[Array, "context *_"]
+
+
+class Resolution(eqx.Module):
+    """Errors on their way, by the group of tokens that made them, and the perturbations that they came to exceed.
+
+    - `vector` `(context, *lanes)`: bounds by slot of a perturbation of length one when the latest group began.
+    - `errors` `(groups, context, *lanes)`: the same of what has become of errors made in each group.
+    - `growth` `(groups, exponents, *lanes)`: logarithms of how perturbations have grown since each group began.
+    - `lost` `(exponents, *lanes)`. `latest`: the number of the latest group. `rounds`: how many are one group.
+    """
+
+    vector: Float[Array, "context *lanes"]
+    errors: Float[Array, "groups context *lanes"]
+    growth: Float[Array, "groups exponents *lanes"]
+    lost: Bool[Array, "exponents *lanes"]
+    latest: Int[Array, ""]
+    rounds: int = eqx.field(static=True)
+
+    @classmethod
+    def begun(cls, context: int, exponents: int, lanes: tuple[int, ...], every: int) -> "Resolution":
+        """At the start of an orbit whose perturbations are made orthonormal `every` so many tokens."""
+        rounds = -(-context // (_GROUPS * every))
+        groups = -(-context // (rounds * every)) + (rounds * every > 1)  # a context may begin within a group
+        return cls(
+            jnp.ones((context, *lanes)),
+            jnp.zeros((groups, context, *lanes)),
+            jnp.zeros((groups, exponents, *lanes)),
+            jnp.zeros((exponents, *lanes), dtype=bool),
+            jnp.asarray(0),
+            rounds,
+        )
+
+    def entered(self, number: Int[Array, ""]) -> "Resolution":
+        """Before a round: where a group begins, the oldest one is judged and forgotten."""
+        begins = number % self.rounds == 0
+        latest = number // self.rounds % len(self.errors)
+        fresh = begins & self._is(latest)
+        return Resolution(
+            jnp.where(begins, 1.0, self.vector),
+            jnp.where(fresh, 0.0, self.errors),
+            jnp.where(fresh, 0.0, self.growth),
+            self.lost | (begins & self._exceeded(self.errors[latest], self.growth[latest])),
+            latest,
+            self.rounds,
+        )
+
+    def token(self, sizes: Sizes, size: int) -> "Resolution":
+        """After a token, of perturbations with `size` numbers, that are made orthonormal after it."""
+        newest = sizes.newest > 0
+        made = size * _UNIT * sizes.terms * jnp.max(self.vector, axis=0)
+        vector = jnp.where(newest, jnp.minimum(jnp.sum(sizes.blocks * self.vector, axis=0), _LARGEST), self.vector)
+        made = jnp.where(newest, made, 0.0) + size**2 * _UNIT * jnp.sqrt(jnp.sum(vector**2, axis=0))
+        passed = jnp.minimum(jnp.sum(sizes.blocks * self.errors, axis=1, keepdims=True), _LARGEST)
+        errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
+        return Resolution(vector, errors, self.growth, self.lost, self.latest, self.rounds)
+
+    def grown(self, growth: Float[Array, "exponents *lanes"]) -> "Resolution":
+        """After perturbations were made orthonormal."""
+        return Resolution(self.vector, self.errors, self.growth + growth, self.lost, self.latest, self.rounds)
+
+    def _is(self, group: Int[Array, ""]) -> Bool[Array, "groups *_"]:
+        """True for one group, with axes for slots and lanes."""
+        return (jnp.arange(len(self.errors)) == group).reshape(-1, *(1 for _ in self.errors.shape[1:]))
+
+    def unresolved(self) -> Bool[Array, "exponents *lanes"]:
+        """At the end: the perturbations that errors of any group came to exceed."""
+        left = [self._exceeded(*group) for group in zip(self.errors, self.growth, strict=True)]
+        return self.lost | jnp.any(jnp.stack(left), axis=0)
+
+    def _exceeded(self, errors, growth) -> Bool[Array, "exponents *lanes"]:
+        """Whether the errors of all groups, were they like these, are more than half of the perturbations."""
+        return growth < jnp.log(2 * len(self.errors) * jnp.sqrt(jnp.sum(errors**2, axis=0)))
