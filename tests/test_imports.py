@@ -8,6 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "theorykit"
 FLOORS = {
+    "annotations": 0,
     "arguments": 0,
     "atomic_files": 0,
     "precision": 0,

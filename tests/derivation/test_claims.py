@@ -128,7 +128,7 @@ def test_the_other_root_of_a_riccati_equation_solves_it_all_the_same():
 class NotANumber(claims.Claim):
     """An error that is not a number, as overflow makes it."""
 
-    def error(self, before, after, values, rng):
+    def _error(self, before, after, values, rng):
         return float("nan")
 
 

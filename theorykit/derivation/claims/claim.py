@@ -12,7 +12,7 @@ from ..sampling import Values, random_value
 
 
 class Claim(abc.ABC):
-    """How `after` follows from `before`."""
+    """How `after` follows from `before`. A claim says so by `_error`, and `_further` where it has other symbols."""
 
     tolerance: float = 1e-10
 

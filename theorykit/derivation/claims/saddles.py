@@ -50,11 +50,7 @@ class Constrained(Claim):
         return worst(*map(abs, slopes), difference(interpret(after, held), interpret(before, held)))
 
     def _further(self):
-        return (
-            self.multiplier,
-            self.variable,
-            self.value,
-        )
+        return (self.multiplier, self.variable, self.value)
 
 
 @dataclass(frozen=True)
@@ -137,7 +133,4 @@ class SolvesToFirstOrder(Claim):
 
     def _further(self):
         pairs = (*self.limit, *self.displaced)
-        return (
-            self.force,
-            *(part for pair in pairs for part in pair),
-        )
+        return (self.force, *(part for pair in pairs for part in pair))
