@@ -45,9 +45,11 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 def checked_text(name: str, value: Any) -> str:
     """`value`, text that is not empty."""
-    if isinstance(value, str) and value:
-        return value
-    raise TypeError(f"{name} must be text, got {shown(value)}")
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, got {shown(value)}")
+    if not value:
+        raise ValueError(f"{name} must be text that is not empty, got {shown(value)}")
+    return value
 
 
 def checked_flag(name: str, value: Any) -> bool:

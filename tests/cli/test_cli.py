@@ -396,7 +396,7 @@ def test_compare_takes_theory_alone_and_needs_no_table(small, monkeypatch, capsy
     (small / "mine.toml").write_text(text[: text.index("[compare]")])
     run(monkeypatch, "compare", "mine.toml")
     assert taken["approaches"] == ("saddle", "corrected", "exact", "gibbs")
-    solver = {"tolerance": 1e-9, "max_steps": 500}
+    solver = {"tolerance": 1e-9, "max_steps": 1000}
     assert taken["options"] == {"exact": {}, "gibbs": {}, "saddle": solver}
 
 

@@ -100,7 +100,7 @@ def solve(
     solver: optx.AbstractMinimiser | None = None,
     initial: OrderParameters | HasOrderParameters | None = None,
     tolerance: float = 1e-9,
-    max_steps: int = 500,
+    max_steps: int = 1000,
     throw: bool = False,
 ) -> Saddle:
     """Minimise the action over the order parameters: the saddle point of the posterior, Eq. (32).
@@ -138,7 +138,7 @@ def solve_from_statistics(
     solver: optx.AbstractMinimiser | None = None,
     initial: OrderParameters | HasOrderParameters | None = None,
     tolerance: float = 1e-9,
-    max_steps: int = 500,
+    max_steps: int = 1000,
     throw: bool = False,
 ) -> Saddle:
     """`solve` for data of which there are `statistics` alone: the cost does not depend on the number of examples.

@@ -105,7 +105,7 @@ class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [solver]; see `bpkr.solve`."""
 
     tolerance: float = 1e-9
-    max_steps: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 500
+    max_steps: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 1000
 
 
 class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
