@@ -131,7 +131,7 @@ def test_two_long_dimensions_are_an_error():
 
 
 def test_softmax_is_of_a_column():
-    with pytest.raises(ValueError, match="needs a column"):
+    with pytest.raises(ValueError, match="must be a column"):
         Softmax(K)
 
 

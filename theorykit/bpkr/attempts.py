@@ -9,6 +9,7 @@ curved valley, along which steps are short: its minimum is followed down from a 
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -51,28 +52,29 @@ def solve_in_attempts(solve: Solve, solve_rotated: Solve, data: tuple, attempt: 
     """The saddle point of `attempt`, with all that was spent on it; `solve_rotated` takes data in principal axes."""
     steps = min(attempt.max_steps, _MOST_STEPS) if attempt.solver is None else attempt.max_steps
     first = solve(data, attempt._replace(max_steps=steps))
-    if first.converged or data[0].size > _ROTATED_SIZE:
+    out_of_steps = steps == attempt.max_steps and first.result == optx.RESULTS.nonlinear_max_steps_reached
+    if first.converged or out_of_steps or data[0].size > _ROTATED_SIZE:
         return first
-    search = _Search(first, lambda attempt: solve_rotated((in_principal_axes(*data),), attempt), attempt.max_steps)
+    rotated = (in_principal_axes(*data),)
+    search = _Search(first, partial(solve_rotated, rotated), attempt.max_steps if attempt.solver is None else math.inf)
     if attempt.solver is None:
-        label_square = float(np.sum(np.square(data[1])))
-        search.by_all_means(attempt, label_square)
-    elif first.result != optx.RESULTS.nonlinear_max_steps_reached:
+        search.by_all_means(attempt, float(np.sum(np.square(data[1]))))
+    else:
         search.by_the_given_solver(attempt)
     return search.outcome()
 
 
 class _Search:
-    """Attempts so far, and the steps that are left for others. `solve` takes an attempt."""
+    """Attempts so far, and the steps of `max_steps` that are left for others. `solve` takes an attempt."""
 
-    def __init__(self, first: Any, solve: Callable[[Attempt], Any], max_steps: int):
+    def __init__(self, first: Any, solve: Callable[[Attempt], Any], max_steps: int | float):
         self.attempts = [first]
         self.solve = solve
         self.spent = _spent_on(first)
         self.max_steps = max_steps
 
     @property
-    def left(self) -> int:
+    def left(self) -> int | float:
         return self.max_steps - int(self.spent["steps"])
 
     def by_the_given_solver(self, attempt: Attempt) -> None:
@@ -121,7 +123,12 @@ class _Search:
         last = self.attempts[-1]
         best = last if last.converged else min(self.attempts, key=_distance)
         stats = {**best.stats, **self.spent, "attempts": jnp.array(len(self.attempts))}
-        return eqx.tree_at(lambda saddle: saddle.stats, best, stats)
+        result = best.result
+        if math.isfinite(self.max_steps) and not best.converged and bool(jnp.isfinite(best.gradient_norm)):
+            # that of the best attempt may be for the few steps that it had
+            code = "nonlinear_max_steps_reached" if self.left <= 0 else "nonlinear_divergence"
+            result = getattr(optx.RESULTS, code)
+        return eqx.tree_at(lambda saddle: (saddle.stats, saddle.result), best, (stats, result))
 
 
 def _temperatures(architecture: Architecture, label_square: float) -> list[float]:
