@@ -20,11 +20,13 @@ NUMBERS = dict.fromkeys(("-1", "0", "1", "1.5", "-0.5", "2**64", "NaN", "infinit
 
 
 def dataset():
-    return instance(lambda: xr.Dataset({"x": ("seed", np.ones(2))}), also=lambda: {"a tree": xr.DataTree()})
+    other = xr.Dataset({"x": ("seed", np.ones(2))})
+    return instance(xr.Dataset, also=lambda: {"a tree": xr.DataTree(), "of nothing": xr.Dataset(), "other": other})
 
 
 def tree():
-    return instance(xr.DataTree, also=lambda: {"a dataset": xr.Dataset()})
+    other = xr.DataTree.from_dict({"other": xr.Dataset({"x": ("seed", np.ones(2))})})
+    return instance(xr.DataTree, also=lambda: {"a dataset": xr.Dataset(), "of nothing": xr.DataTree(), "other": other})
 
 
 TREES = ("hidden_markov", "one_shot", "one_shot_table", "self_attention_dynamics", "self_attention_dynamics_table")
@@ -58,4 +60,4 @@ FACE = Face(
 )
 # what is drawn needs a whole result each
 DRAWN = {name: "tests.plots draw it, of whole results" for name, _ in public_callables(FACE)}
-FACE = Face(plots, FACE.kinds, examples=DRAWN)
+FACE = Face(plots, FACE.kinds, examples=DRAWN, untried={"results.draws_results": "a decorator, applied on import"})

@@ -12,7 +12,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..annotations import checked_arguments
+from .results import draws_results
 from .style import LIMITS, THEORY, save, styled
 
 # standard errors that error bars span to either side, and beyond which a difference is no chance
@@ -41,14 +41,14 @@ _LOOKS = {
 }
 
 
-@checked_arguments
+@draws_results
 def draw(result: xr.Dataset, path: Path) -> Path:
     """Write the figure of a comparison to `path`, replacing what is there."""
     with styled():
         return save(figure(result), path)
 
 
-@checked_arguments
+@draws_results
 def figure(result: xr.Dataset) -> Figure:
     """U_1 entry by entry, predictions, and differences in standard errors; the latter two where there are any.
 
@@ -71,7 +71,7 @@ def figure(result: xr.Dataset) -> Figure:
     return drawn
 
 
-@checked_arguments
+@draws_results
 def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     """Every distinct entry of U_1: theory as lines, samplers as dots, bars of two standard errors.
 
@@ -109,14 +109,14 @@ def _sampled_dots(axes: Axes, result: xr.Dataset) -> None:
         axes.errorbar(positions, values, BARS * errors, **style, label=look.name)
 
 
-@checked_arguments
+@draws_results
 def predictions(axes: Axes, result: xr.Dataset) -> None:
     """The mean output on every test example, every approach over the one that is the measure."""
     _over_measure(axes, result, "mean")
     axes.set(title="mean output on test examples")
 
 
-@checked_arguments
+@draws_results
 def differences(axes: Axes, result: xr.Dataset) -> None:
     """Every difference from the exact posterior in standard errors: order parameters filled, mean outputs hollow."""
     others = [approach for approach in _approaches(result) if approach != _MEASURE]
@@ -149,7 +149,7 @@ def _with_headroom(top: float) -> float:
     return BEYOND_CHANCE * 10 ** (1.2 * height - 1)
 
 
-@checked_arguments
+@draws_results
 def table(result: xr.Dataset) -> str:
     """A line an approach: an entry of U_1, accuracy, differences from the exact posterior, seconds of drawing.
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from ..annotations import checked_arguments
+from .results import draws_results
 from .seeds import over_seeds, with_error
 from .style import DIVERGING, LIMITS, THEORY, save, styled
 
@@ -21,7 +22,7 @@ def figure_paths(folder: Path) -> tuple[Path, Path]:
     return folder / "figure-2.png", folder / "figure-5.png"
 
 
-@checked_arguments
+@draws_results
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     """Write Fig. 2 (panels b-e) and Fig. 5 (panels b, c) to `folder`, replacing what is there; their paths."""
     with styled():
@@ -29,7 +30,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
         return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
 
 
-@checked_arguments
+@draws_results
 def figure_2(result: xr.DataTree) -> Figure:
     """Accuracy over width (b), order parameters (c), kernel components against labels (d), the noisy variant (e)."""
     default, noisy = result["default"].to_dataset(), result["noisy"].to_dataset()
@@ -44,7 +45,7 @@ def figure_2(result: xr.DataTree) -> Figure:
     return figure
 
 
-@checked_arguments
+@draws_results
 def figure_5(result: xr.DataTree) -> Figure:
     """The kernel of every pair of paths (b), and the noisy variant whose second head is uniform (c)."""
     figure = plt.figure(figsize=(10, 4.4))
@@ -54,7 +55,7 @@ def figure_5(result: xr.DataTree) -> Figure:
     return figure
 
 
-@checked_arguments
+@draws_results
 def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
     """Test accuracy at every width, with the Gaussian-process limits as dashed lines; bars are standard errors."""
     mean, error = over_seeds(dataset["accuracy"])
@@ -72,7 +73,7 @@ def accuracy_over_width(axes: Axes, dataset: xr.Dataset, title: str) -> None:
     axes.set(xscale="log", xlabel="width $N$", ylabel="test accuracy", title=title)
 
 
-@checked_arguments
+@draws_results
 def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
     """U_1 of the first seed, as matrices between paths, at a few widths."""
     widths = _spread(dataset["width"].values, 3)
@@ -87,7 +88,7 @@ def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str
         bar.outline.set_visible(False)
 
 
-@checked_arguments
+@draws_results
 def kernel_components(axes: Axes, dataset: xr.Dataset, title: str) -> None:
     """|cosine| of the leading kernel components with the labels, first seed, smallest width against the limit."""
     first = dataset.isel(seed=0, component=slice(SHOWN_COMPONENTS))
@@ -98,7 +99,7 @@ def kernel_components(axes: Axes, dataset: xr.Dataset, title: str) -> None:
     axes.legend()
 
 
-@checked_arguments
+@draws_results
 def noisy_variant(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
     """Accuracy over width, and U_1 between the good and the denoising path at the smallest width."""
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
@@ -110,7 +111,7 @@ def noisy_variant(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -
     figure.colorbar(image, ax=right, location="bottom", shrink=0.9, aspect=15).outline.set_visible(False)
 
 
-@checked_arguments
+@draws_results
 def path_kernels(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -> None:
     """The kernels phi^pi . phi^pi' of all pairs of paths, as example-by-example matrices on one colour scale."""
     kernels = dataset["path_kernel"]
@@ -155,7 +156,7 @@ def _path_name(label: str) -> str:
     return {"11": "11\ngood", "21": "21\ndenoise"}.get(label, label)
 
 
-@checked_arguments
+@draws_results
 def table(result: xr.DataTree) -> str:
     """The main result as text: a line a width, means over seeds with their standard errors, and the GP limits."""
     dataset = result["default"].to_dataset()

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..annotations import checked_arguments
 from .one_shot_table import table
+from .results import draws_results
 from .seeds import over_seeds
 from .style import DIVERGING, LIMITS, THEORY, save, styled
 
@@ -43,9 +44,11 @@ def figure_paths(folder: Path, variants: Sequence[str]) -> tuple[Path, ...]:
     return tuple(folder / f"figure-{_NUMBERS.get(name, name)}.png" for name in variants)
 
 
-@checked_arguments
+@draws_results
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     """Write a figure of panels b-f for every variant to `folder`, replacing what is there; their paths."""
+    if not result.children:
+        raise KeyError("it has no variants")
     written = []
     with styled():
         for variant, path in zip(result.children, figure_paths(folder, list(result.children)), strict=True):
@@ -53,7 +56,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     return written
 
 
-@checked_arguments
+@draws_results
 def figure(variant: xr.DataTree) -> Figure:
     """Accuracy over width (b), kernel components (c), order parameters (d), head scores (e), heads removed (f)."""
     theory, kernel, between, pruning = (
@@ -76,7 +79,7 @@ def figure(variant: xr.DataTree) -> Figure:
     return drawn
 
 
-@checked_arguments
+@draws_results
 def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: str) -> None:
     """Test accuracy at the temperatures chosen by accuracy, and by evidence (hollow); infinite width as lines.
 
@@ -106,7 +109,7 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
     panel.legend(handles=handles, loc="outside lower center", ncols=3)
 
 
-@checked_arguments
+@draws_results
 def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str) -> None:
     """|cosine| of the leading kernel components with the labels, smallest width against the limit."""
     axes = _titled(panel, title).subplots()
@@ -119,7 +122,7 @@ def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str)
     panel.legend(loc="outside lower center", ncols=2)
 
 
-@checked_arguments
+@draws_results
 def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str) -> None:
     """U_1 of theory, sampled and trained, first seed, each on a scale of its own; lines part the first layer's heads.
 
@@ -168,7 +171,7 @@ def _path_axes(axes: Axes, paths: Sequence[str]) -> None:
     axes.spines[:].set_visible(False)
 
 
-@checked_arguments
+@draws_results
 def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: str, title: str) -> None:
     """The score of every head, and accuracy without that head alone, beside the line of the whole network."""
     above, below = _titled(panel, title).subplots(2, 1, sharex=True)
@@ -183,7 +186,7 @@ def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: st
     panel.legend(loc="outside lower center")
 
 
-@checked_arguments
+@draws_results
 def heads_removed(panel: Figure | SubFigure, pruning: xr.Dataset, distributions: Sequence[str], title: str) -> None:
     """Accuracy over the number of heads removed, by order and distribution; below, what is left to store and run."""
     mosaic = _titled(panel, title).subplot_mosaic(

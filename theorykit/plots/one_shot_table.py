@@ -6,7 +6,7 @@ from textwrap import indent, wrap
 import numpy as np
 import xarray as xr
 
-from ..annotations import checked_arguments
+from .results import draws_results
 from .seeds import with_error
 
 LITTLE = 0.01
@@ -16,12 +16,14 @@ _RULES = {
 }
 
 
-@checked_arguments
+@draws_results
 def table(result: xr.DataTree) -> str:
     """The main results of every variant, means over seeds with their standard errors.
 
     Accuracy over width, and what the smallest width gains on infinite width, seed by seed; agreement of U_1; heads.
     """
+    if not result.children:
+        raise KeyError("it has no variants")
     return "\n\n".join(_of_variant(name, variant) for name, variant in result.children.items())
 
 

@@ -8,8 +8,8 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..annotations import checked_arguments
 from ..dynamics import regimes
+from .results import draws_results
 from .style import LIMITS, THEORY
 
 REGIME_COLORS = {
@@ -22,13 +22,15 @@ REGIME_COLORS = {
 }
 
 
-@checked_arguments
+@draws_results
 def phase_diagram(result: xr.Dataset) -> Figure:
     """Regimes by exponents, where there are any, and by the published rule; and how many levels are visited.
 
     Axes are both inverse temperatures. The title of the second says at how many points the rule says otherwise.
     """
     names = [name for name in ("regime", "regime_by_levels") if name in result]
+    if not names:
+        raise KeyError("it has no regimes")
     figure = plt.figure(figsize=(5 * len(names) + 5, 4.4))
     panels = figure.subplots(1, len(names) + 1, sharex=True, sharey=True)
     shown = {name: result[name].transpose("gamma", "beta").values for name in names}
@@ -52,7 +54,7 @@ def phase_diagram(result: xr.Dataset) -> Figure:
     return figure
 
 
-@checked_arguments
+@draws_results
 def share_that_differs(result: xr.Dataset) -> float:
     """Of the points whose regime is decided by exponents, how many the published rule judges otherwise."""
     decided = result["regime"].values != regimes.UNDECIDED

@@ -2,11 +2,11 @@
 
 import xarray as xr
 
-from ..annotations import checked_arguments
 from ..arguments import checked_choice
+from .results import draws_results
 
 
-@checked_arguments
+@draws_results
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     """Mean over seeds and its standard error, zero where there is one seed."""
     if "seed" not in values.dims:
@@ -16,7 +16,7 @@ def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     return values.mean("seed"), spread / count**0.5
 
 
-@checked_arguments
+@draws_results
 def with_error(values: xr.DataArray, sign: str = "-") -> str:
     """The mean of `values` (seed,) as text, and its standard error where there are several seeds.
 

@@ -19,6 +19,7 @@ from ..annotations import checked_arguments
 from ..arguments import checked_array, checked_sequence, checked_whole_number
 from ..dynamics import regimes
 from .phases import REGIME_COLORS, phase_diagram
+from .results import draws_results
 from .self_attention_dynamics_table import number_with_error, table
 from .style import LIMITS, THEORY, save, styled
 
@@ -52,7 +53,7 @@ def figure_paths(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / f"{name}.png" for name in ("trajectories", "diagram", "zoom", "phases"))
 
 
-@checked_arguments
+@draws_results
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     """Write the figures of trajectories, orbits and phases to `folder`, replacing what is there; their paths."""
     orbits, diagram, zoom = (result[name].to_dataset() for name in ("trajectories", "diagram", "zoom"))
@@ -62,7 +63,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
         return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
 
 
-@checked_arguments
+@draws_results
 def trajectories(orbits: xr.Dataset) -> Figure:
     """A row an orbit: its regime, the overlaps over time, a plane of them, a spectrum and an autocorrelation."""
     count = orbits.sizes["beta"]
@@ -143,7 +144,7 @@ def _correlation(axes: Axes, orbit: xr.Dataset) -> None:
     axes.set(ylim=(-1.05, 1.05), yticks=[-1, 0, 1])
 
 
-@checked_arguments
+@draws_results
 def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
     """What orbits visit over beta, a section of it, their leading exponents and regimes.
 
@@ -165,14 +166,14 @@ def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
     return figure
 
 
-@checked_arguments
+@draws_results
 def thinned(diagram: xr.Dataset) -> xr.DataArray:
     """Marks of the first pattern in its first section, but all of periodic orbits, which may miss the plane."""
     whole, section = diagram["visited"].isel(pattern=0), diagram["in_section"].isel(section=0)
     return xr.where(diagram["regime"] == regimes.PERIODIC, whole, section)
 
 
-@checked_arguments
+@draws_results
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     """Marks (beta, level) as pixels, on as much of the level axis as has any."""
     levels = np.flatnonzero(marks.any("beta"))
@@ -211,7 +212,7 @@ def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
     return centres[0] - step / 2, centres[0] + (count - 0.5) * step
 
 
-@checked_arguments
+@draws_results
 def draw_exponents(axes: Axes, diagram: xr.Dataset) -> None:
     """The leading exponents with their standard errors; of those far below, the lowest in a hundred, not all."""
     beta, finite = diagram["beta"], diagram["exponent"].where(np.isfinite(diagram["exponent"]))
@@ -228,7 +229,7 @@ def draw_exponents(axes: Axes, diagram: xr.Dataset) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1, 0.97), ncols=len(numbers), reverse=True, markerscale=5)
 
 
-@checked_arguments
+@draws_results
 def draw_regimes(axes: Axes, diagram: xr.Dataset) -> None:
     """A strip of the regimes' colours; their names are below the figure."""
     names = diagram["regime"].values

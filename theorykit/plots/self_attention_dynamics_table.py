@@ -3,9 +3,9 @@
 import numpy as np
 import xarray as xr
 
-from ..annotations import checked_arguments
 from ..arguments import check_is_number
 from .phases import share_that_differs
+from .results import draws_results
 
 _HEAD = ("beta", "lambda_1", "lambda_2", "regime", "period", "K", "dimension", "reference")
 # standard errors, and half of the last digit of a reference
@@ -16,7 +16,7 @@ _FOOTNOTE = (
 )
 
 
-@checked_arguments
+@draws_results
 def table(result: xr.DataTree) -> str:
     """A line a trajectory, and how many orbits of the diagrams are in which regime.
 

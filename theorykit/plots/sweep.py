@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..annotations import checked_arguments
+from .results import draws_results
 from .style import THEORY, save, styled
 
 # what is shown: the first that there is
@@ -22,14 +22,14 @@ _TITLES = {
 _LEGEND_ENTRIES = 8
 
 
-@checked_arguments
+@draws_results
 def draw(result: xr.Dataset, path: Path) -> Path:
     """Write the figure of a sweep to `path`, replacing what is there."""
     with styled():
         return save(figure(result), path)
 
 
-@checked_arguments
+@draws_results
 def figure(result: xr.Dataset) -> Figure:
     """Test accuracy or error, or else log evidence, over width; and U_1 of single paths at the best temperature."""
     drawn = plt.figure(figsize=(8.4, 3.2))
@@ -39,7 +39,7 @@ def figure(result: xr.Dataset) -> Figure:
     return drawn
 
 
-@checked_arguments
+@draws_results
 def over_width(axes: Axes, result: xr.Dataset) -> None:
     """What `table` tabulates, a line a temperature; points that are not solutions are crossed out."""
     name = _shown(result)
@@ -57,7 +57,7 @@ def over_width(axes: Axes, result: xr.Dataset) -> None:
     axes.legend()
 
 
-@checked_arguments
+@draws_results
 def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     """The diagonal of U_1 over width, a line a path, at the best temperature of every width, or else at the lowest."""
     by_width = _by_width(result)
@@ -80,7 +80,7 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     axes.legend()
 
 
-@checked_arguments
+@draws_results
 def table(result: xr.Dataset) -> str:
     """A line a width, a column a temperature: test accuracy, test error, or else log evidence; the best temperature.
 
@@ -112,7 +112,10 @@ def table(result: xr.Dataset) -> str:
 
 
 def _shown(result: xr.Dataset) -> str:
-    return next(name for name in _TITLES if name in result)
+    found = [name for name in _TITLES if name in result]
+    if not found:
+        raise KeyError(f"it has none of {', '.join(_TITLES)}")
+    return found[0]
 
 
 def _by_width(result: xr.Dataset) -> xr.Dataset:

@@ -1,0 +1,29 @@
+"""Labelled results as arguments of what draws them."""
+
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..annotations import checked_arguments
+
+Function = TypeVar("Function", bound=Callable)
+
+
+def draws_results(function: Function) -> Function:
+    """`function`, which refuses arguments of other types, and results that lack a variable or dimension by its name."""
+    checked = checked_arguments(function)
+    parameters = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
+    results = [name for name, kind in parameters.items() if "xarray" in getattr(kind, "__module__", "")]
+
+    @functools.wraps(function)
+    def drawn(*arguments, **keywords):
+        try:
+            return checked(*arguments, **keywords)
+        except (KeyError, AttributeError, ValueError) as missing:
+            reason = str(missing.args[0]).partition("\n")[0]
+            if isinstance(missing, ValueError) and any(name in reason for name in parameters):
+                raise
+            what = " or ".join(results)
+            raise ValueError(f"{what} is not a result that {function.__name__} is for: {reason}") from missing
+
+    return drawn
