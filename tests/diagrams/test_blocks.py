@@ -18,7 +18,7 @@ def squares(calls: list):
 @pytest.mark.parametrize("lanes, size", [(1, 4), (7, 3), (12, 4), (5, 100)])
 def test_every_lane_is_there_once_and_in_order(lanes, size):
     calls: list[np.ndarray] = []
-    found = in_blocks(squares(calls), lanes, settings="", lanes_per_block=size)
+    found = in_blocks(squares(calls), lanes, settings="squares", lanes_per_block=size)
     np.testing.assert_array_equal(found["square"], np.arange(lanes) ** 2.0)
     assert len({len(block) for block in calls}) == 1, "blocks of several sizes are compiled several times"
 
@@ -54,5 +54,5 @@ def test_other_settings_are_computed_anew(tmp_path):
 
 
 def test_no_lanes_are_refused():
-    with pytest.raises(ValueError, match="nothing to run: 0 orbits"):
-        in_blocks(squares([]), 0, settings="")
+    with pytest.raises(ValueError, match="lanes must be at least 1, got 0"):
+        in_blocks(squares([]), 0, settings="squares")
