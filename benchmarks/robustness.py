@@ -175,7 +175,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def written(path: Path, name: str, outcomes: Sequence[Outcome]) -> Path:
     """The outcomes as columns under `name` in the file, where those of other names stay."""
     rows = [{**asdict(each), "seconds": round(each.seconds, 3)} for each in outcomes]
-    columns = {key: [row[key] for row in rows] for key in rows[0] if key != "message"}
+    # what was refused has no numbers
+    columns = {key: [None if row[key] != row[key] else row[key] for row in rows] for key in rows[0] if key != "message"}
     failures = {row["seed"]: row["message"] for row in rows if row["outcome"] == "not converged"}
     others = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**others, name: {**columns, "failures": failures}}) + "\n")
