@@ -126,8 +126,8 @@ class _Search:
         result = best.result
         if math.isfinite(self.max_steps) and not best.converged and bool(jnp.isfinite(best.gradient_norm)):
             # that of the best attempt may be for the few steps that it had
-            code = "nonlinear_max_steps_reached" if self.left <= 0 else "nonlinear_divergence"
-            result = getattr(optx.RESULTS, code)
+            codes = optx.RESULTS
+            result = codes.nonlinear_max_steps_reached if self.left <= 0 else codes.nonlinear_divergence
         return eqx.tree_at(lambda saddle: (saddle.stats, saddle.result), best, (stats, result))
 
 

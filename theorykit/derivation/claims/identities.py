@@ -21,7 +21,7 @@ class Equal(Claim):
         return difference(interpret(after, values), interpret(before, values))
 
     def _further(self):
-        return (*(part for definition in self.definitions for part in definition),)
+        return tuple(part for definition in self.definitions for part in definition)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class EqualUpToConstant(Claim):
         return difference(changes[1], changes[0])
 
     def _further(self):
-        return (*self.variables,)
+        return tuple(self.variables)
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,7 @@ class SumOverRows(Claim):
         return difference(interpret(whole, values), total)
 
     def _further(self):
-        return (
-            self.count,
-            *(part for row in self.rows for part in row),
-        )
+        return (self.count, *(part for row in self.rows for part in row))
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,7 @@ class GaussianAverage(Claim):
             return self.tolerance * abs(np.mean(draws) - 1) / (_STANDARD_ERRORS * standard_error)
 
     def _further(self):
-        return (
-            self.covariance,
-            self.variable,
-        )
+        return (self.covariance, self.variable)
 
 
 def _quadrature(function, size):
@@ -98,12 +95,7 @@ class OrderParameterInserted(Claim):
         return worst(named, difference(change, expected))
 
     def _further(self):
-        return (
-            self.symbol,
-            self.value,
-            self.conjugate,
-            self.weight,
-        )
+        return (self.symbol, self.value, self.conjugate, self.weight)
 
 
 @dataclass(frozen=True)
@@ -132,10 +124,7 @@ class GaussianDensity(Claim):
         )
 
     def _further(self):
-        return (
-            self.source,
-            self.column,
-        )
+        return (self.source, self.column)
 
 
 @dataclass(frozen=True)
@@ -179,11 +168,7 @@ class GramVolume(Claim):
         return sorted(matrices - {self.columns, self.overlap, self.given}, key=lambda symbol: symbol.name)
 
     def _further(self):
-        return (
-            self.columns,
-            self.overlap,
-            *([] if self.given is None else [self.given]),
-        )
+        return (self.columns, self.overlap, *([] if self.given is None else [self.given]))
 
 
 def _congruence(mixing, inner) -> np.ndarray:

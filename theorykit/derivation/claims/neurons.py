@@ -45,7 +45,4 @@ class NeuronsGathered(Claim):
         return difference(interpret(after, values), interpret(before, values))
 
     def _further(self):
-        return (
-            self.assignment,
-            *(part for definition in self.definitions for part in definition),
-        )
+        return (self.assignment, *(part for definition in self.definitions for part in definition))

@@ -39,10 +39,7 @@ class Gradient(Claim):
         return worst(*errors)
 
     def _further(self):
-        return (
-            self.variable,
-            *(part for definition in self.definitions for part in definition),
-        )
+        return (self.variable, *(part for definition in self.definitions for part in definition))
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,4 @@ class Response(Claim):
         return worst(*errors)
 
     def _further(self):
-        return (
-            self.displacement,
-            *(part for pair in self.moved for part in pair),
-        )
+        return (self.displacement, *(part for pair in self.moved for part in pair))
