@@ -43,6 +43,11 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}")
 
 
+def first_line(error: Exception) -> str:
+    """What an error of someone else's function says, for an error in a line that names the argument."""
+    return str(error).strip().partition("\n")[0]
+
+
 def checked_text(name: str, value: Any) -> str:
     """`value`, text that is not empty."""
     if not isinstance(value, str):

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ..arguments import checked_array, checked_function, checked_whole_number, has_entries
+from ..arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries
 from ..codegen.lanes import Matrix, add, column, entrywise, matrix
 from ..dynamics.orthonormal import Orthonormalise, householder
 from . import compiled
@@ -177,8 +177,7 @@ def _check_method(orthonormalise: Orthonormalise, perturbations: Float[Array, "e
         basis, lengths = jax.eval_shape(orthonormalise, vectors)
         fits = [each.shape for each in (*basis, lengths)] == [*(each.shape for each in vectors), (len(vectors),)]
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"orthonormalise fails on vectors: {type(error).__name__}: {reason}") from error
+        raise ValueError(f"orthonormalise fails on vectors: {type(error).__name__}: {first_line(error)}") from error
     if not fits:
         raise ValueError("orthonormalise must return as many vectors as it is given, of their sizes, and their lengths")
 

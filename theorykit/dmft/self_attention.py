@@ -23,6 +23,7 @@ from ..arguments import (
     checked_instance,
     checked_number,
     checked_whole_number,
+    first_line,
     is_traced,
     shown,
 )
@@ -305,7 +306,7 @@ def begun(start: Callable[..., State], model: SelfAttention, parameters: Paramet
     try:
         state = checked_function("start", start)(model, parameters, *of)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"start: {str(error).strip().partition(chr(10))[0]}") from error
+        raise type(error)(f"start: {first_line(error)}") from error
     return checked_fit("start", state, State, model, parameters)
 
 

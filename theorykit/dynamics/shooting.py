@@ -14,7 +14,7 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
-from ..arguments import checked_array, checked_function, checked_number
+from ..arguments import checked_array, checked_function, checked_number, first_line
 from ..precision import require_float64
 
 # step(state (state,), parameter ()) -> state (state,), smooth
@@ -233,8 +233,9 @@ def checked_step(step: Step, state: ArrayLike, parameter: ArrayLike, name: str) 
     try:
         image = eqx.filter_eval_shape(step, one, number)
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"step fails for {name} of shape {one.shape}: {type(error).__name__}: {reason}") from error
+        raise ValueError(
+            f"step fails for {name} of shape {one.shape}: {type(error).__name__}: {first_line(error)}"
+        ) from error
     found = getattr(image, "shape", None), getattr(image, "dtype", None)
     if found != (one.shape, one.dtype):
         raise ValueError(
