@@ -1,15 +1,20 @@
-"""Double precision: asked for by the user, checked by every numerical entry point, never switched on by an import."""
+"""Double precision: asked for by the user, checked by every numerical entry point, never switched on by an import.
 
-import jax
+JAX takes most of a second to import, which whoever needs no number should not pay for: it is imported where it is used.
+"""
 
 
 def enable_float64() -> None:
     """Switch JAX to 64-bit numbers for the whole process; call it before the first array is made."""
+    import jax
+
     jax.config.update("jax_enable_x64", True)
 
 
 def require_float64() -> None:
     """Raise `RuntimeError` unless JAX computes in 64 bits."""
+    import jax
+
     if not jax.config.jax_enable_x64:
         raise RuntimeError(
             "theorykit computes in float64, but JAX's x64 mode is off (jax_enable_x64=False). Call "

@@ -1,16 +1,18 @@
-"""The `theorykit` command: derive an action, solve saddle points, sample, reproduce a figure. No science here.
+"""The `theorykit` command: derive an action, solve saddle points, sample, reproduce a figure. No science here."""
 
-The process computes in float64: the command asks for it before anything else.
-"""
+import sys
 
-from ..precision import enable_float64
+from .. import __version__
+from .application import application
 from .mistakes import told_in_one_line
 
 
 def main() -> None:
     """Entry point: mistakes of the user end in one line on standard error and exit code 1."""
-    enable_float64()
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(f"theorykit {__version__}")
+        return
     with told_in_one_line():
-        from .application import application  # takes seconds, in which it may be interrupted
-
-        application().cli(prog="theorykit", description="The statistical mechanics of transformers.")
+        description = "The statistical mechanics of transformers. `theorykit --version` prints the version."
+        application(arguments).cli(prog="theorykit", description=description, args=arguments)
