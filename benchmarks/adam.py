@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from theorykit import bpkr
-from theorykit.bpkr.derive import derive
-from theorykit.bpkr.evaluate import action_terms, architecture_arguments
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.bound_action import bind
 
 FIRST_DECAY, SECOND_DECAY, SMALL = 0.9, 0.999, 1e-8
 
@@ -29,11 +29,10 @@ class Run(NamedTuple):
 
 def loss(architecture: bpkr.Architecture, matrices: tuple, features, labels):
     """S per largest width, with the readout order parameter in closed form."""
-    action = derive(architecture)
-    arguments = {**architecture_arguments(architecture), action.symbols.matrices[-1].name: matrices[-1]}
-    readout = action.compiled_readout.of(arguments)["u"]
+    bound = bind(architecture)
+    readout = bound.call(bound.compiled.readout, {bound.symbols.matrices[-1]: matrices[-1]})["u"]
     point = bpkr.OrderParameters(matrices, readout)
-    return action_terms(architecture, point, features, labels).total / max(architecture.widths)
+    return action_terms(bound, point, features, labels).total / max(architecture.widths)
 
 
 def minimise(architecture, features, labels, *, learning_rate: float, tolerance: float, max_steps: int) -> Run:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 import theorykit
 from theorykit import bpkr
-from theorykit.bpkr.evaluate import action_terms
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.bound_action import bind
 
 
 def seconds(work) -> float:
@@ -27,7 +28,7 @@ def compiled(architecture: bpkr.Architecture) -> None:
     """Compile the action and its gradient to machine code, for a small data set."""
     point = bpkr.gp_limit(architecture)
     features, labels = jnp.ones((4, architecture.paths, 3)), jnp.ones(4)
-    slope = jax.jit(jax.grad(lambda at: action_terms(architecture, at, features, labels).total))
+    slope = jax.jit(jax.grad(lambda at: action_terms(bind(architecture), at, features, labels).total))
     jax.block_until_ready(slope(point))
 
 
@@ -46,7 +47,7 @@ def main(largest: int) -> None:
         architecture = bpkr.Architecture((2,) * depth, widths=10, temperature=0.1)
         times = [seconds(lambda: work(architecture)) for work in (bpkr.derive, verified, compiled)]  # noqa: B023
         action = bpkr.derive(architecture)
-        operations = sum(action.compiled.program.operation_counts().values())
+        operations = sum(bpkr.compile_action(action).terms.program.operation_counts().values())
         columns = " ".join(f"{value:8.2f}" for value in (*times, sum(times)))
         print(f"{depth:5} {columns}   {len(action.derivation.steps):5}  {operations:10}")
 

@@ -46,8 +46,9 @@ def measured(form: str, examples: int, features: int, probes: int) -> dict[str, 
 
     import theorykit
     from theorykit import bpkr
-    from theorykit.bpkr.evaluate import action_terms
-    from theorykit.bpkr.matrix_free import MatrixFreeOptions, estimate_energy
+    from theorykit.bpkr.evaluation.action_terms import action_terms
+    from theorykit.bpkr.evaluation.bound_action import bind
+    from theorykit.bpkr.matrix_free.estimate import MatrixFreeOptions, estimate_energy
 
     theorykit.enable_float64()
     architecture = bpkr.Architecture(LAYERS, WIDTHS, temperature=TEMPERATURE)
@@ -56,7 +57,9 @@ def measured(form: str, examples: int, features: int, probes: int) -> dict[str, 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def dense():
-        value_and_slope = jax.value_and_grad(lambda point: action_terms(architecture, point, array, labels).energy)
+        value_and_slope = jax.value_and_grad(
+            lambda point: action_terms(bind(architecture), point, array, labels).energy
+        )
         return {"value": float(jax.block_until_ready(value_and_slope(limit))[0])}
 
     def matrix_free():
@@ -64,8 +67,8 @@ def measured(form: str, examples: int, features: int, probes: int) -> dict[str, 
         estimate = estimate_energy(architecture, limit, array, labels, key=jax.random.key(0), options=options)
         names = ("value", "standard_error", "bias")
         slopes, stats = estimate.slopes, {name: float(value) for name, value in estimate.stats.items()}
-        relative = float(np.max(slopes.spread_error) / np.max(slopes.spread))
-        return {**{name: float(getattr(estimate, name)) for name in names}, **stats, "spread_error": relative}
+        relative = float(np.max(slopes.logdet_gradient_error) / np.max(slopes.logdet_gradient))
+        return {**{name: float(getattr(estimate, name)) for name in names}, **stats, "logdet_gradient_error": relative}
 
     seconds = []
     for _ in range(2):
@@ -93,7 +96,7 @@ def main(examples: int = 20_000, features: int = 512, probes: int = 32) -> None:
     print(
         f"    exact energy {value:.6g}, estimate off by {deviation:.3g}; stated: {result['standard_error']:.3g} "
         f"(standard error), {result['bias']:.2g} (bias); largest standard error of the gradient "
-        f"{result['spread_error']:.2g} of its largest entry"
+        f"{result['logdet_gradient_error']:.2g} of its largest entry"
     )
     print(
         f"    Lanczos order {result['order']:.0f}, {result['steps']:.0f} steps of conjugate gradients, condition of "

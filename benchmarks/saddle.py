@@ -24,7 +24,7 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
-from theorykit.bpkr.energies import energy_of
+from theorykit.bpkr.evaluation.energies import energy_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 import adam
@@ -94,7 +94,7 @@ def solve_row(architecture, features, labels, repeats: int = 5) -> dict:
         "evaluation_seconds": evaluation,
         "curvature_seconds": curvature,
         "gradient_norm": float(saddle.gradient_norm),
-        "smallest_curvature": float(saddle.smallest_curvature),
+        "min_hessian_eigenvalue": float(saddle.min_hessian_eigenvalue),
         "converged": bool(saddle.converged),
     }
 
@@ -155,7 +155,7 @@ def many_paths(heads: tuple[int, ...], width: float) -> list[dict]:
             "evaluations": int(saddle.stats["evaluations"]),
             "curvatures": int(saddle.stats["curvatures"]),
             "gradient_norm": float(saddle.gradient_norm),
-            "smallest_curvature": float(saddle.smallest_curvature),
+            "min_hessian_eigenvalue": float(saddle.min_hessian_eigenvalue),
             "converged": bool(saddle.converged),
         }
     ]
@@ -192,7 +192,7 @@ def dense_work() -> list[dict]:
 
 def grid() -> list[dict]:
     """The paper's whole grid, each solve started from its neighbour."""
-    from theorykit.sweeps import sweep
+    from theorykit.bpkr.sweeps import sweep
 
     features, labels = problems.random_features()
     architecture = bpkr.Architecture((4, 4), 10.0, temperature=0.1)

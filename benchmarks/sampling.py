@@ -33,7 +33,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import theorykit
-from theorykit import bpkr, sampling
+from theorykit import bpkr
+from theorykit.bpkr import sampling
 
 sys.path.insert(0, str(Path(__file__).parent))
 import problems

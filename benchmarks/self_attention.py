@@ -37,7 +37,7 @@ import numpy as np
 
 import theorykit
 from theorykit import dmft
-from theorykit.diagrams.orbits import OrbitSettings, orbit_diagram
+from theorykit.dmft.diagrams.orbits import OrbitSettings, orbit_diagram
 from theorykit.dynamics.orthonormal import gram_schmidt, householder
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -71,7 +71,7 @@ TARGETS = {("map", 4): 5000, ("spectrum", 4): 5000, ("leading 3", 4): 20_000}
 def network(tokens: int) -> tuple[dmft.Weights, dmft.SelfAttention]:
     """The published weights, with as many positions as a window of `tokens` needs, and their mean field."""
     weights = dmft.published_weights(position_bits=(tokens - 1).bit_length())
-    return weights, dmft.mean_field(weights, tokens)
+    return weights, dmft.self_attention_limit(weights, tokens)
 
 
 def published_rates(seconds: float) -> list[dict]:
@@ -102,7 +102,7 @@ def calls_of(tokens: int, lanes: int) -> dict[str, Call]:
     weights, model = network(tokens)
     parameters = dmft.Parameters(jnp.linspace(*BETAS, lanes), GAMMA, EPSILON)
     start = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
-    window = dmft.settled(model, parameters, start, 1000)
+    window = dmft.discard_transient(model, parameters, start, 1000)
 
     def of(quantity: str) -> Call:
         if quantity == "map":
@@ -161,10 +161,10 @@ def zoom(seconds: float) -> list[dict]:
     before = dmft.Parameters(3.0, GAMMA, EPSILON)
     settings = OrbitSettings()
     prompted = dmft.window_start(model, before, dmft.pattern_prompt(weights))
-    window = dmft.settled(model, before, prompted, settings.transient)
+    window = dmft.discard_transient(model, before, prompted, settings.transient)
     parameters = dmft.Parameters(jnp.linspace(*BETAS, ZOOM_ORBITS), GAMMA, EPSILON)
     start = time.perf_counter()
-    diagram = orbit_diagram(model, parameters, lambda *network: dmft.warm_start(*network, window), settings)
+    diagram = orbit_diagram(model, parameters, lambda *network: dmft.state_from_window(*network, window), settings)
     elapsed = time.perf_counter() - start
     chaotic = int(np.sum(diagram["exponent"].values[:, 0] > 1e-4))
     lengths = {"transient": settings.transient, "recorded": settings.recorded, "exponents": settings.exponents}

@@ -18,9 +18,10 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
-from theorykit.bpkr.predict import predict_from_statistics
-from theorykit.bpkr.statistics import dual_arguments
-from theorykit.bpkr.streaming import statistics_of_loader
+from theorykit.bpkr.data.streaming import statistics_of_loader
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.energies import DualEnergy
+from theorykit.bpkr.evaluation.prediction import predict_from_statistics
 
 PATHS, FEATURES, CHUNK = 4, 231, 4096
 LIMIT = 2.0  # GiB
@@ -57,13 +58,12 @@ def main(examples: int, threads: int) -> None:
     print(f"{int(statistics.examples)} examples, {PATHS * FEATURES} columns, {threads} threads")
     print(f"one pass                       {passed:8.1f} s, peak {peak:.2f} GiB, {before:.2f} of them before it")
 
-    action, point = bpkr.derive(architecture), bpkr.gp_limit(architecture)
-    values = dict(dual_arguments(architecture, point, statistics))
-    sizes = {name: value for name, value in values.items() if isinstance(value, int)}
-    arrays = {name: jnp.asarray(value) for name, value in values.items() if name not in sizes}
-    slopes = jax.jit(lambda arrays: action.compiled_dual_slopes.of({**arrays, **sizes}))
-    print(f"energy and gradient, compiling {seconds(lambda: slopes(arrays)):8.3f} s")
-    print(f"energy and gradient            {min(seconds(lambda: slopes(arrays)) for _ in range(5)):8.3f} s")
+    bound, point = bind(architecture), bpkr.gp_limit(architecture)
+    energy = DualEnergy(bound, statistics)
+    at = jax.jit(lambda energy, first: energy.at(first))
+    first = point.matrices[0]
+    print(f"energy and gradient, compiling {seconds(lambda: at(energy, first)):8.3f} s")
+    print(f"energy and gradient            {min(seconds(lambda: at(energy, first)) for _ in range(5)):8.3f} s")
     features, labels = load(chunks)
     prediction = predict_from_statistics(architecture, point, statistics, features)
     accuracy = jnp.mean(jnp.sign(prediction.mean) == labels)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from theorykit import bpkr, store
-from theorykit.bpkr import document
+from theorykit.bpkr.action import document
 from theorykit.symbolic import Heading, Text
 
 INTRODUCTION = r"""
@@ -22,13 +22,14 @@ al., arXiv 2405.15926."""
 
 
 def main(folder: Path) -> None:
-    action = bpkr.derive(bpkr.Architecture((2, 3), widths=1, temperature=1.0))
+    architecture = bpkr.Architecture((2, 3), widths=1, temperature=1.0)
+    action = bpkr.derive(architecture)
     blocks = [
         Heading("Attention paths: the action of two layers", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action),
+        *document.action_part(action, architecture),
         *document.closed_forms_part(action),
-        *document.expansion_part(action),
+        *document.expansion_part(action, action.expansion.derivation.verify()),
         *document.derivation_part(action),
         *document.dual_part(action),
     ]

@@ -14,7 +14,7 @@ from sympy import Expr, simplify, solve, symbols
 
 import theorykit
 from theorykit import bpkr, store
-from theorykit.bpkr import document
+from theorykit.bpkr.action import document
 from theorykit.derivation import rules
 from theorykit.symbolic import Block, Equation, Heading, Text, gradient, latex
 
@@ -36,15 +36,16 @@ examples."""
 
 def main(folder: Path) -> None:
     theorykit.enable_float64()
-    action = bpkr.derive(bpkr.Architecture((bpkr.Dense(), bpkr.Dense()), widths=1, temperature=1.0))
+    architecture = bpkr.Architecture((bpkr.Dense(), bpkr.Dense()), widths=1, temperature=1.0)
+    action = bpkr.derive(architecture)
     check_solutions()
     blocks = [
         Heading("Deep linear networks", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action),
+        *document.action_part(action, architecture),
         Heading("The scalar self-consistency"),
         *self_consistency(action),
-        *document.expansion_part(action),
+        *document.expansion_part(action, action.expansion.derivation.verify()),
         *document.derivation_part(action),
     ]
     store.write_document(blocks, folder / "deep_linear", overwrite=True)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from theorykit import bpkr, store
-from theorykit.bpkr import document
+from theorykit.bpkr.action import document
 from theorykit.symbolic import Heading, Text
 
 INTRODUCTION = r"""
@@ -25,11 +25,12 @@ back-propagating kernel renormalisation arrives at. As expressions, they are equ
 
 
 def main(folder: Path) -> None:
-    action = bpkr.derive(bpkr.Architecture((2, 3), widths=1, temperature=1.0))
+    architecture = bpkr.Architecture((2, 3), widths=1, temperature=1.0)
+    action = bpkr.derive(architecture)
     blocks = [
         Heading("Finite width", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action),
+        *document.action_part(action, architecture),
         *document.finite_width_part(action),
         Heading("The two routes agree"),
         Text(AGREEMENT.strip()),

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from theorykit import bpkr, store
-from theorykit.bpkr import document
+from theorykit.bpkr.action import document
 from theorykit.symbolic import Heading, Text
 
 INTRODUCTION = r"""
@@ -20,13 +20,14 @@ $K_{(\mu c)(\nu c')} = \sum_{\pi\pi'} U_1^{(\pi c)(\pi' c')} \phi^\pi_\mu \cdot 
 
 
 def main(folder: Path) -> None:
-    action = bpkr.derive(bpkr.Architecture((2, 2), widths=1, temperature=1.0, outputs=3))
+    architecture = bpkr.Architecture((2, 2), widths=1, temperature=1.0, outputs=3)
+    action = bpkr.derive(architecture)
     blocks = [
         Heading("Several outputs", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action),
+        *document.action_part(action, architecture),
         *document.closed_forms_part(action),
-        *document.expansion_part(action),
+        *document.expansion_part(action, action.expansion.derivation.verify()),
         *document.derivation_part(action),
     ]
     store.write_document(blocks, folder / "multiple_outputs", overwrite=True)

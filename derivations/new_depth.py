@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from theorykit import bpkr, store
-from theorykit.bpkr import document
+from theorykit.bpkr.action import document
 from theorykit.symbolic import Heading, Text
 
 INTRODUCTION = r"""
@@ -19,13 +19,14 @@ parameter is no larger than the one after it."""
 
 
 def main(folder: Path) -> None:
-    action = bpkr.derive(bpkr.Architecture((2, 2, bpkr.Dense(), 3), widths=1, temperature=1.0))
+    architecture = bpkr.Architecture((2, 2, bpkr.Dense(), 3), widths=1, temperature=1.0)
+    action = bpkr.derive(architecture)
     blocks = [
         Heading("A new depth", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action),
+        *document.action_part(action, architecture),
         *document.closed_forms_part(action),
-        *document.expansion_part(action),
+        *document.expansion_part(action, action.expansion.derivation.verify()),
         *document.derivation_part(action),
     ]
     store.write_document(blocks, folder / "new_depth", overwrite=True)

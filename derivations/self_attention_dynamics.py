@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from theorykit import store
-from theorykit.dmft import document
-from theorykit.dmft.derive import derive
+from theorykit.dmft.derivation import document
+from theorykit.dmft.derivation.derivation import derive
 from theorykit.symbolic import Heading, Text
 
 INTRODUCTION = r"""

@@ -22,7 +22,7 @@ for symbol, shape in action.order_parameter_shapes.items():
 # One entropy per layer, one for the readout, and the energy: together, the action.
 
 # %%
-print(action.latex())
+print(bpkr.render_latex(action))
 
 # %% [markdown]
 # The saddle-point equations are the action's own gradients, by a matrix differential. The one of the middle layer
@@ -37,4 +37,4 @@ print(f"dS/d{middle} =", action.saddle_point_equations[middle])
 # Kronecker product of $U_1$ with the identity never formed.
 
 # %%
-print(action.python())
+print(bpkr.generate_source(action))

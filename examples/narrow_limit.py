@@ -15,9 +15,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import theorykit
-from theorykit import bpkr, sampling
+from theorykit import bpkr
+from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling.results import entry_estimates, sign_accuracy
 from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, styled
-from theorykit.sampling.results import entry_estimates, sign_accuracy
 from theorykit.tasks import hidden_markov
 
 theorykit.enable_float64()

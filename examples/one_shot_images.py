@@ -18,11 +18,11 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr, store
+from theorykit.bpkr.training import network_from
 from theorykit.plots.style import LIMITS, THEORY, save, styled
 from theorykit.tasks.digits import handwritten_digits
 from theorykit.tasks.one_shot import OneShotTask, episodes
 from theorykit.tasks.strokes import stroke_characters
-from theorykit.training import network_from
 
 theorykit.enable_float64()
 
@@ -135,4 +135,4 @@ with styled():
 
 # %% [markdown]
 # Sign and size of what paths have to do with each other is in `saddle.order_parameters.matrices[0]`; whether networks
-# sampled from the posterior agree, `theorykit.sampling.compare` tells.
+# sampled from the posterior agree, `theorykit.bpkr.sampling.compare` tells.

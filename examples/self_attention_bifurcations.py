@@ -15,8 +15,8 @@ import numpy as np
 
 import theorykit
 from theorykit import dmft, dynamics
-from theorykit.diagrams.attractors import coexisting_attractors, nearby_windows
-from theorykit.diagrams.orbits import OrbitSettings
+from theorykit.dmft.diagrams.attractors import coexisting_attractors, nearby_windows
+from theorykit.dmft.diagrams.orbits import OrbitSettings
 from theorykit.plots.style import LIMITS, THEORY, save, styled
 
 theorykit.enable_float64()
@@ -43,7 +43,9 @@ correlation = float(np.mean(output * value))
 # A `Stroboscope` is the map as a function of one parameter. Where positions do not matter it goes token by token.
 
 # %%
-token = dmft.Stroboscope(dmft.mean_field(one_pattern, CONTEXT), dmft.Parameters(1.0, gamma=3.0, epsilon=0.0), tokens=1)
+token = dmft.Stroboscope(
+    dmft.self_attention_limit(one_pattern, CONTEXT), dmft.Parameters(1.0, gamma=3.0, epsilon=0.0), tokens=1
+)
 silent = dynamics.follow(token, dynamics.find_cycle(token, np.zeros(CONTEXT), 1.2, 1), (1.2, 2.4), largest_step=0.02)
 loud = dynamics.cycle_near(token, np.full(CONTEXT, 0.5), 2.4, 1)
 speaking = dynamics.follow(token, loud, (1.2, 2.4), direction=-1)
@@ -59,7 +61,7 @@ for name, branch in (("A = 0", silent), ("A = c tanh(beta A)", speaking)):
 
 # %%
 weights = dmft.published_weights()
-network = dmft.mean_field(weights, CONTEXT)
+network = dmft.self_attention_limit(weights, CONTEXT)
 
 
 def parameters(beta: float | np.ndarray) -> dmft.Parameters:
@@ -70,7 +72,7 @@ def parameters(beta: float | np.ndarray) -> dmft.Parameters:
 def settled_window(beta: float | np.ndarray, tokens: int) -> dmft.Window:
     """The attentions that runs from the published prompt have come to."""
     start = dmft.window_start(network, parameters(beta), dmft.pattern_prompt(weights))
-    return dmft.settled(network, parameters(beta), start, tokens)
+    return dmft.discard_transient(network, parameters(beta), start, tokens)
 
 
 turn = dmft.Stroboscope(network, parameters(1.0))
@@ -93,7 +95,7 @@ window = settled_window(betas, 60_000)
 exponents = dmft.lyapunov_spectrum(network, parameters(betas), window, steps=20_000, exponents=1).exponents[0]
 TURNS = 4096
 orbits = dmft.run(
-    network, parameters(betas), dmft.warm_start(network, parameters(betas), window), steps=TURNS * CONTEXT
+    network, parameters(betas), dmft.state_from_window(network, parameters(betas), window), steps=TURNS * CONTEXT
 )
 once_a_turn = np.moveaxis(orbits.attention[CONTEXT::CONTEXT], 0, -1)  # (patterns, lanes, turns)
 centred = once_a_turn[0] - once_a_turn[0].mean(axis=-1, keepdims=True)

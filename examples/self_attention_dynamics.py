@@ -15,7 +15,7 @@ import numpy as np
 
 import theorykit
 from theorykit import dmft, dynamics
-from theorykit.diagrams.orbits import OrbitSettings, orbit_diagram
+from theorykit.dmft.diagrams.orbits import OrbitSettings, orbit_diagram
 from theorykit.plots.self_attention_dynamics import REGIME_COLORS
 from theorykit.plots.style import LIMITS, THEORY, save, styled
 
@@ -29,7 +29,7 @@ theorykit.enable_float64()
 
 # %%
 theory = dmft.derive()
-print(theory.latex())
+print(dmft.render_latex(theory))
 print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify().holds)
 
 # %% [markdown]
@@ -41,7 +41,7 @@ print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify
 # %%
 CONTEXT = 4
 weights = dmft.published_weights()
-network = dmft.mean_field(weights, CONTEXT)
+network = dmft.self_attention_limit(weights, CONTEXT)
 prompt = dmft.pattern_prompt(weights)
 print("families, patterns, neurons:", weights.semantic.shape, "  classes of neurons:", len(network.directions))
 
@@ -60,8 +60,8 @@ def parameters(beta: float | np.ndarray) -> dmft.Parameters:
 # %%
 betas = np.array([1.27, 1.255, 1.28])
 lanes = parameters(betas)
-window = dmft.settled(network, lanes, dmft.window_start(network, lanes, prompt), 100_000)
-orbits = dmft.run(network, lanes, dmft.warm_start(network, lanes, window), steps=1600)
+window = dmft.discard_transient(network, lanes, dmft.window_start(network, lanes, prompt), 100_000)
+orbits = dmft.run(network, lanes, dmft.state_from_window(network, lanes, window), steps=1600)
 spectrum = dmft.lyapunov_spectrum(network, lanes, window, steps=40_000, exponents=3)
 regimes = dynamics.classify(spectrum.exponents.T, spectrum.errors.T)
 dimensions = dynamics.kaplan_yorke_lower_bound(spectrum.exponents.T)
@@ -76,11 +76,11 @@ for lane, beta in enumerate(betas):
 
 # %%
 hot = parameters(3.0)
-common = dmft.settled(network, hot, dmft.window_start(network, hot, prompt), 20_000)
+common = dmft.discard_transient(network, hot, dmft.window_start(network, hot, prompt), 20_000)
 diagram = orbit_diagram(
     network,
     parameters(np.linspace(1.235, 1.285, 101)),
-    lambda network, parameters: dmft.warm_start(network, parameters, common),
+    lambda network, parameters: dmft.state_from_window(network, parameters, common),
     OrbitSettings(transient=40_000, recorded=40_000, exponents=2),
 )
 

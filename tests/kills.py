@@ -13,15 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.diagrams.networks import GAMMA, published
-from tests.sampling.problems import problem
-from tests.sweeps.problems import random_data, swept
-from tests.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
-from theorykit import bpkr, dmft, sampling
-from theorykit.diagrams import continuation, orbits
+from tests.bpkr.sampling.problems import problem
+from tests.bpkr.sweeps.problems import random_data, swept
+from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
+from tests.dmft.diagrams.networks import GAMMA, published
+from theorykit import bpkr, dmft
+from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling import chains
+from theorykit.bpkr.training import TrainingSettings, initial_network, train
+from theorykit.dmft.diagrams import continuation, orbits
 from theorykit.reproduce import hidden_markov
-from theorykit.sampling import chains
-from theorykit.training import TrainingSettings, initial_network, train
 
 
 def _sampled(sample: Callable[..., Any]) -> Callable[[Path], Any]:
@@ -67,7 +68,7 @@ def carried(folder: Path):
 
 
 def _start(model, parameters):
-    return dmft.warm_start(model, parameters, dmft.Window(np.linspace(-0.5, 0.5, 12).reshape(4, 3), 1))
+    return dmft.state_from_window(model, parameters, dmft.Window(np.linspace(-0.5, 0.5, 12).reshape(4, 3), 1))
 
 
 def summed(folder: Path):

@@ -1,72 +1,132 @@
-"""Data flows one way: a room imports rooms below it, and the two theories never each other."""
+"""Data flows one way: a room imports rooms below it, no modules import each other in a circle, folders stay small."""
 
 import ast
-from collections.abc import Iterator
+import pkgutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "theorykit"
-FLOORS = {
-    "annotations": 0,
-    "arguments": 0,
-    "atomic_files": 0,
-    "precision": 0,
-    "workers": 0,
-    "symbolic": 0,
-    "codegen": 1,
-    "derivation": 2,
-    "dynamics": 2,
-    "bpkr": 3,
-    "dmft": 3,
-    "tasks": 4,
-    "store": 5,
-    "plots": 5,
-    "sweeps": 6,
-    "training": 6,
-    "diagrams": 6,
-    "sampling": 7,
-    "reproduce": 8,
-    "cli": 9,
-    "__main__": 10,
-}
-APART = {frozenset({"bpkr", "dmft"}), frozenset({"store", "plots"})}
+import theorykit
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "theorykit"
+MOST_FILES = 12
+
+# rooms of the house, from the ground up; "" is what stands beside the rooms, the package's own face included
+HOUSE = (
+    ("precision",),
+    ("arguments",),
+    ("annotations", "atomic_files", "workers"),
+    ("",),
+    ("symbolic",),
+    ("codegen", "store"),
+    ("derivation", "dynamics", "saddle"),
+    ("tasks",),
+    ("bpkr", "dmft"),
+    ("plots",),
+    ("reproduce",),
+    ("cli",),
+    ("__main__",),
+)
+# rooms of each theory; what stands above its face is run with it
+BPKR = (
+    ("specification",),
+    ("data", "action"),
+    ("order_parameters",),
+    ("network", "evaluation"),
+    ("saddle",),
+    ("matrix_free",),
+    ("",),
+    ("sweeps", "training"),
+    ("sampling",),
+)
+DMFT = (("derivation",), ("weights",), ("map",), ("network",), ("",), ("diagrams",))
+PLANS = {"theorykit": HOUSE, "theorykit.bpkr": BPKR, "theorykit.dmft": DMFT}
+# of one floor, yet they know nothing of each other
+APART = {frozenset({"theorykit.bpkr", "theorykit.dmft"})}
 
 
-def room(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported_rooms(path: Path) -> Iterator[str]:
-    """Rooms of the package that the module at `path` imports, by absolute or relative import."""
-    package = ["theorykit", *path.relative_to(PACKAGE).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text())):
+MODULES: Mapping[str, Path] = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported(name: str) -> Iterator[str]:
+    """Modules of the package that the module imports anywhere in it, for annotations too."""
+    path = MODULES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    # what a package loads when it is asked for is listed in its stub
+    texts = [each.read_text() for each in (path, path.with_suffix(".pyi")) if each.exists()]
+    for node in (node for text in texts for node in ast.walk(ast.parse(text))):
         if isinstance(node, ast.Import):
-            names = [alias.name.split(".") for alias in node.names]
+            found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            stem = [*base, *(node.module or "").split(".")] if node.module else base
-            names = [[*stem, alias.name] for alias in node.names]
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            stem = ".".join([*above, *([node.module] if node.module else [])])
+            inner = [f"{stem}.{alias.name}" for alias in node.names]
+            found = [module if module in MODULES else stem for module in inner]
         else:
             continue
-        yield from (name[1] for name in names if name[0] == "theorykit" and len(name) > 1 and name[1] in FLOORS)
+        yield from (module for module in found if module in MODULES and module != name)
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_room_imports_only_rooms_below_it(path):
-    if path == PACKAGE / "__init__.py":
-        return
-    here = room(path)
-    for there in imported_rooms(path):
-        assert there == here or FLOORS[there] <= FLOORS[here], f"{here} imports {there}"
-        assert frozenset({here, there}) not in APART, f"{here} and {there} are to know nothing of each other"
+def room(plan: str, module: str) -> str:
+    """The room of a plan that a module stands in; "" for the face of the whole."""
+    inside = module.removeprefix(plan).removeprefix(".").partition(".")[0]
+    return inside
 
 
-def test_every_room_has_a_floor():
-    rooms = {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
-    assert rooms <= set(FLOORS)
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_room_has_a_floor(plan):
+    rooms = {room(plan, module) for module in MODULES if f"{module}.".startswith(f"{plan}.")}
+    assert rooms == {name for floor in PLANS[plan] for name in floor}
 
 
-def test_relative_imports_are_seen():
-    assert "bpkr" in set(imported_rooms(PACKAGE / "reproduce" / "hidden_markov.py"))
-    assert "codegen" in set(imported_rooms(PACKAGE / "bpkr" / "action.py"))
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_room_imports_only_rooms_below_it(plan):
+    floors = {name: number for number, floor in enumerate(PLANS[plan]) for name in floor}
+    inside = [module for module in MODULES if f"{module}.".startswith(f"{plan}.")]
+    for module in inside:
+        here = room(plan, module)
+        for other in set(imported(module)) & set(inside):
+            there = room(plan, other)
+            assert there == here or floors[there] < floors[here], f"{module} imports {other}"
+
+
+def test_the_theories_know_nothing_of_each_other():
+    for module in MODULES:
+        for other in imported(module):
+            ends = {".".join(name.split(".")[:2]) for name in (module, other)}
+            assert frozenset(ends) not in APART, f"{module} imports {other}"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    left = {module: set(imported(module)) for module in MODULES}
+    while ready := [module for module, needs in left.items() if not needs & set(left)]:
+        for module in ready:
+            del left[module]
+    assert not left, {module: sorted(needs & set(left)) for module, needs in left.items()}
+
+
+def test_a_folder_has_at_most_a_dozen_modules():
+    folders = Counter(path.parent for path in MODULES.values() if path.name != "__init__.py")
+    assert {folder: count for folder, count in folders.items() if count > MOST_FILES} == {}
+
+
+@pytest.mark.parametrize("name", [name for name, path in MODULES.items() if path.name == "__init__.py"])
+def test_nothing_that_a_package_exports_has_the_name_of_a_module_in_it(name):
+    package = import_module(name)
+    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    public = set(getattr(package, "__all__", ()))
+    packages = {module for module in modules & public if type(getattr(package, module)) is type(theorykit)}
+    assert modules & public <= packages
+
+
+def test_imports_are_seen():
+    assert "theorykit.bpkr" in set(imported("theorykit.reproduce.hidden_markov"))
+    assert "theorykit.codegen" in set(imported("theorykit.bpkr.evaluation.compiled_action"))

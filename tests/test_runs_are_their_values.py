@@ -18,18 +18,19 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from tests.diagrams.networks import GAMMA, published
+from tests.bpkr.sampling.problems import problem
+from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
+from tests.dmft.diagrams.networks import GAMMA, published
 from tests.leaves import barely_changed, leaves, replaced, written_otherwise
-from tests.sampling.problems import problem
-from tests.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
-from theorykit import bpkr, dmft, sampling, store, sweeps
-from theorykit.diagrams import attractors, continuation, orbits, phases
+from theorykit import bpkr, dmft, store
+from theorykit.bpkr import sampling, sweeps
+from theorykit.bpkr.training import TrainingSettings, initial_network, train
+from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
 from theorykit.reproduce import hidden_markov, self_attention_dynamics
 from theorykit.reproduce.one_shot import SMALL, stages
 from theorykit.reproduce.one_shot import sources as one_shot_sources
 from theorykit.tasks.images import image_set
 from theorykit.tasks.one_shot import Episodes, OneShotTask
-from theorykit.training import TrainingSettings, initial_network, train
 
 
 class Computation(NamedTuple):
@@ -132,7 +133,7 @@ def window():
 
 
 def _from(window: dmft.Window, diagram, **arguments):
-    return diagram(start=partial(dmft.warm_start, window=window), **arguments)
+    return diagram(start=partial(dmft.state_from_window, window=window), **arguments)
 
 
 def diagrammed(**more):

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from theorykit import bpkr, store
-from theorykit.bpkr import document
-from theorykit.dmft import document as dynamics
-from theorykit.dmft.derive import derive as derive_map
+from theorykit.bpkr.action import document
+from theorykit.dmft.derivation import document as dynamics
+from theorykit.dmft.derivation.derivation import derive as derive_map
 from theorykit.symbolic import Equation, Heading, Items, Text, as_latex
 
 BLOCKS = (Heading("A 100 % test", 1), Text("Of $a_b$ and `c_d`, **bold**."), Equation("a", "b"), Items(("one", "two")))

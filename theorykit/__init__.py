@@ -1,6 +1,6 @@
 """theorykit: the statistical mechanics of transformers, from an architecture to a checked prediction.
 
-    Architecture -> derive -> symbolic Action -> codegen -> compiled function -> solve -> OrderParameters -> predict
+    Architecture -> derive -> Action -> compile -> bind -> solve -> OrderParameters -> predict
 
 `theorykit.bpkr` is the theory of attention paths, `theorykit.tasks` the data it is tried on; `theorykit.dmft` is the
 theory of self-attention dynamics, a map to iterate. `theorykit.symbolic` and `theorykit.codegen` are the expression

@@ -69,7 +69,7 @@ class TiedHeads(AbstractLayer):
 
 
 class Pooling(AbstractLayer):
-    """Weights act on the token itself, and a straight branch hands on the average over tokens."""
+    """Weights act on the token itself, and a skip connection hands on the average over tokens."""
 
     gain: ArrayLike
 
@@ -186,7 +186,7 @@ def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
 
 
 def explicit_gain(layer: AbstractLayer) -> float:
-    """The strength of a layer's straight branch; zero where there is none."""
+    """The strength of a layer's skip connection; zero where there is none."""
     return float(layer.gain) if isinstance(layer, (Skip, Pooling)) else 0.0
 
 

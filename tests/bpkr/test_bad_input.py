@@ -271,7 +271,7 @@ print(json.dumps([
 """
     named = ("'middle'", "got Newton", "layers", "layers", "1.5", "heads", "temperature must be a number", "widths")
     named += ("layers must be a sequence", "write Dense(...), not Dense", "got None", "s_1 of layer 1 (Skip) must be a")
-    named += ("s_1 of layer 1", "one straight branch", "outputs must be a positive whole", "outputs must be a positive")
+    named += ("s_1 of layer 1", "one skip connection", "outputs must be a positive whole", "outputs must be a positive")
     for (kind, message), name in zip(outcomes(REPORT + script, JAX_ENABLE_X64="1"), named, strict=True):
         assert (kind, name in message) == ("ValueError", True), message
 
@@ -302,7 +302,7 @@ def assert_solved(architecture, features, labels):
         warnings.simplefilter("error")
         saddle = bpkr.solve(architecture, features, labels)
     assert saddle.gradient_norm <= 1e-9
-    assert saddle.smallest_curvature > 0
+    assert saddle.min_hessian_eigenvalue > 0
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(eqx.filter(saddle, eqx.is_inexact_array)))
 
 

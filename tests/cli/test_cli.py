@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from theorykit import bpkr, cli, sampling, store
-from theorykit.bpkr import Dense, Skip, document
+from theorykit import bpkr, cli, store
+from theorykit.bpkr import Dense, Skip, sampling
+from theorykit.bpkr.action import document
 from theorykit.cli.derive import parsed_layer
 from theorykit.symbolic import as_latex, as_markdown
 
@@ -74,7 +75,9 @@ def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypa
 
 def test_derive_prints_the_source_that_runs(monkeypatch, capsys):
     run(monkeypatch, "derive", "--layers", "2", "3", "--format", "python")
-    assert capsys.readouterr().out == bpkr.derive(bpkr.Architecture((2, 3), widths=1, temperature=1.0)).python()
+    assert capsys.readouterr().out == bpkr.generate_source(
+        bpkr.derive(bpkr.Architecture((2, 3), widths=1, temperature=1.0))
+    )
     assert "steps" in refused(monkeypatch, "derive", "--layers", "2", "--format", "python", "--steps")
 
 
@@ -353,7 +356,7 @@ def small(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::theorykit.sampling.MixingWarning")
+@pytest.mark.filterwarnings("ignore::theorykit.bpkr.sampling.MixingWarning")
 def test_compare_writes_table_figure_and_data_and_goes_on_from_its_draws(small, monkeypatch, capsys):
     run(monkeypatch, "compare", "mine.toml")
     printed = capsys.readouterr().out
@@ -384,18 +387,18 @@ def test_compare_writes_table_figure_and_data_and_goes_on_from_its_draws(small, 
 
 def test_compare_takes_theory_alone_and_needs_no_table(small, monkeypatch, capsys):
     text = COMPARE.replace('test_inputs = "x_test"\ntest_labels = "y_test"\n', "")
-    options = 'approaches = ["corrected", "saddle"]\nfile = "theory.nc"\n'
+    options = 'approaches = ["one_over_n", "saddle"]\nfile = "theory.nc"\n'
     (small / "mine.toml").write_text(text[: text.index("[compare]")] + f"[compare]\n{options}")
     run(monkeypatch, "compare", "mine.toml")
     assert "accuracy" not in capsys.readouterr().out
     written = store.read(small / "theory.nc").to_dataset()
-    assert written["approach"].values.tolist() == ["corrected", "saddle"] and "U_1_deviation" not in written
+    assert written["approach"].values.tolist() == ["one_over_n", "saddle"] and "U_1_deviation" not in written
     assert (small / "theory.png").exists() and not (small / "theory").exists()
     taken = {}
     monkeypatch.setattr(sampling, "compare", lambda *args, **options: taken.update(options) or written)
     (small / "mine.toml").write_text(text[: text.index("[compare]")])
     run(monkeypatch, "compare", "mine.toml")
-    assert taken["approaches"] == ("saddle", "corrected", "exact", "gibbs")
+    assert taken["approaches"] == ("saddle", "one_over_n", "exact", "gibbs")
     solver = {"tolerance": 1e-9, "max_steps": 1000}
     assert taken["options"] == {"exact": {}, "gibbs": {}, "saddle": solver}
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from theorykit import sampling, sweeps
+from theorykit.bpkr import sampling, sweeps
 from theorykit.reproduce import self_attention_dynamics as experiment
 
 from ..plots.test_self_attention_dynamics import tree

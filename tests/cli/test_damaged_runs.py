@@ -80,7 +80,7 @@ def damages(content: bytes, seed: int) -> Iterator[bytes]:
         yield bytes(changed)
 
 
-@pytest.mark.filterwarnings("ignore::theorykit.sampling.MixingWarning")
+@pytest.mark.filterwarnings("ignore::theorykit.bpkr.sampling.MixingWarning")
 def test_damaged_files_of_a_run_are_refused_by_name_and_kept(kept, monkeypatch, capsys):
     files = sorted(path for path in Path(kept.folder).rglob("*") if path.is_file())
     assert files

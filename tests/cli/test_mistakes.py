@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from theorykit import bpkr, cli, sampling, store, sweeps
+from theorykit import bpkr, cli, store
+from theorykit.bpkr import sampling, sweeps
 from theorykit.cli import mistakes
 from theorykit.cli import reproduce as reproduce_module
 

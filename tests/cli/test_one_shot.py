@@ -25,7 +25,7 @@ COMMAND = ("reproduce", "one-shot", "--variants", "L2H32", "--seeds", "1")
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::theorykit.sampling.MixingWarning")
+@pytest.mark.filterwarnings("ignore::theorykit.bpkr.sampling.MixingWarning")
 def test_a_figure_a_table_and_one_file_are_written_and_kept(tiny, monkeypatch, capsys):
     run(monkeypatch, *COMMAND)
     printed = capsys.readouterr().out

@@ -44,7 +44,7 @@ def random_values(shape, seed=0):
 
 def generated(expression):
     function = compile_expressions("generated", {"value": expression}, SYMBOLS)
-    return lambda values: function.of({name: jnp.asarray(value) for name, value in values.items()})["value"]
+    return lambda values: function.call_from({name: jnp.asarray(value) for name, value in values.items()})["value"]
 
 
 def operations(expression):
@@ -131,6 +131,6 @@ def test_a_root_or_factor_that_may_not_exist_is_refused(expression):
 def test_a_function_picks_its_arguments_out_of_more():
     function = compile_expressions("picked", {"value": Trace(A * L)}, (A, L))
     values = {name: jnp.asarray(value) for name, value in random_values((2, 3, 4)).items()}
-    assert_close(function.of({**values, "unheard_of": None})["value"], np.sum(values["A"] * values["L"]))
+    assert_close(function.call_from({**values, "unheard_of": None})["value"], np.sum(values["A"] * values["L"]))
     with pytest.raises(ValueError, match="none for L"):
-        function.of({"A": values["A"]})
+        function.call_from({"A": values["A"]})

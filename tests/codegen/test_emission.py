@@ -15,29 +15,30 @@ from hypothesis import given
 from sympy import Identity, Inverse, Trace, exp
 
 from tests.expressions import SYMBOLS, A, B, F, L, P, W, X, matrices, s, scalars, t, y
-from theorykit.bpkr import Architecture, derive
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.codegen import compile_expressions, emit, lower
 from theorykit.symbolic import LogDet, quadratic_form
 
 REGULARISED = F * W * F.T + t * Identity(P)
 DEPTHS = range(1, 7)
 PRINT_THE_SOURCES = """
-from theorykit.bpkr import Architecture, derive
-action = derive(Architecture((2, 3), 10.0, temperature=0.1))
-for function in (action.compiled, action.compiled_predictor, action.compiled_readout, action.compiled_kernel):
+from theorykit.bpkr import Architecture
+from theorykit.bpkr.evaluation.bound_action import bind
+compiled = bind(Architecture((2, 3), 10.0, temperature=0.1)).compiled
+for function in (compiled.terms, compiled.predictor, compiled.readout, compiled.kernel):
     print(function.source)
 """
 
 
 @cache
-def action(depth):
-    return derive(Architecture((2,) * depth, 10.0, temperature=0.1))
+def compiled(depth):
+    return bind(bpkr.Architecture((2,) * depth, 10.0, temperature=0.1)).compiled
 
 
 def sources():
-    chosen = action(2)
-    functions = (chosen.compiled, chosen.compiled_predictor, chosen.compiled_readout, chosen.compiled_kernel)
-    return [function.source for function in functions]
+    chosen = compiled(2)
+    return [function.source for function in (chosen.terms, chosen.predictor, chosen.readout, chosen.kernel)]
 
 
 def test_the_source_is_the_same_in_every_process():
@@ -86,19 +87,19 @@ def test_a_long_formula_is_generated():
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_each_operation_is_emitted_once(depth):
-    steps = action(depth).compiled.program.instructions
+    steps = compiled(depth).terms.program.instructions
     assert len({(step.operation, step.operands) for step in steps}) == len(steps)
     assert len({step.target for step in steps}) == len(steps)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_every_matrix_of_an_action_is_factorised_once(depth):
-    counts = action(depth).compiled.program.operation_counts()
+    counts = compiled(depth).terms.program.operation_counts()
     assert counts["cholesky"] == counts["log_det"] == depth + 1
 
 
 def test_operations_of_an_action_grow_linearly_in_depth():
-    counts = [action(depth).compiled.program.operation_counts() for depth in DEPTHS]
+    counts = [compiled(depth).terms.program.operation_counts() for depth in DEPTHS]
     for operation in set().union(*counts):
         increments = [deep[operation] - shallow[operation] for shallow, deep in pairwise(counts)]
         assert len(set(increments[1:])) == 1, operation

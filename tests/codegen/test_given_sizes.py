@@ -15,7 +15,7 @@ from theorykit.symbolic import positive_definite
 
 H, K, C, N_0, P = SIZES = [Symbol(name, integer=True, positive=True) for name in ["H", "K", "C", "N_0", "P"]]
 temperature = Symbol("T", positive=True)
-# a straight branch beside H heads, after K heads and C outputs
+# a skip connection beside H heads, after K heads and C outputs
 INNER, MIDDLE, OUTER = C * K, expand((H + 1) * C * K), expand((H + 1) * (K + 1) * C)
 PHI = MatrixSymbol("Phi", P * C, expand(MIDDLE * N_0))
 U_1, U_2, U_3 = (positive_definite(f"U_{i}", size) for i, size in enumerate((MIDDLE, INNER, C), 1))

@@ -46,7 +46,7 @@ def literal(expression, values, size):
 @given(size=st.sampled_from(SIZES), seed=st.integers(0, 99))
 def test_one_matrix_at_a_time(name, size, seed):
     values = random_values(size, seed)
-    found = compile_expressions("f", {"found": EXPRESSIONS[name]}, ARGUMENTS).of(as_jax(values))["found"]
+    found = compile_expressions("f", {"found": EXPRESSIONS[name]}, ARGUMENTS).call_from(as_jax(values))["found"]
     np.testing.assert_allclose(found, literal(EXPRESSIONS[name], values, size), rtol=1e-12, atol=1e-13)
 
 
@@ -78,7 +78,7 @@ def as_array(found: side_by_side.Matrix) -> np.ndarray:
 @given(size=st.sampled_from(SIZES), seed=st.integers(0, 99), lanes=st.sampled_from(((3,), (2, 2))))
 def test_every_lane_is_what_the_interpreter_says(name, long, size, seed, lanes):
     values = random_values(size, seed, lanes)
-    found = compile_expressions("f", {"found": EXPRESSIONS[name]}, ARGUMENTS, LANES).of(as_lanes(values, long))
+    found = compile_expressions("f", {"found": EXPRESSIONS[name]}, ARGUMENTS, LANES).call_from(as_lanes(values, long))
     found = as_array(found["found"])
     for lane in np.ndindex(lanes):
         alone = {key: value[(..., *lane)] for key, value in values.items()}
@@ -108,7 +108,7 @@ def test_the_symbolic_gradient_is_that_of_jax(name, variable, size, seed):
     scalar = Trace(c.T * EXPRESSIONS[name])
     values = as_jax(random_values(size, seed))
     function = compile_expressions("f", {"f": scalar}, (*ARGUMENTS, c))
-    slope = jax.grad(lambda at: function.of({**values, variable.name: at})["f"])(values[variable.name])
+    slope = jax.grad(lambda at: function.call_from({**values, variable.name: at})["f"])(values[variable.name])
     symbolic = literal(gradient(scalar, variable), {k: np.asarray(v) for k, v in values.items()}, size)
     np.testing.assert_allclose(symbolic, slope, rtol=1e-10, atol=1e-11)
 

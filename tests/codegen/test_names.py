@@ -76,7 +76,7 @@ def compiled_with(role: str, name: str):
     expression = Trace(of_entries) * Abs(scalar) / size + Trace(matrix.inverse())
     function = compile_expressions(names["function"], {names["output"]: expression}, (matrix, scalar))
     values = {names["matrix"]: MATRIX, names["scalar"]: -0.3, names["size"]: 3}
-    found = function.of({name: jnp.asarray(value) for name, value in values.items()})
+    found = function.call_from({name: jnp.asarray(value) for name, value in values.items()})
     assert found == function(**{argument.name: jnp.asarray(values[argument.name]) for argument in (matrix, scalar)})
     return found[names["output"]], interpret(expression, values)
 

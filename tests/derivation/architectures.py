@@ -1,7 +1,7 @@
 """Architectures of the grammar to derive from."""
 
 from theorykit import bpkr
-from theorykit.bpkr.layers import Dense, Skip
+from theorykit.bpkr.specification.layers import Dense, Skip
 
 from ..bpkr.cases import GRAMMAR, ONE_LAYER, THREE_LAYERS, TWO_LAYERS, Case
 
@@ -28,7 +28,7 @@ ARCHITECTURES = {
 # the others take half a minute or more together
 QUICK = {"one layer", "two layers", "one dense layer"}
 QUICK |= {f"{kind.layers}, outputs {kind.outputs}" for kind in GRAMMAR[:3]}
-SMALL = {"two layers": TWO_LAYERS, "a straight branch": case(Skip(2, 0.7))}
+SMALL = {"two layers": TWO_LAYERS, "a skip connection": case(Skip(2, 0.7))}
 
 
 def action(name: str) -> bpkr.Action:

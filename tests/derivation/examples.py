@@ -315,7 +315,7 @@ RULES: dict[str, Callable[[], Step]] = {
     "unstack": _unstacked,
     "name": _named,
     "split_into_rows": _rows,
-    "split_into_rows with a straight branch": _rows_beside,
+    "split_into_rows with a skip connection": _rows_beside,
     "gaussian_average": _average,
     "gaussian_average of a linear form": _average_linear,
     "determinant_lemma": _lemma,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from theorykit.derivation import claims, derivation_blocks, verification_blocks
-from theorykit.dmft.derive import derive as derive_map
+from theorykit.dmft.derivation.derivation import derive as derive_map
 from theorykit.symbolic import Equation, as_markdown
 
 from .architectures import ARCHITECTURES, QUICK, SMALL, action

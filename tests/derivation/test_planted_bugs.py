@@ -1,20 +1,18 @@
 """Bugs planted in the rules: what is derived afresh with a rule gone wrong fails at that rule, and says so."""
 
-import importlib
 from dataclasses import replace
 
 import pytest
 from sympy import Add, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
-from theorykit.bpkr import expansion, finite_width
+from theorykit.bpkr.action import derivation as back_propagation
+from theorykit.bpkr.action import expansion, finite_width_prior
 from theorykit.derivation import rules
 from theorykit.derivation.rules import RuleError, identities, integrals, saddles
 from theorykit.symbolic import PartialTrace, expanded, kronecker, log_det, normal, reduced
 
 from .architectures import SMALL, action
-
-derive = importlib.import_module("theorykit.bpkr.derive")  # the name is that of a function in theorykit.bpkr
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,7 +25,7 @@ def derived_before_anything_is_wrong():
 def derived_afresh(name):
     """The derivation by back-propagation, made anew by the rules as they are now."""
     forms = action(name).forms
-    return derive._derived.__wrapped__(forms, False)["derivation"]
+    return back_propagation._derived.__wrapped__(forms, False).derivation
 
 
 def wrong_result(rule, change):
@@ -61,7 +59,7 @@ def half_linear(polynomial):
     return wrong
 
 
-BOTH, PLAIN, STRAIGHT = tuple(SMALL), ("two layers",), ("a straight branch",)
+BOTH, PLAIN, STRAIGHT = tuple(SMALL), ("two layers",), ("a skip connection",)
 BUGS = {
     "the wrong sign of a determinant": (
         "matrix determinant lemma",
@@ -201,7 +199,7 @@ def test_a_bug_that_leaves_nothing_to_go_on_with_is_an_error(bug, monkeypatch):
 
 def of_second_route(name):
     made, variance = action(name), action(name).symbols.variances[-1]
-    return finite_width.finite_width_prior(made.forms, made.overlaps, variance, made.derivation.sizes).derivation
+    return finite_width_prior.finite_width_prior(made.forms, made.overlaps, variance, made.derivation.sizes).derivation
 
 
 def of_expansion(name):

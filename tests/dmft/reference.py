@@ -37,7 +37,7 @@ class Case:
 
     @property
     def model(self) -> dmft.SelfAttention:
-        return dmft.mean_field(self.weights, self.about["L"])
+        return dmft.self_attention_limit(self.weights, self.about["L"])
 
     @property
     def parameters(self) -> dmft.Parameters:

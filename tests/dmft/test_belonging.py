@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from theorykit import dmft
-from theorykit.diagrams import attractors, continuation, orbits, phases
 from theorykit.dmft import network
+from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
 
 CONTEXT, PATTERNS = 3, 2
 KEY = jax.random.key(0)
@@ -23,7 +23,7 @@ def weights_of(patterns=PATTERNS):
 
 
 def model_of(context=CONTEXT, patterns=PATTERNS):
-    return dmft.mean_field(weights_of(patterns), context)
+    return dmft.self_attention_limit(weights_of(patterns), context)
 
 
 def parameters_of(lanes=()):
@@ -64,7 +64,7 @@ OF_STATES = {
     "SelfAttention.step: state": lambda state: MODEL.step(PARAMETERS, state),
     "advance: state": lambda state: dmft.advance(MODEL, PARAMETERS, state, CONTEXT),
     "run: start": lambda start: dmft.run(MODEL, PARAMETERS, start, **ONE),
-    "settled: start": lambda start: dmft.settled(MODEL, PARAMETERS, start, CONTEXT),
+    "discard_transient: start": lambda start: dmft.discard_transient(MODEL, PARAMETERS, start, CONTEXT),
     "network.AbstractNetwork.token: state": lambda state: NETWORK.token(PARAMETERS, state, KEY),
     "network.AbstractNetwork.step: state": lambda state: NETWORK.step(PARAMETERS, state, KEY),
     "network.run: start": lambda start: network.run(NETWORK, PARAMETERS, start, **MANY),
@@ -81,7 +81,7 @@ OF_STATES = {
     ),
 }
 OF_WINDOWS = {
-    "warm_start: window": lambda window: dmft.warm_start(MODEL, PARAMETERS, window),
+    "state_from_window: window": lambda window: dmft.state_from_window(MODEL, PARAMETERS, window),
     "lyapunov_spectrum: window": lambda window: dmft.lyapunov_spectrum(
         MODEL, PARAMETERS, window, **EXPONENTS, blocks=2
     ),
@@ -119,7 +119,11 @@ def faces():
         for name in getattr(module, "__all__", dir(module)):
             found = getattr(module, name)
             home = getattr(found, "__module__", "")
-            if name.startswith("_") or not home.startswith("theorykit.d") or (prefix and home != module.__name__):
+            if (
+                name.startswith("_")
+                or not home.startswith("theorykit.d")
+                or (prefix and not home.startswith(module.__name__))
+            ):
                 continue
             if inspect.isclass(found):
                 methods = inspect.getmembers(found, lambda member: inspect.isfunction(inspect.unwrap(member)))
@@ -183,7 +187,7 @@ def test_lanes_that_do_not_broadcast_are_refused():
         (state_of(lanes=(2,)), lambda start: dmft.run(MODEL, three, start, **ONE)),
         (state_of(lanes=(2,)), lambda start: dmft.advance(MODEL, three, start, 1)),
         (state_of(lanes=(2,)), lambda start: network.run(NETWORK, three, start, **MANY)),
-        (window_of(lanes=(2,)), lambda window: dmft.warm_start(MODEL, three, window)),
+        (window_of(lanes=(2,)), lambda window: dmft.state_from_window(MODEL, three, window)),
         (trajectory_of(lanes=(2,)), lambda trajectory: trajectory.overlaps(MODEL, three)),
     ):
         with pytest.raises(ValueError, match=r"lanes do not broadcast: parameters has \(3,\)"):
@@ -220,7 +224,7 @@ def test_a_state_whose_parts_do_not_fit_each_other_is_refused():
 def test_a_state_that_all_lanes_share_is_whole_though_there_are_as_many_lanes_as_slots():
     """Of 64 lanes in two blocks: the slots of a context of 64 are not taken for lanes."""
     weights = dmft.iid_weights(1, 12, 6, key=KEY)
-    model, betas = dmft.mean_field(weights, 64), np.linspace(0.5, 1.5, 64)
+    model, betas = dmft.self_attention_limit(weights, 64), np.linspace(0.5, 1.5, 64)
     state = dmft.token_start(model, parameters_of(), dmft.pattern_prompt(weights))
     assert orbits._chosen_lanes(state, np.arange(32)).keys[0].shape == (64,)
     assert len(betas) == model.context

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from sympy import MatrixSymbol, S
 
+from theorykit import dmft
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation import claims, derivation_blocks
 from theorykit.derivation.sampling import random_values
-from theorykit.dmft.derive import derive
-from theorykit.dmft.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS
+from theorykit.dmft.derivation.derivation import derive
+from theorykit.dmft.derivation.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS
 from theorykit.symbolic import Equation, as_markdown, transposed
 
 from ..derivation.mistakes import is_caught, planted
@@ -224,7 +225,7 @@ def test_the_compiled_map_is_the_derived_one():
     values = drawn(SIZES[2])
     outputs = {name: getattr(THEORY, name) for name in RESULTS}
     function = compile_expressions("mean_field", outputs, tuple(vars(SYMBOLS).values()))
-    compiled = function.of(jax.tree.map(jnp.asarray, values))
+    compiled = function.call_from(jax.tree.map(jnp.asarray, values))
     for name, expression in outputs.items():
         np.testing.assert_allclose(compiled[name], interpret(expression, values), atol=1e-13)
 
@@ -242,9 +243,9 @@ def test_shapes_are_those_that_the_docstring_gives():
 def test_the_derivation_can_be_read():
     blocks = list(derivation_blocks(DERIVATION, THEORY.latex_names))
     assert sum(isinstance(block, Equation) for block in blocks) == len(DERIVATION.steps)
-    for text in (as_markdown(blocks), THEORY.markdown(), THEORY.latex()):
+    for text in (as_markdown(blocks), dmft.render_markdown(THEORY), dmft.render_latex(THEORY)):
         assert not any(word in text for word in ("None", "Lambda", "MatMul", "Softmax", "epsilonbar", "Dummy"))
-    assert THEORY.latex().count(r"\\") == 4
+    assert dmft.render_latex(THEORY).count(r"\\") == 4
 
 
 def test_equation_numbers_and_assumptions_are_on_record():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from theorykit import dmft
-from theorykit.dmft.column_law import ColumnLaw
+from theorykit.dmft.weights.column_law import ColumnLaw
 from theorykit.dynamics import gram_schmidt, householder
 
 from .precise_exponents import growth, windows_of
@@ -75,7 +75,7 @@ def test_published_exponents_of_chaotic_orbits(case):
 
 def small_case():
     weights = dmft.iid_weights(2, 30, 2, key=jax.random.key(3))
-    model, parameters = dmft.mean_field(weights, 3), dmft.Parameters(1.5, 4.0, 0.1)
+    model, parameters = dmft.self_attention_limit(weights, 3), dmft.Parameters(1.5, 4.0, 0.1)
     window = dmft.Window(np.random.default_rng(0).uniform(-0.5, 0.5, size=(3, 2)), 1)
     return model, parameters, window
 
@@ -84,7 +84,7 @@ def small_case():
 def whole_map(model, parameters, flat, position):
     """One token, as a function of the whole window of attentions."""
     window = dmft.Window(flat.reshape(model.context, model.patterns), position)
-    after = model.step(parameters, dmft.warm_start(model, parameters, window))
+    after = model.step(parameters, dmft.state_from_window(model, parameters, window))
     return jnp.concatenate([jnp.stack(after.attention), flat[: -model.patterns]])
 
 
@@ -177,9 +177,9 @@ def drawn_points(count, seed):
 
 
 def assert_leading_are_the_largest(context, count, numbers, bases, tokens):
-    model, parameters = dmft.mean_field(WEIGHTS, context), drawn_points(count, context)
+    model, parameters = dmft.self_attention_limit(WEIGHTS, context), drawn_points(count, context)
     start = dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS))
-    window = dmft.settled(model, parameters, start, 300)
+    window = dmft.discard_transient(model, parameters, start, 300)
     asked = {"steps": tokens, "blocks": 2}
     for basis in bases:
         whole = np.asarray(dmft.lyapunov_spectrum(model, parameters, window, orthonormalise=basis, **asked).exponents)
@@ -209,8 +209,10 @@ def test_leading_exponents_are_the_largest_of_all_at_ten_thousand_points(context
 
 def test_leading_exponents_where_unit_vectors_are_annihilated_for_ever():
     """Begun from there, the first one was minus infinity, before two that are not."""
-    parameters, model = dmft.Parameters(4.767, 8577.0, 0.371), dmft.mean_field(WEIGHTS, 4)
-    window = dmft.settled(model, parameters, dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS)), 300)
+    parameters, model = dmft.Parameters(4.767, 8577.0, 0.371), dmft.self_attention_limit(WEIGHTS, 4)
+    window = dmft.discard_transient(
+        model, parameters, dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS)), 300
+    )
     for basis in (gram_schmidt, householder):
         one, three, every = (
             dmft.lyapunov_spectrum(model, parameters, window, steps=4000, exponents=number, orthonormalise=basis)
@@ -225,8 +227,10 @@ def test_leading_exponents_where_unit_vectors_are_annihilated_for_ever():
 
 def assert_as_precise(context, parameters, tokens=24):
     """Every exponent that is finite is right, and what is lost has shrunk, in a context, to what may be rounding."""
-    model = dmft.mean_field(WEIGHTS, context)
-    window = dmft.settled(model, parameters, dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS)), 300)
+    model = dmft.self_attention_limit(WEIGHTS, context)
+    window = dmft.discard_transient(
+        model, parameters, dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS)), 300
+    )
     size = context * model.patterns
     start = np.random.default_rng(0).standard_normal((size, context, model.patterns))
     exact = growth(model, parameters, windows_of(model, parameters, window, tokens), start)

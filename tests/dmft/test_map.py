@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.column_law import ColumnLaw
+from theorykit.dmft.weights.column_law import ColumnLaw
 
 from .reference import cases
 
@@ -57,25 +57,25 @@ def literal_step(weights, window, positions, beta, gamma, epsilon):
 @given(patterns=st.sampled_from((1, 4)), context=st.sampled_from((1, 3, 8)), seed=st.integers(0, 99))
 def test_a_step_from_a_window_is_the_formula_as_it_stands(patterns, context, seed):
     weights = dmft.iid_weights(patterns, 20, 3, key=jax.random.key(seed))
-    model, rng = dmft.mean_field(weights, context), np.random.default_rng(seed)
+    model, rng = dmft.self_attention_limit(weights, context), np.random.default_rng(seed)
     window, position = rng.uniform(-1, 1, size=(context, patterns)), int(rng.integers(context))
     settings = (1.7, 5.0, 0.2)
     parameters = dmft.Parameters(*settings)
-    start = dmft.warm_start(model, parameters, dmft.Window(window, position))
+    start = dmft.state_from_window(model, parameters, dmft.Window(window, position))
     found = dmft.run(model, parameters, start, steps=1).attention[1]
     expected = literal_step(weights, window, (position - np.arange(context)) % context, *settings)
     np.testing.assert_allclose(found, expected, atol=1e-14)
 
 
 def test_a_window_takes_a_run_up_where_it_stopped():
-    model, parameters = dmft.mean_field(WEIGHTS, 4), dmft.Parameters(1.24, GAMMA, 0.02)
+    model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(1.24, GAMMA, 0.02)
     whole = dmft.run(model, parameters, _start(model, parameters), steps=50)
     first = dmft.run(model, parameters, _start(model, parameters), steps=21)
-    rest = dmft.run(model, parameters, dmft.warm_start(model, parameters, first.window(model)), steps=29)
+    rest = dmft.run(model, parameters, dmft.state_from_window(model, parameters, first.window(model)), steps=29)
     np.testing.assert_allclose(rest.attention, whole.attention[21:], atol=1e-13)
     again = dmft.run(model, parameters, first.end, steps=29)
     np.testing.assert_array_equal(again.attention, whole.attention[21:])
-    settled = dmft.settled(model, parameters, _start(model, parameters), 50)
+    settled = dmft.discard_transient(model, parameters, _start(model, parameters), 50)
     np.testing.assert_allclose(settled.attention, whole.window(model).attention, atol=1e-13)
 
 
@@ -84,7 +84,7 @@ def _start(model, parameters):
 
 
 def test_lanes_are_runs_of_their_own():
-    model = dmft.mean_field(WEIGHTS, 4)
+    model = dmft.self_attention_limit(WEIGHTS, 4)
     betas, gammas, epsilons = np.array([[0.5, 1.2], [1.3, 2.0]]), np.array([10.0, 30.0]), np.array([[0.0], [0.1]])
     every = dmft.Parameters(betas, gammas, epsilons)
     found = dmft.run(model, every, _start(model, every), steps=12).attention
@@ -97,7 +97,7 @@ def test_lanes_are_runs_of_their_own():
 
 @pytest.mark.parametrize("name", ["beta", "gamma", "epsilon"])
 def test_every_parameter_is_that_of_the_call(name):
-    model, given = dmft.mean_field(WEIGHTS, 4), {"beta": 1.1, "gamma": 20.0, "epsilon": 0.1}
+    model, given = dmft.self_attention_limit(WEIGHTS, 4), {"beta": 1.1, "gamma": 20.0, "epsilon": 0.1}
 
     def last(value):
         parameters = dmft.Parameters(**{**given, name: value})
@@ -110,7 +110,7 @@ def test_every_parameter_is_that_of_the_call(name):
 
 
 def test_the_conventions_differ_only_while_the_prompt_is_remembered():
-    model, parameters = dmft.mean_field(WEIGHTS, 4), dmft.Parameters(0.5, 3.0, 0.0)
+    model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(0.5, 3.0, 0.0)
     prompt = dmft.pattern_prompt(WEIGHTS)
     exact = dmft.run(model, parameters, dmft.token_start(model, parameters, prompt), steps=400)
     window = dmft.run(model, parameters, dmft.window_start(model, parameters, prompt), steps=400)
@@ -132,7 +132,7 @@ def test_one_pattern_has_its_pitchfork_at_the_inverse_of_the_correlation(correla
     betas = np.array([(1 - 0.05), (1 + above)]) / correlation
     parameters = dmft.Parameters(betas, 3.0, 0.0)
     window = dmft.Window(np.full((4, 1), 0.3))
-    end = dmft.advance(model, parameters, dmft.warm_start(model, parameters, window), jnp.asarray(40_000))
+    end = dmft.advance(model, parameters, dmft.state_from_window(model, parameters, window), jnp.asarray(40_000))
     low, high = np.asarray(end.attention[0])
     assert abs(low) < 1e-12
     np.testing.assert_allclose(high, correlation * np.tanh(betas[1] * high), rtol=1e-10)
@@ -140,7 +140,7 @@ def test_one_pattern_has_its_pitchfork_at_the_inverse_of_the_correlation(correla
 
 
 def test_without_an_output_only_the_positions_drive():
-    model, parameters = dmft.mean_field(WEIGHTS, 4), dmft.Parameters(0.0, GAMMA, 0.3)
+    model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(0.0, GAMMA, 0.3)
     found = dmft.run(model, parameters, _start(model, parameters), steps=12)
     positional = 0.3 * np.asarray(model.positional)[np.arange(12) % 4]
     np.testing.assert_allclose(found.overlaps(model, parameters), positional, atol=1e-16)
@@ -163,9 +163,9 @@ def test_bad_parameters_are_refused(given, message):
 
 
 def test_bad_starts_are_refused():
-    model, parameters = dmft.mean_field(WEIGHTS, 4), dmft.Parameters(1.0, 1.0, 0.0)
+    model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(1.0, 1.0, 0.0)
     with pytest.raises(ValueError, match=r"a window of \(3, 3\) .* does not fit a network of \(4, 3\)"):
-        dmft.warm_start(model, parameters, dmft.Window(np.zeros((3, 3))))
+        dmft.state_from_window(model, parameters, dmft.Window(np.zeros((3, 3))))
     with pytest.raises(ValueError, match="a prompt has 99 semantic and 2 positional bits"):
         dmft.prompt(WEIGHTS, np.ones(100))
     with pytest.raises(ValueError, match="from 0 to 1"):
@@ -175,7 +175,7 @@ def test_bad_starts_are_refused():
     with pytest.raises(ValueError, match=r"overlaps of a prompt are \(4, 3\), got \(4, 2\)"):
         dmft.window_start(model, parameters, np.zeros((4, 2)))
     with pytest.raises(ValueError, match="3 steps do not fill it"):
-        dmft.settled(model, parameters, _start(model, parameters), 3)
+        dmft.discard_transient(model, parameters, _start(model, parameters), 3)
     with pytest.raises(ValueError, match="2 attentions were recorded, a window has 4"):
         dmft.run(model, parameters, _start(model, parameters), steps=1).window(model)
 

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from theorykit.dmft import finite_size, network, trajectory
-from theorykit.dmft.self_attention import Parameters
-from theorykit.dmft.starts import pattern_prompt, token_start, window_start
-from theorykit.dmft.weights import Weights, positional_overlaps, published_weights, segment_weights
+from theorykit.dmft import network
+from theorykit.dmft.map import trajectory
+from theorykit.dmft.map.self_attention import Parameters
+from theorykit.dmft.map.starts import pattern_prompt, token_start, window_start
+from theorykit.dmft.network import finite_size
+from theorykit.dmft.weights.weights import Weights, positional_overlaps, published_weights, segment_weights
 
 # standard errors by which correct estimates may be off; of some 10^3 estimates in this file
 FAR = 5.0

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.column_law import ColumnLaw
+from theorykit.dmft.weights.column_law import ColumnLaw
 from theorykit.dynamics import find_cycle, follow
 
 WEIGHTS = dmft.published_weights()
 CONTEXT, GAMMA = 4, dmft.attention_gain(2.2, 100, 3)
-MODEL = dmft.mean_field(WEIGHTS, CONTEXT)
+MODEL = dmft.self_attention_limit(WEIGHTS, CONTEXT)
 
 
 def driven(beta):
@@ -23,7 +23,7 @@ def driven(beta):
 def settled(beta, tokens):
     parameters = driven(beta)
     start = dmft.window_start(MODEL, parameters, dmft.pattern_prompt(WEIGHTS))
-    return dmft.settled(MODEL, parameters, start, tokens)
+    return dmft.discard_transient(MODEL, parameters, start, tokens)
 
 
 # beta is given as the value scanned, so that one compiled map does for all
@@ -36,7 +36,7 @@ def test_a_turn_is_as_many_tokens_as_the_context(seed, beta):
     attention = np.random.default_rng(seed).uniform(-1, 1, size=(CONTEXT, 3))
     window = dmft.Window(attention, 0)
     found = eqx.filter_jit(TURN)(TURN.state(window), jnp.asarray(beta))
-    tokens = dmft.run(MODEL, driven(beta), dmft.warm_start(MODEL, driven(beta), window), steps=CONTEXT)
+    tokens = dmft.run(MODEL, driven(beta), dmft.state_from_window(MODEL, driven(beta), window), steps=CONTEXT)
     np.testing.assert_allclose(found.reshape(CONTEXT, 3), tokens.attention[:0:-1], atol=1e-13)
 
 
@@ -46,7 +46,7 @@ def test_without_positions_a_turn_may_have_any_number_of_tokens(tokens):
     parameters, attention = dmft.Parameters(1.1, 20.0, 0.0), np.random.default_rng(0).uniform(-1, 1, (CONTEXT, 3))
     window = dmft.Window(attention, 2)
     few = dmft.Stroboscope(MODEL, parameters, tokens=tokens)
-    after = dmft.run(MODEL, parameters, dmft.warm_start(MODEL, parameters, window), steps=tokens)
+    after = dmft.run(MODEL, parameters, dmft.state_from_window(MODEL, parameters, window), steps=tokens)
     expected = np.concatenate([after.attention[:0:-1], attention])[:CONTEXT]
     np.testing.assert_allclose(few(few.state(window), parameters.beta).reshape(CONTEXT, 3), expected, atol=1e-13)
 
@@ -58,7 +58,7 @@ def test_the_parameter_scanned_is_the_one_named(scanned):
     window = dmft.Window(np.random.default_rng(1).uniform(-1, 1, (CONTEXT, 3)), 0)
     value = given[scanned] * 1.5
     changed = dmft.Parameters(**{**given, scanned: value})
-    expected = dmft.run(MODEL, changed, dmft.warm_start(MODEL, changed, window), steps=CONTEXT).attention[:0:-1]
+    expected = dmft.run(MODEL, changed, dmft.state_from_window(MODEL, changed, window), steps=CONTEXT).attention[:0:-1]
     found = turn(turn.state(window), jnp.asarray(value)).reshape(CONTEXT, 3)
     np.testing.assert_allclose(found, expected, atol=1e-13)
 
@@ -143,7 +143,7 @@ def test_the_cycle_of_the_positions_gives_way_to_a_torus():
     np.testing.assert_allclose(np.abs(event.multiplier), 1, atol=1e-9)
 
     beta = float(event.parameter) + 5e-4
-    torus = dmft.warm_start(MODEL, driven(beta), settled(beta, 60_000))
+    torus = dmft.state_from_window(MODEL, driven(beta), settled(beta, 60_000))
     turns = 2048
     orbit = dmft.run(MODEL, driven(beta), torus, steps=turns * CONTEXT).attention[CONTEXT::CONTEXT, 0]
     amplitude = np.abs(np.fft.rfft((orbit - np.mean(orbit)) * np.hanning(turns)))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.column_law import ColumnLaw, odd_subsets
-from theorykit.dmft.weights import columns, position_code, positional_overlaps
+from theorykit.dmft.weights.column_law import ColumnLaw, odd_subsets
+from theorykit.dmft.weights.weights import columns, position_code, positional_overlaps
 
 from .reference import cases
 
@@ -126,7 +126,7 @@ def test_bad_weights_are_refused(semantic, positional, message):
 
 def test_a_context_longer_than_the_positions_is_refused():
     with pytest.raises(ValueError, match="2 positional bits tell 4 apart"):
-        dmft.mean_field(dmft.published_weights(position_bits=2), 5)
+        dmft.self_attention_limit(dmft.published_weights(position_bits=2), 5)
 
 
 def test_families_of_different_shapes_are_refused():

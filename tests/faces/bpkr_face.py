@@ -235,6 +235,12 @@ KINDS = {
         lambda: np.zeros(bpkr.law_of(architecture()).dimension), also=lambda: {"too few": np.zeros(2)}
     ),
     "expression": instance(lambda: bpkr.derive(architecture()).energy),
+    "action": instance(lambda: bpkr.derive(architecture())),
+    "render_markdown.architecture": Kind(
+        architecture,
+        {"None": "sizes are then symbols alone"},
+        lambda: {**other_architectures(), "of other layers": deeper_architecture()},
+    ),
 }
 """By name; those of single callables, whose parameters are called like others, below."""
 
@@ -363,6 +369,7 @@ FACE = Face(
     instances={
         "Architecture": architecture,
         "Action": lambda: bpkr.derive(architecture()),
+        "CompiledAction": lambda: bpkr.compile_action(bpkr.derive(architecture())),
         "FiniteWidthLaw": lambda: bpkr.law_of(architecture()),
         "KeyQueryHeads": heads,
         "AbstractHeads": heads,
@@ -383,6 +390,7 @@ FACE = Face(
             *(
                 "Action",
                 "ActionTerms",
+                "CompiledAction",
                 "DualForm",
                 "EnergyEstimate",
                 "FiniteWidthLaw",

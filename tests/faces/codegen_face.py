@@ -49,14 +49,14 @@ FACE = Face(
         "program": instance(program, also=lambda: {"a function": compiled()}),
         "expression": instance(lambda: exp(X), "values", also=lambda: {"a symbol that has no value": exp(Symbol("z"))}),
         "values": Kind(lambda: {"x": 1.0}, also=lambda: {"of others": {"y": 1.0}}),
-        "CompiledFunction.of.values": Kind(lambda: {"x": 1.0}, also=lambda: {"of others": {"y": 1.0}}),
+        "CompiledFunction.call_from.values": Kind(lambda: {"x": 1.0}, also=lambda: {"of others": {"y": 1.0}}),
         "bound_sizes.arguments": Kind(
             lambda: (X,),
             dict.fromkeys(("an empty list", "an empty array"), "a function of no arguments knows no sizes"),
             lambda: {"text": "x", "numbers": (1.0,), "of text": ("x",)},
         ),
     },
-    any_precision={"CompiledFunction.of": "generated code has the precision of its arguments"},
+    any_precision={"CompiledFunction.call_from": "generated code has the precision of its arguments"},
     instances={"CompiledFunction": compiled, "Program": program},
     records={
         "CompiledFunction": "compile_expressions makes it",

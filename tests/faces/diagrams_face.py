@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import xarray as xr
 
-from theorykit import diagrams, dmft
-from theorykit.diagrams.orbits import OrbitSettings
+from theorykit import dmft
+from theorykit.dmft import diagrams
+from theorykit.dmft.diagrams.orbits import OrbitSettings
 from theorykit.dynamics.regimes import PHASE_DIAGRAM
 
 from .engine import Face
@@ -26,7 +27,7 @@ def weights(patterns=PATTERNS):
 
 @cache
 def model(context=CONTEXT, patterns=PATTERNS):
-    return dmft.mean_field(weights(patterns), context)
+    return dmft.self_attention_limit(weights(patterns), context)
 
 
 def begin(model, parameters):

@@ -28,13 +28,13 @@ def weights(patterns=PATTERNS):
 
 @cache
 def model(context=CONTEXT, patterns=PATTERNS):
-    return dmft.mean_field(weights(patterns), context)
+    return dmft.self_attention_limit(weights(patterns), context)
 
 
 @cache
 def state(context=CONTEXT, patterns=PATTERNS):
     window = RNG.uniform(-0.5, 0.5, size=(context, patterns))
-    return dmft.warm_start(model(context, patterns), POINT, dmft.Window(window))
+    return dmft.state_from_window(model(context, patterns), POINT, dmft.Window(window))
 
 
 @cache
@@ -100,6 +100,7 @@ def basis(vectors):
 FACE = Face(
     dmft,
     {
+        "theory": instance(dmft.derive),
         "weights": instance(weights, also=lambda: {"their signs": weights().semantic, "a network": model()}),
         "model": instance(model, "network", also=other_models),
         **{
@@ -206,10 +207,10 @@ FACE = Face(
     records={
         "LyapunovSpectrum": "lyapunov_spectrum makes it",
         "MeanField": "derive makes it",
-        "State": "token_start, window_start and warm_start make it, and compiled loops of anything that JAX traces",
+        "State": "token_start, window_start and state_from_window make it, and loops of anything that JAX traces",
         "Trajectory": "run makes it",
         "network.ClassSumNetwork": "class_sum_network makes it",
-        "network.Path": "run makes it",
+        "network.SampledTrajectory": "run makes it",
         "network.SpinNetwork": "spin_network makes it",
         "network.Token": "a network's token makes it",
     },

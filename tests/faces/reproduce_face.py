@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from theorykit import dmft, reproduce
+from theorykit.bpkr.training import TrainingSettings
 from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
 from theorykit.tasks.hidden_markov import HiddenMarkovTask
 from theorykit.tasks.one_shot import OneShotTask
-from theorykit.training import TrainingSettings
 
 from .engine import Face
 from .values import Kind, instance, number, path, text, whole_number
@@ -29,7 +29,7 @@ def weights():
 
 @cache
 def model():
-    return dmft.mean_field(weights(), 4)
+    return dmft.self_attention_limit(weights(), 4)
 
 
 def several(example):

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 import xarray as xr
 
-from tests.sampling.problems import problem
-from theorykit import bpkr, sampling
+from tests.bpkr.sampling.problems import problem
+from theorykit import bpkr
+from theorykit.bpkr import sampling
 
 from .engine import Face
 from .values import Kind, array, flag, instance, number, path, text, whole_number
@@ -66,7 +67,7 @@ FACE = Face(
         "options": Kind(
             lambda: {"saddle": {}},
             also=lambda: {
-                "of another approach": {"corrected": {}},
+                "of another approach": {"one_over_n": {}},
                 "no keywords": {"gibbs": 3},
                 "of another keyword": {"gibbs": {"draw": 3}},
                 "of the folder": {"gibbs": {"folder": "a"}},

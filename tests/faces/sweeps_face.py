@@ -6,8 +6,9 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from tests.sampling.problems import problem
-from theorykit import bpkr, sweeps
+from tests.bpkr.sampling.problems import problem
+from theorykit import bpkr
+from theorykit.bpkr import sweeps
 
 from .engine import Face
 from .values import Kind, array, function, instance, path

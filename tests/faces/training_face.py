@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import xarray as xr
 
-from tests.training.test_gradient_descent import ARCHITECTURE, DATA, FEATURES
-from theorykit import bpkr, training
+from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, DATA, FEATURES
+from theorykit import bpkr
+from theorykit.bpkr import training
 
 from .engine import Face
 from .values import Kind, flag, instance, number, path, text, whole_number

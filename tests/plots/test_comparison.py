@@ -8,7 +8,7 @@ import xarray as xr
 from theorykit.plots import comparison
 from theorykit.plots.style import styled
 
-ALL = ("saddle", "corrected", "exact", "gibbs", "nuts")
+ALL = ("saddle", "one_over_n", "exact", "gibbs", "nuts")
 
 
 def compared(approaches=ALL, *, paths=2, outputs=1, tests=7, left_out=(), not_mixed=()) -> xr.Dataset:
@@ -106,7 +106,7 @@ def test_differences_are_every_distinct_one(panels):
     ("approaches", "options", "expected"),
     [
         (ALL, {"tests": 0}, [ENTRIES, DIFFERENCES]),
-        (("saddle", "corrected", "gibbs"), {}, [ENTRIES, OUTPUTS]),
+        (("saddle", "one_over_n", "gibbs"), {}, [ENTRIES, OUTPUTS]),
         (("nuts", "gibbs"), {"outputs": 2, "tests": 0, "paths": 6}, [ENTRIES]),
         (("saddle",), {"paths": 6}, [ENTRIES]),
         (("exact",), {}, [ENTRIES]),
@@ -117,19 +117,19 @@ def test_there_are_panels_for_what_there_is(approaches, options, expected, panel
     assert list(panels(compared(approaches, **options))) == expected
 
 
-@pytest.mark.parametrize("approaches", [ALL, ("corrected", "gibbs", "saddle")])
+@pytest.mark.parametrize("approaches", [ALL, ("one_over_n", "gibbs", "saddle")])
 def test_what_was_left_out_is_not_drawn(approaches, panels):
-    result = compared(approaches, left_out=("corrected",))
+    result = compared(approaches, left_out=("one_over_n",))
     drawn = panels(result)
     assert not any("fluctuations" in name for axes in drawn.values() for name in names(axes))
     assert len(names(drawn[OUTPUTS])) == len(approaches) - 2
-    row = next(line for line in comparison.table(result).splitlines() if line.startswith("corrected"))
-    assert row.startswith("corrected*  - ") and "nan" not in row
+    row = next(line for line in comparison.table(result).splitlines() if line.startswith("one_over_n"))
+    assert row.startswith("one_over_n*  - ") and "nan" not in row
 
 
 def test_nothing_but_what_was_left_out_is_refused():
     with pytest.raises(ValueError, match="nothing to draw: it is said why"):
-        comparison.figure(compared(("corrected",), left_out=("corrected",)))
+        comparison.figure(compared(("one_over_n",), left_out=("one_over_n",)))
 
 
 def test_the_figure_is_written(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 from theorykit import bpkr
+from theorykit.bpkr.training import TrainingSettings
 from theorykit.reproduce import one_shot
 from theorykit.reproduce.one_shot import sources as sources_module
 from theorykit.reproduce.one_shot import stages, theory
@@ -17,7 +18,6 @@ from theorykit.reproduce.one_shot.pruning import Outputs, _stays
 from theorykit.reproduce.one_shot.sources import sources
 from theorykit.tasks.published_images import OmniglotSplit
 from theorykit.tasks.strokes import stroke_characters
-from theorykit.training import TrainingSettings
 
 VARIANT = one_shot.Variant("L2H32", (3, 2), 4)
 SETTINGS = one_shot.OneShot(
@@ -72,7 +72,7 @@ def test_the_theory_is_that_of_the_trained_heads(result, network, folder):
     saddle = bpkr.solve(architecture, data.features, data.labels)
     matrix = saddle.order_parameters.matrices[0]
     # a gradient at the tolerance leaves a relative distance to the minimum of the tolerance over the curvature
-    distance = theory._TOLERANCE / saddle.smallest_curvature
+    distance = theory._TOLERANCE / saddle.min_hessian_eigenvalue
     np.testing.assert_allclose(found["U_1"], matrix, rtol=0, atol=distance * np.linalg.norm(matrix, 2))
     prediction = bpkr.predict(architecture, saddle.order_parameters, data.features, data.labels, data.tests.features)
     right = np.sign(prediction.mean) == data.tests.labels

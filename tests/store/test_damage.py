@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.sampling.problems import problem, quietly
-from tests.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
-from theorykit import bpkr, sampling, store, sweeps
-from theorykit.diagrams.blocks import LANE, in_blocks
+from tests.bpkr.sampling.problems import problem, quietly
+from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
+from theorykit import bpkr, store
+from theorykit.bpkr import sampling, sweeps
+from theorykit.bpkr.training import TrainingSettings, initial_network, train
+from theorykit.dmft.diagrams.blocks import LANE, in_blocks
 from theorykit.reproduce.one_shot import SMALL
 from theorykit.reproduce.one_shot.sources import _characters
-from theorykit.training import TrainingSettings, initial_network, train
 
 FLIPS = 40
 

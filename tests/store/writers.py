@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 
 from theorykit import store
-from theorykit.bpkr.batches import BatchSums
-from theorykit.bpkr.checkpoint import Progress, save_progress
+from theorykit.bpkr.data.batches import BatchSums
+from theorykit.bpkr.data.checkpoint import Progress, save_progress
 from theorykit.plots.style import save
 from theorykit.symbolic import Text
 

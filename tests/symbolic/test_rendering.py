@@ -6,23 +6,7 @@ import pytest
 from hypothesis import given
 from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSymbol, Symbol, Trace, log
 
-from tests.expressions import (
-    A,
-    B,
-    F,
-    H,
-    L,
-    N,
-    P,
-    W,
-    X,
-    matrices,
-    s,
-    scalars,
-    t,
-    v,
-    y,
-)
+from tests.expressions import A, B, F, H, L, N, P, W, X, matrices, s, scalars, t, v, y
 from theorykit.symbolic import Diagonal, LogDet, PartialTrace, fold, latex, partial_trace, quadratic_form
 
 KRONECKER = KroneckerProduct(A, B)

@@ -3,47 +3,11 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from sympy import (
-    Identity,
-    Inverse,
-    KroneckerProduct,
-    MatMul,
-    MatPow,
-    MatrixSymbol,
-    Rational,
-    Symbol,
-    Trace,
-    ZeroMatrix,
-)
+from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSymbol, Rational, Symbol, Trace, ZeroMatrix
 
-from tests.expressions import (
-    A,
-    B,
-    F,
-    H,
-    L,
-    N,
-    P,
-    R,
-    W,
-    X,
-    definite,
-    random_numbers,
-    s,
-    square,
-    square_sizes,
-    t,
-    v,
-    y,
-)
+from tests.expressions import A, B, F, H, L, N, P, R, W, X, definite, random_numbers, s, square, square_sizes, t, v, y
 from theorykit.codegen import interpret
-from theorykit.symbolic import (
-    Diagonal,
-    PartialTrace,
-    is_positive_definite,
-    is_positive_semidefinite,
-    positive_definite,
-)
+from theorykit.symbolic import Diagonal, PartialTrace, is_positive_definite, is_positive_semidefinite, positive_definite
 
 real = Symbol("real", real=True)
 

@@ -6,7 +6,7 @@ import jax
 import msgspec
 import tyro
 
-from .. import sampling
+from ..bpkr import sampling
 from ..plots import comparison as plots
 from .config import read_config
 from .data import read_data

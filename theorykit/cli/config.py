@@ -10,31 +10,31 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .. import bpkr
-from ..sampling import APPROACHES
+from ..bpkr.sampling import APPROACHES
 
 
 class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
-    """A layer of attention; with `skip`, a straight branch of that gain beside it."""
+    """A layer of attention; with `skip`, a skip connection of that gain beside it."""
 
     heads: int
     skip: float | None = None
 
     def build(self) -> bpkr.AbstractLayer:
         """The layer itself."""
-        return _beside_straight(bpkr.Attention(self.heads), self.skip)
+        return _with_skip(bpkr.Attention(self.heads), self.skip)
 
 
 class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="dense"):
-    """A linear layer without attention; with `skip`, a straight branch of that gain beside it."""
+    """A linear layer without attention; with `skip`, a skip connection of that gain beside it."""
 
     skip: float | None = None
 
     def build(self) -> bpkr.AbstractLayer:
         """The layer itself."""
-        return _beside_straight(bpkr.Dense(), self.skip)
+        return _with_skip(bpkr.Dense(), self.skip)
 
 
-def _beside_straight(layer: bpkr.AbstractLayer, gain: float | None) -> bpkr.AbstractLayer:
+def _with_skip(layer: bpkr.AbstractLayer, gain: float | None) -> bpkr.AbstractLayer:
     return layer if gain is None else bpkr.Skip(layer, gain)
 
 
@@ -137,7 +137,7 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return widths, self.temperatures
 
 
-_THEORIES = ("saddle", "corrected")
+_THEORIES = ("saddle", "one_over_n")
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
@@ -149,7 +149,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     `file` is the one to write, beside the configuration; by default of its name, ending in -comparison.nc.
     """
 
-    approaches: tuple[str, ...] = ("saddle", "corrected", "exact", "gibbs")
+    approaches: tuple[str, ...] = ("saddle", "one_over_n", "exact", "gibbs")
     chains: _AtLeastOne | None = None
     draws: _AtLeastOne | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None

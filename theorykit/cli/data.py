@@ -9,9 +9,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from .. import bpkr
+from ..bpkr.sweeps import Data
+from ..bpkr.sweeps.data import checked
 from ..store.files import read_npz, read_variables
-from ..sweeps import Data
-from ..sweeps.data import checked
 from .config import DataConfig
 
 _NETCDF = (".nc", ".h5", ".netcdf")

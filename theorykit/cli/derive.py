@@ -9,7 +9,7 @@ import tyro
 
 from .. import bpkr, store
 from ..arguments import shown
-from ..bpkr import document
+from ..bpkr.action import document
 from ..symbolic import Block, as_latex, as_markdown
 
 Format = Literal["latex", "markdown", "python"]
@@ -32,7 +32,7 @@ def derive(
 
     Args:
         layers: The layers from the input side, such as `2 dense skip:3`: a number of attention heads, `dense` for a
-            linear layer without attention, `skip:` before either for a straight branch beside it.
+            linear layer without attention, `skip:` before either for a skip connection beside it.
         outputs: How many numbers the network puts out for an example.
         format: LaTeX or Markdown of the action, its saddle-point equations, closed forms, expansion about infinite
             width and predictor; or the Python source of the generated function, as it runs.
@@ -48,13 +48,14 @@ def derive(
     if output is not None:
         store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
     kinds = [parsed_layer(layer) for layer in layers]
-    action = bpkr.derive(bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=outputs))
+    architecture = bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=outputs)
+    action = bpkr.derive(architecture)
     if verify:
         _verify(action)
     if format == "python":
-        text = action.python()
+        text = bpkr.generate_source(action)
     else:
-        text = {"latex": as_latex, "markdown": as_markdown}[format](_blocks(action, steps, finite_width))
+        text = {"latex": as_latex, "markdown": as_markdown}[format](_blocks(architecture, steps, finite_width))
     if output is None:
         print(text, end="")
     else:
@@ -77,10 +78,11 @@ def parsed_layer(text: str) -> bpkr.AbstractLayer:
     )
 
 
-def _blocks(action: bpkr.Action, steps: bool, finite_width: bool) -> Iterator[Block]:
-    yield from document.action_blocks(action)
+def _blocks(architecture: bpkr.Architecture, steps: bool, finite_width: bool) -> Iterator[Block]:
+    action = bpkr.derive(architecture)
+    yield from document.action_blocks(action, architecture)
     yield from document.closed_forms_part(action)
-    yield from document.expansion_part(action)
+    yield from document.expansion_part(action, action.expansion.derivation.verify() if steps else None)
     if steps:
         yield from document.derivation_part(action)
         yield from document.dual_part(action)

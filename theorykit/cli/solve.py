@@ -8,8 +8,8 @@ import tyro
 import xarray as xr
 
 from .. import bpkr, store
-from ..sweeps import Data, labelled, predicted
-from ..sweeps.labelled import labelled_test_labels
+from ..bpkr.sweeps import Data, labelled, predicted
+from ..bpkr.sweeps.datasets import labelled_test_labels
 from .config import SolveConfig, read_config
 from .data import read_data
 from .report import checked_output

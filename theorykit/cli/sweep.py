@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tyro
 
-from .. import sweeps
+from ..bpkr import sweeps
 from ..plots import sweep as plots
 from .config import read_config
 from .data import read_data

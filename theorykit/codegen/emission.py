@@ -58,12 +58,13 @@ class CompiledFunction:
     def __call__(self, /, **arguments: Any) -> Mapping[str, Any]:
         return self._function(**arguments)
 
-    def of(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Call it with those of `values`, by name, that it takes."""
+    def call_from(self, values: Mapping[str | Expr, Any]) -> Mapping[str, Any]:
+        """Call it with those of `values`, by symbol or by the symbol's name, that it takes."""
         checked_instance("values", values, Mapping, "numbers and arrays by name")
-        if missing := sorted({argument.name for argument in self.program.arguments} - set(values)):
+        given = {getattr(key, "name", key): value for key, value in values.items()}
+        if missing := sorted({argument.name for argument in self.program.arguments} - set(given)):
             raise ValueError(f"values has none for {', '.join(missing)}, which {self.program.name} takes")
-        return self._function(**{argument.name: values[argument.name] for argument in self.program.arguments})
+        return self._function(**{argument.name: given[argument.name] for argument in self.program.arguments})
 
 
 def compile_expressions(

@@ -6,15 +6,24 @@
 """
 
 from . import network
-from .column_law import ColumnLaw, column_law, correlations, law_from_correlations
-from .derive import MeanField, derive
-from .finite_size import convergence
-from .lyapunov import LyapunovSpectrum, local_exponents, lyapunov_spectrum
-from .self_attention import OUTPUT, Parameters, SelfAttention, State, attention_gain, mean_field, semantic_overlap
-from .starts import Window, pattern_prompt, prompt, token_start, warm_start, window_start
-from .stroboscope import Stroboscope
-from .trajectory import Trajectory, advance, run, settled
-from .weights import FAMILIES, Weights, iid_weights, published_weights, segment_weights, weights_from_arrays
+from .derivation.derivation import MeanField, derive
+from .derivation.document import render_latex, render_markdown
+from .map.lyapunov import LyapunovSpectrum, local_exponents, lyapunov_spectrum
+from .map.self_attention import (
+    OUTPUT,
+    Parameters,
+    SelfAttention,
+    State,
+    attention_gain,
+    self_attention_limit,
+    semantic_overlap,
+)
+from .map.starts import Window, pattern_prompt, prompt, state_from_window, token_start, window_start
+from .map.stroboscope import Stroboscope
+from .map.trajectory import Trajectory, advance, discard_transient, run
+from .network.finite_size import convergence
+from .weights.column_law import ColumnLaw, column_law, correlations, law_from_correlations
+from .weights.weights import FAMILIES, Weights, iid_weights, published_weights, segment_weights, weights_from_arrays
 
 __all__ = [
     "FAMILIES",
@@ -35,21 +44,23 @@ __all__ = [
     "convergence",
     "correlations",
     "derive",
+    "discard_transient",
     "iid_weights",
     "law_from_correlations",
     "local_exponents",
     "lyapunov_spectrum",
-    "mean_field",
     "network",
     "pattern_prompt",
     "prompt",
     "published_weights",
+    "render_latex",
+    "render_markdown",
     "run",
     "segment_weights",
+    "self_attention_limit",
     "semantic_overlap",
-    "settled",
+    "state_from_window",
     "token_start",
-    "warm_start",
     "weights_from_arrays",
     "window_start",
 ]

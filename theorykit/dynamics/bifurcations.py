@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from ..arguments import checked_instance, checked_number
 from .cycles import Cycle, NoCycleError, cycle_at, smallest_period
-from .shooting import Linearisation, Station, Step, Unknowns, checked_step, corrected, multipliers_of
+from .shooting import BranchPoint, Linearisation, Step, Unknowns, checked_step, corrected, multipliers_of
 
 PERIOD_DOUBLING = "period doubling"
 NEIMARK_SACKER = "Neimark-Sacker"
@@ -65,8 +65,8 @@ class Segment:
     """A branch between two stations, so short that it has one point at each distance along the first one's tangent."""
 
     step: Step
-    start: Station
-    end: Station
+    start: BranchPoint
+    end: BranchPoint
 
     @property
     def direction(self) -> Float[Array, " coordinates"]:
@@ -96,7 +96,7 @@ class Segment:
             *(self.start.at, self.start.tangent, self.end.at, self.end.tangent),
         )
 
-    def at(self, distance: float) -> Station:
+    def at(self, distance: float) -> BranchPoint:
         """The cycle at a distance from the start."""
         if distance == 0:
             return self.start
@@ -112,7 +112,7 @@ class Segment:
             )
         return station
 
-    def root(self, quantity: Callable[[Station], float]) -> float:
+    def root(self, quantity: Callable[[BranchPoint], float]) -> float:
         """The distance at which a quantity that changes sign is zero.
 
         Where it jumps instead, the ends are of two branches that come close to each other: that is a `NoCycleError`.
@@ -123,7 +123,7 @@ class Segment:
             raise NoCycleError(f"the branch is lost near another: what was to be zero there is {left:.3g}")
         return distance
 
-    def root_where_branches_meet(self, quantity: Callable[[Station], float], near: float) -> tuple[float, Unknowns]:
+    def root_where_branches_meet(self, quantity: Callable[[BranchPoint], float], near: float) -> tuple[float, Unknowns]:
         """The same, and the cycle there, by cubics through what is around: right there Newton's method is singular."""
         spread = _AROUND * self.length
         stations = [self.at(near + spread * node) for node in _NODES]
@@ -205,7 +205,7 @@ def _crossings(segment: Segment) -> Iterator[_Crossing]:
             yield _Crossing(rank, distance, station.at, multiplier)
 
 
-def _excess(rank: int, station: Station) -> float:
+def _excess(rank: int, station: BranchPoint) -> float:
     """How far the multiplier of a rank by modulus is outside the unit circle."""
     return abs(station.multipliers[rank]) - 1
 
@@ -227,7 +227,7 @@ def _gained(segment: Segment, number: int) -> int:
     return int(after) - int(before)
 
 
-def _turning(station: Station) -> float:
+def _turning(station: BranchPoint) -> float:
     """Change of the parameter along the branch: zero where it turns back."""
     return float(station.tangent.parameter)
 

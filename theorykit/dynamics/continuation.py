@@ -14,7 +14,7 @@ from jaxtyping import Array, Complex, Float
 from ..arguments import checked_instance, checked_number, checked_sequence, checked_whole_number
 from .bifurcations import Event, Segment, events_on
 from .cycles import Cycle, NoCycleError, cycle_at
-from .shooting import Station, Step, Unknowns, at_parameter, checked_step, corrected
+from .shooting import BranchPoint, Step, Unknowns, at_parameter, checked_step, corrected
 
 # least cosine between the tangents at both ends of a step, and that from which on the next may be longer
 _STRAIGHT, _VERY_STRAIGHT = 0.95, 0.995
@@ -89,7 +89,7 @@ class Branch(eqx.Module):
         )
 
 
-class _Strides(NamedTuple):
+class _StepBounds(NamedTuple):
     """Between which parameters a branch goes, and its largest step."""
 
     low: float
@@ -128,7 +128,7 @@ def follow(
     return _followed(step, start, strides, most_cycles)
 
 
-def _checked_strides(bounds, direction: int, largest_step: float | int | None, most_cycles: int) -> _Strides:
+def _checked_strides(bounds, direction: int, largest_step: float | int | None, most_cycles: int) -> _StepBounds:
     low, high = (float(checked_number("bounds", end)) for end in checked_sequence("bounds", bounds, "parameters", 2))
     if not low < high:
         raise ValueError(f"bounds must be two parameters, the lower first; got {bounds}")
@@ -137,10 +137,10 @@ def _checked_strides(bounds, direction: int, largest_step: float | int | None, m
         raise ValueError(f"direction must be 1 or -1, got {direction}")
     checked_whole_number("most_cycles", most_cycles, least=1)
     checked_number("largest_step", largest, above=0.0)
-    return _Strides(low, high, largest)
+    return _StepBounds(low, high, largest)
 
 
-def _followed(step: Step, first: Station, strides: _Strides, most_cycles: int) -> Branch:
+def _followed(step: Step, first: BranchPoint, strides: _StepBounds, most_cycles: int) -> Branch:
     stations, events, length = [first], [], _FIRST * strides.largest
     ended = _out_of_bounds(first, strides)
     while ended is None and len(stations) < most_cycles:
@@ -159,7 +159,7 @@ def _followed(step: Step, first: Station, strides: _Strides, most_cycles: int) -
 
 
 def _stride(
-    step: Step, start: Station, first: Station, length: float, strides: _Strides
+    step: Step, start: BranchPoint, first: BranchPoint, length: float, strides: _StepBounds
 ) -> tuple[Segment, list[Event], float]:
     """The next segment, what happens on it, and the length of the step to try after it."""
     while length > _SMALLEST * strides.largest:
@@ -174,7 +174,7 @@ def _stride(
     raise NoCycleError(f"steps of {length:.3g} fail from parameter {float(start.at.parameter):.12g} on")
 
 
-def _ahead(step: Step, start: Station, length: float, strides: _Strides) -> Segment:
+def _ahead(step: Step, start: BranchPoint, length: float, strides: _StepBounds) -> Segment:
     """The segment of a `length`; `NoCycleError` unless it is so straight that it is sure to be of the same branch."""
     guess = start.at.moved(start.tangent, length)
     direction = start.tangent.first
@@ -188,7 +188,7 @@ def _ahead(step: Step, start: Station, length: float, strides: _Strides) -> Segm
     return segment
 
 
-def _up_to_start(segment: Segment, first: Station) -> Segment:
+def _up_to_start(segment: Segment, first: BranchPoint) -> Segment:
     """The segment, ending where the branch started if it is a closed curve and passes there."""
     distance = float(segment.direction @ (first.at.first - segment.start.at.first))
     if not 0 < distance <= segment.length or segment.direction @ first.tangent.first < _STRAIGHT:
@@ -197,7 +197,7 @@ def _up_to_start(segment: Segment, first: Station) -> Segment:
     return Segment(segment.step, segment.start, first) if beside < _BESIDE * segment.length else segment
 
 
-def _up_to_bounds(segment: Segment, strides: _Strides) -> Segment:
+def _up_to_bounds(segment: Segment, strides: _StepBounds) -> Segment:
     """The segment, ending on the bound if it goes beyond."""
     parameter = float(segment.end.at.parameter)
     if strides.low <= parameter <= strides.high:
@@ -211,7 +211,7 @@ def _up_to_bounds(segment: Segment, strides: _Strides) -> Segment:
     return landed
 
 
-def _out_of_bounds(station: Station, strides: _Strides) -> str | None:
+def _out_of_bounds(station: BranchPoint, strides: _StepBounds) -> str | None:
     """Why a branch is not to be followed beyond a station, or None."""
     parameter, leads = float(station.at.parameter), float(station.tangent.parameter)
     outwards = (parameter >= strides.high and leads > 0) or (parameter <= strides.low and leads < 0)
@@ -233,7 +233,7 @@ def _largest(change: Unknowns) -> float:
     return max(float(jnp.max(jnp.abs(change.points))), abs(float(change.parameter)))
 
 
-def _branch(stations: list[Station], events: list[Event], ended: str) -> Branch:
+def _branch(stations: list[BranchPoint], events: list[Event], ended: str) -> Branch:
     cycles = [cycle_at(station) for station in stations]
     names = ("points", "parameter", "multipliers", "residual")
     columns = (jnp.stack([getattr(cycle, name) for cycle in cycles]) for name in names)

@@ -12,9 +12,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
 from ..arguments import checked_number, checked_whole_number
-from .shooting import Station, Step, Unknowns, at_parameter, checked_step
+from .shooting import BranchPoint, Step, Unknowns, at_parameter, checked_step
 
-# points that coincide but for rounding, in units of `Station.scale`
+# points that coincide but for rounding, in units of `BranchPoint.scale`
 _COINCIDE = 1e-7
 # how far the cycle of an orbit may be from it, in units of the largest state
 _BESIDE = 1e-3
@@ -130,7 +130,7 @@ def smallest_period(points: Float[Array, "period state"]) -> int:
     return next(repeats, len(cycle))
 
 
-def cycle_at(station: Station) -> Cycle:
+def cycle_at(station: BranchPoint) -> Cycle:
     """A station of a branch as a cycle."""
     return Cycle(station.at.points, station.at.parameter, jnp.asarray(station.multipliers), station.residual)
 

@@ -154,7 +154,7 @@ class ShootingNewton(optx.AbstractRootFinder):
         return y, aux, {}
 
 
-class Station(eqx.Module):
+class BranchPoint(eqx.Module):
     """Where a correction ended: on a branch of cycles if `solved`.
 
     `multipliers` are by decreasing modulus; of a conjugate pair, that of the upper half plane is first. `tangent` is
@@ -180,10 +180,10 @@ class Station(eqx.Module):
 
 def corrected(
     step: Step, guess: Unknowns, direction: Float[Array, " coordinates"], target: Float[Array, ""]
-) -> Station:
+) -> BranchPoint:
     """The cycle at `target` along `direction` that Newton's method finds from `guess`."""
     at, residual, monodromy, tangent = _corrected(step, guess, direction, target)
-    return Station(at, residual, multipliers_of(monodromy), tangent)
+    return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
 
 
 @eqx.filter_jit
@@ -207,7 +207,7 @@ def _corrected(step: Step, guess: Unknowns, direction: Array, target: Array) -> 
 
 
 def multipliers_of(monodromy: Float[Array, "state state"]) -> Complex[np.ndarray, " state"]:
-    """Eigenvalues in the order of `Station.multipliers`; NaN if an entry is not finite."""
+    """Eigenvalues in the order of `BranchPoint.multipliers`; NaN if an entry is not finite."""
     product = np.asarray(monodromy)
     if not np.all(np.isfinite(product)):
         return np.full(len(product), complex(np.nan))
@@ -215,7 +215,7 @@ def multipliers_of(monodromy: Float[Array, "state state"]) -> Complex[np.ndarray
     return eigenvalues[np.lexsort((-eigenvalues.imag, -np.abs(eigenvalues)))]
 
 
-def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> Station:
+def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
     """The cycle at the parameter of `guess`; its tangent looks to larger parameters, to smaller for a `sign` of -1."""
     axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
     return corrected(step, guess, axis, sign * guess.parameter)

@@ -1,4 +1,4 @@
-"""Theory beside sampling, drawn and as a table, from the result of `theorykit.sampling.compare`."""
+"""Theory beside sampling, drawn and as a table, from the result of `theorykit.bpkr.sampling.compare`."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class _Look(NamedTuple):
 
 _LOOKS = {
     "saddle": _Look("saddle point", THEORY, False),
-    "corrected": _Look("saddle point and fluctuations", LIMITS[2], False),
+    "one_over_n": _Look("saddle point and fluctuations", LIMITS[2], False),
     "exact": _Look("exact posterior, sampled", "black", True),
     "gibbs": _Look("weights, sampled by Gibbs", LIMITS[0], True),
     "nuts": _Look("weights, sampled by NUTS", LIMITS[1], True),

@@ -1,4 +1,4 @@
-"""Phase diagrams of self-attention, from the result of `theorykit.diagrams.phases`."""
+"""Phase diagrams of self-attention, from the result of `theorykit.dmft.diagrams.phases`."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""A sweep over widths and temperatures, drawn and as a table, from the result of `theorykit.sweeps.sweep`."""
+"""A sweep over widths and temperatures, drawn and as a table, from the result of `theorykit.bpkr.sweeps.sweep`."""
 
 from pathlib import Path
 from typing import Any

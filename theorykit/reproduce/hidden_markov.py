@@ -20,7 +20,7 @@ from tqdm import tqdm
 from .. import bpkr, store
 from ..annotations import check_fields, checked_arguments
 from ..arguments import checked_choice, checked_key, checked_number, checked_whole_number
-from ..sweeps import order_parameters_of, sweep
+from ..bpkr.sweeps import order_parameters_of, sweep
 from ..tasks import hidden_markov as task
 
 # the path subsets whose Gaussian-process limits are compared, by path label

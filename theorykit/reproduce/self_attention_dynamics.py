@@ -17,9 +17,9 @@ from jax.typing import ArrayLike
 from .. import dmft, store
 from ..annotations import check_fields, checked_arguments
 from ..arguments import checked_array, checked_instance, checked_number, checked_whole_number
-from ..diagrams.blocks import LANE, in_blocks
-from ..diagrams.orbits import OrbitSettings, described_exponents, orbit_diagram
-from ..diagrams.phases import phase_diagram
+from ..dmft.diagrams.blocks import LANE, in_blocks
+from ..dmft.diagrams.orbits import OrbitSettings, described_exponents, orbit_diagram
+from ..dmft.diagrams.phases import phase_diagram
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
 
@@ -158,12 +158,12 @@ class SelfAttentionDynamics:
 def run(settings: SelfAttentionDynamics, partial_results: Path) -> xr.DataTree:
     """The nodes `trajectories`, `diagram` and `zoom`, datasets over `beta`, and `phases`, over `gamma` and `beta`.
 
-    Diagrams are those of `theorykit.diagrams`, and `trajectories` is described at `orbit`. Of the published
+    Diagrams are those of `theorykit.dmft.diagrams`, and `trajectories` is described at `orbit`. Of the published
     network there is `reference`, too, exponents by another program. Shows progress. Finished orbits are kept in
     `partial_results`, from where an interrupted run goes on.
     """
     weights = dmft.published_weights(settings.seed)
-    model = dmft.mean_field(weights, _CONTEXT)
+    model = dmft.self_attention_limit(weights, _CONTEXT)
     window = settled_window(settings, model, weights)
     nodes = {
         "trajectories": _trajectories(settings, model, window, partial_results / "trajectories"),
@@ -183,7 +183,7 @@ def settled_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, w
     """The attentions that the output's first pattern, as a prompt, has come to at the inverse temperature `start`."""
     parameters = settings.parameters(model, np.array([settings.start]))  # one lane, as single orbits are
     prompted = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
-    return dmft.settled(model, parameters, prompted, settings.transient)
+    return dmft.discard_transient(model, parameters, prompted, settings.transient)
 
 
 def _trajectories(
@@ -212,7 +212,7 @@ def _diagram(
     found = orbit_diagram(
         model,
         settings.parameters(model, over.betas()),
-        lambda model, parameters: dmft.warm_start(model, parameters, window),
+        lambda model, parameters: dmft.state_from_window(model, parameters, window),
         OrbitSettings(over.transient, over.recorded, settings.exponents),
         folder=folder,
         label=folder.name,
@@ -232,7 +232,7 @@ def _phases(
         dmft.attention_gain(values, _SCALE, model.patterns),
         values,
         settings.epsilon,
-        lambda model, parameters: dmft.warm_start(model, parameters, window),
+        lambda model, parameters: dmft.state_from_window(model, parameters, window),
         OrbitSettings(over.transient, over.recorded, exponents=2, measured=over.measured),
         folder=folder,
     )
@@ -252,10 +252,12 @@ def orbit(
     - `period` (lane): of the overlaps, in tokens, 0 where it is not found among those up to 512.
     - `amplitude` (lane, pattern, frequency), `autocorrelation` (lane, pattern, lag): of the overlaps.
     """
-    settled = dmft.settled(model, parameters, dmft.warm_start(model, parameters, window), settings.transient)
+    settled = dmft.discard_transient(
+        model, parameters, dmft.state_from_window(model, parameters, window), settings.transient
+    )
     # reflections are not for blocks in several threads
     spectrum = dmft.lyapunov_spectrum(model, parameters, settled, steps=settings.recorded, orthonormalise=gram_schmidt)
-    start = dmft.warm_start(model, parameters, settled)
+    start = dmft.state_from_window(model, parameters, settled)
     trajectory = dmft.run(model, parameters, start, steps=settings.recorded)
     before = jnp.moveaxis(trajectory.attention[:-1], 1, 0)
     overlap = np.moveaxis(np.asarray(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before)), -1, 0)

@@ -1,44 +1,6 @@
 """Results and runs on disk: files that are whole or not there, and runs known by what determines them."""
 
-from .description import describe
-from .files import read, refuse_to_overwrite, replacing, write, write_document, write_source, write_text
-from .outputs import FOLDER, Output, check_outputs, remove_kept
-from .runs import (
-    as_text,
-    differences,
-    keep,
-    kept,
-    read_arrays,
-    read_kept,
-    refuse_difference,
-    refuse_unknown,
-    resumed,
-    settings_of,
-    write_arrays,
-)
+import lazy_loader
 
-__all__ = [
-    "FOLDER",
-    "Output",
-    "as_text",
-    "check_outputs",
-    "describe",
-    "differences",
-    "keep",
-    "kept",
-    "read",
-    "read_arrays",
-    "read_kept",
-    "refuse_difference",
-    "refuse_to_overwrite",
-    "refuse_unknown",
-    "remove_kept",
-    "replacing",
-    "resumed",
-    "settings_of",
-    "write",
-    "write_arrays",
-    "write_document",
-    "write_source",
-    "write_text",
-]
+# the names of __init__.pyi, each imported from its module when it is first asked for
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,6 @@
 """Algebra of matrix expressions: distribute products, bring traces and log-determinants to a normal form.
 
-Stage 1 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function`. SymPy's own simplifiers expand
+Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. SymPy's own simplifiers expand
 determinants of Kronecker products and cannot take partial traces; the few identities that a theory of random weights
 needs are here, each an equality for matrices of any size.
 """
@@ -30,13 +30,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_instance, checked_sequence
-from .arguments import (
-    checked_expression,
-    checked_matrices,
-    checked_matrix,
-    checked_scalar,
-    checked_size,
-)
+from .arguments import checked_expression, checked_matrices, checked_matrix, checked_scalar, checked_size
 from .atoms import LogDet, PartialTrace, log_det, split_coefficient
 from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
 from .structure import coefficient_and_factors

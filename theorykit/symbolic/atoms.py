@@ -1,6 +1,6 @@
 """Atoms: the few expressions that SymPy lacks and a theory of random weights needs.
 
-Stage 1 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function`. Everything here is plain
+Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. Everything here is plain
 SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`, `KroneckerProduct`, `Trace`, ...)
 are used wherever they exist.
 """
@@ -12,14 +12,7 @@ from sympy.core.symbol import Str
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_text, checked_whole_number, shown
-from .arguments import (
-    checked_column,
-    checked_expression,
-    checked_matrix,
-    checked_size,
-    checked_sizes,
-    checked_square,
-)
+from .arguments import checked_column, checked_expression, checked_matrix, checked_size, checked_sizes, checked_square
 
 
 class PositiveSemidefiniteSymbol(MatrixSymbol):

@@ -1,6 +1,6 @@
 """Atoms for matrices made of blocks: blocks moved from beside to below one another, and principal blocks.
 
-Stage 1 of `Architecture -> derive -> symbolic Action -> codegen -> compiled function`. Joined blocks are SymPy's own
+Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. Joined blocks are SymPy's own
 `BlockMatrix` and `BlockDiagMatrix`.
 """
 

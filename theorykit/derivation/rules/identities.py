@@ -30,11 +30,7 @@ from ...symbolic import (
     sum_of,
     transposed,
 )
-from ..claims import (
-    Equal,
-    EqualUpToConstant,
-    LeadingOrder,
-)
+from ..claims import Equal, EqualUpToConstant, LeadingOrder
 from ..step import Step
 from .terms import RuleError, change_products, change_products_with, inner_matrix, scalar_terms, terms_with
 

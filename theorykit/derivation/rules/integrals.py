@@ -20,14 +20,7 @@ from ...symbolic import (
     sum_of,
     transposed,
 )
-from ..claims import (
-    AverageIs,
-    GaussianAverage,
-    GaussianDensity,
-    GramVolume,
-    SourceDerivative,
-    SumOverRows,
-)
+from ..claims import AverageIs, GaussianAverage, GaussianDensity, GramVolume, SourceDerivative, SumOverRows
 from ..step import Step
 from .terms import RuleError, change_products, change_products_with, inner_of_form, polynomial, scalar_terms
 

@@ -18,13 +18,7 @@ from ...symbolic import (
     positive_definite,
     sum_of,
 )
-from ..claims import (
-    Constrained,
-    MatrixDerivative,
-    OrderParameterInserted,
-    Solves,
-    Stationary,
-)
+from ..claims import Constrained, MatrixDerivative, OrderParameterInserted, Solves, Stationary
 from ..step import Step
 from .terms import RuleError, terms_without
 

@@ -11,10 +11,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from ... import bpkr
-from ...sampling import sample_weights_by_gibbs
-from ...sampling.results import entry_estimates
-from ...sweeps import order_parameters_of
-from ...sweeps.labelled import axes, path_coordinates
+from ...bpkr.sampling import sample_weights_by_gibbs
+from ...bpkr.sampling.results import entry_estimates
+from ...bpkr.sweeps import order_parameters_of
+from ...bpkr.sweeps.datasets import axes, path_coordinates
 from .settings import OneShot
 from .sources import Sources
 from .theory import Samples, samples

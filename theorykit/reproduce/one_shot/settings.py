@@ -7,8 +7,8 @@ import msgspec
 
 from ...annotations import check_fields
 from ...arguments import checked_number, checked_whole_number
+from ...bpkr.training import TrainingSettings
 from ...tasks.one_shot import OneShotTask
-from ...training import TrainingSettings
 
 UNSEEN = ("digits", "mnist", "fashion-mnist")
 

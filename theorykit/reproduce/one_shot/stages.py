@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ... import bpkr, store
 from ...annotations import checked_arguments
-from ...training import Trained, initial_network, labelled_network, train
+from ...bpkr.training import Trained, initial_network, labelled_network, train
 from .comparison import order_parameters
 from .pruning import pruning
 from .settings import OneShot, Variant, as_text

@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from tqdm import tqdm
 
 from ... import bpkr
-from ...sweeps import Data, best_temperatures, order_parameters_of, sweep
+from ...bpkr.sweeps import Data, best_temperatures, order_parameters_of, sweep
 from ...tasks.one_shot import Episodes
 from .settings import OneShot
 from .sources import IN_DISTRIBUTION, Sources

@@ -1,0 +1,163 @@
+"""The symbolic action: its parts, its saddle-point equations, its written forms."""
+
+import re
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from sympy import Add, simplify
+
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.codegen import compile_expressions, interpret
+
+from ..cases import ANY_CASE, CASES, SEEDS, THREE_LAYERS, TWO_LAYERS, assert_close, random_problem, symbol_values
+
+ACTIONS = [bpkr.derive(case.architecture()) for case in CASES]
+
+
+@cache
+def compiled_saddle_equations(heads):
+    action = bpkr.derive(bpkr.Architecture(heads, 1, temperature=1))
+    equations = {symbol.name: equation for symbol, equation in action.saddle_point_equations.items()}
+    compiled = compile_expressions("saddle", equations, action.symbols.arguments)
+    return jax.jit(compiled.call_from)
+
+
+@jax.jit
+def gradient_by_jax(architecture, order_parameters, features, labels):
+    """[dS/dU_1, ..., dS/dU_L, dS/du], within symmetric matrices."""
+    bound = bind(architecture)
+    slope = jax.grad(lambda point: action_terms(bound, point, features, labels).total)(order_parameters)
+    return [*((matrix + matrix.T) / 2 for matrix in slope.matrices), slope.readout]
+
+
+def arrays(problem):
+    return problem.architecture, problem.order_parameters, jnp.array(problem.features), jnp.array(problem.labels)
+
+
+def test_the_action_depends_on_the_layers_only():
+    narrow = bpkr.Architecture((3, 2), 5, 0.7, temperature=2.0)
+    assert bpkr.derive(narrow) is bpkr.derive(TWO_LAYERS.architecture())
+    assert bpkr.derive(narrow) is not bpkr.derive(THREE_LAYERS.architecture())
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_total_is_the_sum_of_its_parts(action):
+    parts = Add(*action.layer_entropies, action.readout_entropy, action.energy)
+    assert simplify(action.total - parts) == 0
+    assert simplify(action.total - action.energy - action.entropy) == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_symbolic_shapes_are_the_sizes_of_the_architecture(case):
+    action = bpkr.derive(case.architecture())
+    heads = dict(zip(action.symbols.heads, case.heads, strict=True))
+    sides = [tuple(side.subs(heads) for side in shape) for shape in action.order_parameter_shapes.values()]
+    assert sides == [(size, size) for size in (*case.architecture().order_parameter_sizes, 1)]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_there_is_one_saddle_point_equation_for_each_order_parameter(action):
+    assert tuple(action.saddle_point_equations) == action.symbols.order_parameters
+    for symbol, equation in action.saddle_point_equations.items():
+        assert getattr(equation, "shape", None) == getattr(symbol, "shape", None)
+
+
+def test_only_the_first_layer_sees_the_data():
+    for action in ACTIONS:
+        _, *others = action.saddle_point_equations.values()
+        data = {action.symbols.features, action.symbols.labels, action.symbols.temperature}
+        assert not any(equation.free_symbols & data for equation in others)
+
+
+def arguments(problem):
+    """The value of every symbol of the action, by name."""
+    architecture, order_parameters, *data = arrays(problem)
+    bound = bind(architecture)
+    values = {**bound.numbers(), **bound.point(order_parameters), **bound.data(*data)}
+    return {symbol.name: values[symbol] for symbol in bound.symbols.arguments}
+
+
+@given(case=ANY_CASE, seed=SEEDS)
+def test_the_compiled_symbolic_gradient_is_the_gradient_by_jax(case, seed):
+    problem = random_problem(case, seed)
+    symbolic = compiled_saddle_equations(case.heads)(arguments(problem))
+    names = [symbol.name for symbol in bpkr.derive(problem.architecture).symbols.order_parameters]
+    for name, slope in zip(names, gradient_by_jax(*arrays(problem)), strict=True):
+        assert_close(symbolic[name], slope, 1e-9)
+
+
+@given(case=ANY_CASE, seed=SEEDS)
+def test_the_interpreted_symbolic_gradient_is_the_gradient_by_jax(case, seed):
+    problem = random_problem(case, seed)
+    equations = bpkr.derive(problem.architecture).saddle_point_equations.values()
+    for equation, slope in zip(equations, gradient_by_jax(*arrays(problem)), strict=True):
+        assert_close(interpret(equation, symbol_values(problem)), slope, 1e-9)
+
+
+@given(case=ANY_CASE, seed=SEEDS)
+def test_the_readout_solution_is_positive_and_solves_its_equation(case, seed):
+    problem = random_problem(case, seed)
+    action, values = bpkr.derive(problem.architecture), symbol_values(problem)
+    solution = interpret(action.readout_solution, values)
+    residual = interpret(action.saddle_point_equations[action.symbols.readout], {**values, "u": solution})
+    assert solution > 0
+    assert abs(residual * solution) < 1e-10 * sum(case.widths)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_latex_is_one_balanced_environment(action):
+    text = bpkr.render_latex(action)
+    assert text.startswith("\\begin{align*}\n") and text.endswith("\\end{align*}\n")
+    assert text.count("{") == text.count("}")
+    assert len(re.findall(r"\\left[^a-z]", text)) == len(re.findall(r"\\right[^a-z]", text))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_latex_has_a_row_for_each_term_and_each_equation(action):
+    depth = len(action.forms)
+    rows = bpkr.render_latex(action).split("\\\\\n")
+    terms, equations, solutions = 4 + depth, depth + 1, 3
+    assert len(rows) == terms + equations + solutions
+    assert all(row.count("&=") == 1 for row in rows)
+    for name in (*(f"U_{{{layer}}}" for layer in range(1, depth + 1)), "u"):
+        assert sum(rf"\partial {name}}}" in row for row in rows) == 1
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_written_forms_leave_no_sympy_names(action):
+    for text in (bpkr.render_latex(action), bpkr.render_markdown(action)):
+        assert not re.search(r"sigma2|Trace|LogDet|Kronecker|Identity|Phi_test|\*\*|None", text)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_markdown_names_every_order_parameter_with_its_size(case):
+    architecture = case.architecture()
+    text = bpkr.render_markdown(bpkr.derive(architecture), architecture)
+    sizes = re.findall(r"^- \$.*, here (.*)$", text, re.MULTILINE)
+    assert sizes == [f"{size} x {size}" for size in (*architecture.order_parameter_sizes, 1)]
+    assert all(f"`Attention(heads={heads})`" in text for heads in case.heads)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_markdown_shows_the_equations_of_the_latex(action):
+    rows = bpkr.render_latex(action).removeprefix("\\begin{align*}\n").removesuffix("\n\\end{align*}\n").split("\\\\\n")
+    shown = re.findall(r"\$\$(.+?)\$\$", bpkr.render_markdown(action))
+    assert shown == [row.replace("&=", "=").strip() for row in rows]
+
+
+def test_written_forms_of_different_depths_differ():
+    assert len({bpkr.render_latex(action) for action in ACTIONS}) == len({len(action.forms) for action in ACTIONS})
+
+
+@given(seed=SEEDS)
+def test_the_shown_python_is_what_runs(seed):
+    problem, namespace = random_problem(TWO_LAYERS, seed), {}
+    exec(bpkr.generate_source(bpkr.derive(problem.architecture)), namespace)
+    shown = namespace["action"](**arguments(problem))
+    assert_close(shown["total"], problem.evaluate().total, 1e-13)
+    assert_close(sum(value for name, value in shown.items() if name != "total"), shown["total"], 1e-12)

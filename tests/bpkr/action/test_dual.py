@@ -1,0 +1,251 @@
+"""The dual form, in second moments of the data: against the form in examples, its gradients, and a mistake in it."""
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import Add
+
+from theorykit import bpkr
+from theorykit.bpkr.action import document
+from theorykit.bpkr.data.statistics import FeatureStatistics
+from theorykit.bpkr.evaluation.bound_action import bind, flat_features
+from theorykit.bpkr.evaluation.prediction import predict_from_statistics
+from theorykit.codegen import compile_expressions
+from theorykit.derivation import rules
+from theorykit.symbolic import as_markdown, gradient
+
+from ..cases import (
+    ALL_SKIPS,
+    DEEP_LINEAR,
+    DENSE_BETWEEN,
+    ONE_LAYER,
+    OWN_KINDS,
+    SEEDS,
+    TWO_LAYERS,
+    TWO_OUTPUTS,
+    Case,
+    assert_close,
+    explicit_design,
+    random_order_parameters,
+    refused,
+)
+
+CASES = (TWO_LAYERS, ALL_SKIPS, OWN_KINDS, DENSE_BETWEEN, DEEP_LINEAR)
+EXAMPLES, FEATURES, TEST_EXAMPLES = 60, 3, 4  # more examples than any case has features, but for one
+some_cases = pytest.mark.parametrize("case", CASES[:3], ids=str)
+ANY_CASE = st.integers(0, len(CASES) - 1)
+
+
+def random_data(case: Case, seed: int):
+    """An architecture, order parameters, and features and labels of many examples."""
+    rng = np.random.default_rng(seed)
+    architecture = case.architecture(temperature=float(10 ** rng.uniform(-2, 1)))
+    shape = (architecture.paths, FEATURES)
+    features = rng.normal(size=(EXAMPLES, *shape)) / np.sqrt(np.prod(shape))
+    labels = rng.normal(size=(EXAMPLES, case.outputs)[: 1 if case.outputs == 1 else 2])
+    test_features = rng.normal(size=(TEST_EXAMPLES, *shape)) / np.sqrt(np.prod(shape))
+    return architecture, random_order_parameters(architecture, rng), features, labels, test_features
+
+
+def explicit_statistics(features, labels) -> FeatureStatistics:
+    flat, targets = features.reshape(len(features), -1), labels.reshape(len(labels), -1)
+    square, paths = np.sum(targets**2), features.shape[1]
+    return FeatureStatistics(flat.T @ flat, flat.T @ targets, square, len(features), paths)
+
+
+@cache
+def compiled(number: int):
+    """Two jitted functions of a case, by its number.
+
+    Of arrays by name, the dual energy, its gradients, and the values of `dual_slopes`; of U_1, T, Phi and y in
+    order, the energy in examples and its gradients.
+    """
+    case = CASES[number]
+    action = bpkr.derive(case.architecture())
+    functions = bpkr.compile_action(action)
+    symbols, sizes = action.symbols, {**case.architecture().head_counts(), "C": case.outputs}
+    varied = (symbols.matrices[0], symbols.temperature, symbols.features, symbols.labels)
+    in_examples = compile_expressions("energy", {"energy": action.energy}, symbols.completed(varied))
+
+    @jax.jit
+    def dual(values):
+        energy = jax.value_and_grad(lambda values: functions.dual_energy.call_from({**values, **sizes})["energy"])
+        return *energy(values), functions.dual_slopes.call_from({**values, **sizes})
+
+    def primal(*values):
+        named = {symbol.name: value for symbol, value in zip(varied, values, strict=True)}
+        return in_examples.call_from({**named, **sizes})["energy"]
+
+    return dual, jax.jit(jax.value_and_grad(primal, (0, 1, 2, 3)))
+
+
+def dual_values(architecture, order_parameters, statistics):
+    """The arrays among the dual form's arguments that it can be differentiated in."""
+    bound = bind(architecture)
+    values = {**bound.numbers(), **bound.point(order_parameters), **bound.moments(statistics)}
+    by_name = {symbol.name: value for symbol, value in values.items()}
+    return {name: jnp.asarray(by_name[name]) for name in ("U_1", "T", "M", "b", "y2", "P")}
+
+
+def symmetric(matrix):
+    return (matrix + matrix.T) / 2
+
+
+@given(number=ANY_CASE, seed=SEEDS)
+def test_energy_and_all_its_gradients_are_those_in_examples(number, seed):
+    case = CASES[number]
+    architecture, point, features, labels, _ = random_data(case, seed)
+    values = dual_values(architecture, point, explicit_statistics(features, labels))
+    dual, primal = compiled(number)
+    energy, slopes, _ = dual(values)
+    design, targets = jnp.asarray(explicit_design(features, case.outputs)), jnp.asarray(labels.reshape(-1, 1))
+    expected, (first, temperature, of_design, of_targets) = primal(values["U_1"], values["T"], design, targets)
+    assert_close(energy, expected, 1e-9)
+    assert_close(symmetric(slopes["U_1"]), symmetric(first), 1e-9)
+    assert_close(slopes["T"], temperature, 1e-9)
+    # M, b and y2 are functions of Phi and y: by the chain rule
+    assert_close(2 * design @ symmetric(slopes["M"]) + targets @ slopes["b"].T, of_design, 1e-8)
+    assert_close(design @ slopes["b"] + 2 * slopes["y2"] * targets, of_targets, 1e-8)
+
+
+@given(number=ANY_CASE, seed=SEEDS)
+def test_slopes_are_two_positive_semidefinite_parts_of_the_gradient(number, seed):
+    architecture, point, features, labels, _ = random_data(CASES[number], seed)
+    values = dual_values(architecture, point, explicit_statistics(features, labels))
+    energy, gradients, parts = compiled(number)[0](values)
+    assert_close(parts["logdet_gradient"] - parts["minus_misfit_gradient"], symmetric(gradients["U_1"]), 1e-9)
+    assert_close(parts["log_determinants"] + parts["misfit"], energy, 1e-12)
+    assert_close(parts["energy"], energy, 1e-12)
+    for part in (parts["logdet_gradient"], parts["minus_misfit_gradient"]):
+        eigenvalues = np.linalg.eigvalsh(symmetric(part))
+        assert eigenvalues[0] > -1e-9 * eigenvalues[-1]
+
+
+def test_energy_is_that_of_the_action():
+    architecture, point, features, labels, _ = random_data(TWO_LAYERS, 1)
+    values = dual_values(architecture, point, explicit_statistics(features, labels))
+    expected = bpkr.evaluate(architecture, point, features, labels).energy
+    assert_close(compiled(0)[0](values)[0], expected, 1e-9)
+
+
+def test_parts_are_of_the_expressions_they_say():
+    form, first = (
+        bpkr.derive(TWO_LAYERS.architecture()).dual,
+        bpkr.derive(TWO_LAYERS.architecture()).symbols.matrices[0],
+    )
+    of_labels = (form.projection, form.label_square)
+    assert form.misfit.has(*of_labels) and not form.log_determinants.has(*of_labels)
+    assert form.energy == Add(form.log_determinants, form.misfit)
+    assert form.logdet_gradient == gradient(form.log_determinants, first)
+    assert not form.energy.has(bpkr.derive(TWO_LAYERS.architecture()).symbols.features)
+
+
+def test_gradients_do_not_cancel_where_the_noise_is_small():
+    """At a tiny temperature M - M (..)^-1 M has no digits left; here the slope goes to its limit."""
+    _, point, features, labels, _ = random_data(TWO_LAYERS, 3)
+    statistics, limit = explicit_statistics(features, labels), FEATURES * np.linalg.inv(point.matrices[0])
+    for temperature, tolerance in ((1e-9, 1e-5), (1e-12, 1e-8)):
+        values = dual_values(TWO_LAYERS.architecture(temperature), point, statistics)
+        assert_close(compiled(0)[0](values)[2]["logdet_gradient"], limit, tolerance)
+
+
+@some_cases
+def test_predictions_are_those_from_examples(case):
+    architecture, point, features, labels, test_features = random_data(case, 4)
+    expected = bpkr.predict(architecture, point, features, labels, test_features)
+    found = predict_from_statistics(architecture, point, explicit_statistics(features, labels), test_features)
+    assert found.mean.shape == expected.mean.shape and found.variance.shape == expected.variance.shape
+    assert_close(found.mean, expected.mean, 1e-9)
+    assert_close(found.variance, expected.variance, 1e-8)
+
+
+@some_cases
+def test_arguments_are_the_moments_of_the_design(case):
+    architecture, _, features, labels, _ = random_data(case, 5)
+    moments = bind(architecture).moments(explicit_statistics(features, labels))
+    values = {symbol.name: value for symbol, value in moments.items()}
+    design, targets = explicit_design(features, case.outputs), labels.reshape(-1, 1)
+    assert_close(flat_features(architecture, jnp.asarray(features)), design)
+    assert_close(values["M"], design.T @ design, 1e-12)
+    assert_close(values["b"], design.T @ targets, 1e-12)
+    assert_close(values["y2"], np.sum(targets**2), 1e-12)
+    assert values["P"] == EXAMPLES
+
+
+@some_cases
+def test_every_step_holds(case):
+    action = bpkr.derive(case.architecture())
+    verification = action.derivations["dual form"].verify(seed=3)
+    assert verification.holds, str(verification)
+    assert {step.section for step in action.dual.derivation.steps} == {"Dual energy", "Dual predictor"}
+    assert action.dual.derivation.steps[0].before == action.energy
+
+
+RULES = {
+    "determinant_lemma": "matrix determinant lemma",
+    "invert_update": "Woodbury identity",
+    "push_through": "push-through identity",
+    "woodbury": "Woodbury identity",
+    "rescale": "rescaled",
+    "abbreviate": "named",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_gone_wrong_is_found(rule, monkeypatch):
+    right = getattr(rules, rule)
+
+    def wrong(*arguments, **record):
+        step = right(*arguments, **record)
+        return replace(step, after=2 * step.after)
+
+    action = bpkr.derive(ONE_LAYER.architecture())
+    monkeypatch.setattr(rules, rule, wrong)
+    verification = replace(action).dual.derivation.verify()
+    assert not verification.holds
+    assert {failure.step.rule for failure in verification.failures} == {RULES[rule]}
+
+
+def test_the_dual_form_can_be_read():
+    text = as_markdown(document.dual_part(bpkr.derive(TWO_OUTPUTS.architecture())))
+    assert "10 steps were checked" in text and "all hold" in text and "y^{T} y" in text
+    assert "None" not in text and "y_{2}" not in text
+
+
+def test_statistics_that_do_not_fit_are_refused():
+    architecture, point, features, labels, test_features = random_data(TWO_LAYERS, 6)
+    statistics = explicit_statistics(features, labels)
+    with refused("statistics are of 6 paths"):
+        predict_from_statistics(ONE_LAYER.architecture(), point, statistics, test_features)
+    with refused("statistics are of labels of 1 outputs, not 2"):
+        predict_from_statistics(TWO_OUTPUTS.architecture(), point, statistics, test_features)
+    with refused("temperature=0"):
+        predict_from_statistics(TWO_LAYERS.architecture(0.0), point, statistics, test_features)
+    with refused("3 input features, test_features has 2"):
+        predict_from_statistics(architecture, point, statistics, test_features[:, :, :2])
+    broken = replace(statistics, gram=statistics.gram.at[0, 0].set(jnp.nan))
+    with refused("gram has 1 entries that are not finite"):
+        predict_from_statistics(architecture, point, broken, test_features)
+    indefinite = replace(statistics, gram=-statistics.gram)
+    with refused("is not positive definite to double precision"):
+        predict_from_statistics(TWO_LAYERS.architecture(1e-6), point, indefinite, test_features)
+
+
+def test_predictions_can_be_traced_and_differentiated():
+    architecture, point, features, labels, test_features = random_data(TWO_LAYERS, 7)
+    statistics = explicit_statistics(features, labels)
+
+    @jax.jit
+    def total(projection):
+        moved = replace(statistics, projection=projection)
+        return jnp.sum(predict_from_statistics(architecture, point, moved, test_features).mean)
+
+    slope = jax.grad(total)(statistics.projection)
+    # the mean is linear in b
+    assert_close(jnp.sum(slope * statistics.projection), total(statistics.projection), 1e-10)

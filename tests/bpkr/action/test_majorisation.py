@@ -1,0 +1,125 @@
+"""The bound of the energy lies above it and touches it; a sweep solves its equations and never raises the action."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.energies import energy_of
+from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
+from theorykit.bpkr.saddle.problem import SaddleProblem
+from theorykit.bpkr.saddle.problem import sweep as swept_order_parameters
+from theorykit.codegen import interpret
+from theorykit.symbolic import gradient
+
+from ..cases import (
+    DEEP_LINEAR,
+    DENSE_BETWEEN,
+    GRAMMAR,
+    SEEDS,
+    THREE_LAYERS,
+    TWO_LAYERS,
+    TWO_OUTPUTS,
+    assert_close,
+    random_order_parameters,
+    random_problem,
+    symbol_values,
+)
+
+SWEPT = (TWO_LAYERS, THREE_LAYERS, TWO_OUTPUTS, DENSE_BETWEEN, DEEP_LINEAR)
+ANY_SWEPT = st.sampled_from(SWEPT)
+
+
+def saddle_problem(problem):
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+    return SaddleProblem(energy_of(bind(problem.architecture), *data))
+
+
+@eqx.filter_jit
+def energy_at(of_problem, first):
+    return of_problem.energy.at(first)
+
+
+@eqx.filter_jit
+def after_a_sweep(of_problem, point):
+    return of_problem.at(of_problem.swept(point))
+
+
+@eqx.filter_jit
+def at(of_problem, order_parameters):
+    return of_problem.at(from_order_parameters(of_problem.architecture, order_parameters))
+
+
+def bound_values(problem):
+    """The symbols of the majoriser taken at the problem's own U_1."""
+    first = problem.order_parameters.matrices[0]
+    point = energy_at(saddle_problem(problem), first)
+    return {"Gplus": np.asarray(point.logdet_gradient), "W": np.asarray(first @ point.minus_misfit_gradient @ first)}
+
+
+@given(case=ANY_SWEPT, seed=SEEDS)
+def test_the_bound_touches_the_energy_and_lies_above_it(case, seed):
+    problem, rng = random_problem(case, seed), np.random.default_rng(seed)
+    majoriser, of_problem = bpkr.derive(problem.architecture).majoriser, saddle_problem(problem)
+    at_bound = bound_values(problem)
+    name = bpkr.derive(problem.architecture).symbols.matrices[0].name
+
+    def excess(first):
+        bound = interpret(majoriser.bound, {**symbol_values(problem), **at_bound, name: np.asarray(first)})
+        return bound - float(energy_at(of_problem, jnp.asarray(first)).value)
+
+    touching = excess(problem.order_parameters.matrices[0])
+    for _ in range(3):
+        other = random_order_parameters(problem.architecture, rng).matrices[0]
+        assert excess(other) > touching - 1e-9 * (1 + abs(touching))
+    equation = gradient(majoriser.bound, bpkr.derive(problem.architecture).symbols.matrices[0])
+    slope = interpret(equation, {**symbol_values(problem), **at_bound})
+    assert_close(slope, energy_at(of_problem, problem.order_parameters.matrices[0]).slope, 1e-8)
+
+
+@given(case=ANY_SWEPT, seed=SEEDS)
+def test_a_sweep_solves_the_equations_of_the_bound(case, seed):
+    """The last one swept, U_1, exactly: its equation given the others as they are after the sweep."""
+    problem = random_problem(case, seed)
+    action, at_bound = bpkr.derive(problem.architecture), bound_values(problem)
+    bound, matrices = bind(problem.architecture), [jnp.array(at_bound[name]) for name in ("Gplus", "W")]
+    swept = swept_order_parameters(bound, problem.order_parameters, *matrices)
+    names = [symbol.name for symbol in action.symbols.order_parameters]
+    moved = dict(zip(names, [*map(np.asarray, swept.matrices), np.asarray(swept.readout)], strict=True))
+    equation = gradient(action.entropy + action.majoriser.bound, action.symbols.matrices[0])
+    residual = interpret(equation, {**symbol_values(problem), **at_bound, **moved})
+    scale = np.max(np.abs(max(problem.architecture.widths) * np.linalg.inv(swept.matrices[0])))
+    assert np.max(np.abs(residual)) < 1e-9 * scale
+
+
+@settings(max_examples=8)
+@given(case=ANY_SWEPT, seed=SEEDS)
+def test_a_sweep_never_raises_the_action(case, seed):
+    problem = random_problem(case, seed)
+    saddle = saddle_problem(problem)
+    point = at(saddle, problem.order_parameters)
+    for _ in range(4):
+        after = after_a_sweep(saddle, point)
+        assert after.action <= point.action + 1e-12 * abs(point.action)
+        point = after
+
+
+@pytest.mark.slow
+@settings(max_examples=5)
+@given(case=ANY_SWEPT, seed=SEEDS)
+def test_the_saddle_point_is_where_sweeps_rest(case, seed):
+    problem = random_problem(case, seed)
+    saddle = bpkr.solve(problem.architecture, problem.features, problem.labels)
+    here = at(saddle_problem(problem), saddle.order_parameters)
+    assert_close(after_a_sweep(saddle_problem(problem), here).coordinates, here.coordinates, 1e-6)
+
+
+@pytest.mark.parametrize("case", GRAMMAR)
+def test_straight_branches_have_no_sweeps(case):
+    action = bpkr.derive(case.architecture())
+    assert bool(action.majoriser.minima) == (not action.nested)
+    assert set(action.majoriser.minima) in (set(), set(action.symbols.free))

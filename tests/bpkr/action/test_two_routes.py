@@ -1,0 +1,86 @@
+"""Two derivations that share only the forward maps arrive at one action; and the code it makes grows as it should."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sympy import expand
+
+from theorykit import bpkr
+from theorykit.bpkr import Attention, Dense, Skip
+from theorykit.codegen import interpret
+from theorykit.derivation.sampling import random_values
+
+from ..cases import GRAMMAR, CorrelatedHeads, TiedHeads
+
+RNG = np.random.default_rng(3)
+KINDS = (Attention(1), Attention(2), Attention(3), Dense(), Skip(2, 0.7), Skip(Dense(), 1.2), TiedHeads(2),
+         CorrelatedHeads(np.diag([1.5, 0.5]), 2))  # fmt: skip
+RANDOM_NETWORKS = [
+    tuple(KINDS[i] for i in RNG.integers(len(KINDS), size=depth)) for depth in range(1, 6) for _ in range(3)
+]
+HEADS_ONLY = [tuple(Attention(int(heads)) for heads in RNG.integers(1, 5, size=depth)) for depth in range(1, 6)]
+SHALLOW = [layers for layers in (*HEADS_ONLY, *RANDOM_NETWORKS) if len(layers) <= 2]
+DEEP = [layers for layers in (*HEADS_ONLY, *RANDOM_NETWORKS) if len(layers) > 2]
+
+
+def derived(layers, outputs=1):
+    return bpkr.derive(bpkr.Architecture(layers, widths=6, temperature=1.0, outputs=outputs))
+
+
+def slow(networks):
+    return [pytest.param(layers, marks=pytest.mark.slow) for layers in networks]
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("layers", [*SHALLOW, *slow(DEEP)], ids=str)
+def test_the_leading_order_of_the_exact_prior_is_the_action(layers, outputs):
+    action = derived(layers, outputs)
+    for leading, entropy in zip(action.finite_width.leading, action.overlap_entropies, strict=True):
+        assert expand(leading - entropy) == 0
+
+
+@pytest.mark.parametrize("layers", [*HEADS_ONLY, *RANDOM_NETWORKS], ids=str)
+def test_what_the_exact_prior_has_beyond_it_is_known(layers):
+    """(n_l + 1) log det U_l, less (n_{l+1} + 1) log det U_{l+1} where a skip connection holds it."""
+    action = derived(layers)
+    sizes = {symbol: action.sizes[symbol.name] for symbol in action.symbols.sizes}
+    overlaps, corrections = action.overlaps, action.finite_width.corrections
+    for i, (overlap, correction) in enumerate(zip(overlaps, corrections, strict=True)):
+        values = random_values([correction, *overlaps], sizes, np.random.default_rng(i))
+
+        def weighted(symbol, values=values):
+            matrix = values[symbol.name]
+            return (len(matrix) + 1) * np.linalg.slogdet(matrix)[1]
+
+        expected = weighted(overlap)
+        if i < len(action.forms) and action.forms[i].has_skip:
+            expected -= weighted(overlaps[i + 1])
+        assert abs(interpret(correction, values) - expected) < 1e-10 * max(1.0, abs(expected))
+
+
+@pytest.mark.parametrize("heads", [2, 5])
+def test_each_further_layer_adds_the_same_operations(heads):
+    counts = [
+        bpkr.compile_action(derived((Attention(heads),) * depth)).terms.program.operation_counts()
+        for depth in range(1, 7)
+    ]
+    growth = [later - earlier for earlier, later in pairwise(counts)]
+    assert growth == [{"cholesky": 1, "log_det": 1, "sum_of_blocks": 1, "solve": 1, "trace": 1}] * 5
+
+
+@pytest.mark.slow
+def test_depth_six_is_derived_verified_and_compiled():
+    action = derived((2,) * 6)
+    for derivation in (action.derivation, action.finite_width.derivation):
+        assert derivation.verify().holds
+    assert bpkr.compile_action(action).terms.source.count("cholesky(") == 7
+
+
+@pytest.mark.parametrize("case", GRAMMAR, ids=str)
+def test_the_meaning_of_the_first_order_parameter_is_derived(case):
+    """Result 2: N_1 U_1 is the mean of the sum of w w^T."""
+    action = bpkr.derive(case.architecture())
+    *_, last = (step for step in action.derivation.steps if step.section == "Meaning of U")
+    first = action.symbols.matrices[0]
+    assert last.after == action.symbols.widths[0] * first

@@ -1,0 +1,374 @@
+"""One pass over the data: the same sums whatever the batches, their source and the workers; resumed, and refused."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import islice
+from threading import Lock
+
+import h5py
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+from theorykit.bpkr.data.statistics import FeatureStatistics
+from theorykit.bpkr.data.streaming import statistics_of_arrays, statistics_of_batches, statistics_of_loader
+
+from ..cases import SEEDS, assert_close, changed, refused
+
+EXAMPLES, PATHS, FEATURES = 50, 4, 3
+FIELDS = ("gram", "projection", "label_square", "examples")
+
+
+def random_data(seed: int = 0, outputs: int | None = None):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(EXAMPLES, PATHS, FEATURES))
+    return features, rng.normal(size=(EXAMPLES,) if outputs is None else (EXAMPLES, outputs))
+
+
+def dense(features, labels) -> dict:
+    """Every sum over all examples at once."""
+    flat, targets = features.reshape(len(features), -1), labels.reshape(len(labels), -1)
+    moments = flat.T @ flat, flat.T @ targets, np.sum(targets**2), len(features)
+    return dict(zip(FIELDS, moments, strict=True))
+
+
+def assert_statistics(found: FeatureStatistics, features, labels) -> None:
+    for name, value in dense(features, labels).items():
+        assert_close(getattr(found, name), value, 1e-12)
+    assert (found.paths, found.features) == (PATHS, FEATURES)
+
+
+def assert_identical(found: FeatureStatistics, expected: FeatureStatistics) -> None:
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def batches_of(features, labels, size: int):
+    for start in range(0, len(features), size):
+        yield features[start : start + size], labels[start : start + size]
+
+
+@given(seed=SEEDS, chunk=st.integers(1, EXAMPLES + 5), outputs=st.sampled_from([None, 1, 3]))
+def test_streaming_is_dense_for_any_chunks(seed, chunk, outputs):
+    features, labels = random_data(seed, outputs)
+    found = statistics_of_arrays(features, labels, chunk=chunk)
+    assert_statistics(found, features, labels)
+    assert found.outputs == (outputs or 1)
+    assert_identical(statistics_of_batches(batches_of(features, labels, chunk)), found)
+
+
+@given(seed=SEEDS, cuts=st.lists(st.integers(1, EXAMPLES - 1), max_size=4, unique=True))
+def test_statistics_of_parts_add_up(seed, cuts):
+    features, labels = random_data(seed)
+    parts = zip(np.split(features, sorted(cuts)), np.split(labels, sorted(cuts)), strict=True)
+    first, *others = [statistics_of_batches([part]) for part in parts]
+    assert_statistics(sum(others, start=first), features, labels)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, bool])
+def test_other_types_of_numbers_are_summed_in_double_precision(dtype):
+    features, labels = (np.round(5 * array).astype(dtype) for array in random_data())
+    found = statistics_of_arrays(features, labels, chunk=7)
+    assert_statistics(found, features.astype(float), labels.astype(float))
+
+
+def test_batches_may_be_jax_arrays_of_path_features():
+    rng = np.random.default_rng(1)
+    architecture = bpkr.Architecture((2, 2), widths=10, temperature=0.1)
+    inputs, labels = rng.normal(size=(20, 3, FEATURES)), rng.normal(size=20)
+    key_query = [rng.normal(size=(2, FEATURES, FEATURES)) for _ in range(2)]
+
+    def features_of(inputs):
+        return bpkr.path_features(inputs, bpkr.attention(inputs, key_query=key_query), architecture)
+
+    batches = ((features_of(inputs[k : k + 10]), jnp.asarray(labels[k : k + 10])) for k in (0, 10))
+    found, whole = statistics_of_batches(batches), np.asarray(features_of(inputs))
+    for name, value in dense(whole, labels).items():
+        assert_close(getattr(found, name), value, 1e-12)
+
+
+@pytest.fixture(params=["memmap", "npy", "hdf5"])
+def stored(request, tmp_path):
+    """Features and labels, and the same on disk."""
+    features, labels = random_data(2, outputs=2)
+    if request.param == "hdf5":
+        with h5py.File(tmp_path / "data.h5", "w") as file:
+            file["features"], file["labels"] = features, labels
+        with h5py.File(tmp_path / "data.h5") as file:
+            yield features, labels, file["features"], file["labels"]
+        return
+    np.save(tmp_path / "features.npy", features)
+    np.save(tmp_path / "labels.npy", labels)
+    if request.param == "npy":
+        yield features, labels, *(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("features", "labels"))
+        return
+    for name, array in (("features", features), ("labels", labels)):
+        array.tofile(tmp_path / f"{name}.bin")
+    shapes = {"features": features.shape, "labels": labels.shape}
+    maps = (np.memmap(tmp_path / f"{name}.bin", dtype=float, mode="r", shape=shapes[name]) for name in shapes)
+    yield features, labels, *maps
+
+
+def test_arrays_on_disk_are_read_in_chunks(stored):
+    features, labels, *on_disk = stored
+    assert_identical(statistics_of_arrays(*on_disk, chunk=8), statistics_of_arrays(features, labels, chunk=8))
+    with ThreadPoolExecutor(2) as executor:
+        found = statistics_of_arrays(*on_disk, chunk=8, executor=executor)
+    assert_statistics(found, features, labels)
+
+
+class Slices:
+    """An array that notes what is read of it."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.read = array, array.shape, []
+
+    def __getitem__(self, part):
+        self.read.append(part)
+        return self.array[part]
+
+
+def test_only_slices_of_the_chunk_are_read():
+    features, labels = map(Slices, random_data())
+    statistics_of_arrays(features, labels, chunk=20)
+    assert features.read == labels.read == [slice(0, 20), slice(20, 40), slice(40, 60)]
+
+
+def load(number: int):
+    """A batch made from its number; at module level, so that a process can be told to call it."""
+    rng = np.random.default_rng(number)
+    return rng.normal(size=(6, PATHS, FEATURES)), rng.normal(size=6)
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads():
+    expected = statistics_of_loader(load, 9)
+    for workers in (1, 2, 3):
+        with ThreadPoolExecutor(workers) as executor:
+            assert_identical(statistics_of_loader(load, 9, executor=executor), expected)
+
+
+def test_the_result_is_the_same_in_other_processes():
+    features, labels = random_data(3)
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        assert_identical(statistics_of_loader(load, 5, executor=executor), statistics_of_loader(load, 5))
+        found = statistics_of_arrays(features, labels, chunk=9, executor=executor)
+        assert_identical(found, statistics_of_arrays(features, labels, chunk=9))
+        with refused("batch 1: features has 1 entries that are not finite"):
+            broken = changed(features, (12, 0, 0), np.nan)
+            statistics_of_arrays(broken, labels, chunk=9, executor=executor)
+
+
+def test_an_executor_that_forks_is_refused():
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=fork) as executor, refused('get_context("spawn")'):
+        statistics_of_loader(load, 3, executor=executor)
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_a_bounded_number_of_batches_is_read_ahead(in_flight):
+    lock, under_way, most = Lock(), [], []
+
+    class Watched(ThreadPoolExecutor):
+        def submit(self, function, *arguments):
+            with lock:
+                under_way.append(arguments[0])
+                most.append(len(under_way))
+            future = super().submit(function, *arguments)
+            result = future.result
+
+            def consumed(*args):
+                with lock:
+                    under_way.pop()
+                return result(*args)
+
+            future.result = consumed
+            return future
+
+    with Watched(2) as executor:
+        statistics_of_loader(load, 8, executor=executor, in_flight=in_flight)
+    assert max(most) == in_flight and not under_way
+
+
+class Killed(Exception):
+    pass
+
+
+def cut_short(batches, after: int):
+    yield from islice(batches, after)
+    raise Killed
+
+
+def test_a_pass_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path):
+    features, labels = random_data(4)
+    path, whole = tmp_path / "sums.npz", statistics_of_batches(batches_of(features, labels, 6))
+    with pytest.raises(Killed):
+        cut = cut_short(batches_of(features, labels, 6), 5)
+        statistics_of_batches(cut, checkpoint=path, checkpoint_every=2)
+    with np.load(path) as stored:
+        assert stored["batches"] == 4
+    assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=path), whole)
+    # complete now: what is there is the result
+    assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=str(path)), whole)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["sums.npz"]
+
+
+KILLED = """
+import os, sys
+from theorykit import enable_float64
+from theorykit.bpkr.streaming import statistics_of_loader
+from tests.bpkr.test_statistics import load
+
+enable_float64()
+
+def load_or_die(number):
+    if number == 7:
+        os._exit(9)
+    return load(number)
+
+statistics_of_loader(load_or_die, 10, checkpoint=sys.argv[1], checkpoint_every=3)
+"""
+
+
+def test_a_process_that_was_killed_leaves_a_checkpoint_that_is_whole(tmp_path):
+    path, loaded = tmp_path / "sums.npz", []
+    finished = subprocess.run([sys.executable, "-c", KILLED, path], env={**os.environ, "PYTHONPATH": "."}, check=False)
+    assert finished.returncode == 9
+
+    def counted(number):
+        loaded.append(number)
+        return load(number)
+
+    found = statistics_of_loader(counted, 10, checkpoint=path)
+    assert_identical(found, statistics_of_loader(load, 10))
+    assert loaded == [0, 5, 6, 7, 8, 9]
+
+
+def test_only_what_is_not_done_is_read_of_arrays(tmp_path):
+    features, labels = random_data(5)
+    path = tmp_path / "sums.npz"
+    with refused("batch 4: labels has 1 entries that are not finite"):
+        broken = changed(labels, 25, np.inf)
+        statistics_of_arrays(features, broken, chunk=6, checkpoint=path, checkpoint_every=1)
+    watched = Slices(features)
+    found = statistics_of_arrays(watched, labels, chunk=6, checkpoint=path)
+    assert [part.start for part in watched.read] == [0, 18, 24, 30, 36, 42, 48]
+    assert_identical(found, statistics_of_arrays(features, labels, chunk=6))
+
+
+def test_a_checkpoint_of_another_job_is_refused(tmp_path):
+    features, labels = random_data(6)
+    path = tmp_path / "sums.npz"
+    statistics_of_arrays(features, labels, chunk=10, checkpoint=path)
+    with refused("in chunks of 10, not arrays"):
+        statistics_of_arrays(features, labels, chunk=5, checkpoint=path)
+    with refused("is of another job"):
+        statistics_of_arrays(features[:40], labels[:40], chunk=10, checkpoint=path)
+    with refused("is of another job"):
+        statistics_of_batches(batches_of(features, labels, 10), checkpoint=path)
+    for index, batch in ((0, 0), (EXAMPLES - 1, 4)):
+        with refused(f"batch {batch} is not what it was"):
+            statistics_of_arrays(changed(features, index, 0.0), labels, chunk=10, checkpoint=path)
+    # every value of arrays in memory counts, also in chunks between
+    for index in range(0, EXAMPLES, 7):
+        for name, array in (("features", features), ("labels", labels)):
+            other = array.copy()
+            other[index] *= 1 + 1e-12
+            with refused(f"batch {index // 10} is not what it was"):
+                statistics_of_arrays(**{"features": features, "labels": labels, name: other}, chunk=10, checkpoint=path)
+    for content in (b"", b"no numbers", b"PK\x03\x04"):
+        path.write_bytes(content)
+        with refused("is not a checkpoint of feature statistics"):
+            statistics_of_arrays(features, labels, chunk=10, checkpoint=path)
+
+
+def test_every_batch_of_an_iterable_that_was_done_is_compared(tmp_path):
+    features, labels = random_data(8)
+    path = tmp_path / "sums.npz"
+    whole = statistics_of_batches(batches_of(features, labels, 6), checkpoint=path)
+    for index in range(EXAMPLES):
+        other = features.copy()
+        other[index, index % PATHS, index % FEATURES] *= 1 + 1e-12
+        with refused(f"batch {index // 6} is not what it was"):
+            statistics_of_batches(batches_of(other, labels, 6), checkpoint=path)
+    again = statistics_of_batches(batches_of(jnp.asarray(features), np.asfortranarray(labels), 6), checkpoint=path)
+    assert_identical(again, whole)
+
+
+def test_a_checkpoint_of_more_batches_than_there_are_is_refused(tmp_path):
+    features, labels = random_data(7)
+    path = tmp_path / "sums.npz"
+    statistics_of_batches(batches_of(features, labels, 10), checkpoint=path)
+    with refused("is a checkpoint of 5 batches, but there are only 3"):
+        statistics_of_batches(batches_of(features[:30], labels[:30], 10), checkpoint=path)
+
+
+GOOD = (np.ones((3, PATHS, FEATURES)), np.ones(3))
+BAD_BATCHES = {
+    "not a pair": (np.ones((3, PATHS, FEATURES)), "batch 1 must be a pair (features, labels), got ndarray"),
+    "flat features": ((np.ones((3, 12)), np.ones(3)), "batch 1: features must have shape (examples, paths, features)"),
+    "no examples": ((np.ones((0, PATHS, FEATURES)), np.ones(0)), "none of them zero, got (0, 4, 3)"),
+    "labels of three axes": ((GOOD[0], np.ones((3, 1, 1))), "batch 1: labels must have shape (examples) or"),
+    "lengths": ((GOOD[0], np.ones(4)), "batch 1: features has 3 examples, labels has 4"),
+    "other paths": ((np.ones((3, 2, 6)), np.ones(3)), "batch 1 has (paths, features, outputs) = (2, 6, 1)"),
+    "other outputs": ((GOOD[0], np.ones((3, 2))), "the batches before it (4, 3, 1)"),
+    "complex": ((GOOD[0] * 1j, np.ones(3)), "batch 1: features must be real numbers, got dtype complex128"),
+    "text": ((GOOD[0], ["a", "b", "c"]), "batch 1: labels must be real numbers, got dtype <U1"),
+    "nan": (
+        (changed(GOOD[0], (1, 2, 0), np.nan), np.ones(3)),
+        "batch 1: features has 1 entries that are not finite, the first nan at index (1, 2, 0)",
+    ),
+    "infinite label": ((GOOD[0], changed(GOOD[1], 2, -np.inf)), "batch 1: labels has 1 entries that are not finite"),
+    "too large": ((1e200 * GOOD[0], np.ones(3)), "products of values as large as 1e+200 are beyond double precision"),
+}
+
+
+@pytest.mark.parametrize(("batch", "message"), BAD_BATCHES.values(), ids=BAD_BATCHES)
+def test_bad_batches_are_refused_by_number_and_value(batch, message):
+    with refused(message):
+        statistics_of_batches(iter([GOOD, batch]))
+    with ThreadPoolExecutor(2) as executor, refused(message):
+        statistics_of_batches(iter([GOOD, batch]), executor=executor)
+
+
+def test_bad_jobs_are_refused():
+    features, labels = random_data()
+    with refused("there are no batches"):
+        statistics_of_batches([])
+    with refused("there are no batches"):
+        statistics_of_loader(load, 0)
+    with refused("are not one for one"):
+        statistics_of_arrays(features, labels[:-1])
+    with refused("are not one for one"):
+        statistics_of_arrays(features[:0], labels[:0])
+    with refused("chunk must be a positive number of examples, got 0"):
+        statistics_of_arrays(features, labels, chunk=0)
+    with refused("in_flight must be a positive number of batches, got 0"):
+        statistics_of_arrays(features, labels, in_flight=0)
+    with refused("checkpoint_every must be a positive number of batches, got -1"):
+        statistics_of_arrays(features, labels, checkpoint_every=-1)
+
+
+def test_statistics_whose_shapes_do_not_fit_are_refused():
+    good = {"gram": np.eye(12), "projection": np.ones((12, 1)), "label_square": 1.0, "examples": 3, "paths": 4}
+    for wrong, message in (
+        ({"gram": np.ones((12, 11))}, "gram must have shape (columns, columns)"),
+        ({"projection": np.ones((11, 1))}, "projection (columns, outputs), got (12, 12) and (11, 1)"),
+        ({"paths": 5}, "12 columns, which are not those of 5 paths"),
+    ):
+        with refused(message):
+            FeatureStatistics(**{**good, **wrong})
+    with refused("(4, 3, 1) and (2, 6, 1) cannot be added"):
+        FeatureStatistics(**good) + FeatureStatistics(**{**good, "paths": 2})
+
+
+def test_a_bar_shows_the_progress(capfd):
+    statistics_of_loader(load, 3, progress=True)
+    assert "3/3" in capfd.readouterr().err
+    statistics_of_loader(load, 3)
+    assert not capfd.readouterr().err

@@ -1,0 +1,92 @@
+"""Every way to store the data has the same energy, gradient and curvature: those of the action itself."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+from theorykit.bpkr.data.statistics import summed
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.bound_action import bind, flat_features
+from theorykit.bpkr.evaluation.energies import DualEnergy, FeatureEnergy, PathKernelEnergy, energy_of
+from theorykit.bpkr.evaluation.energy_hessian import pairs
+
+from ..cases import ALL_SKIPS, ANY_OF_THE_GRAMMAR, ONE_LAYER, SEEDS, TWO_OUTPUTS, assert_close, random_problem
+
+
+def forms(problem):
+    """The energy of a problem in every form."""
+    architecture, first = problem.architecture, problem.order_parameters.matrices[0]
+    features = jnp.array(problem.features)
+    small = energy_of(bind(architecture), features, jnp.array(problem.labels))
+    assert isinstance(small, PathKernelEnergy)
+    dense = FeatureEnergy(bind(architecture), flat_features(architecture, features), small.labels)
+    dual = DualEnergy(bind(architecture), summed(features, jnp.array(problem.labels)))
+    return first, (small, dense, dual)
+
+
+@eqx.filter_jit
+def evaluated(form, first):
+    return form.at(first), form.value(first)
+
+
+@eqx.filter_jit
+def curvatures(form, first):
+    """The curvature, and the second derivative of the value."""
+    entries = first[pairs(len(first))]
+    by_jax = jax.hessian(lambda entries: form.value(entries_to_matrix(entries, len(first))))(entries)
+    return form.curvature(form.at(first)), by_jax
+
+
+def entries_to_matrix(entries, size):
+    rows, columns = pairs(size)
+    matrix = jnp.zeros((size, size)).at[rows, columns].set(entries)
+    return matrix + matrix.T - jnp.diag(jnp.diagonal(matrix))
+
+
+@settings(max_examples=8)
+@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
+def test_values_and_gradients_are_those_of_the_action(case, seed):
+    problem = random_problem(case, seed)
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+
+    def energy(first):
+        matrices = (first, *problem.order_parameters.matrices[1:])
+        point = bpkr.OrderParameters(matrices, problem.order_parameters.readout)
+        return action_terms(bind(problem.architecture), point, *data).energy
+
+    first, energies = forms(problem)
+    value, slope = jax.value_and_grad(energy)(first)
+    for form in energies:
+        point, alone = evaluated(form, first)
+        assert_close(point.value, value, 1e-12)
+        assert_close(alone, value, 1e-12)
+        assert_close(point.slope, (slope + slope.T) / 2, 1e-9)
+        for part in (point.logdet_gradient, point.minus_misfit_gradient):
+            assert np.linalg.eigvalsh(part)[0] > -1e-10 * np.max(np.abs(part))
+
+
+@settings(max_examples=5)
+@given(case=st.sampled_from((ONE_LAYER, TWO_OUTPUTS, ALL_SKIPS)), seed=SEEDS)
+def test_the_curvature_is_the_second_derivative(case, seed):
+    first, energies = forms(random_problem(case, seed))
+    for form in energies:
+        assert_close(*curvatures(form, first), 1e-8)
+
+
+def test_large_problems_are_not_stored_by_pairs_of_paths():
+    architecture = bpkr.Architecture((4, 4), 10.0, temperature=0.1)
+    energy = jax.eval_shape(energy_of, bind(architecture), jnp.ones((600, 16, 192)), jnp.ones(600))
+    assert isinstance(energy, FeatureEnergy)
+    evaluations, size = energy.curvature_cost()
+    assert 1 < evaluations < 10
+    assert 4e7 < size < 2e8
+
+
+def test_more_examples_than_features_are_stored_by_their_moments():
+    architecture = bpkr.Architecture((2,), 10.0, temperature=0.1)
+    energy = jax.eval_shape(energy_of, bind(architecture), jnp.ones((50, 2, 6)), jnp.ones(50))
+    assert isinstance(energy, DualEnergy)

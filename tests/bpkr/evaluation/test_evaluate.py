@@ -1,0 +1,361 @@
+"""The compiled action: against explicit sums, its symmetries, and the minimum of its entropy."""
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+from theorykit.bpkr import Skip
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.bound_action import bind, flat_features
+from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
+from theorykit.codegen import interpret
+
+from ..cases import (
+    ANY_CASE,
+    ANY_OF_THE_GRAMMAR,
+    CASES,
+    DENSE_BETWEEN,
+    EXAMPLES,
+    GRAMMAR,
+    SEEDS,
+    TWO_LAYERS,
+    CorrelatedHeads,
+    Problem,
+    TiedHeads,
+    assert_close,
+    explicit_energy,
+    explicit_entropies,
+    explicit_gain,
+    explicit_kernel,
+    permuted_order_parameters,
+    permuted_paths,
+    random_order_parameters,
+    random_permutation,
+    random_problem,
+    symbol_values,
+)
+
+coordinates_of, order_parameters_at = jax.jit(from_order_parameters), jax.jit(to_order_parameters)
+
+
+@jax.jit
+def entropy_slope(architecture, order_parameters, features, labels):
+    bound = bind(architecture)
+    return jax.grad(lambda point: action_terms(bound, point, features, labels).entropy)(order_parameters)
+
+
+def entropy(problem, order_parameters):
+    return float(bpkr.evaluate(problem.architecture, order_parameters, problem.features, problem.labels).entropy)
+
+
+def moved_off_the_gp_limit(architecture, distance, rng):
+    """Every order parameter of the Gaussian-process limit times (I + distance A)(I + distance A)^T, A random."""
+
+    def moved(matrix):
+        factor = np.eye(len(matrix)) + distance * rng.normal(size=matrix.shape)
+        return matrix[0, 0] * (factor @ factor.T + 1e-12 * np.eye(len(matrix)))
+
+    limit = bpkr.gp_limit(architecture)
+    readout = limit.readout * np.exp(distance * rng.normal())
+    return bpkr.OrderParameters(tuple(map(moved, limit.matrices)), readout)
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_every_term_is_its_explicit_kronecker_form(case, seed):
+    problem = random_problem(case, seed)
+    terms = problem.evaluate()
+    entropies = explicit_entropies(problem.architecture, problem.order_parameters)
+    assert_close([*terms.layer_entropies, terms.readout_entropy], entropies)
+    assert_close(terms.energy, explicit_energy(problem))
+    assert_close(terms.total, sum(entropies) + explicit_energy(problem))
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_generated_code_agrees_with_the_interpreter(case, seed):
+    problem = random_problem(case, seed)
+    action, terms, values = bpkr.derive(problem.architecture), problem.evaluate(), symbol_values(problem)
+    assert_close(terms.total, interpret(action.total, values))
+    assert_close(terms.entropy, interpret(action.entropy, values))
+    assert_close(terms.energy, interpret(action.energy, values))
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_entropy_and_energy_add_to_the_total(case, seed):
+    terms = random_problem(case, seed).evaluate()
+    assert_close(terms.entropy, terms.readout_entropy + sum(terms.layer_entropies), 1e-13)
+    assert_close(terms.total, terms.entropy + terms.energy, 1e-12)
+
+
+@given(seed=SEEDS)
+def test_layers_of_one_block_and_the_same_variance_are_alike(seed):
+    """A dense layer, one head, and heads that share their values differ in their features only."""
+    problem = random_problem(DENSE_BETWEEN, seed)
+    for layer in (1, TiedHeads(3)):
+        other = replace(DENSE_BETWEEN, layers=(2, layer, 2)).architecture(problem.architecture.temperature)
+        assert_close(replace(problem, architecture=other).evaluate().total, problem.evaluate().total, 1e-12)
+
+
+@given(seed=SEEDS)
+def test_a_covariance_of_equal_variances_is_a_prior_variance(seed):
+    problem, (first, variance, *others) = random_problem(TWO_LAYERS, seed), TWO_LAYERS.variances
+    layers = (CorrelatedHeads(variance * np.eye(3), 3), 2)
+    own = replace(TWO_LAYERS, layers=layers, variances=(first, 1.0, *others))
+    other = replace(problem, architecture=own.architecture(problem.architecture.temperature))
+    assert_close(other.evaluate().total, problem.evaluate().total, 1e-12)
+    assert_close(other.predict().mean, problem.predict().mean, 1e-12)
+
+
+@given(case=ANY_CASE, seed=SEEDS)
+def test_the_entropy_does_not_see_the_data(case, seed):
+    problem, other = random_problem(case, seed), random_problem(case, seed + 1)
+    terms = bpkr.evaluate(problem.architecture, problem.order_parameters, other.features, other.labels)
+    assert terms.entropy == problem.evaluate().entropy
+    assert terms.energy != problem.evaluate().energy
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_entropy_is_stationary_at_the_gp_limit(case):
+    problem = random_problem(case, 0)
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+    limit = bpkr.gp_limit(problem.architecture)
+    slope = entropy_slope(problem.architecture, limit, *data)
+    elsewhere = entropy_slope(problem.architecture, problem.order_parameters, *data)
+    for at_limit, value, away in zip(*map(jax.tree.leaves, (slope, limit, elsewhere)), strict=True):
+        assert jnp.max(jnp.abs(at_limit)) * jnp.max(value) < 1e-12 * max(case.widths)
+        assert jnp.max(jnp.abs(away)) * jnp.max(value) > 1e-3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_symbolic_entropy_is_stationary_at_the_gp_limit(case):
+    """The saddle-point equations without their energy terms, which vanish with the features."""
+    problem = random_problem(case, 0)
+    limit = bpkr.gp_limit(problem.architecture)
+    values = symbol_values(replace(problem, order_parameters=limit, features=0 * problem.features))
+    for equation in bpkr.derive(problem.architecture).saddle_point_equations.values():
+        assert np.max(np.abs(interpret(equation, values))) < 1e-12 * max(case.widths)
+
+
+@pytest.mark.parametrize("distance", [0.01, 0.1, 1.0])
+@given(case=ANY_CASE, seed=SEEDS)
+def test_leaving_the_gp_limit_raises_the_entropy(distance, case, seed):
+    problem = random_problem(case, seed)
+    moved = moved_off_the_gp_limit(problem.architecture, distance, np.random.default_rng(seed))
+    assert entropy(problem, moved) > entropy(problem, bpkr.gp_limit(problem.architecture))
+
+
+@pytest.mark.parametrize("case", GRAMMAR)
+def test_the_entropy_of_any_layers_is_stationary_at_the_gp_limit(case):
+    """In unconstrained coordinates: where there are skip connections, not every entry of U_l is free."""
+    problem = random_problem(case, 0)
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+
+    def at(coordinates):
+        return action_terms(
+            bind(problem.architecture), to_order_parameters(problem.architecture, coordinates), *data
+        ).entropy
+
+    slope, origin = jax.jit(jax.grad(at)), gp_coordinates(problem.architecture)
+    assert jnp.max(jnp.abs(slope(origin))) < 1e-12 * max(case.widths)
+    assert jnp.max(jnp.abs(slope(origin + 0.1))) > 1e-3
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_the_gp_limit_has_the_least_entropy_of_all(case, seed):
+    problem = random_problem(case, seed)
+    assert problem.evaluate().entropy > entropy(problem, bpkr.gp_limit(problem.architecture))
+
+
+@given(case=ANY_CASE, seed=SEEDS)
+def test_rescaling_a_prior_variance_shifts_the_action_by_a_constant(case, seed):
+    """sigma_l^2 -> c_l sigma_l^2 rescales U_1, ..., U_l by c_l; of the logarithms only N_l n_l log c_l is left."""
+    problem = random_problem(case, seed)
+    architecture, depth = problem.architecture, len(case.heads)
+    factors = np.random.default_rng(seed).uniform(0.2, 5, size=depth + 1)  # c_1, ..., c_L, c_a
+    variances = (case.variances[0], *(factors * case.variances[1:]).tolist())
+    of_matrices = [np.prod(factors[layer:]) for layer in range(depth)]
+    rescaled = Problem(
+        bpkr.Architecture(case.heads, case.widths, variances, temperature=architecture.temperature),
+        bpkr.OrderParameters(
+            tuple(c * matrix for c, matrix in zip(of_matrices, problem.order_parameters.matrices, strict=True)),
+            factors[-1] * problem.order_parameters.readout,
+        ),
+        problem.features / math.sqrt(of_matrices[0]),
+        problem.labels,
+        problem.test_features / math.sqrt(of_matrices[0]),
+    )
+    shift = -sum(case.widths * np.array([*architecture.order_parameter_sizes, 1]) * np.log(factors))
+    assert_close(rescaled.evaluate().energy, problem.evaluate().energy)
+    assert_close(rescaled.evaluate().entropy - problem.evaluate().entropy, shift)
+    assert_close(rescaled.predict().mean, problem.predict().mean)
+    assert_close(rescaled.predict().variance, problem.predict().variance)
+
+
+@given(case=ANY_CASE, seed=SEEDS)
+def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
+    problem = random_problem(case, seed)
+    layer, permutation = random_permutation(problem.architecture, np.random.default_rng(seed))
+    order = permuted_paths(case.heads, layer, permutation)
+    permuted = Problem(
+        problem.architecture,
+        permuted_order_parameters(problem.architecture, problem.order_parameters, layer, permutation),
+        problem.features[:, order],
+        problem.labels,
+        problem.test_features[:, order],
+    )
+    for ours, theirs in zip(*map(jax.tree.leaves, (permuted.evaluate(), problem.evaluate())), strict=True):
+        assert_close(ours, theirs)
+    assert_close(permuted.predict().mean, problem.predict().mean)
+    assert_close(permuted.predict().variance, problem.predict().variance)
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_the_kernel_is_the_sum_over_pairs_of_paths(case, seed):
+    problem = random_problem(case, seed)
+    arguments = problem.architecture, problem.order_parameters, problem.features
+    own, cross = bpkr.kernel(*arguments), bpkr.kernel(*arguments, problem.test_features)
+    assert_close(own, explicit_kernel(problem.order_parameters, problem.features, problem.features))
+    assert_close(cross, explicit_kernel(problem.order_parameters, problem.features, problem.test_features))
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_the_kernel_is_positive_semidefinite(case, seed):
+    problem = random_problem(case, seed)
+    doubled = np.concatenate([problem.features, problem.features])  # rank-deficient: the smallest eigenvalue is zero
+    kernel = bpkr.kernel(problem.architecture, problem.order_parameters, doubled)
+    eigenvalues = np.linalg.eigvalsh(kernel)
+    assert_close(kernel, kernel.T, 1e-13)
+    assert eigenvalues[0] > -1e-13 * eigenvalues[-1]
+    assert eigenvalues[EXAMPLES * case.outputs] > 1e-13 * eigenvalues[-1]
+
+
+@given(case=ANY_CASE, seed=SEEDS)
+def test_the_optimal_readout_minimises_the_action_over_the_readout(case, seed):
+    problem = random_problem(case, seed)
+    matrices = problem.order_parameters.matrices
+    best = bpkr.optimal_readout(problem.architecture, matrices[-1])
+    at_best = entropy(problem, bpkr.OrderParameters(matrices, best))
+    for factor in (0.9, 0.999, 1.001, 1.1):
+        assert entropy(problem, bpkr.OrderParameters(matrices, factor * best)) > at_best
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-8, 1e-4, 1.0, 1e4, 1e8])
+def test_the_optimal_readout_is_accurate_at_every_scale(scale):
+    """With N_a = N_L = N, unit variances and U = s I_2: u = (sqrt(1 + 8 s) - 1) / 2 = 4 s / (sqrt(1 + 8 s) + 1)."""
+    architecture = bpkr.Architecture((2,), 20.0, temperature=0.1)
+    readout = bpkr.optimal_readout(architecture, scale * np.eye(2))
+    assert_close(readout, 4 * scale / (math.sqrt(1 + 8 * scale) + 1), 1e-12)
+
+
+@given(seed=SEEDS)
+def test_numbers_of_the_architecture_can_be_differentiated(seed):
+    problem = random_problem(TWO_LAYERS, seed)
+    data = problem.order_parameters, jnp.array(problem.features), jnp.array(problem.labels)
+    slope = jax.grad(lambda architecture: action_terms(bind(architecture), *data).total)(problem.architecture)
+    terms = problem.evaluate()
+    per_width = np.array([*terms.layer_entropies, terms.readout_entropy]) / TWO_LAYERS.widths
+    assert_close(slope.widths, per_width)
+    kernel = explicit_kernel(problem.order_parameters, problem.features, problem.features)
+    inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(EXAMPLES))
+    assert_close(slope.temperature, np.trace(inverse) - np.sum((inverse @ problem.labels) ** 2))
+    assert slope.prior_variances[0] == 0  # it is in the features
+
+
+def test_evaluate_works_under_jit_and_vmap():
+    problem, temperatures = random_problem(TWO_LAYERS, 0), [0.1, 1.0]
+    at = [problem.at_temperature(temperature) for temperature in temperatures]
+
+    def total(temperature):
+        return problem.at_temperature(temperature).evaluate().total
+
+    together = jax.jit(jax.vmap(total))(jnp.array(temperatures))
+    assert_close(together, [single.evaluate().total for single in at], 1e-13)
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_coordinates_round_trip(case, seed):
+    architecture, rng = case.architecture(), np.random.default_rng(seed)
+    point = random_order_parameters(architecture, rng)
+    back = order_parameters_at(architecture, coordinates_of(architecture, point))
+    for ours, theirs in zip(*map(jax.tree.leaves, (back, point)), strict=True):
+        assert_close(ours, theirs, 1e-12)
+    coordinates = jnp.array(rng.normal(size=gp_coordinates(architecture).shape))
+    again = coordinates_of(architecture, order_parameters_at(architecture, coordinates))
+    assert_close(again, coordinates, 1e-7)  # the matrices of random coordinates are ill-conditioned
+
+
+@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
+def test_every_point_of_the_coordinates_is_consistent_across_straight_branches(case, seed):
+    architecture = case.architecture()
+    coordinates = np.random.default_rng(seed).normal(size=gp_coordinates(architecture).shape)
+    point = order_parameters_at(architecture, jnp.array(coordinates))
+    outers = (*point.matrices[1:], np.atleast_2d(point.readout))
+    for layer, matrix, outer in zip(architecture.layers, point.matrices, outers, strict=True):
+        if gain := explicit_gain(layer):
+            assert_close(matrix[: len(outer), : len(outer)], gain**2 * np.asarray(outer), 1e-13)
+
+
+def test_coordinates_are_as_many_as_free_numbers_in_the_order_parameters():
+    """Skips: U_1 (18 x 18) contains U_2 (6 x 6), which contains the readout's (2 x 2) matrix."""
+    architecture = bpkr.Architecture((Skip(2), Skip(2)), 20.0, temperature=0.1, outputs=2)
+    assert architecture.order_parameter_sizes == (18, 6)
+    assert gp_coordinates(architecture).shape == (18 * 19 // 2,)
+    assert gp_coordinates(TWO_LAYERS.architecture()).shape == (1 + 2 * 3 // 2 + 6 * 7 // 2,)
+
+
+@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
+def test_the_origin_of_the_coordinates_is_the_gp_limit(case):
+    architecture = case.architecture()
+    origin, limit = order_parameters_at(architecture, gp_coordinates(architecture)), bpkr.gp_limit(architecture)
+    for ours, theirs in zip(*map(jax.tree.leaves, (origin, limit)), strict=True):
+        assert_close(ours, theirs, 1e-14)
+    assert_close(1 + coordinates_of(architecture, limit), 1 + gp_coordinates(architecture), 1e-14)
+
+
+def explicit_pieces(architecture):
+    """(width, size of B_l, columns of R_l) of every order parameter, from the readout down."""
+    outer, pieces = architecture.outputs, [(architecture.widths[-1], architecture.outputs, 0)]
+    layers = zip(architecture.layers, architecture.widths, architecture.order_parameter_sizes, strict=False)
+    for layer, width, size in reversed(list(layers)):
+        straight = outer if explicit_gain(layer) else 0
+        pieces.append((width, size - straight, straight))
+        outer = size
+    return pieces
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_the_coordinates_decouple_the_entropy(case, seed):
+    """The entropy, less its minimum, is the sum of N_l (|B_l|^2 + |R_l|^2 - n_l - 2 log det B_l), for any prior."""
+    problem, rng = random_problem(case, seed), np.random.default_rng(seed)
+    left = 0.5 * rng.normal(size=gp_coordinates(problem.architecture).shape)
+    point = order_parameters_at(problem.architecture, jnp.array(left))
+    expected = entropy(problem, bpkr.gp_limit(problem.architecture))
+    for width, size, straight in explicit_pieces(problem.architecture):
+        triangle, left = np.split(left, [size * (size + 1) // 2])
+        rectangle, left = np.split(left, [size * straight])
+        on_diagonal = np.equal(*np.tril_indices(size))
+        logarithms, below = triangle[on_diagonal], triangle[~on_diagonal]
+        expected += width * np.sum(np.exp(2 * logarithms) - 1 - 2 * logarithms)
+        expected += width * (np.sum(below**2) + np.sum(rectangle**2))
+    assert len(left) == 0
+    assert_close(entropy(problem, point), expected, 1e-8)
+
+
+@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_flat_features_have_one_row_an_output_and_one_block_of_columns_a_path_and_output(case, seed):
+    problem = random_problem(case, seed)
+    outputs, features = case.outputs, problem.features
+    design = np.asarray(flat_features(problem.architecture, jnp.array(features)))
+    assert design.shape == (EXAMPLES * outputs, problem.architecture.paths * outputs * features.shape[2])
+    for example, path, i in np.ndindex(features.shape):
+        for row, column in np.ndindex(outputs, outputs):
+            entry = design[example * outputs + row, (path * outputs + column) * features.shape[2] + i]
+            assert entry == (features[example, path, i] if row == column else 0)
+    mixing = np.kron(problem.order_parameters.matrices[0], np.eye(features.shape[2]))
+    assert_close(design @ mixing @ design.T, explicit_kernel(problem.order_parameters, features, features), 1e-12)

@@ -1,0 +1,167 @@
+"""The predictor: against Eqs. (9) and (30) written out, and in the limits of no noise and of nothing but noise."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+from theorykit.codegen import interpret
+
+from ..cases import (
+    ANY_OF_THE_GRAMMAR,
+    EXAMPLES,
+    SEEDS,
+    SHALLOW_OR_DEEP,
+    TEST_EXAMPLES,
+    TWO_LAYERS,
+    TWO_OUTPUTS,
+    assert_close,
+    explicit_kernel,
+    random_problem,
+    symbol_values,
+)
+
+
+def explicit_prediction(problem):
+    """Mean and variance by an explicit inverse."""
+    kernel, cross, prior = (
+        explicit_kernel(problem.order_parameters, left, right)
+        for left, right in (
+            (problem.features, problem.features),
+            (problem.features, problem.test_features),
+            (problem.test_features, problem.test_features),
+        )
+    )
+    inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(len(kernel)))
+    mean, variance = cross.T @ inverse @ problem.labels.ravel(), np.diag(prior - cross.T @ inverse @ cross)
+    shape = (TEST_EXAMPLES, *problem.labels.shape[1:])
+    return mean.reshape(shape), variance.reshape(shape)
+
+
+def prior_variance(problem):
+    return np.diag(explicit_kernel(problem.order_parameters, problem.test_features, problem.test_features))
+
+
+@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+def test_predictions_are_the_explicit_formulas(case, seed):
+    problem = random_problem(case, seed)
+    prediction, (mean, variance) = problem.predict(), explicit_prediction(problem)
+    assert prediction.mean.shape == prediction.variance.shape == (TEST_EXAMPLES, *problem.labels.shape[1:])
+    assert_close(prediction.mean, mean)
+    np.testing.assert_allclose(prediction.variance, variance, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
+
+
+@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+def test_generated_predictor_agrees_with_the_interpreter(case, seed):
+    problem = random_problem(case, seed)
+    prediction, values = problem.predict(), symbol_values(problem)
+    predictor = bpkr.derive(problem.architecture).predictor
+    assert_close(prediction.mean, interpret(predictor.mean, values)[:, 0])
+    interpreted = interpret(predictor.variance, values)[:, 0]
+    np.testing.assert_allclose(prediction.variance, interpreted, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
+
+
+@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+def test_the_variance_is_between_zero_and_that_of_the_prior(case, seed):
+    problem = random_problem(case, seed)
+    variance = problem.predict().variance
+    assert np.all(variance >= 0)
+    assert np.all(variance < prior_variance(problem))
+
+
+@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+def test_noise_raises_the_variance(case, seed):
+    problem = random_problem(case, seed)
+    variances = [problem.at_temperature(temperature).predict().variance for temperature in (0.01, 0.1, 1.0, 10.0)]
+    assert np.all(np.diff(variances, axis=0) > 0)
+
+
+@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+def test_at_infinite_temperature_the_data_say_nothing(case, seed):
+    problem = random_problem(case, seed).at_temperature(1e12)
+    prediction = problem.predict()
+    assert np.max(np.abs(prediction.mean)) < 1e-10
+    assert_close(prediction.variance, prior_variance(problem), 1e-10)
+    cross = explicit_kernel(problem.order_parameters, problem.features, problem.test_features)
+    assert_close(1e12 * prediction.mean, cross.T @ problem.labels, 1e-9)  # to first order in 1/T
+
+
+@given(seed=SEEDS)
+def test_outputs_that_do_not_overlap_are_predicted_from_their_own_labels(seed):
+    """At U_l (x) I_C between outputs; the weights they share at infinite width tell nothing of each other."""
+    one, outputs = random_problem(replace(TWO_OUTPUTS, outputs=1), seed), TWO_OUTPUTS.outputs
+    matrices = tuple(np.kron(matrix, np.eye(outputs)) for matrix in one.order_parameters.matrices)
+    together = replace(
+        one,
+        architecture=TWO_OUTPUTS.architecture(one.architecture.temperature),
+        order_parameters=bpkr.OrderParameters(matrices, one.order_parameters.readout * np.eye(outputs)),
+        labels=np.random.default_rng(seed).normal(size=(EXAMPLES, outputs)),
+    )
+    prediction, energies = together.predict(), 0.0
+    for output in range(outputs):
+        alone = replace(one, labels=together.labels[:, output])
+        assert_close(prediction.mean[:, output], alone.predict().mean)
+        assert_close(prediction.variance[:, output], alone.predict().variance)
+        energies += alone.evaluate().energy
+    assert_close(together.evaluate().energy, energies)
+
+
+@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+def test_at_zero_temperature_the_network_interpolates(case, seed):
+    problem = random_problem(case, seed).at_temperature(0.0)
+    on_training_set = replace(problem, test_features=problem.features)
+    prediction = on_training_set.predict()
+    assert_close(prediction.mean, problem.labels, 1e-8)
+    assert np.min(prediction.variance) >= 0  # zero but for rounding, which would often fall below
+    assert np.max(prediction.variance) < 1e-9 * np.max(prior_variance(on_training_set))
+
+
+@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+def test_zero_temperature_is_the_limit_of_small_temperature(case, seed):
+    problem = random_problem(case, seed)
+    zero, small = problem.at_temperature(0.0), problem.at_temperature(1e-10)
+    assert_close(small.predict().mean, zero.predict().mean, 1e-5)
+    assert_close(small.evaluate().total, zero.evaluate().total, 1e-5)
+
+
+@given(case=SHALLOW_OR_DEEP, seed=SEEDS, factor=st.sampled_from([-1.0, 3.0]))
+def test_the_mean_is_linear_in_the_labels_and_the_variance_blind_to_them(case, seed, factor):
+    problem = random_problem(case, seed)
+    scaled = replace(problem, labels=factor * problem.labels)
+    assert_close(scaled.predict().mean, factor * problem.predict().mean, 1e-12)
+    np.testing.assert_array_equal(scaled.predict().variance, problem.predict().variance)
+
+
+@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
+def test_the_order_of_the_examples_does_not_matter(case, seed):
+    problem, order = random_problem(case, seed), np.random.default_rng(seed).permutation(EXAMPLES)
+    shuffled = replace(problem, features=problem.features[order], labels=problem.labels[order])
+    assert_close(shuffled.predict().mean, problem.predict().mean)
+    assert_close(shuffled.evaluate().total, problem.evaluate().total)
+
+
+@given(seed=SEEDS)
+def test_repeating_every_example_is_halving_the_noise(seed):
+    problem = random_problem(TWO_LAYERS, seed)
+    twice = replace(
+        problem.at_temperature(2 * problem.architecture.temperature),
+        features=np.concatenate([problem.features, problem.features]),
+        labels=np.concatenate([problem.labels, problem.labels]),
+    )
+    assert_close(twice.predict().mean, problem.predict().mean, 1e-9)
+    assert_close(twice.predict().variance, problem.predict().variance, 1e-9)
+
+
+def test_predict_works_under_jit_and_vmap():
+    problem, temperatures = random_problem(TWO_LAYERS, 0), [0.1, 1.0]
+
+    def mean(temperature, order_parameters):
+        return replace(problem.at_temperature(temperature), order_parameters=order_parameters).predict().mean
+
+    together = jax.jit(jax.vmap(mean, in_axes=(0, None)))(jnp.array(temperatures), problem.order_parameters)
+    alone = [problem.at_temperature(temperature).predict().mean for temperature in temperatures]
+    assert_close(together, alone, 1e-12)

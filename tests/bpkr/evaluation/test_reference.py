@@ -1,0 +1,137 @@
+"""Against numbers that the paper's published program produced: random architectures, and the hidden-Markov task."""
+
+import functools
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.bound_action import bind
+
+from ..cases import assert_close
+
+DATA = Path(__file__).parents[2] / "data" / "bpkr"
+CASES = {entry["name"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}
+READOUTS = {"average_pooling": "mean", "first_token": "first", "last_token": "last"}
+WIDTHS = (10, 30, 50, 100, 300, 500, 1000)
+
+every_case = pytest.mark.parametrize("name", CASES)
+every_width = pytest.mark.parametrize("width", WIDTHS)
+
+
+@functools.cache
+def arrays(name):
+    with np.load(DATA / f"{name}.npz") as archive:
+        return dict(archive)
+
+
+def architecture_of(name):
+    entry = CASES[name]
+    return bpkr.Architecture(
+        entry["heads"], entry["widths"], entry["prior_variances"], temperature=entry["temperature"]
+    )
+
+
+def path_features(name, inputs):
+    """Path features from tokens, in our layout; the file has (examples, features, tokens)."""
+    inputs = arrays(name)[inputs].transpose(0, 2, 1)
+    key_query = [arrays(name)[f"qk_{layer}"] for layer in range(1, CASES[name]["depth"] + 1)]
+    attention = bpkr.attention(inputs, key_query=key_query)
+    return bpkr.path_features(inputs, attention, architecture_of(name), READOUTS[CASES[name]["readout"]])
+
+
+def order_parameters_of(name):
+    matrices = [arrays(name)[f"U_{layer}"] for layer in range(1, CASES[name]["depth"] + 1)]
+    return bpkr.OrderParameters(matrices, bpkr.optimal_readout(architecture_of(name), matrices[-1]))
+
+
+def stored_features(name):
+    return arrays(name)["attentioned_input"].transpose(0, 2, 1)
+
+
+@every_case
+def test_path_features(name):
+    assert_close(path_features(name, "x"), stored_features(name), 1e-9)
+
+
+@every_case
+def test_eliminated_readout(name):
+    assert_close(order_parameters_of(name).readout, arrays(name)["scalar_readout_order_parameter"], 1e-9)
+
+
+@every_case
+def test_energy_and_entropy(name):
+    terms = bpkr.evaluate(architecture_of(name), order_parameters_of(name), stored_features(name), arrays(name)["y"])
+    largest = max(CASES[name]["widths"])
+    assert_close(terms.energy / largest, arrays(name)["energy_per_maxwidth"], 1e-9)
+    assert_close(terms.entropy / largest, arrays(name)["entropy_per_maxwidth"], 1e-9)
+
+
+@every_case
+def test_gradients_with_the_readout_eliminated(name):
+    """At the eliminated readout the action is stationary in it, so that the gradients are the partial ones."""
+    architecture, data = architecture_of(name), (jnp.array(stored_features(name)), jnp.array(arrays(name)["y"]))
+    slope = jax.grad(lambda point: action_terms(bind(architecture), point, *data).total)(order_parameters_of(name))
+    largest = max(CASES[name]["widths"])
+    assert abs(slope.readout / largest) < 1e-12
+    for layer, matrix in enumerate(slope.matrices, 1):
+        assert_close(matrix / largest, arrays(name)[f"grad_U_{layer}"], 1e-9)
+
+
+@every_case
+@pytest.mark.parametrize("prefix", ["", "gp_"])
+def test_predictions(name, prefix):
+    architecture = architecture_of(name)
+    at = bpkr.gp_limit(architecture) if prefix else order_parameters_of(name)
+    prediction = bpkr.predict(architecture, at, stored_features(name), arrays(name)["y"], path_features(name, "x_test"))
+    assert_close(prediction.mean, arrays(name)[f"{prefix}predictor_mean"], 1e-9)
+    assert_close(prediction.variance, arrays(name)[f"{prefix}predictor_variance"], 1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name]["depth"] > 1])
+def test_head_scores(name):
+    scores = bpkr.head_scores(architecture_of(name), order_parameters_of(name))
+    stored = arrays(name)
+    ours = [
+        scores[layer][head] for layer, head in zip(stored["head_score_layer"], stored["head_score_head"], strict=True)
+    ]
+    assert len(ours) == sum(CASES[name]["heads"])
+    assert_close(ours, stored["head_score"], 1e-9)
+
+
+@functools.cache
+def hidden_markov(width):
+    """The architecture of that width and its saddle point; one compilation serves all widths."""
+    data = arrays("hidden_markov")
+    architecture = bpkr.Architecture((2, 2), width, temperature=0.01)
+    return architecture, bpkr.solve(architecture, data["phi"].transpose(0, 2, 1), data["y"])
+
+
+@every_width
+def test_the_hidden_markov_minimum_is_found(width):
+    _, saddle = hidden_markov(width)
+    assert saddle.result == optx.RESULTS.successful
+    assert_close(saddle.action / width, arrays("hidden_markov")[f"N{width}_S"], 1e-9)
+
+
+@every_width
+def test_hidden_markov_order_parameters(width):
+    data, found = arrays("hidden_markov"), hidden_markov(width)[1].order_parameters
+    assert_close(found.matrices[0], data[f"N{width}_U1"], 1e-6)
+    assert_close(found.matrices[1], data[f"N{width}_U2"], 1e-6)
+    assert_close(found.readout, data[f"N{width}_u"], 1e-6)
+
+
+@every_width
+def test_hidden_markov_predictions(width):
+    data, (architecture, saddle) = arrays("hidden_markov"), hidden_markov(width)
+    features, test_features = (data[name].transpose(0, 2, 1) for name in ("phi", "phi_test200"))
+    prediction = bpkr.predict(architecture, saddle.order_parameters, features, data["y"], test_features)
+    assert_close(prediction.mean, data[f"N{width}_mean200"], 1e-6)
+    assert_close(prediction.variance, data[f"N{width}_var200"], 1e-6)

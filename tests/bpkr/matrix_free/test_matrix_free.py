@@ -1,0 +1,289 @@
+"""The matrix-free energy: what it says of its own error is true, where the dense form can tell."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matfree import decomp, funm
+
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.bound_action import bind, flat_features
+from theorykit.bpkr.matrix_free.estimate import (
+    MatrixFreeOptions,
+    MatrixFreeWarning,
+    checked_for_matrix_free,
+    estimate_at,
+    estimate_energy,
+    random_probes,
+)
+from theorykit.bpkr.matrix_free.saddle import solve_matrix_free
+from theorykit.bpkr.matrix_free.whitened_kernel import Design, Kernel, path_gram, whitened_kernel
+from theorykit.saddle.lanczos import run_lanczos
+
+from ..cases import (
+    OWN_KINDS,
+    SKIP_FIRST,
+    TWO_LAYERS,
+    TWO_OUTPUTS,
+    Case,
+    assert_close,
+    explicit_kernel,
+    random_order_parameters,
+    refused,
+)
+
+SQUARE = Case((2, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))
+OPTIONS = MatrixFreeOptions(probes=16, rank=10)
+
+
+class Example:
+    """Random order parameters, and data whose kernel has a spectrum that falls as a power law."""
+
+    def __init__(self, case, examples, features, temperature, *, decay=0.5, seed=0):
+        rng = np.random.default_rng(seed)
+        self.architecture = case.architecture(temperature)
+        self.point = random_order_parameters(self.architecture, rng)
+        self.features = rng.normal(size=(examples, self.architecture.paths, features))
+        self.features *= np.arange(1, features + 1) ** -decay / np.sqrt(self.architecture.paths)
+        self.labels = rng.normal(size=(examples, case.outputs)[: 1 if case.outputs == 1 else 2])
+        self.data = checked_for_matrix_free(self.architecture, self.features, self.labels)
+        self.first = self.point.matrices[0]
+        self.kernel = Kernel(self.data.bound, self.data.design, self.first)
+
+    def dense(self):
+        """K + T I by its definition, Eq. (10)."""
+        kernel = explicit_kernel(self.point, self.features, self.features)
+        return kernel + float(self.architecture.temperature) * np.eye(len(kernel))
+
+    def exact(self):
+        """Log-determinant, misfit, and the gradient of each in U_1."""
+        inverse, labels = np.linalg.inv(self.dense()), np.asarray(self.data.labels)
+        phi = flat_features(self.architecture, jnp.asarray(self.features))
+        phi = np.asarray(phi).reshape(len(labels), len(self.first), -1)
+        representer = inverse @ labels[:, 0]
+        logdet_gradient = np.einsum("pai,pq,qbi->ab", phi, inverse, phi, optimize=True)
+        read = np.einsum("pai,p->ai", phi, representer)
+        return np.linalg.slogdet(self.dense())[1], labels[:, 0] @ representer, logdet_gradient, read @ read.T
+
+    def estimate(self, seed, options=OPTIONS):
+        key = jax.random.key(seed)
+        return estimate_at(self.data, self.first, random_probes(key, options.probes, self.data.rows), key, options)
+
+    def with_basis_vectors(self, options=OPTIONS):
+        """Probes whose mean is the trace itself."""
+        rows = self.data.rows
+        return estimate_at(self.data, self.first, np.sqrt(rows) * jnp.eye(rows), jax.random.key(0), options)
+
+
+@pytest.fixture(scope="module")
+def moderate():
+    return Example(SQUARE, 60, 20, 0.05)
+
+
+@pytest.fixture(scope="module")
+def hard():
+    """Condition number 1e7."""
+    largest = np.linalg.eigvalsh(Example(SQUARE, 200, 60, 1.0, decay=2.0).dense())[-1] - 1
+    return Example(SQUARE, 200, 60, largest * 1e-7, decay=2.0)
+
+
+@pytest.mark.parametrize("case", [TWO_OUTPUTS, SKIP_FIRST, OWN_KINDS], ids=["outputs", "skip", "own"])
+def test_the_product_is_that_of_the_dense_kernel(case):
+    example = Example(case, 7, 3, 0.3)
+    columns = jax.random.normal(jax.random.key(1), (example.data.rows, 2))
+    assert_close(example.kernel.product(columns), example.dense() @ columns)
+
+
+def test_the_product_never_forms_anything_as_large_as_the_kernel():
+    source = bpkr.compile_action(bpkr.derive(SQUARE.architecture())).kernel_product.source
+    assert "Phi @ kron_left_matmul_1" in source and "transpose_1 @ V" in source
+    example = Example(SQUARE, 200, 5, 0.3)
+    jaxpr = jax.make_jaxpr(example.kernel.product)(jnp.ones((200, 3)))
+    largest = max(np.prod(variable.aval.shape) for equation in jaxpr.eqns for variable in equation.outvars)
+    assert largest <= example.features.size < 200**2
+
+
+@pytest.mark.parametrize("case", [TWO_LAYERS, TWO_OUTPUTS, SKIP_FIRST], ids=["plain", "outputs", "skip"])
+def test_the_features_as_an_operator_are_the_flat_features(case):
+    architecture, rng = case.architecture(), np.random.default_rng(0)
+    features = jnp.asarray(rng.normal(size=(7, architecture.paths, 3)))
+    design, flat = Design(features, case.outputs), flat_features(architecture, features)
+    assert design.shape == flat.shape and design.T.shape == flat.T.shape
+    assert_close(design @ jnp.eye(flat.shape[1]), flat)
+    assert_close(design.T @ jnp.eye(len(flat)), flat.T)
+    by_path = flat.reshape(len(flat), len(bpkr.gp_limit(architecture).matrices[0]), -1)
+    assert_close(path_gram(features, case.outputs), jnp.einsum("pai,pbi->ab", by_path, by_path))
+
+
+@pytest.mark.parametrize("case", [TWO_OUTPUTS, SKIP_FIRST], ids=["outputs", "skip"])
+def test_with_basis_vectors_for_probes_the_estimate_is_exact(case):
+    example = Example(case, 20, 4, 0.2)
+    log_det, misfit, logdet_gradient, minus_misfit_gradient = example.exact()
+    estimate = example.with_basis_vectors(MatrixFreeOptions(rank=5, order=example.data.rows, tolerance=1e-12))
+    assert_close(estimate.log_determinant, log_det, 1e-9)
+    assert_close(estimate.misfit, misfit, 1e-9)
+    assert_close(estimate.slopes.logdet_gradient, logdet_gradient, 1e-8)
+    assert_close(estimate.slopes.minus_misfit_gradient, minus_misfit_gradient, 1e-8)
+
+
+def test_a_preconditioner_of_full_rank_is_exact(moderate):
+    log_det, misfit, logdet_gradient, minus_misfit_gradient = moderate.exact()
+    estimate = moderate.estimate(0, MatrixFreeOptions(probes=4, rank=1000))
+    assert abs(estimate.value - log_det - misfit) <= float(estimate.error())
+    assert estimate.error() < 1e-6
+    assert_close(estimate.slopes.gradient, logdet_gradient - minus_misfit_gradient, 1e-8)
+
+
+def test_brackets_hold_the_truth_for_every_probe_and_order(moderate):
+    whitened = whitened_kernel(moderate.kernel, jax.random.key(0), 5)
+    matrix = np.asarray(whitened.product(jnp.eye(moderate.data.rows)))
+    values, vectors = np.linalg.eigh(matrix)
+    assert values[0] >= float(whitened.floor) - 1e-9
+    probes = np.concatenate([np.eye(60)[:6], np.random.default_rng(0).normal(size=(6, 60))])
+    seen = (probes @ vectors) ** 2
+    logs = seen @ np.log(values)
+    roots = probes @ (vectors / np.sqrt(values)) @ vectors.T
+    widths = []
+    for order in (2, 16, 60):
+        runs = run_lanczos(lambda v: whitened.product(v[:, None])[:, 0], jnp.asarray(probes), whitened.floor, order, 5)
+        assert np.all(runs.lower <= logs + 1e-9) and np.all(logs <= runs.upper + 1e-9)
+        missed = np.asarray(runs.roots) - roots
+        errors = np.sqrt(np.einsum("ji,ik,jk->j", missed, matrix, missed))
+        assert np.all(errors <= np.asarray(runs.root_errors) + 1e-6)
+        widths.append(float(jnp.max(runs.half_width)))
+    assert widths == sorted(widths, reverse=True) and widths[-1] < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("case", "examples", "features"), [(SQUARE, 200, 10), (TWO_OUTPUTS, 40, 4)], ids=["plain", "outputs"]
+)
+def test_the_stated_errors_cover_the_truth(case, examples, features):
+    example = Example(case, examples, features, 0.05)
+    log_det, misfit, logdet_gradient, minus_misfit_gradient = example.exact()
+    covered, signed, of_slopes = [], [], []
+    rows = np.triu_indices(len(logdet_gradient))
+    for seed in range(40):
+        estimate = example.estimate(seed)
+        slopes = estimate.slopes
+        covered.append(abs(estimate.value - log_det - misfit) <= estimate.error())
+        assert abs(estimate.misfit - misfit) <= estimate.bias
+        assert np.all(
+            np.abs(slopes.minus_misfit_gradient - minus_misfit_gradient)
+            <= slopes.minus_misfit_gradient_bias + 1e-9 * np.max(minus_misfit_gradient)
+        )
+        signed.append(float((estimate.value - log_det - misfit) / estimate.standard_error))
+        of_slopes.append(((slopes.logdet_gradient - logdet_gradient) / slopes.logdet_gradient_error)[rows])
+    assert np.mean(covered) >= 0.95
+    # neither biased, nor errors far too large or too small
+    assert abs(np.mean(signed)) < 4 / np.sqrt(40) and 0.6 < np.std(signed) < 1.5
+    assert np.max(np.abs(np.mean(of_slopes, axis=0))) < 5 / np.sqrt(40) and 0.7 < np.std(of_slopes) < 1.4
+
+
+def test_at_condition_1e7_few_steps_are_not_trusted(hard):
+    log_det, misfit, *_ = hard.exact()
+    # plain quadrature of 20 steps is off by far more than its standard error over probes
+    probes = random_probes(jax.random.key(0), 64, 200)
+    plain = funm.monte_carlo_funm_sym_logdet(decomp.tridiag_sym(20))
+    matrix = jnp.asarray(hard.dense())
+    samples = jax.vmap(lambda z: plain(lambda v: matrix @ v, z))(probes)
+    assert abs(jnp.mean(samples) - log_det) > 10 * jnp.std(samples) / np.sqrt(64)
+    assert abs(jnp.mean(samples) - log_det) > 0.1 * abs(log_det)
+    with pytest.warns(MatrixFreeWarning, match="condition number"):
+        few = hard.estimate(0, MatrixFreeOptions(probes=64, rank=1, order=20, max_order=20))
+    assert few.bias > few.standard_error
+    assert abs(few.value - log_det - misfit) <= few.error()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        enough = [hard.estimate(seed, MatrixFreeOptions(probes=16, rank=50)) for seed in range(5)]
+    assert np.mean([abs(estimate.value - log_det - misfit) <= estimate.error() for estimate in enough]) >= 0.9
+    assert all(estimate.bias <= estimate.standard_error for estimate in enough)
+
+
+def test_the_estimate_is_a_function_without_noise(moderate):
+    def value(scale):
+        return moderate_at(moderate, scale * moderate.first).value
+
+    once, again = value(1.0), value(1.0)
+    assert once == again
+    step = 1e-4
+    assert abs(value(1 + step) - 2 * once + value(1 - step)) < 10 * step**2 * abs(once)
+
+
+def moderate_at(example, first):
+    return estimate_at(example.data, first, random_probes(jax.random.key(3), 16, 60), jax.random.key(3), OPTIONS)
+
+
+def test_no_labels_no_misfit(moderate):
+    estimate = estimate_energy(
+        moderate.architecture, moderate.point, moderate.features, np.zeros(60), key=jax.random.key(0), options=OPTIONS
+    )
+    assert estimate.misfit == 0 and np.all(estimate.slopes.minus_misfit_gradient == 0)
+    assert np.isfinite(estimate.value)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(SQUARE, id="plain"),
+        pytest.param(Case((bpkr.Skip(1, 0.7), 2), 30.0, 1.0), id="skip", marks=pytest.mark.slow),
+    ],
+)
+def test_the_saddle_point_is_within_its_stated_error(case):
+    example = Example(case, 80, 12, 0.1)
+    signal = np.einsum("pi,i->p", example.features[:, 0], np.linspace(-2, 2, 12))
+    dense = bpkr.solve(example.architecture, example.features, signal)
+    options = MatrixFreeOptions(probes=24, rank=20)
+    found = solve_matrix_free(
+        example.architecture, example.features, signal, key=jax.random.key(1), options=options, repeats=6
+    )
+    assert max(found.stats["residual"]) <= 1e-6
+    assert abs(found.action - dense.action) <= found.error()
+    terms = action_terms(bind(example.architecture), found.order_parameters, example.features, jnp.asarray(signal))
+    assert abs(found.energy - terms.energy) <= 4 * found.standard_error + found.bias
+    assert_close(found.entropy, terms.entropy)
+    climb = terms.total - dense.action
+    assert 0 <= climb <= 10 * found.excess
+    within = jax.tree.map(
+        lambda mine, theirs, margin: np.abs(mine - theirs) <= margin,
+        found.order_parameters,
+        dense.order_parameters,
+        found.margins(0.999),
+    )
+    assert np.mean(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(within)])) >= 0.95
+
+
+def test_bad_input_is_refused(moderate):
+    parts = moderate.point, moderate.features, moderate.labels
+    key = jax.random.key(0)
+    with refused("temperature=0 leaves no lower bound"):
+        estimate_energy(SQUARE.architecture(0.0), *parts, key=key)
+    with refused("labels has 59 examples, features has 60"):
+        estimate_energy(moderate.architecture, *parts[:2], moderate.labels[1:], key=key)
+    with refused("is lost in the rounding"):
+        estimate_energy(SQUARE.architecture(1e-16), *parts, key=key)
+    with refused("cannot run inside jit"):
+        jax.jit(lambda labels: estimate_energy(moderate.architecture, *parts[:2], labels, key=key))(moderate.labels)
+    with refused("probes=3 are too few"):
+        MatrixFreeOptions(probes=3)
+    with refused("must be positive"):
+        MatrixFreeOptions(rank=0)
+    with refused("repeats=2 are too few"):
+        solve_matrix_free(moderate.architecture, *parts[1:], key=key, repeats=2)
+    with refused("tolerance and max_steps must be positive"):
+        solve_matrix_free(moderate.architecture, *parts[1:], key=key, max_steps=0)
+
+
+def test_a_solve_cut_short_says_so(moderate):
+    with pytest.warns(bpkr.ConvergenceWarning, match="a step still changes a coordinate"):
+        solve_matrix_free(
+            moderate.architecture,
+            moderate.features,
+            moderate.labels,
+            key=jax.random.key(0),
+            options=OPTIONS,
+            repeats=3,
+            max_steps=1,
+        )

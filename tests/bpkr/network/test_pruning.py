@@ -1,0 +1,383 @@
+"""A pruned network is smaller, and gives what the whole one gives without the contributions of the heads removed."""
+
+import dataclasses
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sympy import Identity, KroneckerProduct, sqrt
+
+from theorykit import bpkr
+from theorykit.bpkr import AbstractHeads, AbstractLayer, Attention, Dense, Head, Skip
+
+from ..cases import (
+    ALL_SKIPS,
+    CORRELATED,
+    INPUT_FEATURES,
+    OWN_KINDS,
+    READOUTS,
+    SEEDS,
+    Case,
+    CorrelatedHeads,
+    TiedHeads,
+    assert_close,
+    random_inputs,
+    random_key_queries,
+    random_problem,
+    refused,
+)
+
+TWO_BY_TWO = Case((2, 2), (9.0, 7.0, 8.0), (0.9, 1.3, 0.6, 1.7))
+THREE_ONE_TWO = Case((3, 1, 2), (9.0, 7.0, 8.0, 6.0), (0.9, 1.3, 0.6, 1.1, 1.7), outputs=2)
+MIXTURE = Case((Skip(3, 0.7), Dense(), Skip(Dense(), 1.3), 2), (7.0, 7.0, 5.0, 5.0, 6.0), 6 * (1.2,), outputs=3)
+PRUNED = (
+    (TWO_BY_TWO, [Head(1, 1), Head(2, 2)]),
+    (THREE_ONE_TWO, [Head(1, 2), Head(3, 1)]),
+    (ALL_SKIPS, [Head(1, 2)]),
+    (MIXTURE, [Head(1, 3), Head(4, 1), Head(1, 1)]),
+)
+every_case = pytest.mark.parametrize(("case", "removed"), PRUNED)
+
+
+def all_heads(counts):
+    return [Head(layer, head) for layer, count in enumerate(counts, 1) for head in range(1, count + 1)]
+
+
+def key_query(heads, rng):
+    return bpkr.heads(key_query=random_key_queries(heads, rng))
+
+
+def projections(heads, rng):
+    shapes = [(count, 3, INPUT_FEATURES) for count in heads if count]
+    return bpkr.heads(**{name: [rng.normal(size=shape) for shape in shapes] for name in ("query", "key")})
+
+
+def sampled(case, make_heads=key_query, readout="last", seed=0):
+    heads = make_heads(case.heads, np.random.default_rng(seed))
+    options = {"input_features": INPUT_FEATURES, "readout": readout, "key": jax.random.key(seed)}
+    return bpkr.sample_network(case.architecture(), heads, **options)
+
+
+def some_inputs(seed=1):
+    return jnp.array(random_inputs(np.random.default_rng(seed)))
+
+
+def silenced(network, removed):
+    """The network of the same size whose weight blocks of the heads `removed` are zero."""
+    weights = [np.array(blocks) for blocks in network.weights]
+    for layer, head in removed:
+        width = network.widths[layer - 1]
+        weights[layer - 1][:, (head - 1) * width : head * width] = 0
+    return eqx.tree_at(lambda network: network.weights, network, tuple(map(jnp.array, weights)))
+
+
+def heads_left(case, removed):
+    return tuple(heads - sum(head.layer == layer for head in removed) for layer, heads in enumerate(case.heads, 1))
+
+
+def smaller(case, removed):
+    """The case of the heads that are left, its kinds of layers written anew."""
+
+    def of(layer, heads):
+        if isinstance(layer, Skip):
+            return Skip(of(layer.layer, heads), layer.gain)
+        return Attention(heads) if heads else layer
+
+    layers = tuple(map(of, case.architecture().layers, heads_left(case, removed)))
+    return dataclasses.replace(case, layers=layers)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+@pytest.mark.parametrize("make_heads", [key_query, projections])
+@every_case
+def test_the_output_is_that_of_zero_blocks(case, removed, make_heads, readout):
+    network, inputs = sampled(case, make_heads, readout), some_inputs()
+    expected = silenced(network, removed)(inputs)
+    assert_close(bpkr.without_heads(network, removed)(inputs), expected, 1e-12)
+    assert np.max(np.abs(expected - network(inputs))) > 1e-3 * np.max(np.abs(expected))
+
+
+@every_case
+def test_a_pruned_network_has_the_shapes_of_the_smaller_architecture(case, removed):
+    """Another network, drawn for fewer heads, has as its leaves what the pruned one has, and its kinds of layers."""
+    network, fewer = sampled(case), smaller(case, removed)
+    pruned = bpkr.without_heads(network, removed)
+    drawn = eqx.filter_eval_shape(lambda: sampled(fewer))
+    assert [leaf.shape for leaf in jax.tree.leaves(pruned)] == [leaf.shape for leaf in jax.tree.leaves(drawn)]
+    assert jax.tree.structure(pruned) == jax.tree.structure(drawn)
+    assert pruned.widths == network.widths
+    assert tuple(layer.heads for layer in pruned.layers) == heads_left(case, removed)
+
+
+@pytest.mark.parametrize(("make_heads", "of_a_head"), [(key_query, INPUT_FEATURES**2), (projections, 6 * 6)])
+@every_case
+def test_parameters_are_as_many_as_counted_by_hand(case, removed, make_heads, of_a_head):
+    def by_hand(heads):
+        layers = zip(heads, case.widths[:-1], case.widths[1:], strict=True)
+        return (
+            case.widths[0] * INPUT_FEATURES
+            + sum(max(count, 1) * before * after + count * of_a_head for count, before, after in layers)
+            + case.outputs * case.widths[-1]
+        )
+
+    network = sampled(case, make_heads)
+    assert bpkr.parameter_count(network) == by_hand(case.heads)
+    assert bpkr.parameter_count(bpkr.without_heads(network, removed)) == by_hand(heads_left(case, removed))
+
+
+def test_a_count_of_parameters_in_numbers():
+    """Embedding 9 x 6, blocks of 7 x 9 and 8 x 7, readout 8, products of 6 x 6."""
+    network = sampled(TWO_BY_TWO)
+    assert bpkr.parameter_count(network) == 54 + 2 * 63 + 2 * 56 + 8 + 4 * 36
+    assert bpkr.parameter_count(bpkr.without_heads(network, [Head(2, 1)])) == 54 + 2 * 63 + 56 + 8 + 3 * 36
+
+
+@every_case
+def test_a_pruned_network_is_its_sum_over_paths(case, removed):
+    pruned, inputs = bpkr.without_heads(sampled(case), removed), some_inputs()
+    architecture = smaller(case, removed).architecture()
+    features = bpkr.path_features(inputs, pruned.heads(inputs), architecture)
+    assert features.shape[1] < case.architecture().paths
+    assert_close(bpkr.sum_over_paths(pruned, architecture, features), pruned(inputs), 1e-12)
+
+
+@pytest.mark.parametrize(("case", "removed"), [case for case in PRUNED if len(case[1]) > 1])
+def test_one_by_one_is_all_together(case, removed):
+    network, together = sampled(case), bpkr.without_heads(sampled(case), removed)
+    for order in itertools.permutations(removed):
+        one_by_one, gone = network, []
+        for head in order:
+            earlier = sum(other.layer == head.layer and other.head < head.head for other in gone)
+            one_by_one = bpkr.without_heads(one_by_one, [Head(head.layer, head.head - earlier)])
+            gone.append(head)
+        assert jax.tree.structure(one_by_one) == jax.tree.structure(together)
+        for found, expected in zip(*map(jax.tree.leaves, (one_by_one, together)), strict=True):
+            assert_close(found, expected, 1e-14)
+
+
+@given(seed=SEEDS, order=st.permutations(all_heads(THREE_ONE_TWO.heads)))
+def test_in_any_order_a_network_is_pruned_down_to_one_head_a_layer(seed, order):
+    network, inputs = sampled(THREE_ONE_TWO, seed=seed), some_inputs(seed)
+    removed = bpkr.removable_heads(order, THREE_ONE_TWO.heads)
+    pruned = bpkr.without_heads(network, removed)
+    assert tuple(layer.heads for layer in pruned.layers) == (1, 1, 1)
+    assert_close(pruned(inputs), silenced(network, removed)(inputs), 1e-11)
+
+
+def test_no_head_removed_leaves_the_network_as_it_is():
+    network = sampled(MIXTURE)
+    same = bpkr.without_heads(network, [])
+    assert jax.tree.structure(same) == jax.tree.structure(network)
+    for found, expected in zip(*map(jax.tree.leaves, (same, network)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_blocks_left_are_rescaled_by_the_root_of_the_ratio_of_heads():
+    network = sampled(MIXTURE)
+    pruned = bpkr.without_heads(network, [Head(1, 2)])
+    first, _, third = np.split(np.asarray(network.weights[0]), 3, axis=1)
+    assert_close(pruned.weights[0], np.sqrt(2 / 3) * np.concatenate([first, third], axis=1), 1e-15)
+    for found, expected in zip(pruned.weights[1:], network.weights[1:], strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_network_is_pruned_inside_a_compiled_function():
+    network, inputs = sampled(MIXTURE), some_inputs()
+    removed = [Head(1, 2)]
+    compiled = eqx.filter_jit(lambda network: bpkr.without_heads(network, removed)(inputs))
+    assert_close(compiled(network), silenced(network, removed)(inputs), 1e-12)
+
+
+class Unscaled(AbstractLayer):
+    """Attention of a strength of its own, which falls as the number of heads and not as its root."""
+
+    strength: float
+    heads: int = eqx.field(static=True)
+
+    def forward(self, layer):
+        values = layer.weights(layer.heads) * KroneckerProduct(Identity(layer.heads), layer.hidden)
+        return layer.number("c") * values * layer.attention / (layer.heads * sqrt(layer.width))
+
+    def prior(self, layer):
+        return layer.variance * Identity(layer.heads)
+
+    def parameters(self, layer):
+        return {layer.number("c"): self.strength}
+
+
+@pytest.mark.parametrize("layer", [Unscaled(1.7, 3), Skip(Unscaled(1.7, 3), 0.4)])
+def test_the_scale_is_that_of_the_forward_map_of_any_kind(layer):
+    case, removed = Case((layer, 2), (7.0, 7.0, 5.0), (1.0, 1.2, 0.8, 0.9)), [Head(1, 1)]
+    network, inputs = sampled(case), some_inputs()
+    pruned = bpkr.without_heads(network, removed)
+    assert_close(pruned(inputs), silenced(network, removed)(inputs), 1e-12)
+    blocks = np.split(np.asarray(network.weights[0]), 3, axis=1)
+    assert_close(pruned.weights[0], 2 / 3 * np.concatenate(blocks[1:], axis=1), 1e-14)
+
+
+class Numbered(AbstractLayer):
+    """Attention of always two heads."""
+
+    @property
+    def heads(self):
+        return 2
+
+    def forward(self, layer):
+        return Attention(2).forward(layer)
+
+    def prior(self, layer):
+        return Attention(2).prior(layer)
+
+
+class StraightByHeads(Unscaled):
+    """A skip connection that depends on the number of heads."""
+
+    def forward(self, layer):
+        return Attention(self.heads).forward(layer) + layer.number("c") * layer.hidden / layer.heads
+
+
+class OddStrength(Unscaled):
+    """Attention whose strength depends on the number of heads in a way that its own number changes."""
+
+    def forward(self, layer):
+        return (1 + layer.number("c") / layer.heads) * Attention(self.heads).forward(layer)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (TiedHeads(3), "layer 1 (TiedHeads): its weight blocks are not one for each head"),
+        (Skip(TiedHeads(3), 0.5), "layer 1 (Skip): its weight blocks are not one for each head"),
+        (CorrelatedHeads(CORRELATED, 2), "layer 1 (CorrelatedHeads): the size of its kappa_1 follows from the number"),
+        (StraightByHeads(0.5, 2), "layer 1 (StraightByHeads): its skip connection depends on the number of heads"),
+        (Numbered(), "no head can be removed from a Numbered: its number of heads is no field of it"),
+        (OddStrength(0.5, 2), "no head can be removed from layer 1: what makes up for the others is"),
+    ],
+)
+def test_kinds_of_layers_that_are_not_known_with_fewer_heads_are_refused(layer, message):
+    network = sampled(Case((layer, 2), (7.0, 7.0, 5.0), (1.0, 1.2, 0.8, 0.9)))
+    with refused(message):
+        bpkr.without_heads(network, [Head(1, 1)])
+    assert bpkr.without_heads(network, [Head(2, 1)]).weights[0] is network.weights[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "removed", "message"),
+    [
+        (TWO_BY_TWO, [Head(3, 1)], "there is no layer 3, head 1: the network has 2 layers"),
+        (TWO_BY_TWO, [Head(0, 1)], "there is no layer 0, head 1: the network has 2 layers, counted from 1"),
+        (TWO_BY_TWO, [Head(1, 1), Head(2, 3)], "there is no layer 2, head 3: layer 2 has 2 heads, counted from 1"),
+        (TWO_BY_TWO, [Head(1, 0)], "there is no layer 1, head 0: layer 1 has 2 heads, counted from 1"),
+        (MIXTURE, [Head(2, 1)], "there is no layer 2, head 1: layer 2 has 0 heads"),
+        (TWO_BY_TWO, [Head(1, 2), Head(2, 1), Head(1, 2)], "layer 1, head 2 is named twice"),
+        (
+            TWO_BY_TWO,
+            [Head(2, 2), Head(2, 1)],
+            "all 2 heads of layer 2 (Attention) are to be removed: that leaves no output but zero; keep at least one",
+        ),
+        (
+            ALL_SKIPS,
+            [Head(2, 1)],
+            "all 1 heads of layer 2 (Skip) are to be removed: that leaves nothing but its skip connection",
+        ),
+    ],
+)
+def test_heads_that_cannot_be_removed_are_refused(case, removed, message):
+    with refused(message):
+        bpkr.without_heads(sampled(case), removed)
+
+
+def test_heads_of_an_unknown_sort_are_refused():
+    class Random(AbstractHeads):
+        table: tuple[jax.Array, ...]
+
+        @property
+        def layers(self):
+            return self.table
+
+        def logits(self, inputs):
+            raise NotImplementedError
+
+    network = sampled(TWO_BY_TWO)
+    other = eqx.tree_at(lambda network: network.heads, network, Random(2 * (jnp.ones((2, INPUT_FEATURES)),)))
+    with refused("which numbers of Random belong to which head is not known"):
+        bpkr.without_heads(other, [Head(1, 1)])
+
+
+def test_heads_are_ranked_by_score_and_equal_ones_by_layer_and_head():
+    scores = (np.array([0.5, 0.1]), np.array([]), np.array([1.0, 0.1, 0.5]))
+    assert bpkr.ranked_heads(scores) == [Head(1, 2), Head(3, 2), Head(1, 1), Head(3, 3), Head(3, 1)]
+    assert bpkr.ranked_heads((np.array([]),)) == []
+
+
+@given(data=st.data())
+def test_a_ranking_has_every_head_once_in_order_of_its_score(data):
+    counts = data.draw(st.lists(st.integers(0, 4), max_size=3))
+    few = st.sampled_from([0.1, 0.2, 0.3])
+    scores = [np.array(data.draw(st.lists(few, min_size=count, max_size=count))) for count in counts]
+    ranked = bpkr.ranked_heads(scores)
+    assert sorted(ranked) == all_heads(counts)
+    keys = [(scores[layer - 1][head - 1], layer, head) for layer, head in ranked]
+    assert keys == sorted(keys)
+
+
+@pytest.mark.parametrize("bad", [np.array([0.5, np.nan]), np.array(1.0), np.ones((2, 2))])
+def test_scores_that_are_none_are_refused(bad):
+    with refused("scores of layer 2 must be finite and of shape (heads,)"):
+        bpkr.ranked_heads((np.array([1.0]), bad))
+
+
+def test_the_scores_of_the_theory_are_ranked():
+    problem = random_problem(MIXTURE, 0)
+    scores = bpkr.head_scores(problem.architecture, problem.order_parameters)
+    ranked = bpkr.ranked_heads(scores)
+    assert sorted(ranked) == all_heads(MIXTURE.heads)
+    in_order = [scores[layer - 1][head - 1] for layer, head in ranked]
+    assert in_order == sorted(in_order)
+    assert_close(in_order[-1], 1.0, 1e-14)
+
+
+def test_a_head_that_is_the_last_of_its_layer_is_not_removed():
+    order = [Head(1, 2), Head(1, 1), Head(3, 2), Head(3, 3), Head(3, 1), Head(4, 1)]
+    assert bpkr.removable_heads(order, (2, 0, 3, 1)) == [Head(1, 2), Head(3, 2), Head(3, 3)]
+    assert bpkr.removable_heads([Head(3, 1)], (2, 0, 3, 1)) == [Head(3, 1)]
+
+
+@given(data=st.data())
+def test_removable_heads_keep_their_order_and_leave_one_head_in_every_layer(data):
+    counts = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))
+    assume(sum(counts) > 0)
+    order = data.draw(st.permutations(all_heads(counts)))
+    removable = bpkr.removable_heads(order, counts)
+    assert removable == [head for head in order if head in removable]
+    left = [head for head in order if head not in removable]
+    assert sorted(head.layer for head in left) == [layer for layer, count in enumerate(counts, 1) if count]
+    for head in left:  # it was the last of its layer when its turn came
+        assert all(order.index(other) <= order.index(head) for other in order if other.layer == head.layer)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ([Head(1, 3)], "there is no layer 1, head 3: layer 1 has 2 heads"),
+        ([Head(1, 1), Head(1, 1)], "layer 1, head 1 is named twice"),
+    ],
+)
+def test_an_order_of_unknown_or_repeated_heads_is_refused(order, message):
+    with refused(message):
+        bpkr.removable_heads(order, (2, 2))
+
+
+def test_a_head_reads_as_its_numbers():
+    assert str(Head(1, 2)) == "layer 1, head 2"
+
+
+def test_own_kinds_beside_those_pruned_are_left_alone():
+    case = dataclasses.replace(OWN_KINDS, layers=(*OWN_KINDS.layers[:2], Attention(3)))
+    network, inputs, removed = sampled(case), some_inputs(), [Head(3, 2)]
+    assert_close(bpkr.without_heads(network, removed)(inputs), silenced(network, removed)(inputs), 1e-12)

@@ -1,0 +1,185 @@
+"""The law of the order parameters in Bartlett coordinates: the derived density, sampled networks, singular widths."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from theorykit import bpkr
+from theorykit.bpkr import Attention, Dense, Skip
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.order_parameters.coordinates import log_volume, to_order_parameters
+from theorykit.bpkr.order_parameters.finite_width_law import from_positive
+from theorykit.bpkr.order_parameters.order_parameters import readout_matrix
+from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
+
+from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries, refused
+
+INPUT_FEATURES = 3
+REGULAR = {
+    "one head": Case((1,), (7.0, 5.0), (1.0, 0.8, 1.3)),
+    "attention": Case((2, 2), (10.0, 8.5, 7.0), (1.0, 0.8, 1.2, 1.3)),
+    "as many units as paths": Case((2, 2), (4.0, 2.0, 1.0), (1.0, 0.8, 1.2, 1.3)),
+    "dense between": Case((2, Dense(), 2), (9.0, 8.0, 7.0, 6.0), (1.0, 0.8, 1.2, 0.9, 1.3)),
+    "skip": Case((Skip(2, 0.7),), (9.0, 9.0), (1.0, 0.8, 1.3)),
+    "skip around skip": Case((Skip(1, 0.8), Skip(Dense(), 1.2)), (9.0, 9.0, 9.0), (1.0, 0.8, 1.2, 1.3)),
+    "skip after attention": Case((2, Skip(1, 1.2)), (11.0, 8.0, 8.0), (1.0, 0.8, 1.2, 1.3)),
+    "two outputs": Case((Skip(Attention(2), 0.9),), (10.0, 10.0), (1.0, 0.8, 1.3), outputs=2),
+    "own kinds": Case((CorrelatedHeads(CORRELATED, 2), Pooling(0.8)), (9.0, 8.0, 8.0), (1.0, 1.0, 0.8, 1.3)),
+}
+SINGULAR = {
+    "fewer units than paths": Case((2, 2), (3.0, 2.0, 5.0), (1.0, 0.8, 1.2, 1.3)),
+    "singular above": Case((2, 2), (8.0, 1.0, 5.0), (1.0, 0.8, 1.2, 1.3)),
+    "one unit everywhere": Case((2, 2), (1.0, 1.0, 1.0), (1.0, 0.8, 1.2, 1.3)),
+    "skips": Case((Skip(2, 0.7), Skip(2, 0.5)), (3.0, 3.0, 3.0), (1.0, 0.8, 1.2, 1.3)),
+    "more outputs than units": Case((2,), (4.0, 1.0), (1.0, 0.8, 1.3), outputs=2),
+    "correlated": Case((CorrelatedHeads(CORRELATED, 2),), (1.0, 3.0), (1.0, 1.0, 1.3)),
+}
+COMPARED_QUICKLY = ("attention", "skip", "two outputs", "singular above", "skips")
+every_regular = pytest.mark.parametrize("case", REGULAR.values(), ids=REGULAR)
+DRAWS = 20_000
+
+
+def marked(name, case):
+    """Sampled networks take a while to compile."""
+    return pytest.param(case, id=name, marks=[] if name in COMPARED_QUICKLY else [pytest.mark.slow])
+
+
+def law_coordinates(architecture, law, coordinates):
+    """The law's coordinates of a point given in those of the solver, and the logarithm of the volume between them.
+
+    The solver's triangles lack the root of the width, and have logarithms on the diagonal.
+    """
+    widths, moved, start, log_stretch = (architecture.widths[-1], *reversed(architecture.widths[:-1])), [], 0, 0.0
+    for level, width in zip(law.levels, widths, strict=True):
+        count = level.columns * (level.columns + 1) // 2
+        triangle = coordinates[start : start + count]
+        crossing = coordinates[start + count : start + level.coordinates]
+        rows, columns = np.tril_indices(level.columns)
+        below = triangle[rows != columns]
+        diagonal = jnp.exp(triangle[rows == columns]) * np.sqrt(width)
+        moved += [from_positive(diagonal), below * np.sqrt(width), crossing * np.sqrt(width)]
+        # d log B / dt, by which the density is that of the logarithm
+        log_stretch += jnp.sum(jnp.log(diagonal) - jax.nn.log_sigmoid(from_positive(diagonal)))
+        start += level.coordinates
+    return jnp.concatenate(moved), log_stretch
+
+
+@every_regular
+def test_the_law_has_the_derived_density(case):
+    """-2 log p: the entropy and the corrections of the second route, and the volume element, up to a constant."""
+    architecture = case.architecture()
+    law = bpkr.law_of(architecture)
+    bound, differences = bind(architecture), []
+    for seed in range(4):
+        coordinates = jnp.asarray(0.4 * np.random.default_rng(seed).normal(size=law.dimension))
+        point = to_order_parameters(architecture, coordinates)
+        own, log_stretch = law_coordinates(architecture, law, coordinates)
+        for found, expected in zip(jax.tree.leaves(law.order_parameters(own)), jax.tree.leaves(point), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+        derived = bound.entropy(point) + prior_corrections(bound, point)
+        differences.append(law.log_prior(own) + log_stretch + derived / 2 - log_volume(architecture, coordinates))
+    assert np.ptp(differences) < 1e-9 * np.max(np.abs(differences))
+
+
+@every_regular
+def test_the_volume_element_is_the_jacobian(case):
+    architecture = case.architecture()
+
+    def free_entries(coordinates):
+        """Entries on and above the diagonal, but for those of a block that is another order parameter."""
+        point = to_order_parameters(architecture, coordinates)
+        matrices, entries = [*point.matrices, readout_matrix(point.readout)], []
+        for i, matrix in enumerate(matrices):
+            kept = len(matrices[i + 1]) if i < architecture.depth and architecture.forms[i].has_skip else 0
+            rows, columns = np.triu_indices(len(matrix))
+            free = columns >= kept
+            entries.append(matrix[rows[free], columns[free]])
+        return jnp.concatenate(entries)
+
+    law, differences = bpkr.law_of(architecture), []
+    for seed in range(3):
+        coordinates = jnp.asarray(0.4 * np.random.default_rng(seed).normal(size=law.dimension))
+        _, expected = np.linalg.slogdet(np.asarray(jax.jacobian(free_entries)(coordinates)))
+        differences.append(log_volume(architecture, coordinates) - expected)
+    assert np.ptp(differences) < 1e-9 * max(1.0, np.max(np.abs(differences)))
+
+
+@pytest.mark.parametrize("case", [marked(name, case) for name, case in {**REGULAR, **SINGULAR}.items()])
+def test_the_law_is_that_of_sampled_networks(case):
+    """Mean and covariance of all order parameters, along random directions, within five standard errors."""
+    if any(width != int(width) for width in case.widths):
+        pytest.skip("no network has a fraction of a unit")
+    architecture = case.architecture()
+    law = bpkr.law_of(architecture)
+    heads = bpkr.heads(
+        key_query=random_key_queries(tuple(filter(None, case.heads)), np.random.default_rng(0), INPUT_FEATURES)
+    )
+
+    def flat(point):
+        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(point)])
+
+    def of_law(key):
+        return flat(law.order_parameters(law.sample(key)))
+
+    def of_network(key):
+        network = bpkr.sample_network(architecture, heads, input_features=INPUT_FEATURES, key=key)
+        return flat(bpkr.empirical_order_parameters(network))
+
+    samples = [
+        np.asarray(jax.lax.map(draw, jax.random.split(jax.random.key(seed), DRAWS), batch_size=2000))
+        for seed, draw in enumerate((of_law, of_network))
+    ]
+    directions = np.random.default_rng(2).normal(size=(samples[0].shape[1], 6))
+    for statistic in (lambda x: x, lambda x: (x - x.mean(axis=0)) ** 2):
+        ours, theirs = (statistic(sample @ directions) for sample in samples)
+        error = np.hypot(ours.std(axis=0), theirs.std(axis=0)) / np.sqrt(DRAWS)
+        assert np.max(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) / error) < 5
+
+
+@pytest.mark.parametrize("case", SINGULAR.values(), ids=SINGULAR)
+def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
+    architecture = case.architecture()
+    law = bpkr.law_of(architecture)
+    point = law.order_parameters(law.sample(jax.random.key(0)))
+    network = bpkr.sample_network(
+        architecture,
+        bpkr.heads(key_query=[np.zeros((n, 3, 3)) for n in case.heads if n]),
+        input_features=3,
+        key=jax.random.key(1),
+    )
+    measured = bpkr.empirical_order_parameters(network)
+    ranks = [np.linalg.matrix_rank(matrix) for matrix in point.matrices]
+    assert ranks == [np.linalg.matrix_rank(matrix) for matrix in measured.matrices]
+    assert any(rank < size for rank, size in zip(ranks, architecture.order_parameter_sizes, strict=True))
+
+
+def test_the_density_is_normalised():
+    """A grid over both coordinates of a network with one head."""
+    law = bpkr.law_of(bpkr.Architecture((1,), (3.0, 2.0), temperature=1.0))
+    grid = jnp.linspace(-16.0, 10.0, 1301)
+    densities = jax.vmap(lambda a: jax.vmap(lambda b: jnp.exp(law.log_prior(jnp.array([a, b]))))(grid))(grid)
+    assert abs(float(jnp.sum(densities)) * float(grid[1] - grid[0]) ** 2 - 1) < 1e-9
+
+
+def test_the_output_covariance_of_the_prior_is_the_mean_kernel():
+    """Over the law, the kernel K(U_1) has the mean that the infinitely wide network has, at any width."""
+    architecture = bpkr.Architecture((2, 2), (3, 2, 2), (1.0, 0.8, 1.2, 1.3), temperature=0.1)
+    law, rng = bpkr.law_of(architecture), np.random.default_rng(0)
+    features = rng.normal(size=(5, 4, INPUT_FEATURES))
+
+    def kernel(key):
+        first = law.order_parameters(law.sample(key)).matrices[0]
+        return jnp.einsum("ab,pai,qbi->pq", first, features, features)
+
+    kernels = np.asarray(jax.vmap(kernel)(jax.random.split(jax.random.key(0), DRAWS)))
+    error = kernels.std(axis=0) / np.sqrt(DRAWS)
+    expected = bpkr.kernel(architecture, bpkr.gp_limit(architecture), features)
+    assert np.max(np.abs(kernels.mean(axis=0) - expected) / error) < 4.5
+
+
+def test_widths_without_a_law_are_refused():
+    with refused("N_1=2.5"):
+        bpkr.law_of(bpkr.Architecture((2, 2), (2.5, 3.0, 3.0), temperature=0.1))
+    with refused("must be known"):
+        jax.jit(lambda width: bpkr.law_of(bpkr.Architecture((2,), width, temperature=0.1)).dimension)(3.0)

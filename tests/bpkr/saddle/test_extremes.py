@@ -1,0 +1,212 @@
+"""At the limits of double precision: what is extreme is named, accuracy that is stated is had, and batches tell."""
+
+import re
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import robustness
+from theorykit import bpkr
+from theorykit.bpkr.data.principal_axes import in_principal_axes
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.energies import energy_by_kernel, energy_of, energy_of_rotated
+
+from ..cases import SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close, explicit_gain, random_problem
+
+FEATURES = np.random.default_rng(0).standard_normal((12, 4, 3))
+LABELS = np.sign(np.random.default_rng(1).standard_normal(12))
+
+
+def solved(labels=1.0, tolerance=1e-9, **numbers):
+    given = {"widths": 30.0, "prior_variances": 1.0, "temperature": 0.1, **numbers}
+    architecture = bpkr.Architecture((2, 2), **given)
+    return bpkr.solve(architecture, FEATURES, labels * LABELS, tolerance=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("extreme", "blamed"),
+    (
+        ({"labels": 1e200}, "labels of magnitude 1e+200"),
+        ({"labels": 1e100}, "labels of magnitude 1e+100"),
+        ({"temperature": 1e308}, "temperature=1e+308"),
+        ({"tolerance": np.inf}, "tolerance must be finite, got inf"),
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"prior_variances": 1e-200}, "prior_variances (1e-200"),
+        ({"prior_variances": 1e200}, "prior_variances (1e+200"),
+    ),
+)
+def test_each_extreme_is_blamed_by_its_own_name(extreme, blamed):
+    with pytest.raises(ValueError, match=re.escape(blamed)):
+        solved(**extreme)
+
+
+@pytest.mark.parametrize("numbers", ({"temperature": 1e300}, {"prior_variances": 1e-50}, {"widths": 1e100}))
+def test_what_double_precision_can_hold_is_solved(numbers):
+    assert solved(**numbers).converged
+
+
+def test_large_labels_are_blamed_where_they_spoil_the_accuracy():
+    with pytest.warns(bpkr.ConvergenceWarning, match="Likely cause: the labels are large"):
+        saddle = solved(labels=1e50)
+    assert not saddle.converged
+
+
+@pytest.mark.parametrize("case", (TWO_LAYERS, SKIP_FIRST, TWO_OUTPUTS))
+@pytest.mark.parametrize("repeated", (False, True))
+def test_examples_in_principal_axes_have_the_same_energy(case, repeated):
+    problem = random_problem(case, 0)
+    features, labels = jnp.asarray(problem.features), jnp.asarray(problem.labels)
+    if repeated:
+        features, labels = jnp.tile(features, (40, 1, 1)), jnp.concatenate([labels] * 40)
+    rotated = in_principal_axes(features, labels)
+    first = problem.order_parameters.matrices[0]
+    there = energy_of_rotated(bind(problem.architecture), rotated)
+    for build in (energy_by_kernel, energy_of):
+        energy = build(bind(problem.architecture), features, labels)
+        assert_close(there.value(first), energy.value(first), 1e-9)
+        assert_close(there.at(first).slope, energy.at(first).slope, 1e-7)
+        assert there.label_count == energy.label_count
+
+
+def test_a_problem_that_newtons_method_gave_up_is_solved():
+    features = np.random.default_rng(0).standard_normal((40, 4, 20)) * 1e7
+    labels = np.sign(np.random.default_rng(1).standard_normal(40))
+    architecture = bpkr.Architecture((2, 2), (2, 260, 12), (1, 1, 0.003, 1), temperature=0.12)
+    saddle = bpkr.solve(architecture, features, labels)
+    assert saddle.converged, saddle.diagnosis
+    assert_close(saddle.action, 3839.94136, 1e-8)
+    assert saddle.stats["evaluations"] < 60
+
+
+def test_narrow_networks_at_a_tiny_temperature_are_solved():
+    rng = np.random.default_rng(5)
+    features, labels = rng.standard_normal((12, 4, 3)), np.sign(rng.standard_normal(12))
+    saddle = bpkr.solve(bpkr.Architecture((2, 2), 10.0, temperature=1.5e-6), features, labels)
+    assert saddle.converged, saddle.diagnosis
+
+
+def test_examples_that_depend_on_each_other_are_solved_in_principal_axes():
+    rng = np.random.default_rng(0)
+    features = np.repeat(rng.standard_normal((6, 4, 3)), 2, axis=0)
+    architecture = bpkr.Architecture((2, 2), (30.0, 6.0, 2.0), 100.0, temperature=1e-3)
+    saddle = bpkr.solve(architecture, features, 1e3 * rng.standard_normal(12))
+    assert saddle.converged, saddle.diagnosis
+    assert saddle.stats["attempts"] > 1
+    assert saddle.action_error < 1e-6 * abs(saddle.action)
+
+
+@eqx.filter_jit
+def solved_at(temperatures, tolerance):
+    def at(temperature):
+        architecture = bpkr.Architecture((2, 2), 30.0, temperature=temperature)
+        return bpkr.solve(architecture, FEATURES, LABELS, tolerance=tolerance, max_steps=4)
+
+    return jax.vmap(at)(temperatures)
+
+
+def test_a_batch_tells_how_many_of_its_solves_failed():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        saddle = solved_at(jnp.array([100.0, 1e-3, 1e-4]), 1e-9)
+    assert np.array_equal(saddle.converged, [True, False, False])
+    assert saddle.failures == 2
+    assert saddle.diagnosis.startswith("2 of 3 solves did not converge; [1]: gradient norm")
+
+
+def test_a_batch_raises_where_it_is_told_to():
+    def at(temperature):
+        architecture = bpkr.Architecture((2, 2), 30.0, temperature=temperature)
+        return bpkr.solve(architecture, FEATURES, LABELS, max_steps=4, throw=True).action
+
+    with pytest.raises(RuntimeError):
+        jax.block_until_ready(jax.vmap(at)(jnp.array([100.0, 1e-3])))
+
+
+def test_what_jit_returns_warns_where_it_is_used():
+    saddle = jax.tree.map(lambda leaf: leaf[1], solved_at(jnp.array([100.0, 1e-3, 1e-4]), 1e-9))
+    architecture = bpkr.Architecture((2, 2), 30.0, temperature=1e-3)
+    with pytest.warns(bpkr.ConvergenceWarning, match="gradient norm"):
+        bpkr.predict(architecture, saddle, FEATURES, LABELS, FEATURES)
+
+
+def exact_action(architecture, order_parameters, features, labels) -> mp.mpf:
+    """S at these very order parameters, in 60 digits, every matrix formed."""
+    number = lambda value: mp.mpf(float(value))  # noqa: E731
+    matrix = lambda array: mp.matrix(np.asarray(array, dtype=float).tolist())  # noqa: E731
+
+    def log_det(positive):
+        factor = mp.cholesky(positive)
+        return 2 * mp.fsum(mp.log(factor[i, i]) for i in range(factor.rows))
+
+    outputs, paths = architecture.outputs, features.shape[1]
+    exact = [[[number(x) for x in path] for path in example] for example in features]
+    first, rows = matrix(order_parameters.matrices[0]), len(features) * outputs
+    kernel = mp.matrix(rows, rows)
+    for p, left in enumerate(exact):
+        for q, right in enumerate(exact[: p + 1]):
+            dots = [[mp.fdot(a, b) for b in right] for a in left]
+            for c in range(outputs):
+                for d in range(outputs):
+                    pairs = [(a, b) for a in range(paths) for b in range(paths)]
+                    value = mp.fsum(first[a * outputs + c, b * outputs + d] * dots[a][b] for a, b in pairs)
+                    kernel[p * outputs + c, q * outputs + d] = kernel[q * outputs + d, p * outputs + c] = value
+    for i in range(rows):
+        kernel[i, i] += number(architecture.temperature)
+    column = matrix(np.asarray(labels).reshape(-1, 1))
+    total = log_det(kernel) + (column.T * mp.cholesky_solve(kernel, column))[0]
+    outer = matrix(np.atleast_2d(order_parameters.readout))
+    trace = mp.fsum(outer[i, i] for i in range(outer.rows))
+    total += number(architecture.widths[-1]) * (trace / number(architecture.prior_variances[-1]) - log_det(outer))
+    numbers = zip(architecture.layers, architecture.widths, architecture.prior_variances[1:], strict=False)
+    for (layer, width, variance), array in reversed(list(zip(numbers, order_parameters.matrices, strict=True))):
+        inner, size = matrix(array), outer.rows
+        skipped = size if explicit_gain(layer) else 0
+        starts, inverse = range(skipped, inner.rows, size), outer**-1
+        blocks = [inner[start : start + size, start : start + size] for start in starts]
+        trace = mp.fsum((inverse * block)[i, i] for block in blocks for i in range(size))
+        schur = log_det(inner) - (log_det(outer) if skipped else 0)
+        total += number(width) * (trace / number(variance) - schur + len(blocks) * log_det(outer))
+        outer = inner
+    return total
+
+
+@pytest.mark.slow
+def test_the_accuracy_that_is_stated_is_had():
+    errors, stated = [], []
+    with mp.workdps(60), warnings.catch_warnings():
+        warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+        for seed in range(120):
+            problem = robustness.problem(seed)
+            if len(problem.labels) > 12:
+                continue
+            try:
+                saddle = bpkr.solve(problem.architecture, problem.features, problem.labels)
+            except ValueError:
+                continue
+            exact = exact_action(problem.architecture, saddle.order_parameters, problem.features, problem.labels)
+            errors.append(float(abs(exact - mp.mpf(float(saddle.action)))))
+            stated.append(float(saddle.action_error))
+    errors, stated = np.array(errors), np.array(stated)
+    assert len(errors) > 40
+    assert np.all(errors <= stated), np.max(errors / stated)
+    # and it is not overstated beyond what the signs of the errors leave open
+    assert np.median(stated / np.maximum(errors, 1e-300)) < 1000
+
+
+@given(seed=SEEDS, scale=st.sampled_from((1e-3, 1.0, 1e6)))
+def test_the_stated_accuracy_knows_no_units_of_the_features(seed, scale):
+    """Features and order parameters in other units: the kernel, and what is known of the energy, are the same."""
+    problem = random_problem(TWO_LAYERS, seed)
+    features, labels = jnp.asarray(problem.features), jnp.asarray(problem.labels)
+    first = problem.order_parameters.matrices[0]
+    here = energy_by_kernel(bind(problem.architecture), features, labels)
+    there = energy_by_kernel(bind(problem.architecture), scale * features, labels)
+    for part, value in here.rounding(here.at(first)).items():
+        assert_close(there.rounding(there.at(first / scale**2))[part], value, 1e-6)

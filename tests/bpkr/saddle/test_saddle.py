@@ -1,0 +1,261 @@
+"""The saddle point: stationary, minimal, known at large width, and honest about failure. One shape for all solves."""
+
+import math
+import warnings
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
+from theorykit.codegen import interpret
+
+from ..cases import (
+    ALL_SKIPS,
+    ANY_OF_THE_GRAMMAR,
+    OWN_KINDS,
+    SEEDS,
+    SKIP_FIRST,
+    Case,
+    assert_close,
+    random_order_parameters,
+    random_problem,
+    symbol_values,
+)
+
+SQUARE = Case((2, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))
+TOLERANCE = 1e-9
+
+
+def solved(problem, **options):
+    return bpkr.solve(problem.architecture, problem.features, problem.labels, **options)
+
+
+def succeeded(saddle):
+    return bool(saddle.result == optx.RESULTS.successful)
+
+
+def with_width(problem, width):
+    widths = tuple(width * ratio for ratio in (1.0, 0.5, 2.0))
+    architecture = bpkr.Architecture(SQUARE.layers, widths, SQUARE.variances, temperature=0.3)
+    return replace(problem, architecture=architecture)
+
+
+def hard_problem():
+    """Labels a hundred times too large for a network of one unit a layer without noise."""
+    problem = random_problem(SQUARE, 1)
+    architecture = bpkr.Architecture(SQUARE.heads, 1.0, temperature=1e-6)
+    return replace(problem, architecture=architecture, labels=100 * problem.labels)
+
+
+def interpreted_gradient_norm(problem):
+    """|C^T (dS/dU) C| over all free order parameters U = C C^T, per largest width, from the symbolic gradient."""
+    equations, values = bpkr.derive(problem.architecture).saddle_point_equations, symbol_values(problem)
+    slopes = [np.atleast_2d(interpret(equation, values)) for equation in equations.values()]
+    factors = [np.linalg.cholesky(np.atleast_2d(values[symbol.name])) for symbol in equations]
+    squares = [np.sum((factor.T @ slope @ factor) ** 2) for factor, slope in zip(factors, slopes, strict=True)]
+    return math.sqrt(sum(squares)) / max(problem.architecture.widths)
+
+
+def first_order_expansion(problem):
+    """U_1 to first order in 1/N about the Gaussian-process limit; theory notes, section 4."""
+    architecture, limit = problem.architecture, bpkr.gp_limit(problem.architecture)
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+    slope = jax.grad(lambda point: action_terms(bind(architecture), point, *data).energy)(limit).matrices[0]
+    correction, size, traced = 0.0, architecture.paths, np.asarray(slope)
+    for heads, width in zip((*architecture.heads, 1), architecture.widths, strict=True):
+        correction = correction + np.kron(np.eye(size // len(traced)), traced) / width
+        inner = len(traced) // heads
+        traced = sum(traced[h * inner : (h + 1) * inner, h * inner : (h + 1) * inner] for h in range(heads))
+    scale = float(limit.matrices[0][0, 0])
+    return scale * np.eye(size) - scale**2 * correction
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS)
+def test_the_saddle_point_equations_vanish(seed):
+    problem = random_problem(SQUARE, seed)
+    saddle = solved(problem)
+    assert succeeded(saddle)
+    assert saddle.gradient_norm <= TOLERANCE
+    assert interpreted_gradient_norm(replace(problem, order_parameters=saddle.order_parameters)) < 2 * TOLERANCE
+
+
+@given(seed=SEEDS)
+def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
+    problem = random_problem(SQUARE, seed)
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+    norm = bpkr.gradient_norm(problem.architecture, problem.order_parameters, *data)
+    assert_close(norm, interpreted_gradient_norm(problem), 1e-9)
+
+
+@settings(max_examples=8)
+@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
+def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(case, seed):
+    problem = random_problem(case, seed)
+    norm = bpkr.gradient_norm(
+        problem.architecture, problem.order_parameters, jnp.array(problem.features), jnp.array(problem.labels)
+    )
+    assert_close(norm, interpreted_gradient_norm(problem), 1e-8)
+
+
+def other_order_parameters(problem, saddle, rng):
+    """Those of the problem, those of infinite width, and random ones at growing distances from the saddle point."""
+    architecture = problem.architecture
+    at_saddle = from_order_parameters(architecture, saddle.order_parameters)
+    others = [problem.order_parameters, bpkr.gp_limit(architecture)]
+    for distance in (1e-3, 1e-1, 1.0):
+        others.append(to_order_parameters(architecture, at_saddle + distance * rng.normal(size=at_saddle.shape)))
+    return others
+
+
+@pytest.mark.parametrize("case", (SKIP_FIRST, ALL_SKIPS, OWN_KINDS))
+def test_any_layers_have_a_saddle_point_of_least_action(case):
+    problem, rng = random_problem(case, 0), np.random.default_rng(0)
+    saddle = solved(problem)
+    assert succeeded(saddle)
+    found = replace(problem, order_parameters=saddle.order_parameters)
+    assert interpreted_gradient_norm(found) < 2 * TOLERANCE
+    assert_close(found.evaluate().total, saddle.action, 1e-12)
+    for other in other_order_parameters(problem, saddle, rng):
+        assert replace(problem, order_parameters=other).evaluate().total > saddle.action
+    again = solved(problem, initial=problem.order_parameters)
+    assert_close(again.order_parameters.matrices[0], saddle.order_parameters.matrices[0], 1e-6)
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS)
+def test_no_other_order_parameters_have_a_lower_action(seed):
+    problem, rng = random_problem(SQUARE, seed), np.random.default_rng(seed)
+    saddle = solved(problem)
+    for other in other_order_parameters(problem, saddle, rng):
+        assert replace(problem, order_parameters=other).evaluate().total > saddle.action
+
+
+@settings(max_examples=5)
+@given(seed=SEEDS)
+def test_the_values_reported_are_those_at_the_point_reported(seed):
+    problem = random_problem(SQUARE, seed)
+    saddle = solved(problem)
+    terms = replace(problem, order_parameters=saddle.order_parameters).evaluate()
+    assert_close([saddle.action, saddle.entropy, saddle.energy], [terms.total, terms.entropy, terms.energy], 1e-12)
+    assert_close(
+        saddle.order_parameters.readout,
+        bpkr.optimal_readout(problem.architecture, saddle.order_parameters.matrices[-1]),
+        1e-8,
+    )
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS)
+def test_the_starting_point_changes_nothing(seed):
+    problem = random_problem(SQUARE, seed)
+    initial = random_order_parameters(problem.architecture, np.random.default_rng(seed + 1))
+    here, there = solved(problem), solved(problem, initial=initial)
+    for ours, theirs in zip(*map(jax.tree.leaves, (there.order_parameters, here.order_parameters)), strict=True):
+        assert_close(ours, theirs, 1e-6)
+    assert_close(there.action, here.action, 1e-11)
+
+
+def test_a_solution_as_starting_point_stays():
+    problem = random_problem(SQUARE, 0)
+    saddle = solved(problem)
+    again = solved(problem, initial=saddle.order_parameters)
+    assert succeeded(again)
+    for ours, theirs in zip(*map(jax.tree.leaves, (again.order_parameters, saddle.order_parameters)), strict=True):
+        assert_close(ours, theirs, 1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_networks_follow_the_first_order_expansion(seed):
+    """The error of the expansion is of second order: ten times the width, a hundredth of the error."""
+    errors = []
+    for width in (1e4, 1e5):
+        problem = with_width(random_problem(SQUARE, seed), width)
+        found = solved(problem, tolerance=1e-12).order_parameters.matrices[0]
+        errors.append(np.max(np.abs(found - first_order_expansion(problem))))
+    assert 90 < errors[0] / errors[1] < 110
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_infinitely_wide_networks_are_gaussian_processes(seed):
+    distances = []
+    for width in (1e3, 1e6):
+        problem = with_width(random_problem(SQUARE, seed), width)
+        found, limit = solved(problem).order_parameters, bpkr.gp_limit(problem.architecture)
+        pairs = zip(*map(jax.tree.leaves, (found, limit)), strict=True)
+        distances.append(max(float(jnp.max(jnp.abs(ours - theirs))) for ours, theirs in pairs))
+    assert distances[1] < 2e-3 * distances[0] < 2e-3
+
+
+@settings(max_examples=15)
+@example(seed=14, width=1.0, labels=1e4)  # the minimiser gives up
+@given(seed=SEEDS, width=st.sampled_from([1.0, 3.0, 1e3]), labels=st.sampled_from([1.0, 1e2, 1e4]))
+def test_success_means_a_gradient_norm_within_the_tolerance(seed, width, labels):
+    problem = random_problem(SQUARE, seed)
+    architecture = bpkr.Architecture(SQUARE.heads, width, temperature=1e-3)
+    problem = replace(problem, architecture=architecture, labels=labels * problem.labels)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        saddle = solved(problem)
+    assert succeeded(saddle) == bool(saddle.gradient_norm <= TOLERANCE)
+    assert succeeded(saddle) != any(issubclass(warning.category, bpkr.ConvergenceWarning) for warning in caught)
+    if succeeded(saddle):
+        found = replace(problem, order_parameters=saddle.order_parameters)
+        assert interpreted_gradient_norm(found) < 2 * TOLERANCE
+
+
+def test_too_few_steps_are_reported():
+    problem = hard_problem()
+    with pytest.warns(bpkr.ConvergenceWarning, match=r"gradient norm .* exceeds the tolerance 1e-09 after 1 steps"):
+        saddle = solved(problem, max_steps=1)
+    assert not succeeded(saddle)
+    assert saddle.gradient_norm > TOLERANCE
+    with pytest.raises(RuntimeError):
+        solved(problem, max_steps=1, throw=True)
+    assert succeeded(solved(problem, throw=True))
+
+
+def test_solve_works_under_jit_and_vmap():
+    problem, temperatures = random_problem(SQUARE, 0), [0.1, 0.3, 1.0]
+
+    def at_temperature(temperature):
+        return solved(problem.at_temperature(temperature))
+
+    together = jax.jit(jax.vmap(at_temperature))(jnp.array(temperatures))
+    assert jnp.all(together.result == optx.RESULTS.successful)
+    for index, temperature in enumerate(temperatures):
+        alone = at_temperature(temperature)
+        assert_close(together.action[index], alone.action, 1e-12)
+        assert_close(together.order_parameters.matrices[0][index], alone.order_parameters.matrices[0], 1e-7)
+
+
+@pytest.mark.slow
+def test_the_solution_can_be_differentiated():
+    """With respect to the temperature, against the difference of two solutions."""
+    problem, temperature, step = random_problem(SQUARE, 0), 0.3, 1e-4
+
+    def solution(value):
+        saddle = solved(problem.at_temperature(value))
+        return saddle.action, saddle.order_parameters.matrices[0]
+
+    behind, ahead = solution(temperature - step), solution(temperature + step)
+    by_jax = jax.jacfwd(solution)(temperature)
+    for slope, left, right in zip(by_jax, behind, ahead, strict=True):
+        assert_close(slope, (right - left) / (2 * step), 1e-5)
+
+
+@pytest.mark.slow
+def test_another_minimiser_finds_the_same_minimum():
+    problem = random_problem(SQUARE, 0)
+    other = solved(problem, solver=optx.BFGS(rtol=1e-8, atol=1e-8))
+    assert succeeded(other)
+    assert_close(other.order_parameters.matrices[0], solved(problem).order_parameters.matrices[0], 1e-7)

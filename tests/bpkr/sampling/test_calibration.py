@@ -1,0 +1,85 @@
+"""Simulation-based calibration: the rank of the truth among posterior draws is uniform.
+
+S. Talts et al., "Validating Bayesian inference algorithms with simulation-based calibration", arXiv 1804.06788. Truth
+and data are drawn from sampled networks, not from the law that is tested.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.energies import energy_by_kernel
+from theorykit.bpkr.sampling.chains import Schedule, run_chains
+from theorykit.bpkr.sampling.gibbs import Gibbs
+from theorykit.bpkr.sampling.nuts import no_u_turn
+from theorykit.bpkr.sampling.order_parameters import OrderParameterPosterior
+from theorykit.bpkr.sampling.sample import _checked, _weight_posterior
+
+RANKS, EXAMPLES, INPUT_FEATURES, TOKENS = 16, 4, 3, 3
+# architectures on both sides of the singular width
+ARCHITECTURES = {
+    "regular": bpkr.Architecture((2,), 3, temperature=0.3),
+    "singular": bpkr.Architecture((3,), 2, temperature=0.3),
+}
+
+
+def sampler_of(kind, architecture, data):
+    if kind == "exact":
+        numbers = architecture.with_arrays()
+        law = bpkr.law_of(numbers)
+        energy = energy_by_kernel(bind(numbers), data.features, data.labels)
+        posterior = OrderParameterPosterior(law, energy, data.features, data.labels, data.features[:0])
+        return no_u_turn(posterior, warmup=200, dense_mass=True, target_accept=0.7)
+    posterior = _weight_posterior(architecture, data, False)
+    if kind == "gibbs":
+        return Gibbs(posterior)
+    return no_u_turn(posterior, warmup=200, dense_mass=False, target_accept=0.8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "replications", "thinning"),
+    [
+        ("gibbs", 160, 20),
+        pytest.param("gibbs", 640, 20, marks=pytest.mark.slow),
+        pytest.param("exact", 320, 6, marks=pytest.mark.slow),
+        pytest.param("nuts", 320, 6, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("width", [*ARCHITECTURES])
+def test_ranks_are_uniform(kind, replications, thinning, width):
+    architecture = ARCHITECTURES[width]
+    rng = np.random.default_rng(0)
+    inputs = jnp.asarray(rng.normal(size=(EXAMPLES, TOKENS, INPUT_FEATURES)))
+    key_query = [rng.normal(size=(heads, INPUT_FEATURES, INPUT_FEATURES)) for heads in architecture.heads]
+    heads = bpkr.heads(key_query=key_query)
+    features = bpkr.path_features(inputs, bpkr.attention(inputs, key_query=key_query), architecture)
+    simulate = jax.jit(
+        lambda key: (lambda network: (bpkr.empirical_order_parameters(network), network(inputs)))(
+            bpkr.sample_network(architecture, heads, input_features=INPUT_FEATURES, key=key)
+        )
+    )
+    ranks = []
+    for replication in range(replications):
+        truth_key, noise_key, chain_key = jax.random.split(jax.random.key(replication), 3)
+        truth, outputs = simulate(truth_key)
+        labels = outputs + jnp.sqrt(architecture.temperature) * jax.random.normal(noise_key, outputs.shape)
+        sampler = sampler_of(kind, architecture, _checked(architecture, features, labels, None))
+        schedule = Schedule(chains=1, warmup=200, draws=thinning * (RANKS - 1))
+        settings = {"sampler": kind}
+        drawn = run_chains(sampler, schedule, key=chain_key, settings=settings, progress=False)
+        kept = {name: values[0, ::thinning] for name, values in drawn.record.items()}
+        ranks.append(
+            [
+                np.sum(kept["U_1"][:, 0, 0] < truth.matrices[0][0, 0]),
+                np.sum(kept["U_1"][:, 0, 1] < truth.matrices[0][0, 1]),
+                np.sum(kept["u"] < truth.readout),
+            ]
+        )
+    for of_one in np.transpose(ranks):
+        counts = np.bincount(of_one, minlength=RANKS).reshape(8, -1).sum(axis=1)
+        assert chisquare(counts).pvalue > 1e-3

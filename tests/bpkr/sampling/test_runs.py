@@ -1,0 +1,274 @@
+"""Runs: labelled and diagnosed, resumed exactly, refused with the reason."""
+
+import inspect
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+from theorykit import bpkr
+from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling import chains
+from theorykit.bpkr.sampling.chains import Draws
+from theorykit.bpkr.sampling.results import STATISTICS, labelled_draws, sign_accuracy, summarised
+
+from .problems import problem, quietly
+
+SAMPLERS = (sampling.sample_order_parameters, sampling.sample_weights_by_gibbs, sampling.sample_weights)
+SHORT = {"draws": 120, "warmup": 60, "chains": 2}
+every_sampler = pytest.mark.parametrize("sample", SAMPLERS, ids=lambda sample: sample.__name__)
+
+
+@every_sampler
+def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(sample, tmp_path, monkeypatch):
+    architecture, features, labels, _ = problem()
+    whole = quietly(sample, architecture, features, labels, **SHORT)
+    monkeypatch.setattr(chains, "_CHECKPOINT_SECONDS", 0.0)
+    advance, calls = chains._advance_run, []
+
+    def killed(*arguments):
+        calls.append(arguments)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return advance(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(chains, "_advance_run", killed)
+        quietly(sample, architecture, features, labels, folder=tmp_path / "run", **SHORT)
+    resumed = quietly(sample, architecture, features, labels, folder=tmp_path / "run", **SHORT)
+    assert resumed["posterior"].to_dataset().drop_attrs().equals(whole["posterior"].to_dataset().drop_attrs())
+    assert resumed["sample_stats"].to_dataset().drop_attrs().equals(whole["sample_stats"].to_dataset().drop_attrs())
+
+    more = quietly(sample, architecture, features, labels, folder=tmp_path / "run", **{**SHORT, "draws": 150})
+    np.testing.assert_array_equal(more["posterior"]["U_1"][:, :120], whole["posterior"]["U_1"])
+    assert more["posterior"].sizes["draw"] == 150
+
+
+def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
+    architecture, features, labels, _ = problem()
+    sample = sampling.sample_weights_by_gibbs
+    quietly(sample, architecture, features, labels, folder=tmp_path, **SHORT)
+    with pytest.raises(FileExistsError, match="labels"):
+        quietly(sample, architecture, features, 2 * labels, folder=tmp_path, **SHORT)
+    with pytest.raises(FileExistsError, match="key"):
+        quietly(sample, architecture, features, labels, folder=tmp_path, seed=1, **SHORT)
+    with pytest.raises(FileExistsError, match="temperature"):
+        other = problem(temperature=0.4)[0]
+        quietly(sample, other, features, labels, folder=tmp_path, **SHORT)
+    (tmp_path / "chains.npz").write_bytes(b"not draws")
+    with pytest.raises(ValueError, match=r"chains\.npz is not a checkpoint of a run of chains"):
+        quietly(sample, architecture, features, labels, folder=tmp_path, **SHORT)
+
+
+@every_sampler
+def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample, tmp_path):
+    """Arrays print alike whatever their numbers, which must not make their runs one."""
+    short = {"chains": 2, "warmup": 3, "draws": 4, "folder": tmp_path}
+    cold, warm = (problem(temperature=jnp.asarray(temperature)) for temperature in (0.1, 0.5))
+    first = quietly(sample, *cold[:3], **short)
+    with pytest.raises(FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.5 now"):
+        quietly(sample, *warm[:3], **short)
+    for temperature in (0.1, np.float64(0.1), np.asarray(0.1), jnp.float64(0.1)):
+        again = quietly(sample, *problem(temperature=temperature)[:3], **{**short, "folder": str(tmp_path)})
+        assert again["posterior"].to_dataset().equals(first["posterior"].to_dataset())
+    with pytest.raises(FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.1000000000001"):
+        quietly(sample, *problem(temperature=0.1 * (1 + 1e-12))[:3], **short)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        *(({"target_accept": value}, "target_accept") for value in (0, 1, 2, float("nan"), None, "0.8", object())),
+        *(({name: value}, name) for name in ("chains", "warmup", "draws") for value in (None, 1.5, "3", True, -1)),
+        *(({"max_tree_depth": value}, "max_tree_depth") for value in (0, 1e9, 10**9, None)),
+        *(({"keep_weights": value}, "keep_weights") for value in (None, "no", 2)),
+        *(({"folder": value}, "folder") for value in (3, b"", "")),
+        *(({"key": value}, "key") for value in (None, 3, "key", np.zeros(2))),
+    ],
+)
+def test_options_of_another_kind_or_out_of_range_are_refused_by_name(options, named):
+    architecture, features, labels, _ = problem()
+    arguments = {"key": jax.random.key(0), "progress": False, **SHORT, **options}
+    for sample in SAMPLERS:
+        if next(iter(options)) in inspect.signature(sample).parameters:
+            with pytest.raises((TypeError, ValueError), match=named):
+                sample(architecture, features, labels, **arguments)
+
+
+def test_draws_are_labelled():
+    architecture, features, labels, test_features = problem("dense, two outputs")
+    tree = quietly(
+        sampling.sample_order_parameters, architecture, features, labels, test_features=test_features, **SHORT
+    )
+    posterior = tree["posterior"]
+    assert posterior["U_1"].dims == ("chain", "draw", "path_1", "other_path_1")
+    assert posterior["path_1"].values.tolist() == ["1-:1", "1-:2", "2-:1", "2-:2"]
+    assert posterior["u"].dims == ("chain", "draw", "output", "other_output")
+    assert posterior["mean"].dims == posterior["variance"].dims == ("chain", "draw", "test_example", "output")
+    assert tree["summary"]["U_1"].sel(statistic="r_hat").shape == (4, 4)
+    assert {"energy", "diverging", "n_steps"} <= set(tree["sample_stats"].data_vars)
+    assert tree.attrs["seconds"] > 0
+
+
+def test_chains_that_do_not_mix_say_so():
+    architecture, features, labels, _ = problem(temperature=1e-3)
+    with pytest.warns(sampling.MixingWarning, match="R-hat"):
+        tree = sampling.sample_weights_by_gibbs(
+            architecture, features, labels, key=jax.random.key(0), chains=4, warmup=0, draws=10, progress=False
+        )
+    assert tree.attrs["mixed"] == 0 and "R-hat" in tree.attrs["diagnosis"]
+
+
+def test_too_few_draws_for_a_diagnostic():
+    architecture, features, labels, _ = problem()
+    options = {"chains": 2, "warmup": 5, "draws": 4}
+    with pytest.warns(sampling.MixingWarning, match="4 draws a chain are too few"):
+        tree = sampling.sample_weights_by_gibbs(
+            architecture, features, labels, key=jax.random.key(0), progress=False, **options
+        )
+    assert np.isnan(tree["summary"]["U_1"].sel(statistic="mcse_mean")).all()
+
+
+def drawn(change):
+    """Well-mixed draws of a network with one path, changed."""
+    rng = np.random.default_rng(0)
+    record = {"U_1": rng.normal(size=(4, 500, 1, 1)), "u": rng.normal(size=(4, 500))}
+    stats = {"diverging": np.zeros((4, 500), dtype=bool), "energy": rng.normal(size=(4, 500))}
+    change(record, stats)
+    return Draws(record, stats, 0.0, 1.0)
+
+
+def slowly(values):
+    """A random walk, which explores slowly."""
+    return np.cumsum(values, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda record, stats: stats["diverging"].__setitem__((0, slice(3)), True), "3 of 2000 transitions diverged"),
+        (lambda record, stats: stats.update(energy=slowly(stats["energy"])), "BFMI is"),
+        (lambda record, stats: record.update(u=slowly(record["u"])), "split R-hat of u is"),
+        (lambda record, stats: record.update(u=slowly(record["u"])), "ess_bulk of u is"),
+        (lambda record, stats: record.update({name: 0 * values for name, values in record.items()}), "stay put"),
+        (
+            lambda record, stats: [part.update({n: v[:1] for n, v in part.items()}) for part in (record, stats)],
+            "one chain",
+        ),
+        (lambda record, stats: record["U_1"].__setitem__(0, 9.0), "split R-hat of U_1[1, 1]"),
+    ],
+)
+def test_what_speaks_against_draws_is_told(change, complaint):
+    architecture = bpkr.Architecture((1,), 3, temperature=0.1)
+    with pytest.warns(sampling.MixingWarning) as caught:
+        tree = labelled_draws(architecture, drawn(change), {"sampler": "a sampler"})
+    assert complaint in str(caught[0].message) and complaint in tree.attrs["diagnosis"]
+    assert tree.attrs["mixed"] == 0
+
+
+def test_good_draws_are_not_complained_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tree = labelled_draws(
+            bpkr.Architecture((1,), 3, temperature=0.1), drawn(lambda record, stats: None), {"sampler": "a sampler"}
+        )
+    assert tree.attrs["mixed"] == 1 and tree.attrs["diagnosis"] == "mixed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "named"),
+    [
+        ({"temperature": 0.0}, {}, "temperature=0"),
+        ({"width": 2.5}, {}, "whole numbers"),
+        ({}, {"chains": 0}, "chains must be at least 1"),
+        ({}, {"draws": 0}, "draws must be at least 1"),
+        ({}, {"warmup": -1}, "warmup must be at least 0"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(changes, options, named):
+    architecture, features, labels, _ = problem(**changes)
+    for sample in SAMPLERS[1:]:
+        with pytest.raises(ValueError, match=named):
+            quietly(sample, architecture, features, labels, **{**SHORT, **options})
+
+
+def test_interpolation_by_a_singular_kernel_is_refused():
+    architecture, features, labels, _ = problem("singular", temperature=0.0)
+    with pytest.raises(ValueError, match="fewer units than partial paths"):
+        quietly(sampling.sample_order_parameters, architecture, features, labels, **SHORT)
+
+
+def test_interpolation_is_sampled_where_the_kernel_has_an_inverse():
+    """At T = 0 the mean output on training examples is the labels, and nothing is uncertain there."""
+    architecture, features, labels, _ = problem(temperature=0.0)
+    tree = quietly(sampling.sample_order_parameters, architecture, features, labels, test_features=features, **SHORT)
+    means = tree["posterior"]["mean"].values
+    np.testing.assert_allclose(means, np.broadcast_to(labels, means.shape), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_comparison_measures_in_standard_errors():
+    architecture, features, labels, test_features = problem()
+    options = {name: {"chains": 2, "warmup": 200, "draws": 500} for name in ("exact", "gibbs")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sampling.MixingWarning)
+        result = sampling.compare(
+            architecture,
+            features,
+            labels,
+            key=jax.random.key(0),
+            test_features=test_features,
+            test_labels=np.ones(len(test_features)),
+            options=options,
+            progress=False,
+        )
+    assert result["approach"].values.tolist() == ["saddle", "one_over_n", "exact", "gibbs"]
+    assert float(np.abs(result["U_1_deviation"].sel(approach="exact")).max()) == 0
+    ours, exact = result.sel(approach="gibbs"), result.sel(approach="exact")
+    expected = (ours["mean"] - exact["mean"]) / np.hypot(ours["mean_error"], exact["mean_error"])
+    np.testing.assert_allclose(ours["mean_deviation"], expected)
+    assert float(np.abs(ours["U_1_deviation"]).max()) < 4.5
+    assert 0 <= float(ours["accuracy"]) <= 1
+    saddle = bpkr.solve(architecture, features, labels)
+    np.testing.assert_allclose(result["U_1"].sel(approach="saddle"), saddle.order_parameters.matrices[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"approaches": ("saddel",)}, "unknown approaches"),
+        ({"approaches": ()}, "each once"),
+        ({"approaches": ("exact", "exact")}, "each once"),
+        ({"options": {"one_over_n": {}}}, "options for"),
+    ],
+)
+def test_a_comparison_of_nothing_known_is_refused(options, named):
+    architecture, features, labels, _ = problem()
+    with pytest.raises(ValueError, match=named):
+        sampling.compare(architecture, features, labels, key=jax.random.key(0), **options)
+
+
+def test_corrections_are_left_out_below_the_number_of_paths():
+    architecture, features, labels, _ = problem("singular")
+    result = sampling.compare(
+        architecture, features, labels, key=jax.random.key(0), approaches=("saddle", "one_over_n"), progress=False
+    )
+    assert np.isnan(result["U_1"].sel(approach="one_over_n")).all()
+    assert "fewer units" in str(result["diagnosis"].sel(approach="one_over_n").values)
+
+
+def test_statistics_of_independent_draws():
+    """The mean's standard error is sd / sqrt(n), and the effective sample size the number of draws."""
+    rng = np.random.default_rng(0)
+    posterior = xr.Dataset({"x": (("chain", "draw", "i"), rng.normal(3.0, 2.0, size=(4, 2000, 3)))})
+    summary = summarised(posterior)["x"]
+    assert summary["statistic"].values.tolist() == list(STATISTICS)
+    np.testing.assert_allclose(summary.sel(statistic="mcse_mean"), 2.0 / np.sqrt(8000), rtol=0.15)
+    np.testing.assert_allclose(summary.sel(statistic="ess_bulk"), 8000, rtol=0.15)
+    means = xr.Dataset({"mean": (("chain", "draw", "i"), rng.normal(0.02, 1.0, size=(4, 2000, 200)))})
+    accuracy, error = sign_accuracy(means, np.ones(200))
+    # each sign is right with the probability that a normal of deviation 1/sqrt(8000) about 0.02 is positive
+    assert abs(accuracy - 0.963) < 4 * 0.0134 and 0 < error < 0.05

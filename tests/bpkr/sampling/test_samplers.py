@@ -1,0 +1,113 @@
+"""Three samplers of one posterior: they agree with each other, with importance sampling, and with the prior."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from theorykit import bpkr
+from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling.results import entry_estimates, output_estimates
+from theorykit.bpkr.sampling.sample import _checked, _weight_posterior
+
+from .problems import INPUT_FEATURES, NETWORKS, problem, quietly
+
+SAMPLERS = {
+    "exact": (sampling.sample_order_parameters, {"draws": 2000, "warmup": 300, "chains": 2}),
+    "gibbs": (sampling.sample_weights_by_gibbs, {"draws": 4000, "warmup": 300, "chains": 2}),
+    "nuts": (sampling.sample_weights, {"draws": 1000, "warmup": 300, "chains": 2}),
+}
+
+
+@functools.cache
+def estimates(name, sampler, temperature=0.3):
+    architecture, features, labels, test_features = problem(name, temperature)
+    sample, options = SAMPLERS[sampler]
+    tree = quietly(sample, architecture, features, labels, test_features=test_features, **options)
+    return entry_estimates(tree).merge(output_estimates(tree["posterior"].to_dataset()))
+
+
+def assert_within(ours, theirs, errors=4.5):
+    """Every entry and prediction agrees within as many standard errors, and the errors are small."""
+    for name in (str(name) for name in ours.data_vars if f"{name}_error" in ours):
+        error = np.hypot(ours[f"{name}_error"], theirs[f"{name}_error"])
+        assert np.all(np.abs(ours[name] - theirs[name]) <= errors * error + 1e-12), name
+        assert float(error.max()) < 0.2 * float(np.abs(theirs[name]).max()), f"{name}: errors too large to tell"
+
+
+@pytest.mark.parametrize("name", ["attention", *(pytest.param(n, marks=pytest.mark.slow) for n in list(NETWORKS)[1:])])
+def test_gibbs_on_the_weights_agrees_with_the_exact_posterior(name):
+    assert_within(estimates(name, "gibbs"), estimates(name, "exact"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["singular", *(pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS if n != "singular")]
+)
+def test_nuts_on_the_weights_agrees_with_the_exact_posterior(name):
+    assert_within(estimates(name, "nuts"), estimates(name, "exact"))
+
+
+def test_the_exact_posterior_is_the_weighted_prior():
+    """Networks drawn from the prior, weighted by the likelihood of the labels given their order parameters."""
+    architecture, features, labels, test_features = problem("attention")
+    law = bpkr.law_of(architecture)
+
+    def draw(key):
+        first = law.order_parameters(law.sample(key)).matrices[0]
+        kernel = jnp.einsum("ab,pai,qbi->pq", first, features, features) + architecture.temperature * jnp.eye(5)
+        test_kernel = jnp.einsum("ab,pai,qbi->pq", first, test_features, features)
+        score = jax.scipy.stats.multivariate_normal.logpdf(labels, jnp.zeros(5), kernel)
+        return score, first, test_kernel @ jnp.linalg.solve(kernel, labels)
+
+    scores, firsts, means = jax.lax.map(draw, jax.random.split(jax.random.key(3), 40_000), batch_size=4000)
+    weights = np.asarray(jax.nn.softmax(scores))
+    found = estimates("attention", "exact")
+    for name, values in (("U_1", np.asarray(firsts)), ("mean", np.asarray(means))):
+        expected = np.tensordot(weights, values, axes=1)
+        error = np.sqrt(np.tensordot(weights**2, (values - expected) ** 2, axes=1))
+        assert np.max(np.abs(found[name] - expected) / np.hypot(error, found[f"{name}_error"])) < 4.5
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_without_information_the_prior_is_sampled(sampler):
+    """Labels with all but infinite noise: the order parameters have the mean they have at infinite width."""
+    found = estimates("attention", sampler, temperature=1e9)
+    limit = bpkr.gp_limit(problem("attention")[0])
+    for value, error, expected in (
+        (found["U_1"], found["U_1_error"], limit.matrices[0]),
+        (found["u"], found["u_error"], limit.readout),
+    ):
+        assert np.max(np.abs(value.values - np.asarray(expected)) / error.values) < 4.5
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sampled_weights_are_those_of_the_network(name):
+    """The draw's output by paths is that of the Equinox network, layer by layer."""
+    architecture, _, labels, _ = problem(name)
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(len(labels), 4, INPUT_FEATURES))
+    key_query = [rng.normal(size=(heads, INPUT_FEATURES, INPUT_FEATURES)) for heads in architecture.heads if heads]
+    attention = bpkr.attention(inputs, key_query=key_query)
+    features = bpkr.path_features(inputs, attention, architecture)
+    options = {"draws": 3, "warmup": 2, "chains": 2, "keep_weights": True, "test_features": features}
+    tree = quietly(sampling.sample_weights_by_gibbs, architecture, features, labels, **options)
+    heads = bpkr.heads(key_query=key_query)
+    network = sampling.network_of(architecture, tree, heads, chain=1, draw=2)
+    recorded = tree["posterior"].sel(chain=1, draw=2)
+    np.testing.assert_allclose(network(jnp.asarray(inputs)), recorded["sampled_output"], rtol=1e-9, atol=1e-12)
+    measured = bpkr.empirical_order_parameters(network)
+    np.testing.assert_allclose(measured.matrices[0], recorded["U_1"], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_density_of_the_weights_is_that_of_its_parts(name):
+    architecture, features, labels, _ = problem(name)
+    posterior = _weight_posterior(architecture, _checked(architecture, features, labels, None), False)
+    white = posterior.start(jax.random.key(0))
+    outputs = posterior.outputs(posterior.weights(posterior.split(white)), jnp.asarray(features))
+    residual = np.asarray(outputs).reshape(labels.shape) - labels
+    expected = -np.sum(np.asarray(white) ** 2) / 2 - np.sum(residual**2) / (2 * architecture.temperature)
+    np.testing.assert_allclose(posterior.log_density(white), expected, rtol=1e-12)

@@ -1,0 +1,219 @@
+"""What follows from an architecture alone: sizes, path order, one number for all layers, and being a pytree."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy
+from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
+
+from theorykit import bpkr
+from theorykit.bpkr import Dense, Skip
+
+from ..cases import (
+    CASES,
+    CORRELATED,
+    DEEP_LINEAR,
+    DENSE_BETWEEN,
+    GRAMMAR,
+    ONE_LAYER,
+    OWN_KINDS,
+    SKIP_FIRST,
+    SKIP_LAST,
+    THREE_LAYERS,
+    TiedHeads,
+    assert_close,
+    explicit_branches,
+    explicit_covariance,
+    explicit_gain,
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sizes_count_the_partial_paths_from_each_layer_on(case):
+    architecture = case.architecture()
+    heads = case.heads
+    counted = [len(list(itertools.product(*map(range, heads[layer:])))) for layer in range(len(heads))]
+    assert list(architecture.order_parameter_sizes) == counted
+    assert architecture.paths == counted[0]
+    assert architecture.depth == len(heads)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_paths_are_ordered_with_the_first_layer_slowest(case):
+    paths = case.architecture().path_branches()
+    strides = [math.prod(case.heads[layer + 1 :]) for layer in range(len(case.heads))]
+    indices = [sum((head - 1) * stride for head, stride in zip(path, strides, strict=True)) for path in paths]
+    assert indices == list(range(math.prod(case.heads)))
+
+
+def test_path_labels_name_the_head_of_each_layer():
+    assert bpkr.Architecture((2, 2), 10, temperature=0.1).path_labels() == ("11", "12", "21", "22")
+
+
+def test_path_labels_stay_distinct_with_ten_heads_or_more():
+    labels = bpkr.Architecture((12, 11), 10, temperature=0.1).path_labels()
+    assert len(set(labels)) == 132
+    assert labels[-1] == "12.11"
+
+
+@pytest.mark.parametrize(
+    "case, branches, first",
+    [
+        (DENSE_BETWEEN, (2, 1, 2), ("1-1", "1-2", "2-1", "2-2")),
+        (SKIP_FIRST, (3, 3), ("01", "02", "03", "11")),
+        (SKIP_LAST, (2, 2), ("10", "1-", "20", "2-")),
+        (DEEP_LINEAR, (1, 1), ("--",)),
+        (OWN_KINDS, (2, 2, 1), ("1.0.1+2+3", "1.-.1+2+3", "2.0.1+2+3", "2.-.1+2+3")),
+    ],
+)
+def test_paths_take_the_straight_branch_first_and_then_every_block(case, branches, first):
+    architecture = case.architecture()
+    assert architecture.branches == branches
+    assert architecture.path_labels()[:4] == first
+    assert architecture.path_branches() == tuple(itertools.product(*(range(1, b + 1) for b in branches)))
+    assert len(set(architecture.path_labels())) == architecture.paths == math.prod(branches)
+
+
+@pytest.mark.parametrize("case", GRAMMAR)
+def test_sizes_count_branches_and_outputs(case):
+    architecture = case.architecture()
+    attention = [None if heads == 0 else np.zeros((heads, 1, 1)) for heads in case.heads]
+    branches = [len(explicit_branches(*layer, 1)) for layer in zip(architecture.layers, attention, strict=True)]
+    sizes = [case.outputs * math.prod(branches[layer:]) for layer in range(len(branches))]
+    assert list(architecture.branches) == branches
+    assert list(architecture.order_parameter_sizes) == sizes
+
+
+def test_blocks_through_the_same_heads_are_told_apart():
+    class TwoBlocks(TiedHeads):
+        def forward(self, layer):
+            everywhere = KroneckerProduct(OneMatrix(2, layer.heads), layer.hidden)
+            return layer.weights(2) * everywhere * layer.attention / sqrt(layer.heads * layer.width)
+
+        def prior(self, layer):
+            return layer.variance * Identity(2)
+
+    assert bpkr.Architecture((TwoBlocks(2),), 10, temperature=0.1).path_labels() == ("1+2a", "1+2b")
+
+
+def test_branches_know_their_heads():
+    architecture = bpkr.Architecture((Skip(3), Dense(), TiedHeads(2)), 10, temperature=0.1)
+    np.testing.assert_array_equal(architecture.branch_heads(1), np.eye(4, 3, k=-1, dtype=bool))
+    assert architecture.branch_heads(2).shape == (1, 0)
+    np.testing.assert_array_equal(architecture.branch_heads(3), [[True, True]])
+
+
+def test_both_sides_of_a_straight_branch_have_one_width_symbol():
+    def names(*layers):
+        return [str(symbol) for symbol in bpkr.Architecture(layers, 10, temperature=0.1).width_symbols]
+
+    assert names(2, 3) == ["N_1", "N_2", "N_a"]
+    assert names(Skip(2)) == ["N_1", "N_1"]
+    assert names(2, Skip(2), Skip(2), Dense(), 1) == ["N_1", "N_2", "N_2", "N_2", "N_5", "N_a"]
+
+
+@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
+def test_forms_depend_on_the_kinds_of_layers_alone(case):
+    architecture = case.architecture()
+    doubled = jax.tree.map(lambda leaf: 2 * leaf, architecture)
+    assert doubled.forms is architecture.forms
+
+
+def test_every_symbol_of_the_layers_has_its_value():
+    architecture = OWN_KINDS.architecture()
+    numbers = architecture.layer_numbers()
+    assert dict(architecture.head_counts()) == {"H_1": 2, "H_3": 3}
+    np.testing.assert_array_equal(architecture.parameter_values()["kappa_1"], CORRELATED)
+    assert numbers["c_2"] == 0.8 and numbers["N_2"] == 25.0 and numbers["sigma2_3"] == 1.3
+
+
+def test_an_architecture_reads_well():
+    text = str(bpkr.Architecture((2, Skip(3, gain=0.7), Dense()), 8.0, temperature=0.1, outputs=2))
+    for part in ("Attention(heads=2)", "Skip(layer=Attention(heads=3), gain=0.7)", "Dense()", "outputs=2"):
+        assert part in text
+
+
+def test_one_number_stands_for_all_layers():
+    one = bpkr.Architecture((2, 3), 10.0, 0.5, temperature=0.1)
+    assert one.widths == (10.0,) * 3
+    assert one.prior_variances == (0.5,) * 4
+
+
+def test_prior_variances_are_one_unless_given():
+    assert bpkr.Architecture((2, 3), 10, temperature=0.1).prior_variances == (1.0,) * 4
+
+
+@pytest.mark.parametrize("container", [list, tuple, np.array, jnp.array])
+def test_widths_may_be_any_sequence(container):
+    widths = bpkr.Architecture((2,), container([3.0, 4.0]), temperature=0.1).widths
+    assert [float(width) for width in widths] == [3.0, 4.0]
+
+
+def test_zero_temperature_is_admitted():
+    assert bpkr.Architecture((2,), 10, temperature=0.0).temperature == 0
+
+
+def test_heads_are_static_and_numbers_are_leaves():
+    architecture = ONE_LAYER.architecture(temperature=0.3)
+    assert jax.tree.leaves(architecture) == [*ONE_LAYER.widths, *ONE_LAYER.variances, 0.3]
+    doubled = jax.tree.map(lambda leaf: 2 * leaf, architecture)
+    assert doubled.heads == ONE_LAYER.heads
+    assert doubled.temperature == 0.6
+
+
+def test_parameters_of_layers_are_leaves():
+    architecture = SKIP_FIRST.architecture(temperature=0.3)
+    assert jax.tree.leaves(architecture) == [0.7, *SKIP_FIRST.widths, *SKIP_FIRST.variances, 0.3]
+
+    def first(gain):
+        layers = (Skip(2, gain), 3)
+        return bpkr.gp_limit(bpkr.Architecture(layers, 30.0, temperature=0.1)).matrices[0][0, 0]
+
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(first)))(jnp.array([0.5, 2.0])), [1.0, 4.0])
+
+
+def test_an_architecture_is_frozen():
+    with pytest.raises(AttributeError):
+        ONE_LAYER.architecture().temperature = 1.0
+
+
+def test_an_architecture_can_be_built_under_jit_and_vmap():
+    def last_variance(variance):
+        return bpkr.gp_limit(bpkr.Architecture((2,), 10.0, variance, temperature=0.1)).readout
+
+    variances = jnp.array([0.5, 2.0])
+    np.testing.assert_array_equal(jax.jit(jax.vmap(last_variance))(variances), variances)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gp_limit_is_the_product_of_the_variances_from_the_readout_down(case):
+    limit = bpkr.gp_limit(case.architecture())
+    assert float(limit.readout) == case.variances[-1]
+    for layer, matrix in enumerate(limit.matrices):
+        size = math.prod(case.heads[layer:])
+        np.testing.assert_allclose(matrix, math.prod(case.variances[layer + 1 :]) * np.eye(size), rtol=1e-14)
+
+
+@pytest.mark.parametrize("case", GRAMMAR)
+def test_gp_limit_is_the_mean_over_the_prior_layer_by_layer(case):
+    architecture = case.architecture()
+    limit = bpkr.gp_limit(architecture)
+    outer = case.variances[-1] * np.eye(case.outputs)
+    assert_close(limit.readout, outer if case.outputs > 1 else outer[0, 0], 1e-14)
+    layers = zip(architecture.layers, case.variances[1:-1], limit.matrices, strict=True)
+    for layer, variance, matrix in reversed(list(layers)):
+        of_blocks = np.kron(explicit_covariance(layer, variance), outer)
+        gain = explicit_gain(layer)
+        outer = scipy.linalg.block_diag(gain**2 * outer, of_blocks) if gain else of_blocks
+        assert_close(matrix, outer, 1e-14)
+
+
+def test_input_variance_and_temperature_are_not_in_the_gp_limit():
+    variances = (5.0, *THREE_LAYERS.variances[1:])
+    other = bpkr.Architecture(THREE_LAYERS.heads, 3.0, variances, temperature=7.0)
+    limits = [bpkr.gp_limit(architecture) for architecture in (THREE_LAYERS.architecture(), other)]
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), *limits))

@@ -1,0 +1,206 @@
+"""Forward maps of one's own: what the theory covers is derived and verified, the rest refused with a reason."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.typing import ArrayLike
+from sympy import Identity, KroneckerProduct, MatMul, MatrixSymbol, OneMatrix, Symbol, exp, expand, sqrt, tanh
+
+from theorykit import bpkr
+from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Dense, Skip
+from theorykit.symbolic import Diagonal, below
+
+from ..cases import Case, assert_close, random_inputs, random_key_queries, random_problem, refused
+
+
+class BesideItself(AbstractLayer):
+    """A weight block on the token itself, beside those of the heads; all of them correlated a priori."""
+
+    covariance: ArrayLike
+    heads: int = eqx.field(static=True)
+
+    def forward(self, layer):
+        blocks = layer.heads + 1
+        mixing = below(layer.attention, Identity(layer.tokens))
+        values = layer.weights(blocks) * KroneckerProduct(Identity(blocks), layer.hidden)
+        return values * mixing / sqrt(blocks * layer.width)
+
+    def prior(self, layer):
+        return layer.variance * layer.covariance("kappa", layer.heads + 1)
+
+    def parameters(self, layer):
+        return {layer.covariance("kappa", layer.heads + 1): self.covariance}
+
+
+class Differences(AbstractLayer):
+    """Fewer weight blocks than heads: block a acts on the difference of head a and all heads."""
+
+    heads: int = eqx.field(static=True)
+
+    def forward(self, layer):
+        mixing = Identity(layer.heads) - OneMatrix(layer.heads, layer.heads) / (2 * layer.heads)
+        values = layer.weights(layer.heads) * KroneckerProduct(mixing, layer.hidden)
+        return values * layer.attention / sqrt(layer.heads * layer.width)
+
+    def prior(self, layer):
+        return layer.variance * (Identity(layer.heads) + OneMatrix(layer.heads, layer.heads) / 3)
+
+
+CORRELATED = np.array([[1.3, -0.4], [-0.4, 0.7]])
+SEVERAL_BLOCKS = {
+    "beside itself": Case((BesideItself(CORRELATED, 1),), (12.0, 9.0), (0.9, 1.2, 0.8)),
+    "a skip around it": Case((Skip(BesideItself(CORRELATED, 1), 0.6),), (9.0, 9.0), (0.9, 1.2, 0.8)),
+    "differences": Case((Differences(2),), (12.0, 9.0), (0.9, 1.2, 0.8)),
+}
+every_kind = pytest.mark.parametrize("case", SEVERAL_BLOCKS.values(), ids=SEVERAL_BLOCKS)
+
+
+@pytest.mark.slow
+@every_kind
+def test_several_weight_blocks_are_derived_verified_and_the_same_by_both_routes(case):
+    action = bpkr.derive(case.architecture())
+    for derivation in action.derivations.values():
+        verification = derivation.verify()
+        assert verification.holds, str(verification)
+    assert not any(action.route_differences)
+
+
+@every_kind
+def test_the_network_of_several_weight_blocks_is_its_sum_over_paths(case):
+    architecture, rng = case.architecture(), np.random.default_rng(1)
+    heads, inputs = bpkr.heads(key_query=random_key_queries(case.heads, rng)), random_inputs(rng)
+    network = bpkr.sample_network(architecture, heads, input_features=inputs.shape[2], key=jax.random.key(2))
+    features = bpkr.path_features(inputs, heads(jnp.asarray(inputs)), architecture)
+    assert_close(bpkr.sum_over_paths(network, architecture, features), network(jnp.asarray(inputs)), 1e-10)
+
+
+@every_kind
+def test_the_saddle_point_of_several_weight_blocks_is_found(case):
+    problem = random_problem(case, 3)
+    saddle = bpkr.solve(problem.architecture, problem.features, problem.labels, throw=True)
+    assert (
+        saddle.action
+        <= bpkr.evaluate(
+            problem.architecture, bpkr.gp_limit(problem.architecture), problem.features, problem.labels
+        ).total
+    )
+
+
+def kind(forward, prior=lambda layer: layer.variance * Identity(1), heads=1):
+    """A kind of layer with the given forward map, instantiated."""
+    count = heads
+
+    class Kind(AbstractLayer):
+        heads: int = eqx.field(static=True, default=count)
+
+        def forward(self, layer):
+            return forward(layer)
+
+        def prior(self, layer):
+            return prior(layer)
+
+    return Kind()
+
+
+def dense(layer):
+    return layer.weights(1) * layer.hidden / sqrt(layer.width)
+
+
+def on_hidden_activations(layer):
+    scores = layer.hidden.T * layer.hidden
+    return layer.weights(1) * layer.hidden * scores / sqrt(layer.width)
+
+
+REFUSED = {
+    "attention on hidden activations": (on_hidden_activations, "attention on hidden activations"),
+    "a nonlinear function": (
+        lambda layer: layer.weights(1) * Diagonal(layer.hidden * layer.hidden.T) * OneMatrix(1, layer.tokens),
+        "nonlinear",
+    ),
+    "a bias": (lambda layer: dense(layer) + OneMatrix(layer.next_width, layer.tokens), "biases"),
+    "weights twice": (
+        lambda layer: layer.weights(1) * layer.weights(1).T * layer.weights(1) * layer.hidden,
+        "more than once",
+    ),
+    "no weights": (lambda layer: layer.number("s") * layer.hidden, "does not contain its weights|skip connection"),
+    "other weights": (
+        lambda layer: MatrixSymbol("V", layer.next_width, layer.width) * layer.hidden,
+        "begins neither with",
+    ),
+    "weights on the right": (
+        lambda layer: layer.hidden * MatrixSymbol("K", layer.tokens, layer.width) * layer.hidden + dense(layer),
+        "nonlinear",
+    ),
+    "a scalar": (lambda layer: layer.number("s"), "shape"),
+    "another shape": (lambda layer: layer.weights(1) * layer.hidden * OneMatrix(layer.tokens, 1), "shape"),
+    "two skip connections": (
+        lambda layer: (
+            dense(layer) + layer.number("s") * layer.hidden + layer.hidden * OneMatrix(layer.tokens, layer.tokens)
+        ),
+        "more than one skip connection",
+    ),
+    "weights that act on tokens in between": (
+        lambda layer: layer.weights(1) * OneMatrix(layer.width, layer.width) * layer.hidden,
+        "its weights act on",
+    ),
+}
+
+
+@pytest.mark.parametrize(("forward", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_forward_map_that_is_not_covered_is_refused_with_the_reason(forward, reason):
+    with pytest.raises(ValueError, match=reason) as refusal:
+        bpkr.Architecture((kind(forward, heads=0),), 8, temperature=1.0)
+    assert "Kind" in str(refusal.value)
+
+
+PRIORS = {
+    "a number": (lambda layer: layer.variance, "not a square matrix"),
+    "not square": (lambda layer: OneMatrix(1, 2), "not a square matrix"),
+    "of more blocks": (lambda layer: layer.variance * Identity(2), "as many blocks as its prior has rows"),
+}
+
+
+@pytest.mark.parametrize(("prior", "reason"), PRIORS.values(), ids=PRIORS)
+def test_a_prior_that_does_not_fit_is_refused_with_the_reason(prior, reason):
+    with pytest.raises(ValueError, match=reason):
+        bpkr.Architecture((kind(dense, prior, heads=0),), 8, temperature=1.0)
+
+
+def test_functions_of_numbers_and_sizes_are_welcome():
+    gain = Symbol("g_1", positive=True)
+
+    class Gated(AbstractLayer):
+        heads: int = eqx.field(static=True, default=0)
+
+        def forward(self, layer):
+            return tanh(layer.number("g")) * exp(-layer.number("g")) * dense(layer)
+
+        def prior(self, layer):
+            return layer.variance * Identity(1)
+
+        def parameters(self, layer):
+            return {layer.number("g"): 0.5}
+
+    action = bpkr.derive(bpkr.Architecture((Gated(), Attention(2)), 8, temperature=1.0))
+    assert gain in action.forms[0].block_tokens.free_symbols
+    assert action.derivation.verify().holds
+
+
+def test_unequal_widths_across_a_straight_branch_are_refused():
+    with refused("equal widths"):
+        bpkr.Architecture((Skip(Dense()),), (8, 9), temperature=1.0)
+
+
+def test_a_product_may_be_written_in_other_ways():
+    """What matters of a forward map is its value, not how it is bracketed."""
+
+    def bracketed(layer):
+        return MatMul(layer.weights(1), MatMul(2, layer.hidden)) / sqrt(4 * layer.width)
+
+    plain = bpkr.Architecture((kind(dense, heads=0),), 8, temperature=1.0)
+    other = bpkr.Architecture((kind(bracketed, heads=0),), 8, temperature=1.0)
+    first, second = bpkr.derive(plain), bpkr.derive(other)
+    assert expand(first.entropy - second.entropy) == 0
+    assert first.forms[0].block_tokens == second.forms[0].block_tokens

@@ -1,0 +1,85 @@
+"""Labels of a solution: they name every axis, are kept by the disk, and lead back to the order parameters."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from tests.bpkr.cases import ALL_SKIPS, ONE_HEAD, OWN_KINDS, THREE_LAYERS, Case, random_problem, refused
+from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
+from theorykit import bpkr, store
+from theorykit.bpkr import Dense, Skip, sweeps
+
+UNEVEN = Case((Skip(2, 0.7), Dense(), 3), (25.0, 25.0, 20.0, 30.0), (0.8, 1.2, 0.9, 1.3, 0.7), outputs=2)
+
+
+@pytest.fixture(scope="module")
+def saddle() -> bpkr.Saddle:
+    data = random_data(0)
+    return bpkr.solve(ARCHITECTURE, data.features, data.labels)
+
+
+@pytest.fixture(scope="module")
+def uneven(saddle):
+    """Architecture, a saddle point's numbers with any order parameters, and their labels."""
+    return labelled_problem(saddle, UNEVEN)
+
+
+def labelled_problem(saddle, case):
+    problem = random_problem(case, 0)
+    other = replace(saddle, order_parameters=problem.order_parameters)
+    return problem.architecture, other, sweeps.labelled(problem.architecture, other)
+
+
+@pytest.mark.parametrize("case", [ONE_HEAD, THREE_LAYERS, ALL_SKIPS, OWN_KINDS, UNEVEN])
+def test_labels_lead_back_to_the_order_parameters_by_way_of_the_disk(saddle, case, tmp_path):
+    architecture, other, dataset = labelled_problem(saddle, case)
+    store.write(dataset, tmp_path / "point.nc")
+    again = sweeps.order_parameters_of(architecture, store.read(tmp_path / "point.nc").to_dataset())
+    for one, expected in zip(jax.tree.leaves(again), jax.tree.leaves(other.order_parameters), strict=True):
+        np.testing.assert_array_equal(one, expected)
+
+
+def test_rows_of_every_layer_are_named_by_partial_path_and_output(uneven):
+    _, saddle, dataset = uneven
+    assert list(dataset["path_3"].values) == ["1:1", "1:2", "2:1", "2:2", "3:1", "3:2"]
+    assert list(dataset["path_2"].values) == ["-1:1", "-1:2", "-2:1", "-2:2", "-3:1", "-3:2"]
+    assert list(dataset["path_1"].values[:4]) == ["0-1:1", "0-1:2", "0-2:1", "0-2:2"]
+    corner = dataset["U_1"].sel(path_1="1-1:2", other_path_1="2-3:1").item()
+    assert corner == saddle.order_parameters.matrices[0][7, 16]
+    assert dataset["u"].dims == ("output", "other_output")
+
+
+def test_everything_the_solve_found_is_there(uneven):
+    architecture, saddle, dataset = uneven
+    for name in ("action", "entropy", "energy", "log_evidence", "gradient_norm", "min_hessian_eigenvalue"):
+        assert dataset[name].item() == float(getattr(saddle, name))
+    assert dataset["converged"].item() is True and dataset["result"].item() == "converged"
+    assert {name: dataset[name].item() for name in saddle.stats} == {n: v.item() for n, v in saddle.stats.items()}
+    scores = bpkr.head_scores(architecture, saddle.order_parameters)
+    np.testing.assert_array_equal(dataset["head_score_3"], scores[2])
+    assert "head_score_2" not in dataset, "layer 2 has no heads"
+
+
+def test_what_does_not_fit_is_refused(uneven):
+    architecture, _, dataset = uneven
+    with refused(".sel(width=...)"):
+        sweeps.order_parameters_of(architecture, dataset.expand_dims(width=[1, 2]))
+    with refused("no U_2"):
+        sweeps.order_parameters_of(architecture, dataset.drop_vars("U_2"))
+    other = bpkr.Architecture((Dense(), Skip(2), 3), 25, temperature=1.0, outputs=2)
+    with refused("the architecture's are"):
+        sweeps.order_parameters_of(other, dataset)
+    with refused("not finite"):
+        sweeps.order_parameters_of(architecture, dataset.assign(U_1=dataset["U_1"] * np.nan))
+
+
+def test_errors_of_predictions():
+    prediction = bpkr.Prediction(mean=jax.numpy.array([0.5, -2.0, 0.1]), variance=jax.numpy.ones(3))
+    errors = sweeps.prediction_errors(prediction, np.array([1.0, -1.0, -1.0]))
+    assert errors["test_accuracy"].item() == 2 / 3
+    np.testing.assert_allclose(errors["test_error"], (0.25 + 1 + 1.21) / 3)
+    assert "test_accuracy" not in sweeps.prediction_errors(prediction, np.array([1.0, -1.0, 2.0]))
+    with refused("(2,)"):
+        sweeps.prediction_errors(prediction, np.ones(2))

@@ -1,0 +1,263 @@
+"""Sweeps: what single solves give, by neighbours; nothing solved is lost or solved twice, nothing of others is used."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.bpkr.sweeps import problems
+from tests.bpkr.sweeps.problems import ARCHITECTURE, GRID, TEMPERATURES, WIDTHS, random_data, swept
+from theorykit import bpkr, store
+from theorykit.bpkr import sweeps
+from theorykit.bpkr.sweeps.grid import Grid, GridPoint, grid_of, nearest
+
+DATA = random_data(0)
+NO_TEST_DATA = sweeps.Data(DATA.features, DATA.labels)
+SMALL = {"widths": (20, 80), "temperatures": (0.1, 0.5)}
+# what may differ between two runs of one sweep
+OF_THE_RUN = ["start", "seconds", "steps", "content", "evaluations", "curvatures", "refinement_steps", "gradient_norm"]
+
+_solve = bpkr.solve
+
+
+@pytest.fixture(scope="module")
+def result() -> xr.Dataset:
+    return swept(DATA)
+
+
+@pytest.fixture
+def starts(monkeypatch) -> list[bool]:
+    """Whether each solve had a warm start."""
+    log: list[bool] = []
+
+    def logged(*arguments, **options):
+        log.append(options["initial"] is not None)
+        return _solve(*arguments, **options)
+
+    monkeypatch.setattr(bpkr, "solve", logged)
+    return log
+
+
+def assert_same(one: xr.Dataset, other: xr.Dataset) -> None:
+    """The same solutions, whatever the way to them."""
+    one, other = (dataset.drop_attrs().drop_vars(OF_THE_RUN, errors="ignore") for dataset in (one, other))
+    assert set(one) == set(other)
+    xr.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
+
+
+def test_values_are_those_of_single_solves_from_the_start(result):
+    assert result["U_1"].dims[:2] == ("width", "temperature")
+    for width in (WIDTHS[0], WIDTHS[3]):
+        for temperature in (TEMPERATURES[0], TEMPERATURES[-1]):
+            single = bpkr.Architecture((2,), width, (1.1, 0.8, 1.3), temperature=temperature)
+            saddle = bpkr.solve(single, DATA.features, DATA.labels)
+            prediction = bpkr.predict(single, saddle.order_parameters, DATA.features, DATA.labels, DATA.test_features)
+            point = result.sel(width=width, temperature=temperature)
+            np.testing.assert_allclose(point["U_1"], saddle.order_parameters.matrices[0], rtol=1e-7)
+            np.testing.assert_allclose(point["action"], saddle.action, rtol=1e-7)
+            np.testing.assert_allclose(point["mean"], prediction.mean, rtol=1e-7)
+            np.testing.assert_allclose(point["variance"], prediction.variance, rtol=1e-7)
+            accuracy = np.mean(np.sign(prediction.mean) == DATA.test_labels)
+            assert point["test_accuracy"].item() == accuracy
+
+
+def test_only_the_first_solve_starts_cold(starts):
+    result = swept(DATA, **SMALL)
+    assert starts == [False, True, True, True]
+    assert bool(result["converged"].all())
+    assert result["start"].sel(width=80, temperature=0.5).item() == "Gaussian-process limit"
+    assert result["start"].sel(width=20, temperature=0.1).item().startswith("width=")
+
+
+def test_the_way_goes_from_the_widest_in_a_snake_to_neighbours():
+    places = Grid((20, (300, 300), 80), (0.1, 1.0, 0.0)).places
+    assert [place.width for place in places] == [(300, 300)] * 3 + [80] * 3 + [20] * 3
+    assert [place.temperature for place in places] == [1.0, 0.1, 0.0, 0.0, 0.1, 1.0, 1.0, 0.1, 0.0]
+    assert nearest(places[4], places[:4]) == GridPoint((300, 300), 0.1)
+    assert nearest(places[0], []) is None
+
+
+def test_a_start_that_does_not_converge_is_followed_by_a_cold_one(monkeypatch):
+    def warm_starts_fail(*arguments, **options):
+        bounded = {**options, "max_steps": 1} if options["initial"] is not None else options
+        return _solve(*arguments, **bounded)
+
+    cold = swept(DATA, **SMALL)
+    monkeypatch.setattr(bpkr, "solve", warm_starts_fail)
+    again = swept(DATA, **SMALL)
+    assert bool(again["converged"].all()) and bool((again["start"] == "Gaussian-process limit").all())
+    assert_same(again, cold)
+
+
+def test_points_that_do_not_converge_are_kept_and_listed_once(tmp_path, starts):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = swept(DATA, tmp_path, **SMALL, max_steps=1)
+    messages = [str(warning.message) for warning in caught if warning.category is bpkr.ConvergenceWarning]
+    assert len(messages) == 1 and messages[0].startswith("4 of 4 points are not solutions: width=20, temperature=0.1")
+    assert not bool(result["converged"].any()) and np.isfinite(result["U_1"]).all()
+    assert len(list((tmp_path / "points").iterdir())) == 4
+    with pytest.warns(bpkr.ConvergenceWarning):
+        assert_same(swept(DATA, tmp_path, **SMALL, max_steps=1), result)
+    assert len(starts) == 4, "they are not tried again ..."
+    assert bool(swept(DATA, tmp_path, **SMALL)["converged"].all())
+    assert len(starts) == 8, "... unless with another max_steps"
+
+
+def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
+    data = random_data(1)
+    repeated = {"features": np.concatenate([data.features, data.features]), "labels": np.tile(data.labels, 2)}
+    data = sweeps.Data(**repeated, test_features=data.test_features, test_labels=data.test_labels)
+    grid = {"widths": (20, 80), "temperatures": (0.0, 0.5)}
+    for _ in range(2):
+        with pytest.warns(bpkr.ConvergenceWarning, match=r"2 of 4 .* width=20, temperature=0\.0: temperature=0 needs"):
+            result = swept(data, tmp_path, **grid)
+        assert result["converged"].sel(temperature=0.5).all() and not result["converged"].sel(temperature=0.0).any()
+        assert result["result"].sel(temperature=0.0).values.tolist() == ["failed", "failed"]
+        assert "repeated examples" in result["message"].sel(width=80, temperature=0.0).item()
+        assert result["action"].isel(temperature=0).isnull().all()
+        assert result["action"].isel(temperature=1).notnull().all()
+    store.write(result, tmp_path / "result.nc")
+    xr.testing.assert_equal(store.read(tmp_path / "result.nc").to_dataset(), result)
+    np.testing.assert_array_equal(sweeps.best_temperatures(result), [0.5, 0.5])
+
+
+def test_a_killed_sweep_goes_on_and_loses_nothing(tmp_path, result, starts):
+    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    command = [sys.executable, "-m", problems.__name__, str(tmp_path)]
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and len(list((tmp_path / "points").glob("width*.nc"))) < 3:
+            time.sleep(0.002)
+        process.kill()
+    there = {path: path.stat().st_mtime_ns for path in (tmp_path / "points").glob("width*.nc")}
+    assert 3 <= len(there) < 30
+    leftover = tmp_path / "points" / ".width=5,temperature=0.02.nc.1"
+    leftover.write_bytes(b"half a file, of a process that was killed while it wrote")
+    resumed = swept(DATA, tmp_path)
+    assert len(starts) == 30 - len(there), "points that were there are not solved again"
+    assert all(path.stat().st_mtime_ns == written for path, written in there.items())
+    assert_same(resumed, result)
+    starts.clear()
+    assert_same(swept(DATA, tmp_path), result)
+    assert starts == []
+
+
+def test_a_sweep_is_extended(tmp_path, starts, result):
+    swept(DATA, tmp_path, **SMALL)
+    starts.clear()
+    more = {"widths": (300, 20), "temperatures": (0.1, 2.0, 0.5)}
+    extended = swept(DATA, tmp_path, **more)
+    assert starts == [True] * 4
+    assert_same(extended, result.sel(width=[300, 20], temperature=[0.1, 2.0, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"features": DATA.features + 1e-9}, "features: "),
+        ({"labels": -DATA.labels}, "labels: "),
+        (
+            {"architecture": bpkr.Architecture((bpkr.Skip(1),), 1, (1.1, 0.8, 1.3), temperature=1.0)},
+            r"layers\[0\]: \S+\.Attention there, \S+\.Skip now",
+        ),
+        (
+            {"architecture": bpkr.Architecture((2,), 1, 1.0, temperature=1.0)},
+            r"prior_variances\[0\]: 1\.1 there, 1 now",
+        ),
+        ({"tolerance": 1e-6}, "option tolerance: 1e-09 there, 1e-06 now"),
+        ({"test_features": DATA.test_features}, "test_features: none there, "),
+    ],
+)
+def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
+    sweep = {"architecture": ARCHITECTURE, "features": DATA.features, "labels": DATA.labels, **SMALL}
+    settings = sweeps.folder.sweep_settings(ARCHITECTURE, sweeps.data.checked(ARCHITECTURE, NO_TEST_DATA), {})
+    sweeps.folder.SweepFolder.opened(tmp_path, settings, {})
+    monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
+    with pytest.raises(FileExistsError, match=f"holds another sweep, which differs in .*{named}"):
+        sweeps.sweep(**{**sweep, **change}, folder=tmp_path)
+
+
+def test_points_without_a_note_of_what_they_are_are_refused(tmp_path):
+    (tmp_path / "points").mkdir()
+    with pytest.raises(FileExistsError, match=r"no sweep\.json"):
+        swept(DATA, tmp_path, **SMALL)
+
+
+def test_widths_layer_by_layer_are_labelled():
+    result = sweeps.sweep(ARCHITECTURE, DATA.features, DATA.labels, widths=((20, 80), 20.0), temperatures=(0.5,)).isel(
+        temperature=0
+    )
+    assert result["width"].values.tolist() == ["20-80", "20"]
+    single = bpkr.solve(bpkr.Architecture((2,), (20, 80), (1.1, 0.8, 1.3), temperature=0.5), DATA.features, DATA.labels)
+    np.testing.assert_allclose(result["action"].sel(width="20-80"), single.action, rtol=1e-7)
+    assert "mean" not in result and "test_error" not in result
+
+
+@pytest.mark.slow
+def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    alone = sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 4), **SMALL, folder=tmp_path)
+    assert alone["U_1"].dims[:3] == ("seed", "width", "temperature")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed=3", "seed=4"]
+    assert_same(alone.sel(seed=4, drop=True), swept(random_data(4), **SMALL))
+    pools = (ThreadPoolExecutor(1), ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")))
+    for executor in pools:
+        with executor:
+            shared = sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 4), **SMALL, executor=executor)
+        assert_same(shared, alone)
+
+
+def test_executors_that_fork_are_refused():
+    executor = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
+    with pytest.raises(ValueError, match="spawn"):
+        sweeps.sweep_seeds(ARCHITECTURE, random_data, (3,), **SMALL, executor=executor)
+    with pytest.raises(ValueError, match="different"):
+        sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 3), **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "named"),
+    [
+        ({"widths": ()}, ValueError, "widths is empty"),
+        ({"widths": (10, 10.0)}, ValueError, "widths has 10 more than once"),
+        ({"widths": (10, -1)}, ValueError, "-1"),
+        ({"widths": ((10, 20, 30),)}, ValueError, "widths must be"),
+        ({"temperatures": (0.1, -0.1)}, ValueError, "temperature"),
+        ({"test_features": None}, ValueError, "no test_features"),
+        ({"test_features": DATA.test_features[:, :1]}, ValueError, "test_features has 1 paths"),
+        ({"test_labels": np.ones(2)}, ValueError, "test_labels has 2 examples"),
+        ({"tolerence": 1e-6}, TypeError, "tolerence"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_mistakes_are_named_before_the_first_solve(monkeypatch, change, error, named):
+    monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved"))
+    with pytest.raises(error, match=named):
+        swept(DATA, **{**GRID, **change})
+
+
+def test_the_best_temperature_is_the_lowest_of_the_most_accurate():
+    accuracy = xr.DataArray(
+        [[0.5, 0.9, 0.9], [0.7, np.nan, 0.6], [np.nan] * 3],
+        coords={"width": [1, 2, 3], "temperature": [1.0, 0.5, 0.1]},
+        name="test_accuracy",
+    )
+    result = accuracy.to_dataset().assign(test_error=-accuracy)
+    np.testing.assert_array_equal(sweeps.best_temperatures(result), [0.1, 1.0, np.nan])
+    np.testing.assert_array_equal(sweeps.best_temperatures(result.drop_vars("test_accuracy"))[:2], [0.1, 1.0])
+    over_seeds = xr.concat([result, result.assign(test_accuracy=1 - accuracy)], dim="seed")
+    assert sweeps.best_temperatures(over_seeds).dims == ("width",)
+
+
+def test_a_grid_is_of_plain_numbers():
+    grid = grid_of(ARCHITECTURE, list(np.array([10.0, 20.5])), list(np.array([1, 2])))
+    assert grid == Grid((10, 20.5), (1.0, 2.0))

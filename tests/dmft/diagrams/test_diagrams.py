@@ -1,0 +1,207 @@
+"""Diagrams against orbits run one by one, continuation against neighbours, and attractors that coexist."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from theorykit import dmft
+from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
+from theorykit.dynamics import regimes
+
+from .networks import GAMMA, from_window, published, window
+
+BETAS = np.array([0.5, 3.0, 1.28])
+SHORT = orbits.OrbitSettings(transient=2000, recorded=600, exponents=2, levels=401, width=0.02)
+
+
+@pytest.fixture(scope="module")
+def diagram():
+    return orbits.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), SHORT)
+
+
+@pytest.mark.parametrize("lane", range(len(BETAS)))
+def test_marks_are_the_levels_that_an_orbit_visits(diagram, lane):
+    model, parameters = published(), dmft.Parameters(BETAS[lane], GAMMA, 0.02)
+    settled = dmft.discard_transient(
+        model, parameters, dmft.state_from_window(model, parameters, window()), SHORT.transient
+    )
+    path = dmft.run(model, parameters, dmft.state_from_window(model, parameters, settled), steps=SHORT.recorded)
+    spins = np.tanh(BETAS[lane] * np.asarray(path.attention[:-1]) @ np.asarray(model.directions).T)
+    overlap = 0.98 * spins @ np.asarray(model.moments[dmft.OUTPUT])
+    if BETAS[lane] == 1.28:  # chaotic: rounding parts the orbits, their extent stays
+        assert abs(diagram["highest"][lane, 0] - overlap[:, 0].max()) < 0.1
+        return
+    expected = np.zeros((3, SHORT.levels))
+    for pattern in range(3):
+        expected[pattern, np.rint((overlap[:, pattern] + 1) / 2 * (SHORT.levels - 1)).astype(int)] = 1
+    np.testing.assert_array_equal(diagram["visited"][lane], expected)
+    np.testing.assert_allclose(diagram["lowest"][lane], overlap.min(axis=0), atol=1e-10)
+    np.testing.assert_allclose(diagram["highest"][lane], overlap.max(axis=0), atol=1e-10)
+    counts = [regimes.count_levels(overlap[:, pattern]) for pattern in range(3)]
+    np.testing.assert_array_equal(diagram["distinct"][lane], counts)
+
+
+def test_sections_are_the_levels_visited_near_the_plane(diagram):
+    assert list(diagram["section"].values) == [f"{a} where {b} is zero" for a, b in ((1, 2), (1, 3), (2, 1), (3, 1))]
+    inside = diagram["in_section"].sel(section="1 where 2 is zero").values
+    whole = diagram["visited"].sel(pattern=1).values
+    assert np.all(inside <= whole) and 0 < inside[2].sum() < whole[2].sum()
+
+
+def test_exponents_and_regimes(diagram):
+    np.testing.assert_allclose(diagram["exponent"][0], [-0.32735, -0.32738], atol=3e-3)
+    assert diagram["exponent"][2, 0] > 0.1 and diagram["regime"].values[2] == "chaotic"
+    assert diagram["regime"].values[0] == "periodic"
+    assert np.all(diagram["exponent_error"] > 0) and np.isfinite(diagram["dimension"]).all()
+
+
+def test_the_window_at_the_end_takes_the_orbit_up(diagram):
+    model, parameters = published(), dmft.Parameters(0.5, GAMMA, 0.02)
+    end = dmft.Window(diagram["window"].values[0], diagram.attrs["position"])
+    path = dmft.run(model, parameters, dmft.state_from_window(model, parameters, end), steps=8)
+    # the orbit has the period of the positions
+    np.testing.assert_allclose(path.attention[:5], path.attention[4:], atol=1e-9)
+    np.testing.assert_allclose(path.attention[4], end.attention[0], atol=1e-9)
+
+
+def test_other_parameters_can_be_scanned():
+    model, gammas = published(), np.array([1.0, 50.0])
+    found = orbits.orbit_diagram(model, dmft.Parameters(1.2, gammas, 0.02), from_window(), SHORT)
+    np.testing.assert_array_equal(found["gamma"], gammas)
+    np.testing.assert_array_equal(found["beta"], [1.2, 1.2])
+    assert np.abs(found["highest"][0] - found["highest"][1]).max() > 1e-4
+
+
+@pytest.mark.parametrize("parameters", [dmft.Parameters(1.0, 1.0, 0.0), dmft.Parameters(np.ones((2, 2)), 1.0, 0.0)])
+def test_orbits_are_on_one_axis(parameters):
+    with pytest.raises(ValueError, match="one axis of lanes"):
+        orbits.orbit_diagram(published(), parameters, from_window(), SHORT)
+
+
+def test_there_must_be_something_to_keep():
+    with pytest.raises(ValueError, match="record 20 tokens at least"):
+        orbits.OrbitSettings(recorded=5)
+
+
+def test_a_phase_diagram_is_the_orbits_of_every_pair():
+    model, gammas, betas = published(), np.array([GAMMA, 5.0]), np.array([0.5, 1.28, 1.4])
+    settings = orbits.OrbitSettings(transient=2000, recorded=3000, exponents=0)
+    found = phases.phase_diagram(model, gammas, betas, 0.02, from_window(), settings)
+    assert found["regime_by_levels"].dims == ("gamma", "beta")
+    assert found["regime_by_levels"].values[0].tolist() == ["periodic", "chaotic", "chaotic"]
+    alone = orbits.orbit_diagram(model, dmft.Parameters(betas, 5.0, 0.02), from_window(), settings)
+    np.testing.assert_array_equal(found["distinct"].sel(gamma=5.0), alone["distinct"])
+
+
+def test_continuation_starts_each_value_where_its_neighbour_ended():
+    model, betas = published(), np.array([1.1, 1.15, 1.2, 1.25])
+    settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=201)
+    found = continuation.continuation_diagram(
+        model, betas, GAMMA, 0.02, from_window(), settings, centre=2, settling=100
+    )
+    at = window()
+    for beta in (1.2, 1.15, 1.1):
+        parameters = dmft.Parameters(beta, GAMMA, 0.02)
+        at = dmft.discard_transient(model, parameters, dmft.state_from_window(model, parameters, at), 100)
+    # `orbit_diagram` passes over one window
+    parameters = dmft.Parameters(1.1, GAMMA, 0.02)
+    path = dmft.run(model, parameters, dmft.state_from_window(model, parameters, at), steps=44)
+    np.testing.assert_allclose(found["window"][0], path.window(model).attention, atol=1e-10)
+    assert found.attrs["centre"] == 2
+
+
+def test_continuation_goes_on_where_it_was_stopped(tmp_path):
+    arguments = (published(), np.linspace(1.1, 1.2, 3), GAMMA, 0.02, from_window())
+    settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=201)
+    first = continuation.continuation_diagram(*arguments, settings, settling=100, folder=tmp_path)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nc")}
+    again = continuation.continuation_diagram(*arguments, settings, settling=100, folder=tmp_path)
+    assert kept and kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nc")}
+    np.testing.assert_array_equal(first["visited"], again["visited"])
+
+
+def test_settling_is_a_whole_number_of_contexts():
+    with pytest.raises(ValueError, match="multiple of the context"):
+        continuation.continuation_diagram(
+            published(), np.linspace(1.1, 1.2, 3), GAMMA, 0.02, from_window(), settling=101
+        )
+
+
+def test_two_attractors_coexist_at_beta_1_27():
+    windows = attractors.nearby_windows(window(), 32, 1e-3, key=jax.random.key(0))
+    settings = orbits.OrbitSettings(transient=40_000, recorded=2000, exponents=2, levels=201)
+    found = attractors.coexisting_attractors(published(), dmft.Parameters(1.27, GAMMA, 0.02), windows, settings)
+    assert found.sizes["basin"] == 2 and found["share"].sum() == pytest.approx(1)
+    typical = found.isel(lane=found["typical"].values)
+    # extents and exponents of both are those of the note: 0.15 and -0.048, 0.17 and -0.003
+    np.testing.assert_allclose(typical["highest"].sel(pattern=1), [0.146, 0.173], atol=0.002)
+    np.testing.assert_allclose(typical["exponent"].sel(number=1), [-0.048, -0.003], atol=0.003)
+    assert 0.5 < found["share"][0] < 0.95
+
+
+def test_random_windows_fill_the_cube():
+    found = attractors.random_windows(published(), 500, key=jax.random.key(0)).attention
+    assert found.shape == (4, 3, 500) and jnp.abs(found).max() <= 1
+    assert abs(float(found.mean())) < 0.05 and abs(float(found.std()) - 1 / np.sqrt(3)) < 0.02
+
+
+def test_starts_are_compared_at_one_set_of_parameters():
+    windows = attractors.random_windows(published(), 2, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="one set of parameters"):
+        attractors.coexisting_attractors(published(), dmft.Parameters(np.ones(2), 1.0, 0.0), windows)
+
+
+KNOWN = {
+    "quasi-periodic": [(1.6, 3.0), (2.0, 3.0), (2.4, 3.0), (2.8, 3.0), (1.6, 0.5)],
+    "periodic": [(3.0, 5.0), (2.8, 8.0)],
+    "chaotic": [(1.28, GAMMA)],
+}
+
+
+def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
+    """Points that the published rule calls chaotic; their exponents say otherwise."""
+    points = np.array([point for points in KNOWN.values() for point in points])
+    settings = orbits.OrbitSettings(transient=20_000, recorded=20_000, exponents=2, sections=(), measured=100_000)
+    parameters = dmft.Parameters(points[:, 0], points[:, 1], 0.02)
+    found = orbits.orbit_diagram(published(), parameters, from_window(), settings)
+    expected = [regime for regime, points in KNOWN.items() for _ in points]
+    assert found["regime"].values.tolist() == expected
+    assert np.all(np.abs(found["exponent"][:5, 0]) < 5e-5) and np.all(found["exponent"][5:7, 0] < -0.05)
+    by_levels = regimes.classify_by_levels(found["distinct"].sel(pattern=1).values, regimes.PHASE_DIAGRAM)
+    assert np.sum(regimes.differing(found["regime"].values, by_levels)) >= 4
+
+
+def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
+    settings = orbits.OrbitSettings(transient=2000, recorded=600, exponents=2, measured=4000)
+    found = phases.phase_diagram(
+        published(), np.array([3.0, GAMMA]), np.array([0.5, 1.28]), 0.02, from_window(), settings
+    )
+    assert found["regime"].dims == found["differs"].dims == ("gamma", "beta")
+    assert found["regime"].sel(beta=0.5).values.tolist() == ["periodic", "periodic"]
+    again = regimes.differing(found["regime"].values, found["regime_by_levels"].values)
+    np.testing.assert_array_equal(found["differs"], again)
+
+
+@pytest.mark.parametrize(
+    "wrong, named",
+    [
+        ({"width": -1}, "width"),
+        ({"width": np.nan}, "width"),
+        ({"recorded": 30.5}, "recorded"),
+        ({"exponents": -1}, "exponents"),
+        ({"levels": 1}, "levels"),
+        ({"measured": 1}, "measured"),
+        ({"sections": ((0, -1),)}, "sections"),
+        ({"sections": ((0, 1, 2),)}, "sections"),
+    ],
+)
+def test_impossible_settings_are_named(wrong, named):
+    with pytest.raises((ValueError, TypeError), match=named):
+        orbits.OrbitSettings(**wrong)
+
+
+def test_a_section_of_a_pattern_that_is_not_there_is_refused():
+    settings = orbits.OrbitSettings(transient=0, recorded=20, exponents=0, sections=((0, 5),))
+    with pytest.raises(ValueError, match="sections"):
+        orbits.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), settings)

@@ -1,0 +1,116 @@
+"""The certificate: curvature on the manifold against differences along geodesics, and the search for other minima."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.energies import energy_of
+from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
+from theorykit.bpkr.order_parameters.metric import dimension, displaced
+from theorykit.bpkr.saddle.problem import SaddleProblem
+from theorykit.saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
+from theorykit.saddle.lanczos import ritz_values
+
+from ..bpkr.cases import (
+    ALL_SKIPS,
+    DEEP_LINEAR,
+    ONE_LAYER,
+    SKIP_FIRST,
+    TWO_LAYERS,
+    assert_close,
+    random_problem,
+    refused,
+)
+
+SLOW = (TWO_LAYERS, ALL_SKIPS, DEEP_LINEAR)
+CASES = (ONE_LAYER, SKIP_FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW))
+
+
+def solved(problem, **options):
+    return bpkr.solve(problem.architecture, problem.features, problem.labels, **options)
+
+
+def at_saddle(problem, saddle):
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+    of_problem = SaddleProblem(energy_of(bind(problem.architecture), *data))
+    return of_problem, of_problem.at(from_order_parameters(problem.architecture, saddle.order_parameters))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_curvature_is_that_of_the_action_along_displacements(case):
+    problem = random_problem(case, 0)
+    saddle = solved(problem, tolerance=1e-11)
+    architecture, here = problem.architecture, saddle.order_parameters
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+
+    def action(tangent):
+        return bpkr.evaluate(architecture, displaced(architecture, here, tangent), *data).total
+
+    hessian = jax.jit(jax.hessian(action))(jnp.zeros(dimension(architecture)))
+    smallest = np.linalg.eigvalsh(hessian)[0] / max(architecture.widths)
+    assert_close(saddle.min_hessian_eigenvalue, smallest, 1e-6)
+
+
+def test_curvature_along_a_geodesic_is_no_smaller():
+    """At a stationary point the second derivative along C exp(t W) C^T, |W| = 1, is a Rayleigh quotient."""
+    problem = random_problem(ONE_LAYER, 1)
+    saddle = solved(problem, tolerance=1e-11)
+    here, step = saddle.order_parameters, 1e-3
+    factor, rng = np.linalg.cholesky(here.matrices[0]), np.random.default_rng(0)
+    for _ in range(5):
+        symmetric = rng.normal(size=(3, 3))
+        symmetric = (symmetric + symmetric.T) / np.linalg.norm(symmetric + symmetric.T)
+
+        def along(length, direction=symmetric):
+            point = bpkr.OrderParameters((factor @ expm(length * direction) @ factor.T,), here.readout)
+            return float(bpkr.evaluate(problem.architecture, point, problem.features, problem.labels).total)
+
+        second = (along(step) - 2 * along(0.0) + along(-step)) / step**2
+        assert second / max(problem.architecture.widths) > float(saddle.min_hessian_eigenvalue) * (1 - 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", (SKIP_FIRST,))
+def test_the_estimate_agrees_with_the_exact_curvature(case):
+    problem = random_problem(case, 3)
+    of_problem, point = at_saddle(problem, solved(problem, tolerance=1e-11))
+    exact = min_hessian_eigenvalue(of_problem, of_problem.expansion(point))
+    estimate = estimated_min_hessian_eigenvalue(of_problem, point)
+    assert exact * (1 - 1e-9) <= estimate <= exact * 1.3
+
+
+def test_lanczos_values_of_a_small_matrix_are_its_eigenvalues():
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(12, 12))
+    matrix = jnp.array(matrix + matrix.T)
+    values = ritz_values(lambda vector: matrix @ vector, jnp.array(rng.normal(size=12)), 12)
+    assert_close(values, np.linalg.eigvalsh(matrix), 1e-10)
+
+
+def symmetric_problem():
+    """Two heads that see the same: U = I is stationary in their difference, whatever the data are."""
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(20, 1, 4)) / 2
+    return np.concatenate([shared, shared], axis=1), rng.normal(size=20)
+
+
+def test_multistart_finds_one_minimum_where_there_is_one():
+    features, labels = symmetric_problem()
+    architecture = bpkr.Architecture((2,), 5.0, temperature=0.1)
+    minima = bpkr.search_minima(architecture, features, labels, key=jax.random.key(0), starts=6)
+    assert minima.is_unique
+    assert minima.failures == 0
+    assert minima.starts == (8,)
+    assert minima.followed == 0
+    assert "1 minima found by 8 solves" in str(minima)
+
+
+def test_search_refuses_what_cannot_be_meant():
+    features, labels = symmetric_problem()
+    architecture = bpkr.Architecture((2,), 5.0, temperature=0.1)
+    with refused("starts must not be negative and spread must be positive, got -1 and 1.0"):
+        bpkr.search_minima(architecture, features, labels, key=jax.random.key(0), starts=-1)

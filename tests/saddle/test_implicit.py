@@ -1,0 +1,101 @@
+"""Derivatives of solutions by the implicit function theorem, against differences of solutions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from theorykit import bpkr
+
+from ..bpkr.cases import DENSE_BETWEEN, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close, random_inputs, random_problem
+
+STEP = 1e-4
+CASES = {"attention": TWO_LAYERS, "dense": DENSE_BETWEEN, "skip": SKIP_FIRST, "two outputs": TWO_OUTPUTS}
+
+
+def numbers_of(case):
+    """Temperature, widths and prior variances, all of them positive, by their logarithms."""
+    return jnp.log(jnp.array([0.3, *case.widths, *case.variances]))
+
+
+def architecture_of(case, logarithms):
+    temperature, *others = jnp.exp(logarithms)
+    widths, variances = others[: len(case.widths)], others[len(case.widths) :]
+    if case is SKIP_FIRST:  # one and the same width on both sides of a skip connection
+        widths[1] = widths[0]
+    return bpkr.Architecture(case.layers, widths, variances, temperature=temperature, outputs=case.outputs)
+
+
+def observables(case, problem, logarithms):
+    """All that a solution has: matrices, readout, action, entropy, energy, evidence; and a prediction from it."""
+    architecture = architecture_of(case, logarithms)
+    saddle = bpkr.solve(architecture, problem.features, problem.labels, tolerance=1e-11)
+    point = saddle.order_parameters
+    prediction = bpkr.predict(architecture, point, problem.features, problem.labels, problem.test_features)
+    values = (*point.matrices, point.readout, saddle.action, saddle.entropy, saddle.energy, saddle.log_evidence)
+    return jnp.concatenate([jnp.ravel(value) for value in (*values, prediction.mean, prediction.variance)])
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "attention" else pytest.mark.slow) for name in CASES]
+)
+def test_derivatives_in_every_number_are_those_of_differences(name):
+    case = CASES[name]
+    problem, numbers = random_problem(case, 0), numbers_of(case)
+    function = jax.jit(lambda at: observables(case, problem, at))
+    by_jax = jax.jit(jax.jacfwd(function))(numbers)
+    moved = jnp.eye(len(numbers)) * STEP
+    for slope, change in zip(by_jax.T, moved, strict=True):
+        difference = (function(numbers + change) - function(numbers - change)) / (2 * STEP)
+        scale = np.max(np.abs(difference)) + 1e-3 * np.max(np.abs(by_jax))
+        np.testing.assert_allclose(slope, difference, rtol=0, atol=1e-6 * scale)
+
+
+@pytest.mark.slow
+def test_reverse_mode_vmap_and_jit_agree_with_forward_mode():
+    problem, numbers = random_problem(TWO_LAYERS, 1), numbers_of(TWO_LAYERS)
+
+    def score(at):
+        values = observables(TWO_LAYERS, problem, at)
+        return jnp.sum(jnp.cos(jnp.arange(len(values))) * values)
+
+    several = jnp.stack([numbers, numbers + 0.1])
+    together = jax.jit(jax.vmap(jax.grad(score)))(several)
+    forward = jax.jit(jax.jacfwd(score))
+    for row, at in zip(together, several, strict=True):
+        assert_close(row, forward(at), 1e-7)
+
+
+@pytest.mark.slow
+def test_second_derivatives():
+    problem, numbers = random_problem(TWO_LAYERS, 2), numbers_of(TWO_LAYERS)
+
+    def entry(temperature):
+        return observables(TWO_LAYERS, problem, numbers.at[0].set(temperature))[1]
+
+    slope = jax.jit(jax.grad(entry))
+    by_jax = jax.jit(jax.grad(jax.grad(entry)))(numbers[0])
+    difference = (slope(numbers[0] + STEP) - slope(numbers[0] - STEP)) / (2 * STEP)
+    assert_close(by_jax, difference, 1e-5)
+
+
+@pytest.mark.slow
+def test_derivatives_in_attention_weights():
+    """Through path features and attention, to the key-query products."""
+    rng = np.random.default_rng(0)
+    inputs, labels = random_inputs(rng, 8), rng.normal(size=8)
+    heads = [jnp.array(rng.normal(size=(2, 6, 6)) / 6), jnp.array(rng.normal(size=(2, 6, 6)) / 6)]
+    architecture = bpkr.Architecture((2, 2), 12.0, temperature=0.2)
+    direction = jnp.array(rng.normal(size=(2, 6, 6)))
+
+    @jax.jit
+    def evidence(strength):
+        moved = [heads[0] + strength * direction, heads[1]]
+        features = bpkr.path_features(inputs, bpkr.attention(inputs, key_query=moved), architecture, "last")
+        saddle = bpkr.solve(architecture, features, labels, tolerance=1e-11)
+        return saddle.log_evidence, saddle.order_parameters.matrices[0][0, 1]
+
+    by_jax = jax.jacrev(evidence)(0.0)
+    ahead, behind = evidence(STEP), evidence(-STEP)
+    for slope, right, left in zip(by_jax, ahead, behind, strict=True):
+        assert_close(slope, (right - left) / (2 * STEP), 1e-4)

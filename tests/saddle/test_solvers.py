@@ -1,0 +1,138 @@
+"""Solvers of the action: all end in the same minimum, none raises the action, and each counts its work."""
+
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.energies import energy_of
+from theorykit.bpkr.order_parameters.coordinates import gp_coordinates, moved, to_order_parameters
+from theorykit.bpkr.saddle.problem import SaddleProblem
+
+from ..bpkr.cases import (
+    CASES,
+    GRAMMAR,
+    SEEDS,
+    SKIP_FIRST,
+    THREE_LAYERS,
+    TWO_LAYERS,
+    TWO_OUTPUTS,
+    assert_close,
+    random_problem,
+    refused,
+)
+
+
+def solved(problem, **options):
+    return bpkr.solve(problem.architecture, problem.features, problem.labels, **options)
+
+
+@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
+def test_newton_solves_every_architecture(case):
+    saddle = solved(random_problem(case, 0))
+    assert saddle.converged, saddle.diagnosis
+    assert saddle.gradient_norm <= 1e-9
+    assert saddle.min_hessian_eigenvalue > 0
+    assert saddle.stats["evaluations"] < 20
+
+
+@settings(max_examples=5)
+@given(case=st.sampled_from((TWO_LAYERS, TWO_OUTPUTS)), seed=SEEDS)
+def test_sweeps_and_newton_agree(case, seed):
+    problem = random_problem(case, seed)
+    newton, swept = solved(problem), solved(problem, solver=bpkr.AcceleratedSweeps(), max_steps=2000)
+    assert newton.converged and swept.converged
+    assert_close(swept.action, newton.action, 1e-11)
+    assert_close(swept.order_parameters.matrices[0], newton.order_parameters.matrices[0], 1e-6)
+
+
+@pytest.mark.slow
+def test_plain_sweeps_converge_linearly_and_acceleration_pays():
+    problem = random_problem(TWO_LAYERS, 0)
+    plain = solved(problem, solver=bpkr.AcceleratedSweeps(memory=0), max_steps=5000)
+    accelerated = solved(problem, solver=bpkr.AcceleratedSweeps(), max_steps=5000)
+    newton = solved(problem)
+    assert plain.converged and accelerated.converged
+    assert newton.stats["evaluations"] < accelerated.stats["evaluations"] < plain.stats["evaluations"]
+
+
+@pytest.mark.parametrize("solver", (bpkr.Newton(), bpkr.AcceleratedSweeps()))
+def test_no_step_raises_the_action(solver):
+    problem = random_problem(THREE_LAYERS, 1)
+    data = jnp.array(problem.features), jnp.array(problem.labels)
+    saddle_problem = SaddleProblem(energy_of(bind(problem.architecture), *data))
+    start = gp_coordinates(problem.architecture)
+    state = solver.init(None, start, saddle_problem, {}, None, None, frozenset())
+    step = jax.jit(lambda y, state: solver.step(None, y, saddle_problem, {}, state, frozenset())[:2])
+    y, actions = start, []
+    for _ in range(12):
+        y, state = step(y, state)
+        actions.append(float(state.progress.point.action))
+        assert_close(saddle_problem.action(y), actions[-1], 1e-12)
+    assert np.all(np.diff(actions) <= 1e-11 * np.abs(actions[0]))
+    assert int(state.progress.evaluations) == 12
+
+
+@eqx.filter_jit
+def expanded(saddle_problem, coordinates):
+    """The expansion about a point, and gradient and Hessian of the action in a step from there."""
+
+    def action(step):
+        return saddle_problem.action(moved(saddle_problem.architecture, coordinates, step))
+
+    expansion, no_step = saddle_problem.expansion(saddle_problem.at(coordinates)), jnp.zeros(len(coordinates))
+    return expansion, jax.grad(action)(no_step), jax.hessian(action)(no_step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", (TWO_LAYERS, SKIP_FIRST))
+def test_the_expansion_has_the_derivatives_of_the_action(case):
+    for seed in range(3):
+        problem = random_problem(case, seed)
+        data = jnp.array(problem.features), jnp.array(problem.labels)
+        saddle_problem = SaddleProblem(energy_of(bind(problem.architecture), *data))
+        size = len(gp_coordinates(problem.architecture))
+        somewhere = jnp.array(np.random.default_rng(seed).normal(size=size) * 0.3)
+        expansion, gradient, hessian = expanded(saddle_problem, somewhere)
+        assert_close(expansion.gradient, gradient, 1e-8)
+        assert_close(expansion.hessian, hessian, 1e-8)
+
+
+def test_straight_branches_cannot_be_swept():
+    with refused("a skip connection leaves no closed form to sweep by; use Newton"):
+        solved(random_problem(SKIP_FIRST, 0), solver=bpkr.AcceleratedSweeps())
+
+
+def test_another_minimiser_finds_the_same_minimum():
+    problem = random_problem(TWO_LAYERS, 0)
+    other = solved(problem, solver=optx.BFGS(rtol=1e-13, atol=1e-13), tolerance=1e-5)
+    assert other.converged, other.diagnosis
+    assert_close(other.order_parameters.matrices[0], solved(problem).order_parameters.matrices[0], 1e-4)
+
+
+def test_a_minimiser_content_with_less_is_not_believed():
+    problem = random_problem(TWO_LAYERS, 0)
+    with pytest.warns(bpkr.ConvergenceWarning, match="its own tolerance"):
+        loose = solved(problem, solver=optx.BFGS(rtol=1e-2, atol=1e-2))
+    assert not loose.converged
+
+
+@pytest.mark.parametrize("distance", (0.5, 2.0))
+def test_bad_starting_points_are_no_obstacle(distance):
+    problem, rng = random_problem(TWO_LAYERS, 2), np.random.default_rng(0)
+    best = solved(problem)
+    for _ in range(5):
+        coordinates = jnp.array(distance * rng.normal(size=len(gp_coordinates(problem.architecture))))
+        initial = to_order_parameters(problem.architecture, coordinates)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            saddle = solved(problem, initial=initial)
+        assert_close(saddle.action, best.action, 1e-11)

@@ -1,0 +1,202 @@
+"""The symbolic action: expressions, and what follows from them by differentiation. Data: nothing in it is compiled."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from functools import cached_property
+from types import MappingProxyType
+
+from sympy import Add, Expr, Integer, MatrixSymbol, Poly, PolynomialError, asinh, exp, expand, sqrt
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...arguments import checked_instance
+from ...derivation import Derivation, Step, rules
+from ...symbolic import gradient, positive_definite, trace
+from ..specification.layer_form import LayerForm
+from .dual_form import DualForm, dual_form
+from .expansion import FirstOrder, expand_about_infinite_width, substitute_nested
+from .finite_width_prior import FiniteWidthPrior, finite_width_prior
+from .kernel_energy import KernelEnergy, kernel_energy
+from .majorisation import Majoriser, majorise
+from .symbols import ActionSymbols
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Mean and variance of the network's output on test examples, as columns."""
+
+    mean: MatrixExpr
+    variance: MatrixExpr
+
+
+@dataclass(frozen=True, eq=False)
+class Action:
+    """The action S of the order parameters, symbolic: their posterior goes as exp(-S/2) (Eq. 32).
+
+    - `layer_entropies` holds S_1, ..., S_L and `readout_entropy` S_a, each of one order parameter given the next.
+    - `nested`: the order parameters that are a block of another, with the block.
+    - `derivation`: the steps that led here; `derivation.verify()` checks each.
+    - `overlaps`, `overlap_entropies`, `overlap_blocks`: order parameters, entropies and `nested` with U_{L+1} a
+      matrix also where there is one output and u is a number.
+
+    Differentiate it, render it, compile it: every other room uses these expressions and no other.
+    """
+
+    forms: tuple[LayerForm, ...]
+    symbols: ActionSymbols
+    overlaps: tuple[MatrixSymbol, ...]
+    overlap_entropies: tuple[Expr, ...]
+    overlap_blocks: Mapping[MatrixSymbol, MatrixExpr]
+    layer_entropies: tuple[Expr, ...]
+    readout_entropy: Expr
+    nested: Mapping[Expr, Expr]
+    energy: Expr
+    kernel: MatrixExpr
+    test_kernel: MatrixExpr
+    predictor: Predictor
+    derivation: Derivation
+
+    def __getstate__(self):
+        """The fields alone: what follows from them is made again where it is wanted."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def entropy(self) -> Expr:
+        """S_a + S_1 + ... + S_L, in the free order parameters."""
+        return self.substitute_nested(Add(self.readout_entropy, *self.layer_entropies))
+
+    @property
+    def total(self) -> Expr:
+        """S, entropy plus energy, in the free order parameters."""
+        return Add(self.entropy, self.energy)  # Eq. (32)
+
+    def substitute_nested(self, expression: Expr) -> Expr:
+        """`expression` with every nested order parameter written as the block that it is."""
+        return substitute_nested(checked_instance("expression", expression, Expr), self.nested)
+
+    @property
+    def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:
+        """The shape of each order parameter; a scalar readout's is (1, 1)."""
+        one = (Integer(1), Integer(1))
+        return {symbol: getattr(symbol, "shape", one) for symbol in self.symbols.order_parameters}
+
+    @cached_property
+    def saddle_point_equations(self) -> Mapping[Expr, Expr]:
+        """For each free order parameter, the gradient of S that vanishes at a saddle point."""
+        return MappingProxyType({symbol: self.substitute_nested(slope) for symbol, slope in self.named_slopes.items()})
+
+    @cached_property
+    def named_slopes(self) -> Mapping[Expr, Expr]:
+        """`saddle_point_equations` with the nested order parameters under their own names, as they are read.
+
+        What S gains in a nested order parameter it gains in the block that it is.
+        """
+        total = Add(self.readout_entropy, *self.layer_entropies, self.energy)
+        slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
+        for inner in reversed([symbol for symbol in slopes if symbol in self.nested]):
+            block = self.nested[inner]
+            (container,) = set(self.symbols.order_parameters) & block.free_symbols
+            slopes[container] += _through(block, slopes.pop(inner), container)
+        return MappingProxyType({symbol: slopes[symbol] for symbol in self.symbols.free})
+
+    @cached_property
+    def readout_solution(self) -> Expr:
+        """The readout order parameter u eliminated: the solution of its saddle-point equation, given U_L.
+
+        For one output, times u^2, it is a u^2 + b u - c = 0 with a, c > 0; the root is written so that nothing cancels
+        whatever the sign of b. For several it is a Riccati equation.
+        """
+        readout = self.symbols.readout
+        if readout in self.nested:
+            raise ValueError(f"{readout} is a block of {self.symbols.matrices[-1]} across a skip connection: not free")
+        if isinstance(readout, MatrixSymbol):
+            return self.closed_forms[readout]
+        a, b, minus_c = Poly(expand(self.saddle_point_equations[readout] * readout**2), readout).all_coeffs()
+        return sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
+
+    @cached_property
+    def closed_forms(self) -> Mapping[MatrixSymbol, MatrixExpr]:
+        """The order parameters that solve their own saddle-point equation in closed form, given their neighbours.
+
+        The equation of a hidden layer without skip connections beside it is a Riccati equation; those of U_1, which
+        the data enter, and of one that contains another are not.
+        """
+        return MappingProxyType({step.claim.variable: step.after for step in self._riccati_steps})
+
+    @cached_property
+    def _riccati_steps(self) -> tuple[Step, ...]:
+        steps = []
+        for symbol, equation in self.saddle_point_equations.items():
+            if isinstance(symbol, MatrixSymbol) and not self.energy.has(symbol):
+                try:
+                    steps.append(rules.riccati(equation, symbol, section="Closed forms"))
+                except rules.RuleError:
+                    continue
+        return tuple(steps)
+
+    @cached_property
+    def majoriser(self) -> Majoriser:
+        """A bound of the energy, and closed forms of its minima, for majorise-minimise steps."""
+        first, *others = self.symbols.free
+        minima = dict(self.closed_forms)
+        if not isinstance(self.symbols.readout, MatrixSymbol) and self.symbols.readout not in self.nested:
+            with suppress(PolynomialError):
+                minima[self.symbols.readout] = self.readout_solution
+        known = not self.nested and all(symbol in minima for symbol in others)
+        return majorise(self.entropy, first, {symbol: minima[symbol] for symbol in others} if known else None)
+
+    @cached_property
+    def finite_width(self) -> FiniteWidthPrior:
+        """The exact prior of the order parameters at finite width, by the second route, in the matrices `overlaps`."""
+        sizes = self.derivation.sizes
+        return finite_width_prior(self.forms, self.overlaps, self.symbols.variances[-1], sizes)
+
+    @property
+    def derivations(self) -> Mapping[str, Derivation]:
+        """All derivations of this action, by name."""
+        sweeps = (*self.majoriser.steps, *self._riccati_steps)
+        return {
+            "back-propagating kernel renormalisation": self.derivation,
+            "finite width": self.finite_width.derivation,
+            "expansion about infinite width": self.expansion.derivation,
+            "dual form": self.dual.derivation,
+            **({"closed forms": Derivation(sweeps, self.derivation.sizes)} if sweeps else {}),
+        }
+
+    @property
+    def route_differences(self) -> tuple[Expr, ...]:
+        """What the exact prior's leading order has beyond each entropy: zeros, as the two routes agree."""
+        pairs = zip(self.finite_width.leading, self.overlap_entropies, strict=True)
+        return tuple(expand(leading - entropy) for leading, entropy in pairs)
+
+    @cached_property
+    def expansion(self) -> FirstOrder:
+        """The order parameters to first order in one over the widths, in the matrices `overlaps`."""
+        return expand_about_infinite_width(
+            self.forms,
+            self.overlaps,
+            self.symbols.variances[-1],
+            self.overlap_entropies,
+            self.overlap_blocks,
+            self.derivation.sizes,
+        )
+
+    @cached_property
+    def kernel_energy(self) -> KernelEnergy:
+        """The energy as a function of the kernel K, and its gradients passed on to U_1 and to the labels."""
+        return kernel_energy(self.energy, self.kernel, self.symbols.matrices[0], self.symbols.labels)
+
+    @cached_property
+    def dual(self) -> DualForm:
+        """Energy and predictor in second moments of the data, for more examples than features."""
+        return dual_form(
+            self.energy, self.predictor.mean, self.predictor.variance.matrix, self.symbols, self.derivation.sizes
+        )
+
+
+def _through(block: Expr, slope: Expr, container: MatrixSymbol) -> MatrixExpr:
+    """A gradient in `block`, a function of `container`, as a gradient in `container`."""
+    if not getattr(slope, "is_Matrix", False):
+        return slope * gradient(block, container)
+    held = positive_definite("X", slope.shape[0])
+    return gradient(trace(held * block), container).xreplace({held: slope})

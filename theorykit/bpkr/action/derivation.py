@@ -1,0 +1,140 @@
+"""From an architecture to its action: the symbolic stage, in matrix expressions with symbolic sizes.
+
+Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. The action
+is what back-propagating kernel renormalisation arrives at; names are listed in derivations/notation.md.
+"""
+
+from functools import lru_cache
+
+from sympy import Add, Expr, Integer, MatrixSymbol, Symbol, expand
+
+from ...derivation import Derivation, Recorder, rules
+from ...symbolic import Diagonal, positive_definite, trace
+from ..specification.architecture import Architecture, checked_architecture
+from ..specification.layer_form import LayerForm, network_widths
+from .action import Action, Predictor
+from .backpropagation import DataSymbols, backpropagate
+from .symbols import ActionSymbols
+
+
+def derive(architecture: Architecture) -> Action:
+    """The action of `architecture`, derived step by step, with symbolic sizes; Eqs. (10), (12), (32).
+
+    Widths, variances, heads and the layers' own numbers appear as symbols: the action depends on the kinds of layers,
+    and on whether there is more than one output.
+    """
+    return _derived(checked_architecture(architecture).forms, architecture.outputs > 1)
+
+
+@lru_cache
+def _derived(forms: tuple[LayerForm, ...], several_outputs: bool) -> Action:
+    """One action for every structure: it does not depend on numbers, head counts included."""
+    data = _data_symbols(forms, several_outputs)
+    overlaps = _order_parameters(forms, data.outputs)
+    variance = Symbol("sigma2_a", positive=True)
+    result = backpropagate(forms, overlaps, variance, data)
+    readout = overlaps[-1] if several_outputs else Symbol("u", positive=True)
+    route, nested = Recorder(list(result.steps), "Entropies", "32"), dict(result.nested)
+    numbers = list(result.entropies)
+    if not several_outputs:
+        for i, entropy in enumerate(numbers):
+            if entropy.has(overlaps[-1]):
+                numbers[i] = route.apply(rules.write_as_number, entropy, overlaps[-1], readout)
+        if overlaps[-1] in nested:
+            nested[readout] = trace(nested.pop(overlaps[-1]))
+    widths = network_widths(forms)
+    *layer_entropies, readout_entropy = (_per_width(s, n) for s, n in zip(numbers, widths, strict=True))
+    return Action(
+        forms=forms,
+        symbols=_action_symbols(forms, data, (*overlaps[:-1], readout), variance, tuple(nested)),
+        overlaps=overlaps,
+        overlap_entropies=result.entropies,
+        overlap_blocks=result.nested,
+        layer_entropies=tuple(layer_entropies),
+        readout_entropy=readout_entropy,
+        nested=nested,
+        energy=result.energy,
+        kernel=result.kernel,
+        test_kernel=result.test_kernel,
+        predictor=Predictor(mean=result.mean, variance=Diagonal(result.covariance)),
+        derivation=Derivation(tuple(route.steps), trial_sizes(forms, data)),
+    )
+
+
+def _per_width(entropy: Expr, width: Expr) -> Expr:
+    return width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy))))
+
+
+def _size(name: str) -> Symbol:
+    return Symbol(name, integer=True, positive=True)
+
+
+def _order_parameters(forms: tuple[LayerForm, ...], outputs: Expr) -> tuple[MatrixSymbol, ...]:
+    """(U_1, ..., U_{L+1}) as matrix symbols; the last is outputs x outputs."""
+    sizes = [outputs]
+    for form in reversed(forms):
+        sizes.append(expand(form.branches * sizes[-1]))
+    return tuple(positive_definite(f"U_{layer}", size) for layer, size in enumerate(reversed(sizes), 1))
+
+
+def _data_symbols(forms: tuple[LayerForm, ...], several_outputs: bool) -> DataSymbols:
+    outputs = _size("C") if several_outputs else Integer(1)
+    columns = expand(_order_parameters(forms, outputs)[0].shape[0] * _size("N_0"))
+    return DataSymbols(
+        features=MatrixSymbol("Phi", _size("P") * outputs, columns),
+        labels=MatrixSymbol("y", _size("P") * outputs, 1),
+        test_features=MatrixSymbol("Phi_test", _size("P_test") * outputs, columns),
+        temperature=Symbol("T", positive=True),
+        outputs=outputs,
+        examples=_size("P"),
+        input_features=_size("N_0"),
+    )
+
+
+def _action_symbols(forms, data: DataSymbols, order_parameters, readout_variance, nested) -> ActionSymbols:
+    parameters = frozenset().union(*(form.parameters for form in forms))
+    return ActionSymbols(
+        heads=tuple(form.symbols.heads for form in forms if form.forward.has(form.symbols.heads)),
+        widths=network_widths(forms),
+        variances=(*(form.symbols.variance for form in forms), readout_variance),
+        parameters=tuple(sorted(parameters, key=lambda symbol: symbol.name)),
+        temperature=data.temperature,
+        matrices=order_parameters[:-1],
+        readout=order_parameters[-1],
+        nested=nested,
+        features=data.features,
+        labels=data.labels,
+        test_features=data.test_features,
+        input_features=data.input_features,
+        outputs=data.outputs,
+    )
+
+
+def trial_sizes(forms: tuple[LayerForm, ...], data: DataSymbols) -> tuple[dict[Expr, int], ...]:
+    """Sizes at which the steps are tried with numbers: several heads at width one, then unequal widths.
+
+    Every width is larger than one in some trial, where a wrong power of it shows; no more than two numbers at a time
+    are integrated over, but in the layers of users' own.
+    """
+    several = data.outputs.is_Symbol
+    common = {forms[0].symbols.tokens: 2, data.input_features: 2, _size("P_test"): 2}
+
+    def trial(heads: int, outputs: int, widths: dict[Expr, int]) -> dict[Expr, int]:
+        examples = {data.examples: 2 // outputs, **({data.outputs: outputs} if several else {})}
+        return {**common, **widths, **dict.fromkeys((form.symbols.heads for form in forms), heads), **examples}
+
+    return (
+        trial(2, 2 if several else 1, dict.fromkeys(_alternating(forms, 1), 1)),
+        trial(1, 1, _alternating(forms, 1)),
+        trial(1, 1, _alternating(forms, 2)),
+    )
+
+
+def _alternating(forms: tuple[LayerForm, ...], first: int) -> dict[Expr, int]:
+    """Widths 1 and 2 in turn, but for the two sides of a skip connection."""
+    width, widths = first, {}
+    for form in forms:
+        widths[form.symbols.width] = width
+        width = width if form.has_skip else 3 - width
+        widths[form.symbols.next_width] = width
+    return widths

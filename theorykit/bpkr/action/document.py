@@ -1,0 +1,189 @@
+"""An action as a person reads it: rendered from its own expressions, with the steps that led to it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+
+from sympy import Expr, MatrixSymbol
+
+from ...annotations import checked_arguments
+from ...derivation import Verification, derivation_blocks, verification_blocks
+from ...symbolic import Block, Equation, Heading, Items, Text, align_environment, as_markdown, fold, latex
+from ..specification.architecture import Architecture
+from ..specification.layers import AbstractLayer
+from .action import Action
+
+
+@checked_arguments
+def render_latex(action: Action) -> str:
+    """The action, its saddle-point equations and its predictor, as one LaTeX `align*` environment."""
+    parts = action_equations, saddle_point_equations, predictor_equations
+    return align_environment(equation for part in parts for equation in part(action))
+
+
+@checked_arguments
+def render_markdown(action: Action, architecture: Architecture | None = None) -> str:
+    """The same as Markdown, with headings, and the layers and sizes of `architecture` if that is given.
+
+    Raises `ValueError` for an architecture that `action` is not of.
+    """
+    if architecture is not None and architecture.forms != action.forms:
+        raise ValueError("architecture has other layers than those that action was derived for")
+    return as_markdown(action_blocks(action, architecture))
+
+
+def action_blocks(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
+    """`action_part` under a title of its own."""
+    yield Heading(f"Action of a network of {len(action.forms)} layers", 1)
+    yield from action_part(action, architecture)
+
+
+def action_part(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
+    """The action, its saddle-point equations and its predictor; with the layers and sizes of an architecture."""
+    if architecture is not None:
+        described = ", ".join(f"`{_described(layer)}`" for layer in architecture.layers)
+        yield Text(f"Layers, from the input side: {described}.")
+    yield Items(tuple(_sizes(action, architecture)))
+    yield Heading("Action")
+    yield from action_equations(action)
+    yield Heading("Saddle point")
+    yield from saddle_point_equations(action)
+    yield Heading("Predictor")
+    yield from predictor_equations(action)
+
+
+def derivation_part(action: Action) -> Iterator[Block]:
+    """Every step of back-propagating kernel renormalisation, and the checks that they passed."""
+    yield Heading("Derivation, step by step")
+    yield Text(
+        "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed by the rule named, from the one before "
+        "it, and then checked on random numbers without the rule."
+    )
+    yield from verification_blocks(action.derivation.verify())
+    yield from derivation_blocks(action.derivation, action.symbols.latex_names)
+
+
+def finite_width_part(action: Action) -> Iterator[Block]:
+    """The exact prior at finite width, its leading order, and the terms beyond it."""
+    prior, names = action.finite_width, action.symbols.latex_names
+    if any(action.route_differences):
+        raise AssertionError(f"the two routes differ by {action.route_differences}: please report this architecture")
+    yield Heading("Finite width, by a second route")
+    yield Text(
+        "Exactly, at any width of at least as many units as partial paths, up to constants; the leading order is the "
+        "entropy of the action."
+    )
+    for layer, (exact, correction) in enumerate(zip(prior.exact, prior.corrections, strict=True), 1):
+        conditional = rf"U_{{{layer}}} \mid U_{{{layer + 1}}}" if layer < len(prior.exact) else rf"U_{{{layer}}}"
+        yield Equation(rf"-2\log p({conditional})", latex(exact, names))
+        yield Equation(rf"-2\log p({conditional}) - S_{{{layer}}}", latex(correction, names))
+    yield from verification_blocks(prior.derivation.verify())
+    yield from derivation_blocks(prior.derivation, names)
+
+
+def expansion_part(action: Action, verification: Verification | None = None) -> Iterator[Block]:
+    """The order parameters to first order in one over the widths; with how its steps were checked, if that is given."""
+    expansion, names = action.expansion, action.symbols.latex_names
+    yield Heading("Expansion about infinite width")
+    yield Text(
+        "With $G_1 = \\partial E / \\partial U_1$ at the limit $M_l$ of infinite width, forces $G_l$ are passed on to "
+        "the readout and displacements $\\delta_l$ back; $U_l = M_l + \\delta_l + O(1/N^2)$."
+    )
+    for layer, limit in enumerate(expansion.limit[symbol] for symbol in action.overlaps):
+        yield Equation(f"M_{{{layer + 1}}}", latex(limit, names))
+    for symbol, value in expansion.recursion:
+        yield Equation(latex(symbol, names), latex(value, names))
+    if not action.nested:
+        yield Text("Run through, for the order parameter that the kernel is made of:")
+        first = action.overlaps[0]
+        yield Equation(latex(first, names), rf"{latex(expansion.order_parameters[first], names)} + O(1/N^2)")
+    if verification is not None:
+        yield from verification_blocks(verification)
+
+
+def dual_part(action: Action) -> Iterator[Block]:
+    """Energy and predictor in second moments of the data, and the steps from their form in examples."""
+    form = action.dual
+    names = {**action.symbols.latex_names, form.label_square: "y^{T} y"}
+    yield Heading("In second moments of the data")
+    yield Text(
+        "With $M = \\Phi^T \\Phi$ and $b = \\Phi^T y$, for more examples than features. Of the energy's gradient in "
+        "$U_1$ the log-determinants make $G_+$, and the misfit $-G_-$."
+    )
+    yield Equation("E", latex(form.energy, names))
+    yield Equation("G_{+}", latex(form.logdet_gradient, names))
+    yield Equation("G_{-}", latex(form.minus_misfit_gradient, names))
+    yield Equation(r"\langle f \rangle", latex(form.mean, names))
+    yield Equation(r"\operatorname{var} f", latex(form.variance, names))
+    yield from verification_blocks(form.derivation.verify())
+    yield from derivation_blocks(form.derivation, names)
+
+
+def closed_forms_part(action: Action) -> Iterator[Block]:
+    """Order parameters that solve their own equation in closed form."""
+    yield Heading("Closed forms")
+    yield Text("Given its neighbours, each of these solves its own saddle-point equation:")
+    names = action.symbols.latex_names
+    if action.symbols.readout not in action.nested:
+        yield Equation(latex(action.symbols.readout, names), latex(action.readout_solution, names))
+    for symbol, solution in action.closed_forms.items():
+        if symbol != action.symbols.readout:
+            yield Equation(latex(symbol, names), latex(solution, names))
+
+
+def _described(layer: AbstractLayer) -> str:
+    """The layer in words, without its numbers."""
+    parts = []
+    for entry in fields(layer):
+        value = getattr(layer, entry.name)
+        if isinstance(value, AbstractLayer):
+            parts.append(_described(value))
+        elif entry.metadata.get("static"):
+            parts.append(f"{entry.name}={value}")
+    return f"{type(layer).__name__}({', '.join(parts)})"
+
+
+def _sizes(action: Action, architecture: Architecture | None) -> Iterator[str]:
+    for symbol, shape in action.order_parameter_shapes.items():
+        sides = r" \times ".join(latex(side) for side in shape)
+        sizes = f"${latex(symbol)}$ is ${sides}$"
+        if architecture is None:
+            yield sizes
+        else:
+            numbers = {**architecture.head_counts(), "C": architecture.outputs}
+            yield f"{sizes}, here {' x '.join(str(_at_sizes(side, numbers)) for side in shape)}"
+
+
+def _at_sizes(side: Expr, numbers: Mapping[str, int]) -> Expr:
+    return side.subs({symbol: numbers[symbol.name] for symbol in side.free_symbols})
+
+
+def action_equations(action: Action) -> Iterator[Equation]:
+    """S and its terms, and what they are made of."""
+    names = action.symbols.latex_names
+    terms = {"S_{a}": action.readout_entropy}
+    terms |= {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(action.layer_entropies, 1)}
+    terms |= {"E": action.energy}
+    yield Equation("S", " + ".join(terms))
+    yield from (Equation(name, _folded(action, term)) for name, term in terms.items())
+    yield from (Equation(latex(block, names), latex(value, names)) for block, value in action.nested.items())
+    yield Equation("K", latex(action.kernel, names))
+
+
+def saddle_point_equations(action: Action) -> Iterator[Equation]:
+    """The gradients that vanish, and the readout's solution."""
+    for symbol, slope in action.named_slopes.items():
+        yield Equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", _folded(action, slope))
+    if action.symbols.readout not in action.nested:
+        yield Equation(latex(action.symbols.readout), _folded(action, action.readout_solution))
+
+
+def predictor_equations(action: Action) -> Iterator[Equation]:
+    """Mean and variance of the network's output."""
+    yield Equation(r"\langle f \rangle", _folded(action, action.predictor.mean))
+    yield Equation(r"\operatorname{var} f", _folded(action, action.predictor.variance))
+
+
+def _folded(action: Action, expression: Expr) -> str:
+    """LaTeX with the kernel under its name."""
+    kernel = MatrixSymbol("K", *action.kernel.shape)
+    return latex(fold(expression, {kernel: action.kernel}), action.symbols.latex_names)

@@ -1,0 +1,114 @@
+"""The saddle point about the Gaussian-process limit, to first order in one over the widths.
+
+At fixed number of examples the energy is of order one and the entropies grow with the widths, so the order parameters
+move from their prior means by linear response: a force G_l = dE/dU_l on each layer, passed on towards the readout, and
+displacements passed back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sympy import Add, Expr, Identity, MatrixSymbol, Symbol, Trace, expand
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...derivation import Derivation, Recorder, Step, rules
+from ...derivation.claims import SolvesToFirstOrder
+from ...symbolic import embedded, expanded, positive_definite, principal_block
+from ..specification.layer_form import LayerForm
+
+
+@dataclass(frozen=True)
+class FirstOrder:
+    """Order parameters to first order in one over the widths.
+
+    - `derivation`: every step.
+    - `force`: G_1, the gradient of the energy in U_1 at the Gaussian-process limit, symmetric (n_1 x n_1).
+    - `limit`: their values M_l at infinite width.
+    - `recursion`: forces G_l from the first layer on, then displacements delta_l from the readout back.
+    - `order_parameters`: M_l + delta_l with the recursion run through, linear in G_1.
+    """
+
+    derivation: Derivation
+    force: MatrixSymbol
+    limit: Mapping[MatrixSymbol, MatrixExpr]
+    recursion: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
+    order_parameters: Mapping[MatrixSymbol, MatrixExpr]
+
+
+def expand_about_infinite_width(
+    forms: tuple[LayerForm, ...],
+    order_parameters: tuple[MatrixSymbol, ...],
+    readout_variance: Symbol,
+    entropies: tuple[Expr, ...],
+    nested: Mapping[MatrixSymbol, MatrixExpr],
+    sizes: tuple[Mapping[Expr, int], ...],
+) -> FirstOrder:
+    """Expand the saddle point of the sum of `entropies` and an energy of U_1 about infinite width.
+
+    `entropies` and `order_parameters` run from U_1 to U_{L+1}, all matrices; `sizes` to try the steps at.
+    """
+    route = Recorder(section="Expansion", assumptions=("number of examples fixed, all widths large",))
+    means, forces, displacements = (_like(order_parameters, name) for name in ("M", "G", "delta"))
+    limit = _limit(forms, order_parameters, readout_variance)
+    passed_on, passed_back = [], []
+    for number, (variable, mean, force) in enumerate(zip(order_parameters, means, forces, strict=True)):
+        displacement = route.apply(rules.linear_response, entropies[number], variable, mean, force)
+        if number < len(forms):
+            displacement = _with_passed_back(forms[number], displacement, displacements[number + 1])
+            outer = order_parameters[number + 1]
+            on_outer = route.apply(rules.derivative, Trace(force * forms[number].prior_mean(outer)), outer)
+            passed_on.append((forces[number + 1], on_outer))
+        passed_back.append((displacements[number], displacement))
+    recursion = (*passed_on, *reversed(passed_back))
+    values = _run_through(recursion, {mean: limit[u] for mean, u in zip(means, order_parameters, strict=True)})
+    displaced = {u: values[delta] for u, delta in zip(order_parameters, displacements, strict=True)}
+    total = substitute_nested(Add(*entropies), nested)
+    free = {variable: limit[variable] for variable in order_parameters if variable not in nested}
+    for variable in free:
+        claim = SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
+        route.apply(_first_order, total, displaced[variable], claim)
+    moved = {variable: expanded(limit[variable] + change) for variable, change in displaced.items()}
+    return FirstOrder(Derivation(tuple(route.steps), sizes), forces[0], limit, recursion, moved)
+
+
+def _first_order(entropy: Expr, displacement: MatrixExpr, claim: SolvesToFirstOrder, **record) -> Step:
+    """The recursion run through: the whole minimum, moved by the force on the first order parameter."""
+    return Step("first order in 1/N", entropy, displacement, claim, **record)
+
+
+def _like(order_parameters, name: str) -> tuple[MatrixSymbol, ...]:
+    """Symmetric matrices, one an order parameter, of its size."""
+    return tuple(positive_definite(f"{name}_{i}", u.shape[0]) for i, u in enumerate(order_parameters, 1))
+
+
+def _with_passed_back(form: LayerForm, response: MatrixExpr, outer: MatrixSymbol) -> MatrixExpr:
+    """The displacement of U_l: its own response, and what the displacement of U_{l+1} brings about."""
+    if form.has_skip:
+        # the leading block is U_{l+1}, which answers to its own layer's entropy
+        sizes = (outer.shape[0], expand(form.blocks * outer.shape[0]))
+        response = expanded(response - embedded(principal_block(response, sizes, 0), sizes, 0))
+    return expanded(response + form.prior_mean(outer))
+
+
+def _run_through(recursion, values: dict[MatrixSymbol, MatrixExpr]) -> dict[MatrixSymbol, MatrixExpr]:
+    """The value of every symbol of the recursion, in the first force."""
+    for symbol, value in recursion:
+        values[symbol] = expanded(value.xreplace(values))
+    return values
+
+
+def _limit(forms, order_parameters, readout_variance) -> dict[MatrixSymbol, MatrixExpr]:
+    """The prior means, from the readout on: the minimum of the entropies."""
+    value = readout_variance * Identity(order_parameters[-1].shape[0])
+    limit = {order_parameters[-1]: value}
+    for form, variable in zip(reversed(forms), reversed(order_parameters[:-1]), strict=True):
+        value = expanded(form.prior_mean(value))
+        limit[variable] = value
+    return limit
+
+
+def substitute_nested(expression: Expr, nested: Mapping[Expr, Expr]) -> Expr:
+    """`expression` with every nested order parameter written as a block of the one that contains it."""
+    while any(expression.has(symbol) for symbol in nested):
+        expression = expression.xreplace(dict(nested))
+    return expression

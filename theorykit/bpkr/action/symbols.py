@@ -1,0 +1,70 @@
+"""The symbols that an action is written in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sympy import Expr, MatrixSymbol, Symbol
+
+from ...codegen import bound_sizes
+
+
+@dataclass(frozen=True)
+class ActionSymbols:
+    """The symbols of an action, layer by layer from the input side; readout last.
+
+    `parameters` are the layers' own, such as a skip's gain; `nested` the order parameters that are a block of the
+    one before, across a skip connection, and so not arguments of the action.
+    """
+
+    heads: tuple[Symbol, ...]
+    widths: tuple[Symbol, ...]
+    variances: tuple[Symbol, ...]
+    parameters: tuple[Symbol | MatrixSymbol, ...]
+    temperature: Symbol
+    matrices: tuple[MatrixSymbol, ...]
+    readout: Symbol | MatrixSymbol
+    nested: tuple[Symbol | MatrixSymbol, ...]
+    features: MatrixSymbol
+    labels: MatrixSymbol
+    test_features: MatrixSymbol
+    input_features: Symbol
+    outputs: Expr
+
+    @property
+    def order_parameters(self) -> tuple[Expr, ...]:
+        """(U_1, ..., U_L, u)."""
+        return (*self.matrices, self.readout)
+
+    @property
+    def free(self) -> tuple[Expr, ...]:
+        """The order parameters that the action is a function of: all but those nested in another."""
+        return tuple(symbol for symbol in self.order_parameters if symbol not in self.nested)
+
+    @property
+    def numbers(self) -> tuple[Expr, ...]:
+        """Widths, variances, temperature, and the layers' own parameters."""
+        return (*dict.fromkeys(self.widths), *self.variances, self.temperature, *self.parameters)
+
+    @property
+    def sizes(self) -> tuple[Symbol, ...]:
+        """Head counts and the number of outputs."""
+        return (*self.heads, *([self.outputs] if isinstance(self.outputs, Symbol) else []))
+
+    @property
+    def arguments(self) -> tuple[Expr, ...]:
+        """Everything that the action is a function of, in the order of the generated function's arguments."""
+        return self.completed((*self.free, *self.numbers, self.features, self.labels))
+
+    def completed(self, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """`arguments`, and those of the sizes that their shapes do not determine."""
+        return (*arguments, *(size for size in self.sizes if size not in bound_sizes(arguments)))
+
+    @property
+    def latex_names(self) -> Mapping[Expr, str]:
+        """LaTeX of the symbols whose own names do not print as the field writes them."""
+        suffixes = (symbol.name.removeprefix("sigma2_") for symbol in self.variances)
+        variances = zip(self.variances, suffixes, strict=True)
+        return {
+            self.test_features: r"\Phi_{*}",
+            **{symbol: rf"\sigma_{{{layer}}}^{{2}}" for symbol, layer in variances},
+        }

@@ -1,0 +1,196 @@
+"""What the numerical entry points admit: shapes, finite numbers, positive definite order parameters, solvable kernels.
+
+Concrete values are checked here and refused with a `ValueError` that names the value; traced values (inside jit or
+vmap) are checked for shape here and for content when the compiled function runs.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ...arguments import checked_array, is_traced
+from ...precision import require_float64
+from ..specification import layer_functions
+from ..specification.architecture import Architecture, check_size, checked_architecture
+from .magnitudes import check_magnitudes
+
+# largest asymmetry, relative to the largest entry, that counts as rounding
+_SYMMETRY = 1e-8
+
+
+def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
+    """`value` as a float64 array with as many axes as `axes` names, none of them empty, every entry finite."""
+    require_float64()
+    return jnp.asarray(checked_array(name, value, axes))
+
+
+def checked_features(architecture: Architecture, features: ArrayLike, name: str = "features") -> Array:
+    """Path features (examples, paths, features) that fit the architecture."""
+    checked_architecture(architecture)
+    array = finite_array(name, features, "examples paths features")
+    if array.shape[1] != architecture.paths:
+        raise ValueError(
+            f"{name} has {array.shape[1]} paths (axis 1 of shape {array.shape}), but layers of "
+            f"{architecture.branches} branches make {architecture.paths}; the layout is (examples, paths, features), "
+            "as bpkr.path_features returns it"
+        )
+    return array
+
+
+def check_same_input_features(features: Array, others: Array, name: str) -> None:
+    """Refuse path features `others` unless they are of as many input features as `features`."""
+    if features.shape[2] != others.shape[2]:
+        raise ValueError(f"features have {features.shape[2]} input features, {name} {others.shape[2]}")
+
+
+def checked_labels(architecture: Architecture, labels: ArrayLike, name: str = "labels") -> Array:
+    """Labels (examples,), or (examples, outputs) for an architecture of several outputs."""
+    if architecture.outputs == 1:
+        return finite_array(name, labels, "examples")
+    array = finite_array(name, labels, "examples outputs")
+    if array.shape[1] != architecture.outputs:
+        raise ValueError(f"{name} of shape {array.shape} are for {array.shape[1]} outputs, not {architecture.outputs}")
+    return array
+
+
+def checked_data(
+    architecture: Architecture, features: ArrayLike, labels: ArrayLike
+) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
+    """Path features and their labels, whose kernel has a Cholesky factor at the temperature."""
+    checked, labels = checked_examples(architecture, features, labels)
+    if not is_traced(labels, architecture):
+        check_magnitudes(architecture, np.asarray(labels))
+    if not is_traced(features, architecture):
+        check_interpolation(architecture, np.asarray(features, dtype=np.float64))
+    return checked, labels
+
+
+def checked_examples(
+    architecture: Architecture, features: ArrayLike, labels: ArrayLike, prefix: str = ""
+) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
+    """Path features and their labels, which errors call by these names after a `prefix` such as "test_"."""
+    checked = checked_features(architecture, features, f"{prefix}features")
+    labels = checked_labels(architecture, labels, f"{prefix}labels")
+    if len(labels) != len(checked):
+        raise ValueError(f"{prefix}labels has {len(labels)} examples, {prefix}features has {len(checked)}")
+    return checked, labels
+
+
+def check_interpolation(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
+    """Without a temperature to speak of, the kernel itself must be invertible: the examples linearly independent.
+
+    Whether they are does not depend on the order parameters, nor on the number of outputs. Left to the Cholesky
+    factorisation, rounding would let some singular kernels through.
+    """
+    largest = np.max(np.abs(features))
+    if largest > math.sqrt(np.finfo(np.float64).max / features.size):
+        raise ValueError(f"features of magnitude {largest:.3g} make a kernel beyond the range of double precision")
+    temperature = float(architecture.temperature)
+    examples, paths, input_features = features.shape
+    weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(_prior_of_paths(architecture)))
+    rounding = examples * np.finfo(np.float64).eps
+    if temperature > rounding * np.sum(weighted**2):
+        return
+    rank = paths * input_features
+    if temperature == 0:
+        needs = "temperature=0 needs an invertible kernel, but"
+    else:
+        needs = (
+            f"temperature={temperature:.3g} is lost beside a kernel that is not positive definite to double precision:"
+        )
+    if examples > rank:
+        raise ValueError(
+            f"{needs} {examples} examples exceed its rank, at most paths x features = {paths} x {input_features} = "
+            f"{rank}; use a larger temperature"
+        )
+    singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
+    # the kernel's condition number is the square of the features'
+    if singular[-1] ** 2 + temperature <= rounding * singular[0] ** 2:
+        raise ValueError(
+            f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "
+            f"{singular[0]:.3g}), as repeated examples are; remove them or use a larger temperature"
+        )
+
+
+def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
+    """U_1 of one output at infinite width."""
+    check_size(architecture)
+    # constants of the architecture, also where this runs inside a function that is being traced
+    with jax.ensure_compile_time_eval():
+        # numbers as arrays: one compilation serves them all
+        numbers = jax.tree.map(lambda number: np.asarray(number, dtype=np.float64), architecture)
+        return np.asarray(_compiled_prior_of_paths(numbers))
+
+
+@eqx.filter_jit
+def _compiled_prior_of_paths(architecture: Architecture) -> Float[Array, "paths paths"]:
+    readout = jnp.reshape(architecture.prior_variances[-1], (1, 1))
+    return layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)[0]
+
+
+def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:
+    """A symmetric positive definite `size x size` matrix."""
+    array = finite_array(name, matrix)
+    if array.shape != (size, size):
+        raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
+    array = checked_symmetric(name, array)
+    if is_traced(matrix):
+        smallest = jnp.linalg.eigvalsh(array)[0]
+        return eqx.error_if(array, smallest <= 0, f"{name} is not positive definite")
+    smallest = np.linalg.eigvalsh(np.asarray(matrix, dtype=np.float64))[0]
+    if smallest <= 0:
+        raise ValueError(
+            f"{name} is not positive definite: smallest eigenvalue {smallest:.3g}; order parameters measured on fewer "
+            "hidden units than paths are singular, for example"
+        )
+    return array
+
+
+def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
+    """A symmetric matrix, up to rounding."""
+    array = finite_array(name, matrix, "rows columns")
+    if array.shape[0] != array.shape[1]:
+        raise ValueError(f"{name} must be square, got {array.shape}")
+    if is_traced(matrix):
+        asymmetric = jnp.max(jnp.abs(array - array.T)) > _SYMMETRY * jnp.max(jnp.abs(array))
+        return eqx.error_if(array, asymmetric, f"{name} is not symmetric")
+    host = np.asarray(matrix, dtype=np.float64)
+    asymmetry = np.max(np.abs(host - host.T))
+    if asymmetry > _SYMMETRY * np.max(np.abs(host)):
+        raise ValueError(f"{name} is not symmetric: entries differ from the transpose's by up to {asymmetry:.3g}")
+    return array
+
+
+def checked_results(tree, architecture: Architecture):
+    """Computed values as they are if all are finite; otherwise an error that says what makes the kernel singular."""
+    message = (
+        "the kernel K(U) + T I is not positive definite to double precision, so its Cholesky factor does not exist. "
+        "Likely causes: a temperature that is zero or tiny beside the kernel (temperature={temperature}) with "
+        "repeated or linearly dependent examples; or features or order parameters of extreme magnitude"
+    )
+    return checked_finite(tree, architecture, message)
+
+
+def checked_dual_results(tree, architecture: Architecture):
+    """The same for values computed in the dual form."""
+    message = (
+        "T W^-1 + Phi^T Phi, with W = U_1 (x) I, is not positive definite to double precision, so its Cholesky factor "
+        "does not exist. Likely causes: a temperature that is tiny beside the features (temperature={temperature}), "
+        "some of which are linearly dependent; or features or order parameters of extreme magnitude"
+    )
+    return checked_finite(tree, architecture, message)
+
+
+def checked_finite(tree, architecture: Architecture, message: str):
+    """`tree`, refused with `message`, which may name the {temperature}, unless every entry is finite."""
+    if is_traced(tree):
+        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+        return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message.format(temperature="traced")), tree)
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(tree)):
+        raise ValueError(message.format(temperature=architecture.temperature))
+    return tree

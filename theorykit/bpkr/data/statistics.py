@@ -1,0 +1,119 @@
+"""Second moments of features and labels: all that the dual form needs of the data, whatever the number of examples.
+
+Numbers for the symbols M, b, y2 and P of `Action.dual`. They are sums over examples, so parts of a data set may be
+summed anywhere, in any order, and added; `theorykit.bpkr.streaming` does so batch by batch.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ...arguments import checked_instance, checked_whole_number, is_traced, real_array
+from ...precision import require_float64
+from ..specification.architecture import Architecture, checked_architecture
+from .checks import checked_symmetric
+
+
+def _float64(name: str, axes: int) -> Callable[[ArrayLike], Array]:
+    """A converter to an array of so many axes, finite or not: that is checked where the statistics are used."""
+
+    def converted(value: ArrayLike) -> Array:
+        require_float64()
+        array = jnp.asarray(value if is_traced(value) else real_array(name, value), dtype=jnp.float64)
+        if array.ndim != axes:
+            raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
+        return array
+
+    return converted
+
+
+class FeatureStatistics(eqx.Module):
+    """Sums over the examples of a training set.
+
+    - `gram`: sum of phi phi^T (columns, columns), columns = paths x features of a path, the features fastest.
+    - `projection`: sum of phi y^T (columns, outputs).
+    - `label_square`: sum of y^T y, a number.
+    - `examples`: how many there are, a number.
+    - `paths`: how many paths a row of `gram` runs over.
+
+    Statistics of two parts of a data set are added by `+`. Raises `ValueError` where shapes do not fit.
+    """
+
+    gram: Float[Array, "_ _"] = eqx.field(converter=_float64("gram", 2))
+    projection: Float[Array, "_ _"] = eqx.field(converter=_float64("projection", 2))
+    label_square: Float[Array, ""] = eqx.field(converter=_float64("label_square", 0))
+    examples: Float[Array, ""] = eqx.field(converter=_float64("examples", 0))
+    paths: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        columns = len(self.gram)
+        if self.gram.shape != (columns, columns) or self.projection.ndim != 2 or len(self.projection) != columns:
+            raise ValueError(
+                f"gram must have shape (columns, columns) and projection (columns, outputs), got {self.gram.shape} "
+                f"and {self.projection.shape}"
+            )
+        checked_whole_number("paths", self.paths)
+        if self.paths < 1 or columns % self.paths:
+            raise ValueError(f"gram has {columns} columns, which are not those of {self.paths} paths")
+
+    @property
+    def features(self) -> int:
+        """Features of a path."""
+        return len(self.gram) // self.paths
+
+    @property
+    def outputs(self) -> int:
+        return self.projection.shape[1]
+
+    def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":
+        checked_instance("other", other, FeatureStatistics)
+        mine, others = ((s.paths, s.features, s.outputs) for s in (self, other))
+        if mine != others:
+            raise ValueError(f"statistics of (paths, features, outputs) = {mine} and {others} cannot be added")
+        return FeatureStatistics(
+            gram=self.gram + other.gram,
+            projection=self.projection + other.projection,
+            label_square=self.label_square + other.label_square,
+            examples=self.examples + other.examples,
+            paths=self.paths,
+        )
+
+
+def summed(features: Float[Array, "examples paths features"], labels: Float[Array, "..."]) -> FeatureStatistics:
+    """The statistics of a data set that JAX holds; differentiable."""
+    examples, paths, _ = features.shape
+    flat, columns = features.reshape(examples, -1), labels.reshape(examples, -1)
+    return FeatureStatistics(flat.T @ flat, flat.T @ columns, jnp.sum(labels**2), examples, paths)
+
+
+def checked_statistics(architecture: Architecture, statistics: FeatureStatistics) -> FeatureStatistics:
+    """`statistics`, refused unless they fit the architecture, are finite, and its temperature is positive."""
+    made_by = "which bpkr.statistics_of_arrays returns"
+    checked_instance("statistics", statistics, FeatureStatistics, made_by)
+    if statistics.paths != checked_architecture(architecture).paths:
+        raise ValueError(
+            f"statistics are of {statistics.paths} paths, but layers of {architecture.branches} branches make "
+            f"{architecture.paths}"
+        )
+    if statistics.outputs != architecture.outputs:
+        raise ValueError(f"statistics are of labels of {statistics.outputs} outputs, not {architecture.outputs}")
+    if is_traced(statistics, architecture):
+        return statistics
+    if not float(architecture.temperature) > 0:
+        raise ValueError(
+            f"the dual form divides by the temperature, and temperature={architecture.temperature}; use a positive one"
+        )
+    for name in ("gram", "projection", "label_square", "examples"):
+        value = np.asarray(getattr(statistics, name))
+        if not np.all(np.isfinite(value)):
+            raise ValueError(f"statistics: {name} has {np.sum(~np.isfinite(value))} entries that are not finite")
+    if statistics.label_square < 0:
+        raise ValueError(f"statistics: label_square must not be negative, got {statistics.label_square}")
+    checked_symmetric("statistics: gram", statistics.gram)
+    if statistics.examples < 1:
+        raise ValueError(f"statistics are of {statistics.examples} examples")
+    return statistics

@@ -1,0 +1,1 @@
+"""The compiled action, prediction and observables at given order parameters."""

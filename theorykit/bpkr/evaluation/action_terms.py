@@ -1,0 +1,99 @@
+"""The compiled action at given order parameters.
+
+What may be asked of stage 3 of `Architecture -> derive -> Action -> CompiledAction -> BoundAction -> solve`.
+"""
+
+import equinox as eqx
+import jax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ..data.checks import checked_data, checked_positive_definite, checked_results
+from ..order_parameters.order_parameters import (
+    HasOrderParameters,
+    OrderParameters,
+    checked_order_parameters,
+    gp_limit,
+    readout_order_parameter,
+)
+from ..specification.architecture import Architecture
+from .bound_action import BoundAction, bind
+
+
+class ActionTerms(eqx.Module):
+    """The value of the action, undivided, and of its parts; the posterior goes as exp(-total/2).
+
+    `layer_entropies` is (S_1, ..., S_L), `readout_entropy` S_a, `entropy` their sum.
+    """
+
+    layer_entropies: tuple[Float[Array, ""], ...]
+    readout_entropy: Float[Array, ""]
+    energy: Float[Array, ""]
+    total: Float[Array, ""]
+
+    @property
+    def entropy(self) -> Float[Array, ""]:
+        return self.readout_entropy + sum(self.layer_entropies)
+
+
+def evaluate(
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    features: ArrayLike,
+    labels: ArrayLike,
+) -> ActionTerms:
+    """Entropy, energy and total of the action (Eq. 32) at `order_parameters`.
+
+    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,). Raises `ValueError`
+    for data or order parameters that do not fit, and where the kernel is singular.
+    """
+    features, labels = checked_data(architecture, features, labels)
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    return checked_results(action_terms(bind(architecture), order_parameters, features, labels), architecture)
+
+
+@jax.jit
+def action_terms(
+    bound: BoundAction,
+    order_parameters: OrderParameters,
+    features: Float[Array, "examples paths features"],
+    labels: Float[Array, "examples *outputs"],
+) -> ActionTerms:
+    """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
+    values = bound.call(bound.compiled.terms, bound.point(order_parameters), bound.data(features, labels))
+    return ActionTerms(
+        layer_entropies=tuple(values[f"entropy_{layer}"] for layer in range(1, bound.architecture.depth + 1)),
+        readout_entropy=values["entropy_a"],
+        energy=values["energy"],
+        total=values["total"],
+    )
+
+
+def first_order(architecture: Architecture, features: ArrayLike, labels: ArrayLike) -> OrderParameters:
+    """The saddle point to first order in one over the widths, about the Gaussian-process limit, in closed form.
+
+    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
+    where there are several. Good where the widths are large beside the number of examples; where they are not, the
+    matrices need not even be positive definite.
+    """
+    features, labels = checked_data(architecture, features, labels)
+    return checked_results(_first_order(bind(architecture), features, labels), architecture)
+
+
+@jax.jit
+def _first_order(bound: BoundAction, features, labels):
+    compiled, limit = bound.compiled, bound.point(gp_limit(bound.architecture))
+    force = bound.call(compiled.force, limit, bound.data(features, labels))["force"]
+    *matrices, readout = bound.call(compiled.first_order, {bound.action.expansion.force: force}).values()
+    return OrderParameters(tuple(matrices), readout_order_parameter(readout))
+
+
+def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:
+    """The readout order parameter eliminated: its saddle-point value given the last layer's U_L (n_L x n_L).
+
+    A number for one output, a matrix (outputs, outputs) for several. Raises `ValueError` where a skip connection in the
+    last layer makes it a block of U_L.
+    """
+    bound = bind(architecture)
+    matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-1])
+    return bound.call(bound.compiled.readout, {bound.symbols.matrices[-1]: matrix})["u"]

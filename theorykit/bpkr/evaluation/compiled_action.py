@@ -1,0 +1,191 @@
+"""The compiled action: functions of arrays, generated from the expressions of an action when they are first asked for.
+
+Stage 2 of `Architecture -> derive -> Action -> compile_action -> CompiledAction -> bind -> BoundAction -> solve`.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+
+from sympy import Add, Expr, MatrixSymbol, Symbol
+
+from ...arguments import checked_instance
+from ...codegen import CompiledFunction, compile_expressions
+from ...symbolic import gradient
+from ..action.action import Action
+from ..action.expansion import substitute_nested
+from ..action.symbols import ActionSymbols
+
+
+class CompiledAction:
+    """Pure JAX functions of arrays, one or more expressions of `action` each; none is jitted.
+
+    `compile_action` makes one for each structure of layers: they hold whatever the numbers and head counts are.
+    """
+
+    def __init__(self, action: Action):
+        self.action = action
+
+    @property
+    def symbols(self) -> ActionSymbols:
+        """The symbols that the functions' arguments are called by."""
+        return self.action.symbols
+
+    @cached_property
+    def terms(self) -> CompiledFunction:
+        """The entropies, the energy and the total S, Eq. (32)."""
+        action = self.action
+        layers = {f"entropy_{layer}": entropy for layer, entropy in enumerate(action.layer_entropies, 1)}
+        outputs = {**layers, "entropy_a": action.readout_entropy, "energy": action.energy, "total": action.total}
+        free = {name: action.substitute_nested(expression) for name, expression in outputs.items()}
+        return compile_expressions("action", free, self.symbols.arguments)
+
+    @cached_property
+    def entropy(self) -> CompiledFunction:
+        """The entropy alone."""
+        arguments = (*self.symbols.free, *self.symbols.numbers)
+        return self._compiled("entropy", {"entropy": self.action.entropy}, *arguments)
+
+    @cached_property
+    def corrections(self) -> CompiledFunction:
+        """What the exact prior at finite width adds to the entropy, of the matrices `Action.overlaps`."""
+        action = self.action
+        free = (symbol for symbol in action.overlaps if symbol not in action.overlap_blocks)
+        corrections = substitute_nested(Add(*action.finite_width.corrections), action.overlap_blocks)
+        return self._compiled("corrections", {"corrections": corrections}, *free, *self.symbols.numbers)
+
+    @cached_property
+    def readout(self) -> CompiledFunction:
+        """`Action.readout_solution`, u given U_L."""
+        arguments = (self.symbols.matrices[-1], *self.symbols.numbers)
+        return self._compiled("readout", {"u": self.action.readout_solution}, *arguments)
+
+    @cached_property
+    def minima(self) -> Mapping[Expr, CompiledFunction]:
+        """Each closed form of `Action.majoriser`, given the other order parameters.
+
+        Empty where one has a square root of a matrix that is not seen to be positive definite.
+        """
+        majoriser = self.action.majoriser
+        free = (*self.symbols.free, majoriser.logdet_gradient, majoriser.weight)
+
+        def compiled(symbol: Expr, minimum: Expr) -> CompiledFunction:
+            matrices = (matrix for matrix in free if minimum.has(matrix))
+            return self._compiled(f"minimum_{symbol}", {symbol.name: minimum}, *matrices, *self.symbols.numbers)
+
+        try:
+            return {symbol: compiled(symbol, minimum) for symbol, minimum in majoriser.minima.items()}
+        except NotImplementedError:
+            return {}
+
+    @cached_property
+    def majorised_energy(self) -> CompiledFunction:
+        """`Action.majoriser`'s bound of the energy, up to a constant."""
+        majoriser = self.action.majoriser
+        arguments = (self.symbols.matrices[0], majoriser.logdet_gradient, majoriser.weight)
+        return self._compiled("majorised_energy", {"bound": majoriser.bound}, *arguments)
+
+    @cached_property
+    def force(self) -> CompiledFunction:
+        """The energy's gradient in U_1, the force of `Action.expansion`."""
+        slope = gradient(self.action.energy, self.symbols.matrices[0])
+        return compile_expressions("force", {"force": slope}, self.symbols.arguments)
+
+    @cached_property
+    def first_order(self) -> CompiledFunction:
+        """The order parameters to first order in one over the widths, given the force."""
+        expansion, symbols = self.action.expansion, self.symbols
+        outputs = {symbol.name: value for symbol, value in expansion.order_parameters.items()}
+        return compile_expressions("first_order", outputs, (expansion.force, *symbols.numbers, *symbols.sizes))
+
+    @cached_property
+    def training_kernel(self) -> CompiledFunction:
+        """The kernel K among training features, Eq. (10)."""
+        arguments = (self.symbols.matrices[0], self.symbols.features)
+        return self._compiled("training_kernel", {"kernel": self.action.kernel}, *arguments)
+
+    @cached_property
+    def kernel(self) -> CompiledFunction:
+        """The kernel between training and test features."""
+        arguments = (*self.symbols.free, self.symbols.features, self.symbols.test_features)
+        return self._compiled("kernel", {"kernel": self.action.test_kernel}, *arguments)
+
+    @cached_property
+    def kernel_product(self) -> CompiledFunction:
+        """(K + T I) V, V being `columns`: multiplied from the right, the kernel never formed."""
+        symbols, columns = self.symbols, self.columns
+        product = self.action.kernel * columns + symbols.temperature * columns
+        arguments = (symbols.matrices[0], symbols.temperature, symbols.features, columns)
+        return self._compiled("kernel_product", {"product": product}, *arguments)
+
+    @property
+    def columns(self) -> MatrixSymbol:
+        """V, some columns of numbers, one a row of the kernel."""
+        return MatrixSymbol("V", self.symbols.features.shape[0], Symbol("k", integer=True, positive=True))
+
+    @cached_property
+    def kernel_energy(self) -> CompiledFunction:
+        """The energy, the resolvent (K + T I)^-1 and the representer (K + T I)^-1 y, given K."""
+        form = self.action.kernel_energy
+        outputs = {"energy": form.energy, "resolvent": form.resolvent, "representer": form.representer}
+        return self._compiled("kernel_energy", outputs, form.kernel, self.symbols.temperature, self.symbols.labels)
+
+    @cached_property
+    def kernel_slopes(self) -> CompiledFunction:
+        """The energy's gradient in U_1, its two parts apart, given resolvent and representer."""
+        form = self.action.kernel_energy
+        arguments = (form.resolvent_symbol, form.representer_symbol, self.symbols.matrices[0], self.symbols.features)
+        return self._compiled(
+            "kernel_slopes",
+            {"logdet_gradient": form.logdet_gradient, "minus_misfit_gradient": form.minus_misfit_gradient},
+            *arguments,
+        )
+
+    @cached_property
+    def dual_energy(self) -> CompiledFunction:
+        """The energy's two parts and their sum in the dual form."""
+        return self._compiled("dual_energy", self.action.dual.parts, *self._dual_arguments)
+
+    @cached_property
+    def dual_slopes(self) -> CompiledFunction:
+        """`dual_energy` with the gradients in U_1 of its parts, from the same factorisation."""
+        form = self.action.dual
+        outputs = {
+            **form.parts,
+            "logdet_gradient": form.logdet_gradient,
+            "minus_misfit_gradient": form.minus_misfit_gradient,
+        }
+        return self._compiled("dual_slopes", outputs, *self._dual_arguments)
+
+    @cached_property
+    def predictor(self) -> CompiledFunction:
+        """Mean and variance of the outputs on test examples, Eqs. (9), (29), (30)."""
+        predictor = self.action.predictor
+        arguments = (*self.symbols.arguments, self.symbols.test_features)
+        return compile_expressions("predictor", {"mean": predictor.mean, "variance": predictor.variance}, arguments)
+
+    @cached_property
+    def dual_predictor(self) -> CompiledFunction:
+        """`predictor` in the dual form."""
+        form, symbols = self.action.dual, self.symbols
+        arguments = (symbols.matrices[0], symbols.temperature, form.gram, form.projection, symbols.test_features)
+        return self._compiled("dual_predictor", {"mean": form.mean, "variance": form.variance}, *arguments)
+
+    @property
+    def _dual_arguments(self) -> tuple[Expr, ...]:
+        return (self.symbols.matrices[0], self.symbols.temperature, *self.action.dual.statistics)
+
+    def _compiled(self, name: str, outputs: Mapping[str, Expr], *arguments: Expr) -> CompiledFunction:
+        return compile_expressions(name, outputs, self.symbols.completed(arguments))
+
+
+def compile_action(action: Action) -> CompiledAction:
+    """The functions of `action`; the same object for the same action."""
+    return _compiled(checked_instance("action", action, Action, "which bpkr.derive makes"))
+
+
+_compiled = lru_cache(CompiledAction)
+
+
+def generate_source(action: Action) -> str:
+    """Source of the generated JAX function of the action: the text that runs."""
+    return compile_action(action).terms.source

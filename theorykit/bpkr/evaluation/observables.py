@@ -1,0 +1,56 @@
+"""What a theorist reads off the order parameters: kernel-task alignment and the importance of each head."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ...arguments import is_traced
+from ..data.checks import checked_symmetric, finite_array
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
+from ..specification.architecture import Architecture
+
+
+class KernelTaskAlignment(eqx.Module):
+    """Principal components of a kernel, largest eigenvalue first, and the |cosine| of each with the labels.
+
+    The squared cosines sum to one.
+    """
+
+    eigenvalues: Float[Array, " examples"]
+    cosines: Float[Array, " examples"]
+
+
+def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
+    """How much each principal component of `kernel` (examples, examples) has to do with `labels` (examples,)."""
+    labels = finite_array("labels", labels, "examples")
+    kernel = finite_array("kernel", kernel)
+    if kernel.shape != (len(labels), len(labels)):
+        raise ValueError(f"kernel of shape {kernel.shape} does not fit {len(labels)} labels")
+    kernel = checked_symmetric("kernel", kernel)
+    if not is_traced(labels) and not np.any(labels):
+        raise ValueError("labels are all zero: they have no direction to align with")
+    eigenvalues, components = jnp.linalg.eigh(kernel)
+    cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
+    return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
+
+
+def head_scores(
+    architecture: Architecture, order_parameters: OrderParameters | HasOrderParameters
+) -> tuple[Float[Array, " heads"], ...]:
+    """The importance of every head: one array (H_l,) a layer, the most important head of all scoring 1.
+
+    The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, and over the
+    outputs, divided by the largest such sum. Layers without heads have an empty array.
+    """
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    shape = (architecture.paths, architecture.outputs) * 2
+    magnitudes = jnp.sum(jnp.abs(order_parameters.matrices[0]).reshape(shape), axis=(1, 3))
+    path_branches = np.array(architecture.path_branches()) - 1
+    sums = []
+    for layer in range(architecture.depth):
+        misses = ~architecture.branch_heads(layer + 1)[path_branches[:, layer]]
+        sums.append(jnp.sum(magnitudes) - jnp.einsum("ah,ab,bh->h", misses, magnitudes, misses))
+    largest = jnp.max(jnp.concatenate(sums), initial=0.0)
+    return tuple(layer_sums / largest for layer_sums in sums)

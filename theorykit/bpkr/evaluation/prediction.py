@@ -1,0 +1,125 @@
+"""Predictions of the network at given order parameters, and the kernel they come from.
+
+Last stage of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ..data.checks import (
+    check_same_input_features,
+    checked_data,
+    checked_dual_results,
+    checked_features,
+    checked_results,
+)
+from ..data.statistics import FeatureStatistics, checked_statistics
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
+from ..specification.architecture import Architecture
+from .bound_action import BoundAction, bind
+
+
+class Prediction(eqx.Module):
+    """Posterior mean and variance of the network's outputs on test examples; without the labels' noise T.
+
+    Arrays (examples,) of a network with one output, and (examples, outputs) of one with several.
+    """
+
+    mean: Float[Array, "examples *outputs"]
+    variance: Float[Array, "examples *outputs"]
+
+
+def predict(
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    features: ArrayLike,
+    labels: ArrayLike,
+    test_features: ArrayLike,
+) -> Prediction:
+    """Mean (Eqs. 9, 29) and variance (Eq. 30) of the output on test examples, given training data.
+
+    `features` (examples, paths, features) and `labels` (examples,), or (examples, outputs) where there are several, are
+    the training set; `test_features` has the layout of `features`. The variance is never negative: rounding below zero,
+    where the output is certain, is cut off.
+    """
+    features, labels = checked_data(architecture, features, labels)
+    test_features = checked_features(architecture, test_features, "test_features")
+    check_same_input_features(features, test_features, "test_features")
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    prediction = prediction_at(bind(architecture), order_parameters, features, labels, test_features)
+    return checked_results(prediction, architecture)
+
+
+@jax.jit
+def prediction_at(
+    bound: BoundAction,
+    order_parameters: OrderParameters,
+    features: Float[Array, "examples paths features"],
+    labels: Float[Array, "examples *outputs"],
+    test_features: Float[Array, "testexamples paths features"],
+) -> Prediction:
+    """`predict` without its checks: pure, traceable, also where the order parameters are singular."""
+    test = {bound.symbols.test_features: bound.flat(test_features)}
+    data = bound.data(features, labels)
+    values = bound.call(bound.compiled.predictor, bound.point(order_parameters), data, test)
+    shape = (len(test_features), *labels.shape[1:])
+    variance = jnp.maximum(values["variance"], 0.0)
+    return Prediction(mean=values["mean"].reshape(shape), variance=variance.reshape(shape))
+
+
+def predict_from_statistics(
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    statistics: FeatureStatistics,
+    test_features: ArrayLike,
+) -> Prediction:
+    """`predict` for training data of which there are `statistics` alone; the cost does not depend on their number.
+
+    `test_features` is (examples, paths, features). The temperature must be positive.
+    """
+    statistics = checked_statistics(architecture, statistics)
+    test_features = checked_features(architecture, test_features, "test_features")
+    if test_features.shape[2] != statistics.features:
+        raise ValueError(
+            f"statistics are of {statistics.features} input features, test_features has {test_features.shape[2]}"
+        )
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    prediction = _predict_from_statistics(bind(architecture), order_parameters, statistics, test_features)
+    return checked_dual_results(prediction, architecture)
+
+
+@jax.jit
+def _predict_from_statistics(bound: BoundAction, order_parameters, statistics, test_features):
+    test = {bound.symbols.test_features: bound.flat(test_features)}
+    moments = bound.moments(statistics)
+    values = bound.call(bound.compiled.dual_predictor, bound.point(order_parameters), moments, test)
+    outputs = () if statistics.outputs == 1 else (statistics.outputs,)
+    shape = (len(test_features), *outputs)
+    return Prediction(mean=values["mean"].reshape(shape), variance=values["variance"].reshape(shape))
+
+
+def kernel(
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    features: ArrayLike,
+    other: ArrayLike | None = None,
+) -> Float[Array, "rows columns"]:
+    """The kernel K (Eq. 10) between the examples of `features` and of `other`, by default the same.
+
+    One row an example of `features` and one column an example of `other`; with C outputs, one an (example, output)
+    pair, the output fastest.
+    """
+    features = checked_features(architecture, features)
+    other = features if other is None else checked_features(architecture, other, "other features")
+    check_same_input_features(features, other, "other features")
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    return _kernel(bind(architecture), order_parameters, features, other)
+
+
+@jax.jit
+def _kernel(bound: BoundAction, order_parameters, features, other):
+    sides = {bound.symbols.features: bound.flat(features), bound.symbols.test_features: bound.flat(other)}
+    return bound.call(bound.compiled.kernel, bound.point(order_parameters), sides)["kernel"]

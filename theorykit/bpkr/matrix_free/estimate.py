@@ -1,0 +1,366 @@
+"""The energy where neither the P x P kernel nor the D x D Gram matrix fits in memory: estimated, with its error.
+
+Takes the place of `evaluate` in `Architecture -> ... -> compiled function -> solve`: the generated product (K + T I) V
+is all that is used of the kernel. The misfit is solved for by conjugate gradients; the log-determinant and its gradient
+are means over random probes z, from Lanczos runs on the whitened kernel M = P^{-1/2} (K + T I) P^{-1/2}:
+
+    logdet(K + T I) = logdet P + E[ z^T log(M) z ]
+    d logdet(K + T I) = E[ x^T dK x ],  x = P^{-1/2} M^{-1/2} z
+
+tr M and tr(P^{-1} dK), known exactly, serve as control variates. Every error is stated: the standard error over probes,
+and a bound of what unfinished iterations leave out.
+
+Source: J. Wenger, G. Pleiss, P. Hennig, J. Cunningham, J. Gardner, "Preconditioning for scalable Gaussian process
+hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm split by a preconditioner.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
+from ...precision import require_float64
+from ...saddle.lanczos import run_lanczos
+from ..data.checks import checked_examples
+from ..evaluation.bound_action import BoundAction, bind
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
+from ..specification.architecture import Architecture, checked_architecture
+from .whitened_kernel import Design, Kernel, path_gram, whitened_kernel
+
+_LEAST_PROBES = 4
+
+
+class MatrixFreeWarning(UserWarning):
+    """A limit on the work leaves a bias as large as the standard error; it is stated with the result."""
+
+
+class MatrixFreeOptions(eqx.Module):
+    """How much work a matrix-free estimate may be.
+
+    - `probes`: random vectors, four or more; standard errors fall as one over their square root.
+    - `rank`: of the preconditioner. Where it exceeds the rank of the kernel, the estimate is exact.
+    - `order`: of the first Lanczos runs; doubled until their bias is below half the standard error.
+    - `max_order`: most products a vector, in conjugate gradients and in a Lanczos run.
+    - `tolerance`: residual of conjugate gradients, relative.
+    - `block`: vectors at a time. Memory beyond the features: rows x (block x order + rank + probes) numbers.
+    """
+
+    probes: int = eqx.field(static=True, default=32)
+    rank: int = eqx.field(static=True, default=64)
+    order: int = eqx.field(static=True, default=32)
+    max_order: int = eqx.field(static=True, default=256)
+    tolerance: float = eqx.field(static=True, default=1e-6)
+    block: int = eqx.field(static=True, default=16)
+
+    def __check_init__(self):
+        for name in ("probes", "rank", "order", "max_order", "block"):
+            checked_whole_number(name, getattr(self, name))
+        checked_number("tolerance", self.tolerance)
+        if self.probes < _LEAST_PROBES:
+            raise ValueError(
+                f"probes={self.probes} are too few for a standard error beside a control variate; "
+                f"take {_LEAST_PROBES} or more"
+            )
+        if min(self.rank, self.order, self.max_order, self.block) < 1 or not 0 < self.tolerance < 1:
+            raise ValueError(
+                "rank, order, max_order and block must be positive and tolerance between 0 and 1, got "
+                f"{self.rank}, {self.order}, {self.max_order}, {self.block} and {self.tolerance}"
+            )
+
+
+class Slopes(eqx.Module):
+    """The gradient of the energy in U_1, `logdet_gradient - minus_misfit_gradient`, estimated; all matrices n_1 x n_1.
+
+    `logdet_gradient` is the gradient of the log-determinant and `minus_misfit_gradient` minus that of the misfit.
+    `logdet_gradient_error` is the standard error of each entry over probes; `logdet_gradient_bias` and
+    `minus_misfit_gradient_bias` bound what unfinished iterations leave out of each.
+    """
+
+    logdet_gradient: Float[Array, "paths paths"]
+    logdet_gradient_error: Float[Array, "paths paths"]
+    logdet_gradient_bias: Float[Array, "paths paths"]
+    minus_misfit_gradient: Float[Array, "paths paths"]
+    minus_misfit_gradient_bias: Float[Array, "paths paths"]
+
+    @property
+    def gradient(self) -> Float[Array, "paths paths"]:
+        return self.logdet_gradient - self.minus_misfit_gradient
+
+
+class EnergyEstimate(eqx.Module):
+    """The energy E (Eq. 12), undivided, with its error, and its gradient in U_1 with its own.
+
+    - `value`: the estimate, `log_determinant` plus `misfit`. Given the key it is a function of U_1 without noise.
+    - `standard_error`: of `value`, over the probes.
+    - `bias`: a bound of what unfinished iterations leave out, rigorous up to rounding: |value - E| is within `bias` of
+      what the probes alone would make it.
+    - `slopes`: the gradient, from the same probes: an estimate of that of E, not the derivative of `value`.
+    - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, and `condition`, an estimate of the
+      condition number of the whitened kernel.
+    """
+
+    value: Float[Array, ""]
+    standard_error: Float[Array, ""]
+    bias: Float[Array, ""]
+    log_determinant: Float[Array, ""]
+    misfit: Float[Array, ""]
+    slopes: Slopes
+    stats: Mapping[str, Any]
+
+    def error(self, deviations: float = 3.0) -> Float[Array, ""]:
+        """The stated error: `deviations` standard errors, plus the bias.
+
+        Few probes make heavy tails: Student's t with probes - 2 degrees of freedom.
+        """
+        return checked_number("deviations", deviations, least=0.0) * self.standard_error + self.bias
+
+
+def estimate_energy(
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    options: MatrixFreeOptions | None = None,
+) -> EnergyEstimate:
+    """E = logdet(K + T I) + y^T (K + T I)^{-1} y (Eq. 12) and its gradient, from products with the kernel alone.
+
+    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
+    where there are several. The order of the Lanczos runs grows until their bias is below half the standard error; a
+    `MatrixFreeWarning` says where `options.max_order` comes first.
+
+    Raises `ValueError` for data that do not fit, and for T = 0: all bounds are in units of the smallest eigenvalue of
+    K + T I that is known beforehand, which is T.
+    """
+    checked_key("key", key)
+    options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
+    data = checked_for_matrix_free(architecture, features, labels)
+    first = checked_order_parameters(architecture, order_parameters).matrices[0]
+    probes = random_probes(key, options.probes, data.rows)
+    return estimate_at(data, first, probes, key, options)
+
+
+class Data(eqx.Module):
+    """What does not change with U_1: the features as an operator, the labels as a column, the gradient of tr K."""
+
+    bound: BoundAction
+    design: Design
+    labels: Float[Array, "rows one"]
+    path_gram: Float[Array, "paths paths"]
+
+    @property
+    def rows(self) -> int:
+        return self.design.shape[0]
+
+
+def checked_for_matrix_free(architecture: Architecture, features: ArrayLike, labels: ArrayLike) -> Data:
+    """The data, refused unless it fits the architecture and has a temperature."""
+    require_float64()
+    checked_architecture(architecture)
+    if is_traced(architecture, features, labels):
+        raise ValueError("matrix-free estimates choose their order as they go: they cannot run inside jit or vmap")
+    if not architecture.temperature > 0:
+        raise ValueError(
+            "temperature=0 leaves no lower bound of the kernel's eigenvalues, and so no bound of the errors; use a "
+            "positive temperature, or the dense form"
+        )
+    features, labels = checked_examples(architecture, features, labels)
+    design = Design(features, architecture.outputs)
+    return Data(
+        bind(architecture.with_arrays()), design, labels.reshape(-1, 1), path_gram(features, architecture.outputs)
+    )
+
+
+def random_probes(key: PRNGKeyArray, count: int, rows: int) -> Float[Array, "count rows"]:
+    """Random signs: of all probes with independent entries, those of least variance."""
+    return jax.random.rademacher(jax.random.fold_in(key, 0), (count, rows), dtype=jnp.float64)
+
+
+def estimate_at(
+    data: Data,
+    first: Float[Array, "paths paths"],
+    probes: Float[Array, "probes rows"],
+    key: PRNGKeyArray,
+    options: MatrixFreeOptions,
+    order: int | None = None,
+) -> EnergyEstimate:
+    """`estimate_energy` for probes at hand, of any kind for which the mean of z^T B z is tr B; from `order` on."""
+    whitened, of_labels = _of_labels(data, first, jax.random.fold_in(key, 1), options)
+    if not whitened.floor > 0.5:
+        raise ValueError(
+            f"temperature={float(data.bound.architecture.temperature):.3g} is lost in the rounding of a kernel of "
+            f"{data.rows} rows whose largest eigenvalue is about {float(jnp.max(whitened.eigenvalues)):.3g}; use a "
+            "larger temperature"
+        )
+    limit = min(options.max_order, data.rows)
+    order = min(order or options.order, limit)
+    of_probes = _of_probes(data, whitened, probes, order, options.block)
+    while order < limit and not of_probes.is_finished:
+        order = min(limit, 2 * order)
+        of_probes = _of_probes(data, whitened, probes, order, options.block)
+    estimate = _combined(whitened, of_labels, of_probes, order)
+    _report(estimate, options)
+    return estimate
+
+
+def _combined(whitened, of_labels, of_probes, order):
+    condition = of_probes.largest / whitened.floor
+    return EnergyEstimate(
+        value=of_probes.log_determinant + of_labels.misfit,
+        standard_error=of_probes.standard_error,
+        bias=of_probes.bias + of_labels.bias,
+        log_determinant=of_probes.log_determinant,
+        misfit=of_labels.misfit,
+        slopes=Slopes(
+            of_probes.logdet_gradient,
+            of_probes.logdet_gradient_error,
+            of_probes.logdet_gradient_bias,
+            of_labels.minus_misfit_gradient,
+            of_labels.minus_misfit_gradient_bias,
+        ),
+        stats={"order": order, "steps": of_labels.steps, "condition": condition},
+    )
+
+
+def _report(estimate: EnergyEstimate, options: MatrixFreeOptions) -> None:
+    """Warn where it is the limit on the work that makes the bias."""
+    bias, error, stats = float(estimate.bias), float(estimate.standard_error), estimate.stats
+    if bias > error and max(stats["order"], int(stats["steps"])) >= options.max_order:
+        warnings.warn(
+            f"after {options.max_order} products a vector the bias may still be {bias:.3g}, beside a standard error of "
+            f"{error:.3g}: the whitened kernel has a condition number of about {float(stats['condition']):.3g}. Raise "
+            "max_order or rank, or the temperature",
+            MatrixFreeWarning,
+            stacklevel=4,
+        )
+
+
+class _OfLabels(eqx.Module):
+    """The misfit y^T (K + T I)^{-1} y and minus its gradient."""
+
+    misfit: Float[Array, ""]
+    bias: Float[Array, ""]
+    minus_misfit_gradient: Float[Array, "paths paths"]
+    minus_misfit_gradient_bias: Float[Array, "paths paths"]
+    steps: Any
+
+
+@eqx.filter_jit
+def _of_labels(data, first, key, options):
+    kernel = Kernel(data.bound, data.design, first)
+    whitened = whitened_kernel(kernel, key, min(options.rank, kernel.rows))
+    right = whitened.whiten(data.labels)
+    solution, steps = _conjugate_gradients(whitened, right, options)
+    residual = right - whitened.product(solution)
+    # b^T M^{-1} b = 2 b^T s - s^T M s + r^T M^{-1} r, the last between 0 and |r|^2 / floor
+    unsolved = jnp.sum(residual**2) / whitened.floor
+    misfit = jnp.sum(solution * (right + residual)) + unsolved / 2
+    rounding = whitened.rounding * jnp.sum(solution**2)
+    representer = whitened.whiten(solution)
+    minus_misfit_gradient = kernel.slope(representer, representer)
+    size, missed = jnp.sqrt(jnp.sum(minus_misfit_gradient * first)), jnp.sqrt(unsolved + rounding)
+    minus_misfit_gradient_bias = _per_entry(first, missed * (2 * size + missed))
+    return whitened, _OfLabels(
+        misfit, unsolved / 2 + rounding, minus_misfit_gradient, minus_misfit_gradient_bias, steps
+    )
+
+
+def _conjugate_gradients(whitened, right, options):
+    """M^{-1} b for the column b, and the number of steps."""
+    structure = jax.ShapeDtypeStruct(right.shape, right.dtype)
+    operator = lx.FunctionLinearOperator(whitened.product, structure, lx.positive_semidefinite_tag)
+    solver = lx.CG(rtol=0.0, atol=options.tolerance, norm=jnp.linalg.norm, max_steps=options.max_order)
+    scale = jnp.linalg.norm(right)
+    solution = lx.linear_solve(operator, right / jnp.where(scale > 0, scale, 1.0), solver, throw=False)
+    return scale * solution.value, solution.stats["num_steps"]
+
+
+class _OfProbes(eqx.Module):
+    """The log-determinant and its gradient. `is_finished`: both biases are below half of the standard errors."""
+
+    log_determinant: Float[Array, ""]
+    standard_error: Float[Array, ""]
+    bias: Float[Array, ""]
+    logdet_gradient: Float[Array, "paths paths"]
+    logdet_gradient_error: Float[Array, "paths paths"]
+    logdet_gradient_bias: Float[Array, "paths paths"]
+    largest: Float[Array, ""]
+    is_finished: Bool[Array, ""]
+
+
+@eqx.filter_jit
+def _of_probes(data, whitened, probes, order, block):
+    kernel = whitened.kernel
+    runs = run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, block)
+    of_trace = whitened.slope_of_trace(data.path_gram)
+    trace = jnp.sum(of_trace * kernel.first) + kernel.temperature * whitened.trace_of_inverse()
+    log_det, error, _ = _controlled_mean(runs.middle, runs.form, trace, jnp.ones(()))
+    rounding = kernel.rows * whitened.rounding
+    bias = jnp.mean(runs.half_width) + rounding
+
+    def slope(vector):
+        column = whitened.whiten(vector[:, None])
+        return kernel.slope(column, column)
+
+    batch_size = min(block, len(probes))
+    samples = jax.lax.map(slope, runs.roots, batch_size=batch_size)
+    controls = jax.lax.map(slope, probes, batch_size=batch_size)
+    logdet_gradient, logdet_gradient_error, length = _controlled_mean(samples, controls, of_trace, kernel.first)
+    sizes = jnp.sqrt(jnp.maximum(jnp.einsum("jab,ab->j", samples, kernel.first), 0.0))
+    missed = runs.root_errors + jnp.sqrt(kernel.rows) * whitened.rounding
+    logdet_gradient_bias = jnp.mean(missed * (2 * sizes + missed))
+    is_finished = (bias <= jnp.maximum(error / 2, 2 * rounding)) & (
+        logdet_gradient_bias <= jnp.maximum(length / 2, 4 * rounding)
+    )
+    return _OfProbes(
+        log_determinant=whitened.log_det_of_preconditioner() + log_det,
+        standard_error=error,
+        bias=bias,
+        logdet_gradient=logdet_gradient,
+        logdet_gradient_error=logdet_gradient_error,
+        logdet_gradient_bias=_per_entry(kernel.first, logdet_gradient_bias),
+        largest=runs.largest,
+        is_finished=is_finished,
+    )
+
+
+def _per_entry(first, bound):
+    """What |U^{1/2} X U^{1/2}| <= bound means for each entry of X.
+
+    Bounds come in that norm: K is no more than A, so |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
+    """
+    factor = jnp.linalg.cholesky(first)
+    roots = jnp.linalg.norm(jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(first)), lower=True), axis=0)
+    return bound * jnp.outer(roots, roots)
+
+
+def _controlled_mean(samples, controls, expected, metric):
+    """The mean of `samples` less what `controls` of known mean `expected` explain; its error, and the error's length.
+
+    One coefficient by least squares over all samples (axis 0) and entries; lengths of matrices are |U^{1/2} X U^{1/2}|.
+    """
+    count = len(samples)
+    deviations, control_deviations = samples - jnp.mean(samples, axis=0), controls - jnp.mean(controls, axis=0)
+
+    def inner(left, right):
+        return jnp.sum(left * right) if metric.ndim == 0 else jnp.einsum("jab,bc,jcd,da->", left, metric, right, metric)
+
+    variation = inner(control_deviations, control_deviations)
+    # controls that do not vary, as those of basis vectors may not, explain nothing
+    is_control = variation > 0
+    divisor = jnp.where(is_control, variation, 1.0)
+    coefficient = jnp.where(is_control, inner(deviations, control_deviations) / divisor, 0.0)
+    offset = jnp.mean(controls, axis=0) - expected
+    residuals = deviations - coefficient * control_deviations
+    # variance of the mean, and of the coefficient times the controls' offset
+    share = (1 / count + inner(offset[None], offset[None]) / divisor) / (count - 2)
+    error = jnp.sqrt(jnp.sum(residuals**2, axis=0) * share)
+    return jnp.mean(samples, axis=0) - coefficient * offset, error, jnp.sqrt(inner(residuals, residuals) * share)

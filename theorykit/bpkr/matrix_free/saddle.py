@@ -1,0 +1,268 @@
+"""The saddle point where the kernel does not fit in memory, with the error that the random probes leave in it.
+
+Takes the place of `solve` in `Architecture -> ... -> compiled function -> solve -> predict`. At fixed probes the
+energy's gradient is a function of U_1 without noise; where it balances the entropy's is the sample average's saddle
+point. It is found by majorise-minimise steps with Anderson acceleration, once for each of several independent sets of
+probes: their mean is the result, their scatter its error.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PRNGKeyArray
+from scipy.special import stdtrit
+from tqdm import tqdm
+
+from ...arguments import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number
+from ...precision import require_float64
+from ...saddle.diagnosis import ConvergenceWarning
+from ..evaluation.bound_action import BoundAction
+from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
+from ..specification.architecture import Architecture
+from .estimate import (
+    Data,
+    EnergyEstimate,
+    MatrixFreeOptions,
+    Slopes,
+    checked_for_matrix_free,
+    estimate_at,
+    random_probes,
+)
+
+_INNER = optx.BFGS(rtol=1e-10, atol=1e-10)
+_INNER_STEPS = 500
+# pairs of points and images that Anderson acceleration keeps
+_MEMORY = 6
+# growth of a step's change that is no progress but a mistake
+_THROWN_OFF = 10
+_LEAST_REPEATS = 3
+
+
+class MatrixFreeSaddle(eqx.Module):
+    """The outcome of `solve_matrix_free`.
+
+    - `order_parameters`: every U_l and u, the mean over repeats, in the coordinates of the solver.
+    - `errors`: the standard error of each entry of `order_parameters`, from the scatter of the repeats; see `margins`.
+    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts there, undivided; the energy by probes of its own.
+    - `standard_error`: of `action`, as an estimate of S at `order_parameters`.
+    - `excess`: an estimate of how far S at `order_parameters` is above its minimum for their error.
+    - `bias`: a bound of what unfinished iterations leave out of the energy.
+    - `stats`: `steps` and `residual` (largest change of a coordinate in the last step) of each repeat, and `samples`,
+      the solutions of all repeats as coordinates.
+    """
+
+    order_parameters: OrderParameters
+    errors: OrderParameters
+    action: Float[Array, ""]
+    entropy: Float[Array, ""]
+    energy: Float[Array, ""]
+    standard_error: Float[Array, ""]
+    excess: Float[Array, ""]
+    bias: Float[Array, ""]
+    stats: Mapping[str, Any]
+
+    def error(self, deviations: float = 3.0) -> Float[Array, ""]:
+        """The stated error of `action` as the minimum of S: `deviations` times standard error and excess, plus bias."""
+        return checked_number("deviations", deviations, least=0.0) * (self.standard_error + self.excess) + self.bias
+
+    def margins(self, probability: float = 0.99) -> OrderParameters:
+        """How far each entry of the saddle point may be from `order_parameters`, with this probability for each.
+
+        By Student's t for the few repeats that there are.
+        """
+        require_float64()
+        checked_number("probability", probability, above=0.0, below=1.0)
+        quantile = float(stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
+        return jax.tree.map(lambda error: quantile * error, self.errors)
+
+
+def solve_matrix_free(
+    architecture: Architecture,
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    options: MatrixFreeOptions | None = None,
+    repeats: int = 8,
+    initial: OrderParameters | HasOrderParameters | None = None,
+    tolerance: float = 1e-6,
+    max_steps: int = 200,
+    progress: bool = False,
+) -> MatrixFreeSaddle:
+    """The saddle point of S (Eq. 32) from products with the kernel alone, with its error.
+
+    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
+    where there are several. Starts from `initial`, by default the Gaussian-process limit. Solves `repeats` times, with
+    probes of its own each time, until no coordinate changes by more than `tolerance` in a step; a `ConvergenceWarning`
+    says where `max_steps` comes first. Raises `ValueError` as `estimate_energy` does.
+    """
+    checked_key("key", key)
+    checked_flag("progress", progress)
+    for name, number in (("repeats", repeats), ("max_steps", max_steps)):
+        checked_whole_number(name, number)
+    checked_number("tolerance", tolerance)
+    if repeats < _LEAST_REPEATS:
+        raise ValueError(f"repeats={repeats} are too few to tell their scatter; take {_LEAST_REPEATS} or more")
+    if not tolerance > 0 or max_steps < 1:
+        raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
+    options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
+    data = checked_for_matrix_free(architecture, features, labels)
+    start = gp_coordinates(architecture)
+    if initial is not None:
+        start = from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
+    *keys, last = jax.random.split(key, repeats + 1)
+    samples = [_SampleAverage(data, repeat, options) for repeat in keys]
+    ends, steps, residuals = [], [], []
+    with tqdm(desc="matrix-free saddle", unit="step", disable=not progress, dynamic_ncols=True) as bar:
+        for sample in samples:
+            start, taken, residual = _fixed_point(sample, start, tolerance, max_steps, bar)
+            ends.append(start)
+            steps.append(taken)
+            residuals.append(residual)
+    _report(residuals, tolerance, max_steps)
+    stats = {"steps": tuple(steps), "residual": tuple(residuals), "samples": jnp.stack(ends)}
+    return _pooled(data, samples, jnp.stack(ends), last, options, stats)
+
+
+class _SampleAverage:
+    """The energy's estimate for one set of probes, as a function of the coordinates."""
+
+    def __init__(self, data: Data, key: PRNGKeyArray, options: MatrixFreeOptions):
+        self.data, self.key, self.options, self.order = data, key, options, options.order
+        self.probes = random_probes(key, options.probes, data.rows)
+
+    def at(self, order_parameters: OrderParameters) -> EnergyEstimate:
+        first = order_parameters.matrices[0]
+        estimate = estimate_at(self.data, first, self.probes, self.key, self.options, self.order)
+        # conditions change little from step to step: what sufficed for the last is tried first
+        self.order = estimate.stats["order"]
+        return estimate
+
+    def step(self, coordinates: Coordinates) -> Coordinates:
+        """One majorise-minimise step: the energy replaced by its bound at `coordinates`."""
+        order_parameters = to_order_parameters(self.data.bound.architecture, coordinates)
+        slopes = self.at(order_parameters).slopes
+        lower = minimise_bound(self.data.bound, order_parameters, slopes)
+        return from_order_parameters(self.data.bound.architecture, lower)
+
+
+def minimise_bound(bound: BoundAction, order_parameters: OrderParameters, slopes: Slopes) -> OrderParameters:
+    """The minimum of entropy + tr(G_+ U_1) + tr(U_0 G_- U_0 U_1^{-1}), U_0 the U_1 given.
+
+    The log-determinant is concave in U_1 and below its tangent; the misfit is convex in U_1^{-1}, and below the second
+    trace up to a constant.
+    """
+    first = order_parameters.matrices[0]
+    return _minimise_bound(
+        bound, order_parameters, slopes.logdet_gradient, first @ slopes.minus_misfit_gradient @ first
+    )
+
+
+@eqx.filter_jit
+def _minimise_bound(bound: BoundAction, order_parameters, logdet_gradient, weight):
+    architecture, majoriser, first = bound.architecture, bound.action.majoriser, bound.symbols.matrices[0]
+    scale = jnp.max(jnp.stack(architecture.widths))
+
+    def above(coordinates, _):
+        point = to_order_parameters(architecture, coordinates)
+        given = {majoriser.logdet_gradient: logdet_gradient, majoriser.weight: weight, first: point.matrices[0]}
+        energy = bound.call(bound.compiled.majorised_energy, given)["bound"]
+        return (bound.entropy(point) + energy) / scale
+
+    start = from_order_parameters(architecture, order_parameters)
+    minimum = optx.minimise(above, _INNER, start, max_steps=_INNER_STEPS, throw=False)
+    return to_order_parameters(architecture, minimum.value)
+
+
+def _fixed_point(sample, start, tolerance, max_steps, bar):
+    """The coordinates that a step leaves where they are, by Anderson acceleration; steps taken and the last change.
+
+    Source: H. F. Walker, P. Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numer. Anal. 49 (2011).
+    """
+    points, images = [np.asarray(start)], []
+    best, lowest, taken = points[0], math.inf, 0
+    while taken < max_steps and lowest > tolerance:
+        taken += 1
+        images.append(np.asarray(sample.step(jnp.asarray(points[-1]))))
+        change = float(np.max(np.abs(images[-1] - points[-1])))
+        bar.update()
+        bar.set_postfix(change=f"{change:.1e}")
+        if change < lowest:
+            best, lowest = images[-1], change
+        if change <= _THROWN_OFF * lowest:
+            points, images = points[-_MEMORY:], images[-_MEMORY:]
+            points.append(_mixed(np.stack(points), np.stack(images)))
+        else:
+            # go on from the best point, without the history that led here
+            points, images = [best], []
+    return jnp.asarray(best), taken, lowest
+
+
+def _mixed(points, images):
+    """The combination of `images` whose residuals, combined likewise, are least."""
+    residuals = images - points
+    differences = np.diff(residuals, axis=0)
+    weights = np.linalg.lstsq(differences.T, residuals[-1], rcond=1e-10)[0]
+    return images[-1] - weights @ np.diff(images, axis=0)
+
+
+def _report(residuals, tolerance, max_steps):
+    worst = max(residuals)
+    if not worst <= tolerance:
+        warnings.warn(
+            f"the solve did not converge: a step still changes a coordinate by {worst:.3g}, more than the tolerance "
+            f"{tolerance:.3g}, after {max_steps} steps. Raise max_steps, start from a neighbouring solution "
+            "(initial=...), or loosen the tolerance",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def _pooled(data, samples, ends, key, options, stats):
+    bound, repeats = data.bound, len(samples)
+    architecture = bound.architecture
+    centre = jnp.mean(ends, axis=0)
+    point = to_order_parameters(architecture, centre)
+    solutions = [to_order_parameters(architecture, end) for end in ends]
+    errors = jax.tree.map(lambda *values: jnp.std(jnp.stack(values), axis=0, ddof=1) / math.sqrt(repeats), *solutions)
+    # S is quadratic about each sample's minimum: half the slope at the centre times the way there
+    climbs = [
+        _gradient(bound, centre, sample.at(point).slopes.gradient) @ (centre - end) / 2
+        for sample, end in zip(samples, ends, strict=True)
+    ]
+    excess = jnp.maximum(sum(climbs) / repeats, 0.0) / (repeats - 1)
+    # by probes of its own: those that the point was made for flatter it
+    estimates = [_SampleAverage(data, fresh, options).at(point) for fresh in jax.random.split(key, repeats)]
+    energy = sum(estimate.value for estimate in estimates) / repeats
+    at_point = bound.entropy(point)
+    return MatrixFreeSaddle(
+        order_parameters=point,
+        errors=errors,
+        action=at_point + energy,
+        entropy=at_point,
+        energy=energy,
+        standard_error=jnp.sqrt(sum(estimate.standard_error**2 for estimate in estimates)) / repeats,
+        excess=excess,
+        bias=sum(estimate.bias for estimate in estimates) / repeats,
+        stats=stats,
+    )
+
+
+@eqx.filter_jit
+def _gradient(bound: BoundAction, coordinates, slope):
+    """The gradient of S in the coordinates, from that of the energy in U_1."""
+
+    def linearised(at):
+        point = to_order_parameters(bound.architecture, at)
+        return bound.entropy(point) + jnp.sum(slope * point.matrices[0])
+
+    return jax.grad(linearised)(coordinates)

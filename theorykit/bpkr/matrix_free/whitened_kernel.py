@@ -1,0 +1,154 @@
+"""The kernel of many examples as a linear operator, never formed, and whitened by its leading eigenvectors.
+
+With A = K + T I and a low-rank P = T I + Q diag(lambda) Q^T close to A and below it, M = P^{-1/2} A P^{-1/2} has the
+eigenvalues that iterations see: none is below `floor`, about one, and the large ones of A are gone. Then
+logdet A = logdet P + logdet M and y^T A^{-1} y = (P^{-1/2} y)^T M^{-1} (P^{-1/2} y), whatever P is.
+
+Source of P: Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning" (arXiv 2110.02820), Alg. 2.1.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..evaluation.bound_action import BoundAction
+
+_BLOCK_BYTES = 2**25
+
+
+class Design(eqx.Module):
+    """The matrix Phi of the symbolic action as an operator: what `flat_features` forms, from the features as they are.
+
+    Rows are (example, output), columns (path, output, feature), the last fastest. Outputs share their features, which
+    are stored once.
+    """
+
+    features: Float[Array, "examples paths features"]
+    outputs: int = eqx.field(static=True)
+    is_transposed: bool = eqx.field(static=True, default=False)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        examples, paths, features = self.features.shape
+        rows, columns = examples * self.outputs, paths * self.outputs * features
+        return (columns, rows) if self.is_transposed else (rows, columns)
+
+    @property
+    def T(self) -> "Design":
+        return Design(self.features, self.outputs, not self.is_transposed)
+
+    def __matmul__(self, right: Float[Array, "inner k"]) -> Float[Array, "outer k"]:
+        examples, paths, features = self.features.shape
+        flat = self.features.reshape(examples, paths * features)
+        if self.is_transposed:
+            product = flat.T @ right.reshape(examples, -1)
+            by_path = product.reshape(paths, features, self.outputs, -1).swapaxes(1, 2)
+            return by_path.reshape(self.shape[0], -1)
+        by_path = right.reshape(paths, self.outputs, features, -1).swapaxes(1, 2)
+        return (flat @ by_path.reshape(paths * features, -1)).reshape(self.shape[0], -1)
+
+
+class Kernel(eqx.Module):
+    """A = K(U_1) + T I as an operator on columns of numbers, one a row of K; O(P D) a column."""
+
+    bound: BoundAction
+    design: Design
+    first: Float[Array, "paths paths"]
+
+    @property
+    def rows(self) -> int:
+        return self.design.shape[0]
+
+    @property
+    def temperature(self) -> Float[Array, ""]:
+        return jnp.asarray(self.bound.architecture.temperature, dtype=jnp.float64)
+
+    def product(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:
+        """A V, Eq. (10)."""
+        return self._product(self.first, columns)
+
+    def slope(self, left: Float[Array, "rows k"], right: Float[Array, "rows k"]) -> Float[Array, "paths paths"]:
+        """The gradient of tr(left^T K(U_1) right) in U_1, a symmetric matrix."""
+        gradient = jax.grad(lambda first: jnp.sum(left * self._product(first, right)))(self.first)
+        return (gradient + gradient.T) / 2
+
+    def _product(self, first, columns):
+        symbols, compiled = self.bound.symbols, self.bound.compiled
+        arguments = {symbols.matrices[0]: first, symbols.features: self.design, compiled.columns: columns}
+        return self.bound.call(compiled.kernel_product, arguments)["product"]
+
+
+class WhitenedKernel(eqx.Module):
+    """M = P^{-1/2} A P^{-1/2}, with P = T I + Q diag(eigenvalues) Q^T.
+
+    `floor`: a lower bound of M's eigenvalues, one less what rounding may take.
+    """
+
+    kernel: Kernel
+    basis: Float[Array, "rows rank"]
+    eigenvalues: Float[Array, " rank"]
+    floor: Float[Array, ""]
+
+    @property
+    def rounding(self) -> Float[Array, ""]:
+        """About how far rounding moves M: that of A, in units of its smallest eigenvalue."""
+        return jnp.finfo(jnp.float64).eps * (1 + jnp.max(self.eigenvalues) / self.kernel.temperature)
+
+    def whiten(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:
+        """P^{-1/2} V."""
+        temperature = self.kernel.temperature
+        weights = 1 / jnp.sqrt(self.eigenvalues + temperature) - 1 / jnp.sqrt(temperature)
+        return columns / jnp.sqrt(temperature) + self.basis @ (weights[:, None] * (self.basis.T @ columns))
+
+    def product(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:
+        """M V."""
+        return self.whiten(self.kernel.product(self.whiten(columns)))
+
+    def log_det_of_preconditioner(self) -> Float[Array, ""]:
+        """log det P."""
+        rest = self.kernel.rows - len(self.eigenvalues)
+        temperature = self.kernel.temperature
+        return rest * jnp.log(temperature) + jnp.sum(jnp.log(self.eigenvalues + temperature))
+
+    def trace_of_inverse(self) -> Float[Array, ""]:
+        """tr P^{-1}."""
+        rest = self.kernel.rows - len(self.eigenvalues)
+        return rest / self.kernel.temperature + jnp.sum(1 / (self.eigenvalues + self.kernel.temperature))
+
+    def slope_of_trace(self, path_gram: Float[Array, "paths paths"]) -> Float[Array, "paths paths"]:
+        """The gradient of tr(P^{-1} K(U_1)) in U_1 at fixed P, from that of tr K(U_1)."""
+        temperature = self.kernel.temperature
+        removed = self.eigenvalues / (self.eigenvalues + temperature)
+        return (path_gram - self.kernel.slope(removed * self.basis, self.basis)) / temperature
+
+
+def whitened_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKernel:
+    """Whiten by a randomised Nyström approximation of rank `rank`, from `rank` products with the kernel."""
+    rows, temperature = kernel.rows, kernel.temperature
+    sketch, _ = jnp.linalg.qr(jax.random.normal(key, (rows, rank), dtype=jnp.float64))
+    image = kernel.product(sketch) - temperature * sketch
+    shift = rows * jnp.finfo(jnp.float64).eps * jnp.linalg.norm(image)
+    shift = jnp.maximum(shift, jnp.finfo(jnp.float64).tiny)
+    shifted = image + shift * sketch
+    core = sketch.T @ shifted
+    factor = jnp.linalg.cholesky((core + core.T) / 2)
+    tall = jax.scipy.linalg.solve_triangular(factor, shifted.T, lower=True).T
+    outer, triangle = jnp.linalg.qr(tall)
+    turn, singular, _ = jnp.linalg.svd(triangle)
+    # K + shift is no less than Q diag(singular^2) Q^T, so that A is no less than P - shift
+    eigenvalues = jnp.maximum(singular**2 - shift, 0.0)
+    return WhitenedKernel(kernel, outer @ turn, eigenvalues, 1 - shift / temperature)
+
+
+def path_gram(features: Float[Array, "examples paths features"], outputs: int) -> Float[Array, "n n"]:
+    """The gradient of tr K(U_1) in U_1: inner products of the paths' features, block of examples by block."""
+    examples, paths, width = features.shape
+    block = max(1, _BLOCK_BYTES // (8 * paths * width))
+    blocks = (features[start : start + block] for start in range(0, examples, block))
+    return jnp.kron(sum(map(_gram, blocks)), jnp.eye(outputs))
+
+
+@jax.jit
+def _gram(features):
+    return jnp.einsum("pai,pbi->ab", features, features)

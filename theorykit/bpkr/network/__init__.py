@@ -1,0 +1,1 @@
+"""The finite network itself: attention, paths, forward pass, pruned heads."""

@@ -1,0 +1,296 @@
+"""The finite network itself, layer by layer, and its rewriting as a sum over paths; Eqs. (1)-(6)."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ...arguments import (
+    checked_choice,
+    checked_instance,
+    checked_key,
+    checked_sequence,
+    checked_whole_number,
+    is_traced,
+)
+from ...precision import require_float64
+from ..data.checks import checked_features, finite_array
+from ..order_parameters.order_parameters import OrderParameters, readout_order_parameter
+from ..specification import layer_functions
+from ..specification.architecture import Architecture, checked_architecture, layer_forms, numbers_of_layers
+from ..specification.layers import AbstractLayer
+from .attention_heads import AbstractHeads
+from .paths import Readout, heads_stacked, readout_weights
+
+
+class Network(eqx.Module):
+    """A deep network of linear values; attention acts on the bare input in every layer.
+
+    - `embedding`: V^0 (N_1, N_0).
+    - `weights`: per layer V_l (N_{l+1}, blocks N_l), its weight blocks side by side, with N_{L+1} = N_a.
+    - `readout_weights`: a (outputs, N_a).
+    - `heads`: the attention parameters of all layers that have heads.
+    - `layers`, `variances`: the kinds of the layers with their own numbers, and their prior variances.
+    - `readout`: the token that is read.
+    """
+
+    embedding: Float[Array, "_ _"]
+    weights: tuple[Float[Array, "_ _"], ...]
+    readout_weights: Float[Array, "_ _"]
+    heads: AbstractHeads
+    layers: tuple[AbstractLayer, ...]
+    variances: tuple[Any, ...]
+    readout: Readout = eqx.field(static=True)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """(N_1, ..., N_L, N_a)."""
+        return (len(self.embedding), *(len(weights) for weights in self.weights))
+
+    def layer_numbers(self) -> Mapping[str, Any]:
+        """The value of every symbol in the layers' expressions that is not an array, by name."""
+        return numbers_of_layers(self.layers, self.widths, self.variances)
+
+    def __call__(self, inputs: Float[Array, "examples tokens features"]) -> Float[Array, "examples *outputs"]:
+        """The output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs."""
+        inputs = self._checked(inputs)
+        forms, numbers = layer_forms(self.layers), self.layer_numbers()
+        heads = [layer.heads for layer in self.layers]
+        read = readout_weights(self.readout, inputs.shape[1])
+
+        def of_example(tokens, mixings):
+            hidden = self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1])  # Eq. (1)
+            for form, weights in zip(forms, self.weights, strict=True):
+                hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
+            return self.readout_weights @ hidden @ read / jnp.sqrt(len(hidden))  # Eq. (4)
+
+        outputs = jax.vmap(of_example)(inputs, heads_stacked(forms, heads, self.heads(inputs)))
+        if not is_traced(outputs) and not bool(jnp.all(jnp.isfinite(outputs))):
+            raise ValueError(
+                f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make outputs beyond the range of double "
+                "precision: rescale the inputs, or the weights"
+            )
+        return outputs[:, 0] if len(self.readout_weights) == 1 else outputs
+
+    def _checked(self, inputs: ArrayLike) -> Array:
+        """Inputs that fit the embedding; of traced ones the shape alone is checked."""
+        require_float64()
+        array = jnp.asarray(inputs) if is_traced(inputs) else finite_array("inputs", inputs, "examples tokens features")
+        if array.ndim != 3 or array.shape[2] != self.embedding.shape[1]:
+            raise ValueError(
+                f"inputs must have shape (examples, tokens, {self.embedding.shape[1]}), as the network's embedding "
+                f"takes them, got {array.shape}"
+            )
+        return array
+
+
+def sample_network(
+    architecture: Architecture,
+    heads: AbstractHeads,
+    *,
+    input_features: int,
+    readout: Readout = "last",
+    key: PRNGKeyArray,
+) -> Network:
+    """A network with every weight but the queries and keys drawn from its Gaussian prior."""
+    require_float64()
+    checked_key("key", key)
+    shapes = weight_shapes(architecture, input_features)
+    keys = jax.random.split(key, len(shapes))
+    white = [jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)]
+    return network_of_whitened(architecture, white, heads, readout=readout)
+
+
+def network_of_whitened(
+    architecture: Architecture, white: Sequence[Float[Array, "_ _"]], heads: AbstractHeads, *, readout: Readout = "last"
+) -> Network:
+    """The network whose weights are `white` in units of their prior: embedding, every layer's, and readout.
+
+    Independent standard normal numbers, of `weight_shapes`, make a network drawn from the prior.
+    """
+    variances = architecture.prior_variances
+    embedding, *layers, last = white
+    weights = (
+        jnp.sqrt(variances[0]) * embedding,
+        *coloured_layers(architecture, layers),
+        jnp.sqrt(variances[-1]) * last,
+    )
+    return network_of_weights(architecture, weights, heads, readout=readout)
+
+
+def network_of_weights(
+    architecture: Architecture,
+    weights: Sequence[Float[Array, "_ _"]],
+    heads: AbstractHeads,
+    *,
+    readout: Readout = "last",
+) -> Network:
+    """The network of given `weights`: embedding, every layer's, and readout, of `weight_shapes`.
+
+    Raises `ValueError` where a shape, or the heads, are not the architecture's.
+    """
+    require_float64()
+    checked_choice("readout", readout, get_args(Readout))
+    weights = _checked_weights(weights, checked_architecture(architecture).depth + 2)
+    embedding, *layers, last = weights
+    _check_heads(architecture, heads, embedding.shape[1])
+    shapes = tuple(array.shape for array in weights)
+    if shapes != weight_shapes(architecture, embedding.shape[1]):
+        raise ValueError(
+            f"weights of shapes {shapes} do not fit the architecture, which needs "
+            f"{weight_shapes(architecture, embedding.shape[1])}"
+        )
+    as_float = partial(jnp.asarray, dtype=jnp.float64)
+    return Network(
+        embedding=embedding,
+        weights=tuple(layers),
+        readout_weights=last,
+        heads=heads,
+        layers=jax.tree.map(as_float, architecture.layers),
+        variances=jax.tree.map(as_float, architecture.prior_variances[1:-1]),
+        readout=readout,
+    )
+
+
+def _checked_weights(weights: Sequence[ArrayLike], count: int) -> tuple[Array, ...]:
+    """Arrays of two axes; traced ones as they are, but for their shape."""
+    found = []
+    for i, value in enumerate(checked_sequence("weights", weights, "arrays: embedding, one a layer, readout", count)):
+        known = not is_traced(value)
+        array = finite_array(f"weights[{i}]", value, "rows columns") if known else jnp.asarray(value)
+        if array.ndim != 2:
+            raise ValueError(f"weights[{i}] must have shape (rows, columns), got {array.shape}")
+        found.append(array)
+    return tuple(found)
+
+
+def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
+    """The shapes of embedding, weights of every layer, and readout."""
+    input_features = checked_whole_number("input_features", input_features, least=1)
+    widths, counts = checked_whole_widths(architecture), architecture.head_counts()
+    layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
+    blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
+    return (widths[0], input_features), *blocks, (architecture.outputs, widths[-1])
+
+
+def coloured_layers(
+    architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]
+) -> tuple[Float[Array, "_ _"], ...]:
+    """V_1, ..., V_L with their prior covariance between weight blocks, given those with none and unit variance."""
+    numbers = architecture.layer_numbers()
+    roots = [layer_functions.covariance_root(form, numbers) for form in architecture.forms]
+    return tuple(_coloured(root, white) for root, white in zip(roots, layers, strict=True))
+
+
+def _coloured(root: Float[Array, "blocks blocks"], white: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+    blocks = white.reshape(len(white), len(root), -1)
+    return jnp.einsum("ab,mbn->man", root, blocks).reshape(white.shape)
+
+
+def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
+    """(N_1, ..., N_L, N_a) as whole numbers of hidden units; `ValueError` where they are none."""
+    widths = tuple(int(width) for width in checked_architecture(architecture).widths)
+    if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
+        raise ValueError(f"a network needs whole numbers of hidden units, got widths={architecture.widths}")
+    return widths
+
+
+def _check_heads(architecture: Architecture, heads: AbstractHeads, input_features: int) -> None:
+    checked_instance("heads", heads, AbstractHeads, "which bpkr.heads returns")
+    needed = tuple(count for count in architecture.heads if count)
+    if heads.counts != needed:
+        raise ValueError(f"heads of {heads.counts} do not fit an architecture whose layers have {needed} heads")
+    if needed and heads.input_features != input_features:
+        raise ValueError(
+            f"heads for {heads.input_features} features do not fit input_features={input_features}, the columns of the "
+            "embedding, which is weights[0]"
+        )
+
+
+def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
+    """(w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
+
+    With several outputs a row is a (partial path, output) pair, the output fastest.
+    """
+    forms, numbers = layer_forms(checked_network(network).layers), network.layer_numbers()
+    return layer_functions.all_path_weights(forms, numbers, network.weights, network.readout_weights)
+
+
+def sum_over_paths(
+    network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
+) -> Float[Array, "examples *outputs"]:
+    """The network's output from its path features, Eq. (5); equals `network(inputs)`."""
+    features = _checked_features(network, architecture, features)
+    embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
+    outputs = read_paths(path_weights(network)[0], embedding, features)
+    return outputs[:, 0] if architecture.outputs == 1 else outputs
+
+
+def path_outputs(
+    network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
+) -> Float[Array, "examples paths *outputs"]:
+    """What each path adds to the network's output: the terms of the sum in Eq. (5)."""
+    features = _checked_features(network, architecture, features)
+    embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
+    weights = _path_readings(path_weights(network)[0], embedding, features.shape[1])
+    outputs = jnp.einsum("epi,pci->epc", features, weights)
+    return outputs[..., 0] if architecture.outputs == 1 else outputs
+
+
+def checked_network(network: Any) -> Network:
+    """`network`, refused unless it is one."""
+    require_float64()
+    return checked_instance("network", network, Network, "which bpkr.sample_network and bpkr.network_of_weights return")
+
+
+def _checked_features(network: Network, architecture: Architecture, features: ArrayLike) -> Array:
+    """Path features of examples, refused unless they fit the network, and the network the architecture."""
+    checked_network(network)
+    same_layers = jax.tree.structure(network.layers) == jax.tree.structure(checked_architecture(architecture).layers)
+    if not same_layers or len(network.readout_weights) != architecture.outputs:
+        raise ValueError(
+            f"network is of another architecture: it has the layers {network.layers} and "
+            f"{len(network.readout_weights)} outputs, architecture {architecture.layers} and {architecture.outputs}"
+        )
+    features = checked_features(architecture, features)
+    if features.shape[2] != network.embedding.shape[1]:
+        raise ValueError(f"features are of {features.shape[2]} input features, network of {network.embedding.shape[1]}")
+    return features
+
+
+def read_paths(
+    first: Float[Array, "rows width"],
+    embedding: Float[Array, "width features"],
+    features: Float[Array, "examples paths features"],
+) -> Float[Array, "examples outputs"]:
+    """The output from w^(1), V^0 at unit variance, and path features, Eq. (5).
+
+    Both weights are multiplied first, for they know of no examples.
+    """
+    weights = _path_readings(first, embedding, features.shape[1])
+    flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
+    return features.reshape(len(features), -1) @ flat  # Eq. (5)
+
+
+def _path_readings(first, embedding, paths: int) -> Float[Array, "paths outputs features"]:
+    """With what weights each path's features are read."""
+    return (first @ embedding / jnp.sqrt(len(embedding))).reshape(paths, -1, embedding.shape[1])
+
+
+def empirical_order_parameters(network: Network) -> OrderParameters:
+    """The order parameters of given weights, sampled or trained: U_l = w^(l) w^(l)T / N_l, Eq. (13).
+
+    Singular, and not accepted by `evaluate`, where a layer has fewer hidden units than partial paths.
+    """
+    return overlaps(path_weights(network))
+
+
+def overlaps(weights: Sequence[Float[Array, "_ _"]]) -> OrderParameters:
+    """The order parameters of the path weights (w^(1), ..., w^(L+1)), Eq. (13)."""
+    *inner, readout = (weight @ weight.T / weight.shape[1] for weight in weights)  # Eq. (13)
+    return OrderParameters(tuple(inner), readout_order_parameter(readout))

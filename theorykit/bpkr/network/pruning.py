@@ -1,0 +1,193 @@
+"""Removing attention heads from a network, which is smaller for it: Sec. 4.2 of arXiv 2405.15926.
+
+head_scores -> ranked_heads -> removable_heads -> without_heads -> a smaller Network
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+from sympy import Expr, MatrixSymbol
+
+from ...arguments import checked_instance, checked_sequence, checked_whole_number, real_array, shown
+from ...symbolic import matrix_terms
+from ..specification.architecture import layer_forms
+from ..specification.layer_form import LayerForm
+from ..specification.layers import AbstractLayer, Skip
+from .attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads
+from .network import Network, checked_network
+
+Keep = Bool[np.ndarray, "_"]  # which heads of a layer stay
+
+
+class _Numbers(NamedTuple):
+    layer: int
+    head: int
+
+
+class Head(_Numbers):
+    """An attention head by the number of its layer and its number in the layer, both counted from 1."""
+
+    __slots__ = ()
+
+    def __new__(cls, layer: int, head: int) -> "Head":
+        return super().__new__(cls, checked_whole_number("layer", layer), checked_whole_number("head", head))
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}, head {self.head}"
+
+
+def ranked_heads(scores: Sequence[ArrayLike]) -> list[Head]:
+    """All heads, the least important first; equal scores in the order of layers and then of heads.
+
+    `scores` are what `head_scores` returns: one array (H_l,) a layer, empty for a layer without heads. `ValueError`
+    where they are not that, or not finite.
+    """
+    ranked = []
+    scores = checked_sequence("scores", scores, "arrays (heads,), one a layer")
+    for layer, of_layer in enumerate(scores, 1):
+        array = real_array(f"scores[{layer - 1}]", of_layer) if np.size(of_layer) else np.zeros(0)
+        if array.ndim != 1 or not np.all(np.isfinite(array)):
+            raise ValueError(f"scores of layer {layer} must be finite and of shape (heads,), got {shown(of_layer)}")
+        ranked += [(score, Head(layer, head)) for head, score in enumerate(array.tolist(), 1)]
+    return [head for _, head in sorted(ranked)]
+
+
+def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[Head]:
+    """The heads of `order` that may be removed one after another: no layer ever loses its last head.
+
+    Left out is each head that would be the only one left in its layer when its turn comes. `head_counts` are
+    (H_1, ..., H_L), as `Architecture.heads` has them. `ValueError` where a head is unknown or named twice.
+    """
+    counts = checked_sequence("head_counts", head_counts, "numbers of heads, one a layer")
+    counts = [checked_whole_number(f"head_counts[{i}]", count, least=0) for i, count in enumerate(counts)]
+    remaining = dict(enumerate(counts, 1))
+    removable = []
+    for head in _checked_heads("order", order, counts):
+        if remaining[head.layer] > 1:
+            remaining[head.layer] -= 1
+            removable.append(head)
+    return removable
+
+
+def parameter_count(network: Network) -> int:
+    """How many numbers the embedding, all weights, the readout, and the heads' queries and keys hold together."""
+    checked_network(network)
+    parameters = (network.embedding, network.weights, network.readout_weights, network.heads)
+    return sum(leaf.size for leaf in jax.tree.leaves(parameters))
+
+
+def without_heads(network: Network, removed: Iterable[Head]) -> Network:
+    """A smaller network, whose output is that of `network` with the weight blocks of the heads `removed` set to zero.
+
+    The weight blocks (N_{l+1}, N_l) of these heads are gone, and so are their queries and keys. Of a layer that keeps
+    H' of its H heads the forward map divides by sqrt(H') instead of sqrt(H), so that the blocks that stay are
+    multiplied by sqrt(H' / H); or by what makes up for the forward map of the layer's own kind. Those of untouched
+    layers stay as they are. The heads that stay are numbered anew from 1. Prior variances are handed on: the weights
+    are rescaled, and were not drawn from the prior of the smaller network.
+
+    Source: the pruning of Sec. 4.2, arXiv 2405.15926. `ValueError` where a head is unknown or named twice, where a
+    layer would lose all of its heads, and where its kind is not such that every head has a weight block of its own.
+    """
+    counts = [layer.heads for layer in checked_network(network).layers]
+    gone = set(_checked_heads("removed", removed, counts))
+    if not gone:
+        return network
+    kept = [
+        np.array([Head(layer, head) not in gone for head in range(1, count + 1)], dtype=bool)
+        for layer, count in enumerate(counts, 1)
+    ]
+    forms = layer_forms(network.layers)
+    layers = tuple(map(_of_fewer_heads, network.layers, forms, kept))
+    weights = tuple(map(_of_fewer_blocks, network.weights, forms, layer_forms(layers), kept))
+    heads = _of_kept(network.heads, [keep for keep in kept if len(keep)])
+    return dataclasses.replace(network, weights=weights, heads=heads, layers=layers)
+
+
+def _checked_heads(name: str, heads: Iterable[Head], head_counts: Sequence[int]) -> list[Head]:
+    """`heads` in their order, each in one of the layers and none twice."""
+    counts = dict(enumerate(head_counts, 1))
+    checked: list[Head] = []
+    for i, head in enumerate(checked_sequence(name, heads, "bpkr.Head(layer, head)")):
+        checked_instance(f"{name}[{i}]", head, Head, "bpkr.Head(layer, head)")
+        if head.layer not in counts:
+            raise ValueError(f"{name}: there is no {head}: the network has {len(counts)} layers, counted from 1")
+        if not 1 <= head.head <= counts[head.layer]:
+            raise ValueError(
+                f"{name}: there is no {head}: layer {head.layer} has {counts[head.layer]} heads, counted from 1"
+            )
+        if head in checked:
+            raise ValueError(f"{name}: {head} is named twice")
+        checked.append(head)
+    return checked
+
+
+def _check_prunable(kind: AbstractLayer, form: LayerForm, keep: Keep) -> None:
+    """Refuse a layer that would be left without heads, or of a kind that is not known with fewer heads."""
+    layer, heads = f"layer {form.symbols.index} ({type(kind).__name__})", form.symbols.heads
+    if not np.any(keep):
+        then = "nothing but its skip connection, which has no weights" if form.has_skip else "no output but zero"
+        raise ValueError(f"all {len(keep)} heads of {layer} are to be removed: that leaves {then}; keep at least one")
+    if [factors for _, factors in matrix_terms(form.block_tokens)] != [(form.symbols.attention,)]:
+        raise ValueError(f"no head can be removed from {layer}: its weight blocks are not one for each head")
+    sized = sorted(symbol.name for symbol in form.parameters if isinstance(symbol, MatrixSymbol) and symbol.has(heads))
+    if sized:
+        raise ValueError(
+            f"no head can be removed from {layer}: the size of its {', '.join(sized)} follows from the number of heads"
+        )
+    if form.gain.has(heads) or form.skip_tokens.has(heads):
+        raise ValueError(f"no head can be removed from {layer}: its skip connection depends on the number of heads")
+
+
+def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> AbstractLayer:
+    """The same kind of layer with the heads that stay; itself where all do."""
+    if np.all(keep):
+        return kind
+    _check_prunable(kind, form, keep)
+    return _with_number_of_heads(kind, int(np.sum(keep)))
+
+
+def _with_number_of_heads(kind: AbstractLayer, heads: int) -> AbstractLayer:
+    if isinstance(kind, Skip):
+        return dataclasses.replace(kind, layer=_with_number_of_heads(kind.layer, heads))
+    if "heads" not in {field.name for field in dataclasses.fields(kind)}:
+        raise ValueError(f"no head can be removed from a {type(kind).__name__}: its number of heads is no field of it")
+    return dataclasses.replace(kind, heads=heads)
+
+
+def _of_fewer_blocks(
+    weights: Float[Array, "rows columns"], before: LayerForm, after: LayerForm, keep: Keep
+) -> Float[Array, "rows fewer"]:
+    """The weight blocks of the heads that stay, so strong that the forward map of fewer heads gives the same."""
+    if np.all(keep):
+        return weights
+    ratio = _strength(before, len(keep)) / _strength(after, int(np.sum(keep)))
+    if not ratio.is_number:
+        layer = f"layer {before.symbols.index}"
+        raise ValueError(f"no head can be removed from {layer}: what makes up for the others is {ratio}, no number")
+    return float(ratio) * weights[:, np.repeat(keep, weights.shape[1] // len(keep))]
+
+
+def _strength(form: LayerForm, heads: int) -> Expr:
+    """The factor that the forward map has before a weight block, apart from that of the width: 1 / sqrt(H)."""
+    ((strength, _),) = matrix_terms(form.block_tokens)
+    return strength.subs(form.symbols.heads, heads)
+
+
+def _of_kept(heads: AbstractHeads, kept: Sequence[Keep]) -> AbstractHeads:
+    """The same of fewer heads; `kept` has a row of booleans (H_l,) for each layer that has heads."""
+
+    def of_layers(layers):
+        return tuple(layer[keep] for layer, keep in zip(layers, kept, strict=True))
+
+    match heads:
+        case KeyQueryHeads():
+            return KeyQueryHeads(of_layers(heads.products))
+        case ProjectionHeads():
+            return ProjectionHeads(of_layers(heads.queries), of_layers(heads.keys))
+        case _:
+            raise ValueError(f"which numbers of {type(heads).__name__} belong to which head is not known")

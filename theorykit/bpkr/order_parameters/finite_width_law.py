@@ -1,0 +1,221 @@
+"""The exact law of the order parameters at finite width, in whitened Bartlett coordinates: singular or not.
+
+Given U_{l+1} = C_{l+1} C_{l+1}^T, the columns of the new rows of w^(l) are N_l independent Gaussians of covariance
+W_l W_l^T, with W_l = chol(covariance) (x) C_{l+1}: they are W_l Z with Z of independent standard normal entries. Its LQ
+factor B is lower trapezoidal, with as many columns as Z has rows or columns, whichever are fewer, and
+C_l = W_l B / sqrt(N_l),
+
+    B_ii^2 ~ chi^2 of N_l - i + 1 degrees (i = 1, 2, ...),   B_ij ~ N(0, 1) below the diagonal.
+
+Across a skip connection, r of the N_l columns of Z, as many as C_{l+1} has, are taken along the rows of w^(l+1): they
+are R, of standard normal entries, and B is that of the other N_l - r. Then
+
+    C_l = [gain C_{l+1}, 0; W_l R / sqrt(N_l), W_l B / sqrt(N_l)].
+
+Where a layer has fewer units than partial paths, C_l has N_l columns and U_l = C_l C_l^T is singular; nothing else
+changes. Coordinates are all entries, layer by layer from the readout, the B_ii as B_ii = log(1 + exp(t)): a chi law of
+few degrees reaches zero, where log B_ii would have a long tail. `FiniteWidthPrior` derives the same law symbolically,
+for widths of at least the number of paths.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ...arguments import checked_array, checked_key, is_traced
+from ...precision import require_float64
+from ..specification import layer_functions
+from ..specification.architecture import Architecture, check_bytes, checked_architecture
+from .order_parameters import OrderParameters, readout_order_parameter
+
+Coordinates = Float[Array, " coordinates"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """The coordinates of one order parameter, the readout's or a layer's.
+
+    - `rows`, `columns`: of the trapezoid B.
+    - `crossing`: columns of R; none without a skip connection.
+    """
+
+    rows: int
+    columns: int
+    crossing: int
+
+    @property
+    def rank(self) -> int:
+        """Columns of the factor C_l."""
+        return self.crossing + self.columns
+
+    @property
+    def below(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the normal entries of B."""
+        return np.tril_indices(self.rows, -1, self.columns)
+
+    @property
+    def coordinates(self) -> int:
+        """How many coordinates there are: of B_ii, entries of B below the diagonal, entries of R."""
+        return self.columns + self.entries_below + self.rows * self.crossing
+
+    @property
+    def entries_below(self) -> int:
+        """How many entries of B are below the diagonal."""
+        return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The coordinates of one level."""
+
+    diagonal: Float[Array, " columns"]
+    below: Float[Array, " entries"]
+    crossing: Float[Array, "rows crossing"]
+
+
+class FiniteWidthLaw(eqx.Module):
+    """The law of (U_1, ..., U_L, u) over the weights' prior, at the widths of `architecture`; made by `law_of`."""
+
+    architecture: Architecture
+    levels: tuple[Level, ...] = eqx.field(static=True)  # from the readout to U_1
+
+    @property
+    def dimension(self) -> int:
+        """How many coordinates there are."""
+        return sum(level.coordinates for level in self.levels)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether every order parameter has an inverse: every layer as many hidden units as partial paths."""
+        return all(level.columns == level.rows for level in self.levels)
+
+    @property
+    def is_singular(self) -> bool:
+        """Whether U_1 has no inverse, by too few hidden units in some layer."""
+        return self.levels[-1].rank < self.architecture.order_parameter_sizes[0]
+
+    def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
+        """The logarithm of the density of the coordinates, normalised."""
+        total = jnp.zeros(())
+        for degrees, pieces in zip(self._degrees(), self._split(coordinates), strict=True):
+            diagonal, constants = to_positive(pieces.diagonal), jax.scipy.special.gammaln(degrees / 2)
+            constants += (degrees / 2 - 1) * np.log(2.0)
+            total += jnp.sum((degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - constants)  # chi
+            total += jnp.sum(jax.nn.log_sigmoid(pieces.diagonal))  # dB/dt
+            for normal in (pieces.below, pieces.crossing):
+                total -= jnp.sum(normal**2) / 2 + normal.size * np.log(2 * np.pi) / 2
+        return total
+
+    def sample(self, key: PRNGKeyArray) -> Coordinates:
+        """Coordinates drawn from the prior."""
+        require_float64()
+        drawn = []
+        checked_key("key", key)
+        for level, degrees in zip(self.levels, self._degrees(), strict=True):
+            key, chi_key, normal_key = jax.random.split(key, 3)
+            drawn.append(from_positive(jnp.sqrt(2 * jax.random.gamma(chi_key, degrees / 2))))
+            drawn.append(jax.random.normal(normal_key, (level.coordinates - level.columns,)))
+        return jnp.concatenate(drawn)
+
+    def factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
+        """(C_1, ..., C_{L+1}), with U_l = C_l C_l^T; each has as many columns as U_l has rank."""
+        architecture = self.architecture
+        numbers, (readout, *layers) = architecture.layer_numbers(), self._split(coordinates)
+        root = jnp.sqrt(architecture.prior_variances[-1] / architecture.widths[-1])
+        found = [root * _trapezoid(self.levels[0], readout)]
+        below = zip(self.levels[1:], layers, reversed(architecture.forms), _from_last(architecture), strict=True)
+        for level, pieces, form, width in below:
+            whitening = jnp.kron(layer_functions.covariance_root(form, numbers), found[-1]) / jnp.sqrt(width)
+            factor = whitening @ _trapezoid(level, pieces)
+            if form.has_skip:
+                skip = layer_functions.gain(form, numbers) * found[-1]
+                nothing = jnp.zeros((len(skip), level.columns))
+                factor = jnp.block([[skip, nothing], [whitening @ pieces.crossing, factor]])
+            found.append(factor)
+        return tuple(reversed(found))
+
+    def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
+        """The order parameters at `coordinates`: singular where a layer has fewer units than partial paths."""
+        *matrices, readout = (factor @ factor.T for factor in self.factors(coordinates))
+        return OrderParameters(tuple(matrices), readout_order_parameter(readout))
+
+    def _checked(self, coordinates: Coordinates) -> Coordinates:
+        """Coordinates of this law; of traced ones the shape alone is checked."""
+        require_float64()
+        array = coordinates if is_traced(coordinates) else jnp.asarray(checked_array("coordinates", coordinates))
+        if array.shape != (self.dimension,):
+            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {array.shape}")
+        return array
+
+    def _degrees(self) -> Iterator[Float[Array, " columns"]]:
+        """Degrees of freedom of the squares of every level's diagonal."""
+        widths = (self.architecture.widths[-1], *_from_last(self.architecture))
+        for level, width in zip(self.levels, widths, strict=True):
+            yield jnp.asarray(width, dtype=jnp.float64) - level.crossing - np.arange(level.columns)
+
+    def _split(self, coordinates: Coordinates) -> list[_Pieces]:
+        coordinates = self._checked(coordinates)
+        ends = itertools.accumulate(level.coordinates for level in self.levels)
+        parts = zip(self.levels, jnp.split(coordinates, list(ends)[:-1]), strict=True)
+        return [_pieces(level, part) for level, part in parts]
+
+
+def law_of(architecture: Architecture) -> FiniteWidthLaw:
+    """The exact law at finite width; `ValueError` for widths at which there is none.
+
+    A layer may have any real width of at least its number of partial paths, and below that any whole number of units.
+    """
+    counts = checked_architecture(architecture).head_counts()
+    found = [_level(architecture.outputs, 0, architecture.widths[-1], "N_a")]
+    layers = zip(reversed(architecture.forms), _from_last(architecture), strict=True)
+    for form, width in layers:
+        rank = found[-1].rank
+        rows = layer_functions.count(form.blocks, counts) * rank
+        found.append(_level(rows, rank if form.has_skip else 0, width, form.symbols.width.name))
+    check_bytes(architecture, "one set of coordinates", 8 * sum(level.coordinates for level in found))
+    return FiniteWidthLaw(architecture, tuple(found))
+
+
+def _level(rows: int, crossing: int, width, name: str) -> Level:
+    if isinstance(width, jax.core.Tracer):
+        raise ValueError(f"the width {name} must be known: whether an order parameter is singular depends on it")
+    free = float(width) - crossing
+    if free < rows and free != int(free):
+        raise ValueError(
+            f"{name}={float(width)} is neither a whole number of units nor at least {rows + crossing}, the number of "
+            "partial paths: no Wishart law exists"
+        )
+    return Level(rows, min(rows, int(free)), crossing)
+
+
+def to_positive(coordinate: Float[Array, "..."]) -> Float[Array, "..."]:
+    """B_ii = log(1 + exp(t)): near t where it is large, as the entries below the diagonal are, positive where small."""
+    return jax.nn.softplus(coordinate)
+
+
+def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The coordinate of a diagonal entry; the inverse of `to_positive`."""
+    return diagonal + jnp.log(-jnp.expm1(-diagonal))
+
+
+def _from_last(architecture: Architecture) -> tuple:
+    """(N_L, ..., N_1)."""
+    return tuple(reversed(architecture.widths[:-1]))
+
+
+def _pieces(level: Level, part: Array) -> _Pieces:
+    diagonal, below, crossing = jnp.split(part, [level.columns, level.columns + level.entries_below])
+    return _Pieces(diagonal, below, crossing.reshape(level.rows, level.crossing))
+
+
+def _trapezoid(level: Level, pieces: _Pieces) -> Float[Array, "rows columns"]:
+    """B."""
+    diagonal = np.arange(level.columns)
+    lower = jnp.zeros((level.rows, level.columns)).at[diagonal, diagonal].set(to_positive(pieces.diagonal))
+    return lower.at[level.below].set(pieces.below)

@@ -1,0 +1,100 @@
+"""The order parameters as a manifold: gradients and displacements in its affine-invariant metric.
+
+A tangent at U_l = C_l C_l^T is dU_l = C_l dW_l C_l^T, of length |dW_l|; nothing changes under U -> M U M^T. Where a
+skip connection makes U_{l+1} a block of U_l, changes of the block are changes of U_{l+1} and are counted there.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from ...saddle.problem import Tangent
+from ..specification.architecture import Architecture
+from .order_parameters import OrderParameters, readout_matrix, readout_order_parameter
+
+
+def largest_width(architecture: Architecture) -> Float[Array, ""]:
+    """The width that gradients and curvatures of the action are stated per."""
+    return jnp.max(jnp.array(architecture.widths, dtype=jnp.float64))
+
+
+def gradient_length(
+    architecture: Architecture, order_parameters: OrderParameters, gradient: OrderParameters
+) -> Float[Array, ""]:
+    """Length of a gradient |C^T (dS/dU) C|, over all order parameters."""
+    points, slopes = _matrices(order_parameters), _matrices(gradient)
+    factors = [jnp.linalg.cholesky(point) for point in points]
+    whitened = [factor.T @ slope @ factor for factor, slope in zip(factors, slopes, strict=True)]
+    for i, form in enumerate(architecture.forms):
+        if form.has_skip:
+            # U_{l+1} is the leading block of U_l: what S gains there it gains in U_{l+1}
+            size = len(whitened[i + 1])
+            whitened[i + 1] += whitened[i][:size, :size]
+            whitened[i] = whitened[i].at[:size, :size].set(0.0)
+    return jnp.sqrt(sum(jnp.sum(slope**2) for slope in whitened))
+
+
+def metric(
+    architecture: Architecture, order_parameters: OrderParameters, changes: OrderParameters
+) -> Float[Array, "changes changes"]:
+    """Inner products of `changes` of the order parameters, stacked along a first axis."""
+    points, moves = _matrices(order_parameters), [*changes.matrices, changes.readout]
+    products = 0.0
+    for point, move, nested in zip(points, moves, _nested_sizes(architecture), strict=True):
+        factor, count = jnp.linalg.cholesky(point), len(move)
+        white = _solved(factor, _solved(factor, move.reshape(count, *point.shape)).swapaxes(1, 2))
+        if nested:
+            white = white.at[:, :nested, :nested].set(0.0)
+        flat = white.reshape(count, -1)
+        products = products + flat @ flat.T
+    return products
+
+
+def _solved(factor: Float[Array, "n n"], matrices: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
+    """C^-1 A of every matrix A."""
+    size = len(factor)
+    side_by_side = matrices.swapaxes(0, 1).reshape(size, -1)
+    solved = solve_triangular(factor, side_by_side, lower=True)
+    return solved.reshape(size, -1, size).swapaxes(0, 1)
+
+
+def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
+    """The order parameters C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
+    tangent, inner, moved = jnp.asarray(tangent), None, []
+    for point, kept in reversed(list(zip(_matrices(order_parameters), _nested_sizes(architecture), strict=True))):
+        rows, columns = _components(len(point), kept)
+        components, tangent = tangent[: len(rows)], tangent[len(rows) :]
+        upper = jnp.zeros(point.shape).at[rows, columns].set(jnp.where(rows == columns, 0.5, 0.5**0.5) * components)
+        change = upper + upper.T
+        if kept:
+            change = change.at[:kept, :kept].set(inner)
+        factor = jnp.linalg.cholesky(point)
+        moved.append(point + factor @ change @ factor.T)
+        inner = change
+    readout, *matrices = moved
+    return OrderParameters(tuple(reversed(matrices)), readout_order_parameter(readout))
+
+
+def dimension(architecture: Architecture) -> int:
+    """How many components a tangent has."""
+    sizes = [*architecture.order_parameter_sizes, architecture.outputs]
+    nested = _nested_sizes(architecture)
+    return sum(len(_components(size, kept)[0]) for size, kept in zip(sizes, nested, strict=True))
+
+
+def _components(size: int, nested: int) -> tuple[np.ndarray, np.ndarray]:
+    """Entries on and above the diagonal, but for those of a nested block."""
+    rows, columns = np.triu_indices(size)
+    return rows[columns >= nested], columns[columns >= nested]
+
+
+def _nested_sizes(architecture: Architecture) -> list[int]:
+    """The size of the block of each order parameter that is the next one, across a skip connection; 0 of none."""
+    following = [*architecture.order_parameter_sizes[1:], architecture.outputs]
+    forms = zip(architecture.forms, following, strict=True)
+    return [*(size if form.has_skip else 0 for form, size in forms), 0]
+
+
+def _matrices(order_parameters: OrderParameters) -> list[Array]:
+    return [*order_parameters.matrices, readout_matrix(order_parameters.readout)]

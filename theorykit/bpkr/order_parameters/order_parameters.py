@@ -1,0 +1,151 @@
+"""Order parameters: the overlaps of path weights that the action is a function of, and the Gaussian-process limit."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ...arguments import checked_sequence, is_traced, real_array, shown
+from ...precision import require_float64
+from ...saddle.diagnosis import warn_of_failures
+from ..data.checks import checked_positive_definite, finite_array
+from ..specification import layer_functions
+from ..specification.architecture import Architecture, check_size, checked_architecture
+
+# largest departure, relative to the largest entry, of a block from what a skip connection makes it, that is rounding
+_CONSISTENCY = 1e-8
+
+
+def _readout(value: ArrayLike) -> Array:
+    array = _float64("readout", value)
+    if array.ndim not in (0, 2):
+        raise ValueError(f"readout must be a number, or a matrix of several outputs, got shape {array.shape}")
+    return array
+
+
+def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
+    matrices = checked_sequence("matrices", values, "matrices U_1, ..., U_L")
+    return tuple(_float64(f"matrices[{i}]", matrix, axes=2) for i, matrix in enumerate(matrices))
+
+
+def _float64(name: str, value: ArrayLike, axes: int | None = None) -> Array:
+    """`value` as an array, finite or not: that is checked where it is used."""
+    require_float64()
+    array = jnp.asarray(value if is_traced(value) else real_array(name, value), dtype=jnp.float64)
+    if axes is not None and array.ndim != axes:
+        raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
+    return array
+
+
+class OrderParameters(eqx.Module):
+    """(U_1, ..., U_L) and u = U_{L+1}. Functions that take them also take the `Saddle` that a solve returns.
+
+    - `matrices`: U_l, symmetric positive definite, n_l x n_l, from the input side; U_1 mixes pairs of attention paths.
+      Rows of several outputs: (path, output), the output fastest. Where layer l has a skip connection of strength s,
+      the leading block of U_l is s^2 U_{l+1}.
+    - `readout`: u > 0; of C > 1 outputs a symmetric positive definite matrix C x C.
+    """
+
+    matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
+    readout: Float[Array, "..."] = eqx.field(converter=_readout)
+
+
+@runtime_checkable
+class HasOrderParameters(Protocol):
+    """The outcome of a solve, such as a `Saddle`: it may stand wherever order parameters may."""
+
+    order_parameters: OrderParameters
+
+
+def readout_matrix(readout: Float[Array, "..."]) -> Float[Array, "outputs outputs"]:
+    """The readout order parameter as the matrix U_{L+1}, whatever the number of outputs."""
+    return readout.reshape(1, 1) if readout.ndim == 0 else readout
+
+
+def readout_order_parameter(matrix: Float[Array, "outputs outputs"]) -> Float[Array, "..."]:
+    """The matrix U_{L+1} as `OrderParameters` holds it: a number for one output."""
+    return matrix[0, 0] if len(matrix) == 1 else matrix
+
+
+def gp_limit(architecture: Architecture) -> OrderParameters:
+    """The order parameters of infinite width, layer by layer their mean over the prior: the minimum of the entropy.
+
+    For layers of attention alone, U_l = s_a^2 s_L^2 ... s_l^2 I.
+    """
+    require_float64()
+    check_size(checked_architecture(architecture))
+    readout = architecture.prior_variances[-1] * jnp.eye(architecture.outputs, dtype=jnp.float64)
+    matrices = layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)
+    return OrderParameters(matrices, readout_order_parameter(readout))
+
+
+def as_order_parameters(name: str, value: Any) -> OrderParameters:
+    """`value` itself if it is order parameters, or those of a saddle point, with a warning if it is none."""
+    point = getattr(value, "order_parameters", value)
+    if isinstance(point, OrderParameters):
+        if hasattr(type(value), "diagnosis") and not is_traced(value):
+            warn_of_failures(value, stacklevel=5)
+        return point
+    raise TypeError(
+        f"{name} must be OrderParameters, or the Saddle that a solve returns, got {shown(value)}; bpkr.gp_limit, "
+        "bpkr.solve and bpkr.OrderParameters make them"
+    )
+
+
+def checked_order_parameters(
+    architecture: Architecture, order_parameters: Any, name: str = "order_parameters"
+) -> OrderParameters:
+    """Order parameters, or those of a saddle point, refused unless they fit the architecture and are positive definite.
+
+    Errors call them `name`.
+    """
+    point = as_order_parameters(name, order_parameters)
+    sizes, given = checked_architecture(architecture).order_parameter_sizes, point.matrices
+    if len(given) != len(sizes):
+        raise ValueError(
+            f"{name}: {len(sizes)} layers need {len(sizes)} matrices U_1, ..., U_{len(sizes)}, got {len(given)}; are "
+            "they of another architecture?"
+        )
+    matrices = [
+        checked_positive_definite(f"{name}: U_{layer}", matrix, size)
+        for layer, (matrix, size) in enumerate(zip(given, sizes, strict=True), 1)
+    ]
+    readout = _checked_readout(architecture, point.readout, name)
+    numbers, outers = architecture.layer_numbers(), (*given[1:], readout_matrix(readout))
+    for i, (form, outer) in enumerate(zip(architecture.forms, outers, strict=True)):
+        if form.has_skip:
+            nested = layer_functions.gain(form, numbers) ** 2 * outer
+            matrices[i] = _with_leading_block(f"{name}: layer {i + 1}", i + 1, matrices[i], nested)
+    return OrderParameters(tuple(matrices), readout)
+
+
+def _checked_readout(architecture: Architecture, given: ArrayLike, prefix: str) -> Array:
+    name, outputs = f"{prefix}: readout order parameter u", architecture.outputs
+    if outputs > 1:
+        return checked_positive_definite(name, given, outputs)
+    readout = finite_array(name, given, "")
+    if is_traced(given):
+        return eqx.error_if(readout, readout <= 0, f"{name} must be positive")
+    if np.asarray(given) <= 0:
+        raise ValueError(f"{name} must be positive, got {given}")
+    return readout
+
+
+def _with_leading_block(where: str, layer: int, matrix: Array, nested: Array) -> Array:
+    """`matrix`, refused unless `nested` is its leading block."""
+    size = len(nested)
+    cause = (
+        f"{where} has a skip connection: the leading {size} x {size} block of U_{layer} must be the square of "
+        f"its gain times U_{layer + 1}"
+    )
+    difference = jnp.max(jnp.abs(matrix[:size, :size] - nested))
+    different = difference > _CONSISTENCY * jnp.max(jnp.abs(nested))
+    if is_traced(matrix, nested):
+        return eqx.error_if(matrix, different, cause)
+    if different:
+        raise ValueError(f"{cause}; entries differ by up to {difference:.3g}")
+    return matrix

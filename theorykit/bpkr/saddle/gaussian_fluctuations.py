@@ -1,0 +1,188 @@
+"""Fluctuations of the order parameters about the saddle point: what the theory says to the next order in one over N.
+
+In coordinates theta, the exact posterior at finite width is exp(-V/2), V = S + c - 2 log |dU/dtheta|: the action, of
+order N, and the corrections c of the exact prior and the volume element, of order one. About the minimum of S, with
+Sigma = (S''/2)^-1 and the drift
+
+    delta_i = -1/4 sum_jkl Sigma_ij S'''_jkl Sigma_kl - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|),
+
+the mean of any function g is g + sum_i g_i delta_i + 1/2 sum_ij g_ij Sigma_ij + O(1/N^2), its covariance with another h
+sum_ij g_i Sigma_ij h_j + O(1/N^2), and the log evidence that of a Gaussian of covariance Sigma, up to O(1/N): all at a
+fixed number of examples. Derivatives are those of the compiled action.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ...arguments import checked_whole_number
+from ..data.checks import check_same_input_features, checked_data, checked_features, checked_results
+from ..evaluation.bound_action import BoundAction, bind
+from ..evaluation.energies import energy_of
+from ..evaluation.prediction import Prediction, prediction_at
+from ..order_parameters.coordinates import (
+    Coordinates,
+    from_order_parameters,
+    gp_coordinates,
+    log_volume,
+    to_order_parameters,
+)
+from ..order_parameters.finite_width_law import law_of
+from ..order_parameters.order_parameters import (
+    HasOrderParameters,
+    OrderParameters,
+    checked_order_parameters,
+    readout_matrix,
+)
+from ..specification.architecture import Architecture
+from .problem import SaddleProblem
+
+
+class Fluctuations(eqx.Module):
+    """The posterior of the order parameters to the next order in one over the widths.
+
+    - `mean`: of the order parameters; `modes`: their deviations along independent directions of unit variance, stacked
+      along a first axis, so that the covariance of any two entries is the sum of products over modes.
+    - `prediction`: mean and variance of the network's output on the test examples; None if there were none.
+    - `log_evidence`: log p(y).
+    """
+
+    mean: OrderParameters
+    modes: OrderParameters
+    prediction: Prediction | None
+    log_evidence: Float[Array, ""]
+
+    @property
+    def deviation(self) -> OrderParameters:
+        """The standard deviation of every entry of the order parameters."""
+        return jax.tree.map(lambda mode: jnp.sqrt(jnp.sum(mode**2, axis=0)), self.modes)
+
+    def covariance(self, layer: int) -> Float[Array, "n n n n"]:
+        """The covariance of the entries of U_l with each other; layers count from 1."""
+        layer = checked_whole_number("layer", layer, least=1, most=len(self.modes.matrices))
+        modes = self.modes.matrices[layer - 1]
+        return jnp.einsum("mab,mcd->abcd", modes, modes)
+
+
+def fluctuations(
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    features: ArrayLike,
+    labels: ArrayLike,
+    test_features: ArrayLike | None = None,
+) -> Fluctuations:
+    """Gaussian fluctuations about the saddle point `order_parameters`, as `solve` finds it.
+
+    `features` (examples, paths, features), `labels` (examples,), or (examples, outputs) where there are several;
+    `test_features` has the layout of `features`. Every layer must have as many units as partial paths. Raises
+    `ValueError` where the action has no minimum at `order_parameters`.
+    """
+    features, labels = checked_data(architecture, features, labels)
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    if test_features is not None:
+        test_features = checked_features(architecture, test_features, "test_features")
+        check_same_input_features(features, test_features, "test_features")
+    if not law_of(architecture).is_regular:
+        raise ValueError(
+            f"widths={architecture.widths}: a layer has fewer units than partial paths, where the exact posterior has "
+            "no density about the saddle point; sample it instead"
+        )
+    found = _fluctuations(bind(architecture.with_arrays()), order_parameters, features, labels, test_features)
+    if jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.matrices[0])):
+        raise ValueError(
+            "the Hessian of the action is not positive definite at these order parameters: they are no minimum. Give "
+            "those that bpkr.solve found for the same architecture and data"
+        )
+    return checked_results(found, architecture)
+
+
+def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
+    """What the exact prior density, -2 log p, adds to the entropy; up to a constant."""
+    last = {bound.action.overlaps[-1]: readout_matrix(order_parameters.readout)}
+    return bound.call(bound.compiled.corrections, bound.point(order_parameters), last)["corrections"]
+
+
+def _corrections(bound: BoundAction, coordinates: Coordinates) -> Float[Array, ""]:
+    """What minus twice the log density of the coordinates has beyond the action: of order one."""
+    of_prior = prior_corrections(bound, to_order_parameters(bound.architecture, coordinates))
+    return of_prior - 2 * log_volume(bound.architecture, coordinates)
+
+
+@eqx.filter_jit
+def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_features) -> Fluctuations:
+    problem = SaddleProblem(energy_of(bound, features, labels))
+    coordinates = from_order_parameters(bound.architecture, order_parameters)
+    factor = _curvature_factor(problem.action, coordinates)
+    # columns are independent deviations: Sigma = directions directions^T
+    directions = solve_triangular(factor, jnp.eye(len(coordinates)), lower=True).T
+    drift = -cho_solve((factor, True), _force(problem, coordinates, directions)) / 2
+
+    def mean_of(function):
+        return _mean(function, coordinates, directions, drift)
+
+    def predicted(theta):
+        return prediction_at(bound, problem.order_parameters(theta), features, labels, test_features)
+
+    _, along = jax.linearize(problem.order_parameters, coordinates)
+    prediction = None if test_features is None else _prediction(predicted, coordinates, directions, mean_of)
+    log_evidence = _log_evidence(problem, coordinates, factor)
+    return Fluctuations(mean_of(problem.order_parameters), jax.vmap(along)(directions.T), prediction, log_evidence)
+
+
+def _curvature_factor(function, coordinates: Coordinates) -> Float[Array, "n n"]:
+    """The Cholesky factor of half the Hessian: of the inverse covariance, for a density exp(-function/2)."""
+    return jnp.linalg.cholesky(jax.hessian(function)(coordinates) / 2)
+
+
+def _log_evidence(problem: SaddleProblem, coordinates: Coordinates, factor: Float[Array, "n n"]) -> Float[Array, ""]:
+    """The posterior's Gaussian integral over the prior's, at its minimum: what both miss alike cancels."""
+    bound, origin = problem.bound, gp_coordinates(problem.architecture)
+
+    def of_prior(theta):
+        return bound.entropy(problem.order_parameters(theta))
+
+    def log_integral(leading, theta, root):
+        height = -(leading(theta) + _corrections(bound, theta)) / 2
+        return height - jnp.sum(jnp.log(jnp.diagonal(root)))
+
+    posterior = log_integral(problem.action, coordinates, factor)
+    prior = log_integral(of_prior, origin, _curvature_factor(of_prior, origin))
+    return posterior - prior - problem.energy.label_count * jnp.log(2 * jnp.pi) / 2
+
+
+def _force(problem: SaddleProblem, coordinates: Coordinates, directions: Float[Array, "n n"]) -> Coordinates:
+    """The gradient of tr(S'' Sigma)/2 + corrections: what moves the mean away from the minimum."""
+
+    def curvature_along(direction):
+        return jax.grad(lambda theta: _second(problem.action, theta, direction))(coordinates)
+
+    curvatures = jax.lax.map(curvature_along, directions.T)
+    of_corrections = jax.grad(lambda theta: _corrections(problem.bound, theta))(coordinates)
+    return jnp.sum(curvatures, axis=0) / 2 + of_corrections
+
+
+def _second(function, theta: Coordinates, direction: Coordinates):
+    """The second derivative of `function` along `direction`, of every output."""
+
+    def first(at):
+        return jax.jvp(function, (at,), (direction,))[1]
+
+    return jax.jvp(first, (theta,), (direction,))[1]
+
+
+def _mean(function, coordinates: Coordinates, directions: Float[Array, "n n"], drift: Coordinates):
+    """The mean of a function of the coordinates, whose values are trees of arrays."""
+    value, moved = jax.jvp(function, (coordinates,), (drift,))
+    spread = jax.lax.map(lambda direction: _second(function, coordinates, direction), directions.T)
+    return jax.tree.map(lambda v, m, s: v + m + jnp.sum(s, axis=0) / 2, value, moved, spread)
+
+
+def _prediction(predicted, coordinates: Coordinates, directions: Float[Array, "n n"], mean_of) -> Prediction:
+    given = mean_of(predicted)
+    # of the output, whose mean differs with the order parameters: the law of total variance
+    _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
+    between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
+    return Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))

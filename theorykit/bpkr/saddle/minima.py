@@ -1,0 +1,143 @@
+"""Whether the action has other minima: solves from many starting points, and along the way from infinite width.
+
+The action is not convex, and a solve finds one minimum. Nothing proves that there is no other; this looks for one.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import PRNGKeyArray
+from tqdm import tqdm
+
+from ...arguments import checked_flag, checked_key, checked_number, checked_whole_number
+from ...saddle.diagnosis import ConvergenceWarning
+from ..data.checks import checked_data
+from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
+from ..order_parameters.order_parameters import OrderParameters
+from ..specification.architecture import Architecture
+from .saddle import Saddle, solve
+
+# coordinates closer than this are one minimum: far above what a solve leaves, far below what tells two minima apart
+_SAME = 1e-4
+
+
+@dataclass(frozen=True)
+class Minima:
+    """What a search found.
+
+    - `saddles`: distinct minima, lowest action first.
+    - `starts`: how many solves ended in each. `failures`: how many did not converge.
+    - `followed`: which of `saddles` continuation from infinite width leads to; None if a solve on the way failed.
+    """
+
+    saddles: tuple[Saddle, ...]
+    starts: tuple[int, ...]
+    failures: int
+    followed: int | None
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether every solve that converged ended in the same minimum."""
+        return len(self.saddles) == 1
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.saddles)} minima found by {sum(self.starts) + self.failures} solves"]
+        for number, (saddle, starts) in enumerate(zip(self.saddles, self.starts, strict=True)):
+            mark = ", reached from infinite width" if number == self.followed else ""
+            lines.append(f"  action {float(saddle.action):.12g} from {starts} starts{mark}")
+        if self.failures:
+            lines.append(f"  {self.failures} solves did not converge")
+        return "\n".join(lines)
+
+
+def search_minima(
+    architecture: Architecture,
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    starts: int = 16,
+    spread: float = 1.0,
+    tolerance: float = 1e-9,
+    show_progress: bool = False,
+) -> Minima:
+    """Solve from the Gaussian-process limit, from `starts` random points, and by continuation from infinite width.
+
+    Random points have coordinates (whitened Cholesky factors, logarithmic on the diagonal) of standard deviation
+    `spread`, drawn with `key`. Raises `ValueError` for data that do not fit, and if no solve converges.
+    """
+    checked_key("key", key)
+    checked_flag("show_progress", show_progress)
+    checked_whole_number("starts", starts)
+    checked_number("spread", spread)
+    checked_number("tolerance", tolerance, above=0.0)
+    checked_data(architecture, features, labels)
+    if starts < 0 or not spread > 0:
+        raise ValueError(f"starts must not be negative and spread must be positive, got {starts} and {spread}")
+    origin = gp_coordinates(architecture)
+    noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
+    found: list[Saddle] = []
+    with tqdm(total=starts + 2, desc="starting points", disable=not show_progress) as progress:
+        for coordinates in [origin, *noise]:
+            initial = to_order_parameters(architecture, coordinates)
+            found.append(_quietly(architecture, features, labels, initial, tolerance))
+            progress.update()
+        followed = _from_infinite_width(architecture, features, labels, tolerance)
+        progress.update()
+    converged = [saddle for saddle in [*found, followed] if saddle is not None and saddle.converged]
+    if not converged:
+        raise ValueError(f"none of {starts + 2} solves converged; the last: {found[-1].diagnosis}")
+    minima = _distinct(architecture, converged)
+    return Minima(
+        saddles=tuple(group[0] for group in minima),
+        starts=tuple(len(group) for group in minima),
+        failures=len(found) + 1 - len(converged),
+        followed=next((i for i, group in enumerate(minima) if any(s is followed for s in group)), None),
+    )
+
+
+def _from_infinite_width(architecture, features, labels, tolerance) -> Saddle | None:
+    """Continuation: solves at falling widths, each from the one before, until the widths asked for."""
+    initial, saddle = None, None
+    for factor in _falling(max(map(float, architecture.widths)), len(np.asarray(labels))):
+        wider = eqx.tree_at(
+            lambda a: a.widths, architecture, tuple(factor * float(width) for width in architecture.widths)
+        )
+        saddle = _quietly(wider, features, labels, initial, tolerance)
+        if not saddle.converged:
+            return None
+        initial = saddle.order_parameters
+    return saddle
+
+
+def _falling(width: float, examples: int) -> Sequence[float]:
+    """Factors on the widths, from where the network is all but a Gaussian process down to one."""
+    highest = max(100.0 * examples / width, 10.0)
+    count = int(np.ceil(np.log2(highest))) + 1
+    return np.geomspace(highest, 1.0, count).tolist()
+
+
+def _quietly(architecture, features, labels, initial: OrderParameters | None, tolerance: float) -> Saddle:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return solve(architecture, features, labels, initial=initial, tolerance=tolerance)
+
+
+def _distinct(architecture: Architecture, saddles: Sequence[Saddle]) -> list[list[Saddle]]:
+    """Saddles in groups of one and the same minimum, the lowest action first."""
+    groups: list[tuple[np.ndarray, list[Saddle]]] = []
+    for saddle in sorted(saddles, key=lambda saddle: float(saddle.action)):
+        at = np.asarray(from_order_parameters(architecture, saddle.order_parameters))
+        for centre, group in groups:
+            if np.max(np.abs(at - centre)) < _SAME:
+                group.append(saddle)
+                break
+        else:
+            groups.append((at, [saddle]))
+    return [group for _, group in groups]

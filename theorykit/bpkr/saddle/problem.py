@@ -1,0 +1,146 @@
+"""The action of an architecture and data as a solver takes it.
+
+Part of stage 4 of `Architecture -> derive -> Action -> CompiledAction -> BoundAction -> solve`.
+"""
+
+from collections.abc import Callable, Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
+from ..evaluation.bound_action import BoundAction
+from ..evaluation.energies import AbstractEnergy, EnergyPoint
+from ..evaluation.energy_hessian import pairs
+from ..evaluation.rounding import MACHINE, MARGIN, entropy_rounding
+from ..order_parameters.coordinates import from_order_parameters, moved, to_order_parameters
+from ..order_parameters.metric import dimension, displaced, gradient_length, largest_width, metric
+from ..order_parameters.order_parameters import OrderParameters
+from ..specification.architecture import Architecture
+
+# passes over all order parameters for one evaluation of the energy; they cost nothing beside it
+_PASSES = 3
+
+
+class Evaluated(eqx.Module):
+    """The two parts of the action at a point, undivided: the details of its `Point`."""
+
+    entropy: Float[Array, ""]
+    energy: EnergyPoint
+
+
+class SaddleProblem(AbstractSaddleProblem):
+    """The action of an architecture and data, whose energy it takes in whatever form."""
+
+    energy: AbstractEnergy
+
+    @property
+    def bound(self) -> BoundAction:
+        """The action that the energy is of."""
+        return self.energy.bound
+
+    @property
+    def architecture(self) -> Architecture:
+        """The architecture that the action is of."""
+        return self.energy.architecture
+
+    @property
+    def scale(self):
+        return largest_width(self.architecture)
+
+    @property
+    def has_sweeps(self):
+        return bool(self.bound.compiled.minima)
+
+    def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
+        """The order parameters at `coordinates`."""
+        return to_order_parameters(self.architecture, coordinates)
+
+    def moved(self, coordinates, step):
+        return moved(self.architecture, coordinates, step)
+
+    def action(self, coordinates):
+        return self._action_at(self.order_parameters(coordinates))
+
+    def _action_at(self, order_parameters: OrderParameters) -> Float[Array, ""]:
+        return self.bound.entropy(order_parameters) + self.energy.value(order_parameters.matrices[0])
+
+    def at(self, coordinates):
+        order_parameters = self.order_parameters(coordinates)
+        energy = self.energy.at(order_parameters.matrices[0])
+        entropy, slopes = self._slopes(order_parameters, energy.slope)
+        norm = gradient_length(self.architecture, order_parameters, slopes) / self.scale
+        return Point(coordinates, entropy + energy.value, energy.magnitude, norm, Evaluated(entropy, energy))
+
+    def _slopes(self, order_parameters: OrderParameters, of_energy: Array) -> tuple[Array, OrderParameters]:
+        """The entropy, and the gradient of S in the order parameters, given that of the energy in U_1."""
+        entropy, slopes = jax.value_and_grad(self.bound.entropy)(order_parameters)
+        first, *others = slopes.matrices
+        return entropy, OrderParameters((first + of_energy, *others), slopes.readout)
+
+    def expansion(self, point):
+        energy = point.details.energy
+        no_step, slope = jnp.zeros(len(point.coordinates)), jax.lax.stop_gradient(energy.slope)
+
+        def order_parameters_after(step: Coordinates) -> OrderParameters:
+            return self.order_parameters(self.moved(point.coordinates, step))
+
+        def gradient(step: Coordinates) -> tuple[Coordinates, OrderParameters]:
+            order_parameters, pull_back = jax.vjp(order_parameters_after, step)
+            _, slopes = self._slopes(order_parameters, slope)
+            (of_action,) = pull_back(slopes)
+            return of_action, order_parameters
+
+        (of_action, order_parameters), push = jax.linearize(gradient, no_step)
+        bend, changes = jax.vmap(push)(jnp.eye(len(no_step)))
+        rows, columns = pairs(len(energy.first))
+        entries = changes.matrices[0][:, rows, columns]
+        hessian = bend + entries @ self.energy.curvature(energy) @ entries.T
+        return Expansion(of_action, hessian, metric(self.architecture, order_parameters, changes))
+
+    def swept(self, point):
+        start, energy = self.order_parameters(point.coordinates), point.details.energy
+        first = start.matrices[0]
+        weight = first @ energy.minus_misfit_gradient @ first
+
+        def once(_, order_parameters: OrderParameters) -> OrderParameters:
+            return sweep(self.bound, order_parameters, energy.logdet_gradient, weight)
+
+        return from_order_parameters(self.architecture, jax.lax.fori_loop(0, _PASSES, once, start))
+
+    def along(self, coordinates) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
+        here = self.order_parameters(coordinates)
+
+        def action(tangent: Tangent) -> Float[Array, ""]:
+            return self._action_at(displaced(self.architecture, here, tangent))
+
+        return action, dimension(self.architecture)
+
+    def action_error(self, point: Point) -> Mapping[str, Float[Array, ""]]:
+        """How well double precision knows S, by where the uncertainty comes from; the error is their sum."""
+        order_parameters = self.order_parameters(point.coordinates)
+        parts = {
+            "order_parameters": entropy_rounding(self.architecture, order_parameters),
+            **self.energy.rounding(point.details.energy),
+        }
+        return {name: MARGIN * MACHINE * part for name, part in parts.items()}
+
+
+def sweep(
+    bound: BoundAction,
+    order_parameters: OrderParameters,
+    logdet_gradient: Float[Array, "paths paths"],
+    weight: Float[Array, "paths paths"],
+) -> OrderParameters:
+    """Minimise entropy plus the energy's bound in each order parameter once, from the readout to U_1.
+
+    `logdet_gradient` is G_+ and `weight` U_0 G_- U_0 of the point U_0 that the bound is taken at; see `Majoriser`.
+    """
+    majoriser, symbols = bound.action.majoriser, bound.symbols
+    values = {**bound.point(order_parameters), majoriser.logdet_gradient: logdet_gradient, majoriser.weight: weight}
+    for symbol, minimum in reversed(bound.compiled.minima.items()):
+        value = bound.call(minimum, values)[symbol.name]
+        values[symbol] = (value + value.T) / 2 if jnp.ndim(value) else value
+    return OrderParameters(tuple(values[symbol] for symbol in symbols.matrices), values[symbols.readout])

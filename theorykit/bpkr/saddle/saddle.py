@@ -1,0 +1,334 @@
+"""The saddle point: order parameters at which the action is stationary and minimal.
+
+Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. A minimiser
+finds it; what decides success is the gradient norm measured there, never the minimiser's own word.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int
+
+from ...arguments import checked_flag, checked_number, checked_whole_number, is_traced
+from ...saddle.certificate import estimated_min_hessian_eigenvalue
+from ...saddle.diagnosis import diagnosis_of, warn_of_failures
+from ...saddle.implicit import implicit_minimum, with_derivative_of
+from ...saddle.problem import Point
+from ...saddle.quadratic_model import QuadraticModel
+from ...saddle.solvers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
+from ..data.checks import checked_data, checked_dual_results, checked_results
+from ..data.statistics import FeatureStatistics, checked_statistics
+from ..evaluation.bound_action import BoundAction, bind
+from ..evaluation.energies import AbstractEnergy, DualEnergy, energy_of, energy_of_rotated
+from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
+from ..specification.architecture import Architecture
+from .attempts import Attempt, solve_in_attempts
+from .problem import SaddleProblem
+
+# the code for a minimiser that stopped, content with itself, at a point that is not stationary
+_NOT_STATIONARY = optx.RESULTS.nonlinear_divergence
+# forming the curvature is worth this many evaluations' work, and as many bytes
+_CURVATURE_EVALUATIONS = 20
+_CURVATURE_BYTES = 2**30
+
+
+class Saddle(eqx.Module):
+    """The outcome of `solve`. Differentiable in all that the action depends on, by the implicit function theorem.
+
+    - `order_parameters`: every U_l, and u.
+    - `action`, `entropy`, `energy`: values of S (Eq. 32) and its parts there, undivided.
+    - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
+      for P labels. S_0, the least entropy, is what the prior alone has instead of the constants that S drops.
+    - `gradient_norm`: norm of the gradient of S in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T over all
+      order parameters, divided by the largest width. It does not change under U -> M U M^T. Where a skip connection
+      makes U_{l+1} a block of U_l, slopes within the block count as slopes in U_{l+1}.
+    - `min_hessian_eigenvalue`: smallest eigenvalue of the Hessian of S in that metric, divided by the largest width:
+      positive at a minimum. Exact where the solver could form the Hessian; for very many paths a Lanczos estimate.
+    - `result`: `optimistix.RESULTS.successful` if and only if `gradient_norm` is within the tolerance and
+      `min_hessian_eigenvalue` is positive.
+    - `action_error`: how well double precision knows `action` here, by the conditioning of all that was factorised.
+    - `stats`: steps of the solver, evaluations of the action and its gradient, curvatures formed (zero for minimisers
+      that do not count), the tolerance, whether the solver was content with where it stopped, and how many `attempts`
+      it took. `remaining` is by how much a Newton step from here would lower the action, NaN where no Hessian was
+      formed. `error_of_order_parameters`, `error_of_kernel`, `error_of_labels` are the parts of `action_error`.
+
+    Under `vmap` every leaf has the batch's axes. Whether all converged can be seen by `converged`, an array then, and
+    `failures`, their number; `throw=True` raises an error if any did not. A batch, or what `jit` returns, warns when it
+    is used as order parameters if solves in it failed.
+    """
+
+    order_parameters: OrderParameters
+    action: Float[Array, ""]
+    entropy: Float[Array, ""]
+    energy: Float[Array, ""]
+    log_evidence: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    min_hessian_eigenvalue: Float[Array, ""]
+    action_error: Float[Array, ""]
+    result: optx.RESULTS
+    stats: Mapping[str, Any]
+
+    @property
+    def converged(self) -> bool | Bool[Array, "..."]:
+        """Whether `result` is success; of a batch, or of traced values, an array."""
+        successful = self.result == optx.RESULTS.successful
+        return successful if is_traced(successful) or jnp.ndim(successful) else bool(successful)
+
+    @property
+    def failures(self) -> int | Int[Array, ""]:
+        """How many solves of a batch, or of this one, did not converge."""
+        failed = jnp.sum(~jnp.asarray(self.converged))
+        return failed if is_traced(failed) else int(failed)
+
+    @property
+    def diagnosis(self) -> str:
+        """What came of the solve, and what to do about it if it did not converge; of a batch, how many did not."""
+        return diagnosis_of(self)
+
+
+def solve(
+    architecture: Architecture,
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    solver: optx.AbstractMinimiser | None = None,
+    initial: OrderParameters | HasOrderParameters | None = None,
+    tolerance: float = 1e-9,
+    max_steps: int = 1000,
+    throw: bool = False,
+) -> Saddle:
+    """Minimise the action over the order parameters: the saddle point of the posterior, Eq. (32).
+
+    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
+    where there are several. Starts from `initial`, by default the Gaussian-process limit. Memory goes as the square of
+    the examples or of paths times features, whichever are fewer; `solve_from_statistics` takes data that do not fit in
+    memory themselves, and `solve_matrix_free` those of which neither square does.
+
+    `solver` is by default `Newton`, or `AcceleratedSweeps` for so many paths that the curvature is too dear to form;
+    any Optimistix minimiser will do. The end point counts as a solution if its gradient norm (see `Saddle`) is at most
+    `tolerance` and no eigenvalue of the Hessian is negative; otherwise the result code says so, with a
+    `ConvergenceWarning` that names the cause, or an error if `throw`. Where the default solver fails, there are further
+    attempts, with `max_steps` steps in all: in the principal axes of the features, and by continuation from a higher
+    temperature. A given `solver` has `max_steps` in each attempt, and another in principal axes where it cannot go on.
+
+    Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
+    finder as a minimiser and reports success at points that are not stationary.
+    """
+    settings = _Settings(solver, initial, tolerance, max_steps, throw)
+    _check_settings(settings)
+    data = checked_data(architecture, features, labels)
+    attempt = Attempt(architecture, _start(architecture, settings), solver, tolerance, max_steps)
+    if is_traced(architecture, attempt.start, data):
+        return _reported(_found(energy_of, data, attempt), throw)
+    saddle = solve_in_attempts(partial(_found, energy_of), partial(_found, energy_of_rotated), data, attempt)
+    _check_finite(energy_of, architecture, data, saddle)
+    return _reported(saddle, throw)
+
+
+def solve_from_statistics(
+    architecture: Architecture,
+    statistics: FeatureStatistics,
+    *,
+    solver: optx.AbstractMinimiser | None = None,
+    initial: OrderParameters | HasOrderParameters | None = None,
+    tolerance: float = 1e-9,
+    max_steps: int = 1000,
+    throw: bool = False,
+) -> Saddle:
+    """`solve` for data of which there are `statistics` alone: the cost does not depend on the number of examples.
+
+    The temperature must be positive.
+    """
+    settings = _Settings(solver, initial, tolerance, max_steps, throw)
+    _check_settings(settings)
+    data = (checked_statistics(architecture, statistics),)
+    attempt = Attempt(architecture, _start(architecture, settings), solver, tolerance, max_steps)
+    saddle = _found(DualEnergy, data, attempt)
+    if not is_traced(saddle):
+        _check_finite(DualEnergy, architecture, data, saddle)
+    return _reported(saddle, throw)
+
+
+class _Settings(NamedTuple):
+    """How to solve: the keyword arguments of `solve`."""
+
+    solver: optx.AbstractMinimiser | None
+    initial: OrderParameters | HasOrderParameters | None
+    tolerance: float
+    max_steps: int
+    throw: bool
+
+
+class _Plan(NamedTuple):
+    """What the sizes of a problem decide: whether its curvature is formed, whether it has sweeps; how results fail."""
+
+    forms_curvature: bool
+    has_sweeps: bool
+    checked: Callable
+
+
+def _start(architecture: Architecture, settings: _Settings) -> Coordinates:
+    if settings.initial is None:
+        return gp_coordinates(architecture)
+    return from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial, "initial"))
+
+
+def _found(build: Callable[..., AbstractEnergy], data: tuple, attempt: Attempt) -> Saddle:
+    """What comes of an attempt for checked `data`, of which `build(bound, *data)` makes the energy."""
+    bound = bind(attempt.architecture.with_arrays())
+    plan = _plan_of(build, bound, data)
+    solver = _default_solver(plan, attempt.tolerance) if attempt.solver is None else attempt.solver
+    forms_curvature = plan.forms_curvature or isinstance(solver, Newton)
+    # numbers as arrays: one compilation serves them all
+    solver = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, solver)
+    tolerance, max_steps = jnp.asarray(attempt.tolerance), attempt.max_steps
+    if isinstance(solver, AbstractSaddleSolver):
+        max_steps = jnp.asarray(max_steps)
+    return _solve(build, bound, data, attempt.start, solver, tolerance, max_steps, forms_curvature)
+
+
+def _check_finite(build, architecture: Architecture, data: tuple, saddle: Saddle) -> None:
+    checked = _plan_of(build, bind(architecture.with_arrays()), data).checked
+    checked((saddle.action, saddle.gradient_norm), architecture)
+
+
+def _plan_of(build, bound: BoundAction, data: tuple) -> _Plan:
+    leaves, structure = jax.tree.flatten((bound, data))
+    return _plan(build, structure, tuple(leaf.shape for leaf in leaves))
+
+
+@lru_cache(maxsize=1024)
+def _plan(build, structure, shapes) -> _Plan:
+    leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
+    bound, data = jax.tree.unflatten(structure, leaves)
+    problem = SaddleProblem(eqx.filter_eval_shape(build, bound, *data))
+    evaluations, size = problem.energy.curvature_cost()
+    return _Plan(
+        forms_curvature=bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES),
+        has_sweeps=problem.has_sweeps,
+        checked=checked_dual_results if isinstance(problem.energy, DualEnergy) else checked_results,
+    )
+
+
+def _default_solver(plan: _Plan, tolerance: float) -> optx.AbstractMinimiser:
+    """The solver that was found fastest for a problem of this size; it needs no tuning."""
+    if plan.forms_curvature:
+        return Newton(atol=tolerance)
+    return AcceleratedSweeps(atol=tolerance) if plan.has_sweeps else optx.LBFGS(rtol=1e-9, atol=1e-9)
+
+
+def gradient_norm(
+    architecture: Architecture,
+    order_parameters: OrderParameters | HasOrderParameters,
+    features: ArrayLike,
+    labels: ArrayLike,
+) -> Float[Array, ""]:
+    """Norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
+    features, labels = checked_data(architecture, features, labels)
+    order_parameters = checked_order_parameters(architecture, order_parameters)
+    return _gradient_norm(bind(architecture.with_arrays()), order_parameters, features, labels)
+
+
+@eqx.filter_jit
+def _gradient_norm(bound: BoundAction, order_parameters, features, labels):
+    problem = SaddleProblem(energy_of(bound, features, labels))
+    return problem.at(from_order_parameters(bound.architecture, order_parameters)).gradient_norm
+
+
+def _check_settings(settings: _Settings) -> None:
+    if settings.solver is not None and not isinstance(settings.solver, optx.AbstractMinimiser):
+        raise ValueError(
+            f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(settings.solver).__name__}; "
+            "root finders and least-squares solvers would report success at points that are not minima"
+        )
+    checked_flag("throw", settings.throw)
+    checked_number("tolerance", settings.tolerance)
+    checked_whole_number("max_steps", settings.max_steps)
+    if not settings.tolerance > 0 or settings.max_steps < 1:
+        raise ValueError(f"tolerance and max_steps must be positive, got {settings.tolerance} and {settings.max_steps}")
+
+
+@eqx.filter_jit
+def _solve(build, bound, data, start, solver, tolerance, max_steps, forms_curvature) -> Saddle:
+    problem = SaddleProblem(build(bound, *data))
+    fixed = jax.lax.stop_gradient(problem)
+    steps = {"max_steps": max_steps}
+    if isinstance(solver, AbstractSaddleSolver):
+        steps = {"max_steps": None, "options": {MAX_STEPS: max_steps}}
+    found = optx.minimise(_action, solver, jax.lax.stop_gradient(start), fixed, throw=False, **steps)
+    point, evaluations, curvatures = _counted(fixed, found)
+    curvature, remaining = _curvature_and_remaining(fixed, point, found, forms_curvature)
+    known_to = fixed.action_error(point)
+    coordinates = implicit_minimum(problem, point.coordinates, forms_curvature)
+    parts = point.details.entropy, point.details.energy.value
+    of_entropy, of_energy = with_derivative_of(parts, _parts, (problem, coordinates))
+    action, labels = of_entropy + of_energy, problem.energy.label_count
+    of_prior = bound.entropy(gp_limit(bound.architecture))
+    stats = {
+        "steps": found.stats["num_steps"],
+        "evaluations": evaluations,
+        "curvatures": curvatures,
+        "tolerance": tolerance,
+        "content": found.result == optx.RESULTS.successful,
+        "attempts": jnp.array(1),
+        "remaining": remaining,
+        **{f"error_of_{name}": part for name, part in known_to.items()},
+    }
+    return Saddle(
+        order_parameters=problem.order_parameters(coordinates),
+        action=action,
+        entropy=of_entropy,
+        energy=of_energy,
+        log_evidence=-(action - of_prior + labels * jnp.log(2 * jnp.pi)) / 2,
+        gradient_norm=point.gradient_norm,
+        min_hessian_eigenvalue=curvature,
+        action_error=sum(known_to.values()),
+        result=_judged(found.result, point, curvature, tolerance),
+        stats=stats,
+    )
+
+
+def _action(coordinates, problem: SaddleProblem):
+    return problem.action(coordinates)
+
+
+def _parts(problem: SaddleProblem, coordinates):
+    order_parameters = problem.order_parameters(coordinates)
+    return problem.bound.entropy(order_parameters), problem.energy.value(order_parameters.matrices[0])
+
+
+def _counted(problem: SaddleProblem, found: optx.Solution) -> tuple[Point, Array, Array]:
+    """The end point, and how many evaluations and curvatures led there where the minimiser counts them."""
+    if "point" in found.stats:
+        return found.stats["point"], found.stats["evaluations"], found.stats["curvatures"]
+    return problem.at(found.value), jnp.array(0), jnp.array(0)
+
+
+def _curvature_and_remaining(problem: SaddleProblem, point: Point, found, forms_curvature: bool) -> tuple[Array, Array]:
+    if not forms_curvature:
+        return estimated_min_hessian_eigenvalue(problem, point), jnp.array(jnp.nan)
+    model = found.stats["model"] if "model" in found.stats else QuadraticModel.of(problem.expansion(point))
+    return model.curvatures[0] / problem.scale, model.remaining()
+
+
+def _judged(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
+    failure = optx.RESULTS.where(result == optx.RESULTS.successful, _NOT_STATIONARY, result)
+    failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
+    minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
+    return optx.RESULTS.where(minimum, optx.RESULTS.successful, failure)
+
+
+def _reported(saddle: Saddle, throw: bool) -> Saddle:
+    """`saddle`, with an error or a warning if it is not a solution."""
+    if throw:
+        return saddle.result.error_if(saddle, saddle.result != optx.RESULTS.successful)
+    if not is_traced(saddle):
+        warn_of_failures(saddle, stacklevel=5)
+    return saddle

@@ -1,0 +1,20 @@
+"""Theory 1 checked by sampling: three samplers of one posterior, and their comparison with the theory.
+
+The exact posterior of the order parameters at finite width, from the law of `bpkr.finite_width_law`; and the posterior
+of all weights of the finite network, by NUTS and by block Gibbs, which know of no order parameters.
+"""
+
+from .comparison import APPROACHES, compare, deviations
+from .results import MixingWarning
+from .sample import network_of, sample_order_parameters, sample_weights, sample_weights_by_gibbs
+
+__all__ = [
+    "APPROACHES",
+    "MixingWarning",
+    "compare",
+    "deviations",
+    "network_of",
+    "sample_order_parameters",
+    "sample_weights",
+    "sample_weights_by_gibbs",
+]

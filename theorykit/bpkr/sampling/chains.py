@@ -1,0 +1,199 @@
+"""Markov chains run side by side: a compiled loop over steps, a progress bar, and a folder from where a run goes on."""
+
+import abc
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+from tqdm import tqdm
+
+from ...arguments import checked_whole_number
+from .checkpoint import StoredChains, load_chains, save_chains
+
+# steps in one call of compiled code, and seconds between two checkpoints
+_STEPS = 50
+_CHECKPOINT_SECONDS = 20.0
+
+
+class AbstractSampler(eqx.Module):
+    """A Markov chain whose stationary distribution is a posterior.
+
+    `lockstep`: whether every step takes the same work, so that chains are best advanced as one batch on any device.
+    """
+
+    lockstep: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def start(self, key: PRNGKeyArray) -> Any:
+        """The state of a new chain, its randomness included."""
+
+    @abc.abstractmethod
+    def step(self, state: Any) -> Any:
+        """The state after one step."""
+
+    @abc.abstractmethod
+    def record(self, state: Any) -> Mapping[str, Array]:
+        """What is kept of a draw."""
+
+    @abc.abstractmethod
+    def stats(self, state: Any) -> Mapping[str, Array]:
+        """How the sampler fared at this step, by arviz's names."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What chains have drawn: arrays (chains, draws, ...), and the seconds that warm-up and drawing took."""
+
+    record: Mapping[str, np.ndarray]
+    stats: Mapping[str, np.ndarray]
+    warmup_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many `chains`, steps of `warmup` that are not kept, and `draws` that are."""
+
+    chains: int
+    warmup: int
+    draws: int
+
+    def __post_init__(self):
+        for name, least in (("chains", 1), ("warmup", 0), ("draws", 1)):
+            object.__setattr__(self, name, checked_whole_number(name, getattr(self, name), least=least))
+
+
+@dataclass
+class _Run:
+    """A run under way: the chains' states, what they have drawn, how many steps are done."""
+
+    states: Any
+    blocks: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]
+    steps: int
+    warmup_seconds: float
+    seconds: float
+
+
+def run_chains(
+    sampler: AbstractSampler,
+    schedule: Schedule,
+    *,
+    key: PRNGKeyArray,
+    settings: Mapping[str, str],
+    folder: Path | None = None,
+    progress: bool = True,
+) -> Draws:
+    """Run `schedule.chains` chains of `sampler` from independent starts.
+
+    With a `folder`, draws and states are kept there, and a run that was stopped, or wants more draws than are there,
+    goes on as if it never had been stopped; `settings` say which run it is, and a folder with another is refused.
+    """
+    run = _started(sampler, schedule, key, settings, folder)
+    total, saved = schedule.warmup + schedule.draws, run.steps
+    bar = tqdm(total=total, initial=min(run.steps, total), unit="draw", disable=not progress, dynamic_ncols=True)
+    if run.steps < total:
+        jax.block_until_ready(
+            _advance(sampler, run.states, jnp.array(0), jnp.array(True))
+        )  # compiled now: the seconds are of draws
+    checkpointed = time.monotonic()
+    with bar:
+        try:
+            while run.steps < total:
+                bar.set_description(f"{settings['sampler']}: {'warm-up' if run.steps < schedule.warmup else 'draws'}")
+                bar.update(_advance_run(run, sampler, schedule))
+                if folder is not None and time.monotonic() - checkpointed > _CHECKPOINT_SECONDS:
+                    _save(run, settings, folder)
+                    checkpointed, saved = time.monotonic(), run.steps
+        finally:
+            if folder is not None and run.steps > saved:
+                _save(run, settings, folder)
+    record, stats = _joined(run.blocks, schedule.draws)
+    return Draws(record, stats, run.warmup_seconds, run.seconds)
+
+
+def _started(sampler, schedule: Schedule, key, settings: Mapping[str, str], folder: Path | None) -> _Run:
+    # plain numbers instead of typed keys, so that states can be written to disk
+    keys = jax.random.key_data(jax.random.split(key, schedule.chains))
+    states = _start(sampler, keys)
+    run = _Run(states, [], 0, 0.0, 0.0)
+    stored = None if folder is None else load_chains(folder, settings)
+    if stored is None:
+        return run
+    leaves, structure = jax.tree.flatten(states)
+    if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in stored.leaves]:
+        raise ValueError(f"the chains in {folder} are of another version of the sampler: remove the folder")
+    states = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in stored.leaves])
+    blocks = [(stored.record, stored.stats)] if stored.record else []
+    return _Run(states, blocks, stored.steps, stored.warmup_seconds, stored.seconds)
+
+
+@eqx.filter_jit
+def _start(sampler: AbstractSampler, keys):
+    return jax.vmap(sampler.start)(keys)
+
+
+def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> int:
+    """One call of compiled code; how many steps that is. Draws of warm-up are not kept."""
+    in_warmup = run.steps < schedule.warmup
+    end = schedule.warmup if in_warmup else schedule.warmup + schedule.draws
+    steps, begun = min(_STEPS, end - run.steps), time.monotonic()
+    states, drawn = jax.block_until_ready(_advance(sampler, run.states, jnp.array(steps), jnp.array(not in_warmup)))
+    seconds = time.monotonic() - begun
+    if in_warmup:
+        run.warmup_seconds += seconds
+    else:
+        run.seconds += seconds
+        record, stats = ({name: np.asarray(values)[:, :steps] for name, values in part.items()} for part in drawn)
+        run.blocks.append((record, stats))
+    run.states, run.steps = states, run.steps + steps
+    return steps
+
+
+@eqx.filter_jit
+def _advance(sampler: AbstractSampler, states, steps, keep):
+    """All chains advanced by `steps`, at most `_STEPS`; and, if it is to be kept, what they drew, followed by zeros."""
+
+    def chain(state):
+        shapes = eqx.filter_eval_shape(lambda s: (sampler.record(s), sampler.stats(s)), state)
+        empty = jax.tree.map(lambda leaf: jnp.zeros((_STEPS, *leaf.shape), leaf.dtype), shapes)
+
+        def kept(i, state, drawn):
+            new = (sampler.record(state), sampler.stats(state))
+            return jax.tree.map(lambda all_, one: all_.at[i].set(one), drawn, new)
+
+        def body(i, carried):
+            state, drawn = carried
+            state = sampler.step(state)
+            return state, jax.lax.cond(keep, kept, lambda i, state, drawn: drawn, i, state, drawn)
+
+        return jax.lax.fori_loop(0, steps, body, (state, empty))
+
+    # trees of different sizes would wait for one another in a batch, which only an accelerator makes up for
+    if sampler.lockstep or jax.default_backend() != "cpu":
+        return jax.vmap(chain)(states)
+    return jax.lax.map(chain, states)
+
+
+def _joined(blocks, draws: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The first `draws` draws of every chain."""
+
+    def joined(part: int) -> dict[str, np.ndarray]:
+        names = blocks[0][part]
+        return {name: np.concatenate([block[part][name] for block in blocks], axis=1)[:, :draws] for name in names}
+
+    return joined(0), joined(1)
+
+
+def _save(run: _Run, settings: Mapping[str, str], folder: Path) -> None:
+    if len(run.blocks) > 1:
+        run.blocks[:] = [_joined(run.blocks, run.steps)]
+    record, stats = run.blocks[0] if run.blocks else ({}, {})
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(run.states)]
+    save_chains(folder, settings, StoredChains(leaves, record, stats, run.steps, run.warmup_seconds, run.seconds))

@@ -1,0 +1,127 @@
+"""Exact block Gibbs sampling of all weights: the network is linear in each block of weights given the others.
+
+So each conditional is Gaussian, and a draw of it is one linear solve (Matheron): with a draw w_0 of the block's prior
+and e of the labels' noise,
+
+    w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e),
+
+A (labels x weights of the block) being the block's design. Blocks are whitened, so that their prior is N(0, I).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..evaluation.bound_action import flat_features
+from ..network.network import read_paths
+from .chains import AbstractSampler
+from .weights import WeightPosterior, White, hidden_readings, read
+
+
+class GibbsState(eqx.Module):
+    """Whitened weights, one array a block, and the key of what is drawn next."""
+
+    white: White
+    key: PRNGKeyArray
+
+
+class Gibbs(AbstractSampler):
+    """Sweeps over embedding, layers and readout, each drawn from its conditional distribution."""
+
+    lockstep: ClassVar[bool] = True
+    name: ClassVar[str] = "block Gibbs on the weights"
+
+    posterior: WeightPosterior
+
+    def start(self, key: PRNGKeyArray) -> GibbsState:
+        """A draw from the prior."""
+        key, prior_key = jax.random.split(key)
+        return GibbsState(self.posterior.split(self.posterior.start(prior_key)), key)
+
+    def step(self, state: GibbsState) -> GibbsState:
+        """One sweep over all blocks."""
+        key, embedding_key, *block_keys = jax.random.split(state.key, len(state.white) + 1)
+        white = (self._embedding(state.white, embedding_key), *state.white[1:])
+        readings = hidden_readings(white[0], self.posterior.features)
+        for block, block_key in enumerate(block_keys, 1):
+            drawn = self._layer(block, white, readings, block_key)
+            white = (*white[:block], drawn, *white[block + 1 :])
+        return GibbsState(white, key)
+
+    def record(self, state: GibbsState) -> Mapping[str, Array]:
+        return self.posterior.record(_coordinates(state.white))
+
+    def stats(self, state: GibbsState) -> Mapping[str, Array]:
+        return {"lp": self.posterior.log_density(_coordinates(state.white))}
+
+    def _first(self, white: White) -> Float[Array, "rows width"]:
+        """w^(1)."""
+        return self.posterior.path_weights(self.posterior.weights(white))[0]
+
+    def _embedding(self, white: White, key: PRNGKeyArray) -> Float[Array, "width features"]:
+        first, features = self._first(white), self.posterior.features
+        paths, width = features.shape[1], len(white[0])
+        by_output = first.reshape(paths, -1, width) / jnp.sqrt(width)
+        flat = flat_features(self.posterior.architecture, features)
+        by_row = flat.reshape(len(flat), len(first), -1)
+        # cheaper than by the design itself wherever there are more hidden units than paths
+        mixed = jnp.einsum("ab,pbi->pai", first @ first.T / width, by_row)
+        gram = flat @ mixed.reshape(flat.shape).T
+
+        def outputs(embedding):
+            return read_paths(first, embedding, features)
+
+        def transposed(representer):
+            return jnp.einsum("kcn,pki,pc->ni", by_output, features, representer)
+
+        return self._drawn(white[0], gram, outputs, transposed, key)
+
+    def _layer(self, block: int, white: White, readings: Array, key: PRNGKeyArray) -> Float[Array, "rows columns"]:
+        def first(own):
+            return self._first((*white[:block], own, *white[block + 1 :]))
+
+        _, transposed_first = jax.vjp(first, white[block])
+        (design,) = jax.vmap(jax.vmap(transposed_first))(_of_each_label(readings, self.posterior.labels.shape[1]))
+        flat = design.reshape(self.posterior.labels.size, -1)
+
+        def outputs(own):
+            return read(first(own), readings)
+
+        def transposed(representer):
+            return jnp.einsum("pcmn,pc->mn", design, representer)
+
+        return self._drawn(white[block], flat @ flat.T, outputs, transposed, key)
+
+    def _drawn(
+        self,
+        block: Float[Array, "rows columns"],
+        gram: Float[Array, "labels labels"],
+        outputs: Callable[[Array], Array],
+        transposed: Callable[[Array], Array],
+        key: PRNGKeyArray,
+    ) -> Float[Array, "rows columns"]:
+        """A block like `block` drawn from its conditional: `outputs` is A, `transposed` A^T, and `gram` A A^T."""
+        prior_key, noise_key = jax.random.split(key)
+        temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
+        prior = jax.random.normal(prior_key, block.shape)
+        noise = jnp.sqrt(temperature) * jax.random.normal(noise_key, labels.shape)
+        factor = jnp.linalg.cholesky(gram + temperature * jnp.eye(labels.size))
+        representer = cho_solve((factor, True), (labels - outputs(prior) - noise).ravel())
+        return prior + transposed(representer.reshape(labels.shape))
+
+
+def _coordinates(white: White) -> Float[Array, " weights"]:
+    return jnp.concatenate([block.ravel() for block in white])
+
+
+def _of_each_label(
+    readings: Float[Array, "examples paths width"], outputs: int
+) -> Float[Array, "examples outputs rows width"]:
+    """The derivative of every output in w^(1): the readings, in the rows of that output."""
+    of_output = jnp.einsum("pkn,cd->pckdn", readings, jnp.eye(outputs))
+    return of_output.reshape(len(readings), outputs, -1, readings.shape[2])

@@ -1,0 +1,36 @@
+"""A posterior as samplers take it: a density over flat coordinates, where to start, and what to keep of a draw."""
+
+import abc
+from collections.abc import Mapping
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .. import OrderParameters
+
+
+class AbstractPosterior(eqx.Module):
+    """A probability density over as many coordinates as `dimension` says."""
+
+    @property
+    @abc.abstractmethod
+    def dimension(self) -> int:
+        """How many coordinates there are."""
+
+    @abc.abstractmethod
+    def start(self, key: PRNGKeyArray) -> Float[Array, " coordinates"]:
+        """Coordinates to start a chain from, spread more widely than the posterior."""
+
+    @abc.abstractmethod
+    def log_density(self, coordinates: Float[Array, " coordinates"]) -> Float[Array, ""]:
+        """The logarithm of the density, up to a constant."""
+
+    @abc.abstractmethod
+    def record(self, coordinates: Float[Array, " coordinates"]) -> Mapping[str, Array]:
+        """What is kept of a draw, by name."""
+
+
+def named(order_parameters: OrderParameters) -> Mapping[str, Array]:
+    """U_1, ..., U_L and u by the names that draws are kept under."""
+    matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(order_parameters.matrices, 1)}
+    return {**matrices, "u": order_parameters.readout}

@@ -1,0 +1,173 @@
+"""Draws as one labelled tree, with what tells whether they may be trusted."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import arviz_base
+import arviz_stats
+import msgspec
+import numpy as np
+import xarray as xr
+
+from ... import bpkr
+from ..sweeps.datasets import axes, path_coordinates
+from .chains import Draws
+
+# A. Vehtari et al., "Rank-normalization, folding, and localization: an improved R-hat", Bayesian Analysis 16 (2021)
+R_HAT, ESS_PER_CHAIN = 1.01, 100
+# M. Betancourt, "Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo", arXiv 1604.00695 (2016)
+BFMI = 0.3
+_FEWEST_DRAWS = 8
+# parts of all chains together that the jackknife leaves out in turn, at least
+_JACKKNIFE = 20
+
+STATISTICS = ("mean", "sd", "mcse_mean", "ess_bulk", "ess_tail", "r_hat")
+
+
+class MixingWarning(UserWarning):
+    """Chains did not mix, or are too short to tell: their means and error bars may be wrong."""
+
+
+def labelled_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping[str, str]) -> xr.DataTree:
+    """Draws and their diagnostics; warns with `MixingWarning` if the chains did not mix.
+
+    - group `posterior` (chain, draw, ...): U_l, u, and what was predicted for test examples.
+    - group `sample_stats` (chain, draw): the sampler's own, such as `diverging`, `energy`, `n_steps`.
+    - group `summary`: for every variable of `posterior`, along `statistic`, its mean and standard deviation, the
+      standard error of the mean, bulk and tail effective sample size, and split R-hat.
+    - attributes: `mixed` (0 or 1), `diagnosis` in words, `seconds` of drawing, and `settings`.
+    """
+    dims = {f"U_{layer}": list(axes(layer)) for layer in range(1, architecture.depth + 1)}
+    dims["u"] = [] if architecture.outputs == 1 else ["output", "other_output"]
+    predicted = ["test_example"] if architecture.outputs == 1 else ["test_example", "output"]
+    dims |= dict.fromkeys(("mean", "variance", "sampled_output"), predicted)
+    tree = arviz_base.from_dict(
+        {"posterior": dict(drawn.record), "sample_stats": dict(drawn.stats)},
+        dims={name: axis for name, axis in dims.items() if name in drawn.record},
+        coords=path_coordinates(architecture),
+    )
+    summary = summarised(tree["posterior"].to_dataset())
+    tree["summary"] = xr.DataTree(summary)
+    complaints = _complaints(tree, summary)
+    diagnosis = "; ".join(complaints) or "mixed"
+    tree.attrs = {
+        "sampler": settings["sampler"],
+        "mixed": int(not complaints),
+        "diagnosis": diagnosis,
+        "seconds": drawn.seconds,
+        "warmup_seconds": drawn.warmup_seconds,
+        "settings": msgspec.json.encode(settings).decode(),
+    }
+    if complaints:
+        warnings.warn(f"{settings['sampler']}: {diagnosis}", MixingWarning, stacklevel=4)
+    return tree
+
+
+def summarised(posterior: xr.Dataset) -> xr.Dataset:
+    """`STATISTICS` of every variable (chain, draw, ...), along an axis `statistic`; NaN where draws are too few."""
+    if posterior.sizes["draw"] < _FEWEST_DRAWS:
+        nothing = xr.full_like(posterior.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)
+        parts = [posterior.mean(("chain", "draw")), *[nothing] * (len(STATISTICS) - 1)]
+    else:
+        with np.errstate(invalid="ignore", divide="ignore"):  # of what never changes, statistics are NaN
+            parts = [
+                posterior.mean(("chain", "draw")),
+                posterior.std(("chain", "draw"), ddof=1),
+                arviz_stats.mcse(posterior, method="mean"),
+                arviz_stats.ess(posterior, method="bulk"),
+                arviz_stats.ess(posterior, method="tail"),
+                arviz_stats.rhat(posterior),
+            ]
+    return xr.concat(parts, dim="statistic").assign_coords(statistic=list(STATISTICS))
+
+
+def _complaints(tree: xr.DataTree, summary: xr.Dataset) -> Sequence[str]:
+    """What speaks against trusting the draws."""
+    chains, draws = tree["posterior"].sizes["chain"], tree["posterior"].sizes["draw"]
+    if draws < _FEWEST_DRAWS:
+        return [f"{draws} draws a chain are too few for any diagnostic, which needs {_FEWEST_DRAWS}"]
+    found = []
+    if chains == 1:
+        found.append("one chain cannot tell whether chains agree: run at least two")
+    elif not _varies(summary):
+        found.append("no draw differs from another: the chains stay put")
+    else:
+        where, worst = _extreme(summary.sel(statistic="r_hat"), np.nanmax)
+        if worst > R_HAT:
+            found.append(f"split R-hat of {where} is {worst:.3f}, above {R_HAT}: run longer, or warm up longer")
+    for statistic in ("ess_bulk", "ess_tail") if _varies(summary) else ():
+        where, worst = _extreme(summary.sel(statistic=statistic), np.nanmin)
+        if worst < ESS_PER_CHAIN * chains:
+            found.append(
+                f"{statistic} of {where} is {worst:.0f}, below {ESS_PER_CHAIN} for each of {chains} chains: error bars "
+                "are not to be relied on; run longer"
+            )
+    stats = tree["sample_stats"]
+    if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
+        found.append(f"{diverging} of {chains * draws} transitions diverged: raise target_accept")
+    if "energy" in stats and (lowest := float(arviz_stats.bfmi(tree)["energy"].min())) < BFMI:
+        found.append(f"BFMI is {lowest:.2f}, below {BFMI}: the energy is explored too slowly; warm up longer")
+    return found
+
+
+def _varies(summary: xr.Dataset) -> bool:
+    """Whether any entry of any variable differs between draws."""
+    return any(bool((values.sel(statistic="sd") > 0).any()) for values in summary.data_vars.values())
+
+
+def _extreme(statistic: xr.Dataset, extreme) -> tuple[str, float]:
+    """The entry of all variables with the extreme value of a statistic, and the value.
+
+    Entries that never change, such as those a skip connection fixes, have none.
+    """
+    known = {str(name): values for name, values in statistic.data_vars.items() if bool(values.notnull().any())}
+    worst = {name: float(extreme(values)) for name, values in known.items()}
+    name = max(worst, key=worst.get) if extreme is np.nanmax else min(worst, key=worst.get)
+    values = known[name]
+    index = np.unravel_index(np.nanargmin(np.abs(values.values - worst[name])), values.shape)
+    labels = zip(values.dims, index, strict=True)
+    place = ", ".join(str(values[dim].values[i]) if dim in values.coords else str(i) for dim, i in labels)
+    return f"{name}[{place}]" if place else name, worst[name]
+
+
+def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
+    """The posterior mean of every order parameter, and its standard error as `U_l_error` and so on."""
+    summary = tree["summary"].to_dataset()
+    names = [str(name) for name in summary.data_vars if str(name) == "u" or str(name).startswith("U_")]
+    means = summary[names].sel(statistic="mean", drop=True)
+    errors = summary[names].sel(statistic="mcse_mean", drop=True)
+    # what a skip connection fixes is known
+    errors = errors.where(summary[names].sel(statistic="sd", drop=True) != 0, 0.0)
+    return means.merge(errors.rename({name: f"{name}_error" for name in names})).drop_attrs()
+
+
+def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
+    """`mean` and `variance` of the network's output on test examples, with their standard errors.
+
+    From the output's mean and variance given the order parameters, or from outputs of networks: the law of total
+    variance.
+    """
+    means = posterior["mean"] if "mean" in posterior else posterior["sampled_output"]
+    mean = means.mean(("chain", "draw"))
+    squares = (means - mean) ** 2
+    spread = squares + posterior["variance"] if "mean" in posterior else squares
+    series = xr.Dataset({"mean": means, "variance": spread})
+    errors = arviz_stats.mcse(series, method="mean").rename({"mean": "mean_error", "variance": "variance_error"})
+    return series.mean(("chain", "draw")).merge(errors).drop_attrs()
+
+
+def sign_accuracy(posterior: xr.Dataset, test_labels: np.ndarray) -> tuple[float, float]:
+    """How often the sign of the posterior mean of the output is the label, and its standard error by a jackknife.
+
+    What is left out in turn is a contiguous part of a chain, longer than draws are correlated where chains mix.
+    """
+    means = (posterior["mean"] if "mean" in posterior else posterior["sampled_output"]).values
+    pieces = max(1, -(-_JACKKNIFE // len(means)))
+    sums = [piece.sum(axis=0) for chain in means for piece in np.array_split(chain, min(pieces, len(chain)))]
+    total = np.sum(sums, axis=0)
+    accuracy = float(np.mean(np.sign(total) == test_labels))
+    without = np.array([np.mean(np.sign(total - part) == test_labels) for part in sums])
+    count = len(without)
+    if np.all(without == without[0]):
+        return accuracy, 0.0  # and not what rounding makes of it
+    return accuracy, float(np.sqrt((count - 1) / count * np.sum((without - without.mean()) ** 2)))

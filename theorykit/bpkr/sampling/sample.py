@@ -1,0 +1,260 @@
+"""Three samplers of one posterior, from one architecture and one data set.
+
+- `sample_order_parameters`: NUTS on the order parameters, whose exact law at finite width needs no weights.
+- `sample_weights`: NUTS on all weights, as the paper does.
+- `sample_weights_by_gibbs`: exact block Gibbs on all weights.
+
+The latter two know nothing of order parameters: they run the finite network.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jax.typing import ArrayLike
+from jaxtyping import Array, PRNGKeyArray
+
+from ... import bpkr, store
+from ...arguments import checked_flag, checked_instance, checked_key, checked_number, checked_path, checked_whole_number
+from ..data.checks import check_interpolation
+from ..data.magnitudes import check_magnitudes
+from ..evaluation.bound_action import bind
+from ..evaluation.energies import energy_by_kernel, energy_of
+from ..network.attention_heads import AbstractHeads
+from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
+from ..order_parameters.finite_width_law import law_of
+from ..sweeps import Data
+from ..sweeps.data import checked
+from .chains import AbstractSampler, Schedule, run_chains
+from .gibbs import Gibbs
+from .nuts import no_u_turn
+from .order_parameters import OrderParameterPosterior
+from .results import labelled_draws
+from .weights import WeightPosterior, split_weights
+
+# of the chains: raised whenever a sampler comes to draw other numbers from the same arguments
+_VERSION = 1
+# doublings of a trajectory; NumPyro counts its steps in 32 bits
+_DEEPEST_TREE = 30
+# how many differences an error message names
+_NAMED = 5
+
+
+def sample_order_parameters(
+    architecture: bpkr.Architecture,
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    test_features: ArrayLike | None = None,
+    chains: int = 4,
+    warmup: int = 500,
+    draws: int = 1000,
+    target_accept: float = 0.65,
+    folder: Path | str | None = None,
+    progress: bool = True,
+) -> xr.DataTree:
+    """Draws from the exact posterior of the order parameters at the architecture's widths, however small.
+
+    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
+    where there are several; `test_features` has the layout of `features`. A layer of fewer units than partial paths
+    makes the order parameters singular, which is no difficulty.
+
+    The tree is that of `labelled_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
+    the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
+    stopped, or wants more draws, goes on from there. Warns with `MixingWarning` if the chains did not mix.
+    """
+    schedule = Schedule(chains, warmup, draws)
+    target_accept = _checked_share("target_accept", target_accept)
+    data = _checked(architecture, features, labels, test_features)
+    numbers = architecture.with_arrays()
+    law = law_of(numbers)
+    if law.is_singular and float(architecture.temperature) == 0:
+        raise ValueError(
+            f"temperature=0 with widths={architecture.widths}: a layer with fewer units than partial paths makes the "
+            "kernel singular; use a positive temperature"
+        )
+    energy = (energy_by_kernel if law.is_singular else energy_of)(bind(numbers), data.features, data.labels)
+    posterior = OrderParameterPosterior(law, energy, data.features, data.labels, _test_features(data))
+    sampler = no_u_turn(posterior, warmup=schedule.warmup, dense_mass=True, target_accept=target_accept)
+    options = {"sampler": "NUTS on the order parameters", "target_accept": target_accept}
+    return _run(sampler, architecture, data, schedule, options, key, folder, progress)
+
+
+def sample_weights(
+    architecture: bpkr.Architecture,
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    test_features: ArrayLike | None = None,
+    chains: int = 4,
+    warmup: int = 500,
+    draws: int = 500,
+    target_accept: float = 0.8,
+    max_tree_depth: int = 10,
+    keep_weights: bool = False,
+    folder: Path | str | None = None,
+    progress: bool = True,
+) -> xr.DataTree:
+    """Draws of all weights but queries and keys from the posterior of Eq. (8), by NUTS, as in the paper.
+
+    Arguments and result as of `sample_order_parameters`; U_l and u are those of the weights, Eq. (13), and for test
+    examples there is the network's output, `sampled_output`; with `keep_weights`, `network_of` makes networks of draws.
+    Slow: the posterior of the weights is far from isotropic at a low temperature, and draws take up to 2^max_tree_depth
+    gradients.
+    """
+    schedule = Schedule(chains, warmup, draws)
+    given = {
+        "target_accept": _checked_share("target_accept", target_accept),
+        "max_tree_depth": checked_whole_number("max_tree_depth", max_tree_depth, least=1, most=_DEEPEST_TREE),
+    }
+    keep_weights = checked_flag("keep_weights", keep_weights)
+    data = _checked(architecture, features, labels, test_features)
+    posterior = _weight_posterior(architecture, data, keep_weights)
+    sampler = no_u_turn(posterior, warmup=schedule.warmup, dense_mass=False, **given)
+    options = {"sampler": "NUTS on the weights", "keep_weights": keep_weights, **given}
+    return _run(sampler, architecture, data, schedule, options, key, folder, progress)
+
+
+def sample_weights_by_gibbs(
+    architecture: bpkr.Architecture,
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    test_features: ArrayLike | None = None,
+    chains: int = 4,
+    warmup: int = 1000,
+    draws: int = 4000,
+    keep_weights: bool = False,
+    folder: Path | str | None = None,
+    progress: bool = True,
+) -> xr.DataTree:
+    """The same by exact block Gibbs: every block of weights in turn is drawn from its Gaussian conditional.
+
+    No step size, no rejections; a draw is one sweep over all blocks. It mixes fast at temperatures that are not small
+    beside the kernel, and slowly where the labels are nearly interpolated.
+    """
+    schedule = Schedule(chains, warmup, draws)
+    keep_weights = checked_flag("keep_weights", keep_weights)
+    data = _checked(architecture, features, labels, test_features)
+    sampler = Gibbs(_weight_posterior(architecture, data, keep_weights))
+    options = {"sampler": "block Gibbs on the weights", "keep_weights": keep_weights}
+    return _run(sampler, architecture, data, schedule, options, key, folder, progress)
+
+
+def network_of(
+    architecture: bpkr.Architecture,
+    tree: xr.DataTree,
+    heads: AbstractHeads,
+    *,
+    chain: int,
+    draw: int,
+    readout: bpkr.Readout = "last",
+) -> bpkr.Network:
+    """The network of one draw of `sample_weights` or `sample_weights_by_gibbs`, which was told `keep_weights`.
+
+    `chain` and `draw` are counted from 0. `heads` and `readout` must be those of the features that the weights were
+    sampled with: the draws do not know them. Raises `ValueError` for draws of another architecture.
+    """
+    checked_instance("architecture", architecture, bpkr.Architecture)
+    checked_instance("tree", tree, xr.DataTree, "draws as sample_weights returns them")
+    checked_instance("heads", heads, AbstractHeads, "as bpkr.heads makes them")
+    _refuse_draws_of_another(architecture, tree)
+    posterior = tree["posterior"].to_dataset()
+    for name, number in (("chain", chain), ("draw", draw)):
+        checked_whole_number(name, number, least=0, most=posterior.sizes[name] - 1)
+    if "weights" not in posterior:
+        raise ValueError("the draws have no weights: sample the weights, with keep_weights=True")
+    white = posterior["weights"].sel(chain=chain, draw=draw).values
+    embedding, *others = weight_shapes(architecture, 1)
+    shapes = weight_shapes(architecture, (white.size - sum(map(math.prod, others))) // embedding[0])
+    return network_of_whitened(architecture, split_weights(jnp.asarray(white), shapes), heads, readout=readout)
+
+
+def _refuse_draws_of_another(architecture: bpkr.Architecture, tree: xr.DataTree) -> None:
+    try:
+        there = json.loads(tree.attrs["settings"])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            "tree does not say what its draws are of: it must be what sample_weights or sample_weights_by_gibbs returns"
+        ) from None
+    there = {name: value for name, value in there.items() if name.startswith("architecture")}
+    found = store.differences(there, store.describe(architecture=architecture.with_arrays()))
+    if found:
+        raise ValueError(f"tree has draws of another architecture, which differs in {'; '.join(found[:_NAMED])}")
+
+
+def _checked_share(name: str, value: float) -> float:
+    return float(checked_number(name, value, above=0.0, below=1.0))
+
+
+def _checked(architecture: bpkr.Architecture, features, labels, test_features) -> Data:
+    """Data that fit the architecture, and have a posterior at its temperature."""
+    data = checked(architecture, Data(features, labels, test_features))
+    check_magnitudes(architecture, np.asarray(data.labels))
+    check_interpolation(architecture, np.asarray(data.features))
+    return data
+
+
+def _test_features(data: Data) -> Array:
+    """With no examples if nothing is to be predicted."""
+    return data.features[:0] if data.test_features is None else data.test_features
+
+
+def check_weights_have_a_posterior(architecture: bpkr.Architecture) -> None:
+    """Raise `ValueError` unless there are networks of these widths, and a density of their weights."""
+    checked_whole_widths(architecture)
+    if float(architecture.temperature) == 0:
+        raise ValueError(
+            "temperature=0 makes the posterior of the weights live on the networks that interpolate the labels, where "
+            "it has no density; sample the order parameters, or use a positive temperature"
+        )
+
+
+def _weight_posterior(architecture: bpkr.Architecture, data: Data, keep_weights: bool) -> WeightPosterior:
+    check_weights_have_a_posterior(architecture)
+    return WeightPosterior(
+        architecture.with_arrays(),
+        data.features,
+        data.labels.reshape(len(data.labels), -1),
+        _test_features(data),
+        weight_shapes(architecture, data.features.shape[2]),
+        keep_weights,
+    )
+
+
+def _run(
+    sampler: AbstractSampler,
+    architecture: bpkr.Architecture,
+    data: Data,
+    schedule: Schedule,
+    options: Mapping[str, Any],
+    key: PRNGKeyArray,
+    folder: Path | str | None,
+    progress: bool,
+) -> xr.DataTree:
+    checked_flag("progress", progress)
+    folder = None if folder is None else checked_path("folder", folder)
+    described = store.settings_of(
+        "sampling",
+        _VERSION,
+        **options,
+        architecture=architecture.with_arrays(),
+        features=data.features,
+        labels=data.labels,
+        test_features=data.test_features,
+        # more draws of the same chains are the same run
+        chains=schedule.chains,
+        warmup=schedule.warmup,
+        key=checked_key("key", key),
+    )
+    settings = {**described, "sampler": options["sampler"]}
+    drawn = run_chains(sampler, schedule, key=key, settings=settings, folder=folder, progress=progress)
+    return labelled_draws(architecture, drawn, settings)

@@ -1,0 +1,113 @@
+"""The posterior of all weights of the finite network, in whitened coordinates: every weight N(0, 1) in the prior.
+
+The network is evaluated as the sum over paths of its own path weights, Eqs. (5) and (6): the forward maps of its layers
+and the Gaussian likelihood of Eq. (8) are all that enters; nothing is integrated out.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..network.network import coloured_layers, overlaps, read_paths
+from ..specification import layer_functions
+from ..specification.architecture import Architecture
+from .posterior import AbstractPosterior, named
+
+Coordinates = Float[Array, " weights"]
+White = tuple[Float[Array, "_ _"], ...]
+
+
+class Weights(eqx.Module):
+    """Weights of one network, as `Network` has them, but for the prior variance of the embedding, which is one."""
+
+    embedding: Float[Array, "_ _"]
+    blocks: tuple[Float[Array, "_ _"], ...]
+    readout: Float[Array, "_ _"]
+
+
+class WeightPosterior(AbstractPosterior):
+    """p(weights | data), a density in whitened weights: embedding, layers from the input side, readout, side by side.
+
+    - `features` (examples, paths, features), `labels` (examples, outputs), `test_features`, with no examples if nothing
+      is to be predicted.
+    - `shapes`: of embedding, weights of every layer, and readout. `keeps_weights`: whether they are recorded.
+    """
+
+    architecture: Architecture
+    features: Float[Array, "examples paths features"]
+    labels: Float[Array, "examples outputs"]
+    test_features: Float[Array, "testexamples paths features"]
+    shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    keeps_weights: bool = eqx.field(static=True)
+
+    @property
+    def dimension(self) -> int:
+        return sum(map(math.prod, self.shapes))
+
+    def start(self, key: PRNGKeyArray) -> Coordinates:
+        """A draw from the prior."""
+        return jax.random.normal(key, (self.dimension,))
+
+    def split(self, coordinates: Coordinates) -> White:
+        """The whitened weights of embedding, layers and readout."""
+        return split_weights(coordinates, self.shapes)
+
+    def weights(self, white: White) -> Weights:
+        """The weights that the whitened ones stand for."""
+        embedding, *layers, readout = white
+        deviation = jnp.sqrt(self.architecture.prior_variances[-1])
+        return Weights(embedding, coloured_layers(self.architecture, layers), deviation * readout)
+
+    def path_weights(self, weights: Weights) -> tuple[Float[Array, "_ _"], ...]:
+        """(w^(1), ..., w^(L+1)), Eq. (6)."""
+        forms = self.architecture.forms
+        return layer_functions.all_path_weights(
+            forms, self.architecture.layer_numbers(), weights.blocks, weights.readout
+        )
+
+    def outputs(self, weights: Weights, features: Float[Array, "examples paths features"]) -> Array:
+        """f(x) (examples, outputs) of every example, Eq. (5)."""
+        return read_paths(self.path_weights(weights)[0], weights.embedding, features)
+
+    def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
+        """log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
+        residual = self.outputs(self.weights(self.split(coordinates)), self.features) - self.labels
+        return -(jnp.sum(coordinates**2) + jnp.sum(residual**2) / self.architecture.temperature) / 2  # Eq. (8)
+
+    def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
+        """What is kept of a draw: U_l and u of its path weights, Eq. (13), and its output on test examples."""
+        weights = self.weights(self.split(coordinates))
+        recorded = dict(named(overlaps(self.path_weights(weights))))
+        if self.keeps_weights:
+            recorded["weights"] = coordinates
+        if len(self.test_features):
+            outputs = self.outputs(weights, self.test_features)
+            recorded["sampled_output"] = outputs[:, 0] if outputs.shape[1] == 1 else outputs
+        return recorded
+
+
+def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -> White:
+    """Arrays of the given shapes, from all their entries side by side."""
+    ends = itertools.accumulate(map(math.prod, shapes))
+    pieces = jnp.split(coordinates, list(ends)[:-1])
+    return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
+
+
+def hidden_readings(
+    embedding: Float[Array, "width features"], features: Float[Array, "examples paths features"]
+) -> Float[Array, "examples paths width"]:
+    """V^0 phi / sqrt(N_1): what path weights are multiplied with."""
+    return jnp.einsum("ni,pki->pkn", embedding, features) / jnp.sqrt(len(embedding))
+
+
+def read(
+    first: Float[Array, "rows width"], readings: Float[Array, "examples paths width"]
+) -> Float[Array, "examples outputs"]:
+    """The network's outputs from w^(1), a row a path and output, and the hidden readings, Eq. (5)."""
+    by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
+    return jnp.einsum("kcn,pkn->pc", by_output, readings)  # Eq. (5)

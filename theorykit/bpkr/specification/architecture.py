@@ -1,0 +1,315 @@
+"""The specification that everything else follows from: a deep network of the layers that `layers` has a grammar for.
+
+Stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
+"""
+
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from sympy import Expr, Symbol
+
+from ...arguments import check_is_number, checked_instance, checked_whole_number, has_entries, shown
+from ...precision import require_float64
+from .layer_checks import check_layer
+from .layer_form import LayerForm, layer_form, network_widths
+from .layer_functions import branch_heads, count
+from .layers import AbstractLayer, LayerSymbols, as_layer
+
+
+class Architecture(eqx.Module):
+    """Layers, widths, prior variances and temperature of a deep network; Eqs. (1)-(4) and (8).
+
+    Frozen data and a JAX pytree: kinds of layers, heads and outputs are static, the numbers are leaves, so that one may
+    differentiate or vmap over widths, variances, temperature, and the layers' own parameters.
+
+    - `layers`: one or more, from the input side; a whole number stands for that many heads of attention.
+    - `widths`: (N_1, ..., N_L, N_a), from the input side; one number stands for all. Equal across a skip connection.
+    - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2); one number stands for all.
+    - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) is admitted where the kernel
+      of the data is invertible, which is checked when the data is there.
+    - `outputs`: how many numbers C the network puts out for an example.
+    """
+
+    layers: tuple[AbstractLayer, ...]
+    widths: tuple[Any, ...]
+    prior_variances: tuple[Any, ...]
+    temperature: Any
+    outputs: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        layers: Sequence[AbstractLayer | int],
+        widths: ArrayLike | Sequence[ArrayLike],
+        prior_variances: ArrayLike | Sequence[ArrayLike] = 1.0,
+        *,
+        temperature: ArrayLike,
+        outputs: int = 1,
+    ):
+        kinds = _checked_layers(layers)
+        forms = layer_forms(kinds)
+        self.widths = _checked_widths(forms, _per_layer("widths", widths, len(kinds) + 1, "N_1, ..., N_L, N_a"))
+        self.prior_variances = _per_layer(
+            "prior_variances", prior_variances, len(kinds) + 2, "sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2"
+        )
+        numbers = zip(kinds, forms, self.prior_variances[1:-1], strict=True)
+        self.layers = tuple(check_layer(kind, form, variance) for kind, form, variance in numbers)
+        self.temperature = _checked_number("temperature", temperature, zero_allowed=True)
+        self.outputs = _checked_outputs(outputs)
+
+    def with_arrays(self) -> "Architecture":
+        """The same with every number a float64 array: one compilation serves all of a structure."""
+        require_float64()
+        return jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), self)
+
+    @property
+    def depth(self) -> int:
+        """Number of layers L."""
+        return len(self.layers)
+
+    @property
+    def forms(self) -> tuple[LayerForm, ...]:
+        """What the theory reads off each layer, in symbols."""
+        return layer_forms(self.layers)
+
+    @property
+    def width_symbols(self) -> tuple[Expr, ...]:
+        """The symbols of `widths`; both sides of a skip connection have one and the same."""
+        return network_widths(self.forms)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """(H_1, ..., H_L); 0 for a layer without attention."""
+        return tuple(layer.heads for layer in self.layers)
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """How many partial paths each layer makes of one: its weight blocks, and its skip connection if it has one."""
+        return tuple(count(form.branches, self.head_counts()) for form in self.forms)
+
+    @property
+    def order_parameter_sizes(self) -> tuple[int, ...]:
+        """(n_1, ..., n_L): outputs times the number of partial paths from layer l on."""
+        return tuple(self.outputs * math.prod(self.branches[layer:]) for layer in range(self.depth))
+
+    @property
+    def paths(self) -> int:
+        """Number of attention paths, the product of all `branches`."""
+        return math.prod(self.branches)
+
+    def path_branches(self) -> tuple[tuple[int, ...], ...]:
+        """The branch of every layer that each path takes, counted from 1, in the order of the path axis.
+
+        The first layer's is the slowest; in a layer the skip connection comes first.
+        """
+        check_bytes(self, "the list of them", 64 * self.paths)
+        return tuple(product(*(range(1, branches + 1) for branches in self.branches)))
+
+    def branch_heads(self, layer: int) -> np.ndarray:
+        """Which heads each branch of a layer (counted from 1) goes through: booleans (branches x heads)."""
+        layer = checked_whole_number("layer", layer, least=1, most=self.depth)
+        self._check_branch_table(layer)
+        return branch_heads(self.forms[layer - 1], self.heads[layer - 1])
+
+    def _check_branch_table(self, layer: int) -> None:
+        entries = self.branches[layer - 1] * self.heads[layer - 1]
+        check_bytes(self, f"the table of the branches of layer {layer}", entries)
+
+    def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
+        """A short name for each path: "201" goes through head 2, straight on, and through head 1.
+
+        "-" is a layer without attention, "1+2" a weight block that several heads share. Of partial paths, from
+        `first_layer` on, where it is not 1.
+        """
+        first_layer = checked_whole_number("first_layer", first_layer, least=1, most=self.depth)
+        check_bytes(self, "the list of them", 64 * self.paths)
+        for layer in range(self.depth):
+            self._check_branch_table(layer + 1)
+        layers = zip(self.forms, self.heads, strict=True)
+        labels = [_branch_labels(form, heads) for form, heads in layers][first_layer - 1 :]
+        separator = "" if all(len(label) == 1 for layer in labels for label in layer) else "."
+        return tuple(separator.join(path) for path in product(*labels))
+
+    def head_counts(self) -> Mapping[str, int]:
+        """The value of the symbol H_l of every layer that has heads, by name."""
+        return _head_counts(self.layers)
+
+    def parameter_values(self) -> Mapping[str, Any]:
+        """The value of every parameter symbol of the layers' own, by name, such as s_l for a skip's gain."""
+        return parameter_values(self.layers)
+
+    def layer_numbers(self) -> Mapping[str, Any]:
+        """The value of every symbol in the layers' expressions that is not an array of weights or of data, by name."""
+        return numbers_of_layers(self.layers, self.widths, self.prior_variances[1:-1])
+
+
+def checked_architecture(value: Any) -> Architecture:
+    """`value`, refused unless it is an architecture."""
+    return checked_instance(
+        "architecture", value, Architecture, "such as bpkr.Architecture((2, 2), 100, temperature=0.1)"
+    )
+
+
+def check_size(architecture: Architecture) -> None:
+    """Refuse an architecture whose largest order parameter does not fit in the memory of this machine."""
+    side = architecture.order_parameter_sizes[0]
+    check_bytes(architecture, f"the order parameter U_1, {side:,} x {side:,}", 8 * side**2)
+
+
+def check_bytes(architecture: Architecture, what: str, size: int) -> None:
+    """Refuse an architecture of which `what`, of so many bytes, does not fit in the memory of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise ValueError(
+            f"the architecture is too large: layers of {architecture.branches} branches make {architecture.paths:,} "
+            f"paths, and {what}, takes {size:.3g} bytes of the {memory:.3g} that this machine has"
+        )
+
+
+def layer_forms(layers: tuple[AbstractLayer, ...]) -> tuple[LayerForm, ...]:
+    """The form of each layer; `ValueError` says which forward map the theory does not cover, and why."""
+    return _forms(jax.tree.structure(layers))
+
+
+def parameter_values(layers: tuple[AbstractLayer, ...]) -> Mapping[str, Any]:
+    """The value of every parameter symbol of `layers`, by name."""
+    values: dict[str, Any] = {}
+    for layer, form in zip(layers, layer_forms(layers), strict=True):
+        for symbol, value in layer.parameters(form.symbols).items():
+            values[symbol.name] = jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
+    return values
+
+
+def numbers_of_layers(
+    layers: tuple[AbstractLayer, ...], widths: Sequence[Any], variances: Sequence[Any]
+) -> Mapping[str, Any]:
+    """The value of every symbol in the expressions of `layers` that is not an array of weights or of data, by name."""
+    forms = layer_forms(layers)
+    return {
+        **{symbol.name: width for symbol, width in zip(network_widths(forms), widths, strict=True)},
+        **{form.symbols.variance.name: variance for form, variance in zip(forms, variances, strict=True)},
+        **_head_counts(layers),
+        **parameter_values(layers),
+    }
+
+
+def _head_counts(layers: tuple[AbstractLayer, ...]) -> Mapping[str, int]:
+    counts = zip(layer_forms(layers), layers, strict=True)
+    return {form.symbols.heads.name: layer.heads for form, layer in counts if layer.heads}
+
+
+class _Number:
+    """Stands for a layer's parameter where only its symbol may be used."""
+
+    def _sympy_(self):
+        raise ValueError(
+            "a number of the layer itself stands in `forward` or `prior`; write layer.number(name) or "
+            "layer.covariance(name, size) there, and give the value in `parameters`"
+        )
+
+
+@lru_cache
+def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
+    """The forms of layers of one structure: they hold whatever numbers are its leaves."""
+    layers = jax.tree.unflatten(structure, [_Number()] * structure.num_leaves)
+    width, forms = _width("1"), []
+    for index, layer in enumerate(layers, 1):
+        next_width = _width(str(index + 1) if index < len(layers) else "a")
+        # one with a skip connection cannot be stated between different widths
+        at_equal_widths = layer_form(layer, LayerSymbols(index, width, width))
+        if at_equal_widths.has_skip:
+            forms.append(at_equal_widths)
+        else:
+            forms.append(layer_form(layer, LayerSymbols(index, width, next_width)))
+        width = forms[-1].symbols.next_width
+    return tuple(forms)
+
+
+def _width(name: str) -> Symbol:
+    return Symbol(f"N_{name}", positive=True)
+
+
+def _branch_labels(form: LayerForm, heads: int) -> list[str]:
+    labels = ["+".join(str(head + 1) for head in np.flatnonzero(passes)) or "-" for passes in branch_heads(form, heads)]
+    if form.has_skip:
+        labels[0] = "0"
+    # blocks that go through the same heads are told apart by a letter
+    counts, seen = Counter(labels), Counter()
+    told_apart = []
+    for label in labels:
+        told_apart.append(label if counts[label] == 1 else f"{label}{chr(ord('a') + seen[label])}")
+        seen[label] += 1
+    return told_apart
+
+
+def _checked_layers(layers) -> tuple[AbstractLayer, ...]:
+    unordered = isinstance(layers, (int, str, bytes, Mapping, Set, AbstractLayer))
+    if unordered or not has_entries(layers) or not hasattr(layers, "__len__") or len(layers) == 0:
+        raise ValueError(
+            f"layers must be a sequence with at least one layer, such as (2, 3) for two layers of attention with 2 and "
+            f"3 heads, or (Attention(2), Dense()); got {shown(layers)}"
+        )
+    return tuple(as_layer(layer, f"layers[{i}]: ") for i, layer in enumerate(layers))
+
+
+def _checked_outputs(outputs) -> int:
+    if not isinstance(outputs, (int, np.integer)) or isinstance(outputs, (bool, np.timedelta64)) or outputs < 1:
+        raise ValueError(f"outputs must be a positive whole number, got {shown(outputs)}")
+    return checked_whole_number("outputs", outputs)
+
+
+def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
+    """Widths that agree on both sides of every skip connection."""
+    checked = list(widths)
+    for i, form in enumerate(forms):
+        before, after = checked[i : i + 2]
+        if not form.has_skip or after is before:
+            continue
+        cause = f"layer {i + 1} has a skip connection, which needs equal widths before and after it"
+        if isinstance(before, jax.core.Tracer) or isinstance(after, jax.core.Tracer):
+            checked[i + 1] = eqx.error_if(jnp.asarray(after), jnp.asarray(after) != before, cause)
+        elif before != after:
+            raise ValueError(f"{cause}; got widths[{i}]={before} and widths[{i + 1}]={after}")
+    return tuple(checked)
+
+
+def _per_layer(name: str, values, length: int, meaning: str) -> tuple:
+    if isinstance(values, (str, bytes)) or not has_entries(values):
+        values = (values,) * length
+    ordered = not isinstance(values, (Mapping, Set, np.ma.MaskedArray)) and hasattr(values, "__len__")
+    if not ordered or len(values) != length:
+        raise ValueError(
+            f"{name} must be one number or {length} numbers ({meaning}), one a layer as layers has them; "
+            f"got {f'{len(values)}: {shown(tuple(values))}' if ordered else shown(values)}"
+        )
+    return tuple(_checked_number(f"{name}[{i}]", value) for i, value in enumerate(values))
+
+
+def _checked_number(name: str, value, *, zero_allowed: bool = False):
+    """A finite positive number as it came; a traced one is checked when the compiled function runs."""
+    requirement = "finite and not negative" if zero_allowed else "finite and positive"
+    if isinstance(value, jax.core.Tracer):
+        if value.ndim or jnp.iscomplexobj(value):
+            raise ValueError(f"{name} must be a number, got {shown(value)}")
+        valid = jnp.isfinite(value) & ((value >= 0) if zero_allowed else (value > 0))
+        return eqx.error_if(value, ~valid, f"{name} must be {requirement}")
+    try:
+        check_is_number(name, value)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    if value < 0 or (value == 0 and not zero_allowed) or not value <= sys.float_info.max:
+        raise ValueError(f"{name} must be {requirement}, got {value!r}")
+    if isinstance(value, int):
+        # JAX takes no whole number of Python beyond 64 bits
+        return value if abs(value) < 2**53 else float(value)
+    return value.item() if isinstance(value, np.generic) else value

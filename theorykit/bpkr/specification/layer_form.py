@@ -1,0 +1,204 @@
+"""A layer's forward map, read along attention paths from the readout towards the input; Eqs. (5)-(7).
+
+Everything the theory and the finite network need of a layer is taken from the expressions that its kind states.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, sqrt
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...symbolic import SideBySide, Stacked, below, beside, expanded, from_terms, kronecker, matrix_terms
+from .layers import AbstractLayer, LayerSymbols
+
+
+@dataclass(frozen=True)
+class LayerForm:
+    """What follows from the forward map and the prior of one layer.
+
+    Partial paths that come from the readout fan out at the layer: first the skip connection, where there is one, then
+    one branch a weight block.
+
+    - `forward`: X_l, as the layer's kind states it; `weights`, `hidden` are V_l and X_{l-1} in it.
+    - `blocks`: number of weight blocks k. `covariance`: their prior covariance (k x k).
+    - `gain`: strength of the skip connection, zero where there is none.
+    - `skip_tokens` (tokens x tokens), `block_tokens` (k tokens x tokens): how each branch mixes tokens.
+    - `block_heads` (k x H_l): which heads a block goes through; nothing for a layer without attention.
+    """
+
+    symbols: LayerSymbols
+    forward: MatrixExpr
+    weights: MatrixSymbol
+    blocks: Expr
+    covariance: MatrixExpr
+    gain: Expr
+    skip_tokens: MatrixExpr
+    block_tokens: MatrixExpr
+    block_heads: MatrixExpr | None
+
+    @property
+    def hidden(self) -> MatrixSymbol:
+        return self.symbols.hidden
+
+    @property
+    def has_skip(self) -> bool:
+        """Whether the layer has a skip connection."""
+        return self.gain != 0
+
+    @property
+    def parameters(self) -> frozenset[Expr]:
+        """The symbols of the layer's own parameters: all in its statement that `LayerSymbols` does not give."""
+        stated = self.forward.atoms(Symbol, MatrixSymbol) | self.covariance.atoms(Symbol, MatrixSymbol)
+        return frozenset(stated - self.symbols.given - {self.weights})
+
+    @property
+    def branches(self) -> Expr:
+        """How many partial paths one partial path becomes: the blocks, and the skip connection."""
+        return self.blocks + 1 if self.has_skip else self.blocks
+
+    def block_reading(self, reading: MatrixExpr) -> MatrixExpr:
+        """How tokens are read before the layer along the weight blocks (tokens x k n), given after it (tokens x n)."""
+        return SideBySide(expanded(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
+
+    def skip_reading(self, reading: MatrixExpr) -> MatrixExpr:
+        """The same along the skip connection (tokens x n)."""
+        return expanded(self.skip_tokens * reading)
+
+    def reading(self, reading: MatrixExpr) -> MatrixExpr:
+        """The same along all branches (tokens x branches n)."""
+        skip = [self.skip_reading(reading)] if self.has_skip else []
+        return beside(*skip, self.block_reading(reading))
+
+    def path_weights(self, outer: MatrixExpr) -> MatrixExpr:
+        """w^(l) (branches n x N_l) of the partial paths from this layer on, given w^(l+1) (n x N_{l+1}); Eq. (6)."""
+        skip = [self.gain * outer] if self.has_skip else []
+        return below(*skip, Stacked(outer * self.weights, self.blocks) / sqrt(self.symbols.next_width))  # Eq. (6)
+
+    def prior_mean(self, outer: MatrixExpr) -> MatrixExpr:
+        """< w^(l) w^(l)T > / N_l (branches n x branches n) over the layer's weights, given U_{l+1} (n x n)."""
+        of_blocks = kronecker(self.covariance, outer)
+        return BlockDiagMatrix(self.gain**2 * outer, of_blocks) if self.has_skip else of_blocks
+
+
+def network_widths(forms: Sequence[LayerForm]) -> tuple[Expr, ...]:
+    """(N_1, ..., N_L, N_a): the hidden units before every layer, and before the readout."""
+    return (*(form.symbols.width for form in forms), forms[-1].symbols.next_width)
+
+
+def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
+    """Read the forward map of a layer; `ValueError` says what of it the theory does not cover."""
+    forward, covariance = kind.forward(symbols), kind.prior(symbols)
+    blocks = _checked_covariance(kind, covariance)
+    weights = symbols.weights(blocks)
+    _check_linear(kind, forward, weights, symbols)
+    skip, weighted = [], []
+    for coefficient, factors in matrix_terms(forward):
+        if factors and factors[0] == weights:
+            weighted.append((coefficient * sqrt(symbols.width), factors[1:]))
+        elif factors and factors[0] == symbols.hidden:
+            skip.append((coefficient, factors[1:]))
+        else:
+            raise _refused(
+                kind,
+                f"its term {from_terms([(coefficient, factors)], forward.shape)} begins neither with {symbols.hidden} "
+                f"nor with its weights {weights} of shape {weights.shape}, as many blocks as its prior has rows",
+            )
+    if not weighted:
+        raise _refused(kind, f"it does not contain its weights {weights}, of as many blocks as its prior has rows")
+    gain, skip_tokens = _skip(kind, skip, symbols)
+    mixings = [_mixing(kind, coefficient, factors, symbols, blocks) for coefficient, factors in weighted]
+    return LayerForm(
+        symbols=symbols,
+        forward=forward,
+        weights=weights,
+        blocks=blocks,
+        covariance=covariance,
+        gain=gain,
+        skip_tokens=skip_tokens,
+        block_tokens=expanded(sum((tokens for tokens, _ in mixings[1:]), start=mixings[0][0])),
+        block_heads=next((heads for _, heads in mixings if heads is not None), None),
+    )
+
+
+def _checked_covariance(kind, covariance) -> Expr:
+    if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
+        raise _refused(kind, f"its prior {covariance} is not a square matrix, one row a weight block")
+    return covariance.shape[0]
+
+
+def _check_linear(kind, forward, weights, symbols):
+    """Refuse what is not linear in weights and hidden activations, with the likely cause."""
+    if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != (symbols.next_width, symbols.tokens):
+        shape = getattr(forward, "shape", "a scalar")
+        raise _refused(kind, f"it has shape {shape}, not {(symbols.next_width, symbols.tokens)}")
+    for _, factors in matrix_terms(forward):
+        for symbol in (weights, symbols.hidden):
+            if any(_hides(factor, symbol) for factor in factors):
+                raise _refused(
+                    kind,
+                    f"{symbol} stands inside a function: a nonlinear block. Path weights are not Gaussian then, and "
+                    "no kernel renormalisation by matrices U_l is known",
+                )
+        occurrences = sum(_count(factor, symbols.hidden) for factor in factors)
+        if occurrences > 1:
+            raise _refused(
+                kind,
+                f"{symbols.hidden} occurs {occurrences} times in a product: attention on hidden activations makes the "
+                "network nonlinear in its values. Attention must be a function of the bare input",
+            )
+        if occurrences == 0:
+            raise _refused(kind, f"a term does not contain {symbols.hidden}: biases are not covered")
+        if sum(_count(factor, weights) for factor in factors) > 1:
+            raise _refused(kind, f"{weights} occurs more than once in a product: it must be linear in its weights")
+
+
+_TRANSPARENT = (KroneckerProduct,)
+
+
+def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:
+    if factor == symbol or not factor.has(symbol):
+        return False
+    if isinstance(factor, _TRANSPARENT):
+        return any(_hides(argument, symbol) for argument in factor.args)
+    return not (factor.is_Matrix and len(factor.args) == 1 and factor.args[0] == symbol)  # a transpose is seen below
+
+
+def _count(factor: MatrixExpr, symbol: MatrixSymbol) -> int:
+    if factor == symbol:
+        return 1
+    return sum(_count(argument, symbol) for argument in factor.args if isinstance(argument, MatrixExpr))
+
+
+def _skip(kind, terms, symbols):
+    if not terms:
+        return S.Zero, Identity(symbols.tokens)
+    if symbols.width != symbols.next_width:
+        raise _refused(kind, f"a skip connection needs equal widths, got {symbols.width} and {symbols.next_width}")
+    if len(terms) > 1:
+        raise _refused(kind, "it has more than one skip connection; gather them in one")
+    coefficient, factors = terms[0]
+    # the gain is a number of the network; what depends on the length of the sequence mixes tokens
+    gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
+    return gain, from_terms([(of_tokens, factors)], (symbols.tokens, symbols.tokens))
+
+
+def _mixing(kind, coefficient, factors, symbols, blocks):
+    """How V (M (x) X) Omega mixes tokens: c (M (x) I) Omega, and the heads M that each block goes through."""
+    if not factors:
+        raise _refused(kind, f"its weights do not act on {symbols.hidden}")
+    first, *rest = factors
+    if first == symbols.hidden:
+        spread = Identity(blocks)
+    elif isinstance(first, KroneckerProduct) and len(first.args) == 2 and first.args[1] == symbols.hidden:
+        spread = first.args[0]
+    else:
+        raise _refused(kind, f"its weights act on {first}; write weights * KroneckerProduct(matrix, {symbols.hidden})")
+    tokens = from_terms([(coefficient, tuple(rest))], (spread.shape[1] * symbols.tokens, symbols.tokens))
+    heads = spread if rest and rest[0] == symbols.attention else None
+    return expanded(kronecker(spread, Identity(symbols.tokens)) * tokens), heads
+
+
+def _refused(kind: AbstractLayer, reason: str) -> ValueError:
+    return ValueError(f"the theory does not cover the forward map of {type(kind).__name__}: {reason}")

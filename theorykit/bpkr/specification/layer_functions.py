@@ -1,0 +1,157 @@
+"""What a layer's expressions are worth for given numbers: the compiled side of `LayerForm`.
+
+Nothing is written twice: every function here is generated from the expressions that the layer's kind states.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from sympy import Expr, Identity, MatrixSymbol, Symbol, sqrt
+
+from ...codegen import CompiledFunction, compile_expressions, interpret
+from ...symbolic import split_coefficient
+from .layer_form import LayerForm
+from .layers import LayerSymbols
+
+# the value of every size, width, variance and parameter symbol of a network's layers, by name
+Numbers = Mapping[str, Any]
+
+
+def count(size: Expr, head_counts: Mapping[str, int]) -> int:
+    """The whole number that an expression of head counts is worth."""
+    unknown = sorted({symbol.name for symbol in size.free_symbols} - set(head_counts))
+    if unknown:
+        raise ValueError(
+            f"the number {size} depends on {', '.join(unknown)}: blocks and sizes of parameters must follow from the "
+            "number of heads, which must be positive"
+        )
+    return int(interpret(size, head_counts))
+
+
+def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
+    """Which heads each branch goes through, (branches x heads) booleans; none for the skip connection."""
+    counts = {form.symbols.heads.name: heads}
+    passes = np.zeros((count(form.blocks, counts), heads), dtype=bool)
+    if isinstance(form.block_heads, Identity):
+        np.fill_diagonal(passes, True)
+    elif form.block_heads is not None:
+        # any parameters in it: that they are not zero is all that matters here
+        numbers = {symbol.name: _ones(symbol, counts) for symbol in _symbols(form.block_heads)}
+        passes = interpret(form.block_heads, {**numbers, **counts}) != 0
+    skip = np.zeros((1 if form.has_skip else 0, heads), dtype=bool)
+    return np.concatenate([skip, passes])
+
+
+def _ones(symbol: Expr, counts: Mapping[str, int]):
+    if isinstance(symbol, MatrixSymbol):
+        return np.ones([count(side, counts) for side in symbol.shape])
+    return 1.0
+
+
+def forward(
+    form: LayerForm,
+    numbers: Numbers,
+    hidden: Float[Array, "width tokens"],
+    weights: Float[Array, "nextwidth columns"],
+    attention: Float[Array, "headstokens tokens"] | None,
+) -> Float[Array, "nextwidth tokens"]:
+    """X_l, given X_{l-1}, V_l and the heads' attention one below the other."""
+    arrays = {form.hidden: hidden, form.weights: weights, **_attention(form, attention)}
+    return _evaluated(form, form.forward, arrays, numbers)
+
+
+def reading(
+    form: LayerForm,
+    numbers: Numbers,
+    outer: Float[Array, "tokens n"],
+    attention: Float[Array, "headstokens tokens"] | None,
+) -> Float[Array, "tokens branchesn"]:
+    """q_{l-1}: how the tokens before the layer are read, along each partial path, given q_l after it; Eq. (7)."""
+    symbol = MatrixSymbol(f"q_{form.symbols.index}", form.symbols.tokens, _outer_size())
+    return _evaluated(form, form.reading(symbol), {symbol: outer, **_attention(form, attention)}, numbers)
+
+
+def path_weights(
+    form: LayerForm, numbers: Numbers, outer: Float[Array, "n nextwidth"], weights: Float[Array, "nextwidth columns"]
+) -> Float[Array, "branchesn width"]:
+    """w^(l), given w^(l+1) and V_l; Eq. (6)."""
+    symbol = MatrixSymbol(f"w_{form.symbols.index}", _outer_size(), form.symbols.next_width)
+    return _evaluated(form, form.path_weights(symbol), {symbol: outer, form.weights: weights}, numbers)
+
+
+def all_path_weights(
+    forms: Sequence[LayerForm],
+    numbers: Numbers,
+    layers: Sequence[Float[Array, "_ _"]],
+    readout: Float[Array, "outputs width"],
+) -> tuple[Float[Array, "_ _"], ...]:
+    """(w^(1), ..., w^(L+1)), given V_1, ..., V_L and the readout weights; Eq. (6)."""
+    weights = [readout]
+    for form, blocks in zip(reversed(forms), reversed(layers), strict=True):
+        weights.append(path_weights(form, numbers, weights[-1], blocks))
+    return tuple(reversed(weights))
+
+
+def prior_mean(form: LayerForm, numbers: Numbers, outer: Float[Array, "n n"]) -> Float[Array, "branchesn branchesn"]:
+    """The mean of U_l over the layer's weights, given U_{l+1}."""
+    symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())
+    return _evaluated(form, form.prior_mean(symbol), {symbol: outer}, numbers)
+
+
+def prior_means(
+    forms: Sequence[LayerForm], numbers: Numbers, outer: Float[Array, "n n"]
+) -> tuple[Float[Array, "_ _"], ...]:
+    """The mean of (U_1, ..., U_L) over the layers' weights, given U_{L+1}."""
+    means: list[Array] = []
+    for form in reversed(forms):
+        outer = prior_mean(form, numbers, outer)
+        means.insert(0, outer)
+    return tuple(means)
+
+
+def covariance(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
+    """The prior covariance of the layer's weight blocks."""
+    return _evaluated(form, form.covariance, {}, numbers)
+
+
+def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
+    """The lower Cholesky factor of `covariance`; of independent blocks, as most layers have, a number times I."""
+    variance, matrix = split_coefficient(form.covariance)
+    if isinstance(matrix, Identity):
+        return _evaluated(form, sqrt(variance) * Identity(form.covariance.shape[0]), {}, numbers)
+    return jnp.linalg.cholesky(covariance(form, numbers))
+
+
+def gain(form: LayerForm, numbers: Numbers) -> Float[Array, ""] | float | int:
+    """The strength of the skip connection; zero where there is none."""
+    return _evaluated(form, form.gain, {}, numbers)
+
+
+def _outer_size() -> Symbol:
+    return Symbol("n", integer=True, positive=True)
+
+
+def _attention(form: LayerForm, attention) -> Mapping[MatrixSymbol, Array]:
+    return {} if attention is None else {form.symbols.attention: attention}
+
+
+def _symbols(expression: Expr) -> set[Expr]:
+    # those in the shapes of matrix symbols too, which `free_symbols` leaves out
+    return expression.atoms(Symbol, MatrixSymbol)
+
+
+def _evaluated(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array], numbers: Numbers):
+    function = _compiled(form.symbols, expression, tuple(arrays))
+    return function.call_from({**numbers, **{symbol.name: array for symbol, array in arrays.items()}})["value"]
+
+
+@lru_cache
+def _compiled(symbols: LayerSymbols, expression: Expr, arrays: Sequence[MatrixSymbol]) -> CompiledFunction:
+    """A function of `arrays` and of every other symbol in `expression` that is not a mere size of theirs."""
+    others = _symbols(expression) - {*arrays, _outer_size(), symbols.tokens}
+    arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
+    return compile_expressions(f"layer_{symbols.index}", {"value": expression}, arguments)

@@ -1,0 +1,184 @@
+"""The grammar of layers: a kind of layer is its forward map and its prior, and nothing else.
+
+Part of stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
+Everything that the package does with a layer follows from the two expressions that its kind states: how activations
+are read along attention paths, the prior of the order parameters, the action, and the finite network itself.
+"""
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jax.typing import ArrayLike
+from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, Symbol, expand, sqrt
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...arguments import checked_instance, checked_text, checked_whole_number, shown
+from ...symbolic import PositiveDefiniteSymbol, positive_definite
+
+
+@dataclass(frozen=True)
+class LayerSymbols:
+    """The symbols that layer `index` (1 = the first) may write its forward map and prior with.
+
+    - `hidden`: X_{l-1} (N_l x tokens), the activations that the layer takes.
+    - `heads`, `attention`: H_l, and Omega_l (H_l tokens x tokens), the heads' attention one below the other; a column
+      of a block sums to one over the keys.
+    - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after the layer.
+    - `variance`: sigma_l^2, the layer's entry in `Architecture.prior_variances`.
+    """
+
+    index: int
+    width: Expr
+    next_width: Expr
+
+    def __post_init__(self):
+        checked_whole_number("index", self.index, least=1)
+        for name in ("width", "next_width"):
+            checked_instance(name, getattr(self, name), Expr, "a SymPy symbol")
+
+    @property
+    def heads(self) -> Symbol:
+        return Symbol(f"H_{self.index}", integer=True, positive=True)
+
+    @property
+    def tokens(self) -> Symbol:
+        return Symbol("N_tokens", integer=True, positive=True)
+
+    @property
+    def variance(self) -> Symbol:
+        return Symbol(f"sigma2_{self.index}", positive=True)
+
+    @property
+    def hidden(self) -> MatrixSymbol:
+        return MatrixSymbol(f"X_{self.index - 1}", self.width, self.tokens)
+
+    @property
+    def attention(self) -> MatrixSymbol:
+        return MatrixSymbol(f"Omega_{self.index}", self.heads * self.tokens, self.tokens)
+
+    @property
+    def given(self) -> frozenset[Expr]:
+        """All of the above: the symbols that are there for every layer."""
+        numbers = {self.width, self.next_width, self.heads, self.tokens, self.variance}
+        return frozenset(numbers | {self.hidden, self.attention})
+
+    def weights(self, blocks: Expr | int) -> MatrixSymbol:
+        """V_l (N_{l+1} x blocks N_l): the layer's weight blocks side by side, the same number as its prior has rows."""
+        blocks = _checked_size("blocks", blocks)
+        return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))
+
+    def number(self, name: str) -> Symbol:
+        """A positive parameter of the layer, called `name`_l."""
+        checked_text("name", name)
+        return Symbol(f"{name}_{self.index}", positive=True)
+
+    def covariance(self, name: str, size: Expr | int) -> PositiveDefiniteSymbol:
+        """A positive definite parameter of the layer (size x size), called `name`_l."""
+        checked_text("name", name)
+        size = _checked_size("size", size)
+        return positive_definite(f"{name}_{self.index}", size)
+
+
+class AbstractLayer(eqx.Module):
+    """A kind of layer. Subclass it with a forward map and a prior to add one.
+
+    - `heads`: how many attention heads the layer has; 0 for a layer without attention.
+    """
+
+    heads: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def forward(self, layer: LayerSymbols) -> MatrixExpr:
+        """X_l (N_{l+1} x tokens): linear in the weights `layer.weights(blocks)` and in `layer.hidden`."""
+
+    @abc.abstractmethod
+    def prior(self, layer: LayerSymbols) -> MatrixExpr:
+        """Covariance (blocks x blocks): < V^a_ij V^b_ij > = prior_ab of blocks a, b; other entries are independent."""
+
+    def parameters(self, layer: LayerSymbols) -> Mapping[Expr, ArrayLike]:
+        """The values of the symbols that `forward` and `prior` made with `layer.number` and `layer.covariance`."""
+        return {}
+
+
+class Attention(AbstractLayer):
+    """Linear values mixed over tokens by heads of attention, which act on the bare input; Eq. (2)."""
+
+    heads: int = eqx.field(static=True, converter=lambda heads: _checked_count("heads", heads))
+
+    def forward(self, layer):
+        values = layer.weights(layer.heads) * KroneckerProduct(Identity(layer.heads), layer.hidden)
+        return values * layer.attention / sqrt(layer.heads * layer.width)  # Eq. (2)
+
+    def prior(self, layer):
+        return layer.variance * Identity(layer.heads)
+
+
+class Dense(AbstractLayer):
+    """A linear layer that acts on every token by itself."""
+
+    @property
+    def heads(self):
+        return 0
+
+    def forward(self, layer):
+        return layer.weights(1) * layer.hidden / sqrt(layer.width)
+
+    def prior(self, layer):
+        return layer.variance * Identity(1)
+
+
+class Skip(AbstractLayer):
+    """A skip connection of strength `gain` beside `layer`: x^l = gain x^{l-1} + layer(x^{l-1}); equal widths."""
+
+    layer: AbstractLayer
+    gain: Any
+
+    def __init__(self, layer: "AbstractLayer | int", gain: ArrayLike = 1.0):
+        self.layer = as_layer(layer)
+        if isinstance(self.layer, Skip):
+            raise ValueError(
+                "layer is a Skip: a skip connection around a skip connection is one skip connection: add their gains"
+            )
+        self.gain = gain
+
+    @property
+    def heads(self):
+        return self.layer.heads
+
+    def forward(self, layer):
+        return layer.number("s") * layer.hidden + self.layer.forward(layer)
+
+    def prior(self, layer):
+        return self.layer.prior(layer)
+
+    def parameters(self, layer):
+        return {layer.number("s"): self.gain, **self.layer.parameters(layer)}
+
+
+def as_layer(layer: "AbstractLayer | int", where: str = "") -> AbstractLayer:
+    """A layer as it is; a whole number as that many heads of attention. Errors begin with `where`."""
+    if isinstance(layer, AbstractLayer):
+        return layer
+    if isinstance(layer, type) and issubclass(layer, AbstractLayer):
+        raise ValueError(f"{where}a layer must be an instance: write {layer.__name__}(...), not {layer.__name__}")
+    try:
+        return Attention(layer)
+    except ValueError as error:
+        raise ValueError(f"{where}{error}" if where else f"{error} for the layer") from None
+
+
+def _checked_size(name: str, value: Any) -> Expr | int:
+    """`value`, an expression of sizes or a positive whole number."""
+    if isinstance(value, Expr) and not value.is_Matrix:
+        return value
+    return checked_whole_number(name, value, least=1)
+
+
+def _checked_count(name: str, value) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, (bool, np.timedelta64)) or value < 1:
+        raise ValueError(f"every layer needs a positive whole number of {name}, got {shown(value)}")
+    return checked_whole_number(name, value)

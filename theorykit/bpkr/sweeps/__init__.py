@@ -1,0 +1,21 @@
+"""Saddle points as labelled datasets: of one solve, of a grid of widths and temperatures, of several data sets.
+
+Architecture, data -> solve at every point -> labelled datasets on disk -> one dataset over width and temperature
+"""
+
+from .data import Data
+from .datasets import labelled, labelled_prediction, order_parameters_of, predicted, prediction_errors
+from .run import sweep, sweep_seeds
+from .selection import best_temperatures
+
+__all__ = [
+    "Data",
+    "best_temperatures",
+    "labelled",
+    "labelled_prediction",
+    "order_parameters_of",
+    "predicted",
+    "prediction_errors",
+    "sweep",
+    "sweep_seeds",
+]

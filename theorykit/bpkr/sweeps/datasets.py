@@ -1,0 +1,158 @@
+"""A saddle point, and predictions from it, as datasets whose axes are named; and the way back."""
+
+import numpy as np
+import optimistix as optx
+import xarray as xr
+from jax.typing import ArrayLike
+
+from ... import bpkr
+from ...arguments import checked_instance
+from ..data.checks import finite_array
+from ..order_parameters.order_parameters import checked_order_parameters
+from .data import Data, checked
+
+_QUANTITIES = {
+    "action": "action S, undivided",
+    "entropy": "entropy, part of S",
+    "energy": "energy, part of S",
+    "log_evidence": "log probability density of the labels, to leading order in the widths",
+    "gradient_norm": "affine-invariant norm of the gradient of S, per largest width",
+    "min_hessian_eigenvalue": "smallest eigenvalue of the Hessian of S, per largest width",
+}
+
+
+def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset:
+    """Everything that a solve found, labelled.
+
+    - `U_l` (path_l, other_path_l): the order parameter of layer l, between partial paths from layer l on, whose labels
+      are coordinates; with several outputs, "21:2" is path 21 to output 2.
+    - `u`: the readout's, a number, or (output, other_output).
+    - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: those of `bpkr.Saddle`.
+    - `converged`; `result`, the solver's word for it; and every number of `saddle.stats`, such as `steps`.
+    - `head_score_l` (head_l): the importance of the heads of each layer that has any.
+    """
+    checked_instance("architecture", architecture, bpkr.Architecture)
+    checked_instance("saddle", saddle, bpkr.Saddle, "as bpkr.solve returns it")
+    point = _of_architecture("saddle", architecture, saddle.order_parameters)
+    matrices = enumerate(point.matrices, 1)
+    scores = enumerate(bpkr.head_scores(architecture, point), 1)
+    return xr.Dataset(
+        {
+            **{f"U_{layer}": (axes(layer), np.asarray(matrix)) for layer, matrix in matrices},
+            "u": (("output", "other_output")[: point.readout.ndim], np.asarray(point.readout)),
+            **{name: ((), float(getattr(saddle, name)), {"long_name": text}) for name, text in _QUANTITIES.items()},
+            "converged": saddle.converged,
+            "result": "converged" if saddle.converged else optx.RESULTS[saddle.result],
+            **{name: _number(value) for name, value in saddle.stats.items()},
+            **{f"head_score_{layer}": (f"head_{layer}", np.asarray(score)) for layer, score in scores if len(score)},
+        },
+        coords=path_coordinates(architecture),
+    )
+
+
+def predicted(
+    architecture: bpkr.Architecture, data: Data, order_parameters: bpkr.OrderParameters
+) -> tuple[xr.Dataset, ...]:
+    """What `data` has test examples for: their `labelled_prediction`, and its `prediction_errors`."""
+    data = checked(architecture, data)
+    if data.test_features is None:
+        return ()
+    prediction = bpkr.predict(architecture, order_parameters, data.features, data.labels, data.test_features)
+    if data.test_labels is None:
+        return (labelled_prediction(prediction),)
+    return labelled_prediction(prediction), prediction_errors(prediction, data.test_labels)
+
+
+def labelled_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
+    """`mean` and `variance` of the output, (test_example,) or (test_example, output)."""
+    checked_instance("prediction", prediction, bpkr.Prediction)
+    return xr.Dataset({"mean": _of_test_examples(prediction.mean), "variance": _of_test_examples(prediction.variance)})
+
+
+def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike) -> xr.Dataset:
+    """How well a prediction's mean fits `test_labels`, (test_examples,) or (test_examples, outputs).
+
+    - `test_error`: the mean square of their difference.
+    - `test_accuracy`: how often their signs agree, where there is one output and every label is 1 or -1.
+    """
+    checked_instance("prediction", prediction, bpkr.Prediction)
+    mean, labels = np.asarray(prediction.mean), np.asarray(finite_array("test_labels", test_labels))
+    if mean.shape != labels.shape:
+        raise ValueError(f"test_labels of shape {labels.shape} do not fit predictions of shape {mean.shape}")
+    errors = {"test_error": np.mean((mean - labels) ** 2)}
+    if labels.ndim == 1 and np.isin(labels, (-1.0, 1.0)).all():
+        errors["test_accuracy"] = np.mean(np.sign(mean) == labels)
+    return xr.Dataset(errors)
+
+
+def labelled_test_labels(test_labels: ArrayLike) -> xr.Dataset:
+    """`test_label`, on the axes of a prediction's `mean`."""
+    return xr.Dataset({"test_label": _of_test_examples(test_labels)})
+
+
+def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
+    """The order parameters in a labelled solution, to predict from or to start another solve; `labelled` undone.
+
+    Raises `ValueError` where the dataset is of more than one point, or does not fit the architecture.
+    """
+    checked_instance("architecture", architecture, bpkr.Architecture)
+    checked_instance("solution", solution, xr.Dataset, "as labelled returns them")
+    for layer in range(1, architecture.depth + 1):
+        _check_matrix(architecture, solution, layer)
+    if "u" not in solution:
+        raise ValueError("the dataset has no u, the readout's order parameter")
+    matrices = tuple(solution[f"U_{layer}"].values for layer in range(1, architecture.depth + 1))
+    return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
+
+
+def _of_architecture(name: str, architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> bpkr.OrderParameters:
+    """`point`, refused where its shapes are not those of the architecture."""
+    outputs = () if architecture.outputs == 1 else (architecture.outputs,) * 2
+    needed = [*((size, size) for size in architecture.order_parameter_sizes), outputs]
+    found = [*(np.shape(matrix) for matrix in point.matrices), np.shape(point.readout)]
+    if found != needed:
+        raise ValueError(
+            f"{name} is of another architecture: its order parameters U_1, ..., u have shapes {found}, those of the "
+            f"architecture {needed}"
+        )
+    return point
+
+
+def _check_matrix(architecture: bpkr.Architecture, solution: xr.Dataset, layer: int) -> None:
+    name = f"U_{layer}"
+    if name not in solution:
+        raise ValueError(f"the dataset has no {name}, which layer {layer} of {architecture.depth} needs")
+    more = [str(dimension) for dimension in solution[name].dims if dimension not in axes(layer)]
+    if more:
+        selection = ", ".join(f"{dimension}=..." for dimension in more)
+        raise ValueError(f"{name} is of several points, along {', '.join(more)}: select one, .sel({selection})")
+    found, expected = solution[f"path_{layer}"].values.tolist(), row_labels(architecture, layer)
+    if found != expected:
+        raise ValueError(f"{name} is between the paths {found}; the architecture's are {expected}")
+
+
+def path_coordinates(architecture: bpkr.Architecture) -> dict[str, list[str]]:
+    """The labels along the axes of every U_l."""
+    layers = range(1, architecture.depth + 1)
+    return {axis: row_labels(architecture, layer) for layer in layers for axis in axes(layer)}
+
+
+def axes(layer: int) -> tuple[str, str]:
+    """The names of the axes of U_l."""
+    return f"path_{layer}", f"other_path_{layer}"
+
+
+def row_labels(architecture: bpkr.Architecture, layer: int) -> list[str]:
+    """What the rows of U_l stand for: partial paths, or, as in "21:2", paths and outputs."""
+    paths, outputs = architecture.path_labels(layer), architecture.outputs
+    return list(paths) if outputs == 1 else [f"{path}:{output + 1}" for path in paths for output in range(outputs)]
+
+
+def _number(value: ArrayLike) -> int | float:
+    """A number of the solver's; truth as 0 or 1, since a missing value beside it is no truth."""
+    number = np.asarray(value).item()
+    return int(number) if isinstance(number, bool) else number
+
+
+def _of_test_examples(values: ArrayLike) -> tuple[tuple[str, ...], np.ndarray]:
+    return ("test_example", "output")[: np.ndim(values)], np.asarray(values)

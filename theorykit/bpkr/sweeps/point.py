@@ -1,0 +1,68 @@
+"""One point of a sweep: solved from a neighbour, or else from the start, predicted from, and labelled."""
+
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+
+from ... import bpkr
+from .data import Data
+from .datasets import labelled, order_parameters_of, predicted
+from .grid import GridPoint
+
+FAILED = "failed"
+COLD = "Gaussian-process limit"
+
+
+def solve_place(
+    architecture: bpkr.Architecture,
+    data: Data,
+    place: GridPoint,
+    neighbour: tuple[GridPoint, xr.Dataset] | None,
+    options: Mapping[str, Any],
+) -> xr.Dataset:
+    """The labelled solution at `place`, with its predictions; or, where the solve raises, a record of why.
+
+    Starts from `neighbour`, a solved point; and from the Gaussian-process limit if there is none or that start does not
+    converge. Of two solutions that have not converged, the one with the smaller gradient is kept.
+
+    Adds to `labelled` and the predictions: `start`, where the solve started; `seconds` it took, a compilation included;
+    `message`, what went wrong, empty of a solution. A point that failed has nothing else.
+    """
+    architecture = place.architecture(architecture)
+    began = time.perf_counter()
+    try:
+        saddle, start = _solved(architecture, data, neighbour, options)
+        seconds = time.perf_counter() - began
+        described = [labelled(architecture, saddle), *predicted(architecture, data, saddle.order_parameters)]
+    except (ValueError, RuntimeError) as failure:
+        seconds = time.perf_counter() - began
+        record = {"converged": False, "result": FAILED, "start": "", "message": str(failure), "seconds": seconds}
+        return xr.Dataset(record)
+    message = "" if saddle.converged else saddle.diagnosis
+    return xr.merge([*described, xr.Dataset({"start": start, "message": message, "seconds": seconds})])
+
+
+def _solved(architecture, data, neighbour, options) -> tuple[bpkr.Saddle, str]:
+    """The solution, and where the solve that found it started."""
+    starts = {COLD: None}
+    if neighbour is not None:
+        place, solution = neighbour
+        starts = {str(place): order_parameters_of(place.architecture(architecture), solution), **starts}
+    found: dict[str, bpkr.Saddle] = {}
+    for start, initial in starts.items():
+        with warnings.catch_warnings():
+            # one warning at the end of the sweep names them all
+            warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+            try:
+                found[start] = bpkr.solve(architecture, data.features, data.labels, initial=initial, **options)
+            except ValueError:
+                if initial is None and not found:
+                    raise
+                continue
+        if found[start].converged:
+            return found[start], start
+    start = min(found, key=lambda name: float(found[name].gradient_norm))
+    return found[start], start

@@ -1,0 +1,131 @@
+"""The mean-field theory as a person reads it: rendered from its own expressions, with the steps that led to it."""
+
+from collections.abc import Iterator, Mapping
+
+from sympy import Expr
+
+from ...annotations import checked_arguments
+from ...derivation import derivation_blocks, verification_blocks
+from ...symbolic import Block, Equation, Heading, Text, align_environment, as_markdown, fold, latex
+from .derivation import MeanField
+from .symbols import HORIZON
+
+_MODEL = r"""
+A token at time $t$ has $N$ semantic bits, the spins $s_t \in \{-1, 1\}^N$, and a position. Four families of weights
+$W_\alpha$ ($M \times N$, entries $\pm 1$), $\alpha \in \{o, v, q, k\}$, read it. $W$ holds the four one below the other
+and $P_\alpha$ picks one, $W_\alpha = P_\alpha W$. The overlaps of a token are the $4M$ numbers"""
+_ATTENTION = r"""
+where $r_t$, the overlaps of the positional bits, are given. Of the $L$ latest tokens, newest first, $V_t$ and $K_t$
+($L \times M$) hold the overlaps of the families $v$ and $k$, one token a row. The attention is"""
+_ROWS = r"""
+Here $e_d$ is the unit column of row $d$, and zero for $d \geq L$: that token has left the context. $\ell_t$ is zero,
+and minus infinity in rows where there is no token yet. $m_0$ and $A_0$ are those of the prompt. In units of the
+weights, $\gamma = \beta_{\text{att}} c_{\text{att}} / \sqrt{M}$, Eq. (3). Given the past, the spins are independent,
+driven by the attention before them:"""
+_ENTRIES = r"""
+Functions of columns are taken entry by entry, and $\mathbf{1}$ is a row of ones."""
+_MAP = r"""
+Neurons whose output weights agree up to a sign are one class. $\Omega$ ($J \times M$) holds the output weights of the
+$J$ classes, one a row; $C$ ($J \times M$), for each family $\alpha$ in turn, the sums of $\pm W_\alpha^T / N$ over the
+neurons of each class, with the sign that their output weights have. As $N \to \infty$, the overlaps of a token drawn
+from the attention $A$ converge to"""
+_NEXT = r"""
+and the attention of its query $q$ to the tokens with keys $K$ and values $V$ is"""
+_RESPONSES = r"""
+The overlaps of family $\alpha$ move by $D^\alpha$ with the attention that their token was drawn from. The attention
+moves by row $d$ of $G$ ($L \times M$) with the exponent of row $d$:"""
+_BLOCKS = r"""
+With $\sigma_d$ the weight of row $d$ in the attention and $g_d^T$ row $d$ of $G$, the attention moves with $A_d$, the
+one that token $d$ was drawn from, by a block that has $D^v$ and $D^k$ of that token, and $D^q$ of the newest, $d = 0$,
+which asks the query as well:"""
+_GENERATING = r"""
+The generating functional $Z$ is the sum of $\prod_t P(s_t)\, e^{j_t^T m_t}$ over all spins. Integrands are written
+$e^{-S/2}$, so that $S = -2 N \Phi$. Overlaps are integrated over all real numbers and their conjugates $\hat m_t$ along
+the imaginary axis, where they make delta functions; powers of $N / 2 \pi i$ are left out. Three tokens after the prompt
+show everything that happens: an overlap acts as query, key and value in the attention of its own token, as key and
+value in that of a later one, and the last overlap acts on nothing."""
+_CAUSALITY = r"""
+Sources $j_t$ are of order one and leave the saddle point where it is. There, the conjugates vanish backwards in time.
+The last overlaps drive nothing more, so $\hat m_3 = 0$. Then $F_2$, the gradient of $S$ in $A_2$, is zero: whatever
+$A_2$ is, the probabilities of the spins that it drives sum to one. Hence $\hat m_2 = 0$, then $F_1 = 0$, and so on. At
+this saddle point $S = 0$, as $Z = 1$ without sources demands, and the overlaps of every token follow from the attention
+before it: the map."""
+_CHECKED = r"""
+Each formula was computed by the rule named, from the one before it, and then checked without the rule."""
+
+
+@checked_arguments
+def render_latex(theory: MeanField) -> str:
+    """The map and its responses, as one LaTeX `align*` environment."""
+    return align_environment((*map_equations(theory), *response_equations(theory)))
+
+
+@checked_arguments
+def render_markdown(theory: MeanField) -> str:
+    """The same as Markdown, with headings and the meaning of the symbols."""
+    return as_markdown(mean_field_blocks(theory))
+
+
+def mean_field_blocks(theory: MeanField) -> Iterator[Block]:
+    """The whole theory under a title of its own."""
+    yield Heading("Self-attention dynamics", 1)
+    for part in (model_part, map_part, derivation_part):
+        yield from part(theory)
+
+
+def model_part(theory: MeanField) -> Iterator[Block]:
+    """The network, at the last of the times of the derivation."""
+    path, names = theory.trajectory, theory.latex_names
+    yield Heading("Model")
+    yield Text(_MODEL.strip())
+    yield _numbered(1, path.overlap(HORIZON), path.overlap_of_spins(HORIZON), names)
+    yield Text(_ATTENTION.strip())
+    *rows, weights, attention = path.attention_definitions(HORIZON - 1)
+    yield _numbered(2, *attention, names)
+    yield from (Equation(latex(symbol, names), latex(value, names)) for symbol, value in (weights, *rows))
+    yield Text(_ROWS.strip())
+    probability = rf"\log P\left({latex(path.spins(HORIZON))}\right)"
+    yield Equation(probability, rf"{latex(path.log_probability(HORIZON), names)} \qquad (4)")
+    yield Text(_ENTRIES.strip())
+
+
+def map_part(theory: MeanField) -> Iterator[Block]:
+    """The map that is left, and how it responds."""
+    overlap, attention = map_equations(theory)
+    of_overlap, of_exponents, block = response_equations(theory)
+    yield from (Heading("Map"), Text(_MAP.strip()), overlap, Text(_NEXT.strip()), attention)
+    yield from (Heading("Linear responses"), Text(_RESPONSES.strip()), of_overlap, of_exponents)
+    yield from (Text(_BLOCKS.strip()), block)
+
+
+def map_equations(theory: MeanField) -> Iterator[Equation]:
+    """The overlaps of a token drawn from an attention, and the attention of the next one."""
+    yield Equation(r"m^{\alpha}", rf"{_read(theory, theory.overlap)} \qquad (5, 6)")
+    yield Equation("A'", rf"{_read(theory, theory.attention)} \qquad (2)")
+
+
+def response_equations(theory: MeanField) -> Iterator[Equation]:
+    """D, G, and the blocks of the map's derivative."""
+    yield Equation(r"D^{\alpha}", _read(theory, theory.overlap_response))
+    yield Equation("G", _read(theory, theory.attention_response))
+    row, query = _read(theory, theory.row_response), _read(theory, theory.query_response)
+    yield Equation(r"\frac{\partial A'}{\partial A_{d}}", rf"{row} + \delta_{{d0}}\, {query} \qquad (8)")
+
+
+def _read(theory: MeanField, expression: Expr) -> str:
+    """LaTeX with the share of the semantic bits, 1 - epsilon, as it is in the derivation."""
+    share = {theory.trajectory.semantic_share: 1 - theory.symbols.positional_share}
+    return latex(fold(expression, share), theory.latex_names)
+
+
+def _numbered(number: int, symbol: Expr, value: Expr, names: Mapping[Expr, str]) -> Equation:
+    return Equation(latex(symbol, names), rf"{latex(value, names)} \qquad ({number})")
+
+
+def derivation_part(theory: MeanField) -> Iterator[Block]:
+    """Every step from the generating functional to the map and its responses, and the checks that they passed."""
+    yield Heading("Derivation, step by step")
+    for paragraph in (_GENERATING, _CAUSALITY, _CHECKED):
+        yield Text(paragraph.strip())
+    yield from verification_blocks(theory.derivation.verify())
+    yield from derivation_blocks(theory.derivation, theory.latex_names)

@@ -1,0 +1,91 @@
+"""Many orbits in blocks: on all cores at once, with progress, and each block kept so that a stopped run goes on."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from tqdm import tqdm
+
+from ... import store
+from ...arguments import checked_function, checked_instance, checked_path, checked_text, checked_whole_number
+
+LANE = "lane"
+# lanes that are iterated together: enough for vectors to be long, few enough for a cache
+_LANES, _FEWEST_LANES = 256, 32
+
+
+def in_blocks(
+    compute: Callable[[np.ndarray], xr.Dataset],
+    lanes: int,
+    *,
+    settings: Mapping[str, str] | str,
+    folder: Path | str | None = None,
+    lanes_per_block: int = _LANES,
+    label: str = "orbits",
+) -> xr.Dataset:
+    """The dataset of all lanes, from `compute`, which returns that of the lanes whose numbers it is given.
+
+    Blocks are of one size, so that a function is compiled once; they run in threads, for compiled code holds no lock.
+    Where there is a `folder` each finished block is kept there with `settings`, all that the result depends on; one of
+    other settings is computed anew. Raises `ValueError` where there are no lanes, and where a file in the folder is
+    damaged or of another kind.
+    """
+    checked_function("compute", compute)
+    checked_whole_number("lanes", lanes, least=1)
+    checked_whole_number("lanes_per_block", lanes_per_block, least=1)
+    checked_text("label", label)
+    if isinstance(settings, str):
+        checked_text("settings", settings)
+    else:
+        settings = {
+            checked_text("settings", name): checked_text("settings", value)
+            for name, value in checked_instance("settings", settings, Mapping).items()
+        }
+    folder = None if folder is None else checked_path("folder", folder)
+    workers = os.cpu_count() or 1
+    count = max(-(-lanes // lanes_per_block), min(workers, lanes // _FEWEST_LANES))
+    size = -(-lanes // count)
+    blocks = [np.arange(first, min(first + size, lanes)) for first in range(0, lanes, size)]
+
+    def computed(block: np.ndarray) -> xr.Dataset:
+        padded = np.pad(block, (0, size - len(block)), mode="edge")
+        found = checked_instance("compute", compute(padded), xr.Dataset, "as it returns")
+        return found.isel({LANE: slice(len(block))})
+
+    with tqdm(total=lanes, desc=label, unit="orbit", dynamic_ncols=True) as progress:
+        found = []
+        for block, result in zip(blocks, _in_order(computed, blocks, folder, settings), strict=True):
+            found.append(result)
+            progress.update(len(block))
+    return xr.concat(found, dim=LANE, combine_attrs="drop_conflicts")
+
+
+def _in_order(
+    compute, blocks: list[np.ndarray], folder: Path | None, settings: Mapping[str, str] | str
+) -> Iterator[xr.Dataset]:
+    """The datasets of all blocks; what is on disk is not computed, and what is computed is written by this thread."""
+    there = {} if folder is None else {block[0]: store.kept(*_place(folder, block, settings)) for block in blocks}
+    with ThreadPoolExecutor(os.cpu_count()) as executor:
+        try:
+            ahead = [executor.submit(compute, block) for block in blocks if there.get(block[0]) is None]
+            waiting = iter(ahead)
+            for block in blocks:
+                if folder is None:
+                    yield next(waiting).result()
+                elif (found := there.pop(block[0])) is not None:
+                    yield found.drop_attrs()
+                else:
+                    yield store.resumed(*_place(folder, block, settings), lambda: next(waiting).result()).drop_attrs()
+        except BaseException:
+            executor.shutdown(cancel_futures=True)
+            raise
+
+
+def _place(folder: Path, block: np.ndarray, settings: Mapping[str, str] | str) -> tuple[Path, Mapping[str, str]]:
+    """Where a block is kept, and what it is of."""
+    first, last = int(block[0]), int(block[-1])
+    own = {"settings": settings} if isinstance(settings, str) else settings
+    return folder / f"{first:06d}-{last:06d}.nc", {**own, "lanes": f"{first} to {last}"}

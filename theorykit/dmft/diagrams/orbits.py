@@ -1,0 +1,270 @@
+"""Orbit diagrams: what orbits visit once they have settled, their Lyapunov exponents and regimes, over parameters.
+
+parameters, start -> transient -> recorded orbit and exponents -> labelled dataset, one lane an orbit
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from ... import dmft, store
+from ...arguments import (
+    checked_instance,
+    checked_number,
+    checked_path,
+    checked_sequence,
+    checked_text,
+    checked_whole_number,
+)
+from ...dynamics.orthonormal import gram_schmidt
+from ...dynamics.regimes import classify, kaplan_yorke_lower_bound
+from ...dynamics.time_series import SECTIONS
+from ..map.self_attention import begun, check_network
+from .blocks import LANE, in_blocks
+
+Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
+
+# tokens recorded at a time, blocks that the errors of exponents are from, and levels that are told apart when counted
+_RECORDED_AT_ONCE = 4096
+_BLOCKS = 20
+_FINE_LEVELS = 5001
+# raised whenever a diagram comes to have other numbers of the same arguments
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class OrbitSettings:
+    """How long orbits are followed, and what is kept of them.
+
+    - `transient`: tokens passed over; `recorded`: tokens, or a few more, that marks and exponents are from.
+    - `exponents`: how many of the leading ones, 0 for none; from `measured` tokens, by default those recorded.
+    - `levels`: of each overlap from -1 to 1, which are marked as visited.
+    - `sections`: pairs (a, b) of patterns from 0 on; a is marked where b is within `width` of zero. By default the
+      published ones, as far as the network has their patterns.
+
+    Raises `TypeError` or `ValueError` that names what cannot be.
+    """
+
+    transient: int = 100_000
+    recorded: int = 10_000
+    exponents: int = 3
+    levels: int = 2001
+    sections: tuple[tuple[int, int], ...] = SECTIONS
+    width: float = 0.001
+    measured: int | None = None
+
+    def __post_init__(self):
+        for name, least in (("transient", 0), ("recorded", None), ("exponents", 0), ("levels", 2)):
+            object.__setattr__(self, name, checked_whole_number(name, getattr(self, name), least=least))
+        if self.recorded < _BLOCKS:
+            raise ValueError(f"record {_BLOCKS} tokens at least, got recorded={self.recorded}")
+        if self.measured is not None:
+            checked_whole_number("measured", self.measured, least=_BLOCKS)
+        checked_number("width", self.width, above=0.0)
+        pairs = checked_sequence("sections", self.sections, "pairs of patterns")
+        object.__setattr__(self, "sections", tuple(map(_checked_section, pairs)))
+
+    def checked_for(self, model: dmft.SelfAttention) -> "OrbitSettings":
+        """The same, if `model` has the patterns of all sections; those that are published only as far as it has them.
+
+        Raises `ValueError` otherwise.
+        """
+        checked_instance(
+            "model", model, dmft.SelfAttention, "as dmft.self_attention_limit(weights, context) returns it"
+        )
+        there = tuple(pair for pair in self.sections if max(pair) < model.patterns)
+        if there != self.sections and self.sections != SECTIONS:
+            raise ValueError(f"sections {self.sections} are of patterns 0 to {model.patterns - 1}, which model has")
+        return replace(self, sections=there)
+
+    @property
+    def pieces(self) -> int:
+        """In how many pieces orbits are recorded."""
+        return -(-self.recorded // _RECORDED_AT_ONCE)
+
+    @property
+    def tokens_a_piece(self) -> int:
+        return -(-self.recorded // self.pieces)
+
+    @property
+    def tokens_of_exponents(self) -> int:
+        return self.pieces * self.tokens_a_piece if self.measured is None else self.measured
+
+    def transient_of(self, model: dmft.SelfAttention) -> int:
+        """Tokens passed over: those of a window at least."""
+        return max(self.transient, checked_instance("model", model, dmft.SelfAttention).context)
+
+
+def _checked_section(pair: Any) -> tuple[int, int]:
+    patterns = checked_sequence("sections", pair, "patterns in each pair", 2)
+    shown, zero = (checked_whole_number("sections", pattern, least=0) for pattern in patterns)
+    return shown, zero
+
+
+def orbit_diagram(
+    model: dmft.SelfAttention,
+    parameters: dmft.Parameters,
+    start: Start,
+    settings: OrbitSettings | None = None,
+    *,
+    folder: Path | str | None = None,
+    label: str = "orbits",
+) -> xr.Dataset:
+    """Settled orbits at many parameters, one axis of lanes; `start` makes the state that each begins with.
+
+    Of the semantic overlap of the output, (1 - epsilon) <w^o tanh>:
+
+    - `visited` (lane, pattern, level), `in_section` (lane, section, level): marks, 0 or 1.
+    - `distinct` (lane, pattern): how many of 5001 levels are visited. `lowest`, `highest` (lane, pattern).
+
+    And `exponent`, `exponent_error` (lane, exponent), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
+    lower bound of it; and `window` (lane, age, pattern), the attentions that it ends with, for a run to go on from.
+    Coordinates `beta`, `gamma`, `epsilon` (lane). Shows progress; finished blocks are kept in `folder`, from where an
+    interrupted run goes on.
+    """
+    settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
+    folder = None if folder is None else checked_path("folder", folder)
+    checked_text("label", label)
+    lanes = parameters.lanes
+    if len(lanes) != 1:
+        raise ValueError(f"orbits are one axis of lanes, got parameters of shape {lanes}")
+    every = dmft.Parameters(*(jnp.broadcast_to(value, lanes) for value in jax.tree.leaves(parameters)))
+    begun = checked_begin(start, model, every)
+
+    def compute(block: np.ndarray) -> xr.Dataset:
+        chosen = jax.tree.map(lambda values: values[block], every)
+        return _block(model, chosen, _chosen_lanes(begun, block), settings)
+
+    run = store.settings_of("orbit diagram", _VERSION, settings=settings, model=model, parameters=every, start=begun)
+    found = in_blocks(compute, lanes[0], settings=run, folder=folder, label=label)
+    passed = settings.transient_of(model) + settings.pieces * settings.tokens_a_piece
+    return found.assign_attrs(position=(int(begun.position) + passed) % model.context)
+
+
+def checked_settings(settings: OrbitSettings, model: dmft.SelfAttention, parameters: dmft.Parameters) -> OrbitSettings:
+    """The settings for `model`. Raises `TypeError` or `ValueError` where these are no such things, or do not fit."""
+    checked_instance("settings", settings, OrbitSettings)
+    checked_instance("model", model, dmft.SelfAttention, "as dmft.self_attention_limit(weights, context) returns it")
+    checked_instance("parameters", parameters, dmft.Parameters, "such as dmft.Parameters(beta, gamma, epsilon)")
+    return settings.checked_for(model)
+
+
+def checked_begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
+    """The state that `start` makes. Raises `TypeError` or `ValueError` unless it is one of `model`."""
+    check_network(model, parameters)
+    return begun(start, model, parameters)
+
+
+def _chosen_lanes(state: dmft.State, block: np.ndarray) -> dmft.State:
+    """The state of some lanes, of a state of all or of one that all share."""
+    if state.lanes in ((), (1,)):
+        return state
+    whole = jax.tree.map(lambda values: values[..., block], (state.attention, state.keys, state.values))
+    return dmft.State(*whole, state.position, state.tokens)
+
+
+def _block(
+    model: dmft.SelfAttention, parameters: dmft.Parameters, start: dmft.State, settings: OrbitSettings
+) -> xr.Dataset:
+    window = dmft.discard_transient(model, parameters, start, settings.transient_of(model))
+    marks = _Marks(settings, model.patterns, parameters.lanes[0])
+    state = dmft.state_from_window(model, parameters, window)
+    for _ in range(settings.pieces):
+        end, overlaps = _recorded(model, parameters, state, steps=settings.tokens_a_piece)
+        marks.add(np.asarray(overlaps))
+        state = end.end
+    latest = np.moveaxis(np.asarray(end.window(model).attention), -1, 0)
+    exponents = _exponents(model, parameters, window, settings) if settings.exponents else {}
+    coordinates = {name: (LANE, np.asarray(getattr(parameters, name))) for name in ("beta", "gamma", "epsilon")}
+    return xr.Dataset({**marks.variables(), **exponents, "window": ((LANE, "age", "pattern"), latest)}, coordinates)
+
+
+@eqx.filter_jit
+def _recorded(
+    model: dmft.SelfAttention, parameters: dmft.Parameters, state: dmft.State, *, steps: int
+) -> tuple[dmft.Trajectory, Float[Array, "steps patterns lanes"]]:
+    trajectory = dmft.run(model, parameters, state, steps=steps)
+    before = jnp.moveaxis(trajectory.attention[:-1], 1, 0)
+    return trajectory, jnp.moveaxis(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before), 0, 1)
+
+
+class _Marks:
+    """Which levels orbits have visited so far, piece by piece."""
+
+    def __init__(self, settings: OrbitSettings, patterns: int, lanes: int):
+        self._settings, self._sections = settings, settings.sections
+        self._visited = np.zeros((lanes, patterns, settings.levels), dtype=np.uint8)
+        self._in_section = np.zeros((lanes, len(self._sections), settings.levels), dtype=np.uint8)
+        self._fine = np.zeros((lanes, patterns, _FINE_LEVELS), dtype=bool)
+        self._lowest, self._highest = np.full((lanes, patterns), np.inf), np.full((lanes, patterns), -np.inf)
+
+    def add(self, overlaps: Float[np.ndarray, "steps patterns lanes"]) -> None:
+        """Mark what a piece of all orbits visits."""
+        lane, pattern = np.arange(overlaps.shape[2]), np.arange(overlaps.shape[1])
+        coarse = _level(overlaps, self._settings.levels)
+        self._visited[lane, pattern[:, None], coarse] = 1
+        self._fine[lane, pattern[:, None], _level(overlaps, _FINE_LEVELS)] = True
+        for number, (shown, near_zero) in enumerate(self._sections):
+            steps, lanes = np.nonzero(np.abs(overlaps[:, near_zero]) <= self._settings.width)
+            self._in_section[lanes, number, coarse[steps, shown, lanes]] = 1
+        self._lowest = np.minimum(self._lowest, overlaps.min(axis=0).T)
+        self._highest = np.maximum(self._highest, overlaps.max(axis=0).T)
+
+    def variables(self) -> dict:
+        """The labelled marks."""
+        names = np.array([f"{shown + 1} where {zero + 1} is zero" for shown, zero in self._sections], dtype=object)
+        return {
+            "visited": ((LANE, "pattern", "level"), self._visited),
+            "in_section": ((LANE, "section", "level"), self._in_section),
+            "distinct": ((LANE, "pattern"), self._fine.sum(axis=-1)),
+            "lowest": ((LANE, "pattern"), self._lowest),
+            "highest": ((LANE, "pattern"), self._highest),
+            "pattern": np.arange(1, self._visited.shape[1] + 1),
+            "section": names.astype(str),
+            "level": np.linspace(-1, 1, self._settings.levels),
+        }
+
+
+def _level(values: Float[np.ndarray, "*_"], levels: int) -> np.ndarray:
+    return np.rint((values + 1) / 2 * (levels - 1)).astype(int)
+
+
+def _exponents(
+    model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window, settings: OrbitSettings
+) -> dict:
+    spectrum = dmft.lyapunov_spectrum(
+        model,
+        parameters,
+        window,
+        steps=settings.tokens_of_exponents,
+        exponents=min(settings.exponents, model.context * model.patterns),
+        blocks=_BLOCKS,
+        orthonormalise=gram_schmidt,
+    )
+    return described_exponents(spectrum)
+
+
+def described_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
+    """The exponents of orbits on one axis of lanes, with their errors, and what follows from them, as variables.
+
+    `exponent`, `exponent_error` (lane, number), `dimension` (lane), and `regime` (lane) where there are two or more.
+    """
+    checked_instance("spectrum", spectrum, dmft.LyapunovSpectrum, "as dmft.lyapunov_spectrum returns it")
+    exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
+    described = {
+        "exponent": ((LANE, "number"), exponents),
+        "exponent_error": ((LANE, "number"), errors),
+        "number": np.arange(1, exponents.shape[1] + 1),
+        "dimension": (LANE, kaplan_yorke_lower_bound(exponents)),
+    }
+    if exponents.shape[1] > 1:
+        described["regime"] = (LANE, classify(exponents, errors).astype(str))
+    return described

@@ -1,0 +1,1 @@
+"""The map as it runs: starts, trajectories, exponents."""

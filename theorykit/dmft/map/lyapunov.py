@@ -1,0 +1,340 @@
+"""Lyapunov exponents of the map, from its derived Jacobian; Eq. (8) of Poc-Lopez and Aguilera.
+
+The Jacobian of a window of attentions is block companion: one new block row, and the other attentions one place older.
+Perturbations are kept by slot like the tokens that they come from, where getting older costs nothing, and what the
+responses of older tokens are is remembered with them. The position clock is periodic and has no exponents but zero.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries
+from ...codegen.lanes import Matrix, add, column, entrywise, matrix
+from ...dynamics.orthonormal import Orthonormalise, householder
+from . import compiled
+from .resolution import Resolution, Sizes
+from .self_attention import (
+    KEY,
+    QUERY,
+    VALUE,
+    Parameters,
+    SelfAttention,
+    State,
+    attended,
+    checked_fit,
+    in_lanes,
+    remembered,
+    stored,
+)
+from .starts import Window, state_from_window
+from .trajectory import broadcast_to_parameters
+
+# of the random directions in which perturbations start
+_SEED = 0
+
+Response = tuple[tuple[Float[Array, "context *lanes"], ...], ...]
+
+
+class Tangent(eqx.Module):
+    """Perturbations of a window of attentions, and how the tokens remembered respond to theirs.
+
+    - `vectors`: each `(patterns * context, *lanes)`, by pattern, then by slot: an attention has the slot of the token
+      that follows it.
+    - `values`, `keys`: D^v and D^k of every token, `patterns x patterns` entries `(context, *lanes)`.
+    """
+
+    vectors: tuple[Float[Array, "size *lanes"], ...]
+    values: Response
+    keys: Response
+
+
+class LyapunovSpectrum(eqx.Module):
+    """Lyapunov exponents per token, largest first, natural logarithm.
+
+    - `exponents`, `errors`: `(exponents, *lanes)`, with standard errors from the scatter of `blocks`.
+    - `blocks`: `(blocks, exponents, *lanes)`, means over successive stretches of the orbit.
+    """
+
+    exponents: Float[Array, "exponents *lanes"]
+    errors: Float[Array, "exponents *lanes"]
+    blocks: Float[Array, "blocks exponents *lanes"]
+
+
+def lyapunov_spectrum(
+    model: SelfAttention,
+    parameters: Parameters,
+    window: Window,
+    *,
+    steps: int,
+    exponents: int | ArrayLike | None = None,
+    every: int = 1,
+    blocks: int = 20,
+    orthonormalise: Orthonormalise = householder,
+) -> LyapunovSpectrum:
+    """The largest exponents of the orbit from `window` over `steps` tokens, all of them by default; largest first.
+
+    `exponents` is how many, whose perturbations start in random directions, always the same; or the perturbations at
+    the start, `(exponents, context, patterns)`, newest attention first: then exponents are in their order. They are
+    made orthonormal `every` so many tokens, by `dynamics.householder` or, faster and in any number of threads, by
+    `dynamics.gram_schmidt`.
+
+    An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
+    twice what may be rounding, by the bound of `dmft.resolution`: the map annihilates them, or double precision cannot
+    tell. What rounding does to the others is log 2 a context at most, and mostly far less.
+
+    Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
+    """
+    checked_fit("window", window, Window, model, parameters)
+    rounds = _checked_rounds(steps, every, blocks)
+    at = (model, parameters, window, jnp.asarray(_perturbations(model, exponents)))
+    _check_method(orthonormalise, at[-1])
+    totals, lost = _accumulated(*at, jnp.asarray(rounds), every, blocks, orthonormalise)
+    of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
+    means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
+    is_chosen = _are_perturbations(exponents)
+    lost = lost if is_chosen else jnp.cumsum(lost, axis=0) > 0  # an exponent is not above one that is lost
+    totals, means = (jnp.where(lost, -jnp.inf, values) for values in (totals, means))
+    mean = jnp.sum(totals, axis=0) / steps
+    scatter = jnp.where(jnp.isfinite(mean), means - mean, 0.0)
+    errors = jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1)))
+    if is_chosen:
+        return LyapunovSpectrum(mean, errors, means)
+    order = jnp.argsort(mean, axis=0, descending=True)
+    mean, errors = (jnp.take_along_axis(values, order, axis=0) for values in (mean, errors))
+    return LyapunovSpectrum(mean, errors, jnp.take_along_axis(means, order[None], axis=1))
+
+
+def local_exponents(
+    model: SelfAttention,
+    parameters: Parameters,
+    window: Window,
+    *,
+    steps: int,
+    exponents: int | ArrayLike | None = None,
+    orthonormalise: Orthonormalise = householder,
+) -> Float[Array, "steps exponents *lanes"]:
+    """The logarithms that exponents are means of, token by token; those with the largest mean first.
+
+    `exponents`, and their order where perturbations are given, are as in `lyapunov_spectrum`; but logarithms of what
+    rounding leaves are returned as they are. Raises as that does.
+    """
+    checked_fit("window", window, Window, model, parameters)
+    steps = checked_whole_number("steps", steps, least=1)
+    perturbations = jnp.asarray(_perturbations(model, exponents))
+    _check_method(orthonormalise, perturbations)
+    found = _local_exponents(model, parameters, window, perturbations, steps, orthonormalise)
+    if _are_perturbations(exponents):
+        return found
+    order = jnp.argsort(jnp.mean(found, axis=0), axis=0, descending=True)
+    return jnp.take_along_axis(found, order[None], axis=1)
+
+
+def _checked_rounds(steps: int, every: int, blocks: int) -> int:
+    """How often perturbations are made orthonormal."""
+    for name, value in (("steps", steps), ("blocks", blocks)):
+        checked_whole_number(name, value)
+    checked_whole_number("every", every, least=1)
+    if steps < every * blocks or steps % every or blocks < 2:
+        raise ValueError(
+            f"steps={steps} cannot be cut into {blocks} blocks of multiples of every={every}; there must be two blocks "
+            "at least, and the steps must be a multiple of the interval"
+        )
+    return steps // every
+
+
+def _perturbations(
+    model: SelfAttention, exponents: int | ArrayLike | None
+) -> Float[np.ndarray, "exponents context patterns"]:
+    """The perturbations at the start: those given, or random ones, of which the first are the same for any number."""
+    shape = (model.context, model.patterns)
+    if _are_perturbations(exponents):
+        return _checked_perturbations(exponents, shape)
+    size = model.context * model.patterns
+    number = size if exponents is None else checked_whole_number("exponents", exponents)
+    if not 1 <= number <= size:
+        raise ValueError(
+            f"a context of {model.context} tokens and {model.patterns} patterns has 1 to {size} exponents, got "
+            f"exponents={number}"
+        )
+    # a unit vector may be one that the map annihilates, though others of the plane that it spans with the next are not
+    drawn = np.random.default_rng(_SEED).standard_normal((number, size))
+    return np.linalg.qr(drawn.T)[0].T.reshape(number, *shape)
+
+
+def _are_perturbations(exponents: int | ArrayLike | None) -> bool:
+    return has_entries(exponents) and not isinstance(exponents, str)
+
+
+def _check_method(orthonormalise: Orthonormalise, perturbations: Float[Array, "exponents context patterns"]) -> None:
+    """Raise `TypeError` or `ValueError` unless `orthonormalise` makes a basis of as many vectors, and their lengths."""
+    checked_function("orthonormalise", orthonormalise)
+    vectors = tuple(jax.ShapeDtypeStruct((each.size,), each.dtype) for each in perturbations)
+    try:
+        basis, lengths = jax.eval_shape(orthonormalise, vectors)
+        fits = [each.shape for each in (*basis, lengths)] == [*(each.shape for each in vectors), (len(vectors),)]
+    except Exception as error:
+        raise ValueError(f"orthonormalise fails on vectors: {type(error).__name__}: {first_line(error)}") from error
+    if not fits:
+        raise ValueError("orthonormalise must return as many vectors as it is given, of their sizes, and their lengths")
+
+
+def _checked_perturbations(given: ArrayLike, shape: tuple[int, int]) -> Float[np.ndarray, "exponents context patterns"]:
+    vectors = checked_array("exponents", given)
+    if vectors.shape[1:] != shape or not 1 <= len(vectors) <= np.prod(shape):
+        raise ValueError(
+            f"exponents, where they are perturbations, are (exponents, {shape[0]}, {shape[1]}), at most "
+            f"{np.prod(shape)} of them; got shape {vectors.shape}"
+        )
+    if np.linalg.matrix_rank(vectors.reshape(len(vectors), -1)) < len(vectors):
+        raise ValueError("exponents: the perturbations given are not independent of each other")
+    return np.linalg.qr(vectors.reshape(len(vectors), -1).T)[0].T.reshape(vectors.shape)
+
+
+@eqx.filter_jit
+def _local_exponents(model, parameters, window, perturbations, steps, orthonormalise):
+    start = _begun(model, parameters, window, perturbations)
+
+    def token(at, _):
+        state, tangent, _ = _tangent_step(model, parameters, *at)
+        vectors, growth = orthonormalise(tangent.vectors)
+        return (state, Tangent(vectors, tangent.values, tangent.keys)), growth
+
+    return jax.lax.scan(token, start, None, length=steps)[1]
+
+
+@eqx.filter_jit
+def _accumulated(model, parameters, window, perturbations, rounds, every, blocks, orthonormalise):
+    """Sums of logarithms over each block, and which perturbations are lost."""
+    state, tangent = _begun(model, parameters, window, perturbations)
+    size, count = model.context * model.patterns, len(perturbations)
+    totals = jnp.zeros((blocks, count, *state.lanes))
+    resolution = Resolution.begun(model.context, count, state.lanes, every)
+
+    def one_round(number: Int[Array, ""], at):
+        state, tangent, totals, resolution = at
+        resolution = resolution.entered(number)
+        for _ in range(every):
+            state, tangent, sizes = _tangent_step(model, parameters, state, tangent)
+            resolution = resolution.token(sizes, size)
+        vectors, growth = orthonormalise(tangent.vectors)
+        totals = totals.at[number * blocks // rounds].add(growth)
+        return state, Tangent(vectors, tangent.values, tangent.keys), totals, resolution.grown(growth)
+
+    *_, totals, resolution = jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals, resolution))
+    return totals, resolution.unresolved()
+
+
+def _begun(
+    model: SelfAttention,
+    parameters: Parameters,
+    window: Window,
+    perturbations: Float[Array, "exponents context patterns"],
+) -> tuple[State, Tangent]:
+    state = broadcast_to_parameters(parameters, state_from_window(model, parameters, window))
+    context, patterns = model.context, model.patterns
+    ages = (window.position - jnp.arange(context)) % context  # the slot of each attention, newest first
+    past = jnp.moveaxis(in_lanes(window.attention, 2, state.lanes), 1, 0)
+    by_slot = tuple(jnp.zeros_like(past).at[:, ages].set(past))
+    values, keys = (_overlap_response(model, family, parameters, by_slot).grid for family in (VALUE, KEY))
+    count = len(perturbations)
+    given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # a slot's age has the slot of that age
+    units = jnp.zeros((count, patterns, context, *state.lanes))
+    order = np.arange(count)
+    units = units.at[order, order % patterns, ages[order // patterns]].set(1.0)
+    # added to zeros of this origin: the loop that starts with them is compiled to code twice as fast on a CPU
+    vectors = 0 * units + in_lanes(given, 3, state.lanes)
+    return state, Tangent(tuple(vectors.reshape(count, patterns * context, *state.lanes)), values, keys)
+
+
+def _overlap_response(model: SelfAttention, family: int, parameters: Parameters, attention) -> Matrix:
+    return compiled.overlap_response()(
+        Omega=matrix(model.directions),
+        C=matrix(model.moments[family]),
+        A=column(attention),
+        beta=parameters.beta,
+        epsilon=parameters.epsilon,
+    )["D"]
+
+
+def _tangent_step(
+    model: SelfAttention, parameters: Parameters, state: State, tangent: Tangent
+) -> tuple[State, Tangent, Sizes]:
+    """One token further, perturbations with it, not yet orthonormal again; and how large the Jacobian is."""
+    slot = state.position
+    key, value, query = (model.overlap(family, parameters, state.attention, slot) for family in (KEY, VALUE, QUERY))
+    key_response, value_response, query_response = (
+        _overlap_response(model, family, parameters, state.attention) for family in (KEY, VALUE, QUERY)
+    )
+    state = stored(state, key, value)
+    values, keys = _with_token(tangent.values, slot, value_response), _with_token(tangent.keys, slot, key_response)
+    following = _marks(state, slot + 1)
+    jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
+    sizes = Sizes(_length(jacobian), terms, following)
+    vectors = tuple(_propagated(jacobian, following, vector) for vector in tangent.vectors)
+    return attended(parameters, state, query), Tangent(vectors, values, keys), sizes
+
+
+def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
+    """The responses kept, with that of a new token in its slot."""
+    rows = zip(kept, new.grid, strict=True)
+    return tuple(tuple(slots.at[slot].set(entry) for slots, entry in zip(*row, strict=True)) for row in rows)
+
+
+def _jacobian(
+    parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
+) -> tuple[Matrix, Float[Array, "*lanes"]]:
+    """How the next attention moves with the one that each token remembered was drawn from: a block a slot; Eq. (8).
+
+    And how large the terms are that it is a sum of.
+    """
+    tokens, gamma = remembered(state), parameters.gamma
+    attending = compiled.attention_response()(q=query, gamma=gamma, **tokens)
+    ((weights,),), (row,) = attending["s"].grid, attending["G"].grid
+    every = compiled.row_response()(s=weights, g=column(row), q=query, gamma=gamma, D_v=values, D_k=keys)["J"]
+    newest = compiled.query_response()(G=attending["G"], K=tokens["K"], D_q=query_response, gamma=gamma)["J"]
+    here = _marks(state, state.position)
+    largest_key = jnp.sqrt(jnp.max(_squares(tokens["K"]), axis=0))
+    by_scores = (
+        _length(query) * jnp.sum(weights * _length(keys), axis=0)
+        + largest_key * _length(query_response)
+        + (_length(query) + largest_key)
+        * _largest_response(parameters, len(row))
+        * jnp.sum(_length(column(row)), axis=0)
+    )
+    terms = _largest_response(parameters, len(row)) + jnp.abs(gamma) * by_scores
+    return add(every, entrywise(lambda entry: here * entry, newest)), terms
+
+
+def _largest_response(parameters: Parameters, patterns: int) -> Float[Array, "*lanes"]:
+    """A bound of the norm of D, and of the terms of 1 - tanh^2 in it, which may itself be far smaller."""
+    return patterns * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
+
+
+def _length(matrix: Matrix) -> Float[Array, "*lanes"]:
+    """Frobenius norm of the grid."""
+    return jnp.sqrt(_squares(matrix))
+
+
+def _squares(matrix: Matrix) -> Float[Array, "*lanes"]:
+    """Sum of the squares of all entries of the grid."""
+    return sum(entry**2 for row in matrix.grid for entry in row)
+
+
+def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
+    """One at `slot`, zero at all others."""
+    context, *lanes = state.keys[0].shape
+    marks = jnp.where(jnp.arange(context) == slot % context, 1.0, 0.0)
+    return marks.reshape(context, *(1 for _ in lanes))
+
+
+def _propagated(jacobian: Matrix, newest: Array, vector: Float[Array, "size *lanes"]) -> Float[Array, "size *lanes"]:
+    """A perturbation one token on: the newest attention's, in place of the oldest one's, and the others as they are."""
+    parts = jnp.split(vector, len(jacobian.grid))
+    changes = [
+        jnp.sum(sum(entry * part for entry, part in zip(row, parts, strict=True)), axis=0) for row in jacobian.grid
+    ]
+    return jnp.concatenate([jnp.where(newest > 0, new, old) for new, old in zip(changes, parts, strict=True)])

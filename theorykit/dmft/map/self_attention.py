@@ -1,0 +1,334 @@
+"""The mean-field map of a self-attention network, as an Equinox module whose parameters are given at every call.
+
+    weights -> ColumnLaw, positional overlaps -> SelfAttention -> step(parameters, state) -> state
+
+Any number of states are iterated side by side: arrays have the axes of lanes last, and parameters broadcast against
+them. A token is stored in the slot of its position; the context is a ring of as many slots, and a new token takes the
+place of the one a whole context before it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from ...arguments import (
+    checked_array,
+    checked_function,
+    checked_instance,
+    checked_number,
+    checked_whole_number,
+    first_line,
+    is_traced,
+    shown,
+)
+from ...codegen.lanes import Matrix, column, long_matrix, matrix
+from ...precision import require_float64
+from ..weights.column_law import ColumnLaw, column_law
+from ..weights.weights import FAMILIES, Weights, positional_overlaps
+from . import compiled
+
+OUTPUT, VALUE, QUERY, KEY = range(len(FAMILIES))
+
+# of parameters; overlaps are at most one, and there are far fewer patterns than would take scores to infinity
+_LARGEST = 1e300
+
+
+class Parameters(eqx.Module):
+    """What a network is run with; each a number, or an array over lanes.
+
+    - `beta`: inverse temperature of the output, Eq. (4). `gamma`: inverse temperature of the attention, Eq. (3).
+    - `epsilon`: share of the positions in the overlaps, Eq. (1), from 0 to 1.
+
+    Raises `TypeError` for what is no number, `ValueError` for numbers that are not finite, for shares that are not
+    between 0 and 1, and for lanes that do not broadcast.
+    """
+
+    beta: Float[Array, "*lanes"]
+    gamma: Float[Array, "*lanes"]
+    epsilon: Float[Array, "*lanes"]
+
+    def __init__(self, beta: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike):
+        require_float64()
+        for name, value in (("beta", beta), ("gamma", gamma), ("epsilon", epsilon)):
+            if not is_traced(value):
+                _refuse_values(name, _numbers(name, value))
+            if 0 in np.shape(value):
+                raise ValueError(f"{name} has no lane: shape {np.shape(value)}")
+            setattr(self, name, jnp.asarray(value, dtype=float))
+        common_lanes(beta=self.beta.shape, gamma=self.gamma.shape, epsilon=self.epsilon.shape)
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The shape that the three broadcast to."""
+        return jnp.broadcast_shapes(self.beta.shape, self.gamma.shape, self.epsilon.shape)
+
+
+def _numbers(name: str, value: ArrayLike) -> np.ndarray:
+    is_array = isinstance(value, (np.ndarray, jax.Array)) and not isinstance(value, np.ma.MaskedArray)
+    if type(value) is float or (is_array and np.issubdtype(value.dtype, np.floating)):
+        return np.asarray(value)  # whose values have errors of their own
+    return checked_array(name, value)
+
+
+def _refuse_values(name: str, values: np.ndarray) -> None:
+    wrong = values[~np.isfinite(values)]
+    if wrong.size:
+        raise ValueError(f"{name} must be finite, but {wrong.size} of {values.size} values are not: {wrong.flat[0]}")
+    if np.any(np.abs(values) > _LARGEST):
+        raise ValueError(f"{name} = {values[np.abs(values) > _LARGEST].flat[0]:g} is so large that scores may overflow")
+    outside = values[(values < 0) | (values > 1)]
+    if name == "epsilon" and outside.size:
+        raise ValueError(f"epsilon is a share between 0 and 1, got {outside.flat[0]}")
+
+
+def attention_gain(inverse_temperature: ArrayLike, scale: float | int, patterns: int) -> ArrayLike:
+    """gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3).
+
+    Raises `TypeError` or `ValueError` for what are no finite numbers, and fewer than one pattern.
+    """
+    if not isinstance(inverse_temperature, float) and not is_traced(inverse_temperature):
+        inverse_temperature = checked_array("inverse_temperature", inverse_temperature)
+        if not inverse_temperature.size:
+            raise ValueError(f"inverse_temperature has no entry: shape {inverse_temperature.shape}")
+    elif not is_traced(inverse_temperature):
+        checked_number("inverse_temperature", inverse_temperature)
+    checked_number("scale", scale)
+    checked_whole_number("patterns", patterns, least=1)
+    return inverse_temperature * scale / np.sqrt(patterns)
+
+
+class State(eqx.Module):
+    """Where many networks stand: their attentions, and the keys and values that they remember.
+
+    - `attention`: A, one array over lanes a pattern.
+    - `keys`, `values`: m^k and m^v of the tokens remembered, `(context, *lanes)` a pattern, by position.
+    - `position`: of the next token. `tokens`: how many have been stored, up to the context.
+
+    Raises `ValueError` for shapes that do not fit each other.
+    """
+
+    attention: tuple[Float[Array, "*lanes"], ...]
+    keys: tuple[Float[Array, "context *lanes"], ...]
+    values: tuple[Float[Array, "context *lanes"], ...]
+    position: Int[Array, ""]
+    tokens: Int[Array, ""]
+
+    def __check_init__(self):
+        shapes = {(name, jnp.shape(slots)) for name in ("keys", "values") for slots in getattr(self, name)}
+        lanes = {jnp.shape(entry) for entry in self.attention}
+        counts = {len(self.attention), len(self.keys), len(self.values)}
+        if len(counts) > 1 or 0 in counts or len(lanes) > 1 or {shape[1:] for _, shape in shapes} != lanes:
+            raise ValueError(f"attention of shapes {lanes} and {shapes} are not those of one state")
+        if len({shape for _, shape in shapes}) > 1:
+            raise ValueError(f"keys and values have different shapes: {shapes}")
+
+    @property
+    def context(self) -> int:
+        return self.keys[0].shape[0]
+
+    @property
+    def patterns(self) -> int:
+        return len(self.attention)
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        return self.attention[0].shape
+
+
+class SelfAttention(eqx.Module):
+    """A self-attention network in the limit of many neurons; Eqs. (2), (5) of Poc-Lopez and Aguilera.
+
+    - `directions`: `(classes, patterns)`, `moments`: `(families, classes, patterns)`; a `ColumnLaw`.
+    - `positional`: `(context, families, patterns)`, overlaps of every position with the positional weights.
+    """
+
+    directions: Float[Array, "classes patterns"]
+    moments: Float[Array, "families classes patterns"]
+    positional: Float[Array, "context families patterns"]
+
+    def __init__(self, law: ColumnLaw, positional: Float[np.ndarray, "context families patterns"]):
+        require_float64()
+        checked_instance("law", law, ColumnLaw, "as column_law(weights) returns it")
+        positional = checked_array("positional", positional)
+        if positional.shape[1:] != (len(FAMILIES), law.directions.shape[1]) or not len(positional):
+            raise ValueError(
+                f"positional overlaps of shape {positional.shape} do not fit a law of {law.directions.shape[1]} "
+                "patterns; expected (context, families, patterns)"
+            )
+        self.directions, self.moments = jnp.asarray(law.directions), jnp.asarray(law.moments)
+        self.positional = jnp.asarray(positional, dtype=float)
+
+    @property
+    def patterns(self) -> int:
+        return self.directions.shape[1]
+
+    @property
+    def context(self) -> int:
+        return self.positional.shape[0]
+
+    def overlap(
+        self, family: int, parameters: Parameters, attention: tuple[Array, ...], position: Int[Array, "*_"]
+    ) -> tuple[Float[Array, "*lanes"], ...]:
+        """m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5).
+
+        Raises `TypeError` or `ValueError` for attention of another number of patterns, and where there is no such
+        family or position.
+        """
+        check_network(self, parameters)
+        checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
+        if not is_traced(attention):
+            attention = tuple(jnp.atleast_1d(checked_array("attention", attention)))
+        if len(attention) != self.patterns:
+            raise ValueError(f"attention of {len(attention)} patterns does not fit a network of {self.patterns}")
+        position = _checked_positions(position, self.context)
+        result = compiled.overlap()(
+            Omega=matrix(self.directions),
+            C=matrix(self.moments[family]),
+            A=column(attention),
+            r=column(tuple(jnp.moveaxis(self.positional[position, family], -1, 0))),
+            beta=parameters.beta,
+            epsilon=parameters.epsilon,
+        )
+        return result["m"].column
+
+    def step(self, parameters: Parameters, state: State) -> State:
+        """The next token: its query, key and value from the attention, and the attention that it pays.
+
+        `state` has the lanes of the parameters, or more. Raises `ValueError` where it is not one of this network.
+        """
+        checked_fit("state", state, State, self, parameters)
+        if common_lanes(parameters=parameters.lanes, state=state.lanes) != state.lanes:
+            raise ValueError(f"parameters have lanes of shape {parameters.lanes}, state only of {state.lanes}")
+        key, value, query = (
+            self.overlap(family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
+        )
+        return attended(parameters, stored(state, key, value), query)
+
+
+def _checked_positions(position: ArrayLike, context: int) -> Int[Array, "*_"]:
+    """Positions of tokens, which may be traced."""
+    if is_traced(position):
+        return position
+    checked_array("position", position)
+    places = np.asarray(position)
+    if not np.issubdtype(places.dtype, np.integer) or np.any((places < 0) | (places >= context)):
+        raise ValueError(f"position must be whole numbers from 0 to {context - 1}, got {shown(position)}")
+    return jnp.asarray(places)
+
+
+def attended(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
+    """The state with the attention that the token at its position pays, stored before, and the position after it."""
+    result = compiled.attention()(q=column(query), gamma=parameters.gamma, **remembered(state))
+    position = (state.position + 1) % state.keys[0].shape[0]
+    return State(result["A"].column, state.keys, state.values, position, state.tokens)
+
+
+def stored(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> State:
+    """`state` with the token at its position remembered."""
+    keys = tuple(slots.at[state.position].set(entry) for slots, entry in zip(state.keys, key, strict=True))
+    values = tuple(slots.at[state.position].set(entry) for slots, entry in zip(state.values, value, strict=True))
+    tokens = jnp.minimum(state.tokens + 1, keys[0].shape[0])
+    return State(state.attention, keys, values, state.position, tokens)
+
+
+def remembered(state: State) -> dict[str, Matrix]:
+    """Keys, values, and the logarithms of zero and one that leave out slots with no token yet."""
+    context, *lanes = state.keys[0].shape
+    live = jnp.where(jnp.arange(context) < state.tokens, 0.0, -jnp.inf)
+    return {
+        "K": long_matrix(state.keys),
+        "V": long_matrix(state.values),
+        "ell": long_matrix([live.reshape(context, *(1 for _ in lanes))]),
+    }
+
+
+def semantic_overlap(
+    model: SelfAttention, family: int, parameters: Parameters, attention: Float[Array, "patterns *lanes"]
+) -> Float[Array, "patterns *lanes"]:
+    """What the semantic bits of the token after `attention` have of one family's overlap: (1 - epsilon) <w tanh>.
+
+    Raises `TypeError` or `ValueError` for attention of another number of patterns, and lanes that do not broadcast.
+    """
+    check_network(model, parameters)
+    checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
+    attention = attention if is_traced(attention) else jnp.asarray(checked_array("attention", attention))
+    if attention.shape[:1] != (model.patterns,):
+        raise ValueError(f"attention of shape {attention.shape} does not fit a network of {model.patterns} patterns")
+    common_lanes(parameters=parameters.lanes, attention=attention.shape[1:])
+    without_positions = eqx.tree_at(lambda at: at.positional, model, jnp.zeros_like(model.positional))
+    return jnp.stack(without_positions.overlap(family, parameters, tuple(attention), jnp.zeros((), dtype=int)))
+
+
+def in_lanes(values: Float[Array, "*_"], leading: int, lanes: tuple[int, ...]) -> Float[Array, "*_"]:
+    """`values`, of so many `leading` axes before those of lanes, in all of `lanes`."""
+    first, own = values.shape[:leading], values.shape[leading:]
+    aligned = values.reshape(*first, *(1 for _ in range(len(lanes) - len(own))), *own)
+    return jnp.broadcast_to(aligned, (*first, *lanes))
+
+
+def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
+    """The network of `weights` in the limit of many neurons, their columns repeated in proportion.
+
+    Raises `TypeError` for what are no weights, `ValueError` where the positional bits cannot tell `context` positions
+    apart.
+    """
+    checked_instance("weights", weights, Weights)
+    return SelfAttention(column_law(weights), positional_overlaps(weights, context))
+
+
+def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any) -> Any:
+    """`start`, a state or window, if it is one of the network `model`, with lanes that fit `parameters` if given.
+
+    `TypeError` where an argument is of another kind. `ValueError` where the context, the number of patterns, the
+    position or the lanes do not fit, or a number is not finite. Weights that differ in nothing else cannot be told.
+    """
+    check_network(model, *parameters)
+    checked_instance(name, start, kind)
+    expected, found = (model.context, model.patterns), (start.context, start.patterns)
+    if found != expected:
+        raise ValueError(
+            f"a {name} of {found} (tokens, patterns) does not fit a network of {expected}: it is of another network"
+        )
+    _check_position(name, start, model.context)
+    for given in parameters:
+        common_lanes(**{"parameters": given.lanes, name: start.lanes})
+    return start
+
+
+def begun(start: Callable[..., State], model: SelfAttention, parameters: Parameters, *of: Any) -> State:
+    """The state that the function `start` makes. Raises `TypeError` or `ValueError` unless it is one of `model`."""
+    try:
+        state = checked_function("start", start)(model, parameters, *of)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"start: {first_line(error)}") from error
+    return checked_fit("start", state, State, model, parameters)
+
+
+def check_network(model: Any, *parameters: Any) -> None:
+    """Raise `TypeError` unless these are a network and its parameters, where there are any."""
+    require_float64()
+    checked_instance("model", model, SelfAttention, "as self_attention_limit(weights, context) returns it")
+    for given in parameters:
+        checked_instance("parameters", given, Parameters, "such as Parameters(beta, gamma, epsilon)")
+
+
+def _check_position(name: str, start: Any, context: int) -> None:
+    if not is_traced(start) and not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(start)):
+        raise ValueError(f"{name} has numbers that are not finite")
+    if not is_traced(start.position) and not 0 <= int(start.position) < context:
+        raise ValueError(f"{name} is at position {int(start.position)}, but the context has 0 to {context - 1}")
+
+
+def common_lanes(**shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that lanes broadcast to, by the names of the arguments that have them."""
+    try:
+        return jnp.broadcast_shapes(*shapes.values())
+    except ValueError:
+        lanes = ", ".join(f"{name} has {shape}" for name, shape in shapes.items())
+        raise ValueError(f"lanes do not broadcast: {lanes}") from None

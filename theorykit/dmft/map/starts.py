@@ -1,0 +1,160 @@
+"""Where a run starts: from a prompt, in one of two conventions of how it is attended, or from a window of attentions.
+
+In the token-exact convention the prompt is the token at position 0, remembered like any other. In that of a window,
+used by the published program, it is attended by itself alone: its value is the first attention, it is not remembered,
+and the token after it has position 0.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from ...arguments import checked_array, checked_instance, checked_whole_number, is_traced
+from ...precision import require_float64
+from ..weights.weights import FAMILIES, Weights
+from .self_attention import KEY, VALUE, Parameters, SelfAttention, State, check_network, checked_fit, in_lanes
+
+# of overlaps, which are means of signs
+_ROUNDING = 1e-12
+
+# overlaps of a prompt's semantic bits with the four families
+Prompt = Float[np.ndarray, "families patterns"]
+
+
+class Window(eqx.Module):
+    """The latest attentions of a run, from which it can be taken up at the same or at other parameters.
+
+    - `attention`: `(context, patterns, *lanes)`, newest first; `position`: of the next token, from 0 to context - 1.
+
+    Raises `TypeError` for what are no numbers, `ValueError` for numbers that are not finite, fewer than two axes, or a
+    position that is none of the context.
+    """
+
+    attention: Float[Array, "context patterns *lanes"]
+    position: Int[Array, ""]
+
+    def __init__(self, attention: ArrayLike, position: ArrayLike = 0):
+        require_float64()
+        if not is_traced(attention):
+            attention = checked_array("attention", attention)
+        if np.ndim(attention) < 2 or 0 in np.shape(attention):
+            raise ValueError(f"attention must be (context, patterns, *lanes), got shape {np.shape(attention)}")
+        if not is_traced(position):
+            position = checked_whole_number("position", position, least=0, most=len(attention) - 1)
+        self.attention, self.position = jnp.asarray(attention, dtype=float), jnp.asarray(position, dtype=int)
+
+    @property
+    def context(self) -> int:
+        return self.attention.shape[0]
+
+    @property
+    def patterns(self) -> int:
+        return self.attention.shape[1]
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        return self.attention.shape[2:]
+
+
+def prompt(weights: Weights, bits: ArrayLike) -> Prompt:
+    """The prompt of `bits` +-1, `(neurons + position_bits,)`, positional ones last and of position 0: all -1.
+
+    Raises `TypeError` or `ValueError` for other bits.
+    """
+    checked_instance("weights", weights, Weights)
+    bits = checked_array("bits", bits)
+    if bits.shape != (weights.neurons + weights.position_bits,) or not np.isin(bits, (-1, 1)).all():
+        raise ValueError(
+            f"a prompt has {weights.neurons} semantic and {weights.position_bits} positional bits of +-1, got "
+            f"bits of shape {bits.shape} from {bits.min(initial=np.inf):g} to {bits.max(initial=-np.inf):g}"
+        )
+    semantic, positional = np.split(bits.astype(float), [weights.neurons])
+    if np.any(positional != -1):
+        raise ValueError(f"a prompt stands at position 0, whose bits are all -1, not {positional.astype(int)}")
+    return weights.semantic @ semantic / weights.neurons
+
+
+def pattern_prompt(weights: Weights, family: int = 0, pattern: int = 0) -> Prompt:
+    """The prompt whose semantic bits are a row of the weights, by default the first one of the output.
+
+    Raises `TypeError` or `ValueError` for a family or pattern that the weights do not have.
+    """
+    checked_instance("weights", weights, Weights)
+    checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
+    checked_whole_number("pattern", pattern, least=0, most=weights.patterns - 1)
+    positional = -np.ones(weights.position_bits)
+    return prompt(weights, np.concatenate([weights.semantic[family, pattern], positional]))
+
+
+def token_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
+    """The state after a prompt in the token-exact convention: it is remembered, and the next position is 1.
+
+    Raises `TypeError` or `ValueError` for a prompt of another number of patterns.
+    """
+    overlaps = _first_overlaps(model, parameters, of)
+    empty = _blank(model, overlaps[VALUE], position=1 % model.context, tokens=1)
+    keys, values = (
+        tuple(slots.at[0].set(entry) for slots, entry in zip(blank, overlaps[family], strict=True))
+        for blank, family in ((empty.keys, KEY), (empty.values, VALUE))
+    )
+    return State(empty.attention, keys, values, empty.position, empty.tokens)
+
+
+def window_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
+    """The state after a prompt in the window convention: nothing is remembered, and the next position is 0.
+
+    Raises `TypeError` or `ValueError` for a prompt of another number of patterns.
+    """
+    return _blank(model, _first_overlaps(model, parameters, of)[VALUE], position=0, tokens=0)
+
+
+def state_from_window(model: SelfAttention, parameters: Parameters, window: Window) -> State:
+    """The state with the attentions of `window`, its keys and values those that follow from them.
+
+    Raises `TypeError` or `ValueError` for a window that is not one of `model`, or whose lanes do not fit.
+    """
+    checked_fit("window", window, Window, model, parameters)
+    lanes = jnp.broadcast_shapes(parameters.lanes, window.lanes)
+    attention = in_lanes(window.attention, 2, lanes)
+    ages = jnp.arange(1, model.context)
+    positions = (window.position - ages) % model.context
+
+    def slots(family: int) -> tuple[Float[Array, "context *lanes"], ...]:
+        flat = positions.reshape(-1, *(1 for _ in lanes))
+        found = model.overlap(family, parameters, tuple(jnp.moveaxis(attention[1:], 1, 0)), flat)
+        return tuple(jnp.zeros((model.context, *lanes)).at[positions].set(entry) for entry in found)
+
+    tokens = jnp.asarray(model.context)
+    return State(tuple(attention[0]), slots(KEY), slots(VALUE), window.position % model.context, tokens)
+
+
+def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Prompt) -> list[tuple[Array, ...]]:
+    check_network(model, parameters)
+    of = checked_prompt("of", of, model)
+    share, lanes = parameters.epsilon, parameters.lanes
+    mixed = ((1 - share) * semantic + share * positional for semantic, positional in _pairs(of, model))  # Eq. (1)
+    flat = [jnp.broadcast_to(entry, lanes) for entry in mixed]
+    return [tuple(flat[i : i + model.patterns]) for i in range(0, len(flat), model.patterns)]
+
+
+def checked_prompt(name: str, of: Any, model: SelfAttention) -> Prompt:
+    """The overlaps of a prompt, if `model` has as many patterns; otherwise `TypeError` or `ValueError` by its name."""
+    overlaps, expected = checked_array(name, of), (len(FAMILIES), model.patterns)
+    if overlaps.shape != expected:
+        raise ValueError(f"{name}: overlaps of a prompt are {expected}, got {overlaps.shape}")
+    if np.max(np.abs(overlaps)) > 1 + _ROUNDING:
+        raise ValueError(f"{name}: overlaps of a prompt are from -1 to 1, got {np.max(np.abs(overlaps)):g}")
+    return overlaps
+
+
+def _pairs(of: Prompt, model: SelfAttention):
+    return zip(np.ravel(of), jnp.ravel(model.positional[0]), strict=True)
+
+
+def _blank(model: SelfAttention, attention: tuple[Array, ...], position: int, tokens: int) -> State:
+    slots = tuple(jnp.zeros((model.context, *entry.shape)) for entry in attention)
+    return State(attention, slots, slots, jnp.asarray(position), jnp.asarray(tokens))

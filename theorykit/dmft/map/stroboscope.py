@@ -1,0 +1,87 @@
+"""The map over whole turns of the position clock: autonomous, so that its fixed points and cycles can be followed."""
+
+from typing import Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ...arguments import checked_array, checked_choice, checked_number, checked_whole_number, is_traced
+from .self_attention import Parameters, SelfAttention, check_network, checked_fit
+from .starts import Window, state_from_window
+
+Scanned = Literal["beta", "gamma", "epsilon"]
+
+
+class Stroboscope(eqx.Module):
+    """A window of attentions, seen once in so many tokens, as a function of one parameter.
+
+    Called with `(context * patterns,)` attentions, newest first, and the value of `scanned`, it returns those `tokens`
+    later: a whole turn of the position clock by default. One token is enough where positions do not matter,
+    `epsilon` = 0. It is the `step` that `theorykit.dynamics` finds and follows cycles of; a cycle of k turns has
+    k * tokens tokens. Raises `TypeError` or `ValueError` where the position clock is elsewhere after `tokens`, where
+    `scanned` is no parameter, and for parameters of many lanes.
+    """
+
+    model: SelfAttention
+    parameters: Parameters
+    scanned: Scanned = eqx.field(static=True)
+    tokens: int = eqx.field(static=True)
+
+    def __init__(
+        self, model: SelfAttention, parameters: Parameters, scanned: Scanned = "beta", tokens: int | None = None
+    ):
+        check_network(model, parameters)
+        checked_choice("scanned", scanned, get_args(Scanned))
+        if parameters.lanes:
+            raise ValueError(f"parameters of a stroboscope are single numbers, got lanes of shape {parameters.lanes}")
+        tokens = model.context if tokens is None else checked_whole_number("tokens", tokens)
+        if tokens < 1 or (tokens % model.context and float(parameters.epsilon) != 0):
+            raise ValueError(
+                f"after {tokens} tokens the position clock of {model.context} is not where it was, and with epsilon = "
+                f"{parameters.epsilon} the map is then another; take a multiple of the context"
+            )
+        self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
+
+    def __call__(self, state: Float[Array, " size"], value: Float[Array, ""]) -> Float[Array, " size"]:
+        size = self.model.context * self.model.patterns
+        state = state if is_traced(state) else jnp.asarray(checked_array("state", state))
+        if jnp.shape(state) != (size,):
+            raise ValueError(
+                f"a state of this network is {size} attentions, {self.model.context} tokens of {self.model.patterns} "
+                f"patterns, got shape {jnp.shape(state)}"
+            )
+        parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, self._checked(value))
+        window = Window(state.reshape(self.model.context, self.model.patterns))
+        start = state_from_window(self.model, parameters, window)
+        recorded = min(self.tokens, self.model.context)
+
+        def token(state, _):
+            after = self.model.step(parameters, state)
+            return after, jnp.stack(after.attention)
+
+        _, attention = jax.lax.scan(token, start, None, length=self.tokens)
+        newest = attention[::-1][:recorded]
+        return jnp.concatenate([newest, window.attention[: self.model.context - recorded]]).ravel()
+
+    def _checked(self, value: Float[ArrayLike, ""]) -> Float[Array, ""]:
+        """The value of the parameter that is scanned."""
+        if not is_traced(value):
+            others = {name: getattr(self.parameters, name) for name in get_args(Scanned)}
+            Parameters(**{**others, self.scanned: checked_number("value", value)})
+        return jnp.asarray(value, dtype=float)
+
+    def state(self, window: Window) -> Float[Array, " size"]:
+        """The state of a window whose next token is at position 0.
+
+        Raises `TypeError` or `ValueError` for a window of another network or of many lanes, and for one that is
+        elsewhere on the position clock.
+        """
+        checked_fit("window", window, Window, self.model)
+        if window.lanes:
+            raise ValueError(f"the window of a state is a single one, got lanes of shape {window.lanes}")
+        if self.tokens % self.model.context == 0 and int(window.position) != 0:
+            raise ValueError(f"the window's next token is at position {int(window.position)}, not at 0")
+        return window.attention.ravel()

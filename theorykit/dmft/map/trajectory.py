@@ -1,0 +1,115 @@
+"""Orbits of the map: many at once, recorded or passed over."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from ...arguments import checked_whole_number, is_traced
+from .self_attention import Parameters, SelfAttention, State, checked_fit, in_lanes
+from .starts import Window
+
+
+class Trajectory(eqx.Module):
+    """Attentions one token after another.
+
+    - `attention`: `(steps + 1, patterns, *lanes)`, the start's first.
+    - `positions`: `(steps,)`, of the token that is between one attention and the next.
+    - `end`: the state that the run may be taken up from.
+    """
+
+    attention: Float[Array, "times patterns *lanes"]
+    positions: Int[Array, " steps"]
+    end: State
+
+    def window(self, model: SelfAttention) -> Window:
+        """The last attentions, as a start for other parameters.
+
+        Raises `ValueError` where fewer were recorded than the context holds, or `model` is another network.
+        """
+        checked_fit("trajectory", self.end, State, model)
+        if len(self.attention) < model.context:
+            raise ValueError(f"{len(self.attention)} attentions were recorded, a window has {model.context}")
+        return Window(self.attention[::-1][: model.context], self.end.position)
+
+    def overlaps(self, model: SelfAttention, parameters: Parameters) -> Float[Array, "steps families patterns *lanes"]:
+        """m^o, m^v, m^q, m^k of every token of the run but the prompt.
+
+        Raises `ValueError` where `model` is another network, or the lanes of `parameters` do not fit.
+        """
+        checked_fit("trajectory", self.end, State, model, parameters)
+        return _overlaps(model, parameters, self.attention[:-1], self.positions)
+
+
+def advance(model: SelfAttention, parameters: Parameters, state: State, steps: Int[ArrayLike, ""]) -> State:
+    """The state after `steps` more tokens, a number that may change without compiling anew.
+
+    Raises `TypeError` or `ValueError` for a state that is not one of `model`, and for steps that are no whole number
+    from 0 on.
+    """
+    checked_fit("state", state, State, model, parameters)
+    if not is_traced(steps):
+        steps = checked_whole_number("steps", steps, least=0)
+    return _advance(model, parameters, state, jnp.asarray(steps))
+
+
+@eqx.filter_jit
+def _advance(model: SelfAttention, parameters: Parameters, state: State, steps: Int[Array, ""]) -> State:
+    return jax.lax.fori_loop(
+        0, steps, lambda _, at: model.step(parameters, at), broadcast_to_parameters(parameters, state)
+    )
+
+
+def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: int) -> Trajectory:
+    """`steps` tokens after `start`, every attention recorded.
+
+    Raises `TypeError` or `ValueError` for a start that is not a state of `model`, and for steps that are no whole
+    number from 0 on.
+    """
+    checked_fit("start", start, State, model, parameters)
+    return _run(model, parameters, start, checked_whole_number("steps", steps, least=0))
+
+
+@eqx.filter_jit
+def _run(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Trajectory:
+    start = broadcast_to_parameters(parameters, start)
+
+    def token(state: State, _):
+        after = model.step(parameters, state)
+        return after, (after.attention, state.position)
+
+    end, (attention, positions) = jax.lax.scan(token, start, None, length=steps)
+    every = [jnp.concatenate([first[None], rest]) for first, rest in zip(start.attention, attention, strict=True)]
+    return Trajectory(jnp.stack(every, axis=1), positions, end)
+
+
+def discard_transient(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Window:
+    """The window of attentions that `start` has come to after `steps` tokens, a transient that is not recorded.
+
+    Raises `TypeError` or `ValueError` for a start that is not a state of `model`, and for fewer steps than the context
+    holds.
+    """
+    checked_fit("start", start, State, model, parameters)
+    if checked_whole_number("steps", steps) < model.context:
+        raise ValueError(f"a window has {model.context} attentions, and {steps} steps do not fill it")
+    nearly = advance(model, parameters, start, jnp.asarray(steps - model.context))
+    return run(model, parameters, nearly, steps=model.context).window(model)
+
+
+def broadcast_to_parameters(parameters: Parameters, state: State) -> State:
+    """`state` with as many lanes as the parameters ask for."""
+    lanes = jnp.broadcast_shapes(parameters.lanes, state.attention[0].shape)
+
+    def wide(entries: tuple[Array, ...], leading: int) -> tuple[Array, ...]:
+        return tuple(in_lanes(entry, leading, lanes) for entry in entries)
+
+    return State(wide(state.attention, 0), wide(state.keys, 1), wide(state.values, 1), state.position, state.tokens)
+
+
+@eqx.filter_jit
+def _overlaps(model, parameters, attention, positions):
+    flat = positions.reshape(-1, *(1 for _ in attention.shape[2:]))
+    before = tuple(jnp.moveaxis(attention, 1, 0))
+    families = [jnp.stack(model.overlap(family, parameters, before, flat), axis=1) for family in range(4)]
+    return jnp.stack(families, axis=1)

@@ -1,0 +1,124 @@
+"""How networks of finitely many neurons tend to the mean field as they grow."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, PRNGKeyArray, Real
+
+from ...arguments import checked_key, checked_sequence, checked_whole_number
+from ..map import trajectory
+from ..map.self_attention import Parameters, SelfAttention, State, begun, check_network, self_attention_limit
+from ..map.starts import Prompt, checked_prompt, token_start
+from ..weights.weights import Weights
+from .finite_network import class_sum_network, run
+
+# of attentions, which are of order one
+_ROUNDING = 1e-13
+
+
+def convergence(
+    weights: Weights,
+    context: int,
+    parameters: Parameters,
+    prompt: Prompt,
+    *,
+    repeats: Sequence[int],
+    samples: int,
+    steps: int = 60,
+    start: Callable[[SelfAttention, Parameters, Prompt], State] = token_start,
+    key: PRNGKeyArray,
+) -> xr.Dataset:
+    """The distance between the attention of networks and of the mean field over the first `steps` tokens.
+
+    Networks are of the neurons of `weights`, each as many times as `repeats` says, `samples` independent runs of every
+    size; the law of the weights is the same at all sizes. All start from `prompt`, by the convention `start`:
+    `token_start` or `window_start`.
+
+    - `rms` (neurons): root mean square over samples, steps and patterns; `rms_error`, its standard error over samples.
+    - `rms_of_step` (neurons, step): the same at one step, so that it is seen whether the distance grows.
+    - `bias` (neurons, step, pattern): of the mean over samples; `bias_error`, its standard error.
+    - `slope`, `slope_error`, `chi_square`: of log rms against log neurons, as in `power_law`; -1/2 as long as noise is
+      small after the dynamics have amplified it.
+    - `mean_field` (step, pattern): the attention of infinitely many neurons.
+
+    Raises `TypeError` or `ValueError` for fewer than two sizes or samples, for parameters that are not single numbers,
+    for a prompt or start that is not one of these weights and context, and where no network differs from the mean
+    field.
+    """
+    model = self_attention_limit(weights, context)
+    check_network(model, parameters)
+    _check_study(parameters, repeats, samples, steps, key)
+    checked_prompt("prompt", prompt, model)
+    first = begun(start, model, parameters, prompt)
+    limit = np.asarray(trajectory.run(model, parameters, first, steps=steps).attention[1:])
+    differences = {}
+    for factor, size_key in zip(repeats, jax.random.split(key, len(repeats)), strict=True):
+        sized = class_sum_network(weights, context, factor)
+        path = run(sized, parameters, first, steps=steps, samples=samples, key=size_key)
+        differences[factor * weights.neurons] = np.moveaxis(np.asarray(path.attention[1:]), 2, 0) - limit
+    settings = {name: float(getattr(parameters, name)) for name in ("beta", "gamma", "epsilon")}
+    attributes = {**settings, "context": context, "samples": samples, "start": start.__name__}
+    return _summary(differences, limit).assign_attrs(attributes)
+
+
+def _check_study(parameters: Parameters, repeats: Sequence[int], samples: int, steps: int, key: PRNGKeyArray) -> None:
+    for repeat in checked_sequence("repeats", repeats, "whole numbers"):
+        checked_whole_number("repeats", repeat, least=1)
+    checked_whole_number("samples", samples)
+    checked_whole_number("steps", steps, least=1)
+    checked_key("key", key)
+    if parameters.lanes != ():
+        raise ValueError(f"a study is at one beta, gamma and epsilon, got parameters of shape {parameters.lanes}")
+    if len(set(repeats)) < len(repeats) or len(repeats) < 2:
+        raise ValueError(f"a slope needs two different sizes at least, got repeats {tuple(repeats)}")
+    if samples < 2:
+        raise ValueError(f"error bars need two samples at least, got {samples}")
+
+
+def _summary(
+    differences: dict[int, Float[np.ndarray, "samples step pattern"]], limit: Float[np.ndarray, "step pattern"]
+) -> xr.Dataset:
+    sizes, values = np.array(list(differences)), np.stack(list(differences.values()))
+    samples = values.shape[1]
+    squares = np.mean(values**2, axis=(2, 3))
+    rms = np.sqrt(np.mean(squares, axis=1))
+    if np.any(rms <= _ROUNDING):
+        raise ValueError(
+            f"no network of {sizes[np.argmin(rms)]} neurons differs from the mean field: nothing is left to chance "
+            "where epsilon is 1, or where beta is so large that every spin is certain"
+        )
+    rms_error = np.std(squares, axis=1, ddof=1) / np.sqrt(samples) / (2 * rms)
+    return xr.Dataset(
+        {
+            "rms": ("neurons", rms),
+            "rms_error": ("neurons", rms_error),
+            "rms_of_step": (("neurons", "step"), np.sqrt(np.mean(values**2, axis=(1, 3)))),
+            "bias": (("neurons", "step", "pattern"), np.mean(values, axis=1)),
+            "bias_error": (("neurons", "step", "pattern"), np.std(values, axis=1, ddof=1) / np.sqrt(samples)),
+            "mean_field": (("step", "pattern"), limit),
+            **power_law(sizes, rms, rms_error),
+        },
+        coords={"neurons": sizes, "step": np.arange(1, 1 + len(limit))},
+    )
+
+
+def power_law(
+    sizes: Real[np.ndarray, " sizes"], values: Float[np.ndarray, " sizes"], errors: Float[np.ndarray, " sizes"]
+) -> dict[str, float]:
+    """The power of `sizes` that `values`, with standard errors `errors`, grow as.
+
+    - `slope`: of log values against log sizes, by weighted least squares.
+    - `chi_square`: per degree of freedom; far above 1 where values are no power, and 0 of any two sizes.
+    - `slope_error`: its standard error, widened by the square root of `chi_square` where that is above 1.
+    """
+    abscissa, ordinate, deviation = np.log(sizes), np.log(values), errors / values
+    weight = deviation**-2 / np.sum(deviation**-2)
+    abscissa = abscissa - weight @ abscissa
+    spread = np.sum((abscissa / deviation) ** 2)
+    slope = np.sum(abscissa * ordinate / deviation**2) / spread
+    residuals = (ordinate - weight @ ordinate - slope * abscissa) / deviation
+    chi_square = np.sum(residuals**2) / (len(sizes) - 2) if len(sizes) > 2 else 0.0
+    slope_error = np.sqrt(max(1.0, chi_square) / spread)
+    return {"slope": float(slope), "slope_error": float(slope_error), "chi_square": float(chi_square)}

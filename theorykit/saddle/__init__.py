@@ -1,0 +1,1 @@
+"""Minima of an action over its order parameters; knows no theory."""

@@ -1,0 +1,75 @@
+"""Derivatives of a saddle point by the implicit function theorem.
+
+What is solved for is not differentiated through: the solution moves with whatever the action depends on so that it
+stays stationary.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Float, PyTree
+
+from .problem import AbstractSaddleProblem, Coordinates
+
+_LINEAR_SOLVER = lx.CG(rtol=1e-11, atol=1e-13)
+
+
+@eqx.filter_custom_jvp
+def implicit_minimum(problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool) -> Coordinates:
+    """`coordinates`, where the action of `problem` is stationary, as a function of everything in `problem`.
+
+    Its derivative is a step (see `AbstractSaddleProblem.moved`) that solves H d(step) = -d(gradient), by conjugate
+    gradients; `form_hessian` preconditions them with the exact Hessian, so that one or two products are left.
+    """
+    return coordinates
+
+
+@implicit_minimum.def_jvp
+def _implicit_minimum_jvp(primals, tangents):
+    problem, coordinates, form_hessian = primals
+    change, *_ = tangents
+    root = implicit_minimum(problem, coordinates, form_hessian)
+    no_step = jnp.zeros_like(root)
+
+    def after(step: Coordinates) -> Coordinates:
+        return problem.moved(root, step)
+
+    def gradient(problem: AbstractSaddleProblem, step: Coordinates) -> Coordinates:
+        return jax.grad(lambda step: problem.action(after(step)))(step)
+
+    _, of_problem = eqx.filter_jvp(lambda p: gradient(p, no_step), (problem,), (change,))
+    structure = jax.ShapeDtypeStruct(root.shape, root.dtype)
+    tag = lx.positive_semidefinite_tag
+    hessian = lx.FunctionLinearOperator(
+        lambda vector: jax.jvp(lambda step: gradient(problem, step), (no_step,), (vector,))[1], structure, tag
+    )
+    options = {"preconditioner": _inverse_hessian(problem, root)} if form_hessian else {}
+    solution = lx.linear_solve(hessian, -of_problem, _LINEAR_SOLVER, options=options)
+    return root, jax.jvp(after, (no_step,), (solution.value,))[1]
+
+
+def _inverse_hessian(problem: AbstractSaddleProblem, coordinates: Coordinates) -> lx.AbstractLinearOperator:
+    fixed = jax.lax.stop_gradient((problem, coordinates))
+    factor = jax.scipy.linalg.cho_factor(fixed[0].expansion(fixed[0].at(fixed[1])).hessian, lower=True)
+    structure = jax.ShapeDtypeStruct(coordinates.shape, coordinates.dtype)
+    solve = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
+    return lx.FunctionLinearOperator(solve, structure, lx.positive_semidefinite_tag)
+
+
+@eqx.filter_custom_jvp
+def with_derivative_of(
+    value: PyTree[Float[Array, "..."]], function: Callable, arguments: PyTree
+) -> PyTree[Float[Array, "..."]]:
+    """`value`, which is `function(*arguments)` computed before, with that function's derivative."""
+    return value
+
+
+@with_derivative_of.def_jvp
+def _with_derivative_of_jvp(primals, tangents):
+    value, function, arguments = primals
+    _, _, changes = tangents
+    _, change = eqx.filter_jvp(lambda *given: function(*given), arguments, changes)
+    return with_derivative_of(value, function, arguments), change

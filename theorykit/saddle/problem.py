@@ -1,0 +1,84 @@
+"""What a solver minimises: an action over unconstrained coordinates, with the structure that a good solver exploits."""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+Coordinates = Float[Array, " coordinates"]
+# components of a change of the order parameters along directions of unit length
+Tangent = Float[Array, " tangents"]
+
+
+class Point(eqx.Module):
+    """The action at some coordinates: one evaluation.
+
+    `magnitude` is that of the terms that the action is summed from, and sets its rounding. `gradient_norm` is measured
+    in the affine-invariant metric, per `AbstractSaddleProblem.scale`. `details` are what the evaluation found that the
+    problem takes up again in `expansion` and `swept`.
+    """
+
+    coordinates: Coordinates
+    action: Float[Array, ""]
+    magnitude: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    details: PyTree
+
+    @property
+    def is_finite(self) -> Array:
+        return jnp.isfinite(self.action) & jnp.isfinite(self.gradient_norm)
+
+
+class Expansion(eqx.Module):
+    """The action to second order in steps from a point (see `AbstractSaddleProblem.moved`), and the metric there."""
+
+    gradient: Coordinates
+    hessian: Float[Array, "coordinates coordinates"]
+    metric: Float[Array, "coordinates coordinates"]
+
+
+class AbstractSaddleProblem(eqx.Module):
+    """An action S over unconstrained coordinates; every real vector is a set of order parameters.
+
+    Steps are taken by `moved` from the point where they start: coordinates need not be added. Lengths are those of the
+    affine-invariant metric of the order parameters.
+    """
+
+    @property
+    @abc.abstractmethod
+    def scale(self) -> Float[Array, ""]:
+        """What gradients and eigenvalues of the Hessian are stated per: the large number that S is proportional to."""
+
+    @property
+    @abc.abstractmethod
+    def has_sweeps(self) -> bool:
+        """Whether `swept` is known."""
+
+    @abc.abstractmethod
+    def action(self, coordinates: Coordinates) -> Float[Array, ""]:
+        """S, undivided; differentiable in everything."""
+
+    @abc.abstractmethod
+    def at(self, coordinates: Coordinates) -> Point:
+        """Evaluate the action and its gradient."""
+
+    @abc.abstractmethod
+    def expansion(self, point: Point) -> Expansion:
+        """The action to second order about a point."""
+
+    @abc.abstractmethod
+    def swept(self, point: Point) -> Coordinates:
+        """Where majorise-minimise sweeps lead: S is no higher there. No evaluation."""
+
+    @abc.abstractmethod
+    def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
+        """The coordinates after a step; zero is no step."""
+
+    @abc.abstractmethod
+    def along(self, coordinates: Coordinates) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
+        """S as a function of a tangent at `coordinates` in directions of unit length, and how many of these there are.
+
+        For where the Hessian is too large to form.
+        """

@@ -1,0 +1,65 @@
+"""The action to second order about a point, in directions that diagonalise its Hessian in the affine-invariant metric.
+
+What Newton's method steps by, and what certifies its end point.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from .problem import Coordinates, Expansion
+
+# of the largest curvature, below which another is rounding
+_FLAT = 1e-15
+# halvings of the logarithm of the shift that makes a step as long as the radius
+_BISECTIONS = 16
+
+
+class QuadraticModel(eqx.Module):
+    """The action to second order about a point, in directions of unit length that diagonalise its Hessian.
+
+    Lengths are those of the affine-invariant metric at the point. `directions` are the columns, steps as
+    `AbstractSaddleProblem.moved` takes them.
+    """
+
+    slopes: Float[Array, " directions"]
+    curvatures: Float[Array, " directions"]
+    directions: Float[Array, "coordinates directions"]
+
+    @classmethod
+    def of(cls, expansion: Expansion) -> "QuadraticModel":
+        factor = jnp.linalg.cholesky(expansion.metric)
+        half = solve_triangular(factor, expansion.hessian, lower=True)
+        curvatures, vectors = jnp.linalg.eigh(solve_triangular(factor, half.T, lower=True))
+        directions = solve_triangular(factor, vectors, lower=True, trans=1)
+        return cls(directions.T @ expansion.gradient, curvatures, directions)
+
+    def least_within(self, radius: Float[Array, ""]) -> tuple[Coordinates, Float[Array, ""], Float[Array, ""]]:
+        """The step that lowers the model most among those no longer than `radius`; its length; by how much it does."""
+        floor = jnp.maximum(-self.curvatures[0], 0.0) + _FLAT * jnp.max(jnp.abs(self.curvatures))
+        inside = (self.curvatures[0] > 0) & (self._length(0.0) <= radius)
+        ceiling = floor + jnp.linalg.norm(self.slopes) / radius
+        shift = jax.lax.cond(inside, lambda: 0.0, lambda: self._shift(floor, ceiling, radius))
+        along = -self.slopes / (self.curvatures + shift)
+        lowered = -(self.slopes @ along + along @ (self.curvatures * along) / 2)
+        return self.directions @ along, jnp.linalg.norm(along), lowered
+
+    def _length(self, shift) -> Float[Array, ""]:
+        return jnp.linalg.norm(self.slopes / (self.curvatures + shift))
+
+    def _shift(self, low, high, radius) -> Float[Array, ""]:
+        """What is added to all curvatures for a step as long as `radius`, by bisection of its logarithm."""
+
+        def halved(_, bounds):
+            low, high = bounds
+            middle = jnp.sqrt(low * high)
+            too_long = self._length(middle) > radius
+            return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
+
+        return jax.lax.fori_loop(0, _BISECTIONS, halved, (low, high))[1]
+
+    def remaining(self) -> Float[Array, ""]:
+        """By how much a Newton step would lower the model; where a curvature is negative, its size counts."""
+        return jnp.sum(self.slopes**2 / jnp.abs(self.curvatures)) / 2

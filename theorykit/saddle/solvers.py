@@ -1,0 +1,244 @@
+"""Minimisers of the action, as Optimistix minimisers that know its structure.
+
+They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands them as `args`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Bool, Float, Int
+
+from ..arguments import checked_function, checked_number, checked_whole_number
+from .problem import AbstractSaddleProblem, Coordinates, Point
+from .quadratic_model import QuadraticModel
+
+# the option of a minimisation that bounds its steps, a number or an array
+MAX_STEPS = "max_steps"
+# relative change of the action that is rounding
+_ROUNDING = 1e-12
+# steps without any progress after which rounding is all that is left
+_PATIENCE = 6
+# radius of the trust region at first and at most, in the affine-invariant metric: relative changes of order parameters
+_RADIUS, _NARROWEST, _WIDEST = 10.0, 1e-8, 1e8
+# sweeps before a Newton step is tried, at the start and after one that failed
+_SWEEPS = 2
+# change of a coordinate by a sweep from which on Newton's method is quicker
+_NEAR = 0.04
+
+
+class Progress(eqx.Module):
+    """Where a solver stands, and what it has spent.
+
+    `idle` counts steps since the gradient norm was last at its least, `best`, or the action fell beyond rounding.
+    """
+
+    point: Point
+    evaluations: Int[Array, ""]
+    curvatures: Int[Array, ""]
+    best: Float[Array, ""]
+    idle: Int[Array, ""]
+
+    @classmethod
+    def nowhere(cls, problem: AbstractSaddleProblem, coordinates: Coordinates) -> "Progress":
+        """Before the first evaluation: any point is better."""
+        shapes = eqx.filter_eval_shape(problem.at, coordinates)
+        point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf, leaf.dtype), shapes)
+        return cls(point, jnp.array(0), jnp.array(0), jnp.array(jnp.inf), jnp.array(0))
+
+    @property
+    def rounding(self) -> Float[Array, ""]:
+        """A change of S that may be rounding."""
+        return _ROUNDING * (jnp.abs(self.point.action) + self.point.magnitude)
+
+    def accepts(self, point: Point) -> Bool[Array, ""]:
+        """Whether S does not rise at `point`, but for rounding."""
+        first = self.evaluations == 0
+        return first | (point.is_finite & (point.action <= self.point.action + self.rounding))
+
+    def moved(self, point: Point, accepted: Bool[Array, ""], promising: Bool[Array, ""] | bool = False) -> "Progress":
+        """After the evaluation of `point`, which replaces the present one if it is `accepted`.
+
+        `promising`: whether a shorter step should do better than one that is not.
+        """
+        lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
+        improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
+        return Progress(
+            point=chosen(accepted, point, self.point),
+            evaluations=self.evaluations + 1,
+            curvatures=self.curvatures,
+            best=jnp.where(accepted, jnp.fmin(self.best, point.gradient_norm), self.best),
+            idle=jnp.where(improved, 0, self.idle + 1),
+        )
+
+
+def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
+    """One of two trees of arrays."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+class AbstractSaddleSolver(optx.AbstractMinimiser):
+    """A minimiser that takes a `AbstractSaddleProblem` as `args`; its state has a `progress`.
+
+    `atol` is on the gradient norm in the affine-invariant metric, per largest width. `options[MAX_STEPS]`, if given,
+    bounds the steps.
+    """
+
+    def __check_init__(self):
+        checked_number("atol", self.atol, above=0.0)
+        checked_number("rtol", self.rtol, least=0.0)
+        checked_function("norm", self.norm)
+
+    def terminate(self, fn, y, args, options, state, tags):
+        # Optimistix compiles anew for every other `max_steps` of its own
+        out_of_steps = state.progress.evaluations >= options.get(MAX_STEPS, jnp.inf)
+        stuck = self._is_finished(state.progress)
+        done, failed = stuck | out_of_steps, ~(state.progress.point.gradient_norm <= self.atol)
+        failure = optx.RESULTS.where(stuck, optx.RESULTS.nonlinear_divergence, optx.RESULTS.nonlinear_max_steps_reached)
+        return done, optx.RESULTS.where(done & failed, failure, optx.RESULTS.successful)
+
+    def _is_finished(self, progress: Progress) -> Bool[Array, ""]:
+        """Whether the gradient is small enough, or no further step will make it so."""
+        stuck = (progress.idle >= _PATIENCE) | ~progress.point.is_finite
+        return (progress.point.gradient_norm <= self.atol) | ((progress.evaluations > 0) & stuck)
+
+    def postprocess(self, fn, y, aux, args, options, state, tags, result):
+        progress = state.progress
+        counts = {"evaluations": progress.evaluations, "curvatures": progress.curvatures}
+        return progress.point.coordinates, aux, {"point": progress.point, **counts, **self.evidence(state)}
+
+    def evidence(self, state) -> dict[str, Any]:
+        """What the solver knows of the end point beside its gradient."""
+        return {}
+
+
+class _NewtonState(eqx.Module):
+    progress: Progress
+    proposal: Coordinates
+    model: QuadraticModel
+    radius: Float[Array, ""]
+    length: Float[Array, ""]
+    lowered: Float[Array, ""]
+    sweeps: Int[Array, ""]
+
+
+class Newton(AbstractSaddleSolver):
+    """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps where they do better.
+
+    Steps are measured in the affine-invariant metric at each point, and the model's minimum within the region is found
+    exactly, so that negative eigenvalues of the Hessian lead away from saddle points. A sweep never raises the action,
+    and shows how near the minimum is: there are some to begin with and after a step that failed; where a straight
+    branch leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end point too, as
+    evidence.
+    """
+
+    atol: float = 1e-9
+    rtol: float = 0.0
+    norm: Callable = optx.max_norm
+
+    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
+        sweeps = jnp.array(_SWEEPS if args.has_sweeps else 0)
+        model, zero = QuadraticModel(y, y, jnp.zeros((len(y), len(y)))), jnp.array(0.0)
+        return _NewtonState(Progress.nowhere(args, y), y, model, jnp.array(_RADIUS), zero, zero, sweeps)
+
+    def step(self, fn, y, args, options, state, tags):
+        problem = args
+        point = problem.at(state.proposal)
+        accepted = state.progress.accepts(point)
+        radius = self._radius(state, point, accepted)
+        promising = (radius < state.radius) & (radius > _NARROWEST) & (state.lowered > state.progress.rounding)
+        progress = state.progress.moved(point, accepted, promising)
+        here = progress.point
+        sweeps, swept = self._sweeps(problem, state, here, accepted)
+        newton = (sweeps == 0) | self._is_finished(progress)
+        # a step that failed leaves the point where it was, and its model
+        renewed = newton & (accepted | (state.sweeps > 0))
+        model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
+        step, length, lowered = model.least_within(radius)
+        ahead = jnp.where(newton, problem.moved(here.coordinates, step), swept)
+        progress = eqx.tree_at(lambda p: p.curvatures, progress, progress.curvatures + jnp.where(renewed, 1, 0))
+        return here.coordinates, _NewtonState(progress, ahead, model, radius, length, lowered, sweeps), None
+
+    def _radius(self, state: _NewtonState, point: Point, accepted) -> Float[Array, ""]:
+        """Wider after a step of full length that did what its model said, narrower after one that did not."""
+        lowered = state.progress.point.action - point.action
+        # where both are rounding, the model is believed
+        lowered = jnp.where(state.lowered > state.progress.rounding, lowered, state.lowered)
+        narrower, as_said = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4
+        wider = as_said & (state.length > 0.9 * state.radius)
+        radius = jnp.where(~accepted | narrower, state.length / 4, jnp.where(wider, 2 * state.radius, state.radius))
+        was_newton = (state.sweeps == 0) & (state.progress.evaluations > 0)
+        return jnp.where(was_newton, jnp.minimum(radius, _WIDEST), state.radius)
+
+    def _sweeps(self, problem: AbstractSaddleProblem, state: _NewtonState, here: Point, accepted):
+        """How many sweeps are to come, and where the next leads; none where the minimum is seen to be near."""
+        if not problem.has_sweeps:
+            return state.sweeps, here.coordinates
+        started = state.progress.evaluations > 0
+        left = jnp.where(accepted & started, jnp.maximum(state.sweeps - 1, 0), state.sweeps)
+        left = jnp.where(accepted, left, jnp.where(state.sweeps > 0, 0, _SWEEPS))
+        swept = jax.lax.cond(left > 0, lambda: problem.swept(here), lambda: here.coordinates)
+        near = accepted & (jnp.max(jnp.abs(swept - here.coordinates)) < _NEAR)
+        return jnp.where(near, 0, left), swept
+
+    def evidence(self, state):
+        return {"model": state.model}
+
+
+class _SweepState(eqx.Module):
+    progress: Progress
+    proposal: Coordinates
+    swept: Coordinates
+    points: Float[Array, "memory coordinates"]
+    changes: Float[Array, "memory coordinates"]
+    filled: Int[Array, ""]
+
+
+class AcceleratedSweeps(AbstractSaddleSolver):
+    """Majorise-minimise sweeps with Anderson acceleration: no curvature is ever formed, for very many paths.
+
+    `memory` is how many sweeps are combined; 0 is the plain sweep, which never raises the action and converges
+    linearly. A combination that raises the action is dropped for the sweep, and the memory with it.
+    """
+
+    memory: int = eqx.field(static=True, default=10)
+    atol: float = 1e-9
+    rtol: float = 0.0
+    norm: Callable = optx.max_norm
+
+    def __check_init__(self):
+        checked_whole_number("memory", self.memory, least=0)
+
+    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
+        if not args.has_sweeps:
+            raise ValueError(
+                "a skip connection leaves no closed form to sweep by; use Newton, or a minimiser of Optimistix"
+            )
+        empty = jnp.zeros((self.memory, len(y)))
+        return _SweepState(Progress.nowhere(args, y), y, y, empty, empty, jnp.array(0))
+
+    def step(self, fn, y, args, options, state, tags):
+        problem = args
+        point = problem.at(state.proposal)
+        accepted = state.progress.accepts(point)
+        progress = state.progress.moved(point, accepted)
+        here = progress.point.coordinates
+        swept = jnp.where(accepted, problem.swept(progress.point), state.swept)
+        # after a combination that failed: the sweep that it was to better
+        filled = jnp.where(accepted, state.filled, 0)
+        change = swept - here
+        proposal = swept - self._correction(state, filled, here, change)
+        points = jnp.roll(state.points, 1, axis=0).at[:1].set(here)
+        changes = jnp.roll(state.changes, 1, axis=0).at[:1].set(change)
+        filled = jnp.minimum(filled + 1, self.memory)
+        return here, _SweepState(progress, proposal, swept, points, changes, filled), None
+
+    def _correction(self, state: _SweepState, filled, here, change):
+        used = (jnp.arange(self.memory) < filled)[:, None]
+        of_changes = jnp.where(used, change - state.changes, 0.0)
+        of_points = jnp.where(used, here - state.points, 0.0)
+        weights, *_ = jnp.linalg.lstsq(of_changes.T, change, rcond=1e-10)
+        return weights @ (of_points + of_changes)
