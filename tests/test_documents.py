@@ -1,6 +1,7 @@
-"""What a person reads is true: the README's session, the derivations, and the notation."""
+"""What a person reads is true: sessions and links of the README and its pages, the derivations, and the notation."""
 
 import doctest
+import pkgutil
 import re
 from pathlib import Path
 
@@ -10,12 +11,56 @@ from .scripts import run_script
 
 ROOT = Path(__file__).parent.parent
 DERIVATIONS = sorted((ROOT / "derivations").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SESSIONS = [page for page in PAGES if ">>>" in page.read_text()]
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+# what pages call modules by
+MODULES = {
+    "theorykit": "theorykit",
+    **{room: f"theorykit.{room}" for room in ("bpkr", "dmft", "dynamics", "tasks")},
+    **{room: f"theorykit.bpkr.{room}" for room in ("sampling", "sweeps", "training")},
+}
+NAME = re.compile(rf"`((?:{'|'.join(MODULES)})(?:\.\w+)+)")
 
 
-def test_the_readme_session_holds():
-    failures, attempted = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+def test_the_readme_has_a_session():
+    assert ROOT / "README.md" in SESSIONS
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda path: path.stem)
+def test_the_session_on_a_page_holds(page):
+    failures, attempted = doctest.testfile(str(page), module_relative=False)
     assert attempted > 10
     assert failures == 0
+
+
+def links(text: str) -> list[str]:
+    """Where the links and images of Markdown point to within the repository; code has none, whatever it looks like."""
+    return [link for link in LINK.findall(CODE.sub("", text)) if not re.match(r"https?:|mailto:|#", link)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_every_link_on_a_page_is_to_something_that_exists(page):
+    found = links(page.read_text())
+    assert [link for link in found if not (page.parent / link.partition("#")[0]).exists()] == []
+
+
+def test_every_page_is_linked_from_the_readme():
+    linked = {(ROOT / link).resolve() for link in links((ROOT / "README.md").read_text())}
+    assert set(PAGES) - {ROOT / "README.md"} <= linked
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_every_name_that_the_text_of_a_page_mentions_exists(page):
+    for name in NAME.findall(page.read_text()):
+        module, _, rest = name.partition(".")
+        assert pkgutil.resolve_name(f"{MODULES[module]}.{rest}") is not None
+
+
+def test_links_are_seen():
+    text = "[a](b.md) ![c](../d.png) [e](https://f.g) [h](#i) `[j](k)`\n\n```\n[l](m)\n```\n[n](o.md#p)"
+    assert links(text) == ["b.md", "../d.png", "o.md#p"]
 
 
 @pytest.mark.parametrize("script", DERIVATIONS, ids=lambda path: path.stem)
