@@ -50,6 +50,7 @@ from theorykit.symbolic import (
     principal_block,
     quadratic_form,
     reduced,
+    trace,
     transposed,
 )
 
@@ -164,6 +165,14 @@ def test_expanding_twice_is_expanding_once(expression):
 def test_the_normal_form_of_a_normal_form_is_itself(expression):
     once = normal(expression)
     assert normal(once) == once
+
+
+def test_a_matrix_is_square_however_its_sizes_are_written():
+    """As products of matrices beside a skip connection have them: one side multiplied out, the other not."""
+    matrix = MatrixSymbol("G", H * N + H, H * (N + 1))
+    assert trace(matrix) == Trace(matrix)
+    column = MatrixSymbol("c", H * (N + 1), 1)
+    assert quadratic_form(column, matrix) == Trace(column.T * matrix * column)
 
 
 @given(square_sizes.flatmap(square))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sympy import Expr, MatrixSymbol, Symbol, sympify
+from sympy import Expr, MatrixSymbol, Symbol, expand, sympify
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_instance, checked_sequence, shown
@@ -38,10 +38,14 @@ def checked_matrix(name: str, value: Any) -> MatrixExpr:
 
 def checked_square(name: str, value: Any) -> MatrixExpr:
     """`value`, a matrix expression with as many rows as columns."""
-    rows, columns = checked_matrix(name, value).shape
-    if rows != columns:
+    if not are_equal_sizes(*checked_matrix(name, value).shape):
         raise ValueError(f"{name} must be a square matrix expression, got {shown(value)} of shape {value.shape}")
     return value
+
+
+def are_equal_sizes(size: Expr, other: Expr) -> bool:
+    """Whether two sizes are the same, however their products are written."""
+    return size == other or expand(size - other) == 0
 
 
 def checked_column(name: str, value: Any) -> MatrixExpr:

@@ -12,7 +12,15 @@ from sympy.core.symbol import Str
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_text, checked_whole_number, shown
-from .arguments import checked_column, checked_expression, checked_matrix, checked_size, checked_sizes, checked_square
+from .arguments import (
+    are_equal_sizes,
+    checked_column,
+    checked_expression,
+    checked_matrix,
+    checked_size,
+    checked_sizes,
+    checked_square,
+)
 
 
 class PositiveSemidefiniteSymbol(MatrixSymbol):
@@ -22,7 +30,7 @@ class PositiveSemidefiniteSymbol(MatrixSymbol):
         # SymPy keeps the name as a node
         name = name if isinstance(name, Str) else checked_text("name", name)
         rows, columns = checked_size("n", n), checked_size("m", m)
-        if rows != columns:
+        if not are_equal_sizes(rows, columns):
             raise ValueError(f"a symmetric matrix has as many rows as columns, got n={shown(n)} and m={shown(m)}")
         return super().__new__(cls, name, rows, columns)
 
@@ -203,6 +211,6 @@ def split_coefficient(matrix: MatrixExpr) -> tuple[Expr, MatrixExpr]:
 def quadratic_form(vector: MatrixExpr, matrix: MatrixExpr) -> Expr:
     """The scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
     checked_column("vector", vector)
-    if checked_square("matrix", matrix).shape[0] != vector.shape[0]:
+    if not are_equal_sizes(checked_square("matrix", matrix).shape[0], vector.shape[0]):
         raise ValueError(f"the matrix must have as many rows as the vector, {vector.shape[0]}, got {matrix.shape}")
     return Trace(vector.T * matrix * vector)
