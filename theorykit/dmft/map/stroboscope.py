@@ -54,17 +54,7 @@ class Stroboscope(eqx.Module):
                 f"patterns, got shape {jnp.shape(state)}"
             )
         parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, self._checked(value))
-        window = Window(state.reshape(self.model.context, self.model.patterns))
-        start = state_from_window(self.model, parameters, window)
-        recorded = min(self.tokens, self.model.context)
-
-        def token(state, _):
-            after = self.model.step(parameters, state)
-            return after, jnp.stack(after.attention)
-
-        _, attention = jax.lax.scan(token, start, None, length=self.tokens)
-        newest = attention[::-1][:recorded]
-        return jnp.concatenate([newest, window.attention[: self.model.context - recorded]]).ravel()
+        return _after(self.model, parameters, state, self.tokens)
 
     def _checked(self, value: Float[ArrayLike, ""]) -> Float[Array, ""]:
         """The value of the parameter that is scanned."""
@@ -85,3 +75,18 @@ class Stroboscope(eqx.Module):
         if self.tokens % self.model.context == 0 and int(window.position) != 0:
             raise ValueError(f"the window's next token is at position {int(window.position)}, not at 0")
         return window.attention.ravel()
+
+
+@eqx.filter_jit
+def _after(model: SelfAttention, parameters: Parameters, state: Float[Array, " size"], tokens: int):
+    """The attentions of a window, so many tokens later; compiled once for all parameters."""
+    window = Window(state.reshape(model.context, model.patterns))
+    start, recorded = state_from_window(model, parameters, window), min(tokens, model.context)
+
+    def token(state, _):
+        after = model.step(parameters, state)
+        return after, jnp.stack(after.attention)
+
+    _, attention = jax.lax.scan(token, start, None, length=tokens)
+    newest = attention[::-1][:recorded]
+    return jnp.concatenate([newest, window.attention[: model.context - recorded]]).ravel()
