@@ -16,9 +16,9 @@ jax.config.update("jax_disable_most_optimizations", True)
 _MAKES_THE_CACHE = "JAX_COMPILATION_CACHE_DIR" not in os.environ
 if _MAKES_THE_CACHE:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="theorykit-tests-")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=12, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("default")

@@ -4,7 +4,7 @@ Every node is evaluated as written (Kronecker products formed, inverses by an LU
 shares no algorithm with the lowering, and only the names of the scalar functions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from sympy import (
@@ -43,13 +43,27 @@ Value = np.ndarray | float | int | complex
 
 
 def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
-    """Evaluate `expression` with the symbols' values by name; sizes must be given too. Matrices are 2-d arrays."""
+    """Evaluate `expression` with the symbols' values by name; sizes must be given too. Matrices are 2-d arrays.
+
+    What occurs several times in it is evaluated once.
+    """
     if not isinstance(expression, Basic):
         raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
+    known: dict[Basic, Value] = {}
+
+    def at(node: Basic) -> Value:
+        if node not in known:
+            known[node] = _rule_for(node)(node, at, values)
+        return known[node]
+
+    return at(expression)
+
+
+def _rule_for(node: Basic) -> Callable[..., Value]:
     for node_type, rule in _RULES:
-        if isinstance(expression, node_type):
-            return rule(expression, lambda node: interpret(node, values), values)
-    raise NotImplementedError(f"the interpreter has no rule for {type(expression).__name__} (in {expression})")
+        if isinstance(node, node_type):
+            return rule
+    raise NotImplementedError(f"the interpreter has no rule for {type(node).__name__} (in {node})")
 
 
 def _lookup(node, at, values):

@@ -72,7 +72,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The largest error of one step's claim over all trials, in units of its tolerance.
+    """The largest error of one step's claim over the trials up to the first that failed, in units of its tolerance.
 
     `reason`: why the claim could not be evaluated, where it could not; the error is infinite then.
     """
@@ -136,13 +136,18 @@ class Derivation:
         return Verification(tuple(self._evidence(step, seed) for step in self.steps))
 
     def _evidence(self, step: Step, seed: int) -> Evidence:
-        try:
-            errors = [step.error(sizes, np.random.default_rng([seed, trial])) for trial, sizes in enumerate(self.sizes)]
-        except ValueError as error:  # a determinant or a factor that does not exist, shapes that do not fit
-            return Evidence(step, float("inf"), str(error))
-        if any(map(np.isnan, errors)):
-            return Evidence(step, float("inf"), "not a number")
-        return Evidence(step, max(errors))
+        largest = 0.0
+        for trial, sizes in enumerate(self.sizes):
+            try:
+                error = step.error(sizes, np.random.default_rng([seed, trial]))
+            except ValueError as mistake:  # a determinant or a factor that does not exist, shapes that do not fit
+                return Evidence(step, float("inf"), str(mistake))
+            if np.isnan(error):
+                return Evidence(step, float("inf"), "not a number")
+            largest = max(largest, error)
+            if largest > 1:
+                break
+        return Evidence(step, largest)
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
         """The steps by section, in order."""
