@@ -16,8 +16,8 @@ from .report import checked_output, is_drawn, report
 def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """Check theory by sampling, on data from a file: order parameters and predictions of every approach, side by side.
 
-    The configuration is that of `theorykit solve` with, if wanted, a table [compare]; the README documents it. Prints a
-    table, and writes one labelled netCDF file and a figure. Draws are kept in a folder beside them, from where a run
+    The configuration is that of `theorykit solve` with, if wanted, a table [compare]; see docs/command-line.md. Prints
+    a table, and writes one labelled netCDF file and a figure. Draws are kept in a folder beside them, from where a run
     that was stopped, or is to draw more, goes on.
 
     Args:

@@ -19,7 +19,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """Solve the saddle point of an architecture on data from a file, and predict test examples if there are any.
 
     The configuration is a TOML file with the tables [architecture], [data] and, if wanted, [solver] and [output]; the
-    README documents them. Writes one labelled netCDF file.
+    file docs/command-line.md documents them. Writes one labelled netCDF file.
 
     Args:
         config: The configuration file.

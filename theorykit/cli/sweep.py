@@ -14,7 +14,7 @@ from .report import checked_output, is_drawn, report
 def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
     """Solve the saddle point at every width and temperature of a grid, on data from a file; predict test examples.
 
-    The configuration is that of `theorykit solve` with a table [sweep]; the README documents it. Prints a table, and
+    The configuration is that of `theorykit solve` with a table [sweep]; see docs/command-line.md. Prints a table, and
     writes one labelled netCDF file and a figure. Every solved point is kept in a folder beside them, from where a sweep
     that was stopped, or is given more widths or temperatures, goes on.
 

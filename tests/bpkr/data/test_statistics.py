@@ -221,7 +221,7 @@ def test_a_pass_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path):
 KILLED = """
 import os, sys
 from theorykit import enable_float64
-from theorykit.bpkr.streaming import statistics_of_loader
+from theorykit.bpkr.data.streaming import statistics_of_loader
 from tests.bpkr.test_statistics import load
 
 enable_float64()

@@ -1,4 +1,4 @@
-"""The sums of one batch, in NumPy alone: what a worker of `theorykit.bpkr.streaming` computes, and sends back."""
+"""The sums of one batch, in NumPy alone: what a worker of `theorykit.bpkr.data.streaming` computes, and sends back."""
 
 import hashlib
 import math

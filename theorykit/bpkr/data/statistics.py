@@ -1,7 +1,7 @@
 """Second moments of features and labels: all that the dual form needs of the data, whatever the number of examples.
 
 Numbers for the symbols M, b, y2 and P of `Action.dual`. They are sums over examples, so parts of a data set may be
-summed anywhere, in any order, and added; `theorykit.bpkr.streaming` does so batch by batch.
+summed anywhere, in any order, and added; `theorykit.bpkr.data.streaming` does so batch by batch.
 """
 
 from collections.abc import Callable
