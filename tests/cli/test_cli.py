@@ -66,9 +66,10 @@ def refused(monkeypatch, *arguments: str) -> str:
 def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypatch, capsys):
     run(monkeypatch, "derive", "--layers", *layers, "--format", form, "--outputs", "2")
     kinds = [parsed_layer(layer) for layer in layers]
-    action = bpkr.derive(bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=2))
+    architecture = bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=2)
+    blocks = document.action_blocks(bpkr.derive(architecture), architecture)
     printed = capsys.readouterr().out
-    assert printed.startswith(rendered(document.action_blocks(action)).removesuffix("\\end{document}\n").rstrip())
+    assert printed.startswith(rendered(blocks).removesuffix("\\end{document}\n").rstrip())
     for heading in ("Closed forms", "Expansion about infinite width"):
         assert heading in printed
 

@@ -43,8 +43,8 @@ def test_the_leading_order_of_the_exact_prior_is_the_action(layers, outputs):
 @pytest.mark.parametrize("layers", [*HEADS_ONLY, *RANDOM_NETWORKS], ids=str)
 def test_what_the_exact_prior_has_beyond_it_is_known(layers):
     """(n_l + 1) log det U_l, less (n_{l+1} + 1) log det U_{l+1} where a skip connection holds it."""
-    action = derived(layers)
-    sizes = {symbol: action.sizes[symbol.name] for symbol in action.symbols.sizes}
+    action, heads = derived(layers), bpkr.Architecture(layers, widths=6, temperature=1.0).head_counts()
+    sizes = {symbol: heads[symbol.name] for symbol in action.symbols.sizes}
     overlaps, corrections = action.overlaps, action.finite_width.corrections
     for i, (overlap, correction) in enumerate(zip(overlaps, corrections, strict=True)):
         values = random_values([correction, *overlaps], sizes, np.random.default_rng(i))

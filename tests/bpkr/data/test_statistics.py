@@ -222,7 +222,7 @@ KILLED = """
 import os, sys
 from theorykit import enable_float64
 from theorykit.bpkr.data.streaming import statistics_of_loader
-from tests.bpkr.test_statistics import load
+from tests.bpkr.data.test_statistics import load
 
 enable_float64()
 
