@@ -8,15 +8,17 @@ from pathlib import Path
 import hypothesis
 import jax
 import pytest
+from beartype import BeartypeConf
 from beartype.claw import beartype_packages
-from jaxtyping import install_import_hook
+from jaxtyping import TypeCheckError, install_import_hook
 
 # every function is held to its annotations. Only those of modules with arrays are looked at by jaxtyping, too: it takes
 # longer than what the functions of symbolic modules do
 _ROOT = Path(__file__).parents[1]
 _TEXTS = {path.relative_to(_ROOT).with_suffix(""): path.read_text() for path in (_ROOT / "theorykit").rglob("*.py")}
 _WITH_ARRAYS = {".".join(path.parts): "jaxtyping" in text for path, text in _TEXTS.items() if path.name != "__init__"}
-beartype_packages(tuple(name for name, has_arrays in _WITH_ARRAYS.items() if not has_arrays))
+_SYMBOLIC = tuple(name for name, has_arrays in _WITH_ARRAYS.items() if not has_arrays)
+beartype_packages(_SYMBOLIC, conf=BeartypeConf(violation_type=TypeCheckError))
 install_import_hook([name for name, has_arrays in _WITH_ARRAYS.items() if has_arrays], "beartype.beartype")
 
 jax.config.update("jax_enable_x64", True)
