@@ -28,6 +28,11 @@ def derived_afresh(name):
     return back_propagation._derived.__wrapped__(forms, False).derivation
 
 
+def first_failure(derivation):
+    """The evidence of the first step that does not hold; those after it are not looked at."""
+    return next(evidence for evidence in derivation.evidence() if not evidence.holds)
+
+
 def wrong_result(rule, change):
     """A rule that changes what it arrives at, by a function of its step and arguments."""
     right = getattr(rules, rule)
@@ -171,10 +176,9 @@ def test_the_verification_fails_at_the_rule_that_is_wrong(rule, bug, name, monke
     monkeypatch.setattr(*bug)
     derivation = derived_afresh(name)
     monkeypatch.undo()
-    verification = derivation.verify()
-    assert not verification.holds
-    assert verification.failures[0].step.rule.startswith(rule)
-    assert any("FAILS" in line and rule in line for line in str(verification).splitlines())
+    first = first_failure(derivation)
+    assert first.step.rule.startswith(rule)
+    assert "FAILS" in str(first) and rule in str(first)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -243,7 +247,7 @@ def test_the_other_routes_fail_at_the_rule_that_is_wrong(route, rule, bug, name,
     monkeypatch.setattr(*bug)
     derivation = route(name)
     monkeypatch.undo()
-    assert derivation.verify().failures[0].step.rule == rule
+    assert first_failure(derivation).step.rule == rule
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -132,8 +132,12 @@ class Derivation:
 
     def verify(self, seed: int = 0) -> Verification:
         """Check every step's claim at random numbers of every set of sizes."""
+        return Verification(tuple(self.evidence(seed)))
+
+    def evidence(self, seed: int = 0) -> Iterator[Evidence]:
+        """What `verify` finds, step by step: each is checked when it is asked for."""
         seed = checked_whole_number("seed", seed, least=0)
-        return Verification(tuple(self._evidence(step, seed) for step in self.steps))
+        return (self._evidence(step, seed) for step in self.steps)
 
     def _evidence(self, step: Step, seed: int) -> Evidence:
         largest = 0.0
