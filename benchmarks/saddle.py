@@ -24,6 +24,7 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
+from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import energy_of
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -59,7 +60,7 @@ def compiled_solve(architecture, features, labels):
     return bpkr.solve(architecture, features, labels, tolerance=TOLERANCE)
 
 
-stored = eqx.filter_jit(energy_of)
+stored = eqx.filter_jit(lambda architecture, features, labels: energy_of(bind(architecture), features, labels))
 
 
 @eqx.filter_jit
