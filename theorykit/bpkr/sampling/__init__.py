@@ -1,6 +1,6 @@
 """Theory 1 checked by sampling: three samplers of one posterior, and their comparison with the theory.
 
-The exact posterior of the order parameters at finite width, from the law of `bpkr.finite_width_law`; and the posterior
+The exact posterior of the order parameters at finite width, from the law of `bpkr.FiniteWidthLaw`; and the posterior
 of all weights of the finite network, by NUTS and by block Gibbs, which know of no order parameters.
 """
 

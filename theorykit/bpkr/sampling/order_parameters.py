@@ -1,7 +1,7 @@
 """The exact posterior of the order parameters, at any width.
 
 With the input projection V^0 integrated out, the likelihood is N(y; 0, K(U_1) + T I): it depends on the weights through
-U_1 alone, whose prior is the law of `bpkr.finite_width_law`. Nothing is taken to a limit, and a few coordinates stand
+U_1 alone, whose prior is the law of `bpkr.FiniteWidthLaw`. Nothing is taken to a limit, and a few coordinates stand
 for all weights.
 """
 

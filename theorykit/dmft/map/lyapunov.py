@@ -83,7 +83,7 @@ def lyapunov_spectrum(
     `dynamics.gram_schmidt`.
 
     An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
-    twice what may be rounding, by the bound of `dmft.resolution`: the map annihilates them, or double precision cannot
+    twice what may be rounding, by the bound of `resolution`: the map annihilates them, or double precision cannot
     tell. What rounding does to the others is log 2 a context at most, and mostly far less.
 
     Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
