@@ -77,8 +77,7 @@ def imported(name: str) -> Iterator[str]:
 
 def room(plan: str, module: str) -> str:
     """The room of a plan that a module stands in; "" for the face of the whole."""
-    inside = module.removeprefix(plan).removeprefix(".").partition(".")[0]
-    return inside
+    return module.removeprefix(plan).removeprefix(".").partition(".")[0]
 
 
 @pytest.mark.parametrize("plan", PLANS)

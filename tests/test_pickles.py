@@ -33,7 +33,7 @@ def used_action() -> bpkr.Action:
     remembered = [name for name in dir(type(action)) if not name.startswith("_")]
     for name in remembered:
         getattr(action, name)
-    assert len(vars(action)) > 18
+    assert len(vars(action)) > 20
     return action
 
 

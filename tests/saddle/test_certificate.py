@@ -14,6 +14,7 @@ from theorykit.bpkr.order_parameters.metric import dimension, displaced
 from theorykit.bpkr.saddle.problem import SaddleProblem
 from theorykit.saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
 from theorykit.saddle.lanczos import ritz_values
+from theorykit.saddle.quadratic_model import QuadraticModel
 
 from ..bpkr.cases import (
     ALL_SKIPS,
@@ -78,7 +79,7 @@ def test_curvature_along_a_geodesic_is_no_smaller():
 def test_the_estimate_agrees_with_the_exact_curvature(case):
     problem = random_problem(case, 3)
     of_problem, point = at_saddle(problem, solved(problem, tolerance=1e-11))
-    exact = min_hessian_eigenvalue(of_problem, of_problem.expansion(point))
+    exact = min_hessian_eigenvalue(of_problem, QuadraticModel.of(of_problem.expansion(point)))
     estimate = estimated_min_hessian_eigenvalue(of_problem, point)
     assert exact * (1 - 1e-9) <= estimate <= exact * 1.3
 

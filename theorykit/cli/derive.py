@@ -55,7 +55,7 @@ def derive(
     if format == "python":
         text = bpkr.generate_source(action)
     else:
-        text = {"latex": as_latex, "markdown": as_markdown}[format](_blocks(architecture, steps, finite_width))
+        text = {"latex": as_latex, "markdown": as_markdown}[format](_blocks(action, architecture, steps, finite_width))
     if output is None:
         print(text, end="")
     else:
@@ -78,8 +78,7 @@ def parsed_layer(text: str) -> bpkr.AbstractLayer:
     )
 
 
-def _blocks(architecture: bpkr.Architecture, steps: bool, finite_width: bool) -> Iterator[Block]:
-    action = bpkr.derive(architecture)
+def _blocks(action: bpkr.Action, architecture: bpkr.Architecture, steps: bool, finite_width: bool) -> Iterator[Block]:
     yield from document.action_blocks(action, architecture)
     yield from document.closed_forms_part(action)
     yield from document.expansion_part(action, action.expansion.derivation.verify() if steps else None)

@@ -5,19 +5,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .lanczos import ritz_values
-from .problem import AbstractSaddleProblem, Expansion, Point
+from .problem import AbstractSaddleProblem, Point
 from .quadratic_model import QuadraticModel
 
 # Hessian-vector products spent on an extreme eigenvalue where the Hessian is not formed
 _PRODUCTS = 24
 
 
-def min_hessian_eigenvalue(problem: AbstractSaddleProblem, expansion: Expansion) -> Float[Array, ""]:
-    """Smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`, from its exact expansion.
+def min_hessian_eigenvalue(problem: AbstractSaddleProblem, model: QuadraticModel) -> Float[Array, ""]:
+    """Smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`, from the `model` of S there.
 
     In the affine-invariant metric, in which the prior's own curvature is of order one. Positive at a minimum.
     """
-    return QuadraticModel.of(expansion).curvatures[0] / problem.scale
+    return model.curvatures[0] / problem.scale
 
 
 def estimated_min_hessian_eigenvalue(problem: AbstractSaddleProblem, point: Point) -> Float[Array, ""]:

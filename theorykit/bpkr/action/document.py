@@ -149,7 +149,7 @@ def _sizes(action: Action, architecture: Architecture | None) -> Iterator[str]:
         if architecture is None:
             yield sizes
         else:
-            numbers = {**architecture.head_counts(), "C": architecture.outputs}
+            numbers = architecture.size_values()
             yield f"{sizes}, here {' x '.join(str(_at_sizes(side, numbers)) for side in shape)}"
 
 

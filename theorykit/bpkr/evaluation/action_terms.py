@@ -1,6 +1,6 @@
 """The compiled action at given order parameters.
 
-What may be asked of stage 3 of `Architecture -> derive -> Action -> CompiledAction -> BoundAction -> solve`.
+What may be asked of stage 3 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
 
 import equinox as eqx

@@ -1,9 +1,11 @@
 """The compiled action bound to the numbers of an architecture: whoever computes holds one, and looks nothing up.
 
-Stage 3 of `Architecture -> derive -> Action -> compile_action -> CompiledAction -> bind -> BoundAction -> solve`.
+Stage 3 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -36,7 +38,7 @@ class BoundAction(eqx.Module):
         """The symbols of `action`."""
         return self.compiled.symbols
 
-    def numbers(self) -> Mapping[Expr, Array | int]:
+    def numbers(self) -> dict[Expr, Array | int]:
         """The value of every symbol of the architecture, sizes included; sigma_0^2 is in the features."""
         architecture, symbols = self.architecture, self.symbols
         by_name = {
@@ -45,8 +47,8 @@ class BoundAction(eqx.Module):
             symbols.temperature.name: architecture.temperature,
         }
         numbers = {symbol: jnp.asarray(by_name[symbol.name], dtype=jnp.float64) for symbol in symbols.numbers}
-        sizes = {symbol: architecture.head_counts().get(symbol.name, architecture.outputs) for symbol in symbols.sizes}
-        return {**numbers, **sizes}
+        sizes = architecture.size_values()
+        return {**numbers, **{symbol: sizes[symbol.name] for symbol in symbols.sizes}}
 
     def point(self, order_parameters: OrderParameters) -> Mapping[Expr, Array]:
         """The value of every order parameter's symbol."""
@@ -78,10 +80,7 @@ class BoundAction(eqx.Module):
 
     def call(self, function: CompiledFunction, *values: Mapping[Expr, Array]) -> Mapping[str, Array]:
         """`function`, one of `compiled`, at these values of its other symbols; they go before those of `numbers`."""
-        together = self.numbers()
-        for some in values:
-            together = {**together, **some}
-        return function.call_from(together)
+        return function.call_from(reduce(or_, values, self.numbers()))
 
     def entropy(self, order_parameters: OrderParameters) -> Float[Array, ""]:
         """S_a + S_1 + ... + S_L, undivided."""

@@ -1,6 +1,6 @@
 """The compiled action: functions of arrays, generated from the expressions of an action when they are first asked for.
 
-Stage 2 of `Architecture -> derive -> Action -> compile_action -> CompiledAction -> bind -> BoundAction -> solve`.
+Stage 2 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,9 @@ from ...arguments import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import gradient
 from ..action.action import Action
+from ..action.dual_form import DualForm
 from ..action.expansion import substitute_nested
+from ..action.kernel_energy import KernelEnergy
 from ..action.symbols import ActionSymbols
 
 
@@ -134,11 +136,7 @@ class CompiledAction:
         """The energy's gradient in U_1, its two parts apart, given resolvent and representer."""
         form = self.action.kernel_energy
         arguments = (form.resolvent_symbol, form.representer_symbol, self.symbols.matrices[0], self.symbols.features)
-        return self._compiled(
-            "kernel_slopes",
-            {"logdet_gradient": form.logdet_gradient, "minus_misfit_gradient": form.minus_misfit_gradient},
-            *arguments,
-        )
+        return self._compiled("kernel_slopes", _gradients(form), *arguments)
 
     @cached_property
     def dual_energy(self) -> CompiledFunction:
@@ -149,12 +147,7 @@ class CompiledAction:
     def dual_slopes(self) -> CompiledFunction:
         """`dual_energy` with the gradients in U_1 of its parts, from the same factorisation."""
         form = self.action.dual
-        outputs = {
-            **form.parts,
-            "logdet_gradient": form.logdet_gradient,
-            "minus_misfit_gradient": form.minus_misfit_gradient,
-        }
-        return self._compiled("dual_slopes", outputs, *self._dual_arguments)
+        return self._compiled("dual_slopes", {**form.parts, **_gradients(form)}, *self._dual_arguments)
 
     @cached_property
     def predictor(self) -> CompiledFunction:
@@ -178,12 +171,17 @@ class CompiledAction:
         return compile_expressions(name, outputs, self.symbols.completed(arguments))
 
 
+def _gradients(form: KernelEnergy | DualForm) -> Mapping[str, Expr]:
+    """The two parts of the energy's gradient in U_1, by name."""
+    return {"logdet_gradient": form.logdet_gradient, "minus_misfit_gradient": form.minus_misfit_gradient}
+
+
 def compile_action(action: Action) -> CompiledAction:
     """The functions of `action`; the same object for the same action."""
-    return _compiled(checked_instance("action", action, Action, "which bpkr.derive makes"))
+    return _functions_of(checked_instance("action", action, Action, "which bpkr.derive makes"))
 
 
-_compiled = lru_cache(CompiledAction)
+_functions_of = lru_cache(CompiledAction)
 
 
 def generate_source(action: Action) -> str:

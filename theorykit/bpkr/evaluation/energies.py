@@ -1,7 +1,7 @@
 """The energy of given data as the solvers take it: value, both parts of its gradient, and its curvature in U_1.
 
-Part of stage 3 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. One
-class a way to store the data; values and gradients run the derived expressions, curvatures exploit their structure.
+Part of stage 3 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. One class a
+way to store the data; values and gradients run the derived expressions, curvatures exploit their structure.
 """
 
 import abc

@@ -1,6 +1,6 @@
 """The action of an architecture and data as a solver takes it.
 
-Part of stage 4 of `Architecture -> derive -> Action -> CompiledAction -> BoundAction -> solve`.
+Part of stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
 
 from collections.abc import Callable, Mapping

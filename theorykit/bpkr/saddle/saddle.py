@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ...arguments import checked_flag, checked_number, checked_whole_number, is_traced
-from ...saddle.certificate import estimated_min_hessian_eigenvalue
+from ...saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
 from ...saddle.diagnosis import diagnosis_of, warn_of_failures
 from ...saddle.implicit import implicit_minimum, with_derivative_of
 from ...saddle.problem import Point
@@ -315,7 +315,7 @@ def _curvature_and_remaining(problem: SaddleProblem, point: Point, found, forms_
     if not forms_curvature:
         return estimated_min_hessian_eigenvalue(problem, point), jnp.array(jnp.nan)
     model = found.stats["model"] if "model" in found.stats else QuadraticModel.of(problem.expansion(point))
-    return model.curvatures[0] / problem.scale, model.remaining()
+    return min_hessian_eigenvalue(problem, model), model.remaining()
 
 
 def _judged(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:

@@ -144,6 +144,10 @@ class Architecture(eqx.Module):
         """The value of the symbol H_l of every layer that has heads, by name."""
         return _head_counts(self.layers)
 
+    def size_values(self) -> Mapping[str, int]:
+        """The value of every size symbol of the action, by name: the `head_counts`, and the outputs C."""
+        return {**self.head_counts(), "C": self.outputs}
+
     def parameter_values(self) -> Mapping[str, Any]:
         """The value of every parameter symbol of the layers' own, by name, such as s_l for a skip's gain."""
         return parameter_values(self.layers)
