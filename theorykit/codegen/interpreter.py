@@ -5,6 +5,8 @@ shares no algorithm with the lowering, and only the names of the scalar function
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from sympy import (
@@ -49,21 +51,28 @@ def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
     """
     if not isinstance(expression, Basic):
         raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
-    known: dict[Basic, Value] = {}
-
-    def at(node: Basic) -> Value:
-        if node not in known:
-            known[node] = _rule_for(node)(node, at, values)
-        return known[node]
-
-    return at(expression)
+    return _Evaluation(values, {})(expression)
 
 
-def _rule_for(node: Basic) -> Callable[..., Value]:
-    for node_type, rule in _RULES:
-        if isinstance(node, node_type):
-            return rule
-    raise NotImplementedError(f"the interpreter has no rule for {type(node).__name__} (in {node})")
+@dataclass(frozen=True)
+class _Evaluation:
+    """The values of nodes, given those of the symbols; what has been evaluated is `known`."""
+
+    symbols: Mapping[str, Value]
+    known: dict[Basic, Value]
+
+    def __call__(self, node: Basic) -> Value:
+        if node not in self.known:
+            rule = _rule_for(type(node))
+            if rule is None:
+                raise NotImplementedError(f"the interpreter has no rule for {type(node).__name__} (in {node})")
+            self.known[node] = rule(node, self, self.symbols)
+        return self.known[node]
+
+
+@cache
+def _rule_for(kind: type[Basic]) -> Callable[..., Value] | None:
+    return next((rule for node_type, rule in _RULES if issubclass(kind, node_type)), None)
 
 
 def _lookup(node, at, values):

@@ -7,9 +7,11 @@ needs are here, each an equality for matrices of any size.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from sympy import (
     Add,
+    Dummy,
     Expr,
     Identity,
     Inverse,
@@ -227,7 +229,16 @@ def reduced(expression: Expr) -> Expr:
 def _with_changes(expression: Expr, of_product: Callable[[Factors, Expr], Expr]) -> Expr:
     changes = {node: _trace_by_terms(node.arg, of_product) for node in _outermost(expression, Trace)}
     changes |= {node: _normal_log_det(node.matrix) for node in _outermost(expression, LogDet)}
-    return expand(expression.xreplace(changes), log=True)
+    changed = expression.xreplace(changes)
+    # a polynomial in its traces and log-determinants; these come back in other expressions of a derivation
+    numbers = {node: Dummy() for kind in (Trace, LogDet) for node in _outermost(changed, kind)}
+    expanded_nodes = {number: _expand_once(node) for node, number in numbers.items()}
+    return expand(changed.xreplace(numbers), log=True).xreplace(expanded_nodes)
+
+
+@lru_cache(maxsize=4096)
+def _expand_once(node: Expr) -> Expr:
+    return expand(node, log=True)
 
 
 def _outermost(expression: Expr, kind: type) -> list[Expr]:

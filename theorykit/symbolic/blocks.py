@@ -5,6 +5,7 @@ Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from sympy import Expr, Identity, Integer, Tuple, ZeroMatrix, cancel, expand
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
@@ -43,7 +44,7 @@ class Stacked(_Regrouped):
     @property
     def shape(self):
         rows, columns = self.matrix.shape
-        return (expand(rows * self.blocks), expand(cancel(columns / self.blocks)))
+        return (expand(rows * self.blocks), _divided(columns, self.blocks))
 
 
 class SideBySide(_Regrouped):
@@ -52,7 +53,12 @@ class SideBySide(_Regrouped):
     @property
     def shape(self):
         rows, columns = self.matrix.shape
-        return (expand(cancel(rows / self.blocks)), expand(columns * self.blocks))
+        return (_divided(rows, self.blocks), expand(columns * self.blocks))
+
+
+@lru_cache
+def _divided(size: Expr, blocks: Expr) -> Expr:
+    return expand(cancel(size / blocks))
 
 
 class PrincipalBlock(MatrixExpr):
