@@ -250,23 +250,28 @@ def try_examples(face: Face) -> Report:
 
 def try_single_precision(face: Face) -> Report:
     """Every public callable of `face` without x64: refused for it, or still right in double precision."""
-    calls, failures, ready = 0, [], list(example_calls(face))
+    ready = list(example_calls(face))
     jax.config.update("jax_enable_x64", False)
-    for name, function, positional, keywords in ready:
-        calls += 1
-        try:
-            result = function(*positional, **keywords)
-        except RuntimeError as error:
-            if "float64" not in str(error):
-                failures.append(f"{name}: {_first_line(str(error))}")
-            continue
-        except Exception as error:
-            failures.append(f"{name}: {type(error).__name__}: {_first_line(str(error))}")
-            continue
-        kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if hasattr(leaf, "dtype")}
-        if kinds & {"float32", "complex64"} and name not in face.any_precision:
-            failures.append(f"{name}: returns {sorted(kinds)}")
-    return Report(calls, tuple(failures))
+    try:
+        failures = [
+            f"{name}: {failure}"
+            for name, function, positional, keywords in ready
+            if (failure := _failure_in_single_precision(function, positional, keywords, name in face.any_precision))
+        ]
+    finally:
+        jax.config.update("jax_enable_x64", True)
+    return Report(len(ready), tuple(failures))
+
+
+def _failure_in_single_precision(function, positional, keywords, may_be_single) -> str:
+    try:
+        result = function(*positional, **keywords)
+    except RuntimeError as error:
+        return "" if "float64" in str(error) else _first_line(str(error))
+    except Exception as error:
+        return f"{type(error).__name__}: {_first_line(str(error))}"
+    kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if hasattr(leaf, "dtype")}
+    return f"returns {sorted(kinds)}" if kinds & {"float32", "complex64"} and not may_be_single else ""
 
 
 def try_other_numbers(face: Face, only: tuple[str, ...] = ()) -> Report:

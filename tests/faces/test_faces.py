@@ -1,5 +1,6 @@
 """Every public function refuses what cannot be meant, with an error that names the argument; see `engine`."""
 
+import functools
 import json
 import os
 import subprocess
@@ -12,10 +13,11 @@ HERE = Path(__file__).parent
 FACES = sorted(path.name.removesuffix("_face.py") for path in HERE.glob("*_face.py"))
 
 
-def outcome(face, *options):
-    """The report on a face by a process of its own: type checks of the test run would hide what users meet."""
+@functools.cache
+def reports(*arguments):
+    """The report on every face named, by one process: type checks of the test run would hide what users meet."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.faces", face, *options],
+        [sys.executable, "-W", "ignore", "-m", "tests.faces", *arguments],
         cwd=HERE.parent.parent,
         env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
         capture_output=True,
@@ -25,36 +27,38 @@ def outcome(face, *options):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_every_argument_that_cannot_be_meant_is_refused_by_name(face):
-    report = outcome(face)
-    assert report["calls"] > 0
+def assert_without_failures(report):
     assert not report["failures"], "\n".join([f"{len(report['failures'])} of {report['calls']}", *report["failures"]])
 
 
 @pytest.mark.parametrize("face", FACES)
+def test_every_argument_that_cannot_be_meant_is_refused_by_name(face):
+    report = reports(*FACES)[face]
+    assert report["calls"] > 0
+    assert_without_failures(report)
+
+
+@pytest.mark.parametrize("face", FACES)
 def test_single_precision_is_refused_or_not_used(face):
-    report = outcome(face, "--single-precision")
-    assert not report["failures"], "\n".join(report["failures"])
+    assert_without_failures(reports(*FACES, "--single-precision")[face])
 
 
 QUICK = ("evaluate", "gradient_norm", "kernel", "predict", "head_scores")
 
 
 def test_other_numbers_compile_nothing_anew():
-    report = outcome("bpkr", "--other-numbers", *QUICK)
-    assert report["calls"] == len(QUICK) and not report["failures"], "\n".join(report["failures"])
+    report = reports("bpkr", "--other-numbers", *QUICK)["bpkr"]
+    assert_without_failures(report)
+    assert report["calls"] == len(QUICK)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("face", FACES)
 def test_other_numbers_compile_nothing_anew_in_any_function(face):
-    report = outcome(face, "--other-numbers")
-    assert not report["failures"], "\n".join(report["failures"])
+    assert_without_failures(reports(*FACES, "--other-numbers")[face])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("face", FACES)
 def test_every_example_works(face):
-    report = outcome(face, "--examples")
-    assert not report["failures"], "\n".join(report["failures"])
+    assert_without_failures(reports(*FACES, "--examples")[face])
