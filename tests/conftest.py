@@ -1,7 +1,10 @@
 """Test session: double precision, reproducible property tests, compiled code forgotten between modules but on disk."""
 
+import gc
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,8 +25,26 @@ beartype_packages(_SYMBOLIC, conf=BeartypeConf(violation_type=TypeCheckError))
 install_import_hook([name for name, has_arrays in _WITH_ARRAYS.items() if has_arrays], "beartype.beartype")
 
 jax.config.update("jax_enable_x64", True)
-# most of the suite's time is XLA compiling small functions that run once
+# most of the suite's time is XLA compiling small functions that run once, here and in processes that tests start
 jax.config.update("jax_disable_most_optimizations", True)
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# fusions as one kernel each, by the older of XLA's two ways: a third of the time to compile
+_FLAG = "--xla_cpu_use_fusion_emitters=false"
+
+
+def _takes(flags: str) -> bool:
+    """Whether this version of XLA knows these flags: it ends the process over one that it does not."""
+    tried = [sys.executable, "-c", "import jax; jax.numpy.zeros(1)"]
+    return subprocess.run(tried, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True).returncode == 0
+
+
+_FLAGS = os.environ.get("XLA_FLAGS", "")
+if _FLAG not in _FLAGS and _takes(f"{_FLAGS} {_FLAG}"):
+    os.environ["XLA_FLAGS"] = f"{_FLAGS} {_FLAG}"
+
+# tracing makes many small objects that live long
+gc.freeze()
+gc.set_threshold(50_000, 20, 100)
 
 # compiled once for all workers, modules and subprocesses; the first process to come here makes the folder
 _MAKES_THE_CACHE = "JAX_COMPILATION_CACHE_DIR" not in os.environ

@@ -62,10 +62,10 @@ def exact(name, width):
             for level in law.levels
         ]
     )
+    gradient, hessian = jax.jit(jax.grad(log_density)), jax.jit(jax.hessian(log_density))
     for _ in range(30):  # Newton's method to the mode
-        slope, hessian = jax.grad(log_density)(centre), jax.hessian(log_density)(centre)
-        centre = centre - jnp.linalg.solve(hessian - 1e-3 * jnp.eye(len(centre)), slope)
-    root = np.linalg.cholesky(np.linalg.inv(-np.asarray(jax.hessian(log_density)(centre))))
+        centre = centre - jnp.linalg.solve(hessian(centre) - 1e-3 * jnp.eye(len(centre)), gradient(centre))
+    root = np.linalg.cholesky(np.linalg.inv(-np.asarray(hessian(centre))))
     grid, log_weights = hermite_grid(len(centre), {2: 40, 3: 24}[len(centre)])
 
     def at(white):
