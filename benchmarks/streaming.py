@@ -11,6 +11,7 @@ import resource
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,6 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
-from theorykit.bpkr.data.streaming import statistics_of_loader
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import DualEnergy
 from theorykit.bpkr.evaluation.prediction import predict_from_statistics
@@ -53,7 +53,8 @@ def main(examples: int, threads: int) -> None:
     chunks = -(-examples // CHUNK)
     start, before = time.perf_counter(), peak_memory()
     with ThreadPoolExecutor(threads) as executor:
-        statistics = statistics_of_loader(load, chunks, executor=executor, in_flight=2 * threads, progress=True)
+        batches = [partial(load, number) for number in range(chunks)]
+        statistics = bpkr.statistics_of_batches(batches, executor=executor, in_flight=2 * threads, progress=True)
     passed, peak = time.perf_counter() - start, peak_memory()
     print(f"{int(statistics.examples)} examples, {PATHS * FEATURES} columns, {threads} threads")
     print(f"one pass                       {passed:8.1f} s, peak {peak:.2f} GiB, {before:.2f} of them before it")

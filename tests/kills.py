@@ -19,6 +19,7 @@ from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Di
 from tests.dmft.diagrams.networks import GAMMA, published
 from theorykit import bpkr, dmft
 from theorykit.bpkr import sampling
+from theorykit.bpkr.data import streaming
 from theorykit.bpkr.sampling import chains
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
 from theorykit.dmft.diagrams import continuation, orbits
@@ -78,7 +79,8 @@ def summed(folder: Path):
             yield draw.normal(size=(50, 4, 20)), draw.normal(size=50)
 
     folder.mkdir(parents=True, exist_ok=True)
-    found = bpkr.statistics_of_batches(batches(), checkpoint=folder / "sums.npz", checkpoint_every=1)
+    streaming._CHECKPOINT_SECONDS = 0.0
+    found = bpkr.statistics_of_batches(batches(), checkpoint=folder / "sums.npz")
     return {"gram": np.asarray(found.gram), "projection": np.asarray(found.projection)}
 
 

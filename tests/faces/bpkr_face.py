@@ -224,7 +224,6 @@ KINDS = {
     "spread": number(0.5, above=0.0),
     "chunk": whole_number(2, least=1),
     "in_flight": whole_number(2, least=1),
-    "checkpoint_every": whole_number(2, least=1),
     "checkpoint": path(lambda: None, {"text": "a name of a file"}),
     "executor": Kind(lambda: None),
     "layer": LAYER_NUMBER,
@@ -346,10 +345,9 @@ OF_CALLABLES = {
             "of text": [(DATA, LABELS.astype(str))],
             "with a NaN": [(DATA * np.nan, LABELS)],
             "of lengths that differ": [(DATA[1:], LABELS)],
+            "made by a function that returns none": [lambda: None],
         },
     ),
-    "statistics_of_loader.load": Kind(lambda: lambda number: (DATA, LABELS), called=("batch",)),
-    "statistics_of_loader.batches": whole_number(1, least=1),
     "sum_over_paths.features": array(
         lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}
     ),

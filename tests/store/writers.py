@@ -10,8 +10,6 @@ import numpy as np
 import xarray as xr
 
 from theorykit import store
-from theorykit.bpkr.data.batches import BatchSums
-from theorykit.bpkr.data.checkpoint import Progress, save_progress
 from theorykit.plots.style import save
 from theorykit.symbolic import Text
 
@@ -39,16 +37,10 @@ def _figure(number: float) -> plt.Figure:
     return figure
 
 
-def _progress(number: float) -> Progress:
-    sums = BatchSums(gram=np.full((20, 20), number), projection=np.ones((20, 1)), label_square=1.0, examples=3, paths=2)
-    return Progress(1, sums)
-
-
 WRITERS: Mapping[str, Writer] = {
     "dataset": Writer(".nc", lambda path, number: store.write(_dataset(number), path, overwrite=True)),
     "tree": Writer(".nc", lambda path, number: store.write(_tree(number), path, overwrite=True)),
     "arrays": Writer(".npz", lambda path, number: store.write_arrays({"a": np.full(400, number)}, {"b": "c"}, path)),
-    "checkpoint": Writer(".npz", lambda path, number: save_progress(path, "described", _progress(number))),
     **{
         f"source {ending}": Writer(ending, lambda path, number: store.write_source(f"{number}\n", path, overwrite=True))
         for ending in (".md", ".tex", ".py")

@@ -5,7 +5,7 @@ from .action.dual_form import DualForm
 from .action.expansion import FirstOrder
 from .action.finite_width_prior import FiniteWidthPrior
 from .data.statistics import FeatureStatistics
-from .data.streaming import statistics_of_arrays, statistics_of_batches, statistics_of_loader
+from .data.streaming import statistics_of_arrays, statistics_of_batches
 from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout
 from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
 from .evaluation.observables import KernelTaskAlignment, head_scores, kernel_task_alignment
@@ -103,7 +103,6 @@ __all__ = [
     "solve_matrix_free",
     "statistics_of_arrays",
     "statistics_of_batches",
-    "statistics_of_loader",
     "sum_over_paths",
     "without_heads",
 ]

@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from threading import Lock
 
@@ -16,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import bpkr
+from theorykit.bpkr.data import streaming
 from theorykit.bpkr.data.statistics import FeatureStatistics
-from theorykit.bpkr.data.streaming import statistics_of_arrays, statistics_of_batches, statistics_of_loader
+from theorykit.bpkr.data.streaming import statistics_of_arrays, statistics_of_batches
 
 from ..cases import SEEDS, assert_close, changed, refused
 
@@ -146,17 +149,23 @@ def load(number: int):
     return rng.normal(size=(6, PATHS, FEATURES)), rng.normal(size=6)
 
 
+def loaded(count: int, load=load):
+    """Batches that the worker makes."""
+    return [partial(load, number) for number in range(count)]
+
+
 def test_the_result_does_not_depend_on_the_number_of_threads():
-    expected = statistics_of_loader(load, 9)
+    expected = statistics_of_batches(loaded(9))
+    assert_identical(statistics_of_batches(map(load, range(9))), expected)
     for workers in (1, 2, 3):
         with ThreadPoolExecutor(workers) as executor:
-            assert_identical(statistics_of_loader(load, 9, executor=executor), expected)
+            assert_identical(statistics_of_batches(loaded(9), executor=executor), expected)
 
 
 def test_the_result_is_the_same_in_other_processes():
     features, labels = random_data(3)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
-        assert_identical(statistics_of_loader(load, 5, executor=executor), statistics_of_loader(load, 5))
+        assert_identical(statistics_of_batches(loaded(5), executor=executor), statistics_of_batches(loaded(5)))
         found = statistics_of_arrays(features, labels, chunk=9, executor=executor)
         assert_identical(found, statistics_of_arrays(features, labels, chunk=9))
         with refused("batch 1: features has 1 entries that are not finite"):
@@ -167,7 +176,21 @@ def test_the_result_is_the_same_in_other_processes():
 def test_an_executor_that_forks_is_refused():
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(1, mp_context=fork) as executor, refused('get_context("spawn")'):
-        statistics_of_loader(load, 3, executor=executor)
+        statistics_of_batches(loaded(3), executor=executor)
+
+
+WORKER = """
+import sys
+import numpy as np
+from theorykit.bpkr.data.batches import sum_batch
+
+sum_batch(0, (np.ones((3, 4, 3)), np.ones(3)), True)
+assert "jax" not in sys.modules
+"""
+
+
+def test_a_worker_uses_numpy_alone():
+    subprocess.run([sys.executable, "-c", WORKER], check=True)
 
 
 @pytest.mark.parametrize("in_flight", [1, 3])
@@ -191,7 +214,7 @@ def test_a_bounded_number_of_batches_is_read_ahead(in_flight):
             return future
 
     with Watched(2) as executor:
-        statistics_of_loader(load, 8, executor=executor, in_flight=in_flight)
+        statistics_of_batches(loaded(8), executor=executor, in_flight=in_flight)
     assert max(most) == in_flight and not under_way
 
 
@@ -208,10 +231,9 @@ def test_a_pass_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path):
     features, labels = random_data(4)
     path, whole = tmp_path / "sums.npz", statistics_of_batches(batches_of(features, labels, 6))
     with pytest.raises(Killed):
-        cut = cut_short(batches_of(features, labels, 6), 5)
-        statistics_of_batches(cut, checkpoint=path, checkpoint_every=2)
+        statistics_of_batches(cut_short(batches_of(features, labels, 6), 5), checkpoint=path)
     with np.load(path) as stored:
-        assert stored["batches"] == 4
+        assert stored["examples"] == 30
     assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=path), whole)
     # complete now: what is there is the result
     assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=str(path)), whole)
@@ -221,59 +243,70 @@ def test_a_pass_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path):
 KILLED = """
 import os, sys
 from theorykit import enable_float64
-from theorykit.bpkr.data.streaming import statistics_of_loader
-from tests.bpkr.data.test_statistics import load
+from theorykit.bpkr.data import streaming
+from tests.bpkr.data.test_statistics import load, loaded
 
 enable_float64()
+streaming._CHECKPOINT_SECONDS = 0.0
 
 def load_or_die(number):
     if number == 7:
         os._exit(9)
     return load(number)
 
-statistics_of_loader(load_or_die, 10, checkpoint=sys.argv[1], checkpoint_every=3)
+streaming.statistics_of_batches(loaded(10, load_or_die), checkpoint=sys.argv[1])
 """
 
 
 def test_a_process_that_was_killed_leaves_a_checkpoint_that_is_whole(tmp_path):
-    path, loaded = tmp_path / "sums.npz", []
+    path, called = tmp_path / "sums.npz", []
     finished = subprocess.run([sys.executable, "-c", KILLED, path], env={**os.environ, "PYTHONPATH": "."}, check=False)
     assert finished.returncode == 9
 
     def counted(number):
-        loaded.append(number)
+        called.append(number)
         return load(number)
 
-    found = statistics_of_loader(counted, 10, checkpoint=path)
-    assert_identical(found, statistics_of_loader(load, 10))
-    assert loaded == [0, 5, 6, 7, 8, 9]
+    found = statistics_of_batches(loaded(10, counted), checkpoint=path)
+    assert_identical(found, statistics_of_batches(loaded(10)))
+    assert called == [0, 6, 7, 8, 9]
+
+
+def test_a_checkpoint_is_written_when_its_time_has_come(tmp_path, monkeypatch):
+    written = []
+    write = streaming.store.write_arrays
+    monkeypatch.setattr(
+        streaming.store, "write_arrays", lambda *given: written.append(len(given[0]["digests"])) or write(*given)
+    )
+    monkeypatch.setattr(streaming.time, "monotonic", iter(range(0, 1000, 8)).__next__)
+    statistics_of_batches(loaded(10), checkpoint=tmp_path / "sums.npz")
+    assert written == [3, 6, 9, 10]
 
 
 def test_only_what_is_not_done_is_read_of_arrays(tmp_path):
     features, labels = random_data(5)
     path = tmp_path / "sums.npz"
     with refused("batch 4: labels has 1 entries that are not finite"):
-        broken = changed(labels, 25, np.inf)
-        statistics_of_arrays(features, broken, chunk=6, checkpoint=path, checkpoint_every=1)
+        statistics_of_arrays(features, changed(labels, 25, np.inf), chunk=6, checkpoint=path)
     watched = Slices(features)
     found = statistics_of_arrays(watched, labels, chunk=6, checkpoint=path)
     assert [part.start for part in watched.read] == [0, 18, 24, 30, 36, 42, 48]
     assert_identical(found, statistics_of_arrays(features, labels, chunk=6))
 
 
-def test_a_checkpoint_of_another_job_is_refused(tmp_path):
+def test_a_checkpoint_of_other_data_is_refused(tmp_path):
     features, labels = random_data(6)
     path = tmp_path / "sums.npz"
-    statistics_of_arrays(features, labels, chunk=10, checkpoint=path)
-    with refused("in chunks of 10, not arrays"):
+    whole = statistics_of_arrays(features, labels, chunk=10, checkpoint=path)
+    assert_identical(statistics_of_batches(batches_of(features, labels, 10), checkpoint=path), whole)
+    with refused("batch 0 is not what it was"):
         statistics_of_arrays(features, labels, chunk=5, checkpoint=path)
-    with refused("is of another job"):
+    with refused("is a checkpoint of 5 batches, but there are only 4"):
         statistics_of_arrays(features[:40], labels[:40], chunk=10, checkpoint=path)
-    with refused("is of another job"):
-        statistics_of_batches(batches_of(features, labels, 10), checkpoint=path)
+    # on disk the first and the last are compared
     for index, batch in ((0, 0), (EXAMPLES - 1, 4)):
         with refused(f"batch {batch} is not what it was"):
-            statistics_of_arrays(changed(features, index, 0.0), labels, chunk=10, checkpoint=path)
+            statistics_of_arrays(Slices(changed(features, index, 0.0)), labels, chunk=10, checkpoint=path)
     # every value of arrays in memory counts, also in chunks between
     for index in range(0, EXAMPLES, 7):
         for name, array in (("features", features), ("labels", labels)):
@@ -283,7 +316,7 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path):
                 statistics_of_arrays(**{"features": features, "labels": labels, name: other}, chunk=10, checkpoint=path)
     for content in (b"", b"no numbers", b"PK\x03\x04"):
         path.write_bytes(content)
-        with refused("is not a checkpoint of feature statistics"):
+        with refused("is not a checkpoint of a pass over batches"):
             statistics_of_arrays(features, labels, chunk=10, checkpoint=path)
 
 
@@ -300,14 +333,6 @@ def test_every_batch_of_an_iterable_that_was_done_is_compared(tmp_path):
     assert_identical(again, whole)
 
 
-def test_a_checkpoint_of_more_batches_than_there_are_is_refused(tmp_path):
-    features, labels = random_data(7)
-    path = tmp_path / "sums.npz"
-    statistics_of_batches(batches_of(features, labels, 10), checkpoint=path)
-    with refused("is a checkpoint of 5 batches, but there are only 3"):
-        statistics_of_batches(batches_of(features[:30], labels[:30], 10), checkpoint=path)
-
-
 GOOD = (np.ones((3, PATHS, FEATURES)), np.ones(3))
 BAD_BATCHES = {
     "not a pair": (np.ones((3, PATHS, FEATURES)), "batch 1 must be a pair (features, labels), got ndarray"),
@@ -315,10 +340,16 @@ BAD_BATCHES = {
     "no examples": ((np.ones((0, PATHS, FEATURES)), np.ones(0)), "none of them zero, got (0, 4, 3)"),
     "labels of three axes": ((GOOD[0], np.ones((3, 1, 1))), "batch 1: labels must have shape (examples) or"),
     "lengths": ((GOOD[0], np.ones(4)), "batch 1: features has 3 examples, labels has 4"),
-    "other paths": ((np.ones((3, 2, 6)), np.ones(3)), "batch 1 has (paths, features, outputs) = (2, 6, 1)"),
-    "other outputs": ((GOOD[0], np.ones((3, 2))), "the batches before it (4, 3, 1)"),
-    "complex": ((GOOD[0] * 1j, np.ones(3)), "batch 1: features must be real numbers, got dtype complex128"),
-    "text": ((GOOD[0], ["a", "b", "c"]), "batch 1: labels must be real numbers, got dtype <U1"),
+    "other paths": (
+        (np.ones((3, 2, 6)), np.ones(3)),
+        "batch 1 does not fit those before it: statistics of (paths, features, outputs) = (4, 3, 1) and (2, 6, 1)",
+    ),
+    "other outputs": ((GOOD[0], np.ones((3, 2))), "(4, 3, 1) and (4, 3, 2) cannot be added"),
+    "complex": (
+        (GOOD[0] * 1j, np.ones(3)),
+        "batch 1: features must be an array of real numbers, got an array of complex128",
+    ),
+    "text": ((GOOD[0], ["a", "b", "c"]), "batch 1: labels must be an array of real numbers, got ['a', 'b', 'c']"),
     "nan": (
         (changed(GOOD[0], (1, 2, 0), np.nan), np.ones(3)),
         "batch 1: features has 1 entries that are not finite, the first nan at index (1, 2, 0)",
@@ -330,28 +361,24 @@ BAD_BATCHES = {
 
 @pytest.mark.parametrize(("batch", "message"), BAD_BATCHES.values(), ids=BAD_BATCHES)
 def test_bad_batches_are_refused_by_number_and_value(batch, message):
-    with refused(message):
-        statistics_of_batches(iter([GOOD, batch]))
-    with ThreadPoolExecutor(2) as executor, refused(message):
-        statistics_of_batches(iter([GOOD, batch]), executor=executor)
+    with ThreadPoolExecutor(2) as pool:
+        for executor in (None, pool):
+            with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+                statistics_of_batches(iter([GOOD, batch]), executor=executor)
 
 
 def test_bad_jobs_are_refused():
     features, labels = random_data()
     with refused("there are no batches"):
         statistics_of_batches([])
-    with refused("there are no batches"):
-        statistics_of_loader(load, 0)
     with refused("are not one for one"):
         statistics_of_arrays(features, labels[:-1])
     with refused("are not one for one"):
         statistics_of_arrays(features[:0], labels[:0])
-    with refused("chunk must be a positive number of examples, got 0"):
+    with refused("chunk must be at least 1, got 0"):
         statistics_of_arrays(features, labels, chunk=0)
-    with refused("in_flight must be a positive number of batches, got 0"):
+    with refused("in_flight must be at least 1, got 0"):
         statistics_of_arrays(features, labels, in_flight=0)
-    with refused("checkpoint_every must be a positive number of batches, got -1"):
-        statistics_of_arrays(features, labels, checkpoint_every=-1)
 
 
 def test_statistics_whose_shapes_do_not_fit_are_refused():
@@ -368,7 +395,7 @@ def test_statistics_whose_shapes_do_not_fit_are_refused():
 
 
 def test_a_bar_shows_the_progress(capfd):
-    statistics_of_loader(load, 3, progress=True)
+    statistics_of_batches(loaded(3), progress=True)
     assert "3/3" in capfd.readouterr().err
-    statistics_of_loader(load, 3)
+    statistics_of_batches(loaded(3))
     assert not capfd.readouterr().err
