@@ -16,6 +16,7 @@ PROBLEM = random_problem(PAIR, 0)
 ARCHITECTURE, FEATURES, LABELS = PROBLEM.architecture, PROBLEM.features, PROBLEM.labels
 DATA = (FEATURES, LABELS)
 KEY = jax.random.key(0)
+FEW = bpkr.MatrixFreeOptions(repeats=3)
 
 TAKERS = {
     "evaluate": lambda point: bpkr.evaluate(ARCHITECTURE, point, *DATA),
@@ -32,7 +33,7 @@ SLOW_TAKERS = {
     "fluctuations": lambda point: bpkr.fluctuations(ARCHITECTURE, point, *DATA),
     "estimate_energy": lambda point: bpkr.estimate_energy(ARCHITECTURE, point, *DATA, key=KEY).value,
     "solve_matrix_free": lambda point: (
-        bpkr.solve_matrix_free(ARCHITECTURE, *DATA, key=KEY, repeats=3, initial=point).order_parameters
+        bpkr.solve_matrix_free(ARCHITECTURE, *DATA, key=KEY, options=FEW, initial=point).order_parameters
     ),
 }
 

@@ -217,7 +217,6 @@ KINDS = {
     "input_features": whole_number(FEATURES, least=FEATURES, most=FEATURES),
     "weights": Kind(lambda: [network().embedding, *network().weights, network().readout_weights], also=other_weights),
     "options": instance(bpkr.MatrixFreeOptions, also=lambda: {"a class": bpkr.MatrixFreeOptions}),
-    "repeats": whole_number(3, least=3),
     "progress": flag(),
     "show_progress": flag(),
     "starts": whole_number(1, least=0),
@@ -302,6 +301,7 @@ OF_CALLABLES = {
     "MatrixFreeOptions.max_order": whole_number(8, least=1),
     "MatrixFreeOptions.tolerance": number(0.5, above=0.0, most=0.9),
     "MatrixFreeOptions.block": whole_number(8, least=1),
+    "MatrixFreeOptions.repeats": whole_number(3, least=3),
     "OrderParameters.matrices": Kind(
         lambda: limit().matrices,
         dict.fromkeys(("an empty list", "an empty array"), "how many there must be is checked where they are used"),

@@ -98,10 +98,9 @@ def _recurrence(product, vector, order):
 
     Reorthogonalised fully, so that bounds hold up to rounding.
     """
-    hessenberg = decomp.hessenberg(order, reortho="full", custom_vjp=False)
-    basis, matrix, residual, _ = hessenberg(product, vector)
-    ahead = jnp.append(jnp.diagonal(matrix, -1), jnp.linalg.norm(residual))
-    return basis, *_until_exhausted(jnp.diagonal(matrix), ahead)
+    tridiagonalise = decomp.tridiag_sym(order, materialize=False, reortho="full", custom_vjp=False)
+    basis, (diagonal, beside), residual, _ = tridiagonalise(product, vector)
+    return basis, *_until_exhausted(diagonal, jnp.append(beside, jnp.linalg.norm(residual)))
 
 
 def _rules(diagonal, ahead, floor):

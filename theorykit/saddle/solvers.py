@@ -13,6 +13,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..arguments import checked_function, checked_number, checked_whole_number
+from .anderson import AndersonMemory
 from .problem import AbstractSaddleProblem, Coordinates, Point
 from .quadratic_model import QuadraticModel
 
@@ -192,9 +193,7 @@ class _SweepState(eqx.Module):
     progress: Progress
     proposal: Coordinates
     swept: Coordinates
-    points: Float[Array, "memory coordinates"]
-    changes: Float[Array, "memory coordinates"]
-    filled: Int[Array, ""]
+    memory: AndersonMemory
 
 
 class AcceleratedSweeps(AbstractSaddleSolver):
@@ -217,8 +216,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
             raise ValueError(
                 "a skip connection leaves no closed form to sweep by; use Newton, or a minimiser of Optimistix"
             )
-        empty = jnp.zeros((self.memory, len(y)))
-        return _SweepState(Progress.nowhere(args, y), y, y, empty, empty, jnp.array(0))
+        return _SweepState(Progress.nowhere(args, y), y, y, AndersonMemory.empty(self.memory, len(y)))
 
     def step(self, fn, y, args, options, state, tags):
         problem = args
@@ -228,17 +226,6 @@ class AcceleratedSweeps(AbstractSaddleSolver):
         here = progress.point.coordinates
         swept = jnp.where(accepted, problem.swept(progress.point), state.swept)
         # after a combination that failed: the sweep that it was to better
-        filled = jnp.where(accepted, state.filled, 0)
-        change = swept - here
-        proposal = swept - self._correction(state, filled, here, change)
-        points = jnp.roll(state.points, 1, axis=0).at[:1].set(here)
-        changes = jnp.roll(state.changes, 1, axis=0).at[:1].set(change)
-        filled = jnp.minimum(filled + 1, self.memory)
-        return here, _SweepState(progress, proposal, swept, points, changes, filled), None
-
-    def _correction(self, state: _SweepState, filled, here, change):
-        used = (jnp.arange(self.memory) < filled)[:, None]
-        of_changes = jnp.where(used, change - state.changes, 0.0)
-        of_points = jnp.where(used, here - state.points, 0.0)
-        weights, *_ = jnp.linalg.lstsq(of_changes.T, change, rcond=1e-10)
-        return weights @ (of_points + of_changes)
+        memory = chosen(accepted, state.memory, AndersonMemory.empty(self.memory, len(y)))
+        proposal, memory = memory.next_point(here, swept)
+        return here, _SweepState(progress, proposal, swept, memory), None

@@ -34,7 +34,8 @@ from ..order_parameters.order_parameters import HasOrderParameters, OrderParamet
 from ..specification.architecture import Architecture, checked_architecture
 from .whitened_kernel import Design, Kernel, path_gram, whitened_kernel
 
-_LEAST_PROBES = 4
+# a standard error beside a control variate needs four probes, scatter three repeats
+_LEAST = {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3, "max_steps": 1}
 
 
 class MatrixFreeWarning(UserWarning):
@@ -50,6 +51,8 @@ class MatrixFreeOptions(eqx.Module):
     - `max_order`: most products a vector, in conjugate gradients and in a Lanczos run.
     - `tolerance`: residual of conjugate gradients, relative.
     - `block`: vectors at a time. Memory beyond the features: rows x (block x order + rank + probes) numbers.
+    - `repeats`, `max_steps`: of `solve_matrix_free` alone, how many saddle points it averages, three or more, and most
+      steps to each.
     """
 
     probes: int = eqx.field(static=True, default=32)
@@ -58,21 +61,13 @@ class MatrixFreeOptions(eqx.Module):
     max_order: int = eqx.field(static=True, default=256)
     tolerance: float = eqx.field(static=True, default=1e-6)
     block: int = eqx.field(static=True, default=16)
+    repeats: int = eqx.field(static=True, default=8)
+    max_steps: int = eqx.field(static=True, default=200)
 
     def __check_init__(self):
-        for name in ("probes", "rank", "order", "max_order", "block"):
-            checked_whole_number(name, getattr(self, name))
-        checked_number("tolerance", self.tolerance)
-        if self.probes < _LEAST_PROBES:
-            raise ValueError(
-                f"probes={self.probes} are too few for a standard error beside a control variate; "
-                f"take {_LEAST_PROBES} or more"
-            )
-        if min(self.rank, self.order, self.max_order, self.block) < 1 or not 0 < self.tolerance < 1:
-            raise ValueError(
-                "rank, order, max_order and block must be positive and tolerance between 0 and 1, got "
-                f"{self.rank}, {self.order}, {self.max_order}, {self.block} and {self.tolerance}"
-            )
+        for name, least in _LEAST.items():
+            checked_whole_number(name, getattr(self, name), least=least)
+        checked_number("tolerance", self.tolerance, above=0.0, below=1.0)
 
 
 class Slopes(eqx.Module):
@@ -193,7 +188,9 @@ def estimate_at(
     order: int | None = None,
 ) -> EnergyEstimate:
     """`estimate_energy` for probes at hand, of any kind for which the mean of z^T B z is tr B; from `order` on."""
-    whitened, of_labels = _of_labels(data, first, jax.random.fold_in(key, 1), options)
+    solver = lx.CG(rtol=0.0, atol=options.tolerance, norm=jnp.linalg.norm, max_steps=options.max_order)
+    rank = min(options.rank, data.rows)
+    whitened, of_labels = _of_labels(data, first, jax.random.fold_in(key, 1), rank, solver)
     if not whitened.floor > 0.5:
         raise ValueError(
             f"temperature={float(data.bound.architecture.temperature):.3g} is lost in the rounding of a kernel of "
@@ -202,32 +199,12 @@ def estimate_at(
         )
     limit = min(options.max_order, data.rows)
     order = min(order or options.order, limit)
-    of_probes = _of_probes(data, whitened, probes, order, options.block)
-    while order < limit and not of_probes.is_finished:
+    estimate, is_finished = _with_probes(data, whitened, of_labels, probes, order, options.block)
+    while order < limit and not is_finished:
         order = min(limit, 2 * order)
-        of_probes = _of_probes(data, whitened, probes, order, options.block)
-    estimate = _combined(whitened, of_labels, of_probes, order)
+        estimate, is_finished = _with_probes(data, whitened, of_labels, probes, order, options.block)
     _report(estimate, options)
     return estimate
-
-
-def _combined(whitened, of_labels, of_probes, order):
-    condition = of_probes.largest / whitened.floor
-    return EnergyEstimate(
-        value=of_probes.log_determinant + of_labels.misfit,
-        standard_error=of_probes.standard_error,
-        bias=of_probes.bias + of_labels.bias,
-        log_determinant=of_probes.log_determinant,
-        misfit=of_labels.misfit,
-        slopes=Slopes(
-            of_probes.logdet_gradient,
-            of_probes.logdet_gradient_error,
-            of_probes.logdet_gradient_bias,
-            of_labels.minus_misfit_gradient,
-            of_labels.minus_misfit_gradient_bias,
-        ),
-        stats={"order": order, "steps": of_labels.steps, "condition": condition},
-    )
 
 
 def _report(estimate: EnergyEstimate, options: MatrixFreeOptions) -> None:
@@ -254,11 +231,11 @@ class _OfLabels(eqx.Module):
 
 
 @eqx.filter_jit
-def _of_labels(data, first, key, options):
+def _of_labels(data, first, key, rank, solver):
     kernel = Kernel(data.bound, data.design, first)
-    whitened = whitened_kernel(kernel, key, min(options.rank, kernel.rows))
+    whitened = whitened_kernel(kernel, key, rank)
     right = whitened.whiten(data.labels)
-    solution, steps = _conjugate_gradients(whitened, right, options)
+    solution, steps = _conjugate_gradients(whitened, right, solver)
     residual = right - whitened.product(solution)
     # b^T M^{-1} b = 2 b^T s - s^T M s + r^T M^{-1} r, the last between 0 and |r|^2 / floor
     unsolved = jnp.sum(residual**2) / whitened.floor
@@ -273,31 +250,18 @@ def _of_labels(data, first, key, options):
     )
 
 
-def _conjugate_gradients(whitened, right, options):
+def _conjugate_gradients(whitened, right, solver):
     """M^{-1} b for the column b, and the number of steps."""
     structure = jax.ShapeDtypeStruct(right.shape, right.dtype)
     operator = lx.FunctionLinearOperator(whitened.product, structure, lx.positive_semidefinite_tag)
-    solver = lx.CG(rtol=0.0, atol=options.tolerance, norm=jnp.linalg.norm, max_steps=options.max_order)
     scale = jnp.linalg.norm(right)
     solution = lx.linear_solve(operator, right / jnp.where(scale > 0, scale, 1.0), solver, throw=False)
     return scale * solution.value, solution.stats["num_steps"]
 
 
-class _OfProbes(eqx.Module):
-    """The log-determinant and its gradient. `is_finished`: both biases are below half of the standard errors."""
-
-    log_determinant: Float[Array, ""]
-    standard_error: Float[Array, ""]
-    bias: Float[Array, ""]
-    logdet_gradient: Float[Array, "paths paths"]
-    logdet_gradient_error: Float[Array, "paths paths"]
-    logdet_gradient_bias: Float[Array, "paths paths"]
-    largest: Float[Array, ""]
-    is_finished: Bool[Array, ""]
-
-
 @eqx.filter_jit
-def _of_probes(data, whitened, probes, order, block):
+def _with_probes(data, whitened, of_labels, probes, order, block) -> tuple[EnergyEstimate, Bool[Array, ""]]:
+    """The whole estimate, and whether what Lanczos runs of this order leave out is below half the standard errors."""
     kernel = whitened.kernel
     runs = run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, block)
     of_trace = whitened.slope_of_trace(data.path_gram)
@@ -320,16 +284,23 @@ def _of_probes(data, whitened, probes, order, block):
     is_finished = (bias <= jnp.maximum(error / 2, 2 * rounding)) & (
         logdet_gradient_bias <= jnp.maximum(length / 2, 4 * rounding)
     )
-    return _OfProbes(
-        log_determinant=whitened.log_det_of_preconditioner() + log_det,
+    log_determinant = whitened.log_det_of_preconditioner() + log_det
+    estimate = EnergyEstimate(
+        value=log_determinant + of_labels.misfit,
         standard_error=error,
-        bias=bias,
-        logdet_gradient=logdet_gradient,
-        logdet_gradient_error=logdet_gradient_error,
-        logdet_gradient_bias=_per_entry(kernel.first, logdet_gradient_bias),
-        largest=runs.largest,
-        is_finished=is_finished,
+        bias=bias + of_labels.bias,
+        log_determinant=log_determinant,
+        misfit=of_labels.misfit,
+        slopes=Slopes(
+            logdet_gradient,
+            logdet_gradient_error,
+            _per_entry(kernel.first, logdet_gradient_bias),
+            of_labels.minus_misfit_gradient,
+            of_labels.minus_misfit_gradient_bias,
+        ),
+        stats={"order": order, "steps": of_labels.steps, "condition": runs.largest / whitened.floor},
     )
+    return estimate, is_finished
 
 
 def _per_entry(first, bound):

@@ -14,15 +14,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import stdtrit
 from tqdm import tqdm
 
-from ...arguments import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number
+from ...arguments import checked_flag, checked_instance, checked_key, checked_number
 from ...precision import require_float64
+from ...saddle.anderson import AndersonMemory
 from ...saddle.diagnosis import ConvergenceWarning
 from ..evaluation.bound_action import BoundAction
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters
@@ -40,11 +40,10 @@ from .estimate import (
 
 _INNER = optx.BFGS(rtol=1e-10, atol=1e-10)
 _INNER_STEPS = 500
-# pairs of points and images that Anderson acceleration keeps
-_MEMORY = 6
+# points that Anderson acceleration combines with the present one
+_MEMORY = 5
 # growth of a step's change that is no progress but a mistake
 _THROWN_OFF = 10
-_LEAST_REPEATS = 3
 
 
 class MatrixFreeSaddle(eqx.Module):
@@ -92,43 +91,35 @@ def solve_matrix_free(
     *,
     key: PRNGKeyArray,
     options: MatrixFreeOptions | None = None,
-    repeats: int = 8,
     initial: OrderParameters | HasOrderParameters | None = None,
     tolerance: float = 1e-6,
-    max_steps: int = 200,
     progress: bool = False,
 ) -> MatrixFreeSaddle:
     """The saddle point of S (Eq. 32) from products with the kernel alone, with its error.
 
     `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several. Starts from `initial`, by default the Gaussian-process limit. Solves `repeats` times, with
-    probes of its own each time, until no coordinate changes by more than `tolerance` in a step; a `ConvergenceWarning`
-    says where `max_steps` comes first. Raises `ValueError` as `estimate_energy` does.
+    where there are several. Starts from `initial`, by default the Gaussian-process limit. Solves `options.repeats`
+    times, with probes of its own each time, until no coordinate changes by more than `tolerance` in a step; a
+    `ConvergenceWarning` says where `options.max_steps` comes first. Raises `ValueError` as `estimate_energy` does.
     """
     checked_key("key", key)
     checked_flag("progress", progress)
-    for name, number in (("repeats", repeats), ("max_steps", max_steps)):
-        checked_whole_number(name, number)
-    checked_number("tolerance", tolerance)
-    if repeats < _LEAST_REPEATS:
-        raise ValueError(f"repeats={repeats} are too few to tell their scatter; take {_LEAST_REPEATS} or more")
-    if not tolerance > 0 or max_steps < 1:
-        raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
+    checked_number("tolerance", tolerance, above=0.0)
     options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
     data = checked_for_matrix_free(architecture, features, labels)
     start = gp_coordinates(architecture)
     if initial is not None:
         start = from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
-    *keys, last = jax.random.split(key, repeats + 1)
+    *keys, last = jax.random.split(key, options.repeats + 1)
     samples = [_SampleAverage(data, repeat, options) for repeat in keys]
     ends, steps, residuals = [], [], []
     with tqdm(desc="matrix-free saddle", unit="step", disable=not progress, dynamic_ncols=True) as bar:
         for sample in samples:
-            start, taken, residual = _fixed_point(sample, start, tolerance, max_steps, bar)
+            start, taken, residual = _fixed_point(sample, start, options, tolerance, bar)
             ends.append(start)
             steps.append(taken)
             residuals.append(residual)
-    _report(residuals, tolerance, max_steps)
+    _report(residuals, tolerance, options.max_steps)
     stats = {"steps": tuple(steps), "residual": tuple(residuals), "samples": jnp.stack(ends)}
     return _pooled(data, samples, jnp.stack(ends), last, options, stats)
 
@@ -149,70 +140,52 @@ class _SampleAverage:
 
     def step(self, coordinates: Coordinates) -> Coordinates:
         """One majorise-minimise step: the energy replaced by its bound at `coordinates`."""
-        order_parameters = to_order_parameters(self.data.bound.architecture, coordinates)
-        slopes = self.at(order_parameters).slopes
-        lower = minimise_bound(self.data.bound, order_parameters, slopes)
-        return from_order_parameters(self.data.bound.architecture, lower)
+        bound = self.data.bound
+        return minimise_bound(bound, coordinates, self.at(_order_parameters(bound, coordinates)).slopes)
 
 
-def minimise_bound(bound: BoundAction, order_parameters: OrderParameters, slopes: Slopes) -> OrderParameters:
-    """The minimum of entropy + tr(G_+ U_1) + tr(U_0 G_- U_0 U_1^{-1}), U_0 the U_1 given.
+@eqx.filter_jit
+def minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes) -> Coordinates:
+    """Where entropy + tr(G_+ U_1) + tr(U_0 G_- U_0 U_1^{-1}) is least, U_0 the U_1 at `coordinates`.
 
     The log-determinant is concave in U_1 and below its tangent; the misfit is convex in U_1^{-1}, and below the second
     trace up to a constant.
     """
-    first = order_parameters.matrices[0]
-    return _minimise_bound(
-        bound, order_parameters, slopes.logdet_gradient, first @ slopes.minus_misfit_gradient @ first
-    )
-
-
-@eqx.filter_jit
-def _minimise_bound(bound: BoundAction, order_parameters, logdet_gradient, weight):
-    architecture, majoriser, first = bound.architecture, bound.action.majoriser, bound.symbols.matrices[0]
-    scale = jnp.max(jnp.stack(architecture.widths))
+    majoriser, first = bound.action.majoriser, bound.symbols.matrices[0]
+    here = _order_parameters(bound, coordinates).matrices[0]
+    weight = here @ slopes.minus_misfit_gradient @ here
+    scale = jnp.max(jnp.stack(bound.architecture.widths))
 
     def above(coordinates, _):
-        point = to_order_parameters(architecture, coordinates)
-        given = {majoriser.logdet_gradient: logdet_gradient, majoriser.weight: weight, first: point.matrices[0]}
+        point = _order_parameters(bound, coordinates)
+        given = {majoriser.logdet_gradient: slopes.logdet_gradient, majoriser.weight: weight, first: point.matrices[0]}
         energy = bound.call(bound.compiled.majorised_energy, given)["bound"]
         return (bound.entropy(point) + energy) / scale
 
-    start = from_order_parameters(architecture, order_parameters)
-    minimum = optx.minimise(above, _INNER, start, max_steps=_INNER_STEPS, throw=False)
-    return to_order_parameters(architecture, minimum.value)
+    return optx.minimise(above, _INNER, coordinates, max_steps=_INNER_STEPS, throw=False).value
 
 
-def _fixed_point(sample, start, tolerance, max_steps, bar):
-    """The coordinates that a step leaves where they are, by Anderson acceleration; steps taken and the last change.
+@eqx.filter_jit
+def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderParameters:
+    return to_order_parameters(bound.architecture, coordinates)
 
-    Source: H. F. Walker, P. Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numer. Anal. 49 (2011).
-    """
-    points, images = [np.asarray(start)], []
-    best, lowest, taken = points[0], math.inf, 0
-    while taken < max_steps and lowest > tolerance:
+
+def _fixed_point(sample, start, options, tolerance, bar):
+    """The coordinates that a step leaves where they are, by Anderson acceleration; steps taken and the last change."""
+    empty = AndersonMemory.empty(_MEMORY, len(start))
+    point, memory = start, empty
+    best, lowest, taken = start, math.inf, 0
+    while taken < options.max_steps and lowest > tolerance:
         taken += 1
-        images.append(np.asarray(sample.step(jnp.asarray(points[-1]))))
-        change = float(np.max(np.abs(images[-1] - points[-1])))
+        image = sample.step(point)
+        change = float(jnp.max(jnp.abs(image - point)))
         bar.update()
         bar.set_postfix(change=f"{change:.1e}")
         if change < lowest:
-            best, lowest = images[-1], change
-        if change <= _THROWN_OFF * lowest:
-            points, images = points[-_MEMORY:], images[-_MEMORY:]
-            points.append(_mixed(np.stack(points), np.stack(images)))
-        else:
-            # go on from the best point, without the history that led here
-            points, images = [best], []
-    return jnp.asarray(best), taken, lowest
-
-
-def _mixed(points, images):
-    """The combination of `images` whose residuals, combined likewise, are least."""
-    residuals = images - points
-    differences = np.diff(residuals, axis=0)
-    weights = np.linalg.lstsq(differences.T, residuals[-1], rcond=1e-10)[0]
-    return images[-1] - weights @ np.diff(images, axis=0)
+            best, lowest = image, change
+        # thrown off: on from the best point, without the history that led here
+        point, memory = memory.next_point(point, image) if change <= _THROWN_OFF * lowest else (best, empty)
+    return best, taken, lowest
 
 
 def _report(residuals, tolerance, max_steps):
@@ -229,11 +202,7 @@ def _report(residuals, tolerance, max_steps):
 
 def _pooled(data, samples, ends, key, options, stats):
     bound, repeats = data.bound, len(samples)
-    architecture = bound.architecture
-    centre = jnp.mean(ends, axis=0)
-    point = to_order_parameters(architecture, centre)
-    solutions = [to_order_parameters(architecture, end) for end in ends]
-    errors = jax.tree.map(lambda *values: jnp.std(jnp.stack(values), axis=0, ddof=1) / math.sqrt(repeats), *solutions)
+    centre, point, errors = _mean(bound, ends)
     # S is quadratic about each sample's minimum: half the slope at the centre times the way there
     climbs = [
         _gradient(bound, centre, sample.at(point).slopes.gradient) @ (centre - end) / 2
@@ -258,11 +227,20 @@ def _pooled(data, samples, ends, key, options, stats):
 
 
 @eqx.filter_jit
+def _mean(bound: BoundAction, ends) -> tuple[Coordinates, OrderParameters, OrderParameters]:
+    """The mean of the coordinates `ends`, the order parameters there, and the standard errors of these."""
+    centre = jnp.mean(ends, axis=0)
+    solutions = jax.vmap(lambda end: _order_parameters(bound, end))(ends)
+    errors = jax.tree.map(lambda values: jnp.std(values, axis=0, ddof=1) / math.sqrt(len(ends)), solutions)
+    return centre, _order_parameters(bound, centre), errors
+
+
+@eqx.filter_jit
 def _gradient(bound: BoundAction, coordinates, slope):
     """The gradient of S in the coordinates, from that of the energy in U_1."""
 
     def linearised(at):
-        point = to_order_parameters(bound.architecture, at)
+        point = _order_parameters(bound, at)
         return bound.entropy(point) + jnp.sum(slope * point.matrices[0])
 
     return jax.grad(linearised)(coordinates)
