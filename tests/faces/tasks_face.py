@@ -108,9 +108,6 @@ FACE = Face(
         "published_images.split_by_name.images": instance(image_set, also=lambda: {"pixels": PIXELS}),
         "published_images.fetched.source": instance(lambda: published_images.MNIST),
         "published_images.fetched.file": text("t10k-labels-idx1-ubyte.gz"),
-        "published_images.Source.folder": text("folder", any_text=True),
-        "published_images.Source.base_url": text("https://example.org", any_text=True),
-        "published_images.Source.md5": Kind(dict, {"a dictionary": "sums by name"}),
     },
     instances={
         "images.ImageSet": image_set,

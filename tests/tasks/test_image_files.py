@@ -79,13 +79,13 @@ LARGE = png(RANDOM.integers(0, 256, (300, 300), dtype=np.uint8))
 BAD_MEMBERS = {
     "cut short": ("Greek/character01/1.png", NOISE[:80], "not a readable PNG"),
     "header only": ("Greek/character01/1.png", NOISE[:20], "not a readable PNG"),
-    "changed header": ("Greek/character01/1.png", damaged(NOISE, 18), "does not begin as a PNG"),
+    "changed header": ("Greek/character01/1.png", damaged(NOISE, 18), "not a readable PNG"),
     "changed length": ("Greek/character01/1.png", damaged(LARGE, 36), "not a readable PNG"),
     "changed pixels": ("Greek/character01/1.png", damaged(NOISE, len(NOISE) // 2), "not a readable PNG"),
-    "not a PNG": ("Greek/character01/1.png", b"GIF89a and so on", "does not begin as a PNG"),
-    "empty": ("Greek/character01/1.png", b"", "does not begin as a PNG"),
+    "not a PNG": ("Greek/character01/1.png", b"GIF89a and so on", "not a readable PNG"),
+    "empty": ("Greek/character01/1.png", b"", "not a readable PNG"),
     "transparent": ("Greek/character01/1.png", png(DIGITS[0], "RGBA"), "not plain 8-bit grey"),
-    "not square": ("Greek/character01/1.png", png(DIGITS[0, :4]), "4 x 6 pixels, which is not square"),
+    "not square": ("Greek/character01/1.png", png(DIGITS[0, :4]), "square, got 4 x 6"),
     "no folder": ("1.png", png(DIGITS[0]), "not in a folder"),
 }
 
@@ -119,7 +119,7 @@ def test_archives_without_images_or_with_one_twice_are_refused(tmp_path, alphabe
     empty = write_zip(tmp_path / "texts.zip", {"Greek/read me.txt": b"no image"})
     with pytest.raises(ValueError, match=re.escape(f"{empty} has no images")):
         read_omniglot([*alphabets, empty])
-    with pytest.raises(ValueError, match=r"0001_01\.png is in .* more than once"):
+    with pytest.raises(ValueError, match=r"Greek/character.*\.png is in .* a second time"):
         read_omniglot([alphabets[0], alphabets[0]])
     with pytest.raises(ValueError, match="no archives"):
         read_omniglot([])
@@ -144,21 +144,33 @@ def test_idx_images_are_those_of_the_file_with_their_labels(digits):
 
 
 BAD_IDX = {
-    "images not gzip": ("images", idx(DIGITS), "not a sound gzip file"),
-    "images cut short": ("images", gzip.compress(idx(DIGITS))[:-30], "ends too early"),
-    "images changed": ("images", damaged(gzip.compress(idx(DIGITS)), 200), "not a sound gzip file"),
+    "images not gzip": ("images", idx(DIGITS), "not a whole gzip file"),
+    "images cut short": ("images", gzip.compress(idx(DIGITS))[:-30], "cut short"),
+    "images changed": ("images", damaged(gzip.compress(idx(DIGITS)), 200), "not a whole gzip file"),
     "images empty": ("images", b"", "magic number none"),
     "labels in place of images": ("images", gzip.compress(idx(DIGIT_LABELS)), "magic number 00000801, but .* 00000803"),
     "images of floats": ("images", gzip.compress(idx(DIGITS, b"\0\0\x0d\3")), "magic number 00000d03"),
-    "half a header": ("images", gzip.compress(idx(DIGITS)[:9]), "9 bytes, fewer than the 16"),
-    "too few pixels": ("images", gzip.compress(idx(DIGITS)[:-1]), "431 bytes of data, but .* 12 x 6 x 6 = 432"),
-    "too many pixels": ("images", gzip.compress(idx(DIGITS) + b"\0"), "433 bytes of data, but .* = 432"),
-    "no images": ("images", gzip.compress(idx(DIGITS[:0])), "0 images of 6 x 6"),
-    "images not square": ("images", gzip.compress(idx(DIGITS[:, :3])), "12 images of 3 x 6"),
-    "more images than labels": ("labels", gzip.compress(idx(DIGIT_LABELS[:-1])), "12 images, but .* 11 labels"),
+    "half a header": ("images", gzip.compress(idx(DIGITS)[:9]), "9 bytes, but its header says 16 and "),
+    "too few pixels": ("images", gzip.compress(idx(DIGITS)[:-1]), "447 bytes, but its header says 16 and 12 x 6 x 6"),
+    "too many pixels": (
+        "images",
+        gzip.compress(idx(DIGITS) + b"\0"),
+        "449 bytes, but its header says 16 and 12 x 6 x 6",
+    ),
+    "no images": ("images", gzip.compress(idx(DIGITS[:0])), "0 images do not fit 12 classes"),
+    "images not square": ("images", gzip.compress(idx(DIGITS[:, :3])), "square, got 3 x 6"),
+    "more images than labels": ("labels", gzip.compress(idx(DIGIT_LABELS[:-1])), "12 images do not fit 11 classes"),
     "images in place of labels": ("labels", gzip.compress(idx(DIGITS)), "magic number 00000803, but .* 00000801"),
-    "label without a name": ("labels", gzip.compress(idx(DIGIT_LABELS + np.uint8(1))), "label 10, but .* 0 to 9"),
-    "no image of a class": ("labels", gzip.compress(idx(np.minimum(DIGIT_LABELS, np.uint8(8)))), "no label 9"),
+    "label without a name": (
+        "labels",
+        gzip.compress(idx(DIGIT_LABELS + np.uint8(1))),
+        "classes 1 to 10, but there are names for 0 to 9",
+    ),
+    "no image of a class": (
+        "labels",
+        gzip.compress(idx(np.minimum(DIGIT_LABELS, np.uint8(8)))),
+        "class '9' has no images",
+    ),
 }
 
 

@@ -18,6 +18,8 @@ from theorykit.tasks.image_files import read_omniglot
 
 from .image_writers import DIGIT_LABELS, DIGITS, idx, images_of, one_line, png, write_alphabets, write_zip, written
 
+SOURCES = (published.OMNIGLOT, published.MNIST, published.FASHION_MNIST)
+
 
 @pytest.fixture
 def alphabets(tmp_path) -> list[Path]:
@@ -85,10 +87,14 @@ class Server:
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}/data"
 
-    def source(self, folder: str = "set", **sums: str) -> published.Source:
-        """A source of the files served now; `sums` replace the sums of files by wrong ones."""
-        correct = {name: hashlib.md5(content).hexdigest() for name, content in self.files.items()}
-        return published.Source(folder, self.url, correct | sums)
+    def source(self, folder: Path, **sums: str) -> pooch.Pooch:
+        """A source of the files served now, kept in `folder`; `sums` replace the sums of files by wrong ones."""
+        correct = {name: md5(content) for name, content in self.files.items()}
+        return pooch.create(path=folder, base_url=f"{self.url}/", registry=correct | sums)
+
+
+def md5(content: bytes) -> str:
+    return f"md5:{hashlib.md5(content).hexdigest()}"
 
 
 @pytest.fixture
@@ -111,24 +117,26 @@ def files_under(folder: Path) -> list[Path]:
 
 def test_a_file_is_downloaded_once(server, tmp_path):
     server.files["images"] = b"some bytes"
-    source = server.source()
+    source = server.source(Path("set"))
     for _ in range(2):
         path = published.fetched(source, "images", cache=tmp_path)
         assert path == tmp_path / "set" / "images" and path.read_bytes() == b"some bytes"
     assert server.asked == ["images"]
 
 
-def test_the_default_cache_is_the_users(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(pooch, "os_cache", lambda project: tmp_path / project)
+def test_the_default_cache_is_the_users(server, tmp_path):
+    for source, folder in zip(SOURCES, ("omniglot", "mnist", "fashion-mnist"), strict=True):
+        assert source.path == pooch.os_cache("theorykit") / folder
     server.files["images"] = b"some bytes"
-    assert published.fetched(server.source(), "images") == tmp_path / "theorykit" / "set" / "images"
+    assert published.fetched(server.source(tmp_path / "set"), "images") == tmp_path / "set" / "images"
 
 
 def test_a_changed_file_is_refused_and_not_kept(server, tmp_path):
     server.files["images"] = b"other bytes"
     expected, found = "0" * 32, hashlib.md5(b"other bytes").hexdigest()
+    source = server.source(Path("set"), images=f"md5:{expected}")
     with pytest.raises(ValueError, match="nothing of it was kept") as error:
-        published.fetched(server.source(images=expected), "images", cache=tmp_path)
+        published.fetched(source, "images", cache=tmp_path)
     for text in (f"{server.url}/images", expected, found):
         assert text in str(error.value)
     assert one_line(error) and files_under(tmp_path) == []
@@ -136,7 +144,7 @@ def test_a_changed_file_is_refused_and_not_kept(server, tmp_path):
 
 def test_a_damaged_file_in_the_cache_is_downloaded_again(server, tmp_path):
     server.files["images"] = b"some bytes"
-    source = server.source()
+    source = server.source(Path("set"))
     path = published.fetched(source, "images", cache=tmp_path)
     path.write_bytes(b"some byt")
     assert published.fetched(source, "images", cache=tmp_path).read_bytes() == b"some bytes"
@@ -147,14 +155,14 @@ def unreachable() -> str:
     """An address at which nobody listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}/data"
+        return f"http://127.0.0.1:{taken.getsockname()[1]}/data/"
 
 
 def test_without_a_network_the_error_says_what_to_do(server, tmp_path):
-    source = published.Source("set", unreachable(), {"images": "0" * 32})
+    source = pooch.create(path="set", base_url=unreachable(), registry={"images": "md5:" + "0" * 32})
     with pytest.raises(ConnectionError) as error:
         published.fetched(source, "images", cache=tmp_path)
-    for text in (f"{source.base_url}/images", str(tmp_path / "set" / "images"), "0" * 32, "needs no network"):
+    for text in (f"{source.base_url}images", str(tmp_path / "set" / "images"), "0" * 32, "needs no network"):
         assert text in str(error.value)
     assert one_line(error) and files_under(tmp_path) == []
 
@@ -162,7 +170,7 @@ def test_without_a_network_the_error_says_what_to_do(server, tmp_path):
 def test_a_file_put_by_hand_needs_no_network(tmp_path):
     (tmp_path / "set").mkdir()
     by_hand = written(tmp_path / "set" / "images", b"some bytes")
-    source = published.Source("set", unreachable(), {"images": hashlib.md5(b"some bytes").hexdigest()})
+    source = pooch.create(path="set", base_url=unreachable(), registry={"images": md5(b"some bytes")})
     assert published.fetched(source, "images", cache=tmp_path) == by_hand
 
 
@@ -170,7 +178,7 @@ def test_a_file_put_by_hand_needs_no_network(tmp_path):
 def test_a_missing_file_and_a_broken_connection_are_connection_errors(server, tmp_path, content, complaint):
     if content is not None:
         server.files["images"] = content
-    source = published.Source("set", server.url, {"images": hashlib.md5(b"some bytes").hexdigest()})
+    source = server.source(Path("set"), images=md5(b"some bytes"))
     with pytest.raises(ConnectionError, match=complaint) as error:
         published.fetched(source, "images", cache=tmp_path)
     assert f"{server.url}/images" in str(error.value) and one_line(error) and files_under(tmp_path) == []
@@ -181,7 +189,7 @@ def test_digits_and_clothes_from_the_server_to_the_images(server, tmp_path, monk
     for prefix, count in (("train", 12), ("t10k", 10)):
         server.files[f"{prefix}-images-idx3-ubyte.gz"] = gzip.compress(idx(DIGITS[:count]))
         server.files[f"{prefix}-labels-idx1-ubyte.gz"] = gzip.compress(idx(DIGIT_LABELS[:count]))
-    monkeypatch.setattr(published, name, server.source())
+    monkeypatch.setattr(published, name, server.source(Path("set")))
     test = load(size=6, cache=tmp_path)
     assert all(file.startswith("t10k") for file in server.asked) and len(server.asked) == 2
     np.testing.assert_array_equal(test.pixels, DIGITS[:10][np.argsort(DIGIT_LABELS[:10])])
@@ -200,7 +208,7 @@ def serve_omniglot(server: Server, evaluation: int):
 
 def test_omniglot_from_the_server_to_the_split(server, tmp_path, monkeypatch):
     serve_omniglot(server, 659)
-    monkeypatch.setattr(published, "OMNIGLOT", server.source("omniglot"))
+    monkeypatch.setattr(published, "OMNIGLOT", server.source(Path("omniglot")))
     split = published.omniglot(size=2, cache=tmp_path)
     assert [len(part.class_names) for part in (split.training, split.validation, split.test)] == [1028, 172, 423]
     published.omniglot(size=2, cache=tmp_path)
@@ -209,12 +217,12 @@ def test_omniglot_from_the_server_to_the_split(server, tmp_path, monkeypatch):
 
 def test_omniglot_with_characters_missing_is_refused(server, tmp_path, monkeypatch):
     serve_omniglot(server, 658)
-    monkeypatch.setattr(published, "OMNIGLOT", server.source("omniglot"))
+    monkeypatch.setattr(published, "OMNIGLOT", server.source(Path("omniglot")))
     with pytest.raises(ValueError, match=r"found 1622 characters in .*images_evaluation\.zip, expected the 1623"):
         published.omniglot(size=2, cache=tmp_path)
 
 
-@pytest.mark.parametrize("source", [published.OMNIGLOT, published.MNIST, published.FASHION_MNIST])
+@pytest.mark.parametrize("source", SOURCES)
 def test_the_published_sums_are_md5_sums_of_different_files(source):
-    assert all(re.fullmatch("[0-9a-f]{32}", md5) for md5 in source.md5.values())
-    assert len(set(source.md5.values())) == len(source.md5)
+    assert all(re.fullmatch("md5:[0-9a-f]{32}", known) for known in source.registry.values())
+    assert len(set(source.registry.values())) == len(source.registry)

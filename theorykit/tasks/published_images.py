@@ -5,17 +5,14 @@ never replaced by another.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 import equinox as eqx
 import pooch
 import requests
 
-from ..arguments import checked_choice, checked_instance, checked_path, checked_text, checked_whole_number, shown
+from ..arguments import checked_choice, checked_instance, checked_path, checked_whole_number
 from .image_files import SIZE, read_idx, read_omniglot
 from .images import ImageSet
 
@@ -34,63 +31,40 @@ Part = Literal["training", "test"]
 _PREFIX = {"training": "train", "test": "t10k"}
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where files are published: each is at `base_url`/name and has the md5 sum `md5[name]`, in hexadecimal digits.
-
-    `folder` names the folder of the cache in which they are kept.
-    """
-
-    folder: str
-    base_url: str
-    md5: Mapping[str, str]
-
-    def __post_init__(self):
-        for name in ("folder", "base_url"):
-            checked_text(name, getattr(self, name))
-        checked_instance("md5", self.md5, Mapping, "sums by the name of the file")
-
-
 # Lake, Salakhutdinov and Tenenbaum, Science 350, 1332 (2015); https://github.com/brendenlake/omniglot.
 # Sums: https://docs.pytorch.org/vision/stable/_modules/torchvision/datasets/omniglot.html
-OMNIGLOT = Source(
-    "omniglot",
-    "https://raw.githubusercontent.com/brendenlake/omniglot/master/python",
-    MappingProxyType(
-        {
-            "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
-            "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
-        }
-    ),
+OMNIGLOT = pooch.create(
+    path=pooch.os_cache("theorykit") / "omniglot",
+    base_url="https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
+    registry={
+        "images_background.zip": "md5:68d2efa1b9178cc56df9314c21c6e718",
+        "images_evaluation.zip": "md5:6b91aef0f799c5bb55b94e3f2daec811",
+    },
 )
 
 # LeCun, Bottou, Bengio and Haffner, Proc. IEEE 86, 2278 (1998); https://yann.lecun.com/exdb/mnist.
 # Mirror and sums: https://docs.pytorch.org/vision/stable/_modules/torchvision/datasets/mnist.html
-MNIST = Source(
-    "mnist",
-    "https://ossci-datasets.s3.amazonaws.com/mnist",
-    MappingProxyType(
-        {
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-        }
-    ),
+MNIST = pooch.create(
+    path=pooch.os_cache("theorykit") / "mnist",
+    base_url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    registry={
+        "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+    },
 )
 
 # Xiao, Rasul and Vollgraf, arXiv:1708.07747; place and sums: https://github.com/zalandoresearch/fashion-mnist
-FASHION_MNIST = Source(
-    "fashion-mnist",
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-    MappingProxyType(
-        {
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-        }
-    ),
+FASHION_MNIST = pooch.create(
+    path=pooch.os_cache("theorykit") / "fashion-mnist",
+    base_url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    registry={
+        "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+        "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+    },
 )
 
 
@@ -113,7 +87,7 @@ def omniglot(*, size: int = SIZE, cache: Path | None = None) -> OmniglotSplit:
     `ValueError` where the archives cannot be read, or hold another number of characters.
     """
     checked_whole_number("size", size, least=1)
-    archives = [fetched(OMNIGLOT, file, cache=cache) for file in OMNIGLOT.md5]
+    archives = [fetched(OMNIGLOT, file, cache=cache) for file in OMNIGLOT.registry]
     images = read_omniglot(archives, size=size)
     if len(images.class_names) != OMNIGLOT_CHARACTERS:
         raise ValueError(
@@ -167,8 +141,8 @@ def fashion_mnist(part: Part = "test", *, size: int = SIZE, cache: Path | None =
     return _idx_set(FASHION_MNIST, part, FASHION_NAMES, size, cache)
 
 
-def fetched(source: Source, file: str, *, cache: Path | None = None) -> Path:
-    """The path of a file of the source, in `cache`/`source.folder`; downloaded if it is not there with its md5 sum.
+def fetched(source: pooch.Pooch, file: str, *, cache: Path | None = None) -> Path:
+    """The path of a file of the source, in its own folder of `cache`; downloaded if it is not there with its md5 sum.
 
     Raises
 
@@ -176,18 +150,15 @@ def fetched(source: Source, file: str, *, cache: Path | None = None) -> Path:
       put by hand where the message says.
     - `ValueError` where what came has another md5 sum; it is not kept.
     """
-    checked_instance("source", source, Source)
-    if checked_text("file", file) not in source.md5:
-        raise ValueError(f"file must be one of {', '.join(source.md5)}, got {shown(file)}")
-    place = pooch.os_cache("theorykit") if cache is None else checked_path("cache", cache)
-    folder = place / source.folder
-    url = f"{source.base_url.rstrip('/')}/{file}"
-    md5 = source.md5[file]
+    checked_instance("source", source, pooch.Pooch)
+    checked_choice("file", file, source.registry)
+    folder = source.path if cache is None else checked_path("cache", cache) / source.path.name
+    url, known_sum = source.get_url(file), source.registry[file]
     try:
-        return Path(pooch.retrieve(url, f"md5:{md5}", fname=file, path=folder))
+        return Path(pooch.retrieve(url, known_sum, fname=file, path=folder))
     except requests.RequestException as error:
         raise ConnectionError(
-            f"{url} could not be downloaded ({error}); without a network, put that file (md5 {md5}) by hand at "
+            f"{url} could not be downloaded ({error}); without a network, put that file ({known_sum}) by hand at "
             f"{folder / file}, or use the default image set, which needs no network"
         ) from error
     except ValueError as error:
