@@ -14,7 +14,6 @@ The bound of the inverse square root is our own.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import equinox as eqx
 import jax
@@ -24,6 +23,8 @@ from matfree import decomp
 
 # off-diagonal entries below this, relative to the largest entry, end a Krylov space: they are rounding
 _EXHAUSTED = 1e-13
+# one matrix at a time: some versions of JAX stall in, or crash of, decompositions of many at once on a CPU
+_eigh = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.eigh(matrix))
 
 
 class LanczosRuns(eqx.Module):
@@ -62,17 +63,12 @@ def run_lanczos(
     M is symmetric, no eigenvalue of it below `floor` > 0. Memory: the Krylov bases, rows x order x block numbers.
     """
 
-    def from_block(vectors):
-        bases, diagonals, aheads, reached = jax.vmap(lambda vector: _recurrence(product, vector, order))(vectors)
-        rules = jax.vmap(partial(_rules, floor=floor))(diagonals, aheads)
-        # one matrix at a time: some versions of JAX stall in, or crash of, decompositions of many at once on a CPU
-        nodes, eigenvectors = jax.lax.map(jnp.linalg.eigh, rules.reshape(-1, order + 1, order + 1))
-        decomposed = nodes.reshape(rules.shape[:-1]), eigenvectors.reshape(rules.shape)
-        runs = jax.vmap(partial(_from_nodes, floor=floor))(vectors, aheads, *decomposed)
-        bases = jnp.where(reached[:, :, None], bases, 0.0)
-        return eqx.tree_at(lambda tree: tree.roots, runs, jnp.einsum("vk,vkr->vr", runs.roots, bases))
+    def from_vector(vector):
+        basis, diagonal, ahead = _recurrence(product, vector, order)
+        nodes, eigenvectors = jax.vmap(_eigh)(_rules(diagonal, ahead, floor))
+        return _from_nodes(vector, basis, ahead, nodes, eigenvectors, floor)
 
-    runs = _in_blocks(from_block, vectors, block)
+    runs = jax.lax.map(from_vector, vectors, batch_size=min(block, len(vectors)))
     return eqx.tree_at(lambda tree: tree.largest, runs, jnp.max(runs.largest))
 
 
@@ -80,27 +76,24 @@ def ritz_values(
     product: Callable[[Float[Array, " rows"]], Float[Array, " rows"]], start: Float[Array, " rows"], order: int
 ) -> Float[Array, " order"]:
     """Approximate eigenvalues, ascending, of a symmetric operator given by its `product` with a vector."""
-    _, diagonal, ahead, _ = _recurrence(product, start, order)
+    _, diagonal, ahead = _recurrence(product, start, order)
     return jnp.linalg.eigvalsh(_tridiagonal(diagonal, ahead[:-1]))
 
 
-def _in_blocks(function, vectors, block):
-    """`function` of blocks of vectors, all of one size, the last filled up with vectors that are dropped again."""
-    count = -(-len(vectors) // block)
-    size = -(-len(vectors) // count)
-    filled = jnp.concatenate([vectors, vectors[: count * size - len(vectors)]])
-    results = jax.lax.map(function, filled.reshape(count, size, -1))
-    return jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[: len(vectors)], results)
-
-
 def _recurrence(product, vector, order):
-    """Krylov basis, diagonal of the tridiagonal matrix, what is beside it with the residual's norm last, steps taken.
+    """Krylov basis, diagonal of the tridiagonal matrix, and what is beside it with the residual's norm last.
 
-    Reorthogonalised fully, so that bounds hold up to rounding.
+    Reorthogonalised fully, so that bounds hold up to rounding, and cut off where the Krylov space is an invariant one:
+    what comes after it is rounding.
     """
     tridiagonalise = decomp.tridiag_sym(order, materialize=False, reortho="full", custom_vjp=False)
     basis, (diagonal, beside), residual, _ = tridiagonalise(product, vector)
-    return basis, *_until_exhausted(diagonal, jnp.append(beside, jnp.linalg.norm(residual)))
+    ahead = jnp.append(beside, jnp.linalg.norm(residual))
+    scale = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0.0))
+    goes_on = jnp.cumprod(jnp.where(ahead > _EXHAUSTED * scale, 1, 0)) == 1
+    reached = jnp.append(True, goes_on[:-1])
+    diagonal, ahead = jnp.where(reached, diagonal, diagonal[0]), jnp.where(goes_on, ahead, 0.0)
+    return jnp.where(reached[:, None], basis, 0.0), diagonal, ahead
 
 
 def _rules(diagonal, ahead, floor):
@@ -110,8 +103,8 @@ def _rules(diagonal, ahead, floor):
     return jnp.stack([gauss, radau])
 
 
-def _from_nodes(vector, ahead, nodes, eigenvectors, floor):
-    """Bounds from the nodes and vectors of both rules; `roots` in the Krylov basis."""
+def _from_nodes(vector, basis, ahead, nodes, eigenvectors, floor):
+    """What the nodes and vectors of both rules tell."""
     norm = jnp.linalg.norm(vector)
     (gauss, radau), (first, of_radau) = nodes, eigenvectors[:, 0]
     unsolved = ahead[-1] * jnp.abs(jnp.sum(first * eigenvectors[0, -2] / gauss))
@@ -119,18 +112,10 @@ def _from_nodes(vector, ahead, nodes, eigenvectors, floor):
         lower=norm**2 * jnp.sum(of_radau**2 * jnp.log(radau)),
         upper=norm**2 * jnp.sum(first**2 * jnp.log(gauss)),
         form=norm**2 * jnp.sum(first**2 * gauss),
-        roots=norm * (eigenvectors[0] @ (first / jnp.sqrt(gauss)))[:-1],
+        roots=norm * (eigenvectors[0] @ (first / jnp.sqrt(gauss)))[:-1] @ basis,
         root_errors=norm * unsolved * (0.5 + jnp.log1p(gauss[0] / floor) / (2 * jnp.pi)),
         largest=gauss[-1],
     )
-
-
-def _until_exhausted(diagonal, ahead):
-    """The recurrence cut off where the Krylov space is an invariant one: what comes after it is rounding."""
-    scale = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0.0))
-    goes_on = jnp.cumprod(jnp.where(ahead > _EXHAUSTED * scale, 1, 0)) == 1
-    reached = jnp.append(True, goes_on[:-1])
-    return jnp.where(reached, diagonal, diagonal[0]), jnp.where(goes_on, ahead, 0.0), reached
 
 
 def _tridiagonal(diagonal, ahead):

@@ -177,6 +177,17 @@ def test_brackets_hold_the_truth_for_every_probe_and_order(moderate):
     assert widths == sorted(widths, reverse=True) and widths[-1] < 1e-10
 
 
+def test_runs_in_a_space_that_is_soon_invariant_are_exact():
+    rng = np.random.default_rng(0)
+    vectors, _ = np.linalg.qr(rng.normal(size=(40, 40)))
+    values = np.repeat([1.0, 3.3, 1e4], [30, 5, 5])
+    matrix, starts = jnp.asarray(vectors * values @ vectors.T), rng.normal(size=(3, 40))
+    runs = eqx.filter_jit(run_lanczos)(lambda v: matrix @ v, jnp.asarray(starts), jnp.array(0.99), 12, 2)
+    for bound in (runs.lower, runs.upper):
+        assert_close(bound, (starts @ vectors) ** 2 @ np.log(values), 1e-10)
+    assert_close(runs.roots, starts @ (vectors / np.sqrt(values)) @ vectors.T, 1e-10)
+
+
 @pytest.mark.parametrize("case", ["plain", "outputs"])
 def test_the_stated_errors_cover_the_truth(case, moderate, two_outputs):
     example, options = (moderate, OPTIONS) if case == "plain" else (two_outputs, ALL_PROBES)
