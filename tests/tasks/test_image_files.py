@@ -152,20 +152,12 @@ BAD_IDX = {
     "images of floats": ("images", gzip.compress(idx(DIGITS, b"\0\0\x0d\3")), "magic number 00000d03"),
     "half a header": ("images", gzip.compress(idx(DIGITS)[:9]), "9 bytes, but its header says 16 and "),
     "too few pixels": ("images", gzip.compress(idx(DIGITS)[:-1]), "447 bytes, but its header says 16 and 12 x 6 x 6"),
-    "too many pixels": (
-        "images",
-        gzip.compress(idx(DIGITS) + b"\0"),
-        "449 bytes, but its header says 16 and 12 x 6 x 6",
-    ),
+    "too many pixels": ("images", gzip.compress(idx(DIGITS) + b"\0"), "449 bytes, but .* 16 and 12 x 6 x 6"),
     "no images": ("images", gzip.compress(idx(DIGITS[:0])), "0 images do not fit 12 classes"),
     "images not square": ("images", gzip.compress(idx(DIGITS[:, :3])), "square, got 3 x 6"),
     "more images than labels": ("labels", gzip.compress(idx(DIGIT_LABELS[:-1])), "12 images do not fit 11 classes"),
     "images in place of labels": ("labels", gzip.compress(idx(DIGITS)), "magic number 00000803, but .* 00000801"),
-    "label without a name": (
-        "labels",
-        gzip.compress(idx(DIGIT_LABELS + np.uint8(1))),
-        "classes 1 to 10, but there are names for 0 to 9",
-    ),
+    "label without a name": ("labels", gzip.compress(idx(DIGIT_LABELS + np.uint8(1))), "classes 1 to 10, .* 0 to 9"),
     "no image of a class": (
         "labels",
         gzip.compress(idx(np.minimum(DIGIT_LABELS, np.uint8(8)))),

@@ -122,12 +122,6 @@ class Slices:
         return self.array[part]
 
 
-def test_only_slices_of_the_chunk_are_read():
-    features, labels = map(Slices, random_data())
-    statistics_of_arrays(features, labels, chunk=20)
-    assert features.read == labels.read == [slice(0, 20), slice(20, 40), slice(40, 60)]
-
-
 def load(number: int):
     """A batch made from its number; at module level, so that a process can be told to call it."""
     rng = np.random.default_rng(number)
@@ -275,7 +269,7 @@ def test_only_what_is_not_done_is_read_of_arrays(tmp_path):
         statistics_of_arrays(features, changed(labels, 25, np.inf), chunk=6, checkpoint=path)
     watched = Slices(features)
     found = statistics_of_arrays(watched, labels, chunk=6, checkpoint=path)
-    assert [part.start for part in watched.read] == [0, 18, 24, 30, 36, 42, 48]
+    assert watched.read == [slice(start, start + 6) for start in (0, 18, 24, 30, 36, 42, 48)]
     assert_identical(found, statistics_of_arrays(features, labels, chunk=6))
 
 
@@ -319,10 +313,7 @@ BAD_BATCHES = {
     "no examples": ((np.ones((0, PATHS, FEATURES)), np.ones(0)), "none of them zero, got (0, 4, 3)"),
     "labels of three axes": ((GOOD[0], np.ones((3, 1, 1))), "batch 1: labels must have shape (examples) or"),
     "lengths": ((GOOD[0], np.ones(4)), "batch 1: features has 3 examples, labels has 4"),
-    "other paths": (
-        (np.ones((3, 2, 6)), np.ones(3)),
-        "batch 1 does not fit those before it: statistics of (paths, features, outputs) = (4, 3, 1) and (2, 6, 1)",
-    ),
+    "other paths": ((np.ones((3, 2, 6)), np.ones(3)), "batch 1 does not fit those before it: statistics of (paths, "),
     "other outputs": ((GOOD[0], np.ones((3, 2))), "(4, 3, 1) and (4, 3, 2) cannot be added"),
     "complex": (
         (GOOD[0] * 1j, np.ones(3)),

@@ -295,8 +295,6 @@ def test_bad_input_is_refused(moderate):
 
 
 def test_a_solve_cut_short_says_so(moderate):
-    options = replace(OPTIONS, repeats=3, max_steps=1)
+    options, data = replace(OPTIONS, repeats=3, max_steps=1), (moderate.features, moderate.labels)
     with pytest.warns(bpkr.ConvergenceWarning, match="a step still changes a coordinate"):
-        solve_matrix_free(
-            moderate.architecture, moderate.features, moderate.labels, key=jax.random.key(0), options=options
-        )
+        solve_matrix_free(moderate.architecture, *data, key=jax.random.key(0), options=options)
