@@ -30,7 +30,7 @@ class Run(NamedTuple):
 def loss(architecture: bpkr.Architecture, matrices: tuple, features, labels):
     """S per largest width, with the readout order parameter in closed form."""
     bound = bind(architecture)
-    readout = bound.call(bound.compiled.readout, {bound.symbols.matrices[-1]: matrices[-1]})["u"]
+    readout = bound.compiled.readout.call_from(bound.numbers() | {bound.symbols.matrices[-1]: matrices[-1]})["u"]
     point = bpkr.OrderParameters(matrices, readout)
     return action_terms(bound, point, features, labels).total / max(architecture.widths)
 

@@ -412,7 +412,7 @@ FACE = Face(
         **{
             f"{solver}.{method}": OPTIMISTIX
             for solver in ("Newton", "AcceleratedSweeps")
-            for method in ("init", "step", "terminate", "postprocess", "evidence")
+            for method in ("init", "start", "step", "terminate", "postprocess", "evidence")
         },
         **{
             f"{layer}.{method}": PACKAGE

@@ -9,7 +9,7 @@ from .data.streaming import statistics_of_arrays, statistics_of_batches
 from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout
 from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
 from .evaluation.observables import KernelTaskAlignment, head_scores, kernel_task_alignment
-from .evaluation.prediction import Prediction, kernel, predict, predict_from_statistics
+from .evaluation.prediction import Prediction, kernel, path_kernels, predict, predict_from_statistics
 from .matrix_free.estimate import EnergyEstimate, MatrixFreeOptions, MatrixFreeWarning, Slopes, estimate_energy
 from .matrix_free.saddle import MatrixFreeSaddle, solve_matrix_free
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
@@ -88,6 +88,7 @@ __all__ = [
     "optimal_readout",
     "parameter_count",
     "path_features",
+    "path_kernels",
     "path_outputs",
     "path_weights",
     "predict",

@@ -229,13 +229,12 @@ def _gp_accuracy(architecture: bpkr.Architecture, training: _Split, test: _Split
 
 def _path_kernels(architecture: bpkr.Architecture, training: _Split) -> xr.Dataset:
     """The kernel of every pair of paths, phi^pi_mu . phi^pi'_nu (Eq. 10), examples sorted by class."""
-    features = np.asarray(training.features)
     labels = list(architecture.path_labels())
     return xr.Dataset(
         {
             "path_kernel": (
                 ("path_1", "other_path_1", "example", "other_example"),
-                np.einsum("pai,qbi->abpq", features, features, optimize=True),
+                np.asarray(bpkr.path_kernels(architecture, training.features)),
             ),
             "label": ("example", np.asarray(training.labels)),
         },

@@ -3,6 +3,7 @@
 They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands them as `args`.
 """
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -42,13 +43,6 @@ class Progress(eqx.Module):
     curvatures: Int[Array, ""]
     best: Float[Array, ""]
     idle: Int[Array, ""]
-
-    @classmethod
-    def nowhere(cls, problem: AbstractSaddleProblem, coordinates: Coordinates) -> "Progress":
-        """Before the first evaluation: any point is better."""
-        shapes = eqx.filter_eval_shape(problem.at, coordinates)
-        point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf, leaf.dtype), shapes)
-        return cls(point, jnp.array(0), jnp.array(0), jnp.array(jnp.inf), jnp.array(0))
 
     @property
     def rounding(self) -> Float[Array, ""]:
@@ -92,6 +86,16 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         checked_number("atol", self.atol, above=0.0)
         checked_number("rtol", self.rtol, least=0.0)
         checked_function("norm", self.norm)
+
+    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
+        # before the first evaluation: any point is better
+        shapes = eqx.filter_eval_shape(args.at, y)
+        point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf, leaf.dtype), shapes)
+        return self.start(args, y, Progress(point, jnp.array(0), jnp.array(0), jnp.array(jnp.inf), jnp.array(0)))
+
+    @abc.abstractmethod
+    def start(self, problem: AbstractSaddleProblem, coordinates: Coordinates, progress: Progress) -> Any:
+        """The state before the first evaluation, which is to be at `coordinates`."""
 
     def terminate(self, fn, y, args, options, state, tags):
         # Optimistix compiles anew for every other `max_steps` of its own
@@ -140,10 +144,10 @@ class Newton(AbstractSaddleSolver):
     rtol: float = 0.0
     norm: Callable = optx.max_norm
 
-    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
-        sweeps = jnp.array(_SWEEPS if args.has_sweeps else 0)
-        model, zero = QuadraticModel(y, y, jnp.zeros((len(y), len(y)))), jnp.array(0.0)
-        return _NewtonState(Progress.nowhere(args, y), y, model, jnp.array(_RADIUS), zero, zero, sweeps)
+    def start(self, problem, coordinates, progress):
+        sweeps, size = jnp.array(_SWEEPS if problem.has_sweeps else 0), len(coordinates)
+        model, zero = QuadraticModel(coordinates, coordinates, jnp.zeros((size, size))), jnp.array(0.0)
+        return _NewtonState(progress, coordinates, model, jnp.array(_RADIUS), zero, zero, sweeps)
 
     def step(self, fn, y, args, options, state, tags):
         problem = args
@@ -211,12 +215,12 @@ class AcceleratedSweeps(AbstractSaddleSolver):
     def __check_init__(self):
         checked_whole_number("memory", self.memory, least=0)
 
-    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
-        if not args.has_sweeps:
+    def start(self, problem, coordinates, progress):
+        if not problem.has_sweeps:
             raise ValueError(
                 "a skip connection leaves no closed form to sweep by; use Newton, or a minimiser of Optimistix"
             )
-        return _SweepState(Progress.nowhere(args, y), y, y, AndersonMemory.empty(self.memory, len(y)))
+        return _SweepState(progress, coordinates, coordinates, AndersonMemory.empty(self.memory, len(coordinates)))
 
     def step(self, fn, y, args, options, state, tags):
         problem = args

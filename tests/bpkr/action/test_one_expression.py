@@ -46,12 +46,51 @@ def test_the_generated_code_is_that_of_the_action_in_its_free_order_parameters(c
     assert lower("action", substitute_nested, action.symbols.arguments) == bpkr.compile_action(action).terms.program
 
 
+# where products of arrays are written, and why generated code does not hold them
+CONTRACTIONS = {
+    "bpkr/evaluation/contractions.py": "the same as expressions of the action in fewer operations; compared with them",
+    "bpkr/evaluation/bound_action.py": "the layout of Phi, and of its moments, for several outputs",
+    "bpkr/evaluation/rounding.py": "estimates of errors, no part of a result",
+    "bpkr/evaluation/observables.py": "what is read off a kernel or off U_1",
+    "bpkr/data/": "moments of the data, and checks of them",
+    "bpkr/order_parameters/": "coordinates, metric and law of the order parameters, before any data",
+    "bpkr/network/": "attention and path features, and finite networks",
+    "bpkr/saddle/problem.py": "changes of variables of slopes and Hessians",
+    "bpkr/saddle/gaussian_fluctuations.py": "covariances of the order parameters",
+    "bpkr/matrix_free/": "products with a kernel that is never formed, and Krylov spaces",
+    "bpkr/sampling/gibbs.py": "conditional laws of the weights",
+    "bpkr/sampling/weights.py": "the network's output, weight by weight",
+}
+CALLS = {"einsum", "matmul", "dot", "vdot", "inner", "tensordot", "multi_dot", "kron", "dot_general"}
+
+
+def called(path: Path) -> set[str]:
+    """The names of all functions that a module calls, and "@" where it has that operator."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    functions = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = {function.id for function in functions if isinstance(function, ast.Name)}
+    names |= {function.attr for function in functions if isinstance(function, ast.Attribute)}
+    return names | {
+        "@" for node in nodes if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) is ast.MatMult
+    }
+
+
 def test_no_log_determinant_is_written_in_theory_1():
     """Only rules make them: the entropies come out of the engine and stand nowhere else."""
-    written = {
-        node.func.id
-        for path in (PACKAGE / "bpkr").glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    assert not written & {"log", "log_det", "LogDet"}
+    modules = (PACKAGE / "bpkr").rglob("*.py")
+    written = {path.name: called(path) & {"log_det", "LogDet", "slogdet"} for path in modules}
+    assert {name: found for name, found in written.items() if found} == {}
+    symbolic = (PACKAGE / "bpkr" / "action").glob("*.py")
+    assert not {"log", "det"} & {name for path in symbolic for name in called(path)}
+
+
+def test_no_kernel_or_contraction_is_written_outside_the_modules_that_say_why():
+    """Kernels, slopes and curvatures of the energy are generated: order parameters meet features nowhere else."""
+    modules = [path for room in ("bpkr", "reproduce", "cli", "plots") for path in (PACKAGE / room).rglob("*.py")]
+    written = {str(path.relative_to(PACKAGE)): called(path) & {*CALLS, "@"} for path in modules}
+    allowed = tuple(CONTRACTIONS)
+    assert {name: found for name, found in written.items() if found and not name.startswith(allowed)} == {}
+
+
+def test_the_search_for_contractions_sees_them():
+    assert {"einsum", "@"} <= called(PACKAGE / "bpkr" / "evaluation" / "contractions.py")

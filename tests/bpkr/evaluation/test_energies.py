@@ -11,34 +11,34 @@ from theorykit import bpkr
 from theorykit.bpkr.data.statistics import summed
 from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.bound_action import bind, flat_features
+from theorykit.bpkr.evaluation.contractions import combine, pairs
 from theorykit.bpkr.evaluation.energies import DualEnergy, FeatureEnergy, PathKernelEnergy, energy_of
-from theorykit.bpkr.evaluation.energy_hessian import pairs
 
 from ..cases import ALL_SKIPS, ANY_OF_THE_GRAMMAR, ONE_LAYER, SEEDS, TWO_OUTPUTS, assert_close, random_problem
 
 
 def forms(problem):
     """The energy of a problem in every form."""
-    architecture, first = problem.architecture, problem.order_parameters.matrices[0]
+    architecture, u1 = problem.architecture, problem.order_parameters.matrices[0]
     features = jnp.array(problem.features)
     small = energy_of(bind(architecture), features, jnp.array(problem.labels))
     assert isinstance(small, PathKernelEnergy)
     dense = FeatureEnergy(bind(architecture), flat_features(architecture, features), small.labels)
     dual = DualEnergy(bind(architecture), summed(features, jnp.array(problem.labels)))
-    return first, (small, dense, dual)
+    return u1, (small, dense, dual)
 
 
 @eqx.filter_jit
-def evaluated(form, first):
-    return form.at(first), form.value(first)
+def evaluated(form, u1):
+    return form.at(u1), form.value(u1)
 
 
 @eqx.filter_jit
-def curvatures(form, first):
+def curvatures(form, u1):
     """The curvature, and the second derivative of the value."""
-    entries = first[pairs(len(first))]
-    by_jax = jax.hessian(lambda entries: form.value(entries_to_matrix(entries, len(first))))(entries)
-    return form.curvature(form.at(first)), by_jax
+    entries = u1[pairs(len(u1))]
+    by_jax = jax.hessian(lambda entries: form.value(entries_to_matrix(entries, len(u1))))(entries)
+    return form.curvature(form.at(u1)), by_jax
 
 
 def entries_to_matrix(entries, size):
@@ -53,15 +53,15 @@ def test_values_and_gradients_are_those_of_the_action(case, seed):
     problem = random_problem(case, seed)
     data = jnp.array(problem.features), jnp.array(problem.labels)
 
-    def energy(first):
-        matrices = (first, *problem.order_parameters.matrices[1:])
+    def energy(u1):
+        matrices = (u1, *problem.order_parameters.matrices[1:])
         point = bpkr.OrderParameters(matrices, problem.order_parameters.readout)
         return action_terms(bind(problem.architecture), point, *data).energy
 
-    first, energies = forms(problem)
-    value, slope = jax.value_and_grad(energy)(first)
+    u1, energies = forms(problem)
+    value, slope = jax.value_and_grad(energy)(u1)
     for form in energies:
-        point, alone = evaluated(form, first)
+        point, alone = evaluated(form, u1)
         assert_close(point.value, value, 1e-12)
         assert_close(alone, value, 1e-12)
         assert_close(point.slope, (slope + slope.T) / 2, 1e-9)
@@ -72,9 +72,19 @@ def test_values_and_gradients_are_those_of_the_action(case, seed):
 @settings(max_examples=5)
 @given(case=st.sampled_from((ONE_LAYER, TWO_OUTPUTS, ALL_SKIPS)), seed=SEEDS)
 def test_the_curvature_is_the_second_derivative(case, seed):
-    first, energies = forms(random_problem(case, seed))
+    u1, energies = forms(random_problem(case, seed))
     for form in energies:
-        assert_close(*curvatures(form, first), 1e-8)
+        assert_close(*curvatures(form, u1), 1e-8)
+
+
+@settings(max_examples=5)
+@given(case=st.sampled_from((ONE_LAYER, TWO_OUTPUTS, ALL_SKIPS)), seed=SEEDS)
+def test_contractions_do_the_work_of_generated_expressions(case, seed):
+    u1, (tabulated, dense, dual) = forms(random_problem(case, seed))
+    assert_close(combine(u1, tabulated.path_kernels), dense.kernel(u1), 1e-12)
+    generated = tabulated.curvature(tabulated.at(u1))
+    for form in (dense, dual):
+        assert_close(form.curvature(form.at(u1)), generated, 1e-8)
 
 
 def test_large_problems_are_not_stored_by_pairs_of_paths():

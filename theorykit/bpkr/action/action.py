@@ -137,13 +137,13 @@ class Action:
     @cached_property
     def majoriser(self) -> Majoriser:
         """A bound of the energy, and closed forms of its minima, for majorise-minimise steps."""
-        first, *others = self.symbols.free
+        u1, *others = self.symbols.free
         minima = dict(self.closed_forms)
         if not isinstance(self.symbols.readout, MatrixSymbol) and self.symbols.readout not in self.nested:
             with suppress(PolynomialError):
                 minima[self.symbols.readout] = self.readout_solution
         known = not self.nested and all(symbol in minima for symbol in others)
-        return majorise(self.entropy, first, {symbol: minima[symbol] for symbol in others} if known else None)
+        return majorise(self.entropy, u1, {symbol: minima[symbol] for symbol in others} if known else None)
 
     @cached_property
     def finite_width(self) -> FiniteWidthPrior:
@@ -183,8 +183,8 @@ class Action:
 
     @cached_property
     def kernel_energy(self) -> KernelEnergy:
-        """The energy as a function of the kernel K, and its gradients passed on to U_1 and to the labels."""
-        return kernel_energy(self.energy, self.kernel, self.symbols.matrices[0], self.symbols.labels)
+        """The energy as a function of the kernel K, its derivatives, and the kernel of a pair of paths."""
+        return kernel_energy(self.energy, self.kernel, self.symbols)
 
     @cached_property
     def dual(self) -> DualForm:

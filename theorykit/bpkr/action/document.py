@@ -94,8 +94,8 @@ def expansion_part(action: Action, verification: Verification | None = None) -> 
         yield Equation(latex(symbol, names), latex(value, names))
     if not action.nested:
         yield Text("Run through, for the order parameter that the kernel is made of:")
-        first = action.overlaps[0]
-        yield Equation(latex(first, names), rf"{latex(expansion.order_parameters[first], names)} + O(1/N^2)")
+        u1 = action.overlaps[0]
+        yield Equation(latex(u1, names), rf"{latex(expansion.order_parameters[u1], names)} + O(1/N^2)")
     if verification is not None:
         yield from verification_blocks(verification)
 

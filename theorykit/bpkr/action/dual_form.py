@@ -103,12 +103,12 @@ def dual_form(
 
     Every step can be tried at each of `sizes`.
     """
-    first, columns = symbols.matrices[0], symbols.features.shape[1]
+    u1, columns = symbols.matrices[0], symbols.features.shape[1]
     data = _Data(
         features=symbols.features,
         labels=symbols.labels,
         temperature=symbols.temperature,
-        weights=kronecker(first, Identity(symbols.input_features)),
+        weights=kronecker(u1, Identity(symbols.input_features)),
         gram=positive_semidefinite("M", columns),
         projection=MatrixSymbol("b", columns, 1),
         label_square=Symbol("y2", positive=True),
@@ -124,8 +124,8 @@ def dual_form(
         examples=symbols.labels.shape[0] / symbols.outputs,
         log_determinants=log_determinants,
         misfit=misfit,
-        logdet_gradient=gradient(log_determinants, first),
-        minus_misfit_gradient=gradient(-misfit, first),
+        logdet_gradient=gradient(log_determinants, u1),
+        minus_misfit_gradient=gradient(-misfit, u1),
         mean=mean,
         variance=Diagonal(covariance),
     )

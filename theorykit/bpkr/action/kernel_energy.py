@@ -1,41 +1,67 @@
-"""The energy as a function of the kernel, in symbols: one factorisation serves its value and every gradient.
+"""The energy as a function of the kernel, in symbols: one factorisation serves its value and every derivative.
 
 Part of stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. All
-follows from the derived energy by naming: K for the kernel, R for (K + T I)^-1, v for (K + T I)^-1 y.
+follows from the derived energy and kernel by differentiation and naming: K for the kernel, R for (K + T I)^-1, v for
+(K + T I)^-1 y.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sympy import Add, Expr, MatrixSymbol
+from sympy import Add, Expr, Identity, Inverse, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import gradient, positive_definite
+from ...symbolic import gradient, kronecker, normal, positive_definite, positive_semidefinite, trace
+from .symbols import ActionSymbols
+
+
+@dataclass(frozen=True)
+class KernelCurvature:
+    """The second derivative of E along two changes A and B of K.
+
+    - `change`: A. `moves`: A R, A v and R A v by their symbols, to be computed once a change, not once a pair.
+    - `others`: the symbols of B R, B v and R B v.
+    - `value`: in these symbols alone.
+    """
+
+    change: MatrixSymbol
+    moves: Mapping[MatrixSymbol, MatrixExpr]
+    others: tuple[MatrixSymbol, ...]
+    value: Expr
 
 
 @dataclass(frozen=True)
 class KernelEnergy:
-    """The energy E and its gradients.
+    """The energy E, its gradients, and its curvature.
 
     - `kernel`: the symbol K. `energy`: E in K, its log-determinant plus its misfit.
     - `resolvent`: (K + T I)^-1, the gradient of the log-determinant in K. `representer`: (K + T I)^-1 y, half the
-      gradient of the misfit in y.
+      gradient of the misfit in y. `minus_misfit_slope`: minus the gradient of the misfit in K.
     - `logdet_gradient`: gradient of the log-determinant in U_1; `minus_misfit_gradient`: minus that of the misfit; both
       positive semidefinite, written with `resolvent_symbol` and `representer_symbol`. The gradient of E is their
       difference.
+    - `curvature`: its second derivative in K.
+    - `path_kernel`: the derivative of K in one entry of U_1, the kernel of a pair of paths, in `path_features`, the
+      features of either (rows x N_0).
     """
 
     kernel: MatrixSymbol
     energy: Expr
     resolvent: MatrixExpr
     representer: MatrixExpr
+    minus_misfit_slope: MatrixExpr
     resolvent_symbol: MatrixSymbol
     representer_symbol: MatrixSymbol
     logdet_gradient: MatrixExpr
     minus_misfit_gradient: MatrixExpr
+    curvature: KernelCurvature
+    path_features: tuple[MatrixSymbol, MatrixSymbol]
+    path_kernel: MatrixExpr
 
 
-def kernel_energy(energy: Expr, kernel: MatrixExpr, variable: MatrixSymbol, labels: MatrixSymbol) -> KernelEnergy:
-    """Write the derived `energy` in its kernel, and its gradient in `variable` in what the gradients in K and y are."""
+def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> KernelEnergy:
+    """Write the derived `energy` in its `kernel`, and its derivatives in what it is solved for."""
+    labels = symbols.labels
     symbol = positive_definite("K", kernel.shape[0])
     resolvent_symbol = positive_definite("R", kernel.shape[0])
     representer_symbol = MatrixSymbol("v", *labels.shape)
@@ -43,21 +69,69 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, variable: MatrixSymbol, labe
     misfits = [term for term in Add.make_args(in_kernel) if term.has(labels)]
     log_determinants = Add(*(term for term in Add.make_args(in_kernel) if not term.has(labels)))
     resolvent = gradient(log_determinants, symbol)
-    representer = gradient(Add(*misfits), labels) / 2
-    named = {resolvent.xreplace({symbol: kernel}): resolvent_symbol}
+
+    def named(expression: Expr) -> Expr:
+        for value in (resolvent, resolvent.xreplace({symbol: kernel})):
+            expression = expression.xreplace({value: resolvent_symbol})
+        expression = expression.subs(resolvent_symbol * labels, representer_symbol)
+        return expression.subs(labels.T * resolvent_symbol, representer_symbol.T)
 
     def slope(part: Expr) -> MatrixExpr:
-        in_resolvent = gradient(part.xreplace({symbol: kernel}), variable).xreplace(named)
-        in_resolvent = in_resolvent.subs(resolvent_symbol * labels, representer_symbol)
-        return in_resolvent.subs(labels.T * resolvent_symbol, representer_symbol.T)
+        return named(gradient(part.xreplace({symbol: kernel}), symbols.matrices[0]))
 
+    path_features, path_kernel = _path_kernel(kernel, symbols)
     return KernelEnergy(
         kernel=symbol,
         energy=in_kernel,
         resolvent=resolvent,
-        representer=representer,
+        representer=gradient(Add(*misfits), labels) / 2,
+        minus_misfit_slope=-gradient(Add(*misfits), symbol),
         resolvent_symbol=resolvent_symbol,
         representer_symbol=representer_symbol,
         logdet_gradient=slope(log_determinants),
         minus_misfit_gradient=-slope(Add(*misfits)),
+        curvature=_curvature(in_kernel, symbol, {resolvent: resolvent_symbol}, labels, representer_symbol),
+        path_features=path_features,
+        path_kernel=path_kernel,
     )
+
+
+def _curvature(
+    energy: Expr,
+    kernel: MatrixSymbol,
+    named: Mapping[MatrixExpr, MatrixSymbol],
+    labels: MatrixSymbol,
+    representer: MatrixSymbol,
+) -> KernelCurvature:
+    """The gradient of the gradient: in X = A R and Y = B R, and then in what they make of y and v = R y."""
+    ((_, resolvent),) = named.items()
+    changes = tuple(positive_semidefinite(name, kernel.shape[0]) for name in ("A", "B"))
+    through = tuple(MatrixSymbol(f"{change}R", *kernel.shape) for change in changes)
+    first = trace(changes[0] * gradient(energy, kernel))
+    second = trace(changes[1] * gradient(first, kernel)).xreplace(named)
+    unmoved = {change: of * Inverse(resolvent) for change, of in zip(changes, through, strict=True)}
+    value = normal(second.xreplace(unmoved)).subs(labels.T * resolvent, representer.T)
+    symbols = []
+    for change, of in zip(changes, through, strict=True):
+        moved, returned = (MatrixSymbol(name, *labels.shape) for name in (f"{change}v", f"R{change}v"))
+        value = value.subs(of * labels, moved).subs(representer.T * of, returned.T)
+        symbols.append((of, moved, returned))
+    if value.has(resolvent, labels, representer):
+        raise NotImplementedError(f"the energy {energy} has a second derivative in {kernel} that is not separated")
+    change, (one, others) = changes[0], symbols
+    moves = (change * resolvent, change * representer, resolvent * change * representer)
+    return KernelCurvature(change, dict(zip(one, moves, strict=True)), others, value)
+
+
+def _path_kernel(kernel: MatrixExpr, symbols: ActionSymbols) -> tuple[tuple[MatrixSymbol, MatrixSymbol], MatrixExpr]:
+    """The kernel where U_1 is e e'^T, e and e' the unit vectors of two paths: F F'^T, F = Phi (e (x) I)."""
+    u1, features, columns = symbols.matrices[0], symbols.features, symbols.input_features
+    left, right = (MatrixSymbol(name, u1.shape[0], 1) for name in ("e", "e_other"))
+    sides = tuple(MatrixSymbol(name, kernel.shape[0], columns) for name in ("F", "F_other"))
+    choose, choose_other = kronecker(left, Identity(columns)), kronecker(right.T, Identity(columns))
+    value = kernel.xreplace({u1: left * right.T})
+    value = value.xreplace({kronecker(left * right.T, Identity(columns)): choose * choose_other}).doit()
+    value = value.subs(features * choose, sides[0]).subs(choose_other * features.T, sides[1].T)
+    if value.has(left, right, features):
+        raise NotImplementedError(f"the kernel {kernel} is not a sum over pairs of paths")
+    return sides, value

@@ -32,17 +32,17 @@ class Majoriser:
     steps: tuple[Step, ...]
 
 
-def majorise(entropy: Expr, first: MatrixSymbol, others: Mapping[Expr, Expr] | None) -> Majoriser:
-    """Bound an energy of `first`, U_1, and solve for it.
+def majorise(entropy: Expr, u1: MatrixSymbol, others: Mapping[Expr, Expr] | None) -> Majoriser:
+    """Bound an energy of U_1, and solve for it.
 
     `others` are the minima of the other order parameters, None where they have no closed forms.
     """
-    logdet_gradient, weight = (positive_definite(name, first.shape[0]) for name in ("Gplus", "W"))
-    bound = trace(logdet_gradient * first) + trace(weight * Inverse(first))
+    logdet_gradient, weight = (positive_definite(name, u1.shape[0]) for name in ("Gplus", "W"))
+    bound = trace(logdet_gradient * u1) + trace(weight * Inverse(u1))
     if others is None:
         return Majoriser(logdet_gradient, weight, bound, {}, ())
     try:
-        step = rules.riccati(gradient(Add(entropy, bound), first), first, section="Closed forms")
+        step = rules.riccati(gradient(Add(entropy, bound), u1), u1, section="Closed forms")
     except rules.RuleError:
         return Majoriser(logdet_gradient, weight, bound, {}, ())
-    return Majoriser(logdet_gradient, weight, bound, {first: step.after, **others}, (step,))
+    return Majoriser(logdet_gradient, weight, bound, {u1: step.after, **others}, (step,))

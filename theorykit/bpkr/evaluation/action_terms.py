@@ -60,7 +60,8 @@ def action_terms(
     labels: Float[Array, "examples *outputs"],
 ) -> ActionTerms:
     """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
-    values = bound.call(bound.compiled.terms, bound.point(order_parameters), bound.data(features, labels))
+    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
+    values = bound.compiled.terms.call_from(given)
     return ActionTerms(
         layer_entropies=tuple(values[f"entropy_{layer}"] for layer in range(1, bound.architecture.depth + 1)),
         readout_entropy=values["entropy_a"],
@@ -82,9 +83,9 @@ def first_order(architecture: Architecture, features: ArrayLike, labels: ArrayLi
 
 @jax.jit
 def _first_order(bound: BoundAction, features, labels):
-    compiled, limit = bound.compiled, bound.point(gp_limit(bound.architecture))
-    force = bound.call(compiled.force, limit, bound.data(features, labels))["force"]
-    *matrices, readout = bound.call(compiled.first_order, {bound.action.expansion.force: force}).values()
+    compiled, numbers, limit = bound.compiled, bound.numbers(), bound.point(gp_limit(bound.architecture))
+    force = compiled.force.call_from(numbers | limit | bound.data(features, labels))["force"]
+    *matrices, readout = compiled.first_order.call_from(numbers | {bound.action.expansion.force: force}).values()
     return OrderParameters(tuple(matrices), readout_order_parameter(readout))
 
 
@@ -96,4 +97,4 @@ def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array,
     """
     bound = bind(architecture)
     matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-1])
-    return bound.call(bound.compiled.readout, {bound.symbols.matrices[-1]: matrix})["u"]
+    return bound.compiled.readout.call_from(bound.numbers() | {bound.symbols.matrices[-1]: matrix})["u"]

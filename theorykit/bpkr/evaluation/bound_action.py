@@ -3,16 +3,11 @@
 Stage 3 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
 
-from collections.abc import Mapping
-from functools import reduce
-from operator import or_
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from sympy import Expr
 
-from ...codegen import CompiledFunction
 from ..action.action import Action
 from ..action.derivation import derive
 from ..action.symbols import ActionSymbols
@@ -23,7 +18,11 @@ from .compiled_action import CompiledAction, compile_action
 
 
 class BoundAction(eqx.Module):
-    """Functions of order parameters and data, with the numbers of `architecture`; differentiable in these, too."""
+    """Functions of order parameters and data, with the numbers of `architecture`; differentiable in these, too.
+
+    One of `compiled` is called from the values of its symbols: those of `numbers`, and after them of `point`, `data`,
+    or `moments`.
+    """
 
     architecture: Architecture
     compiled: CompiledAction = eqx.field(static=True)
@@ -50,14 +49,14 @@ class BoundAction(eqx.Module):
         sizes = architecture.size_values()
         return {**numbers, **{symbol: sizes[symbol.name] for symbol in symbols.sizes}}
 
-    def point(self, order_parameters: OrderParameters) -> Mapping[Expr, Array]:
+    def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
         """The value of every order parameter's symbol."""
         values = (*order_parameters.matrices, order_parameters.readout)
         return dict(zip(self.symbols.order_parameters, values, strict=True))
 
     def data(
         self, features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]
-    ) -> Mapping[Expr, Array]:
+    ) -> dict[Expr, Array]:
         """The value of the symbols of a training set."""
         return {self.symbols.features: self.flat(features), self.symbols.labels: labels.reshape(-1, 1)}
 
@@ -65,7 +64,7 @@ class BoundAction(eqx.Module):
         """The features as the matrix Phi of the action; see `flat_features`."""
         return flat_features(self.architecture, features)
 
-    def moments(self, statistics: FeatureStatistics) -> Mapping[Expr, Array]:
+    def moments(self, statistics: FeatureStatistics) -> dict[Expr, Array]:
         """The value of every symbol of the data in the dual form.
 
         For C outputs, M and b are those of the matrix Phi of `flat_features`, whose columns are (path, output,
@@ -78,13 +77,16 @@ class BoundAction(eqx.Module):
         values = (gram, projection.reshape(-1, 1), statistics.label_square, statistics.examples)
         return dict(zip(self.action.dual.statistics, values, strict=True))
 
-    def call(self, function: CompiledFunction, *values: Mapping[Expr, Array]) -> Mapping[str, Array]:
-        """`function`, one of `compiled`, at these values of its other symbols; they go before those of `numbers`."""
-        return function.call_from(reduce(or_, values, self.numbers()))
+    def path_kernel(
+        self, features: Float[Array, "rows features"], other: Float[Array, "rows features"]
+    ) -> Float[Array, "rows rows"]:
+        """The kernel of a pair of paths, the derivative of K (Eq. 10) in their entry of U_1, from both's features."""
+        one, two = self.action.kernel_energy.path_features
+        return self.compiled.path_kernel.call_from(self.numbers() | {one: features, two: other})["kernel"]
 
     def entropy(self, order_parameters: OrderParameters) -> Float[Array, ""]:
         """S_a + S_1 + ... + S_L, undivided."""
-        return self.call(self.compiled.entropy, self.point(order_parameters))["entropy"]
+        return self.compiled.entropy.call_from(self.numbers() | self.point(order_parameters))["entropy"]
 
 
 def bind(architecture: Architecture) -> BoundAction:

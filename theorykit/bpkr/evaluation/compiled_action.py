@@ -126,9 +126,10 @@ class CompiledAction:
 
     @cached_property
     def kernel_energy(self) -> CompiledFunction:
-        """The energy, the resolvent (K + T I)^-1 and the representer (K + T I)^-1 y, given K."""
+        """The energy, the resolvent (K + T I)^-1, the representer (K + T I)^-1 y, and minus the misfit's slope in K."""
         form = self.action.kernel_energy
         outputs = {"energy": form.energy, "resolvent": form.resolvent, "representer": form.representer}
+        outputs |= {"minus_misfit_slope": form.minus_misfit_slope}
         return self._compiled("kernel_energy", outputs, form.kernel, self.symbols.temperature, self.symbols.labels)
 
     @cached_property
@@ -137,6 +138,26 @@ class CompiledAction:
         form = self.action.kernel_energy
         arguments = (form.resolvent_symbol, form.representer_symbol, self.symbols.matrices[0], self.symbols.features)
         return self._compiled("kernel_slopes", _gradients(form), *arguments)
+
+    @cached_property
+    def kernel_moves(self) -> CompiledFunction:
+        """What the energy's curvature takes of one change of K: `KernelCurvature.moves`."""
+        form = self.action.kernel_energy
+        arguments = (form.curvature.change, form.resolvent_symbol, form.representer_symbol)
+        moves = {symbol.name: value for symbol, value in form.curvature.moves.items()}
+        return self._compiled("kernel_moves", moves, *arguments)
+
+    @cached_property
+    def kernel_curvature(self) -> CompiledFunction:
+        """The energy's second derivative along two changes of K, given the moves of both."""
+        form = self.action.kernel_energy.curvature
+        return self._compiled("kernel_curvature", {"curvature": form.value}, *form.moves, *form.others)
+
+    @cached_property
+    def path_kernel(self) -> CompiledFunction:
+        """The kernel of one pair of paths, the derivative of Eq. (10) in an entry of U_1."""
+        form = self.action.kernel_energy
+        return self._compiled("path_kernel", {"kernel": form.path_kernel}, *form.path_features)
 
     @cached_property
     def dual_energy(self) -> CompiledFunction:

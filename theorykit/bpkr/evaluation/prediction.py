@@ -63,8 +63,8 @@ def prediction_at(
 ) -> Prediction:
     """`predict` without its checks: pure, traceable, also where the order parameters are singular."""
     test = {bound.symbols.test_features: bound.flat(test_features)}
-    data = bound.data(features, labels)
-    values = bound.call(bound.compiled.predictor, bound.point(order_parameters), data, test)
+    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels) | test
+    values = bound.compiled.predictor.call_from(given)
     shape = (len(test_features), *labels.shape[1:])
     variance = jnp.maximum(values["variance"], 0.0)
     return Prediction(mean=values["mean"].reshape(shape), variance=variance.reshape(shape))
@@ -94,8 +94,8 @@ def predict_from_statistics(
 @jax.jit
 def _predict_from_statistics(bound: BoundAction, order_parameters, statistics, test_features):
     test = {bound.symbols.test_features: bound.flat(test_features)}
-    moments = bound.moments(statistics)
-    values = bound.call(bound.compiled.dual_predictor, bound.point(order_parameters), moments, test)
+    given = bound.numbers() | bound.point(order_parameters) | bound.moments(statistics) | test
+    values = bound.compiled.dual_predictor.call_from(given)
     outputs = () if statistics.outputs == 1 else (statistics.outputs,)
     shape = (len(test_features), *outputs)
     return Prediction(mean=values["mean"].reshape(shape), variance=values["variance"].reshape(shape))
@@ -122,4 +122,19 @@ def kernel(
 @jax.jit
 def _kernel(bound: BoundAction, order_parameters, features, other):
     sides = {bound.symbols.features: bound.flat(features), bound.symbols.test_features: bound.flat(other)}
-    return bound.call(bound.compiled.kernel, bound.point(order_parameters), sides)["kernel"]
+    return bound.compiled.kernel.call_from(bound.numbers() | bound.point(order_parameters) | sides)["kernel"]
+
+
+def path_kernels(architecture: Architecture, features: ArrayLike) -> Float[Array, "n n rows rows"]:
+    """The kernel of every pair of paths, phi^pi_mu . phi^pi'_nu: what K (Eq. 10) sums with the entries of U_1.
+
+    `features` (examples, paths, features) as `path_features` returns them; rows and columns are those of `kernel`. With
+    several outputs a path is a (path, output) pair, the output fastest, as in U_1.
+    """
+    return _path_kernels(bind(architecture), checked_features(architecture, features))
+
+
+@jax.jit
+def _path_kernels(bound: BoundAction, features):
+    by_path = bound.flat(features).reshape(-1, bound.architecture.order_parameter_sizes[0], features.shape[2])
+    return jax.vmap(jax.vmap(bound.path_kernel, (None, 1)), (1, None))(by_path, by_path)

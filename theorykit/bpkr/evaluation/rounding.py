@@ -6,9 +6,12 @@ about eps |D A^-1 D| and b^T A^-1 b to about eps sum_i (A^-1 b)_i^2 A_ii, with D
 independent errors of random sign. Neither changes when rows and columns are scaled.
 """
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..order_parameters.order_parameters import OrderParameters, readout_matrix
@@ -47,3 +50,57 @@ def entropy_rounding(architecture: Architecture, order_parameters: OrderParamete
         sensitivity = log_det_sensitivity(inverse_of(matrix), jnp.diagonal(matrix))
         total += (width + below) * (sensitivity + jnp.sum(jnp.abs(jnp.log(jnp.diagonal(matrix)))))
     return total
+
+
+def kernel_rounding(
+    u1: Float[Array, "paths paths"],
+    value: Float[Array, ""],
+    resolvent: Float[Array, "rows rows"],
+    representer: Float[Array, " rows"],
+    squares: Float[Array, "paths rows"],
+    labels: Float[Array, " rows"],
+    temperature: ArrayLike,
+    features_error: ArrayLike,
+) -> Mapping[str, Float[Array, ""]]:
+    """What rounding makes of the energy by the kernel, per eps, of its "kernel" and of its "labels".
+
+    `squares` are phi^pi . phi^pi of every path, row by row, and `features_error` is how far a feature may be off.
+    """
+    norms = jnp.sqrt(squares)
+    # as large as the terms that the diagonal of the kernel is summed from
+    scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
+    square, misfit = representer @ representer, representer @ labels
+    # |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, K being Phi W Phi^T
+    of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
+    of_representer = _root(misfit - temperature * square)
+    misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * features_error / MACHINE
+    of_kernel = log_det_sensitivity(resolvent, scale) + misplaced * of_resolvent
+    of_labels = quadratic_sensitivity(representer, scale) + misplaced * jnp.sqrt(square) * of_representer
+    # and that of the sum of log-determinant and misfit
+    return {"kernel": of_kernel + jnp.abs(value - misfit), "labels": of_labels + jnp.abs(misfit)}
+
+
+def dual_rounding(
+    u1: Float[Array, "paths paths"],
+    magnitude: Float[Array, ""],
+    square: Float[Array, ""],
+    gram: Float[Array, "columns columns"],
+    projection: Float[Array, "columns one"],
+    temperature: ArrayLike,
+) -> Mapping[str, Float[Array, ""]]:
+    """The same in the dual form; `magnitude` is that of the terms of the energy, of which `square` is y^T y / T."""
+    size, inverse = len(gram) // len(u1), inverse_of(u1)
+    of_u1 = log_det_sensitivity(inverse, jnp.diagonal(u1))
+    prior = temperature * jnp.kron(inverse, jnp.eye(size))
+    resolvent = inverse_of(prior + gram)
+    # U_1^-1 carries the rounding of its own factorisation
+    scale = of_u1 * jnp.diagonal(prior) + jnp.diagonal(gram)
+    return {
+        "kernel": size * of_u1 + log_det_sensitivity(resolvent, scale) + magnitude - square,
+        "labels": quadratic_sensitivity(resolvent @ projection[:, 0], scale) / temperature + square,
+    }
+
+
+def _root(square: Float[Array, ""]) -> Float[Array, ""]:
+    """The root of a number that rounding may make negative."""
+    return jnp.sqrt(jnp.maximum(square, 0.0))

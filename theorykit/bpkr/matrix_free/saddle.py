@@ -159,7 +159,7 @@ def minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes)
     def above(coordinates, _):
         point = _order_parameters(bound, coordinates)
         given = {majoriser.logdet_gradient: slopes.logdet_gradient, majoriser.weight: weight, first: point.matrices[0]}
-        energy = bound.call(bound.compiled.majorised_energy, given)["bound"]
+        energy = bound.compiled.majorised_energy.call_from(bound.numbers() | given)["bound"]
         return (bound.entropy(point) + energy) / scale
 
     return optx.minimise(above, _INNER, coordinates, max_steps=_INNER_STEPS, throw=False).value

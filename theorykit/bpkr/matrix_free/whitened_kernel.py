@@ -76,7 +76,7 @@ class Kernel(eqx.Module):
     def _product(self, first, columns):
         symbols, compiled = self.bound.symbols, self.bound.compiled
         arguments = {symbols.matrices[0]: first, symbols.features: self.design, compiled.columns: columns}
-        return self.bound.call(compiled.kernel_product, arguments)["product"]
+        return compiled.kernel_product.call_from(self.bound.numbers() | arguments)["product"]
 
 
 class WhitenedKernel(eqx.Module):

@@ -9,7 +9,6 @@ curved valley, along which steps are short: its minimum is followed down from a 
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -44,19 +43,23 @@ class Attempt(NamedTuple):
     max_steps: int
 
 
-# an attempt for data, to a `Saddle`
-Solve = Callable[[tuple, Attempt], Any]
+def shorten(attempt: Attempt) -> Attempt:
+    """The first attempt: with the default solver, a few steps beside which another way is likely to be shorter."""
+    return attempt if attempt.solver is not None else attempt._replace(max_steps=min(attempt.max_steps, _MOST_STEPS))
 
 
-def solve_in_attempts(solve: Solve, solve_rotated: Solve, data: tuple, attempt: Attempt) -> Any:
-    """The saddle point of `attempt`, with all that was spent on it; `solve_rotated` takes data in principal axes."""
-    steps = min(attempt.max_steps, _MOST_STEPS) if attempt.solver is None else attempt.max_steps
-    first = solve(data, attempt._replace(max_steps=steps))
-    out_of_steps = steps == attempt.max_steps and first.result == optx.RESULTS.nonlinear_max_steps_reached
-    if first.converged or out_of_steps or data[0].size > _ROTATED_SIZE:
+def go_on(first: Any, solve: Callable[[tuple, Attempt], Any], data: tuple, attempt: Attempt) -> Any:
+    """The saddle point of `attempt`, with all that was spent on it, where the `first` attempt did not converge.
+
+    `solve` takes data in principal axes, and an attempt.
+    """
+    short = shorten(attempt).max_steps < attempt.max_steps
+    out_of_steps = not short and first.result == optx.RESULTS.nonlinear_max_steps_reached
+    if out_of_steps or data[0].size > _ROTATED_SIZE:
         return first
     rotated = (in_principal_axes(*data),)
-    search = _Search(first, partial(solve_rotated, rotated), attempt.max_steps if attempt.solver is None else math.inf)
+    max_steps = attempt.max_steps if attempt.solver is None else math.inf
+    search = _Search(first, lambda attempt: solve(rotated, attempt), max_steps)
     if attempt.solver is None:
         search.by_all_means(attempt, float(np.sum(np.square(data[1]))))
     else:
@@ -80,12 +83,15 @@ class _Search:
     def by_the_given_solver(self, attempt: Attempt) -> None:
         for start in (self.nearest_end(attempt), attempt.start):
             if not self.attempts[-1].converged:
-                self.attempts.append(self._noted(attempt._replace(start=start)))
+                self.attempts.append(self._try(attempt._replace(start=start)))
 
     def by_all_means(self, attempt: Attempt, label_square: float) -> None:
         if len(attempt.start) <= _NEWTON_SIZE:
             attempt = attempt._replace(solver=Newton(atol=attempt.tolerance))
-        ways = [(lambda attempt: self.cooled(attempt, label_square), _MOST_STEPS), (self.nearest_end, self.max_steps)]
+        ways = [
+            (lambda attempt: self.cool_down(attempt, label_square), _MOST_STEPS),
+            (self.nearest_end, self.max_steps),
+        ]
         if self.attempts[-1].result != optx.RESULTS.nonlinear_max_steps_reached:
             # rounding hid the way down, which is not far
             ways.insert(0, (self.nearest_end, _MOST_STEPS))
@@ -94,9 +100,9 @@ class _Search:
                 return
             here = attempt._replace(start=start(attempt))
             if self.left > 0:
-                self.attempts.append(self._noted(here._replace(max_steps=min(most, self.left))))
+                self.attempts.append(self._try(here._replace(max_steps=min(most, self.left))))
 
-    def cooled(self, attempt: Attempt, label_square: float) -> Coordinates:
+    def cool_down(self, attempt: Attempt, label_square: float) -> Coordinates:
         """The start of `attempt`, after minimisation at falling temperatures down to its own."""
         architecture, start = attempt.architecture, attempt.start
         for temperature in _temperatures(architecture, label_square):
@@ -105,7 +111,7 @@ class _Search:
             warmer = eqx.tree_at(lambda a: a.temperature, architecture, temperature)
             steps = min(_STAGE_STEPS, self.left)
             solver = None if attempt.solver is None else Newton(atol=_STAGE_TOLERANCE)
-            saddle = self._noted(Attempt(warmer, start, solver, _STAGE_TOLERANCE, steps))
+            saddle = self._try(Attempt(warmer, start, solver, _STAGE_TOLERANCE, steps))
             start = _end(saddle, architecture, start)
         return start
 
@@ -113,7 +119,7 @@ class _Search:
         """Where the attempt ended that came nearest to a stationary point."""
         return _end(min(self.attempts, key=_distance), attempt.architecture, attempt.start)
 
-    def _noted(self, attempt: Attempt) -> Any:
+    def _try(self, attempt: Attempt) -> Any:
         saddle = self.solve(attempt)
         self.spent = {name: self.spent[name] + number for name, number in _spent_on(saddle).items()}
         return saddle

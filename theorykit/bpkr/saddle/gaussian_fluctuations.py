@@ -102,7 +102,8 @@ def fluctuations(
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
     """What the exact prior density, -2 log p, adds to the entropy; up to a constant."""
     last = {bound.action.overlaps[-1]: readout_matrix(order_parameters.readout)}
-    return bound.call(bound.compiled.corrections, bound.point(order_parameters), last)["corrections"]
+    given = bound.numbers() | bound.point(order_parameters) | last
+    return bound.compiled.corrections.call_from(given)["corrections"]
 
 
 def _corrections(bound: BoundAction, coordinates: Coordinates) -> Float[Array, ""]:

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
 from ..evaluation.bound_action import BoundAction
+from ..evaluation.contractions import pairs
 from ..evaluation.energies import AbstractEnergy, EnergyPoint
-from ..evaluation.energy_hessian import pairs
 from ..evaluation.rounding import MACHINE, MARGIN, entropy_rounding
 from ..order_parameters.coordinates import from_order_parameters, moved, to_order_parameters
 from ..order_parameters.metric import dimension, displaced, gradient_length, largest_width, metric
@@ -61,24 +61,20 @@ class SaddleProblem(AbstractSaddleProblem):
     def moved(self, coordinates, step):
         return moved(self.architecture, coordinates, step)
 
-    def action(self, coordinates):
-        return self._action_at(self.order_parameters(coordinates))
+    def parts(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Entropy and energy, undivided."""
+        order_parameters = self.order_parameters(coordinates)
+        return self.bound.entropy(order_parameters), self.energy.value(order_parameters.matrices[0])
 
-    def _action_at(self, order_parameters: OrderParameters) -> Float[Array, ""]:
-        return self.bound.entropy(order_parameters) + self.energy.value(order_parameters.matrices[0])
+    def action(self, coordinates):
+        return sum(self.parts(coordinates))
 
     def at(self, coordinates):
         order_parameters = self.order_parameters(coordinates)
         energy = self.energy.at(order_parameters.matrices[0])
-        entropy, slopes = self._slopes(order_parameters, energy.slope)
-        norm = gradient_length(self.architecture, order_parameters, slopes) / self.scale
-        return Point(coordinates, entropy + energy.value, energy.magnitude, norm, Evaluated(entropy, energy))
-
-    def _slopes(self, order_parameters: OrderParameters, of_energy: Array) -> tuple[Array, OrderParameters]:
-        """The entropy, and the gradient of S in the order parameters, given that of the energy in U_1."""
         entropy, slopes = jax.value_and_grad(self.bound.entropy)(order_parameters)
-        first, *others = slopes.matrices
-        return entropy, OrderParameters((first + of_energy, *others), slopes.readout)
+        norm = gradient_length(self.architecture, order_parameters, _add_to_u1(slopes, energy.slope)) / self.scale
+        return Point(coordinates, entropy + energy.value, energy.magnitude, norm, Evaluated(entropy, energy))
 
     def expansion(self, point):
         energy = point.details.energy
@@ -89,21 +85,19 @@ class SaddleProblem(AbstractSaddleProblem):
 
         def gradient(step: Coordinates) -> tuple[Coordinates, OrderParameters]:
             order_parameters, pull_back = jax.vjp(order_parameters_after, step)
-            _, slopes = self._slopes(order_parameters, slope)
-            (of_action,) = pull_back(slopes)
+            (of_action,) = pull_back(_add_to_u1(jax.grad(self.bound.entropy)(order_parameters), slope))
             return of_action, order_parameters
 
         (of_action, order_parameters), push = jax.linearize(gradient, no_step)
         bend, changes = jax.vmap(push)(jnp.eye(len(no_step)))
-        rows, columns = pairs(len(energy.first))
+        rows, columns = pairs(len(energy.u1))
         entries = changes.matrices[0][:, rows, columns]
         hessian = bend + entries @ self.energy.curvature(energy) @ entries.T
         return Expansion(of_action, hessian, metric(self.architecture, order_parameters, changes))
 
     def swept(self, point):
         start, energy = self.order_parameters(point.coordinates), point.details.energy
-        first = start.matrices[0]
-        weight = first @ energy.minus_misfit_gradient @ first
+        weight = energy.u1 @ energy.minus_misfit_gradient @ energy.u1
 
         def once(_, order_parameters: OrderParameters) -> OrderParameters:
             return sweep(self.bound, order_parameters, energy.logdet_gradient, weight)
@@ -114,7 +108,8 @@ class SaddleProblem(AbstractSaddleProblem):
         here = self.order_parameters(coordinates)
 
         def action(tangent: Tangent) -> Float[Array, ""]:
-            return self._action_at(displaced(self.architecture, here, tangent))
+            there = displaced(self.architecture, here, tangent)
+            return self.bound.entropy(there) + self.energy.value(there.matrices[0])
 
         return action, dimension(self.architecture)
 
@@ -128,6 +123,12 @@ class SaddleProblem(AbstractSaddleProblem):
         return {name: MARGIN * MACHINE * part for name, part in parts.items()}
 
 
+def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
+    """Gradients in the order parameters, with another in U_1 added."""
+    u1, *others = slopes.matrices
+    return OrderParameters((u1 + slope, *others), slopes.readout)
+
+
 def sweep(
     bound: BoundAction,
     order_parameters: OrderParameters,
@@ -139,8 +140,9 @@ def sweep(
     `logdet_gradient` is G_+ and `weight` U_0 G_- U_0 of the point U_0 that the bound is taken at; see `Majoriser`.
     """
     majoriser, symbols = bound.action.majoriser, bound.symbols
-    values = {**bound.point(order_parameters), majoriser.logdet_gradient: logdet_gradient, majoriser.weight: weight}
+    values = bound.numbers() | bound.point(order_parameters)
+    values |= {majoriser.logdet_gradient: logdet_gradient, majoriser.weight: weight}
     for symbol, minimum in reversed(bound.compiled.minima.items()):
-        value = bound.call(minimum, values)[symbol.name]
+        value = minimum.call_from(values)[symbol.name]
         values[symbol] = (value + value.T) / 2 if jnp.ndim(value) else value
     return OrderParameters(tuple(values[symbol] for symbol in symbols.matrices), values[symbols.readout])

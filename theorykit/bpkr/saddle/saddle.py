@@ -5,7 +5,7 @@ finds it; what decides success is the gradient norm measured there, never the mi
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -25,11 +25,11 @@ from ...saddle.solvers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps
 from ..data.checks import checked_data, checked_dual_results, checked_results
 from ..data.statistics import FeatureStatistics, checked_statistics
 from ..evaluation.bound_action import BoundAction, bind
-from ..evaluation.energies import AbstractEnergy, DualEnergy, energy_of, energy_of_rotated
+from ..evaluation.energies import AbstractEnergy, DualEnergy, energy_of, energy_of_rotated, has_dual_form
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from ..specification.architecture import Architecture
-from .attempts import Attempt, solve_in_attempts
+from .attempts import Attempt, go_on, shorten
 from .problem import SaddleProblem
 
 # the code for a minimiser that stopped, content with itself, at a point that is not stationary
@@ -121,15 +121,18 @@ def solve(
     Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
     finder as a minimiser and reports success at points that are not stationary.
     """
-    settings = _Settings(solver, initial, tolerance, max_steps, throw)
-    _check_settings(settings)
     data = checked_data(architecture, features, labels)
-    attempt = Attempt(architecture, _start(architecture, settings), solver, tolerance, max_steps)
+    attempt = _attempt(architecture, solver, initial, tolerance, max_steps, throw)
     if is_traced(architecture, attempt.start, data):
-        return _reported(_found(energy_of, data, attempt), throw)
-    saddle = solve_in_attempts(partial(_found, energy_of), partial(_found, energy_of_rotated), data, attempt)
-    _check_finite(energy_of, architecture, data, saddle)
-    return _reported(saddle, throw)
+        return _report(_minimise(_prepare(energy_of, data, attempt)), throw)
+    saddle = _minimise(_prepare(energy_of, data, shorten(attempt)))
+    if not saddle.converged:
+        saddle = go_on(
+            saddle, lambda data, attempt: _minimise(_prepare(energy_of_rotated, data, attempt)), data, attempt
+        )
+    check = checked_dual_results if has_dual_form(data[0]) else checked_results
+    check((saddle.action, saddle.gradient_norm), architecture)
+    return _report(saddle, throw)
 
 
 def solve_from_statistics(
@@ -146,82 +149,77 @@ def solve_from_statistics(
 
     The temperature must be positive.
     """
-    settings = _Settings(solver, initial, tolerance, max_steps, throw)
-    _check_settings(settings)
     data = (checked_statistics(architecture, statistics),)
-    attempt = Attempt(architecture, _start(architecture, settings), solver, tolerance, max_steps)
-    saddle = _found(DualEnergy, data, attempt)
+    attempt = _attempt(architecture, solver, initial, tolerance, max_steps, throw)
+    saddle = _minimise(_prepare(DualEnergy, data, attempt))
     if not is_traced(saddle):
-        _check_finite(DualEnergy, architecture, data, saddle)
-    return _reported(saddle, throw)
+        checked_dual_results((saddle.action, saddle.gradient_norm), architecture)
+    return _report(saddle, throw)
 
 
-class _Settings(NamedTuple):
-    """How to solve: the keyword arguments of `solve`."""
-
-    solver: optx.AbstractMinimiser | None
-    initial: OrderParameters | HasOrderParameters | None
-    tolerance: float
-    max_steps: int
-    throw: bool
-
-
-class _Plan(NamedTuple):
-    """What the sizes of a problem decide: whether its curvature is formed, whether it has sweeps; how results fail."""
-
-    forms_curvature: bool
-    has_sweeps: bool
-    checked: Callable
-
-
-def _start(architecture: Architecture, settings: _Settings) -> Coordinates:
-    if settings.initial is None:
-        return gp_coordinates(architecture)
-    return from_order_parameters(architecture, checked_order_parameters(architecture, settings.initial, "initial"))
+def _attempt(architecture: Architecture, solver, initial, tolerance, max_steps, throw) -> Attempt:
+    """The arguments of a solve, checked."""
+    if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
+        raise ValueError(
+            f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
+            "root finders and least-squares solvers would report success at points that are not minima"
+        )
+    checked_flag("throw", throw)
+    checked_number("tolerance", tolerance)
+    checked_whole_number("max_steps", max_steps)
+    if not tolerance > 0 or max_steps < 1:
+        raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
+    start = gp_coordinates(architecture)
+    if initial is not None:
+        start = from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
+    return Attempt(architecture, start, solver, tolerance, max_steps)
 
 
-def _found(build: Callable[..., AbstractEnergy], data: tuple, attempt: Attempt) -> Saddle:
-    """What comes of an attempt for checked `data`, of which `build(bound, *data)` makes the energy."""
-    bound = bind(attempt.architecture.with_arrays())
-    plan = _plan_of(build, bound, data)
-    solver = _default_solver(plan, attempt.tolerance) if attempt.solver is None else attempt.solver
-    forms_curvature = plan.forms_curvature or isinstance(solver, Newton)
-    # numbers as arrays: one compilation serves them all
-    solver = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, solver)
-    tolerance, max_steps = jnp.asarray(attempt.tolerance), attempt.max_steps
+class _Minimisation(NamedTuple):
+    """An attempt as it is compiled, its numbers arrays: one compilation serves them all.
+
+    `build(bound, *data)` makes the energy. `steps` are the keywords of `optimistix.minimise` that bound them.
+    """
+
+    build: Callable[..., AbstractEnergy]
+    bound: BoundAction
+    data: tuple
+    start: Coordinates
+    solver: optx.AbstractMinimiser
+    tolerance: Array
+    steps: Mapping[str, Any]
+
+
+def _prepare(build: Callable[..., AbstractEnergy], data: tuple, attempt: Attempt) -> _Minimisation:
+    """An attempt for checked `data`; the default solver is the one found fastest for a problem of this size."""
+    bound, solver = bind(attempt.architecture.with_arrays()), attempt.solver
+    if solver is None:
+        leaves, structure = jax.tree.flatten((bound, data))
+        problem = _shapes_of(build, structure, tuple(leaf.shape for leaf in leaves))
+        if _forms_curvature(problem):
+            solver = Newton(atol=attempt.tolerance)
+        elif problem.has_sweeps:
+            solver = AcceleratedSweeps(atol=attempt.tolerance)
+        else:
+            solver = optx.LBFGS(rtol=1e-9, atol=1e-9)
+    steps = {"max_steps": attempt.max_steps}
     if isinstance(solver, AbstractSaddleSolver):
-        max_steps = jnp.asarray(max_steps)
-    return _solve(build, bound, data, attempt.start, solver, tolerance, max_steps, forms_curvature)
-
-
-def _check_finite(build, architecture: Architecture, data: tuple, saddle: Saddle) -> None:
-    checked = _plan_of(build, bind(architecture.with_arrays()), data).checked
-    checked((saddle.action, saddle.gradient_norm), architecture)
-
-
-def _plan_of(build, bound: BoundAction, data: tuple) -> _Plan:
-    leaves, structure = jax.tree.flatten((bound, data))
-    return _plan(build, structure, tuple(leaf.shape for leaf in leaves))
+        steps = {"max_steps": None, "options": {MAX_STEPS: jnp.asarray(attempt.max_steps)}}
+    solver = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, solver)
+    return _Minimisation(build, bound, data, attempt.start, solver, jnp.asarray(attempt.tolerance), steps)
 
 
 @lru_cache(maxsize=1024)
-def _plan(build, structure, shapes) -> _Plan:
+def _shapes_of(build, structure, shapes) -> SaddleProblem:
+    """The problem, with shapes for arrays."""
     leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
     bound, data = jax.tree.unflatten(structure, leaves)
-    problem = SaddleProblem(eqx.filter_eval_shape(build, bound, *data))
+    return SaddleProblem(eqx.filter_eval_shape(build, bound, *data))
+
+
+def _forms_curvature(problem: SaddleProblem) -> bool:
     evaluations, size = problem.energy.curvature_cost()
-    return _Plan(
-        forms_curvature=bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES),
-        has_sweeps=problem.has_sweeps,
-        checked=checked_dual_results if isinstance(problem.energy, DualEnergy) else checked_results,
-    )
-
-
-def _default_solver(plan: _Plan, tolerance: float) -> optx.AbstractMinimiser:
-    """The solver that was found fastest for a problem of this size; it needs no tuning."""
-    if plan.forms_curvature:
-        return Newton(atol=tolerance)
-    return AcceleratedSweeps(atol=tolerance) if plan.has_sweeps else optx.LBFGS(rtol=1e-9, atol=1e-9)
+    return bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES)
 
 
 def gradient_norm(
@@ -242,35 +240,20 @@ def _gradient_norm(bound: BoundAction, order_parameters, features, labels):
     return problem.at(from_order_parameters(bound.architecture, order_parameters)).gradient_norm
 
 
-def _check_settings(settings: _Settings) -> None:
-    if settings.solver is not None and not isinstance(settings.solver, optx.AbstractMinimiser):
-        raise ValueError(
-            f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(settings.solver).__name__}; "
-            "root finders and least-squares solvers would report success at points that are not minima"
-        )
-    checked_flag("throw", settings.throw)
-    checked_number("tolerance", settings.tolerance)
-    checked_whole_number("max_steps", settings.max_steps)
-    if not settings.tolerance > 0 or settings.max_steps < 1:
-        raise ValueError(f"tolerance and max_steps must be positive, got {settings.tolerance} and {settings.max_steps}")
-
-
 @eqx.filter_jit
-def _solve(build, bound, data, start, solver, tolerance, max_steps, forms_curvature) -> Saddle:
-    problem = SaddleProblem(build(bound, *data))
-    fixed = jax.lax.stop_gradient(problem)
-    steps = {"max_steps": max_steps}
-    if isinstance(solver, AbstractSaddleSolver):
-        steps = {"max_steps": None, "options": {MAX_STEPS: max_steps}}
-    found = optx.minimise(_action, solver, jax.lax.stop_gradient(start), fixed, throw=False, **steps)
-    point, evaluations, curvatures = _counted(fixed, found)
-    curvature, remaining = _curvature_and_remaining(fixed, point, found, forms_curvature)
+def _minimise(task: _Minimisation) -> Saddle:
+    problem, tolerance = SaddleProblem(task.build(task.bound, *task.data)), task.tolerance
+    fixed, start = jax.lax.stop_gradient((problem, task.start))
+    found = optx.minimise(lambda at, problem: problem.action(at), task.solver, start, fixed, throw=False, **task.steps)
+    point, evaluations, curvatures = _end_of(fixed, found)
+    forms_curvature = isinstance(task.solver, Newton) or _forms_curvature(problem)
+    curvature, remaining = _certify(fixed, point, found, forms_curvature)
     known_to = fixed.action_error(point)
     coordinates = implicit_minimum(problem, point.coordinates, forms_curvature)
     parts = point.details.entropy, point.details.energy.value
-    of_entropy, of_energy = with_derivative_of(parts, _parts, (problem, coordinates))
+    of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, (problem, coordinates))
     action, labels = of_entropy + of_energy, problem.energy.label_count
-    of_prior = bound.entropy(gp_limit(bound.architecture))
+    of_prior = problem.bound.entropy(gp_limit(problem.architecture))
     stats = {
         "steps": found.stats["num_steps"],
         "evaluations": evaluations,
@@ -290,45 +273,37 @@ def _solve(build, bound, data, start, solver, tolerance, max_steps, forms_curvat
         gradient_norm=point.gradient_norm,
         min_hessian_eigenvalue=curvature,
         action_error=sum(known_to.values()),
-        result=_judged(found.result, point, curvature, tolerance),
+        result=_judge(found.result, point, curvature, tolerance),
         stats=stats,
     )
 
 
-def _action(coordinates, problem: SaddleProblem):
-    return problem.action(coordinates)
-
-
-def _parts(problem: SaddleProblem, coordinates):
-    order_parameters = problem.order_parameters(coordinates)
-    return problem.bound.entropy(order_parameters), problem.energy.value(order_parameters.matrices[0])
-
-
-def _counted(problem: SaddleProblem, found: optx.Solution) -> tuple[Point, Array, Array]:
+def _end_of(problem: SaddleProblem, found: optx.Solution) -> tuple[Point, Array, Array]:
     """The end point, and how many evaluations and curvatures led there where the minimiser counts them."""
     if "point" in found.stats:
         return found.stats["point"], found.stats["evaluations"], found.stats["curvatures"]
     return problem.at(found.value), jnp.array(0), jnp.array(0)
 
 
-def _curvature_and_remaining(problem: SaddleProblem, point: Point, found, forms_curvature: bool) -> tuple[Array, Array]:
+def _certify(problem: SaddleProblem, point: Point, found, forms_curvature: bool) -> tuple[Array, Array]:
+    """The smallest eigenvalue of the Hessian, and by how much a Newton step would lower S."""
     if not forms_curvature:
         return estimated_min_hessian_eigenvalue(problem, point), jnp.array(jnp.nan)
     model = found.stats["model"] if "model" in found.stats else QuadraticModel.of(problem.expansion(point))
     return min_hessian_eigenvalue(problem, model), model.remaining()
 
 
-def _judged(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
+def _judge(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
     failure = optx.RESULTS.where(result == optx.RESULTS.successful, _NOT_STATIONARY, result)
     failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
     minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
     return optx.RESULTS.where(minimum, optx.RESULTS.successful, failure)
 
 
-def _reported(saddle: Saddle, throw: bool) -> Saddle:
+def _report(saddle: Saddle, throw: bool) -> Saddle:
     """`saddle`, with an error or a warning if it is not a solution."""
     if throw:
         return saddle.result.error_if(saddle, saddle.result != optx.RESULTS.successful)
     if not is_traced(saddle):
-        warn_of_failures(saddle, stacklevel=5)
+        warn_of_failures(saddle, stacklevel=4)
     return saddle

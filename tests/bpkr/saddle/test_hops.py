@@ -1,0 +1,69 @@
+"""From `bpkr.solve` to the generated functions of the action it is a few calls, so that the way can be read."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import optimistix as optx
+import pytest
+
+import theorykit
+from theorykit import bpkr
+from theorykit.bpkr.evaluation import energies
+from theorykit.codegen import CompiledFunction
+from theorykit.saddle.solvers import AcceleratedSweeps
+
+PACKAGE = str(Path(theorykit.__file__).parent)
+MOST = 6
+
+
+def calls_of_solve() -> Iterator[str]:
+    """The package's functions on the stack, from the innermost out to `solve`; none outside a solve."""
+    found, frame = [], sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            # what is nested in a function is read with it
+            name = f"{frame.f_code.co_filename}:{frame.f_code.co_qualname.split('.<locals>')[0]}"
+            if not found or found[-1] != name:
+                found.append(name)
+            if frame.f_code is bpkr.solve.__code__:
+                return found
+        frame = frame.f_back
+    return []
+
+
+# with input features that no other case has: what was traced before is not traced again
+SOLVERS = ((None, 3), (AcceleratedSweeps(), 4), (optx.BFGS(rtol=1e-9, atol=1e-9), 5))
+
+
+@pytest.mark.parametrize(("solver", "width"), SOLVERS, ids=["Newton", "AcceleratedSweeps", "BFGS"])
+@pytest.mark.parametrize("form", ["path kernels", "features", "moments"])
+def test_generated_functions_are_called_within_a_few_functions_of_solve(form, solver, width, monkeypatch):
+    """Functions of the package are counted that stand on the stack while JAX traces a solve, `solve` among them.
+
+    A lambda or function inside another counts as that one, and JAX, Equinox and Optimistix not at all. The generated
+    functions are those of the action: the layers' own, which the coordinates are scaled by, are not counted.
+    """
+    deepest = {}
+
+    def recorded(call):
+        def recording(self, *values, **arguments):
+            deepest[self.program.name] = max(deepest.get(self.program.name, []), calls_of_solve(), key=len)
+            return call(self, *values, **arguments)
+
+        return recording
+
+    for name in ("__call__", "call_from"):
+        monkeypatch.setattr(CompiledFunction, name, recorded(getattr(CompiledFunction, name)))
+    if form == "features":
+        monkeypatch.setattr(energies, "_PATH_KERNEL_BYTES", 0)
+    examples = 23 if form == "moments" else 7
+    rng = np.random.default_rng(0)
+    examples += form == "features"
+    architecture = bpkr.Architecture((2, 2), 10.0, temperature=0.5)
+    features = rng.standard_normal((examples, 4, width)) / np.sqrt(4 * width)
+    bpkr.solve(architecture, features, np.sign(rng.standard_normal(examples)), solver=solver)
+    of_action = {name: calls for name, calls in deepest.items() if not name.startswith("layer_")}
+    assert {"entropy", "dual_slopes" if form == "moments" else "kernel_energy"} <= set(of_action)
+    assert {name: calls for name, calls in of_action.items() if len(calls) > MOST} == {}
