@@ -95,7 +95,7 @@ def backpropagate(
     with_sources = _training_examples(route, of_data, data)
     energy, mean, covariance = _predictor(route, with_sources, data)
     _meaning(route, inner, data)
-    entropies = tuple(_without_constants(route, layer) for layer in range(1, len(widths) + 1))
+    entropies = tuple(_drop_constants(route, layer) for layer in range(1, len(widths) + 1))
     return Backpropagated(
         steps=tuple(route.steps),
         entropies=entropies,
@@ -151,7 +151,7 @@ def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> Mat
     columns = expand(form.blocks * outer)
     through = MatrixSymbol(f"R_{layer - 1}b" if form.has_skip else f"R_{layer - 1}", width, columns)
     covariance = kronecker(form.covariance, Identity(width))
-    rest = _weights_integrated(route, layer + 1, form.weights, blocks, covariance, inner, (form.gain, skip))
+    rest = _integrate_weights(route, layer + 1, form.weights, blocks, covariance, inner, (form.gain, skip))
     stacked = rules.terms_with(rest, blocks).xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
     remaining = route.apply(rules.gather_blocks, stacked)
     if form.has_skip:
@@ -187,7 +187,7 @@ def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol
     return Step("forward map read along paths", before, after, Equal(), **record)
 
 
-def _weights_integrated(route, number, weights, blocks, covariance, inner, skip) -> Expr:
+def _integrate_weights(route, number, weights, blocks, covariance, inner, skip) -> Expr:
     """From tr(M R^T R)/N, R = V Z + gain R_s, to the order parameter U of `number`; rows of V are alike."""
     gain, readings = skip
     width = route.widths[number - 1]
@@ -210,10 +210,10 @@ def _entropy(route: _Route, number: int, terms: Expr) -> Expr:
     """The entropy of U_l given U_{l+1}: its auxiliary overlap taken at the saddle point."""
     assumptions = (_LARGE.format(width=latex(route.widths[number - 1])),)
     entropy = route.apply(rules.eliminate, terms, route.auxiliary(number), assumptions=assumptions)
-    return _settled(route, number, route.apply(rules.reduce_traces, entropy))
+    return _settle(route, number, route.apply(rules.reduce_traces, entropy))
 
 
-def _settled(route: _Route, number: int, entropy: Expr) -> Expr:
+def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
     """The part of `entropy` that is of U_l; where U_l contains U_{l+1} on a skip connection, the rest is settled too.
 
     The overlap Q_{l+1} then occurs linearly, and makes U_{l+1} the leading block of U_l.
@@ -225,7 +225,7 @@ def _settled(route: _Route, number: int, entropy: Expr) -> Expr:
     both = route.apply(rules.constrain, normal(entropy + waiting), multiplier, nested)
     ((_, route.nested[nested]),) = route.steps[-1].definitions
     alone = route.apply(rules.reduce_traces, route.apply(rules.eliminate, waiting, multiplier))
-    route.entropies[number + 1] = _settled(route, number + 1, alone)
+    route.entropies[number + 1] = _settle(route, number + 1, alone)
     return normal(both - alone)
 
 
@@ -233,7 +233,7 @@ def _embedding(route: _Route, inner: MatrixExpr, data: DataSymbols) -> Expr:
     """The embedding's weights integrated out, in units of their deviation: variance and 1/N_0 are in the features."""
     route.section, route.equations = "Embedding", "70-72"
     weights, blocks = _embedding_weights(route, data)
-    rest = _weights_integrated(route, 1, weights, blocks, Identity(data.input_features), inner, (S.Zero, None))
+    rest = _integrate_weights(route, 1, weights, blocks, Identity(data.input_features), inner, (S.Zero, None))
     route.entropies[1] = _entropy(route, 1, rules.terms_without(rest, blocks))
     read = data.features.T * _auxiliary_field(data) + data.test_features.T * _source(data)
     of_features = rules.terms_with(rest, blocks).xreplace({blocks: SideBySide(read, blocks.shape[1])})
@@ -295,13 +295,13 @@ def _meaning(route: _Route, inner: MatrixExpr, data: DataSymbols) -> None:
     left = rules.terms_without(integrated, column)
     renewed = expanded(width * rules.inner_of_form(rules.terms_with(integrated, column), column))
     weights, blocks = _embedding_weights(route, data)
-    rest = _weights_integrated(route, 1, weights, blocks, Identity(data.input_features), renewed, (S.Zero, None))
+    rest = _integrate_weights(route, 1, weights, blocks, Identity(data.input_features), renewed, (S.Zero, None))
     with_source = normal(rules.terms_without(rest, blocks) + width * left)
     eliminated = route.apply(rules.eliminate, with_source, route.auxiliary(1))
     route.apply(rules.derivative, eliminated, source)
 
 
-def _without_constants(route: _Route, number: int) -> Expr:
+def _drop_constants(route: _Route, number: int) -> Expr:
     route.section, route.equations = "Entropies", "32"
     entropy = route.entropies[number]
     variables = tuple(symbol for symbol in route.order_parameters if entropy.has(symbol))

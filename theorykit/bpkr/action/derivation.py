@@ -23,11 +23,11 @@ def derive(architecture: Architecture) -> Action:
     Widths, variances, heads and the layers' own numbers appear as symbols: the action depends on the kinds of layers,
     and on whether there is more than one output.
     """
-    return _derived(checked_architecture(architecture).forms, architecture.outputs > 1)
+    return _derive(checked_architecture(architecture).forms, architecture.outputs > 1)
 
 
 @lru_cache
-def _derived(forms: tuple[LayerForm, ...], several_outputs: bool) -> Action:
+def _derive(forms: tuple[LayerForm, ...], several_outputs: bool) -> Action:
     """One action for every structure: it does not depend on numbers, head counts included."""
     data = _data_symbols(forms, several_outputs)
     overlaps = _order_parameters(forms, data.outputs)

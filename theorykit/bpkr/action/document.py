@@ -40,7 +40,7 @@ def action_blocks(action: Action, architecture: Architecture | None = None) -> I
 def action_part(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
     """The action, its saddle-point equations and its predictor; with the layers and sizes of an architecture."""
     if architecture is not None:
-        described = ", ".join(f"`{_described(layer)}`" for layer in architecture.layers)
+        described = ", ".join(f"`{_describe(layer)}`" for layer in architecture.layers)
         yield Text(f"Layers, from the input side: {described}.")
     yield Items(tuple(_sizes(action, architecture)))
     yield Heading("Action")
@@ -130,13 +130,13 @@ def closed_forms_part(action: Action) -> Iterator[Block]:
             yield Equation(latex(symbol, names), latex(solution, names))
 
 
-def _described(layer: AbstractLayer) -> str:
+def _describe(layer: AbstractLayer) -> str:
     """The layer in words, without its numbers."""
     parts = []
     for entry in fields(layer):
         value = getattr(layer, entry.name)
         if isinstance(value, AbstractLayer):
-            parts.append(_described(value))
+            parts.append(_describe(value))
         elif entry.metadata.get("static"):
             parts.append(f"{entry.name}={value}")
     return f"{type(layer).__name__}({', '.join(parts)})"
@@ -164,7 +164,7 @@ def action_equations(action: Action) -> Iterator[Equation]:
     terms |= {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(action.layer_entropies, 1)}
     terms |= {"E": action.energy}
     yield Equation("S", " + ".join(terms))
-    yield from (Equation(name, _folded(action, term)) for name, term in terms.items())
+    yield from (Equation(name, _fold(action, term)) for name, term in terms.items())
     yield from (Equation(latex(block, names), latex(value, names)) for block, value in action.nested.items())
     yield Equation("K", latex(action.kernel, names))
 
@@ -172,18 +172,18 @@ def action_equations(action: Action) -> Iterator[Equation]:
 def saddle_point_equations(action: Action) -> Iterator[Equation]:
     """The gradients that vanish, and the readout's solution."""
     for symbol, slope in action.named_slopes.items():
-        yield Equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", _folded(action, slope))
+        yield Equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", _fold(action, slope))
     if action.symbols.readout not in action.nested:
-        yield Equation(latex(action.symbols.readout), _folded(action, action.readout_solution))
+        yield Equation(latex(action.symbols.readout), _fold(action, action.readout_solution))
 
 
 def predictor_equations(action: Action) -> Iterator[Equation]:
     """Mean and variance of the network's output."""
-    yield Equation(r"\langle f \rangle", _folded(action, action.predictor.mean))
-    yield Equation(r"\operatorname{var} f", _folded(action, action.predictor.variance))
+    yield Equation(r"\langle f \rangle", _fold(action, action.predictor.mean))
+    yield Equation(r"\operatorname{var} f", _fold(action, action.predictor.variance))
 
 
-def _folded(action: Action, expression: Expr) -> str:
+def _fold(action: Action, expression: Expr) -> str:
     """LaTeX with the kernel under its name."""
     kernel = MatrixSymbol("K", *action.kernel.shape)
     return latex(fold(expression, {kernel: action.kernel}), action.symbols.latex_names)

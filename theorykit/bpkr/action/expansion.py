@@ -54,7 +54,7 @@ def expand_about_infinite_width(
     for number, (variable, mean, force) in enumerate(zip(order_parameters, means, forces, strict=True)):
         displacement = route.apply(rules.linear_response, entropies[number], variable, mean, force)
         if number < len(forms):
-            displacement = _with_passed_back(forms[number], displacement, displacements[number + 1])
+            displacement = _pass_back(forms[number], displacement, displacements[number + 1])
             outer = order_parameters[number + 1]
             on_outer = route.apply(rules.derivative, Trace(force * forms[number].prior_mean(outer)), outer)
             passed_on.append((forces[number + 1], on_outer))
@@ -81,7 +81,7 @@ def _like(order_parameters, name: str) -> tuple[MatrixSymbol, ...]:
     return tuple(positive_definite(f"{name}_{i}", u.shape[0]) for i, u in enumerate(order_parameters, 1))
 
 
-def _with_passed_back(form: LayerForm, response: MatrixExpr, outer: MatrixSymbol) -> MatrixExpr:
+def _pass_back(form: LayerForm, response: MatrixExpr, outer: MatrixSymbol) -> MatrixExpr:
     """The displacement of U_l: its own response, and what the displacement of U_{l+1} brings about."""
     if form.has_skip:
         # the leading block is U_{l+1}, which answers to its own layer's entropy

@@ -45,7 +45,7 @@ class CompiledAction:
     def entropy(self) -> CompiledFunction:
         """The entropy alone."""
         arguments = (*self.symbols.free, *self.symbols.numbers)
-        return self._compiled("entropy", {"entropy": self.action.entropy}, *arguments)
+        return self._compile("entropy", {"entropy": self.action.entropy}, *arguments)
 
     @cached_property
     def corrections(self) -> CompiledFunction:
@@ -53,13 +53,13 @@ class CompiledAction:
         action = self.action
         free = (symbol for symbol in action.overlaps if symbol not in action.overlap_blocks)
         corrections = substitute_nested(Add(*action.finite_width.corrections), action.overlap_blocks)
-        return self._compiled("corrections", {"corrections": corrections}, *free, *self.symbols.numbers)
+        return self._compile("corrections", {"corrections": corrections}, *free, *self.symbols.numbers)
 
     @cached_property
     def readout(self) -> CompiledFunction:
         """`Action.readout_solution`, u given U_L."""
         arguments = (self.symbols.matrices[-1], *self.symbols.numbers)
-        return self._compiled("readout", {"u": self.action.readout_solution}, *arguments)
+        return self._compile("readout", {"u": self.action.readout_solution}, *arguments)
 
     @cached_property
     def minima(self) -> Mapping[Expr, CompiledFunction]:
@@ -72,7 +72,7 @@ class CompiledAction:
 
         def compiled(symbol: Expr, minimum: Expr) -> CompiledFunction:
             matrices = (matrix for matrix in free if minimum.has(matrix))
-            return self._compiled(f"minimum_{symbol}", {symbol.name: minimum}, *matrices, *self.symbols.numbers)
+            return self._compile(f"minimum_{symbol}", {symbol.name: minimum}, *matrices, *self.symbols.numbers)
 
         try:
             return {symbol: compiled(symbol, minimum) for symbol, minimum in majoriser.minima.items()}
@@ -84,7 +84,7 @@ class CompiledAction:
         """`Action.majoriser`'s bound of the energy, up to a constant."""
         majoriser = self.action.majoriser
         arguments = (self.symbols.matrices[0], majoriser.logdet_gradient, majoriser.weight)
-        return self._compiled("majorised_energy", {"bound": majoriser.bound}, *arguments)
+        return self._compile("majorised_energy", {"bound": majoriser.bound}, *arguments)
 
     @cached_property
     def force(self) -> CompiledFunction:
@@ -103,13 +103,13 @@ class CompiledAction:
     def training_kernel(self) -> CompiledFunction:
         """The kernel K among training features, Eq. (10)."""
         arguments = (self.symbols.matrices[0], self.symbols.features)
-        return self._compiled("training_kernel", {"kernel": self.action.kernel}, *arguments)
+        return self._compile("training_kernel", {"kernel": self.action.kernel}, *arguments)
 
     @cached_property
     def kernel(self) -> CompiledFunction:
         """The kernel between training and test features."""
         arguments = (*self.symbols.free, self.symbols.features, self.symbols.test_features)
-        return self._compiled("kernel", {"kernel": self.action.test_kernel}, *arguments)
+        return self._compile("kernel", {"kernel": self.action.test_kernel}, *arguments)
 
     @cached_property
     def kernel_product(self) -> CompiledFunction:
@@ -117,7 +117,7 @@ class CompiledAction:
         symbols, columns = self.symbols, self.columns
         product = self.action.kernel * columns + symbols.temperature * columns
         arguments = (symbols.matrices[0], symbols.temperature, symbols.features, columns)
-        return self._compiled("kernel_product", {"product": product}, *arguments)
+        return self._compile("kernel_product", {"product": product}, *arguments)
 
     @property
     def columns(self) -> MatrixSymbol:
@@ -130,14 +130,14 @@ class CompiledAction:
         form = self.action.kernel_energy
         outputs = {"energy": form.energy, "resolvent": form.resolvent, "representer": form.representer}
         outputs |= {"minus_misfit_slope": form.minus_misfit_slope}
-        return self._compiled("kernel_energy", outputs, form.kernel, self.symbols.temperature, self.symbols.labels)
+        return self._compile("kernel_energy", outputs, form.kernel, self.symbols.temperature, self.symbols.labels)
 
     @cached_property
     def kernel_slopes(self) -> CompiledFunction:
         """The energy's gradient in U_1, its two parts apart, given resolvent and representer."""
         form = self.action.kernel_energy
         arguments = (form.resolvent_symbol, form.representer_symbol, self.symbols.matrices[0], self.symbols.features)
-        return self._compiled("kernel_slopes", _gradients(form), *arguments)
+        return self._compile("kernel_slopes", _gradients(form), *arguments)
 
     @cached_property
     def kernel_moves(self) -> CompiledFunction:
@@ -145,30 +145,30 @@ class CompiledAction:
         form = self.action.kernel_energy
         arguments = (form.curvature.change, form.resolvent_symbol, form.representer_symbol)
         moves = {symbol.name: value for symbol, value in form.curvature.moves.items()}
-        return self._compiled("kernel_moves", moves, *arguments)
+        return self._compile("kernel_moves", moves, *arguments)
 
     @cached_property
     def kernel_curvature(self) -> CompiledFunction:
         """The energy's second derivative along two changes of K, given the moves of both."""
         form = self.action.kernel_energy.curvature
-        return self._compiled("kernel_curvature", {"curvature": form.value}, *form.moves, *form.others)
+        return self._compile("kernel_curvature", {"curvature": form.value}, *form.moves, *form.others)
 
     @cached_property
     def path_kernel(self) -> CompiledFunction:
         """The kernel of one pair of paths, the derivative of Eq. (10) in an entry of U_1."""
         form = self.action.kernel_energy
-        return self._compiled("path_kernel", {"kernel": form.path_kernel}, *form.path_features)
+        return self._compile("path_kernel", {"kernel": form.path_kernel}, *form.path_features)
 
     @cached_property
     def dual_energy(self) -> CompiledFunction:
         """The energy's two parts and their sum in the dual form."""
-        return self._compiled("dual_energy", self.action.dual.parts, *self._dual_arguments)
+        return self._compile("dual_energy", self.action.dual.parts, *self._dual_arguments)
 
     @cached_property
     def dual_slopes(self) -> CompiledFunction:
         """`dual_energy` with the gradients in U_1 of its parts, from the same factorisation."""
         form = self.action.dual
-        return self._compiled("dual_slopes", {**form.parts, **_gradients(form)}, *self._dual_arguments)
+        return self._compile("dual_slopes", {**form.parts, **_gradients(form)}, *self._dual_arguments)
 
     @cached_property
     def predictor(self) -> CompiledFunction:
@@ -182,13 +182,13 @@ class CompiledAction:
         """`predictor` in the dual form."""
         form, symbols = self.action.dual, self.symbols
         arguments = (symbols.matrices[0], symbols.temperature, form.gram, form.projection, symbols.test_features)
-        return self._compiled("dual_predictor", {"mean": form.mean, "variance": form.variance}, *arguments)
+        return self._compile("dual_predictor", {"mean": form.mean, "variance": form.variance}, *arguments)
 
     @property
     def _dual_arguments(self) -> tuple[Expr, ...]:
         return (self.symbols.matrices[0], self.symbols.temperature, *self.action.dual.statistics)
 
-    def _compiled(self, name: str, outputs: Mapping[str, Expr], *arguments: Expr) -> CompiledFunction:
+    def _compile(self, name: str, outputs: Mapping[str, Expr], *arguments: Expr) -> CompiledFunction:
         return compile_expressions(name, outputs, self.symbols.completed(arguments))
 
 

@@ -43,7 +43,7 @@ def metric(
     products = 0.0
     for point, move, nested in zip(points, moves, _nested_sizes(architecture), strict=True):
         factor, count = jnp.linalg.cholesky(point), len(move)
-        white = _solved(factor, _solved(factor, move.reshape(count, *point.shape)).swapaxes(1, 2))
+        white = _solve(factor, _solve(factor, move.reshape(count, *point.shape)).swapaxes(1, 2))
         if nested:
             white = white.at[:, :nested, :nested].set(0.0)
         flat = white.reshape(count, -1)
@@ -51,7 +51,7 @@ def metric(
     return products
 
 
-def _solved(factor: Float[Array, "n n"], matrices: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
+def _solve(factor: Float[Array, "n n"], matrices: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
     """C^-1 A of every matrix A."""
     size = len(factor)
     side_by_side = matrices.swapaxes(0, 1).reshape(size, -1)

@@ -61,7 +61,7 @@ def forward(
 ) -> Float[Array, "nextwidth tokens"]:
     """X_l, given X_{l-1}, V_l and the heads' attention one below the other."""
     arrays = {form.hidden: hidden, form.weights: weights, **_attention(form, attention)}
-    return _evaluated(form, form.forward, arrays, numbers)
+    return _evaluate(form, form.forward, arrays, numbers)
 
 
 def reading(
@@ -72,7 +72,7 @@ def reading(
 ) -> Float[Array, "tokens branchesn"]:
     """q_{l-1}: how the tokens before the layer are read, along each partial path, given q_l after it; Eq. (7)."""
     symbol = MatrixSymbol(f"q_{form.symbols.index}", form.symbols.tokens, _outer_size())
-    return _evaluated(form, form.reading(symbol), {symbol: outer, **_attention(form, attention)}, numbers)
+    return _evaluate(form, form.reading(symbol), {symbol: outer, **_attention(form, attention)}, numbers)
 
 
 def path_weights(
@@ -80,7 +80,7 @@ def path_weights(
 ) -> Float[Array, "branchesn width"]:
     """w^(l), given w^(l+1) and V_l; Eq. (6)."""
     symbol = MatrixSymbol(f"w_{form.symbols.index}", _outer_size(), form.symbols.next_width)
-    return _evaluated(form, form.path_weights(symbol), {symbol: outer, form.weights: weights}, numbers)
+    return _evaluate(form, form.path_weights(symbol), {symbol: outer, form.weights: weights}, numbers)
 
 
 def all_path_weights(
@@ -99,7 +99,7 @@ def all_path_weights(
 def prior_mean(form: LayerForm, numbers: Numbers, outer: Float[Array, "n n"]) -> Float[Array, "branchesn branchesn"]:
     """The mean of U_l over the layer's weights, given U_{l+1}."""
     symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())
-    return _evaluated(form, form.prior_mean(symbol), {symbol: outer}, numbers)
+    return _evaluate(form, form.prior_mean(symbol), {symbol: outer}, numbers)
 
 
 def prior_means(
@@ -115,20 +115,20 @@ def prior_means(
 
 def covariance(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
     """The prior covariance of the layer's weight blocks."""
-    return _evaluated(form, form.covariance, {}, numbers)
+    return _evaluate(form, form.covariance, {}, numbers)
 
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
     """The lower Cholesky factor of `covariance`; of independent blocks, as most layers have, a number times I."""
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
-        return _evaluated(form, sqrt(variance) * Identity(form.covariance.shape[0]), {}, numbers)
+        return _evaluate(form, sqrt(variance) * Identity(form.covariance.shape[0]), {}, numbers)
     return jnp.linalg.cholesky(covariance(form, numbers))
 
 
 def gain(form: LayerForm, numbers: Numbers) -> Float[Array, ""] | float | int:
     """The strength of the skip connection; zero where there is none."""
-    return _evaluated(form, form.gain, {}, numbers)
+    return _evaluate(form, form.gain, {}, numbers)
 
 
 def _outer_size() -> Symbol:
@@ -144,13 +144,13 @@ def _symbols(expression: Expr) -> set[Expr]:
     return expression.atoms(Symbol, MatrixSymbol)
 
 
-def _evaluated(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array], numbers: Numbers):
-    function = _compiled(form.symbols, expression, tuple(arrays))
+def _evaluate(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array], numbers: Numbers):
+    function = _compile(form.symbols, expression, tuple(arrays))
     return function.call_from({**numbers, **{symbol.name: array for symbol, array in arrays.items()}})["value"]
 
 
 @lru_cache
-def _compiled(symbols: LayerSymbols, expression: Expr, arrays: Sequence[MatrixSymbol]) -> CompiledFunction:
+def _compile(symbols: LayerSymbols, expression: Expr, arrays: Sequence[MatrixSymbol]) -> CompiledFunction:
     """A function of `arrays` and of every other symbol in `expression` that is not a mere size of theirs."""
     others = _symbols(expression) - {*arrays, _outer_size(), symbols.tokens}
     arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
