@@ -70,14 +70,11 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
     log_determinants = Add(*(term for term in Add.make_args(in_kernel) if not term.has(labels)))
     resolvent = gradient(log_determinants, symbol)
 
-    def named(expression: Expr) -> Expr:
-        for value in (resolvent, resolvent.xreplace({symbol: kernel})):
-            expression = expression.xreplace({value: resolvent_symbol})
-        expression = expression.subs(resolvent_symbol * labels, representer_symbol)
-        return expression.subs(labels.T * resolvent_symbol, representer_symbol.T)
-
     def slope(part: Expr) -> MatrixExpr:
-        return named(gradient(part.xreplace({symbol: kernel}), symbols.matrices[0]))
+        in_u1 = gradient(part.xreplace({symbol: kernel}), symbols.matrices[0])
+        in_resolvent = in_u1.xreplace({resolvent.xreplace({symbol: kernel}): resolvent_symbol})
+        in_resolvent = in_resolvent.subs(resolvent_symbol * labels, representer_symbol)
+        return in_resolvent.subs(labels.T * resolvent_symbol, representer_symbol.T)
 
     path_features, path_kernel = _path_kernel(kernel, symbols)
     return KernelEnergy(
@@ -90,7 +87,7 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
         representer_symbol=representer_symbol,
         logdet_gradient=slope(log_determinants),
         minus_misfit_gradient=-slope(Add(*misfits)),
-        curvature=_curvature(in_kernel, symbol, {resolvent: resolvent_symbol}, labels, representer_symbol),
+        curvature=_curvature(in_kernel, symbol, resolvent, resolvent_symbol, labels, representer_symbol),
         path_features=path_features,
         path_kernel=path_kernel,
     )
@@ -99,16 +96,19 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
 def _curvature(
     energy: Expr,
     kernel: MatrixSymbol,
-    named: Mapping[MatrixExpr, MatrixSymbol],
+    solved: MatrixExpr,
+    resolvent: MatrixSymbol,
     labels: MatrixSymbol,
     representer: MatrixSymbol,
 ) -> KernelCurvature:
-    """The gradient of the gradient: in X = A R and Y = B R, and then in what they make of y and v = R y."""
-    ((_, resolvent),) = named.items()
+    """The gradient of the gradient: in X = A R and Y = B R, and then in what they make of y and v = R y.
+
+    `solved` is what R is the symbol of.
+    """
     changes = tuple(positive_semidefinite(name, kernel.shape[0]) for name in ("A", "B"))
     through = tuple(MatrixSymbol(f"{change}R", *kernel.shape) for change in changes)
     first = trace(changes[0] * gradient(energy, kernel))
-    second = trace(changes[1] * gradient(first, kernel)).xreplace(named)
+    second = trace(changes[1] * gradient(first, kernel)).xreplace({solved: resolvent})
     unmoved = {change: of * Inverse(resolvent) for change, of in zip(changes, through, strict=True)}
     value = normal(second.xreplace(unmoved)).subs(labels.T * resolvent, representer.T)
     symbols = []

@@ -121,8 +121,9 @@ def solve(
     Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
     finder as a minimiser and reports success at points that are not stationary.
     """
+    _check(solver, tolerance, max_steps, throw)
     data = checked_data(architecture, features, labels)
-    attempt = _attempt(architecture, solver, initial, tolerance, max_steps, throw)
+    attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
     if is_traced(architecture, attempt.start, data):
         return _report(_minimise(_prepare(energy_of, data, attempt)), throw)
     saddle = _minimise(_prepare(energy_of, data, shorten(attempt)))
@@ -149,16 +150,16 @@ def solve_from_statistics(
 
     The temperature must be positive.
     """
+    _check(solver, tolerance, max_steps, throw)
     data = (checked_statistics(architecture, statistics),)
-    attempt = _attempt(architecture, solver, initial, tolerance, max_steps, throw)
+    attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
     saddle = _minimise(_prepare(DualEnergy, data, attempt))
     if not is_traced(saddle):
         checked_dual_results((saddle.action, saddle.gradient_norm), architecture)
     return _report(saddle, throw)
 
 
-def _attempt(architecture: Architecture, solver, initial, tolerance, max_steps, throw) -> Attempt:
-    """The arguments of a solve, checked."""
+def _check(solver, tolerance, max_steps, throw) -> None:
     if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
         raise ValueError(
             f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
@@ -169,10 +170,12 @@ def _attempt(architecture: Architecture, solver, initial, tolerance, max_steps, 
     checked_whole_number("max_steps", max_steps)
     if not tolerance > 0 or max_steps < 1:
         raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
-    start = gp_coordinates(architecture)
-    if initial is not None:
-        start = from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
-    return Attempt(architecture, start, solver, tolerance, max_steps)
+
+
+def _start(architecture: Architecture, initial: OrderParameters | HasOrderParameters | None) -> Coordinates:
+    if initial is None:
+        return gp_coordinates(architecture)
+    return from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
 
 
 class _Minimisation(NamedTuple):
