@@ -199,7 +199,11 @@ def grid() -> list[dict]:
     architecture = bpkr.Architecture((4, 4), 10.0, temperature=0.1)
     start = time.perf_counter()
     result = sweep(
-        architecture, features, labels, widths=ONE_SHOT_WIDTHS, temperatures=TEMPERATURES, tolerance=TOLERANCE
+        architecture,
+        bpkr.Data(features, labels),
+        widths=ONE_SHOT_WIDTHS,
+        temperatures=TEMPERATURES,
+        tolerance=TOLERANCE,
     )
     taken = time.perf_counter() - start
     return [

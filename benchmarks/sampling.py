@@ -35,6 +35,7 @@ import numpy as np
 import theorykit
 from theorykit import bpkr
 from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling import Schedule
 
 sys.path.insert(0, str(Path(__file__).parent))
 import problems
@@ -45,12 +46,15 @@ SAMPLERS = {
     "gibbs": sampling.sample_weights_by_gibbs,
     "nuts": sampling.sample_weights,
 }
-# chains, warm-up, draws
-SCHEDULES = {"exact": (2, 500, 2000), "gibbs": (2, 1000, 4000), "nuts": (1, 300, 300)}
-MANY_CHAINS = (32, 100, 400)
-WIDE_GIBBS = (2, 100, 300)
-SHORT = (1, 30, 30)
-QUICK = (2, 10, 10)
+SCHEDULES = {
+    "exact": Schedule(chains=2, warmup=500, draws=2000),
+    "gibbs": Schedule(chains=2, warmup=1000, draws=4000),
+    "nuts": Schedule(chains=1, warmup=300, draws=300),
+}
+MANY_CHAINS = Schedule(chains=32, warmup=100, draws=400)
+WIDE_GIBBS = Schedule(chains=2, warmup=100, draws=300)
+SHORT = Schedule(chains=1, warmup=30, draws=30)
+QUICK = Schedule(chains=2, warmup=10, draws=10)
 TEMPERATURES = (0.01, 0.1, 1.0)
 WIDTHS = (10, 30, 100)
 EXAMPLES = (25, 50, 100)
@@ -64,15 +68,12 @@ def hidden_markov(examples: int = 100):
     return jnp.asarray(features[:examples]), jnp.asarray(labels[:examples])
 
 
-def row(name: str, architecture: bpkr.Architecture, data, schedule: tuple[int, int, int], about: dict) -> dict:
+def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, about: dict) -> dict:
     """One run: its settings, cost and quality."""
-    chains, warmup, draws = schedule
     with warnings.catch_warnings():
         # what is measured is written down, mixed or not
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        tree = SAMPLERS[name](
-            architecture, *data, key=jax.random.key(0), chains=chains, warmup=warmup, draws=draws, progress=False
-        )
+        tree = SAMPLERS[name](architecture, bpkr.Data(*data), key=jax.random.key(0), schedule=schedule, progress=False)
     seconds, stats = tree.attrs["seconds"], tree["sample_stats"]
     gradients = int(stats["n_steps"].sum()) if "n_steps" in stats else None
     first = tree["summary"]["U_1"][:, 0, 0]
@@ -80,11 +81,11 @@ def row(name: str, architecture: bpkr.Architecture, data, schedule: tuple[int, i
     return {
         "sampler": name,
         **about,
-        "chains": chains,
-        "draws": draws,
+        "chains": schedule.chains,
+        "draws": schedule.draws,
         "seconds": seconds,
         "warmup_seconds": tree.attrs["warmup_seconds"],
-        "seconds_per_draw": seconds / (chains * draws),
+        "seconds_per_draw": seconds / (schedule.chains * schedule.draws),
         "gradients": gradients,
         "seconds_per_gradient": None if gradients is None else seconds / gradients,
         **{key: value if math.isfinite(value) else None for key, value in found.items()},
@@ -208,7 +209,7 @@ def _plot_rates(axis, rows: list[dict], colors: dict) -> None:
         axis.loglog(
             [row["T"] for row in chosen],
             [row["ess_per_second"] for row in chosen],
-            "o:" if chains == MANY_CHAINS[0] else "o-",
+            "o:" if chains == MANY_CHAINS.chains else "o-",
             color=colors[sampler],
             markersize=4,
             label=f"{names[sampler]}, {chains} chain{'s' if chains > 1 else ''}",

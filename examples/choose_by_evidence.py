@@ -78,7 +78,7 @@ print(f"d log evidence / d log T = {slope[0]:.4f}, / d log variances = {slope[1]
 # %%
 def accuracy(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> float:
     prediction = bpkr.predict(architecture, saddle.order_parameters, training_features, labels, test_features)
-    return float(jnp.mean(jnp.sign(prediction.mean) == test.labels))
+    return float(bpkr.sign_accuracy(prediction.mean, test.labels))
 
 
 def readout_alone(log_variance: jax.Array) -> jax.Array:

@@ -10,14 +10,13 @@ import warnings
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
 import theorykit
 from theorykit import bpkr
 from theorykit.bpkr import sampling
-from theorykit.bpkr.sampling.results import entry_estimates, sign_accuracy
+from theorykit.bpkr.sampling.results import accuracy_estimate, entry_estimates
 from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, styled
 from theorykit.tasks import hidden_markov
 
@@ -66,19 +65,16 @@ def exact(width: int):
         warnings.simplefilter("ignore", sampling.MixingWarning)
         return sampling.sample_order_parameters(
             architecture(width),
-            *data,
-            test_features=test_features,
+            bpkr.Data(*data, test_features),
             key=jax.random.fold_in(sampling_key, width),
-            chains=2,
-            warmup=200,
-            draws=400,
-            target_accept=0.8,
+            schedule=sampling.Schedule(chains=2, warmup=200, draws=400),
+            no_u_turn=sampling.NoUTurn(target_accept=0.8),
             progress=False,
         )
 
 
 def accuracy(mean: jax.Array) -> float:
-    return float(jnp.mean(jnp.sign(mean) == test.labels))
+    return float(bpkr.sign_accuracy(mean, test.labels))
 
 
 posteriors, saddles, corrected, accuracies = {}, {}, {}, {}
@@ -86,7 +82,7 @@ for width in WIDTHS:
     posteriors[width] = exact(width)
     saddles[width] = bpkr.solve(architecture(width), *data).order_parameters
     prediction = bpkr.predict(architecture(width), saddles[width], *data, test_features)
-    accuracies[width] = sign_accuracy(posteriors[width]["posterior"].to_dataset(), np.asarray(test.labels))
+    accuracies[width] = accuracy_estimate(posteriors[width]["posterior"].to_dataset(), test.labels)
     if width >= len(paths):
         corrected[width] = bpkr.fluctuations(architecture(width), saddles[width], *data, test_features)
     summary = posteriors[width]["summary"]["U_1"]

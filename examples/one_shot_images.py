@@ -50,7 +50,7 @@ network = network_from(trained, store.read(Path(__file__).with_name("one_shot_ne
 
 
 def accuracy(outputs, labels) -> float:
-    return float(np.mean(np.sign(outputs) == np.asarray(labels)))
+    return float(bpkr.sign_accuracy(outputs, labels))
 
 
 tests = {name: source(400, key=jax.random.key(1)) for name, source in sources.items()}

@@ -29,8 +29,10 @@ from theorykit.reproduce import hidden_markov
 def _sampled(sample: Callable[..., Any]) -> Callable[[Path], Any]:
     def run(folder: Path):
         chains._CHECKPOINT_SECONDS = 0.0
-        options = {"chains": 2, "warmup": 200, "draws": 600, "folder": folder, "key": jax.random.key(0)}
-        tree = sample(*problem()[:3], **options, progress=False)
+        schedule = sampling.Schedule(chains=2, warmup=200, draws=600)
+        architecture, features, labels, _ = problem()
+        data = bpkr.Data(features, labels)
+        tree = sample(architecture, data, key=jax.random.key(0), schedule=schedule, folder=folder, progress=False)
         return {name: values.values for name, values in tree["posterior"].data_vars.items()}
 
     return run

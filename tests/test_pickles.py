@@ -16,7 +16,7 @@ from tests.bpkr.training.test_gradient_descent import FEATURES
 from tests.dmft.diagrams.networks import GAMMA, published
 from tests.leaves import leaves
 from theorykit import bpkr, dmft, store
-from theorykit.bpkr import sweeps, training
+from theorykit.bpkr import training
 from theorykit.dmft.diagrams.orbits import OrbitSettings
 from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
 from theorykit.tasks.images import image_set
@@ -55,7 +55,7 @@ DATA = {
     "heads": lambda: bpkr.heads(key_query=[np.ones((2, 3, 3))]),
     "Network": lambda: training.initial_network(TRAINED, 3, FEATURES, key=jax.random.key(0)),
     "TrainingSettings": training.TrainingSettings,
-    "sweeps.Data": lambda: sweeps.Data(FEATURE_VALUES, LABELS),
+    "bpkr.Data": lambda: bpkr.Data(FEATURE_VALUES, LABELS),
     "Weights": dmft.published_weights,
     "SelfAttention": published,
     "Parameters": lambda: dmft.Parameters(np.array([1.0, 2.0]), GAMMA, 0.02),

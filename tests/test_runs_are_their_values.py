@@ -69,13 +69,19 @@ def settings_of(computation: Computation, arguments: Mapping[str, Any], folder: 
 
 def sampled(**changes):
     architecture, features, labels, test_features = problem("skip")
-    arguments = {"architecture": architecture, "features": features, "labels": labels, "test_features": test_features}
-    return {**arguments, "key": jax.random.key(3), "chains": 2, "warmup": 7, "draws": 5, **changes}
+    data = bpkr.Data(features, labels, test_features, np.ones(len(test_features)))
+    schedule = {"chains": 2, "warmup": 7, "draws": 5}
+    return {"architecture": architecture, "data": data, "key": jax.random.key(3), "schedule": schedule, **changes}
 
 
-def compared():
-    kept = {"approaches": ("gibbs",), "options": {"gibbs": {"chains": 2, "warmup": 7, "draws": 5}}, "progress": False}
-    return {name: value for name, value in sampled(**kept).items() if name not in ("chains", "warmup", "draws")}
+def _sample(sampler, schedule, no_u_turn=None, **arguments):
+    settings = {} if no_u_turn is None else {"no_u_turn": sampling.NoUTurn(**no_u_turn)}
+    return sampler(schedule=sampling.Schedule(**schedule), **settings, progress=False, **arguments)
+
+
+def _compare(schedule, **arguments):
+    options = {"gibbs": {"schedule": sampling.Schedule(**schedule)}}
+    return sampling.compare(approaches=("gibbs",), options=options, progress=False, **arguments)
 
 
 def trained():
@@ -99,14 +105,14 @@ def _episodes() -> Episodes:
 
 def swept():
     architecture, features, labels, test_features = problem("skip")
-    data = {"features": features, "labels": labels, "test_features": test_features, "test_labels": np.ones(3)}
+    data = bpkr.Data(features, labels, test_features, np.ones(3))
     options = {"tolerance": 1e-8, "solver": bpkr.Newton(), "max_steps": 20}
-    return {"architecture": architecture, **data, "widths": (3, 5.5), "temperatures": (0.1, 1.0), **options}
+    return {"architecture": architecture, "data": data, "widths": (3, 5.5), "temperatures": (0.1, 1.0), **options}
 
 
 def _data(labels, seed):
     features = problem("skip")[1]
-    return sweeps.Data(features, labels + seed)
+    return bpkr.Data(features, labels + seed)
 
 
 def _sweep_seeds(data, **arguments):
@@ -114,8 +120,7 @@ def _sweep_seeds(data, **arguments):
 
 
 def _without_data():
-    kept = {name: value for name, value in swept().items() if "features" not in name and "labels" not in name}
-    return {**kept, "data": problem("skip")[2], "seeds": (3, 4)}
+    return {**swept(), "data": problem("skip")[2], "seeds": (3, 4)}
 
 
 SHORT = orbits.OrbitSettings(transient=8, recorded=20, exponents=2, levels=11)
@@ -169,7 +174,7 @@ def _variant(folder, network, settings):
     """All later stages of a variant: nothing is trained or solved before they say what they are of."""
     original = stages.trained_network, stages.theory_of_heads
     history = type("Trained", (), {"network": network, "history": None})()
-    stages.trained_network, stages.theory_of_heads = (lambda *_: history), (lambda *_: None)
+    stages.trained_network, stages.theory_of_heads = (lambda *_, **_options: history), (lambda *_, **_options: None)
     try:
         stages.run_variant(settings.variants[0], settings, _sources(), folder)
     finally:
@@ -180,21 +185,24 @@ def _characters(folder, settings):
     return one_shot_sources._characters(settings, folder / "characters.npz")
 
 
-_HOW_FAR = (("draws",), ("progress",))
+# how many draws, and what samplers do not look at
+_HOW_FAR = (("schedule", "draws"), ("data", "test_labels"))
 _OTHER_STAGES = ("training", "training_seed", "width", "chains", "warmup", "draws", "orders", "seeds", "variants")
 COMPUTATIONS = {
     "sample_order_parameters": Computation(
-        sampling.sample_order_parameters, partial(sampled, target_accept=0.7, progress=False), _HOW_FAR
+        partial(_sample, sampling.sample_order_parameters),
+        partial(sampled, no_u_turn={"target_accept": 0.7, "max_tree_depth": 5}),
+        _HOW_FAR,
     ),
     "sample_weights": Computation(
-        sampling.sample_weights,
-        partial(sampled, target_accept=0.7, max_tree_depth=4, keep_weights=True, progress=False),
+        partial(_sample, sampling.sample_weights),
+        partial(sampled, no_u_turn={"target_accept": 0.7, "max_tree_depth": 4}, keep_weights=True),
         _HOW_FAR,
     ),
     "sample_weights_by_gibbs": Computation(
-        sampling.sample_weights_by_gibbs, partial(sampled, keep_weights=True, progress=False), _HOW_FAR
+        partial(_sample, sampling.sample_weights_by_gibbs), partial(sampled, keep_weights=True), _HOW_FAR
     ),
-    "compare": Computation(sampling.compare, compared, (("progress",), ("options", "gibbs", "draws"))),
+    "compare": Computation(_compare, sampled, _HOW_FAR),
     "train": Computation(train, trained, (("settings", "steps"), ("progress",))),
     "sweep": Computation(
         sweeps.sweep,

@@ -401,7 +401,8 @@ def test_compare_takes_theory_alone_and_needs_no_table(small, monkeypatch, capsy
     run(monkeypatch, "compare", "mine.toml")
     assert taken["approaches"] == ("saddle", "one_over_n", "exact", "gibbs")
     solver = {"tolerance": 1e-9, "max_steps": 1000}
-    assert taken["options"] == {"exact": {}, "gibbs": {}, "saddle": solver}
+    own = {name: {"schedule": sampling.DEFAULT_SCHEDULES[name]} for name in ("exact", "gibbs")}
+    assert taken["options"] == {**own, "saddle": solver}
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,9 @@ KINDS = {
         lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}
     ),
     "other": array(lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}),
+    "sign_accuracy.outputs": array(
+        lambda: LABELS, admits={"with a NaN": "missing", "with an infinity": "its sign is looked at"}
+    ),
     "labels": array(lambda: LABELS, also=lambda: {"fewer": LABELS[1:], "of two outputs": np.ones((EXAMPLES, 2))}),
     "statistics": instance(statistics, also=other_statistics),
     "solver": instance(
@@ -406,7 +409,8 @@ FACE = Face(
             ),
             *("Saddle", "Slopes"),
         )
-    },
+    }
+    | {"Data": "it is checked against an architecture, where it is used"},
     untried={
         "Skip.gain": "the architecture checks it, and says in which layer it is",
         **{

@@ -14,7 +14,7 @@ from theorykit.tasks.hidden_markov import HiddenMarkovTask
 from theorykit.tasks.one_shot import OneShotTask
 
 from .engine import Face
-from .values import Kind, instance, number, path, text, whole_number
+from .values import Kind, flag, instance, number, path, text, whole_number
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="theorykit-faces-")
 FOLDER = Path(_FOLDER.name)
@@ -77,7 +77,7 @@ FACE = Face(
         "hidden_markov.Variant.settings": settings(HiddenMarkovTask),
         "second_head": text("random"),
         "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
-        "progress": instance(lambda: None),
+        "progress": flag(),
         "variant": instance(lambda: hidden_markov.VARIANTS[0], also=lambda: {"another": one_shot.SMALL.variants[0]}),
         "hidden_markov.run.settings": settings(hidden_markov.HiddenMarkov),
         "hidden_markov.run_seed.settings": settings(hidden_markov.HiddenMarkov),

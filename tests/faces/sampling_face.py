@@ -12,9 +12,11 @@ from theorykit import bpkr
 from theorykit.bpkr import sampling
 
 from .engine import Face
-from .values import Kind, array, flag, instance, number, path, text, whole_number
+from .sweeps_face import FIELDS, data, mistaken_data
+from .values import Kind, flag, instance, number, path, text, whole_number
 
 DATA = problem()
+SCHEDULE = sampling.Schedule(chains=2, warmup=1, draws=3)
 
 
 @cache
@@ -25,8 +27,9 @@ def heads():
 @cache
 def draws(name="attention", **changes):
     warnings.simplefilter("ignore", sampling.MixingWarning)
-    options = {"key": jax.random.key(0), "chains": 2, "warmup": 1, "draws": 3, "progress": False, "keep_weights": True}
-    return sampling.sample_weights_by_gibbs(*problem(name, **changes)[:3], **options)
+    options = {"key": jax.random.key(0), "schedule": SCHEDULE, "progress": False, "keep_weights": True}
+    architecture, features, labels, _ = problem(name, **changes)
+    return sampling.sample_weights_by_gibbs(architecture, bpkr.Data(features, labels), **options)
 
 
 def compared():
@@ -42,10 +45,9 @@ FACE = Face(
     sampling,
     {
         "architecture": instance(lambda: DATA[0], also=other_architectures),
-        "features": array(lambda: DATA[1], also=lambda: {"of other paths": DATA[1][:, :1], "fewer": DATA[1][1:]}),
-        "labels": array(lambda: DATA[2], "features", also=lambda: {"fewer": DATA[2][1:]}),
-        "test_features": array(lambda: DATA[3], also=lambda: {"of other features": DATA[3][..., :2]}),
-        "test_labels": array(lambda: np.ones(len(DATA[3])), also=lambda: {"fewer": np.ones(2)}),
+        "data": instance(data, *FIELDS, also=mistaken_data),
+        "schedule": instance(lambda: SCHEDULE, also=lambda: {"three numbers": (2, 1, 3)}),
+        "no_u_turn": instance(lambda: sampling.NoUTurn(max_tree_depth=2), also=lambda: {"a rate alone": 0.8}),
         "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
         "chains": whole_number(1, least=1),
         "warmup": whole_number(1, least=0),
@@ -69,7 +71,7 @@ FACE = Face(
             also=lambda: {
                 "of another approach": {"one_over_n": {}},
                 "no keywords": {"gibbs": 3},
-                "of another keyword": {"gibbs": {"draw": 3}},
+                "of another keyword": {"gibbs": {"draws": 3}},
                 "of the folder": {"gibbs": {"folder": "a"}},
             },
         ),
@@ -92,7 +94,7 @@ FACE = Face(
     },
     given={
         **{name: ("progress",) for name in ("sample_order_parameters", "sample_weights", "sample_weights_by_gibbs")},
-        "compare": ("approaches", "progress", "test_features"),
+        "compare": ("approaches", "progress"),
     },
     belonging={"network_of": "draws are of one architecture"},
     untried={

@@ -1,17 +1,17 @@
 """What the parameters of the public callables of sweeps are."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import xarray as xr
-from tqdm import tqdm
 
 from tests.bpkr.sampling.problems import problem
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
 
 from .engine import Face
-from .values import Kind, array, function, instance, path
+from .values import Kind, array, flag, function, instance, path, unlike
 
 DATA = problem()
 OTHER = problem("dense, two outputs")
@@ -28,7 +28,26 @@ def solution(name="attention"):
 
 
 def data(_seed=0):
-    return sweeps.Data(*DATA[1:])
+    return bpkr.Data(*DATA[1:], np.ones(3))
+
+
+FIELDS = ("features", "labels", "test_features", "test_labels")
+
+
+def mistaken_data():
+    """Data of which one array is a mistake, or does not fit the others or the architecture."""
+    right = data()
+    fitting = {
+        "features": {"of other paths": right.features[:, :1], "fewer": right.features[1:]},
+        "labels": {"fewer": right.labels[1:]},
+        "test_features": {"of other features": right.test_features[..., :2], "none": None},
+        "test_labels": {"fewer": right.test_labels[1:]},
+    }
+    mistakes = {"a pair": (right.features, right.labels), "the features": right.features}
+    for field, values in vars(right).items():
+        for name, wrong in {**unlike(np.asarray(values)), **fitting[field]}.items():
+            mistakes[f"{field} {name}"] = replace(right, **{field: wrong})
+    return mistakes
 
 
 def other_saddles():
@@ -46,9 +65,6 @@ FACE = Face(
     sweeps,
     {
         "architecture": instance(lambda: DATA[0], also=lambda: {"the layers alone": (2,)}),
-        "features": array(lambda: DATA[1], also=lambda: {"of other paths": DATA[1][:, :1], "fewer": DATA[1][1:]}),
-        "labels": array(lambda: DATA[2], "features", also=lambda: {"fewer": DATA[2][1:]}),
-        "test_features": array(lambda: DATA[3], also=lambda: {"of other features": DATA[3][..., :2]}),
         "test_labels": array(lambda: np.ones(3), also=lambda: {"fewer": np.ones(2)}),
         "widths": Kind(
             lambda: (20,),
@@ -58,9 +74,9 @@ FACE = Face(
             lambda: (0.5,), also=lambda: {"negative": (-1.0,), "twice": (1, 1.0), "text": ("1",), "one": 1.0}
         ),
         "folder": path(lambda: None),
-        "progress": Kind(lambda: tqdm(disable=True), {"None": "one of its own"}),
+        "progress": flag(),
         "options": Kind(dict),
-        "data": Kind(data, also=lambda: {"a pair": DATA[1:3]}),
+        "data": instance(data, *FIELDS, also=mistaken_data),
         "sweep_seeds.data": function(data),
         "seeds": Kind(lambda: (0,), also=lambda: {"twice": (1, 1), "a half": (1.5,), "text": ("1",), "one": 1}),
         "executor": Kind(lambda: None),
@@ -83,10 +99,9 @@ FACE = Face(
         "prediction": instance(lambda: PREDICTION, "predictions", also=lambda: {"its mean": PREDICTION.mean}),
         "result": instance(swept, also=lambda: {"an array": swept()["test_error"], "without errors": xr.Dataset()}),
     },
-    records={"Data": "it is checked against an architecture, where it is used"},
     untried={
         "sweep.options": "they are keywords, each checked by bpkr.solve",
         "sweep_seeds.options": "they are keywords, each checked by bpkr.solve",
     },
-    given={"sweep": ("progress",)},
+    given={"sweep": ("progress",), "sweep_seeds": ("progress",)},
 )

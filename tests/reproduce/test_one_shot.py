@@ -67,22 +67,22 @@ def test_every_stage_is_there_and_labelled(result):
 
 def test_the_theory_is_that_of_the_trained_heads(result, network, folder):
     found = result["L2H32/theory"].to_dataset().sel(seed=1, width=8, temperature=0.1)
-    data = theory.samples(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
+    data = theory.examples_of_seed(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
     architecture = bpkr.Architecture((3, 2), 8, temperature=0.1)
     saddle = bpkr.solve(architecture, data.features, data.labels)
     matrix = saddle.order_parameters.matrices[0]
     # a gradient at the tolerance leaves a relative distance to the minimum of the tolerance over the curvature
     distance = theory._TOLERANCE / saddle.min_hessian_eigenvalue
     np.testing.assert_allclose(found["U_1"], matrix, rtol=0, atol=distance * np.linalg.norm(matrix, 2))
-    prediction = bpkr.predict(architecture, saddle.order_parameters, data.features, data.labels, data.tests.features)
-    right = np.sign(prediction.mean) == data.tests.labels
+    prediction = bpkr.predict(architecture, saddle.order_parameters, data.features, data.labels, data.test_features)
+    right = np.sign(prediction.mean) == data.test_labels
     np.testing.assert_allclose(found["accuracy"], [right[:30].mean(), right[30:].mean()])
 
 
 def test_the_limit_is_that_of_wide_networks(folder, network):
-    made, data = sources(SETTINGS, folder), None
-    data = theory.samples(network.heads, made, SETTINGS, 0)
-    limit = theory._gp_limit(network.heads, data, 0.1)
+    made = sources(SETTINGS, folder)
+    data = theory.examples_of_seed(network.heads, made, SETTINGS, 0)
+    limit = theory._gp_limit(network.heads, data, list(made.tests), 0.1)
     wide = bpkr.solve(bpkr.Architecture((3, 2), 10**8, temperature=0.1), data.features, data.labels)
     assert float(limit["gp_log_evidence"]) == pytest.approx(float(wide.log_evidence), abs=1e-4)
     prediction = bpkr.predict(
@@ -90,9 +90,9 @@ def test_the_limit_is_that_of_wide_networks(folder, network):
         wide.order_parameters,
         data.features,
         data.labels,
-        data.tests.features,
+        data.test_features,
     )
-    np.testing.assert_allclose(limit["gp_accuracy"], data.accuracies(prediction.mean))
+    np.testing.assert_allclose(limit["gp_accuracy"], theory.accuracies(prediction.mean, data, list(made.tests)))
 
 
 def test_temperatures_are_chosen_by_what_the_rules_say(result):
@@ -136,9 +136,9 @@ def test_accuracies_of_three_origins_are_of_the_same_examples(result, network, f
     solved = result["L2H32/theory"].to_dataset()
     of_theory = solved["accuracy"].sel(width=8, temperature=found.attrs["temperature"])
     np.testing.assert_allclose(found["accuracy"].sel(origin="theory"), of_theory.transpose("seed", "distribution"))
-    data = theory.samples(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
+    data = theory.examples_of_seed(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
     architecture = bpkr.Architecture((3, 2), 8, temperature=1.0)
-    right = np.sign(bpkr.sum_over_paths(network, architecture, data.tests.features)) == data.tests.labels
+    right = np.sign(bpkr.sum_over_paths(network, architecture, data.test_features)) == data.test_labels
     trained = found["accuracy"].sel(origin="trained", seed=1)
     np.testing.assert_allclose(trained, [np.mean(right[:30]), np.mean(right[30:])], rtol=1e-6)
     assert abs(float((found["accuracy"].sel(origin="sampled") - of_theory).mean())) < 0.2

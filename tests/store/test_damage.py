@@ -21,6 +21,7 @@ from theorykit.reproduce.one_shot import SMALL
 from theorykit.reproduce.one_shot.sources import _characters
 
 FLIPS = 40
+SCHEDULE = sampling.Schedule(chains=1, warmup=1, draws=2)
 
 
 class Run(NamedTuple):
@@ -39,11 +40,17 @@ def trained(folder: Path):
 
 
 def sampled(folder: Path):
-    return quietly(sampling.sample_weights_by_gibbs, *problem()[:3], chains=1, warmup=1, draws=2, folder=folder)
+    return quietly(sampling.sample_weights_by_gibbs, *problem()[:3], schedule=SCHEDULE, folder=folder)
+
+
+def sweep_at(place, folder: Path):
+    architecture, features, labels, _ = problem()
+    options = {"widths": place[:1], "temperatures": place[1:], "folder": folder, "progress": False}
+    return sweeps.sweep(architecture, bpkr.Data(features, labels), **options)
 
 
 def swept(folder: Path):
-    return sweeps.sweep(*problem()[:3], widths=(20,), temperatures=(0.5,), folder=folder)
+    return sweep_at((20, 0.5), folder)
 
 
 def diagrammed(folder: Path):
@@ -148,7 +155,7 @@ def test_the_point_of_another_place_or_sweep_is_refused(tmp_path):
     for name, place in (("width=30,temperature=0.5.nc", (30, 0.5)), ("width=20,temperature=0.6.nc", (20, 0.6))):
         (here.parent / name).write_bytes(here.read_bytes())
         with pytest.raises(ValueError, match=r"is of another sweep, or of another width or temperature: remove it"):
-            sweeps.sweep(*problem()[:3], widths=place[:1], temperatures=place[1:], folder=tmp_path)
+            sweep_at(place, tmp_path)
 
 
 def test_runs_of_a_version_that_described_them_otherwise_are_refused(tmp_path):

@@ -4,6 +4,8 @@ from .action.document import render_latex, render_markdown
 from .action.dual_form import DualForm
 from .action.expansion import FirstOrder
 from .action.finite_width_prior import FiniteWidthPrior
+from .data.accuracy import sign_accuracy
+from .data.data import Data
 from .data.statistics import FeatureStatistics
 from .data.streaming import statistics_of_arrays, statistics_of_batches
 from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout
@@ -42,6 +44,7 @@ __all__ = [
     "Attention",
     "CompiledAction",
     "ConvergenceWarning",
+    "Data",
     "Dense",
     "DualForm",
     "EnergyEstimate",
@@ -99,6 +102,7 @@ __all__ = [
     "render_markdown",
     "sample_network",
     "search_minima",
+    "sign_accuracy",
     "solve",
     "solve_from_statistics",
     "solve_matrix_free",

@@ -34,11 +34,8 @@ def compare(config: tyro.conf.Positional[Path], overwrite: bool = False):
     data = read_data(settings.data, architecture, config.parent)
     result = sampling.compare(
         architecture,
-        data.features,
-        data.labels,
+        data,
         key=jax.random.key(wanted.seed or 0),
-        test_features=data.test_features,
-        test_labels=data.test_labels,
         approaches=wanted.approaches,
         options={**wanted.options(), "saddle": msgspec.structs.asdict(settings.solver)},
         folder=output.with_suffix(""),

@@ -4,13 +4,14 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from .. import bpkr
-from ..bpkr.sampling import APPROACHES
+from ..bpkr.sampling import APPROACHES, DEFAULT_SCHEDULES, Schedule
 
 
 class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
@@ -167,11 +168,12 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         if sampled and set(self.approaches) <= set(_THEORIES):
             raise ValueError(f"[compare] has `{sampled[0]}`, but `approaches` has no sampler that it would be for")
 
-    def options(self) -> Mapping[str, Mapping[str, int]]:
+    def options(self) -> Mapping[str, Mapping[str, Schedule]]:
         """What was said of how long samplers run, as keywords of every sampler."""
         given = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
-        schedule = {name: number for name, number in given.items() if number is not None}
-        return {approach: schedule for approach in self.approaches if approach not in _THEORIES}
+        changes = {name: number for name, number in given.items() if number is not None}
+        samplers = [approach for approach in self.approaches if approach not in _THEORIES]
+        return {sampler: {"schedule": replace(DEFAULT_SCHEDULES[sampler], **changes)} for sampler in samplers}
 
 
 class SolveConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -9,8 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from .. import bpkr
-from ..bpkr.sweeps import Data
-from ..bpkr.sweeps.data import checked
+from ..bpkr.data.data import check_data
 from ..store.files import read_npz, read_variables
 from .config import DataConfig
 
@@ -29,7 +28,7 @@ _KINDS = {
 _UNWRITTEN = 9.969209968386869e36
 
 
-def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> Data:
+def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> bpkr.Data:
     """The data that `config` describes, its file relative to `folder`."""
     path = folder / config.file
     arrays = _read_arrays(path, _names(config))
@@ -51,7 +50,7 @@ def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path)
     assert training is not None, "DataConfig admits no file without features or inputs"
     test_labels = None if config.test_labels is None else arrays[config.test_labels]
     # before the solve, not after it
-    return checked(architecture, Data(training, arrays[config.labels], test, test_labels))
+    return check_data(architecture, bpkr.Data(training, arrays[config.labels], test, test_labels))
 
 
 def _names(config: DataConfig) -> list[str]:

@@ -8,7 +8,7 @@ import tyro
 import xarray as xr
 
 from .. import bpkr, store
-from ..bpkr.sweeps import Data, labelled, predicted
+from ..bpkr.sweeps import labelled, predicted
 from ..bpkr.sweeps.datasets import labelled_test_labels
 from .config import SolveConfig, read_config
 from .data import read_data
@@ -35,7 +35,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     print(f"wrote {output}")
 
 
-def solved(architecture: bpkr.Architecture, data: Data, settings: SolveConfig) -> xr.Dataset:
+def solved(architecture: bpkr.Architecture, data: bpkr.Data, settings: SolveConfig) -> xr.Dataset:
     """The solution, its head scores, and the predictions for the test examples, labelled."""
     saddle = bpkr.solve(
         architecture,

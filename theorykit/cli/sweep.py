@@ -34,13 +34,10 @@ def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
     data = read_data(settings.data, architecture, config.parent)
     result = sweeps.sweep(
         architecture,
-        data.features,
-        data.labels,
+        data,
         widths=widths,
         temperatures=temperatures,
         folder=output.with_suffix(""),
-        test_features=data.test_features,
-        test_labels=data.test_labels,
         tolerance=settings.solver.tolerance,
         max_steps=settings.solver.max_steps,
     )

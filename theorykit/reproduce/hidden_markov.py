@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
 from .. import bpkr, store
@@ -95,21 +95,21 @@ VARIANTS = (
 
 
 @checked_arguments
-def run(settings: HiddenMarkov, partial_results: Path) -> xr.DataTree:
+def run(settings: HiddenMarkov, partial_results: Path, *, progress: bool = True) -> xr.DataTree:
     """All variants, widths and seeds, as a tree of labelled datasets, one node a variant.
 
-    Shows progress. Each finished seed is kept in `partial_results`, from where an interrupted run goes on.
+    Each finished seed is kept in `partial_results`, from where an interrupted run goes on. `progress`: show bars.
     """
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
-    solves = len(VARIANTS) * len(seeds) * len(settings.widths)
-    with tqdm(total=solves, desc="saddle points", unit="solve", dynamic_ncols=True) as progress:
+    total = len(VARIANTS) * len(seeds)
+    with tqdm(total=total, desc="hidden Markov chains", unit="seed", disable=not progress, dynamic_ncols=True) as bar:
 
         def seed_result(variant: Variant, seed: int) -> xr.Dataset:
             alone = replace(settings, seeds=1, first_seed=seed)
-            path, before = partial_results / f"{variant.name}-{seed}.nc", progress.n
             of_seed = store.settings_of("hidden Markov chains", _VERSION, settings=alone, variant=variant)
-            result = store.resumed(path, of_seed, partial(run_seed, variant, alone, progress))
-            progress.update(before + len(settings.widths) - progress.n)  # a resumed seed counts as solved
+            compute = partial(run_seed, variant, alone, progress=progress)
+            result = store.resumed(partial_results / f"{variant.name}-{seed}.nc", of_seed, compute)
+            bar.update()
             return result.drop_attrs()
 
         nodes = {variant.name: _joined([seed_result(variant, seed) for seed in seeds]) for variant in VARIANTS}
@@ -127,61 +127,45 @@ def _text(settings) -> str:
 
 
 @checked_arguments
-def run_seed(variant: Variant, settings: HiddenMarkov, progress: tqdm | None = None) -> xr.Dataset:
+def run_seed(variant: Variant, settings: HiddenMarkov, *, progress: bool = True) -> xr.Dataset:
     """One variant with the first seed's draw of data and random heads: every width, and the Gaussian-process limits."""
     architecture = bpkr.Architecture(layers=variant.heads, widths=1, temperature=settings.temperature)
-    training, test = _sampled(variant, settings, architecture)
+    data = _sampled(variant, settings, architecture)
     solved = sweep(
         architecture,
-        training.features,
-        training.labels,
+        data,
         widths=settings.widths,
         temperatures=(settings.temperature,),
-        test_features=test.features,
-        test_labels=test.labels,
         progress=progress,
     ).isel(temperature=0, drop=True)
     solved = solved.rename(test_accuracy="accuracy").drop_vars(["mean", "variance", "test_label", "test_error"])
-    by_width = [_described(architecture, solved.sel(width=width), training) for width in settings.widths]
+    by_width = [_described(architecture, solved.sel(width=width), data) for width in settings.widths]
     return xr.merge(
         [
             solved.drop_attrs(),
             xr.concat(by_width, dim="width"),
-            _gp_limits(architecture, training, test),
-            _path_kernels(architecture, training),
+            _gp_limits(architecture, data),
+            _path_kernels(architecture, data),
         ]
     ).assign_coords(seed=settings.first_seed)
 
 
-@dataclass(frozen=True)
-class _Split:
+def _sampled(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Architecture) -> bpkr.Data:
     """Path features and labels, examples sorted by class."""
-
-    features: Float[Array, "examples paths features"]
-    labels: Float[Array, " examples"]
-
-    def accuracy(self, prediction: bpkr.Prediction) -> float:
-        return float(np.mean(np.sign(prediction.mean) == np.asarray(self.labels)))
-
-    def of_paths(self, paths: list[int]) -> "_Split":
-        return _Split(self.features[:, np.array(paths)], self.labels)
-
-
-def _sampled(variant, settings, architecture) -> tuple[_Split, _Split]:
     training_key, test_key, heads_key = jax.random.split(jax.random.key(settings.first_seed), 3)
     key_query = variant.key_query(heads_key)
 
-    def split(examples: int, key: PRNGKeyArray) -> _Split:
-        sample = task.sample_examples(variant.settings, examples, key=key)
+    def examples(count: int, key: PRNGKeyArray) -> tuple[Array, Array]:
+        sample = task.sample_examples(variant.settings, count, key=key)
         attention = bpkr.attention(sample.inputs, key_query=key_query)
         features = bpkr.path_features(sample.inputs, attention, architecture, readout="last")
         by_class = jnp.argsort(-sample.labels)
-        return _Split(features[by_class], sample.labels[by_class])
+        return features[by_class], sample.labels[by_class]
 
-    return split(settings.training_examples, training_key), split(settings.test_examples, test_key)
+    return bpkr.Data(*examples(settings.training_examples, training_key), *examples(settings.test_examples, test_key))
 
 
-def _described(architecture: bpkr.Architecture, solution: xr.Dataset, training: _Split) -> xr.Dataset:
+def _described(architecture: bpkr.Architecture, solution: xr.Dataset, training: bpkr.Data) -> xr.Dataset:
     """How far a solution is from the Gaussian-process limit, and the alignment of its kernel with the labels."""
     point, limit = order_parameters_of(architecture, solution), bpkr.gp_limit(architecture)
     alignment = bpkr.kernel_task_alignment(bpkr.kernel(architecture, point, training.features), training.labels)
@@ -196,15 +180,15 @@ def _described(architecture: bpkr.Architecture, solution: xr.Dataset, training: 
     )
 
 
-def _gp_limits(architecture: bpkr.Architecture, training: _Split, test: _Split) -> xr.Dataset:
+def _gp_limits(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
     """Accuracy of infinitely wide networks with some of the paths only, and the kernel alignment with all of them."""
     labels = architecture.path_labels()
     accuracies = {
-        name: _gp_accuracy(architecture, training.of_paths(paths), test.of_paths(paths))
+        name: _gp_accuracy(architecture, data, np.array(paths))
         for name, paths in ((name, _indices(labels, chosen)) for name, chosen in GP_PATHS.items())
     }
-    kernel = bpkr.kernel(architecture, bpkr.gp_limit(architecture), training.features)
-    alignment = bpkr.kernel_task_alignment(kernel, training.labels)
+    kernel = bpkr.kernel(architecture, bpkr.gp_limit(architecture), data.features)
+    alignment = bpkr.kernel_task_alignment(kernel, data.labels)
     return xr.Dataset(
         {
             "gp_accuracy": ("gp_paths", list(accuracies.values())),
@@ -219,15 +203,17 @@ def _indices(labels, chosen):
     return [labels.index(label) for label in (labels if chosen is None else chosen)]
 
 
-def _gp_accuracy(architecture: bpkr.Architecture, training: _Split, test: _Split) -> float:
+def _gp_accuracy(architecture: bpkr.Architecture, data: bpkr.Data, chosen: Int[np.ndarray, " paths"]) -> float:
     # the Gaussian-process kernel is a plain sum over paths, so any k paths are those of one layer with k heads
     paths = bpkr.Architecture(
-        layers=(training.features.shape[1],), widths=architecture.widths[-1], temperature=architecture.temperature
+        layers=(len(chosen),), widths=architecture.widths[-1], temperature=architecture.temperature
     )
-    return test.accuracy(bpkr.predict(paths, bpkr.gp_limit(paths), training.features, training.labels, test.features))
+    features, test_features = data.features[:, chosen], data.test_features[:, chosen]
+    prediction = bpkr.predict(paths, bpkr.gp_limit(paths), features, data.labels, test_features)
+    return float(bpkr.sign_accuracy(prediction.mean, data.test_labels))
 
 
-def _path_kernels(architecture: bpkr.Architecture, training: _Split) -> xr.Dataset:
+def _path_kernels(architecture: bpkr.Architecture, training: bpkr.Data) -> xr.Dataset:
     """The kernel of every pair of paths, phi^pi_mu . phi^pi'_nu (Eq. 10), examples sorted by class."""
     labels = list(architecture.path_labels())
     return xr.Dataset(

@@ -28,8 +28,8 @@ def problem(name="attention", temperature=0.3, **changes):
     return architecture, features[:EXAMPLES], labels[:, 0] if outputs == 1 else labels, features[EXAMPLES:]
 
 
-def quietly(sampler, *data, seed=0, **options):
-    """Draws of `sampler`, without a progress bar, and without complaints of too few draws."""
+def quietly(sampler, architecture, *arrays, seed=0, **options):
+    """Draws of `sampler` for data of `arrays`, without a progress bar, and without complaints of too few draws."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        return sampler(*data, key=jax.random.key(seed), progress=False, **options)
+        return sampler(architecture, bpkr.Data(*arrays), key=jax.random.key(seed), progress=False, **options)

@@ -13,9 +13,10 @@ from scipy.stats import chisquare
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import energy_by_kernel
-from theorykit.bpkr.sampling.chains import Schedule, run_chains
+from theorykit.bpkr.sampling import NoUTurn, Schedule
+from theorykit.bpkr.sampling.chains import run_chains
 from theorykit.bpkr.sampling.gibbs import Gibbs
-from theorykit.bpkr.sampling.nuts import no_u_turn
+from theorykit.bpkr.sampling.nuts import no_u_turn_sampler
 from theorykit.bpkr.sampling.order_parameters import OrderParameterPosterior
 from theorykit.bpkr.sampling.sample import _checked, _weight_posterior
 
@@ -33,11 +34,11 @@ def sampler_of(kind, architecture, data):
         law = bpkr.law_of(numbers)
         energy = energy_by_kernel(bind(numbers), data.features, data.labels)
         posterior = OrderParameterPosterior(law, energy, data.features, data.labels, data.features[:0])
-        return no_u_turn(posterior, warmup=200, dense_mass=True, target_accept=0.7)
+        return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.7), warmup=200, dense_mass=True)
     posterior = _weight_posterior(architecture, data, False)
     if kind == "gibbs":
         return Gibbs(posterior)
-    return no_u_turn(posterior, warmup=200, dense_mass=False, target_accept=0.8)
+    return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.8), warmup=200, dense_mass=False)
 
 
 @pytest.mark.slow
@@ -68,7 +69,7 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         truth_key, noise_key, chain_key = jax.random.split(jax.random.key(replication), 3)
         truth, outputs = simulate(truth_key)
         labels = outputs + jnp.sqrt(architecture.temperature) * jax.random.normal(noise_key, outputs.shape)
-        sampler = sampler_of(kind, architecture, _checked(architecture, features, labels, None))
+        sampler = sampler_of(kind, architecture, _checked(architecture, bpkr.Data(features, labels)))
         schedule = Schedule(chains=1, warmup=200, draws=thinning * (RANKS - 1))
         settings = {"sampler": kind}
         drawn = run_chains(sampler, schedule, key=chain_key, settings=settings, progress=False)

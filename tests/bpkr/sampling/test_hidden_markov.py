@@ -9,15 +9,16 @@ import pytest
 
 from theorykit import bpkr
 from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling import Schedule
 
 DATA = Path(__file__).parents[2] / "data" / "bpkr" / "hidden_markov.npz"
 OPTIONS = {
     10: {
-        "exact": {"chains": 2, "draws": 2000},
-        "gibbs": {"chains": 4, "draws": 6000},
-        "nuts": {"chains": 1, "draws": 500, "warmup": 300},
+        "exact": {"schedule": Schedule(chains=2, warmup=500, draws=2000)},
+        "gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=6000)},
+        "nuts": {"schedule": Schedule(chains=1, warmup=300, draws=500)},
     },
-    100: {"exact": {"chains": 4, "draws": 1000}},
+    100: {"exact": {"schedule": Schedule(chains=4, warmup=500, draws=1000)}},
 }
 
 
@@ -27,11 +28,8 @@ def compared(width):
         data = {name: stored[name] for name in ("phi", "y", "phi_test200", "y_test200")}
     return sampling.compare(
         bpkr.Architecture((2, 2), width, temperature=0.01),
-        data["phi"].transpose(0, 2, 1),
-        data["y"],
+        bpkr.Data(data["phi"].transpose(0, 2, 1), data["y"], data["phi_test200"].transpose(0, 2, 1), data["y_test200"]),
         key=jax.random.key(0),
-        test_features=data["phi_test200"].transpose(0, 2, 1),
-        test_labels=data["y_test200"],
         approaches=("saddle", "one_over_n", *OPTIONS[width]),
         options=OPTIONS[width],
         progress=False,

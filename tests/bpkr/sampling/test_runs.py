@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +12,14 @@ import xarray as xr
 
 from theorykit import bpkr
 from theorykit.bpkr import sampling
-from theorykit.bpkr.sampling import chains
+from theorykit.bpkr.sampling import NoUTurn, Schedule, chains
 from theorykit.bpkr.sampling.chains import Draws
-from theorykit.bpkr.sampling.results import STATISTICS, labelled_draws, sign_accuracy, summarised
+from theorykit.bpkr.sampling.results import STATISTICS, accuracy_estimate, labelled_draws, summarised
 
 from .problems import problem, quietly
 
 SAMPLERS = (sampling.sample_order_parameters, sampling.sample_weights_by_gibbs, sampling.sample_weights)
-SHORT = {"draws": 120, "warmup": 60, "chains": 2}
+SHORT = {"schedule": Schedule(chains=2, warmup=60, draws=120)}
 every_sampler = pytest.mark.parametrize("sample", SAMPLERS, ids=lambda sample: sample.__name__)
 
 
@@ -42,7 +43,14 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(sample, tmp_path, m
     assert resumed["posterior"].to_dataset().drop_attrs().equals(whole["posterior"].to_dataset().drop_attrs())
     assert resumed["sample_stats"].to_dataset().drop_attrs().equals(whole["sample_stats"].to_dataset().drop_attrs())
 
-    more = quietly(sample, architecture, features, labels, folder=tmp_path / "run", **{**SHORT, "draws": 150})
+    more = quietly(
+        sample,
+        architecture,
+        features,
+        labels,
+        folder=tmp_path / "run",
+        schedule=Schedule(chains=2, warmup=60, draws=150),
+    )
     np.testing.assert_array_equal(more["posterior"]["U_1"][:, :120], whole["posterior"]["U_1"])
     assert more["posterior"].sizes["draw"] == 150
 
@@ -66,7 +74,7 @@ def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
 @every_sampler
 def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample, tmp_path):
     """Arrays print alike whatever their numbers, which must not make their runs one."""
-    short = {"chains": 2, "warmup": 3, "draws": 4, "folder": tmp_path}
+    short = {"schedule": Schedule(chains=2, warmup=3, draws=4), "folder": tmp_path}
     cold, warm = (problem(temperature=jnp.asarray(temperature)) for temperature in (0.1, 0.5))
     first = quietly(sample, *cold[:3], **short)
     with pytest.raises(FileExistsError, match=r"differs in architecture\.temperature: 0\.1 there, 0\.5 now"):
@@ -81,9 +89,8 @@ def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        *(({"target_accept": value}, "target_accept") for value in (0, 1, 2, float("nan"), None, "0.8", object())),
-        *(({name: value}, name) for name in ("chains", "warmup", "draws") for value in (None, 1.5, "3", True, -1)),
-        *(({"max_tree_depth": value}, "max_tree_depth") for value in (0, 1e9, 10**9, None)),
+        *(({"schedule": value}, "schedule") for value in (None, 4, (4, 500, 1000), {"chains": 4}, Schedule)),
+        *(({"no_u_turn": value}, "no_u_turn") for value in (None, 0.8, {"target_accept": 0.8}, NoUTurn)),
         *(({"keep_weights": value}, "keep_weights") for value in (None, "no", 2)),
         *(({"folder": value}, "folder") for value in (3, b"", "")),
         *(({"key": value}, "key") for value in (None, 3, "key", np.zeros(2))),
@@ -95,14 +102,29 @@ def test_options_of_another_kind_or_out_of_range_are_refused_by_name(options, na
     for sample in SAMPLERS:
         if next(iter(options)) in inspect.signature(sample).parameters:
             with pytest.raises((TypeError, ValueError), match=named):
-                sample(architecture, features, labels, **arguments)
+                sample(architecture, bpkr.Data(features, labels), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "values"),
+    [
+        (partial(NoUTurn, max_tree_depth=10), {"target_accept": (0, 1, 2, float("nan"), None, "0.8", object())}),
+        (partial(NoUTurn, target_accept=0.8), {"max_tree_depth": (0, 1e9, 10**9, None)}),
+        (partial(Schedule, warmup=1, draws=1), {"chains": (None, 1.5, "3", True, -1, 0)}),
+        (partial(Schedule, chains=1, draws=1), {"warmup": (None, 1.5, "3", True, -1)}),
+        (partial(Schedule, chains=1, warmup=1), {"draws": (None, 1.5, "3", True, -1, 0)}),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(settings, values):
+    ((name, wrong),) = values.items()
+    for value in wrong:
+        with pytest.raises((TypeError, ValueError), match=name):
+            settings(**{name: value})
 
 
 def test_draws_are_labelled():
     architecture, features, labels, test_features = problem("dense, two outputs")
-    tree = quietly(
-        sampling.sample_order_parameters, architecture, features, labels, test_features=test_features, **SHORT
-    )
+    tree = quietly(sampling.sample_order_parameters, architecture, features, labels, test_features, **SHORT)
     posterior = tree["posterior"]
     assert posterior["U_1"].dims == ("chain", "draw", "path_1", "other_path_1")
     assert posterior["path_1"].values.tolist() == ["1-:1", "1-:2", "2-:1", "2-:2"]
@@ -117,17 +139,21 @@ def test_chains_that_do_not_mix_say_so():
     architecture, features, labels, _ = problem(temperature=1e-3)
     with pytest.warns(sampling.MixingWarning, match="R-hat"):
         tree = sampling.sample_weights_by_gibbs(
-            architecture, features, labels, key=jax.random.key(0), chains=4, warmup=0, draws=10, progress=False
+            architecture,
+            bpkr.Data(features, labels),
+            key=jax.random.key(0),
+            schedule=Schedule(chains=4, warmup=0, draws=10),
+            progress=False,
         )
     assert tree.attrs["mixed"] == 0 and "R-hat" in tree.attrs["diagnosis"]
 
 
 def test_too_few_draws_for_a_diagnostic():
     architecture, features, labels, _ = problem()
-    options = {"chains": 2, "warmup": 5, "draws": 4}
+    options = {"schedule": Schedule(chains=2, warmup=5, draws=4)}
     with pytest.warns(sampling.MixingWarning, match="4 draws a chain are too few"):
         tree = sampling.sample_weights_by_gibbs(
-            architecture, features, labels, key=jax.random.key(0), progress=False, **options
+            architecture, bpkr.Data(features, labels), key=jax.random.key(0), progress=False, **options
         )
     assert np.isnan(tree["summary"]["U_1"].sel(statistic="mcse_mean")).all()
 
@@ -179,20 +205,13 @@ def test_good_draws_are_not_complained_of():
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "named"),
-    [
-        ({"temperature": 0.0}, {}, "temperature=0"),
-        ({"width": 2.5}, {}, "whole numbers"),
-        ({}, {"chains": 0}, "chains must be at least 1"),
-        ({}, {"draws": 0}, "draws must be at least 1"),
-        ({}, {"warmup": -1}, "warmup must be at least 0"),
-    ],
+    ("changes", "named"), [({"temperature": 0.0}, "temperature=0"), ({"width": 2.5}, "whole numbers")]
 )
-def test_what_cannot_be_sampled_is_refused(changes, options, named):
+def test_what_cannot_be_sampled_is_refused(changes, named):
     architecture, features, labels, _ = problem(**changes)
     for sample in SAMPLERS[1:]:
         with pytest.raises(ValueError, match=named):
-            quietly(sample, architecture, features, labels, **{**SHORT, **options})
+            quietly(sample, architecture, features, labels, **SHORT)
 
 
 def test_interpolation_by_a_singular_kernel_is_refused():
@@ -204,7 +223,7 @@ def test_interpolation_by_a_singular_kernel_is_refused():
 def test_interpolation_is_sampled_where_the_kernel_has_an_inverse():
     """At T = 0 the mean output on training examples is the labels, and nothing is uncertain there."""
     architecture, features, labels, _ = problem(temperature=0.0)
-    tree = quietly(sampling.sample_order_parameters, architecture, features, labels, test_features=features, **SHORT)
+    tree = quietly(sampling.sample_order_parameters, architecture, features, labels, features, **SHORT)
     means = tree["posterior"]["mean"].values
     np.testing.assert_allclose(means, np.broadcast_to(labels, means.shape), atol=1e-5)
 
@@ -212,16 +231,13 @@ def test_interpolation_is_sampled_where_the_kernel_has_an_inverse():
 @pytest.mark.slow
 def test_the_comparison_measures_in_standard_errors():
     architecture, features, labels, test_features = problem()
-    options = {name: {"chains": 2, "warmup": 200, "draws": 500} for name in ("exact", "gibbs")}
+    options = {name: {"schedule": Schedule(chains=2, warmup=200, draws=500)} for name in ("exact", "gibbs")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
         result = sampling.compare(
             architecture,
-            features,
-            labels,
+            bpkr.Data(features, labels, test_features, np.ones(len(test_features))),
             key=jax.random.key(0),
-            test_features=test_features,
-            test_labels=np.ones(len(test_features)),
             options=options,
             progress=False,
         )
@@ -248,13 +264,17 @@ def test_the_comparison_measures_in_standard_errors():
 def test_a_comparison_of_nothing_known_is_refused(options, named):
     architecture, features, labels, _ = problem()
     with pytest.raises(ValueError, match=named):
-        sampling.compare(architecture, features, labels, key=jax.random.key(0), **options)
+        sampling.compare(architecture, bpkr.Data(features, labels), key=jax.random.key(0), **options)
 
 
 def test_corrections_are_left_out_below_the_number_of_paths():
     architecture, features, labels, _ = problem("singular")
     result = sampling.compare(
-        architecture, features, labels, key=jax.random.key(0), approaches=("saddle", "one_over_n"), progress=False
+        architecture,
+        bpkr.Data(features, labels),
+        key=jax.random.key(0),
+        approaches=("saddle", "one_over_n"),
+        progress=False,
     )
     assert np.isnan(result["U_1"].sel(approach="one_over_n")).all()
     assert "fewer units" in str(result["diagnosis"].sel(approach="one_over_n").values)
@@ -269,6 +289,6 @@ def test_statistics_of_independent_draws():
     np.testing.assert_allclose(summary.sel(statistic="mcse_mean"), 2.0 / np.sqrt(8000), rtol=0.15)
     np.testing.assert_allclose(summary.sel(statistic="ess_bulk"), 8000, rtol=0.15)
     means = xr.Dataset({"mean": (("chain", "draw", "i"), rng.normal(0.02, 1.0, size=(4, 2000, 200)))})
-    accuracy, error = sign_accuracy(means, np.ones(200))
+    accuracy, error = accuracy_estimate(means, np.ones(200))
     # each sign is right with the probability that a normal of deviation 1/sqrt(8000) about 0.02 is positive
     assert abs(accuracy - 0.963) < 4 * 0.0134 and 0 < error < 0.05

@@ -9,23 +9,24 @@ import pytest
 
 from theorykit import bpkr
 from theorykit.bpkr import sampling
+from theorykit.bpkr.sampling import Schedule
 from theorykit.bpkr.sampling.results import entry_estimates, output_estimates
 from theorykit.bpkr.sampling.sample import _checked, _weight_posterior
 
 from .problems import INPUT_FEATURES, NETWORKS, problem, quietly
 
 SAMPLERS = {
-    "exact": (sampling.sample_order_parameters, {"draws": 2000, "warmup": 300, "chains": 2}),
-    "gibbs": (sampling.sample_weights_by_gibbs, {"draws": 4000, "warmup": 300, "chains": 2}),
-    "nuts": (sampling.sample_weights, {"draws": 1000, "warmup": 300, "chains": 2}),
+    "exact": (sampling.sample_order_parameters, Schedule(chains=2, warmup=300, draws=2000)),
+    "gibbs": (sampling.sample_weights_by_gibbs, Schedule(chains=2, warmup=300, draws=4000)),
+    "nuts": (sampling.sample_weights, Schedule(chains=2, warmup=300, draws=1000)),
 }
 
 
 @functools.cache
 def estimates(name, sampler, temperature=0.3):
     architecture, features, labels, test_features = problem(name, temperature)
-    sample, options = SAMPLERS[sampler]
-    tree = quietly(sample, architecture, features, labels, test_features=test_features, **options)
+    sample, schedule = SAMPLERS[sampler]
+    tree = quietly(sample, architecture, features, labels, test_features, schedule=schedule)
     return entry_estimates(tree).merge(output_estimates(tree["posterior"].to_dataset()))
 
 
@@ -92,8 +93,8 @@ def test_sampled_weights_are_those_of_the_network(name):
     key_query = [rng.normal(size=(heads, INPUT_FEATURES, INPUT_FEATURES)) for heads in architecture.heads if heads]
     attention = bpkr.attention(inputs, key_query=key_query)
     features = bpkr.path_features(inputs, attention, architecture)
-    options = {"draws": 3, "warmup": 2, "chains": 2, "keep_weights": True, "test_features": features}
-    tree = quietly(sampling.sample_weights_by_gibbs, architecture, features, labels, **options)
+    options = {"schedule": Schedule(chains=2, warmup=2, draws=3), "keep_weights": True}
+    tree = quietly(sampling.sample_weights_by_gibbs, architecture, features, labels, features, **options)
     heads = bpkr.heads(key_query=key_query)
     network = sampling.network_of(architecture, tree, heads, chain=1, draw=2)
     recorded = tree["posterior"].sel(chain=1, draw=2)
@@ -105,7 +106,7 @@ def test_sampled_weights_are_those_of_the_network(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_density_of_the_weights_is_that_of_its_parts(name):
     architecture, features, labels, _ = problem(name)
-    posterior = _weight_posterior(architecture, _checked(architecture, features, labels, None), False)
+    posterior = _weight_posterior(architecture, _checked(architecture, bpkr.Data(features, labels)), False)
     white = posterior.start(jax.random.key(0))
     outputs = posterior.outputs(posterior.weights(posterior.split(white)), jnp.asarray(features))
     residual = np.asarray(outputs).reshape(labels.shape) - labels

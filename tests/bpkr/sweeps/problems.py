@@ -8,7 +8,6 @@ import numpy as np
 
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
-from theorykit.bpkr.sweeps import Data
 
 ARCHITECTURE = bpkr.Architecture(layers=(2,), widths=1, prior_variances=(1.1, 0.8, 1.3), temperature=1.0)
 WIDTHS = (5, 20, 80, 300, 1000, 4000)
@@ -16,18 +15,16 @@ TEMPERATURES = (0.02, 0.1, 0.5, 1.0, 2.0)
 GRID = {"widths": WIDTHS, "temperatures": TEMPERATURES}
 
 
-def random_data(seed: int) -> Data:
+def random_data(seed: int) -> bpkr.Data:
     """Signs of one path's first feature, from 12 examples of 2 paths."""
     draw = np.random.default_rng(seed)
     features, test_features = draw.normal(size=(12, 2, 20)) / 4, draw.normal(size=(9, 2, 20)) / 4
-    return Data(features, np.sign(features[:, 0, 0]), test_features, np.sign(test_features[:, 0, 0]))
+    return bpkr.Data(features, np.sign(features[:, 0, 0]), test_features, np.sign(test_features[:, 0, 0]))
 
 
-def swept(data: Data, folder: Path | None = None, **settings):
+def swept(data: bpkr.Data, folder: Path | None = None, **settings):
     """The sweep of `data` over GRID, or another grid in `settings`."""
-    test = {"test_features": data.test_features, "test_labels": data.test_labels}
-    settings = {**GRID, "folder": folder, **test, **settings}
-    return sweeps.sweep(ARCHITECTURE, data.features, data.labels, **settings)
+    return sweeps.sweep(ARCHITECTURE, data, **{**GRID, "folder": folder, "progress": False, **settings})
 
 
 if __name__ == "__main__":

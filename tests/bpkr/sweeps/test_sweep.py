@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ from tests.bpkr.sweeps import problems
 from tests.bpkr.sweeps.problems import ARCHITECTURE, GRID, TEMPERATURES, WIDTHS, random_data, swept
 from theorykit import bpkr, store
 from theorykit.bpkr import sweeps
+from theorykit.bpkr.data.data import check_data
 from theorykit.bpkr.sweeps.grid import Grid, GridPoint, grid_of, nearest
 
 DATA = random_data(0)
-NO_TEST_DATA = sweeps.Data(DATA.features, DATA.labels)
+NO_TEST_DATA = bpkr.Data(DATA.features, DATA.labels)
 SMALL = {"widths": (20, 80), "temperatures": (0.1, 0.5)}
 # what may differ between two runs of one sweep
 OF_THE_RUN = ["start", "seconds", "steps", "content", "evaluations", "curvatures", "refinement_steps", "gradient_norm"]
@@ -115,7 +117,7 @@ def test_points_that_do_not_converge_are_kept_and_listed_once(tmp_path, starts):
 def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     data = random_data(1)
     repeated = {"features": np.concatenate([data.features, data.features]), "labels": np.tile(data.labels, 2)}
-    data = sweeps.Data(**repeated, test_features=data.test_features, test_labels=data.test_labels)
+    data = bpkr.Data(**repeated, test_features=data.test_features, test_labels=data.test_labels)
     grid = {"widths": (20, 80), "temperatures": (0.0, 0.5)}
     for _ in range(2):
         with pytest.warns(bpkr.ConvergenceWarning, match=r"2 of 4 .* width=20, temperature=0\.0: temperature=0 needs"):
@@ -163,8 +165,8 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"features": DATA.features + 1e-9}, "features: "),
-        ({"labels": -DATA.labels}, "labels: "),
+        ({"data": bpkr.Data(DATA.features + 1e-9, DATA.labels)}, "features: "),
+        ({"data": bpkr.Data(DATA.features, -DATA.labels)}, "labels: "),
         (
             {"architecture": bpkr.Architecture((bpkr.Skip(1),), 1, (1.1, 0.8, 1.3), temperature=1.0)},
             r"layers\[0\]: \S+\.Attention there, \S+\.Skip now",
@@ -174,12 +176,12 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
             r"prior_variances\[0\]: 1\.1 there, 1 now",
         ),
         ({"tolerance": 1e-6}, "option tolerance: 1e-09 there, 1e-06 now"),
-        ({"test_features": DATA.test_features}, "test_features: none there, "),
+        ({"data": replace(DATA, test_labels=None)}, "test_features: none there, "),
     ],
 )
 def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
-    sweep = {"architecture": ARCHITECTURE, "features": DATA.features, "labels": DATA.labels, **SMALL}
-    settings = sweeps.folder.sweep_settings(ARCHITECTURE, sweeps.data.checked(ARCHITECTURE, NO_TEST_DATA), {})
+    sweep = {"architecture": ARCHITECTURE, "data": NO_TEST_DATA, **SMALL, "progress": False}
+    settings = sweeps.folder.sweep_settings(ARCHITECTURE, check_data(ARCHITECTURE, NO_TEST_DATA), {})
     sweeps.folder.SweepFolder.opened(tmp_path, settings, {})
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
     with pytest.raises(FileExistsError, match=f"holds another sweep, which differs in .*{named}"):
@@ -193,9 +195,7 @@ def test_points_without_a_note_of_what_they_are_are_refused(tmp_path):
 
 
 def test_widths_layer_by_layer_are_labelled():
-    result = sweeps.sweep(ARCHITECTURE, DATA.features, DATA.labels, widths=((20, 80), 20.0), temperatures=(0.5,)).isel(
-        temperature=0
-    )
+    result = swept(NO_TEST_DATA, widths=((20, 80), 20.0), temperatures=(0.5,)).isel(temperature=0)
     assert result["width"].values.tolist() == ["20-80", "20"]
     single = bpkr.solve(bpkr.Architecture((2,), (20, 80), (1.1, 0.8, 1.3), temperature=0.5), DATA.features, DATA.labels)
     np.testing.assert_allclose(result["action"].sel(width="20-80"), single.action, rtol=1e-7)
@@ -232,9 +232,9 @@ def test_executors_that_fork_are_refused():
         ({"widths": (10, -1)}, ValueError, "-1"),
         ({"widths": ((10, 20, 30),)}, ValueError, "widths must be"),
         ({"temperatures": (0.1, -0.1)}, ValueError, "temperature"),
-        ({"test_features": None}, ValueError, "no test_features"),
-        ({"test_features": DATA.test_features[:, :1]}, ValueError, "test_features has 1 paths"),
-        ({"test_labels": np.ones(2)}, ValueError, "test_labels has 2 examples"),
+        ({"data": replace(DATA, test_features=None)}, ValueError, "no test_features"),
+        ({"data": replace(DATA, test_features=DATA.test_features[:, :1])}, ValueError, "test_features has 1 paths"),
+        ({"data": replace(DATA, test_labels=np.ones(2))}, ValueError, "test_labels has 2 examples"),
         ({"tolerence": 1e-6}, TypeError, "tolerence"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -242,7 +242,7 @@ def test_executors_that_fork_are_refused():
 def test_mistakes_are_named_before_the_first_solve(monkeypatch, change, error, named):
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved"))
     with pytest.raises(error, match=named):
-        swept(DATA, **{**GRID, **change})
+        swept(**{"data": DATA, **GRID, **change})
 
 
 def test_the_best_temperature_is_the_lowest_of_the_most_accurate():

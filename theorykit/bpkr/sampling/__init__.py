@@ -7,10 +7,14 @@ of all weights of the finite network, by NUTS and by block Gibbs, which know of 
 from .comparison import APPROACHES, compare, deviations
 from .results import MixingWarning
 from .sample import network_of, sample_order_parameters, sample_weights, sample_weights_by_gibbs
+from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 
 __all__ = [
     "APPROACHES",
+    "DEFAULT_SCHEDULES",
     "MixingWarning",
+    "NoUTurn",
+    "Schedule",
     "compare",
     "deviations",
     "network_of",

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from tqdm import tqdm
 
-from ...arguments import checked_whole_number
 from .checkpoint import StoredChains, load_chains, save_chains
+from .settings import Schedule
 
 # steps in one call of compiled code, and seconds between two checkpoints
 _STEPS = 50
@@ -55,19 +55,6 @@ class Draws:
     stats: Mapping[str, np.ndarray]
     warmup_seconds: float
     seconds: float
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How many `chains`, steps of `warmup` that are not kept, and `draws` that are."""
-
-    chains: int
-    warmup: int
-    draws: int
-
-    def __post_init__(self):
-        for name, least in (("chains", 1), ("warmup", 0), ("draws", 1)):
-            object.__setattr__(self, name, checked_whole_number(name, getattr(self, name), least=least))
 
 
 @dataclass

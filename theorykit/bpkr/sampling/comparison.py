@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jax import random
-from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
@@ -28,11 +27,11 @@ from ...arguments import (
     checked_sequence,
     shown,
 )
+from ..data.accuracy import are_signs
+from ..data.data import check_data
 from ..order_parameters.finite_width_law import law_of
-from ..sweeps import Data
-from ..sweeps.data import checked
 from ..sweeps.datasets import axes, path_coordinates
-from .results import entry_estimates, output_estimates, sign_accuracy
+from .results import accuracy_estimate, entry_estimates, output_estimates
 from .sample import check_weights_have_a_posterior, sample_order_parameters, sample_weights, sample_weights_by_gibbs
 
 APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "nuts")
@@ -43,17 +42,14 @@ _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
 }
 
 # keywords of samplers that a comparison gives itself
-_OWN = ("key", "test_features", "folder", "progress")
+_OWN = ("key", "folder", "progress")
 
 
 def compare(
     architecture: bpkr.Architecture,
-    features: ArrayLike,
-    labels: ArrayLike,
+    data: bpkr.Data,
     *,
     key: PRNGKeyArray,
-    test_features: ArrayLike | None = None,
-    test_labels: ArrayLike | None = None,
     approaches: Sequence[str] = ("saddle", "one_over_n", "exact", "gibbs"),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     folder: Path | str | None = None,
@@ -69,12 +65,12 @@ def compare(
 
     `approaches` are some of `APPROACHES`; "one_over_n" is left out, with its reason as `diagnosis`, where a layer has
     fewer units than partial paths. `options` are keywords of the samplers, by approach, such as
-    {"gibbs": {"draws": 10_000}}, and under "saddle" those of `bpkr.solve`. With a `folder`, samplers keep draws in
-    folders of their own there, and go on from them.
+    {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}, and under "saddle" those of `bpkr.solve`.
+    With a `folder`, samplers keep draws in folders of their own there, and go on from them.
     """
     key = checked_key("key", key)
     folder = None if folder is None else checked_path("folder", folder)
-    checked(architecture, Data(features, labels, test_features, test_labels))  # before anything takes its time
+    data = check_data(architecture, data)  # before anything takes its time
     checked_flag("progress", progress)
     approaches = checked_sequence("approaches", approaches, f"some of {APPROACHES}")
     if unknown := [approach for approach in approaches if not isinstance(approach, str) or approach not in APPROACHES]:
@@ -86,22 +82,20 @@ def compare(
         check_weights_have_a_posterior(architecture)  # before another sampler takes its time
     found, saddle = [], None
     if {"saddle", "one_over_n"} & set(approaches):
-        saddle = bpkr.solve(architecture, features, labels, **options.get("saddle", {}))
+        saddle = bpkr.solve(architecture, data.features, data.labels, **options.get("saddle", {}))
     for approach in approaches:
         if approach in _SAMPLERS:
             tree = _SAMPLERS[approach](
                 architecture,
-                features,
-                labels,
-                test_features=test_features,
+                data,
                 key=random.fold_in(key, APPROACHES.index(approach)),
                 folder=None if folder is None else folder / approach,
                 progress=progress,
                 **options.get(approach, {}),
             )
-            found.append(_sampled(architecture, tree, test_labels))
+            found.append(_sampled(tree, data))
         else:
-            found.append(_of_theory(approach, architecture, saddle, (features, labels, test_features), test_labels))
+            found.append(_of_theory(approach, architecture, saddle, data))
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
     return result.merge(deviations(result)) if "exact" in approaches else result
 
@@ -139,31 +133,31 @@ def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
     return xr.Dataset(found)
 
 
-def _sampled(architecture: bpkr.Architecture, tree: xr.DataTree, test_labels: ArrayLike | None) -> xr.Dataset:
+def _sampled(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
     parts = [entry_estimates(tree)]
     posterior = tree["posterior"].to_dataset()
     if "mean" in posterior or "sampled_output" in posterior:
         parts.append(output_estimates(posterior))
-        if _are_signs(test_labels):
-            accuracy, error = sign_accuracy(posterior, np.asarray(test_labels))
+        if are_signs(data.test_labels):
+            accuracy, error = accuracy_estimate(posterior, data.test_labels)
             parts.append(xr.Dataset({"accuracy": accuracy, "accuracy_error": error}))
     about = {name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")}
     return xr.merge([*parts, xr.Dataset(about)])
 
 
-def _of_theory(approach: str, architecture, saddle: bpkr.Saddle, data, test_labels) -> xr.Dataset:
-    features, labels, test_features = data
+def _of_theory(approach: str, architecture, saddle: bpkr.Saddle, data: bpkr.Data) -> xr.Dataset:
+    given = data.features, data.labels, data.test_features
     point, prediction, diagnosis = saddle.order_parameters, None, saddle.diagnosis
     if approach == "one_over_n":
         if not law_of(architecture).is_regular:
             nothing = _theory_dataset(architecture, point, None, None) * np.nan
             reason = "left out: a layer has fewer units than partial paths"
             return nothing.assign(mixed=0, diagnosis=reason, seconds=0.0)
-        corrected = bpkr.fluctuations(architecture, point, features, labels, test_features)
+        corrected = bpkr.fluctuations(architecture, point, *given)
         point, prediction = corrected.mean, corrected.prediction
-    elif test_features is not None:
-        prediction = bpkr.predict(architecture, point, features, labels, test_features)
-    found = _theory_dataset(architecture, point, prediction, test_labels)
+    elif data.test_features is not None:
+        prediction = bpkr.predict(architecture, point, *given)
+    found = _theory_dataset(architecture, point, prediction, data.test_labels)
     return found.assign(mixed=int(saddle.converged), diagnosis=diagnosis, seconds=0.0)
 
 
@@ -176,11 +170,7 @@ def _theory_dataset(architecture, point: bpkr.OrderParameters, prediction, test_
         examples = ("test_example", "output")[: prediction.mean.ndim]
         values["mean"] = (examples, np.asarray(prediction.mean))
         values["variance"] = (examples, np.asarray(prediction.variance))
-        if _are_signs(test_labels):
-            values["accuracy"] = float(np.mean(np.sign(prediction.mean) == np.asarray(test_labels)))
+        if are_signs(test_labels):
+            values["accuracy"] = float(bpkr.sign_accuracy(prediction.mean, test_labels))
     dataset = xr.Dataset(values, coords=path_coordinates(architecture))
     return dataset.merge({f"{name}_error": xr.zeros_like(value) for name, value in dataset.data_vars.items()})
-
-
-def _are_signs(test_labels: ArrayLike | None) -> bool:
-    return test_labels is not None and np.ndim(test_labels) == 1 and bool(np.isin(test_labels, (-1.0, 1.0)).all())

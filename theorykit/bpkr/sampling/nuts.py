@@ -13,12 +13,13 @@ from numpyro.infer import NUTS
 
 from .chains import AbstractSampler
 from .posterior import AbstractPosterior
+from .settings import NoUTurn
 
 
-class NoUTurn(AbstractSampler):
+class NoUTurnSampler(AbstractSampler):
     """NUTS with a step size and a mass matrix that warm-up adapts.
 
-    - `kernel`: NumPyro's, of coordinates like those of `posterior`; made by `no_u_turn`.
+    - `kernel`: NumPyro's, of coordinates like those of `posterior`; made by `no_u_turn_sampler`.
     - `warmup`: steps of adaptation.
     """
 
@@ -50,19 +51,19 @@ class NoUTurn(AbstractSampler):
         }
 
 
-def no_u_turn(
-    posterior: AbstractPosterior, *, warmup: int, dense_mass: bool, target_accept: float, max_tree_depth: int = 10
-) -> NoUTurn:
+def no_u_turn_sampler(
+    posterior: AbstractPosterior, settings: NoUTurn, *, warmup: int, dense_mass: bool
+) -> NoUTurnSampler:
     """NUTS on `posterior`, with a mass matrix that is diagonal unless `dense_mass`."""
-    kernel = _kernel(posterior.dimension, dense_mass, target_accept, max_tree_depth, warmup)
-    return NoUTurn(posterior, kernel, warmup)
+    return NoUTurnSampler(posterior, _kernel(posterior.dimension, dense_mass, settings, warmup), warmup)
 
 
 @lru_cache
-def _kernel(dimension: int, dense_mass: bool, target_accept: float, max_tree_depth: int, warmup: int) -> NUTS:
+def _kernel(dimension: int, dense_mass: bool, settings: NoUTurn, warmup: int) -> NUTS:
     # one object for all posteriors alike: compiled code is kept by it
     def model(posterior):
         coordinates = numpyro.sample("coordinates", ImproperUniform(constraints.real_vector, (), (dimension,)))
         numpyro.factor("log_density", posterior.log_density(coordinates))
 
-    return NUTS(model, dense_mass=dense_mass, target_accept_prob=target_accept, max_tree_depth=max_tree_depth)
+    options = {"target_accept_prob": settings.target_accept, "max_tree_depth": settings.max_tree_depth}
+    return NUTS(model, dense_mass=dense_mass, **options)

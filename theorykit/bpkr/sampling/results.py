@@ -8,6 +8,7 @@ import arviz_stats
 import msgspec
 import numpy as np
 import xarray as xr
+from jax.typing import ArrayLike
 
 from ... import bpkr
 from ..sweeps.datasets import axes, path_coordinates
@@ -156,7 +157,7 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
     return series.mean(("chain", "draw")).merge(errors).drop_attrs()
 
 
-def sign_accuracy(posterior: xr.Dataset, test_labels: np.ndarray) -> tuple[float, float]:
+def accuracy_estimate(posterior: xr.Dataset, test_labels: ArrayLike) -> tuple[float, float]:
     """How often the sign of the posterior mean of the output is the label, and its standard error by a jackknife.
 
     What is left out in turn is a contiguous part of a chain, longer than draws are correlated where chains mix.
@@ -165,8 +166,8 @@ def sign_accuracy(posterior: xr.Dataset, test_labels: np.ndarray) -> tuple[float
     pieces = max(1, -(-_JACKKNIFE // len(means)))
     sums = [piece.sum(axis=0) for chain in means for piece in np.array_split(chain, min(pieces, len(chain)))]
     total = np.sum(sums, axis=0)
-    accuracy = float(np.mean(np.sign(total) == test_labels))
-    without = np.array([np.mean(np.sign(total - part) == test_labels) for part in sums])
+    accuracy = float(bpkr.sign_accuracy(total, test_labels))
+    without = np.asarray(bpkr.sign_accuracy(total - np.stack(sums), test_labels))
     count = len(without)
     if np.all(without == without[0]):
         return accuracy, 0.0  # and not what rounding makes of it

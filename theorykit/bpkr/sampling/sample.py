@@ -16,62 +16,54 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jax.typing import ArrayLike
 from jaxtyping import Array, PRNGKeyArray
 
 from ... import bpkr, store
-from ...arguments import checked_flag, checked_instance, checked_key, checked_number, checked_path, checked_whole_number
+from ...arguments import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number
 from ..data.checks import check_interpolation
+from ..data.data import check_data
 from ..data.magnitudes import check_magnitudes
 from ..evaluation.bound_action import bind
 from ..evaluation.energies import energy_by_kernel, energy_of
 from ..network.attention_heads import AbstractHeads
 from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ..order_parameters.finite_width_law import law_of
-from ..sweeps import Data
-from ..sweeps.data import checked
-from .chains import AbstractSampler, Schedule, run_chains
+from .chains import AbstractSampler, run_chains
 from .gibbs import Gibbs
-from .nuts import no_u_turn
+from .nuts import no_u_turn_sampler
 from .order_parameters import OrderParameterPosterior
 from .results import labelled_draws
+from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 from .weights import WeightPosterior, split_weights
 
 # of the chains: raised whenever a sampler comes to draw other numbers from the same arguments
 _VERSION = 1
-# doublings of a trajectory; NumPyro counts its steps in 32 bits
-_DEEPEST_TREE = 30
+_ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
 # how many differences an error message names
 _NAMED = 5
 
 
 def sample_order_parameters(
     architecture: bpkr.Architecture,
-    features: ArrayLike,
-    labels: ArrayLike,
+    data: bpkr.Data,
     *,
     key: PRNGKeyArray,
-    test_features: ArrayLike | None = None,
-    chains: int = 4,
-    warmup: int = 500,
-    draws: int = 1000,
-    target_accept: float = 0.65,
+    schedule: Schedule = DEFAULT_SCHEDULES["exact"],
+    no_u_turn: NoUTurn = _ON_ORDER_PARAMETERS,
     folder: Path | str | None = None,
     progress: bool = True,
 ) -> xr.DataTree:
     """Draws from the exact posterior of the order parameters at the architecture's widths, however small.
 
-    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several; `test_features` has the layout of `features`. A layer of fewer units than partial paths
+    `data` may have test features, and its test labels are not looked at. A layer of fewer units than partial paths
     makes the order parameters singular, which is no difficulty.
 
     The tree is that of `labelled_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
     the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
     stopped, or wants more draws, goes on from there. Warns with `MixingWarning` if the chains did not mix.
     """
-    schedule = Schedule(chains, warmup, draws)
-    target_accept = _checked_share("target_accept", target_accept)
-    data = _checked(architecture, features, labels, test_features)
+    _check_settings(schedule, no_u_turn)
+    data = _checked(architecture, data)
     numbers = architecture.with_arrays()
     law = law_of(numbers)
     if law.is_singular and float(architecture.temperature) == 0:
@@ -81,23 +73,18 @@ def sample_order_parameters(
         )
     energy = (energy_by_kernel if law.is_singular else energy_of)(bind(numbers), data.features, data.labels)
     posterior = OrderParameterPosterior(law, energy, data.features, data.labels, _test_features(data))
-    sampler = no_u_turn(posterior, warmup=schedule.warmup, dense_mass=True, target_accept=target_accept)
-    options = {"sampler": "NUTS on the order parameters", "target_accept": target_accept}
+    sampler = no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=True)
+    options = {"sampler": "NUTS on the order parameters", "no_u_turn": no_u_turn}
     return _run(sampler, architecture, data, schedule, options, key, folder, progress)
 
 
 def sample_weights(
     architecture: bpkr.Architecture,
-    features: ArrayLike,
-    labels: ArrayLike,
+    data: bpkr.Data,
     *,
     key: PRNGKeyArray,
-    test_features: ArrayLike | None = None,
-    chains: int = 4,
-    warmup: int = 500,
-    draws: int = 500,
-    target_accept: float = 0.8,
-    max_tree_depth: int = 10,
+    schedule: Schedule = DEFAULT_SCHEDULES["nuts"],
+    no_u_turn: NoUTurn = _ON_WEIGHTS,
     keep_weights: bool = False,
     folder: Path | str | None = None,
     progress: bool = True,
@@ -109,29 +96,21 @@ def sample_weights(
     Slow: the posterior of the weights is far from isotropic at a low temperature, and draws take up to 2^max_tree_depth
     gradients.
     """
-    schedule = Schedule(chains, warmup, draws)
-    given = {
-        "target_accept": _checked_share("target_accept", target_accept),
-        "max_tree_depth": checked_whole_number("max_tree_depth", max_tree_depth, least=1, most=_DEEPEST_TREE),
-    }
+    _check_settings(schedule, no_u_turn)
     keep_weights = checked_flag("keep_weights", keep_weights)
-    data = _checked(architecture, features, labels, test_features)
+    data = _checked(architecture, data)
     posterior = _weight_posterior(architecture, data, keep_weights)
-    sampler = no_u_turn(posterior, warmup=schedule.warmup, dense_mass=False, **given)
-    options = {"sampler": "NUTS on the weights", "keep_weights": keep_weights, **given}
+    sampler = no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=False)
+    options = {"sampler": "NUTS on the weights", "keep_weights": keep_weights, "no_u_turn": no_u_turn}
     return _run(sampler, architecture, data, schedule, options, key, folder, progress)
 
 
 def sample_weights_by_gibbs(
     architecture: bpkr.Architecture,
-    features: ArrayLike,
-    labels: ArrayLike,
+    data: bpkr.Data,
     *,
     key: PRNGKeyArray,
-    test_features: ArrayLike | None = None,
-    chains: int = 4,
-    warmup: int = 1000,
-    draws: int = 4000,
+    schedule: Schedule = DEFAULT_SCHEDULES["gibbs"],
     keep_weights: bool = False,
     folder: Path | str | None = None,
     progress: bool = True,
@@ -141,9 +120,9 @@ def sample_weights_by_gibbs(
     No step size, no rejections; a draw is one sweep over all blocks. It mixes fast at temperatures that are not small
     beside the kernel, and slowly where the labels are nearly interpolated.
     """
-    schedule = Schedule(chains, warmup, draws)
+    _check_settings(schedule)
     keep_weights = checked_flag("keep_weights", keep_weights)
-    data = _checked(architecture, features, labels, test_features)
+    data = _checked(architecture, data)
     sampler = Gibbs(_weight_posterior(architecture, data, keep_weights))
     options = {"sampler": "block Gibbs on the weights", "keep_weights": keep_weights}
     return _run(sampler, architecture, data, schedule, options, key, folder, progress)
@@ -191,19 +170,21 @@ def _refuse_draws_of_another(architecture: bpkr.Architecture, tree: xr.DataTree)
         raise ValueError(f"tree has draws of another architecture, which differs in {'; '.join(found[:_NAMED])}")
 
 
-def _checked_share(name: str, value: float) -> float:
-    return float(checked_number(name, value, above=0.0, below=1.0))
+def _check_settings(schedule: Schedule, *no_u_turn: NoUTurn) -> None:
+    checked_instance("schedule", schedule, Schedule, "such as sampling.Schedule(chains=4, warmup=500, draws=1000)")
+    for settings in no_u_turn:
+        checked_instance("no_u_turn", settings, NoUTurn, "such as sampling.NoUTurn(target_accept=0.9)")
 
 
-def _checked(architecture: bpkr.Architecture, features, labels, test_features) -> Data:
+def _checked(architecture: bpkr.Architecture, data: bpkr.Data) -> bpkr.Data:
     """Data that fit the architecture, and have a posterior at its temperature."""
-    data = checked(architecture, Data(features, labels, test_features))
+    data = check_data(architecture, data)
     check_magnitudes(architecture, np.asarray(data.labels))
     check_interpolation(architecture, np.asarray(data.features))
     return data
 
 
-def _test_features(data: Data) -> Array:
+def _test_features(data: bpkr.Data) -> Array:
     """With no examples if nothing is to be predicted."""
     return data.features[:0] if data.test_features is None else data.test_features
 
@@ -218,7 +199,7 @@ def check_weights_have_a_posterior(architecture: bpkr.Architecture) -> None:
         )
 
 
-def _weight_posterior(architecture: bpkr.Architecture, data: Data, keep_weights: bool) -> WeightPosterior:
+def _weight_posterior(architecture: bpkr.Architecture, data: bpkr.Data, keep_weights: bool) -> WeightPosterior:
     check_weights_have_a_posterior(architecture)
     return WeightPosterior(
         architecture.with_arrays(),
@@ -233,7 +214,7 @@ def _weight_posterior(architecture: bpkr.Architecture, data: Data, keep_weights:
 def _run(
     sampler: AbstractSampler,
     architecture: bpkr.Architecture,
-    data: Data,
+    data: bpkr.Data,
     schedule: Schedule,
     options: Mapping[str, Any],
     key: PRNGKeyArray,

@@ -3,13 +3,11 @@
 Architecture, data -> solve at every point -> labelled datasets on disk -> one dataset over width and temperature
 """
 
-from .data import Data
 from .datasets import labelled, labelled_prediction, order_parameters_of, predicted, prediction_errors
 from .run import sweep, sweep_seeds
 from .selection import best_temperatures
 
 __all__ = [
-    "Data",
     "best_temperatures",
     "labelled",
     "labelled_prediction",

@@ -7,9 +7,10 @@ from jax.typing import ArrayLike
 
 from ... import bpkr
 from ...arguments import checked_instance
+from ..data.accuracy import are_signs
 from ..data.checks import finite_array
+from ..data.data import check_data
 from ..order_parameters.order_parameters import checked_order_parameters
-from .data import Data, checked
 
 _QUANTITIES = {
     "action": "action S, undivided",
@@ -51,10 +52,10 @@ def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset
 
 
 def predicted(
-    architecture: bpkr.Architecture, data: Data, order_parameters: bpkr.OrderParameters
+    architecture: bpkr.Architecture, data: bpkr.Data, order_parameters: bpkr.OrderParameters
 ) -> tuple[xr.Dataset, ...]:
     """What `data` has test examples for: their `labelled_prediction`, and its `prediction_errors`."""
-    data = checked(architecture, data)
+    data = check_data(architecture, data)
     if data.test_features is None:
         return ()
     prediction = bpkr.predict(architecture, order_parameters, data.features, data.labels, data.test_features)
@@ -80,8 +81,8 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike) -> xr
     if mean.shape != labels.shape:
         raise ValueError(f"test_labels of shape {labels.shape} do not fit predictions of shape {mean.shape}")
     errors = {"test_error": np.mean((mean - labels) ** 2)}
-    if labels.ndim == 1 and np.isin(labels, (-1.0, 1.0)).all():
-        errors["test_accuracy"] = np.mean(np.sign(mean) == labels)
+    if are_signs(labels):
+        errors["test_accuracy"] = float(bpkr.sign_accuracy(mean, labels))
     return xr.Dataset(errors)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import xarray as xr
 
 from ... import bpkr, store
-from .data import Data
 from .grid import GridPoint, width_label
 from .point import FAILED
 
@@ -32,7 +31,7 @@ _SOLVER_OPTIONS = ("max_steps", "solver")
 _VERSION = 1
 
 
-def sweep_settings(architecture: bpkr.Architecture, data: Data, options: Mapping[str, Any]) -> Mapping[str, str]:
+def sweep_settings(architecture: bpkr.Architecture, data: bpkr.Data, options: Mapping[str, Any]) -> Mapping[str, str]:
     """What determines the solution at a place: the architecture but for widths and temperature, the data, and the
     options of `bpkr.solve` but for those in `solver_options`; `TypeError` names an option that there is not.
     """

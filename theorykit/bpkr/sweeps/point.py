@@ -8,7 +8,6 @@ from typing import Any
 import xarray as xr
 
 from ... import bpkr
-from .data import Data
 from .datasets import labelled, order_parameters_of, predicted
 from .grid import GridPoint
 
@@ -18,7 +17,7 @@ COLD = "Gaussian-process limit"
 
 def solve_place(
     architecture: bpkr.Architecture,
-    data: Data,
+    data: bpkr.Data,
     place: GridPoint,
     neighbour: tuple[GridPoint, xr.Dataset] | None,
     options: Mapping[str, Any],

@@ -5,18 +5,24 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import xarray as xr
-from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from ... import bpkr
-from ...arguments import checked_function, checked_instance, checked_path, checked_sequence, checked_whole_number, shown
+from ...arguments import (
+    checked_flag,
+    checked_function,
+    checked_instance,
+    checked_path,
+    checked_sequence,
+    checked_whole_number,
+    shown,
+)
 from ...precision import enable_float64, require_float64
 from ...workers import refuse_forks
-from .data import Data, checked
+from ..data.data import check_data
 from .datasets import labelled_test_labels
 from .folder import SweepFolder, solver_options, sweep_settings
 from .grid import GridPoint, Number, Width, grid_of, nearest
@@ -29,23 +35,19 @@ _TOLD = ["converged", "message"]
 
 def sweep(
     architecture: bpkr.Architecture,
-    features: ArrayLike,
-    labels: ArrayLike,
+    data: bpkr.Data,
     *,
     widths: Sequence[Width],
     temperatures: Sequence[Number],
     folder: Path | str | None = None,
-    test_features: ArrayLike | None = None,
-    test_labels: ArrayLike | None = None,
-    progress: tqdm | None = None,
+    progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
     """Solve the saddle point at every width and temperature; one labelled dataset over (width, temperature).
 
     `architecture` gives layers, prior variances and outputs; its own widths and temperature do not matter. A width is
-    that of all layers, or all of them (N_1, ..., N_L, N_a); then the axis is of labels such as "10-20-20". `features`
-    (examples, paths, features) and `labels` (examples,), or (examples, outputs), are the training set; with
-    `test_features` each point also predicts, and with `test_labels` says how well. `options` go to `bpkr.solve`.
+    that of all layers, or all of them (N_1, ..., N_L, N_a); then the axis is of labels such as "10-20-20". Where `data`
+    has test features each point also predicts, and with test labels says how well. `options` go to `bpkr.solve`.
 
     The result holds what `labelled` has of each point, `mean` and `variance` of `labelled_prediction`, the scores of
     `prediction_errors`, and `start`, `seconds` and `message` of each solve (see `point`). The way through the grid is
@@ -55,33 +57,28 @@ def sweep(
     Every point is written to `folder` when it is solved, and a sweep that was stopped, by whatever means, goes on from
     there; so does one with more widths or temperatures. A point that does not converge is kept and flagged, one whose
     solve raises is recorded with the `message`; one `ConvergenceWarning` at the end lists both. The next sweep tries
-    again what failed, and with another `max_steps` or `solver` what did not converge. Shows progress, on the bar
-    `progress` where one is given.
+    again what failed, and with another `max_steps` or `solver` what did not converge. `progress`: show a bar.
 
     Raises `ValueError` for data, widths or temperatures that do not fit, `FileExistsError` where `folder` holds a sweep
     of other data, architecture or tolerance, and `TypeError` for an option that `bpkr.solve` does not have.
     """
-    checked_instance("progress", progress, (tqdm, NoneType))
-    data = Data(features, labels, test_features, test_labels)
     widths, temperatures = _checked_axes(architecture, widths, temperatures)
-    if progress is not None:
-        result = _sweep(architecture, data, widths, temperatures, folder, progress, options)
-    else:
-        with _bar(len(widths) * len(temperatures)) as bar:
-            result = _sweep(architecture, data, widths, temperatures, folder, bar, options)
+    with _bar(len(widths) * len(temperatures), progress) as bar:
+        result = _sweep(architecture, data, widths, temperatures, folder, bar, options)
     _warn_of_unsolved(result)
     return result
 
 
 def sweep_seeds(
     architecture: bpkr.Architecture,
-    data: Callable[[int], Data],
+    data: Callable[[int], bpkr.Data],
     seeds: Sequence[int],
     *,
     widths: Sequence[Width],
     temperatures: Sequence[Number],
     folder: Path | str | None = None,
     executor: Executor | None = None,
+    progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
     """A `sweep` of each of several data sets, `data(seed)`; one dataset over (seed, width, temperature).
@@ -112,7 +109,7 @@ def sweep_seeds(
     tasks = {seed: (architecture, data, seed, grid, _folder_of_seed(folder, seed), options) for seed in seeds}
     results: dict[int, xr.Dataset] = {}
     points = len(widths) * len(temperatures)
-    with _bar(len(seeds) * points) as bar:
+    with _bar(len(seeds) * points, progress) as bar:
         if executor is None:
             for seed, task in tasks.items():
                 results[seed] = _sweep_of_seed(*task, bar)
@@ -139,7 +136,7 @@ def _checked_axes(
 def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr.Dataset:
     """`sweep` on the bar that is given, without a warning."""
     require_float64()
-    data = checked(architecture, data)
+    data = check_data(architecture, data)
     grid = grid_of(architecture, widths, temperatures)
     settings = sweep_settings(architecture, data, options)
     kept = (
@@ -154,7 +151,7 @@ def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr
 
 def _solved(
     architecture: bpkr.Architecture,
-    data: Data,
+    data: bpkr.Data,
     places: Sequence[GridPoint],
     folder: SweepFolder | None,
     options: Mapping[str, Any],
@@ -206,8 +203,8 @@ def _folder_of_seed(folder: Path | str | None, seed: int) -> Path | None:
 
 def _sweep_of_seed(architecture, data, seed, grid, folder, options, bar) -> xr.Dataset:
     made = data(seed)
-    if not isinstance(made, Data):
-        raise TypeError(f"data must return Data of features and labels, got {shown(made)} for seed {seed}")
+    if not isinstance(made, bpkr.Data):
+        raise TypeError(f"data must return bpkr.Data of features and labels, got {shown(made)} for seed {seed}")
     return _sweep(architecture, made, *grid, folder, bar, options)
 
 
@@ -216,5 +213,7 @@ def _sweep_in_worker(architecture, data, seed, grid, folder, options) -> xr.Data
     return _sweep_of_seed(architecture, data, seed, grid, folder, options, tqdm(disable=True))
 
 
-def _bar(points: int) -> tqdm:
-    return tqdm(total=points, desc="saddle points", unit="point", dynamic_ncols=True)
+def _bar(points: int, progress: bool) -> tqdm:
+    hidden = not checked_flag("progress", progress)
+    # one below another bar is removed when it is full
+    return tqdm(total=points, desc="saddle points", unit="point", disable=hidden, leave=None, dynamic_ncols=True)

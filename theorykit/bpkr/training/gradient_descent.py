@@ -310,7 +310,8 @@ def _mean_square(network, architecture, examples: Examples):
 @eqx.filter_jit
 def _validated(network, architecture, examples: Examples):
     outputs = network_outputs(network, architecture, examples.inputs)
-    return jnp.mean((outputs - examples.labels) ** 2), jnp.mean(jnp.sign(outputs) == examples.labels, dtype=jnp.float64)
+    error = jnp.mean((outputs - examples.labels) ** 2)
+    return error, jnp.mean(bpkr.sign_accuracy(outputs, examples.labels))
 
 
 def _described(run: _Run, network: bpkr.Network, validation: Stream) -> Mapping[str, str]:

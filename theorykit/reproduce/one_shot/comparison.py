@@ -1,6 +1,6 @@
 """U_1 three times over: of the theory, of sampled weights, and of the trained network's own weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,17 +11,23 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from ... import bpkr
-from ...bpkr.sampling import sample_weights_by_gibbs
+from ...bpkr.sampling import Schedule, sample_weights_by_gibbs
 from ...bpkr.sampling.results import entry_estimates
 from ...bpkr.sweeps import order_parameters_of
 from ...bpkr.sweeps.datasets import axes, path_coordinates
 from .settings import OneShot
 from .sources import Sources
-from .theory import Samples, samples
+from .theory import accuracies, examples_of_seed
 
 
 def order_parameters(
-    network: bpkr.Network, sources: Sources, settings: OneShot, theory: xr.Dataset, folder: Path
+    network: bpkr.Network,
+    sources: Sources,
+    settings: OneShot,
+    theory: xr.Dataset,
+    folder: Path,
+    *,
+    progress: bool,
 ) -> xr.Dataset:
     """U_1 and accuracies along an axis `origin`, "theory", "sampled" and "trained", and how far they agree.
 
@@ -42,10 +48,19 @@ def order_parameters(
     architecture = bpkr.Architecture(network.heads.counts, width, temperature=temperature)
     kept = folder / f"width={width},temperature={temperature!r}"
     seeds = theory["seed"].values.tolist()
-    found = [
-        _of_seed(network, architecture, samples(network.heads, sources, settings, seed), settings, solution, kept, seed)
-        for seed, solution in ((seed, theory.sel(seed=seed, width=width, temperature=temperature)) for seed in seeds)
-    ]
+    found = []
+    for seed in seeds:
+        data = examples_of_seed(network.heads, sources, settings, seed)
+        solution = order_parameters_of(architecture, theory.sel(seed=seed, width=width, temperature=temperature))
+        draws = sample_weights_by_gibbs(
+            architecture,
+            data,
+            key=jax.random.key(seed),
+            schedule=Schedule(settings.chains, settings.warmup, settings.draws),
+            folder=kept / f"seed={seed}",
+            progress=progress,
+        )
+        found.append(_of_seed(network, architecture, data, list(sources.tests), solution, draws))
     trained = bpkr.empirical_order_parameters(network).matrices[0]
     return xr.merge(
         [
@@ -58,31 +73,18 @@ def order_parameters(
 def _of_seed(
     network: bpkr.Network,
     architecture: bpkr.Architecture,
-    data: Samples,
-    settings: OneShot,
-    solution: xr.Dataset,
-    folder: Path,
-    seed: int,
+    data: bpkr.Data,
+    distributions: Sequence[str],
+    found: bpkr.OrderParameters,
+    draws: xr.DataTree,
 ) -> xr.Dataset:
-    """All of it for the examples of one seed, whose saddle point is `solution`."""
-    found = order_parameters_of(architecture, solution)
-    draws = sample_weights_by_gibbs(
-        architecture,
-        data.features,
-        data.labels,
-        test_features=data.tests.features,
-        key=jax.random.key(seed),
-        chains=settings.chains,
-        warmup=settings.warmup,
-        draws=settings.draws,
-        folder=folder / f"seed={seed}",
-    )
+    """All of it for the examples of one seed: `found` is their saddle point, `draws` are the sampled weights."""
     sampled = entry_estimates(draws)
-    prediction = bpkr.predict(architecture, found, data.features, data.labels, data.tests.features)
+    prediction = bpkr.predict(architecture, found, data.features, data.labels, data.test_features)
     outputs = {
         "theory": prediction.mean,
         "sampled": draws["posterior"]["sampled_output"].mean(("chain", "draw")),
-        "trained": bpkr.path_outputs(network, architecture, data.tests.features).sum(axis=1),
+        "trained": bpkr.path_outputs(network, architecture, data.test_features).sum(axis=1),
     }
     matrices = {
         "theory": found.matrices[0],
@@ -97,9 +99,9 @@ def _of_seed(
         },
         coords={axis: labels for axis, labels in path_coordinates(architecture).items() if axis in axes(1)},
     )
-    accuracies = xr.concat([data.accuracies(mean) for mean in outputs.values()], dim="origin")
+    shares = xr.concat([accuracies(mean, data, distributions) for mean in outputs.values()], dim="origin")
     agreement = _agreement(matrices, shared_heads(architecture))
-    return xr.merge([between_paths, agreement, accuracies.rename("accuracy").assign_coords(origin=list(outputs))])
+    return xr.merge([between_paths, agreement, shares.rename("accuracy").assign_coords(origin=list(outputs))])
 
 
 def _agreement(matrices: Mapping[str, ArrayLike], shared: Bool[np.ndarray, "paths paths"]) -> xr.Dataset:

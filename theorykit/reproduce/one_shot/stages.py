@@ -25,37 +25,40 @@ _VERSION = 1
 
 
 @checked_arguments
-def run(settings: OneShot, stages: Path) -> xr.DataTree:
+def run(settings: OneShot, stages: Path, *, progress: bool = True) -> xr.DataTree:
     """All variants, as a tree of labelled datasets: a node for each, and in it one for each stage.
 
     - `training`: the history. `network`: the trained weights, queries and keys; see `training.network_from`.
     - `theory`: over seed, width and temperature; `kernel`: principal components.
     - `order_parameters`: U_1 of theory, sampled and trained. `pruning`: accuracy on removing heads.
 
-    Shows progress. Every stage leaves its result in the folder `stages`, from where an interrupted run goes on, as does
-    one with more seeds, widths, temperatures or steps of training.
+    Every stage leaves its result in the folder `stages`, from where an interrupted run goes on, as does one with more
+    seeds, widths, temperatures or steps of training. `progress`: show bars.
     """
     made = sources(settings, stages)
     nodes = {}
     for variant in settings.variants:
-        print(f"{variant.name}: {' x '.join(map(str, variant.heads))} heads", flush=True)
-        for name, dataset in run_variant(variant, settings, made, stages / variant.name).items():
+        if progress:
+            print(f"{variant.name}: {' x '.join(map(str, variant.heads))} heads", flush=True)
+        for name, dataset in run_variant(variant, settings, made, stages / variant.name, progress=progress).items():
             nodes[f"{variant.name}/{name}"] = dataset.drop_encoding()
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs={"settings": as_text(settings)}), **nodes})
 
 
-def run_variant(variant: Variant, settings: OneShot, made: Sources, folder: Path) -> dict[str, xr.Dataset]:
+def run_variant(
+    variant: Variant, settings: OneShot, made: Sources, folder: Path, *, progress: bool = True
+) -> dict[str, xr.Dataset]:
     """The stages of one variant, by name."""
-    trained = trained_network(variant, settings, made, folder / "training")
+    trained = trained_network(variant, settings, made, folder / "training", progress=progress)
     network = trained.network
     text = store.as_text(store.describe(network=network))
     folder = folder / f"network-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    theory = theory_of_heads(network.heads, settings, made, folder)
+    theory = theory_of_heads(network.heads, settings, made, folder, progress=progress)
 
     def described(stage: str) -> Mapping[str, str]:
         return store.settings_of(stage, _VERSION, settings=replace(settings, variants=(variant,)), network=network)
 
-    compared = partial(order_parameters, network, made, settings, theory, folder / "draws")
+    compared = partial(order_parameters, network, made, settings, theory, folder / "draws", progress=progress)
     return {
         "training": trained.history,
         "network": labelled_network(network),
@@ -72,26 +75,26 @@ def run_variant(variant: Variant, settings: OneShot, made: Sources, folder: Path
     }
 
 
-def theory_of_heads(heads: bpkr.AbstractHeads, settings: OneShot, made: Sources, folder: Path) -> xr.Dataset:
+def theory_of_heads(
+    heads: bpkr.AbstractHeads, settings: OneShot, made: Sources, folder: Path, *, progress: bool = True
+) -> xr.Dataset:
     """The theory for `heads`, trained or given as `bpkr.heads` takes them, over (seed, width, temperature).
 
     What `theory_of_seed` has of every seed, and the `chosen_temperatures`. Seeds are kept in `folder`.
     """
-    total = settings.seeds * len(settings.widths) * len(settings.temperatures)
     described = store.settings_of("theory of one seed", _VERSION, **_of_theory(settings), heads=heads)
     found = []
-    with tqdm(total=total, desc="saddle points", unit="point", dynamic_ncols=True) as progress:
-        for seed in range(settings.seeds):
-            after = (seed + 1) * total // settings.seeds
-            kept = folder / f"sweep-seed={seed}"
-            solve = partial(theory_of_seed, heads, made, settings, seed, kept, progress)
-            found.append(_kept(folder / f"theory-seed={seed}.nc", {**described, "seed": str(seed)}, solve))
-            progress.update(after - progress.n)  # a seed that is there counts as solved
+    for seed in tqdm(range(settings.seeds), desc="theory", unit="seed", disable=not progress, dynamic_ncols=True):
+        kept = folder / f"sweep-seed={seed}"
+        solve = partial(theory_of_seed, heads, made, settings, seed, kept, progress=progress)
+        found.append(_kept(folder / f"theory-seed={seed}.nc", {**described, "seed": str(seed)}, solve))
     theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
     return theory.assign(chosen_temperatures(theory))
 
 
-def trained_network(variant: Variant, settings: OneShot, made: Sources, folder: Path) -> Trained:
+def trained_network(
+    variant: Variant, settings: OneShot, made: Sources, folder: Path, *, progress: bool = True
+) -> Trained:
     """The variant's network, trained or as it was left in `folder`."""
     initial_key, training_key = jax.random.split(jax.random.key(settings.training_seed))
     architecture = bpkr.Architecture(variant.heads, settings.width, temperature=1.0)
@@ -105,6 +108,7 @@ def trained_network(variant: Variant, settings: OneShot, made: Sources, folder: 
         key=training_key,
         settings=settings.training,
         folder=folder,
+        progress=progress,
     )
 
 

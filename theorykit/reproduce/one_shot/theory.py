@@ -1,18 +1,18 @@
 """The theory at given queries and keys: every width and temperature, the limit of infinite width, the choice of T."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
-from tqdm import tqdm
 
 from ... import bpkr
-from ...bpkr.sweeps import Data, best_temperatures, order_parameters_of, sweep
+from ...bpkr.sweeps import best_temperatures, order_parameters_of, sweep
 from ...tasks.one_shot import Episodes
 from .settings import OneShot
 from .sources import IN_DISTRIBUTION, Sources
@@ -22,34 +22,23 @@ _AT_ONCE = 200  # examples whose attention is in memory
 _TOLERANCE = 1e-6  # of the saddle point: ten times below the published solver's
 
 
-@dataclass(frozen=True)
-class Samples:
-    """What the theory is given at one seed: path features of training examples, and of tests by distribution."""
-
-    features: jax.Array
-    labels: jax.Array
-    tests: Data
-    distributions: tuple[str, ...]
-
-    def accuracies(self, mean) -> xr.DataArray:
-        """How often the sign is right, (distribution,), of predictions for all tests; NaN where there are none."""
-        mean = np.asarray(mean)
-        right = np.where(np.isnan(mean), np.nan, np.sign(mean) == np.asarray(self.tests.labels))
-        shares = right.reshape(len(self.distributions), -1).mean(axis=1)
-        return xr.DataArray(shares, dims="distribution", coords={"distribution": list(self.distributions)})
-
-
-def samples(heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int) -> Samples:
-    """Examples of `seed` as paths through `heads` see them; as many tests of each distribution."""
+def examples_of_seed(heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int) -> bpkr.Data:
+    """Examples of `seed` as paths through `heads` see them; as many tests of each distribution, one after another."""
     architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
     keys = jax.random.split(jax.random.key(seed), 1 + len(sources.tests))
-    features, labels = path_examples(architecture, heads, sources.training, settings.training_examples, key=keys[0])
+    training = path_examples(architecture, heads, sources.training, settings.training_examples, key=keys[0])
     tests = [
         path_examples(architecture, heads, source, settings.test_examples, key=key)
         for source, key in zip(sources.tests.values(), keys[1:], strict=True)
     ]
-    test_features, test_labels = (jnp.concatenate(parts) for parts in zip(*tests, strict=True))
-    return Samples(features, labels, Data(test_features, test_labels), tuple(sources.tests))
+    return bpkr.Data(*training, *(jnp.concatenate(parts) for parts in zip(*tests, strict=True)))
+
+
+def accuracies(mean: ArrayLike, data: bpkr.Data, distributions: Sequence[str]) -> xr.DataArray:
+    """How often the sign is right, (distribution,), of predictions for all tests; NaN where there are none."""
+    by_distribution = [np.reshape(values, (len(distributions), -1)) for values in (mean, data.test_labels)]
+    shares = np.asarray(bpkr.sign_accuracy(*by_distribution))
+    return xr.DataArray(shares, dims="distribution", coords={"distribution": list(distributions)})
 
 
 def path_examples(
@@ -66,46 +55,47 @@ def path_examples(
 
 
 def theory_of_seed(
-    heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int, folder: Path, progress: tqdm
+    heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int, folder: Path, *, progress: bool
 ) -> xr.Dataset:
     """Every width and temperature, and the Gaussian-process limit, for the examples of one seed.
 
     Over (width, temperature): what `sweep` has of each saddle point, and `accuracy` by `distribution`. Of the limit,
     over temperature: `gp_accuracy`, and `gp_log_evidence`, the log density of the training labels.
     """
-    data = samples(heads, sources, settings, seed)
+    data, distributions = examples_of_seed(heads, sources, settings, seed), list(sources.tests)
     architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
     solved = sweep(
         architecture,
-        data.features,
-        data.labels,
+        bpkr.Data(data.features, data.labels, data.test_features),
         widths=settings.widths,
         temperatures=settings.temperatures,
-        test_features=data.tests.features,
         folder=folder,
         progress=progress,
         tolerance=_TOLERANCE,
     )
     accuracy = xr.apply_ufunc(
-        data.accuracies,
+        partial(accuracies, data=data, distributions=distributions),
         solved["mean"],
         input_core_dims=[["test_example"]],
         output_core_dims=[["distribution"]],
         vectorize=True,
-    ).assign_coords(distribution=list(data.distributions))
-    limits = [_gp_limit(heads, data, temperature) for temperature in settings.temperatures]
+    ).assign_coords(distribution=distributions)
+    limits = [_gp_limit(heads, data, distributions, temperature) for temperature in settings.temperatures]
     limit = xr.concat(limits, dim=xr.DataArray(list(settings.temperatures), dims="temperature", name="temperature"))
     return xr.merge([solved.drop_vars(["mean", "variance"]), accuracy.rename("accuracy"), limit]).drop_attrs()
 
 
-def _gp_limit(heads: bpkr.AbstractHeads, data: Samples, temperature: float) -> xr.Dataset:
+def _gp_limit(
+    heads: bpkr.AbstractHeads, data: bpkr.Data, distributions: Sequence[str], temperature: float
+) -> xr.Dataset:
     # the entropy vanishes in the limit, so that the evidence is the energy's
     architecture = bpkr.Architecture(heads.counts, 1, temperature=temperature)
     limit = bpkr.gp_limit(architecture)
     energy = bpkr.evaluate(architecture, limit, data.features, data.labels).energy
-    prediction = bpkr.predict(architecture, limit, data.features, data.labels, data.tests.features)
+    prediction = bpkr.predict(architecture, limit, data.features, data.labels, data.test_features)
     log_evidence = -(float(energy) + len(data.labels) * np.log(2 * np.pi)) / 2
-    return xr.Dataset({"gp_accuracy": data.accuracies(prediction.mean), "gp_log_evidence": log_evidence})
+    accuracy = accuracies(prediction.mean, data, distributions)
+    return xr.Dataset({"gp_accuracy": accuracy, "gp_log_evidence": log_evidence})
 
 
 def chosen_temperatures(theory: xr.Dataset) -> xr.Dataset:
@@ -135,7 +125,7 @@ def kernel_components(
 ) -> xr.Dataset:
     """How the kernel's principal components align with the labels, first seed; at `widths` and in the limit."""
     seed = int(theory["seed"][0])
-    data = samples(heads, sources, settings, seed)
+    data = examples_of_seed(heads, sources, settings, seed)
     chosen = theory["chosen_temperature"].sel(rule="accuracy")
     columns = {}
     for width in widths:

@@ -1,12 +1,12 @@
-"""The data that saddle points are solved for."""
+"""The data of a theory and of its tests, together."""
 
 from dataclasses import dataclass
 
 from jax.typing import ArrayLike
 
-from ... import bpkr
 from ...arguments import checked_instance
-from ..data.checks import check_same_input_features, checked_examples, checked_features
+from ..specification.architecture import Architecture
+from .checks import check_same_input_features, checked_examples, checked_features
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,8 @@ class Data:
 
     - `features`, `test_features`: path features (examples, paths, features), as `bpkr.path_features` returns them.
     - `labels`, `test_labels`: (examples,), or (examples, outputs) of several outputs.
+
+    They are checked where they meet an architecture.
     """
 
     features: ArrayLike
@@ -23,9 +25,9 @@ class Data:
     test_labels: ArrayLike | None = None
 
 
-def checked(architecture: bpkr.Architecture, data: Data) -> Data:
+def check_data(architecture: Architecture, data: Data) -> Data:
     """`data` as float64 arrays; `ValueError` names what does not fit the architecture or the rest of the data."""
-    checked_instance("data", data, Data)
+    checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")
     features, labels = checked_examples(architecture, data.features, data.labels)
     test_features, test_labels = data.test_features, data.test_labels
     if test_labels is not None:
