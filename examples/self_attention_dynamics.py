@@ -103,8 +103,9 @@ for repeats in (10, 10_000, 10_000_000):
 
 studies = {}
 for beta in (COLD, CHAOTIC):
+    start = dmft.token_start(network, parameters(beta), prompt)
     study = dmft.convergence(
-        weights, CONTEXT, parameters(beta), prompt, repeats=10 ** np.arange(2, 9), samples=64, key=jax.random.key(2)
+        weights, CONTEXT, parameters(beta), start, repeats=10 ** np.arange(2, 9), samples=64, key=jax.random.key(2)
     )
     studies[beta] = study
     print(f"beta = {beta}: distance goes as N to the power {study.slope:.4f} +- {study.slope_error:.4f},", end=" ")

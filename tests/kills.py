@@ -66,7 +66,7 @@ def diagrammed(folder: Path):
 
 def carried(folder: Path):
     settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=51)
-    arguments = (published(), np.linspace(0.5, 1.0, 120), GAMMA, 0.02, _start, settings)
+    arguments = (published(), dmft.Parameters(np.linspace(0.5, 1.0, 120), GAMMA, 0.02), _start, settings)
     return _values(continuation.continuation_diagram(*arguments, settling=100, folder=folder))
 
 

@@ -156,7 +156,7 @@ def _phases(**arguments):
 
 
 def _trajectories(folder, settings, model, window):
-    return self_attention_dynamics._trajectories(settings, model, window, folder)
+    return self_attention_dynamics._trajectories(settings, model, window, folder, progress=False)
 
 
 DYNAMICS = self_attention_dynamics.SelfAttentionDynamics(betas=(1.0, 1.3), transient=8, recorded=400, shown=40)
@@ -232,7 +232,7 @@ COMPUTATIONS = {
     ),
     "continuation_diagram": Computation(
         partial(_from, diagram=continuation.continuation_diagram),
-        partial(diagrammed, betas=np.array([1.0, 1.1, 1.2]), gamma=GAMMA, epsilon=0.02, centre=1, settling=8),
+        partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.1, 1.2]), GAMMA, 0.02), centre=1, settling=8),
         # what the orbits that are recorded afterwards are of: those of `orbit_diagram`
         (("settings",),),
     ),

@@ -74,10 +74,10 @@ OF_STATES = {
         MODEL, np.ones(1), np.ones(1), 0.1, lambda *_: state, BRIEF
     ),
     "continuation.continuation_diagram: start": lambda state: continuation.continuation_diagram(
-        MODEL, np.array([1.0, 1.1]), 1.0, 0.1, lambda *_: state, BRIEF, settling=CONTEXT
+        MODEL, LANES, lambda *_: state, BRIEF, settling=CONTEXT
     ),
     "convergence: start": lambda state: dmft.convergence(
-        WEIGHTS, CONTEXT, PARAMETERS, prompt_of(PATTERNS), repeats=(1, 2), samples=2, start=lambda *_: state, key=KEY
+        WEIGHTS, CONTEXT, PARAMETERS, state, repeats=(1, 2), samples=2, key=KEY
     ),
 }
 OF_WINDOWS = {
@@ -98,9 +98,6 @@ OF_TRAJECTORIES = {
 OF_PROMPTS = {
     "token_start: of": lambda of: dmft.token_start(MODEL, PARAMETERS, of),
     "window_start: of": lambda of: dmft.window_start(MODEL, PARAMETERS, of),
-    "convergence: prompt": lambda prompt: dmft.convergence(
-        WEIGHTS, CONTEXT, PARAMETERS, prompt, repeats=(1, 2), samples=2, key=KEY
-    ),
 }
 OF_ATTENTIONS = {
     "semantic_overlap: attention": lambda attention: dmft.semantic_overlap(MODEL, 0, PARAMETERS, attention),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from theorykit.dmft import network
 from theorykit.dmft.map import trajectory
-from theorykit.dmft.map.self_attention import Parameters
+from theorykit.dmft.map.self_attention import Parameters, self_attention_limit
 from theorykit.dmft.map.starts import pattern_prompt, token_start, window_start
 from theorykit.dmft.network import finite_size
 from theorykit.dmft.weights.weights import Weights, positional_overlaps, published_weights, segment_weights
@@ -192,7 +192,9 @@ def test_lanes_are_networks_at_other_parameters():
 def published_convergence(parameters=(0.5, 127.02, 0.02), **study):
     weights = published_weights()
     settled = dict(samples=100, key=jax.random.key(0)) | study
-    return finite_size.convergence(weights, 4, Parameters(*parameters), pattern_prompt(weights), **settled)
+    parameters = Parameters(*parameters)
+    start = token_start(self_attention_limit(weights, 4), parameters, pattern_prompt(weights))
+    return finite_size.convergence(weights, 4, parameters, start, **settled)
 
 
 def test_networks_tend_to_the_mean_field_as_the_root_of_their_size():

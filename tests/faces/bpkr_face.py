@@ -221,7 +221,6 @@ KINDS = {
     "weights": Kind(lambda: [network().embedding, *network().weights, network().readout_weights], also=other_weights),
     "options": instance(bpkr.MatrixFreeOptions, also=lambda: {"a class": bpkr.MatrixFreeOptions}),
     "progress": flag(),
-    "show_progress": flag(),
     "starts": whole_number(1, least=0),
     "spread": number(0.5, above=0.0),
     "chunk": whole_number(2, least=1),

@@ -9,10 +9,9 @@ import xarray as xr
 from theorykit import dmft
 from theorykit.dmft import diagrams
 from theorykit.dmft.diagrams.orbits import OrbitSettings
-from theorykit.dynamics.regimes import PHASE_DIAGRAM
 
 from .engine import Face
-from .values import Kind, array, instance, number, path, whole_number
+from .values import Kind, array, flag, instance, number, path, whole_number
 
 CONTEXT, PATTERNS = 3, 2
 BRIEF = OrbitSettings(transient=0, recorded=20, exponents=0, levels=11, sections=())
@@ -106,6 +105,7 @@ FACE = Face(
             also=lambda: {"a dictionary of them": vars(BRIEF), "of one exponent": OrbitSettings(exponents=1)},
         ),
         "folder": path(lambda: None),
+        "progress": flag(),
         "label": Kind(lambda: "orbits", {"text": "text"}),
         "window": instance(lambda: dmft.Window(ATTENTION), also=lambda: {"an array": ATTENTION, "of lanes": windows()}),
         "windows": instance(
@@ -123,11 +123,9 @@ FACE = Face(
         "tolerance": number(0.01, least=0.0),
         "betas": axis(),
         "gammas": axis(),
-        "gamma": number(4.0),
         "epsilon": number(0.1, least=0.0, most=1.0),
         "centre": whole_number(1, least=-2, most=1),
         "settling": whole_number(6, least=CONTEXT),
-        "rule": instance(lambda: PHASE_DIAGRAM, also=lambda: {"two numbers": (80, 625)}),
         "compute": Kind(lambda: only_lanes, {"a class": "it can be called, and what it raises is passed on"}),
         "lanes": whole_number(3, least=1),
         "lanes_per_block": whole_number(2, least=1),

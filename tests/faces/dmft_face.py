@@ -10,7 +10,7 @@ from theorykit.dmft import network
 from theorykit.dynamics import gram_schmidt
 
 from .engine import Face
-from .values import Kind, array, function, instance, number, whole_number
+from .values import Kind, array, instance, number, whole_number
 
 RNG = np.random.default_rng(0)
 CONTEXT, PATTERNS, NEURONS = 3, 2, 5
@@ -190,7 +190,6 @@ FACE = Face(
         "samples": whole_number(2, least=1),
         "convergence.samples": whole_number(2, least=2),
         "convergence.steps": whole_number(2, least=1),
-        "convergence.start": function(dmft.token_start, {}),
         "network": instance(spins, also=lambda: {"its limit": model()}),
         "network.run.steps": whole_number(2, least=1),
         "network.run_with_spins.steps": whole_number(2, least=1),

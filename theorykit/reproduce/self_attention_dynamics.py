@@ -155,23 +155,24 @@ class SelfAttentionDynamics:
 
 
 @checked_arguments
-def run(settings: SelfAttentionDynamics, partial_results: Path) -> xr.DataTree:
+def run(settings: SelfAttentionDynamics, partial_results: Path, *, progress: bool = True) -> xr.DataTree:
     """The nodes `trajectories`, `diagram` and `zoom`, datasets over `beta`, and `phases`, over `gamma` and `beta`.
 
     Diagrams are those of `theorykit.dmft.diagrams`, and `trajectories` is described at `orbit`. Of the published
-    network there is `reference`, too, exponents by another program. Shows progress. Finished orbits are kept in
-    `partial_results`, from where an interrupted run goes on.
+    network there is `reference`, too, exponents by another program. Finished orbits are kept in `partial_results`, from
+    where an interrupted run goes on. `progress`: show bars.
     """
     weights = dmft.published_weights(settings.seed)
     model = dmft.self_attention_limit(weights, _CONTEXT)
     window = settled_window(settings, model, weights)
+    begun, kept = (settings, model, window), partial_results
     nodes = {
-        "trajectories": _trajectories(settings, model, window, partial_results / "trajectories"),
-        "diagram": _diagram(settings, settings.diagram, model, window, partial_results / "diagram"),
-        "zoom": _diagram(settings, settings.zoom, model, window, partial_results / "zoom"),
+        "trajectories": _trajectories(*begun, kept / "trajectories", progress=progress),
+        "diagram": _diagram(*begun, settings.diagram, kept / "diagram", progress=progress),
+        "zoom": _diagram(*begun, settings.zoom, kept / "zoom", progress=progress),
     }
     nodes = {name: node.swap_dims({LANE: "beta"}) for name, node in nodes.items()}
-    nodes["phases"] = _phases(settings, model, window, partial_results / "phases")
+    nodes["phases"] = _phases(*begun, kept / "phases", progress=progress)
     if settings.is_published:
         nodes["reference"] = xr.Dataset({"exponent": ("beta", [*_REFERENCE.values()])}, {"beta": [*_REFERENCE]})
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
@@ -187,7 +188,12 @@ def settled_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, w
 
 
 def _trajectories(
-    settings: SelfAttentionDynamics, model: dmft.SelfAttention, window: dmft.Window, folder: Path
+    settings: SelfAttentionDynamics,
+    model: dmft.SelfAttention,
+    window: dmft.Window,
+    folder: Path,
+    *,
+    progress: bool,
 ) -> xr.Dataset:
     betas = np.asarray(settings.betas)
 
@@ -203,11 +209,19 @@ def _trajectories(
         window=window,
     )
     # blocks of one: which others there are changes no rounding, on which hangs the choice between attractors
-    return in_blocks(alone, len(betas), settings=run, folder=folder, lanes_per_block=1, label="trajectories")
+    return in_blocks(
+        alone, len(betas), settings=run, folder=folder, lanes_per_block=1, label="trajectories", progress=progress
+    )
 
 
 def _diagram(
-    settings: SelfAttentionDynamics, over: Range, model: dmft.SelfAttention, window: dmft.Window, folder: Path
+    settings: SelfAttentionDynamics,
+    model: dmft.SelfAttention,
+    window: dmft.Window,
+    over: Range,
+    folder: Path,
+    *,
+    progress: bool,
 ) -> xr.Dataset:
     found = orbit_diagram(
         model,
@@ -216,6 +230,7 @@ def _diagram(
         OrbitSettings(over.transient, over.recorded, settings.exponents),
         folder=folder,
         label=folder.name,
+        progress=progress,
     )
     for marks in ("visited", "in_section"):
         found[marks].encoding = {"zlib": True}  # bytes, nearly all of them zero
@@ -223,7 +238,12 @@ def _diagram(
 
 
 def _phases(
-    settings: SelfAttentionDynamics, model: dmft.SelfAttention, window: dmft.Window, folder: Path
+    settings: SelfAttentionDynamics,
+    model: dmft.SelfAttention,
+    window: dmft.Window,
+    folder: Path,
+    *,
+    progress: bool,
 ) -> xr.Dataset:
     over = settings.phases
     values = np.linspace(0.0, over.highest, over.values)
@@ -235,6 +255,7 @@ def _phases(
         lambda model, parameters: dmft.state_from_window(model, parameters, window),
         OrbitSettings(over.transient, over.recorded, exponents=2, measured=over.measured),
         folder=folder,
+        progress=progress,
     )
 
 

@@ -97,9 +97,8 @@ def test_a_phase_diagram_is_the_orbits_of_every_pair():
 def test_continuation_starts_each_value_where_its_neighbour_ended():
     model, betas = published(), np.array([1.1, 1.15, 1.2, 1.25])
     settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=201)
-    found = continuation.continuation_diagram(
-        model, betas, GAMMA, 0.02, from_window(), settings, centre=2, settling=100
-    )
+    every = dmft.Parameters(betas, GAMMA, 0.02)
+    found = continuation.continuation_diagram(model, every, from_window(), settings, centre=2, settling=100)
     at = window()
     for beta in (1.2, 1.15, 1.1):
         parameters = dmft.Parameters(beta, GAMMA, 0.02)
@@ -112,7 +111,7 @@ def test_continuation_starts_each_value_where_its_neighbour_ended():
 
 
 def test_continuation_goes_on_where_it_was_stopped(tmp_path):
-    arguments = (published(), np.linspace(1.1, 1.2, 3), GAMMA, 0.02, from_window())
+    arguments = (published(), dmft.Parameters(np.linspace(1.1, 1.2, 3), GAMMA, 0.02), from_window())
     settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=201)
     first = continuation.continuation_diagram(*arguments, settings, settling=100, folder=tmp_path)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nc")}
@@ -123,9 +122,8 @@ def test_continuation_goes_on_where_it_was_stopped(tmp_path):
 
 def test_settling_is_a_whole_number_of_contexts():
     with pytest.raises(ValueError, match="multiple of the context"):
-        continuation.continuation_diagram(
-            published(), np.linspace(1.1, 1.2, 3), GAMMA, 0.02, from_window(), settling=101
-        )
+        parameters = dmft.Parameters(np.linspace(1.1, 1.2, 3), GAMMA, 0.02)
+        continuation.continuation_diagram(published(), parameters, from_window(), settling=101)
 
 
 def test_two_attractors_coexist_at_beta_1_27():

@@ -65,15 +65,16 @@ def search_minima(
     starts: int = 16,
     spread: float = 1.0,
     tolerance: float = 1e-9,
-    show_progress: bool = False,
+    progress: bool = True,
 ) -> Minima:
     """Solve from the Gaussian-process limit, from `starts` random points, and by continuation from infinite width.
 
     Random points have coordinates (whitened Cholesky factors, logarithmic on the diagonal) of standard deviation
-    `spread`, drawn with `key`. Raises `ValueError` for data that do not fit, and if no solve converges.
+    `spread`, drawn with `key`. `progress`: show a bar. Raises `ValueError` for data that do not fit, and if no solve
+    converges.
     """
     checked_key("key", key)
-    checked_flag("show_progress", show_progress)
+    checked_flag("progress", progress)
     checked_whole_number("starts", starts)
     checked_number("spread", spread)
     checked_number("tolerance", tolerance, above=0.0)
@@ -83,13 +84,13 @@ def search_minima(
     origin = gp_coordinates(architecture)
     noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
     found: list[Saddle] = []
-    with tqdm(total=starts + 2, desc="starting points", disable=not show_progress) as progress:
+    with tqdm(total=starts + 2, desc="starting points", disable=not progress) as bar:
         for coordinates in [origin, *noise]:
             initial = to_order_parameters(architecture, coordinates)
             found.append(_quietly(architecture, features, labels, initial, tolerance))
-            progress.update()
+            bar.update()
         followed = _from_infinite_width(architecture, features, labels, tolerance)
-        progress.update()
+        bar.update()
     converged = [saddle for saddle in [*found, followed] if saddle is not None and saddle.converged]
     if not converged:
         raise ValueError(f"none of {starts + 2} solves converged; the last: {found[-1].diagnosis}")

@@ -46,6 +46,7 @@ def coexisting_attractors(
     *,
     tolerance: float = 0.01,
     folder: Path | str | None = None,
+    progress: bool = True,
 ) -> xr.Dataset:
     """The orbit diagram of starts in lanes at single numbers of `parameters`, and which of them end up alike.
 
@@ -54,7 +55,7 @@ def coexisting_attractors(
       `tolerance` (or two errors of the exponent).
     - `share`, `share_error` (basin): of starts that end there, and `typical` (basin), a lane that does.
 
-    Progress and `folder` are as in `orbit_diagram`, and errors too.
+    `folder`, `progress` and errors are as in `orbit_diagram`.
     """
     settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
     checked_number("tolerance", tolerance, least=0.0)
@@ -69,7 +70,7 @@ def coexisting_attractors(
     def begin(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
         return dmft.state_from_window(model, parameters, windows)
 
-    found = orbit_diagram(model, every, begin, settings, folder=folder, label="starts")
+    found = orbit_diagram(model, every, begin, settings, folder=folder, label="starts", progress=progress)
     groups = sorted(_groups(found, tolerance), key=len, reverse=True)
     numbers = np.zeros(count, dtype=int)
     for number, members in enumerate(groups, 1):

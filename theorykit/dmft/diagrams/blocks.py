@@ -10,7 +10,14 @@ import xarray as xr
 from tqdm import tqdm
 
 from ... import store
-from ...arguments import checked_function, checked_instance, checked_path, checked_text, checked_whole_number
+from ...arguments import (
+    checked_flag,
+    checked_function,
+    checked_instance,
+    checked_path,
+    checked_text,
+    checked_whole_number,
+)
 
 LANE = "lane"
 # lanes that are iterated together: enough for vectors to be long, few enough for a cache
@@ -25,6 +32,7 @@ def in_blocks(
     folder: Path | str | None = None,
     lanes_per_block: int = _LANES,
     label: str = "orbits",
+    progress: bool = True,
 ) -> xr.Dataset:
     """The dataset of all lanes, from `compute`, which returns that of the lanes whose numbers it is given.
 
@@ -37,6 +45,7 @@ def in_blocks(
     checked_whole_number("lanes", lanes, least=1)
     checked_whole_number("lanes_per_block", lanes_per_block, least=1)
     checked_text("label", label)
+    hidden = not checked_flag("progress", progress)
     if isinstance(settings, str):
         checked_text("settings", settings)
     else:
@@ -55,11 +64,11 @@ def in_blocks(
         found = checked_instance("compute", compute(padded), xr.Dataset, "as it returns")
         return found.isel({LANE: slice(len(block))})
 
-    with tqdm(total=lanes, desc=label, unit="orbit", dynamic_ncols=True) as progress:
+    with tqdm(total=lanes, desc=label, unit="orbit", disable=hidden, dynamic_ncols=True) as bar:
         found = []
         for block, result in zip(blocks, _in_order(computed, blocks, folder, settings), strict=True):
             found.append(result)
-            progress.update(len(block))
+            bar.update(len(block))
     return xr.concat(found, dim=LANE, combine_attrs="drop_conflicts")
 
 

@@ -17,17 +17,19 @@ from jaxtyping import Array, Float
 
 from ... import dmft, store
 from ...arguments import (
+    checked_function,
     checked_instance,
     checked_number,
     checked_path,
     checked_sequence,
     checked_text,
     checked_whole_number,
+    first_line,
 )
 from ...dynamics.orthonormal import gram_schmidt
 from ...dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ...dynamics.time_series import SECTIONS
-from ..map.self_attention import begun, check_network
+from ..map.self_attention import check_network, checked_fit
 from .blocks import LANE, in_blocks
 
 Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
@@ -117,6 +119,7 @@ def orbit_diagram(
     *,
     folder: Path | str | None = None,
     label: str = "orbits",
+    progress: bool = True,
 ) -> xr.Dataset:
     """Settled orbits at many parameters, one axis of lanes; `start` makes the state that each begins with.
 
@@ -127,16 +130,13 @@ def orbit_diagram(
 
     And `exponent`, `exponent_error` (lane, exponent), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
     lower bound of it; and `window` (lane, age, pattern), the attentions that it ends with, for a run to go on from.
-    Coordinates `beta`, `gamma`, `epsilon` (lane). Shows progress; finished blocks are kept in `folder`, from where an
-    interrupted run goes on.
+    Coordinates `beta`, `gamma`, `epsilon` (lane). Finished blocks are kept in `folder`, from where an interrupted run
+    goes on. `progress`: show a bar, with its `label`.
     """
     settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
     folder = None if folder is None else checked_path("folder", folder)
     checked_text("label", label)
-    lanes = parameters.lanes
-    if len(lanes) != 1:
-        raise ValueError(f"orbits are one axis of lanes, got parameters of shape {lanes}")
-    every = dmft.Parameters(*(jnp.broadcast_to(value, lanes) for value in jax.tree.leaves(parameters)))
+    every = broadcast_lanes(parameters)
     begun = checked_begin(start, model, every)
 
     def compute(block: np.ndarray) -> xr.Dataset:
@@ -144,9 +144,18 @@ def orbit_diagram(
         return _block(model, chosen, _chosen_lanes(begun, block), settings)
 
     run = store.settings_of("orbit diagram", _VERSION, settings=settings, model=model, parameters=every, start=begun)
-    found = in_blocks(compute, lanes[0], settings=run, folder=folder, label=label)
+    found = in_blocks(compute, *every.lanes, settings=run, folder=folder, label=label, progress=progress)
     passed = settings.transient_of(model) + settings.pieces * settings.tokens_a_piece
     return found.assign_attrs(position=(int(begun.position) + passed) % model.context)
+
+
+def broadcast_lanes(parameters: dmft.Parameters) -> dmft.Parameters:
+    """`parameters` of one axis of lanes, each of them an array over it; `ValueError` for other lanes."""
+    checked_instance("parameters", parameters, dmft.Parameters, "such as dmft.Parameters(betas, gamma, epsilon)")
+    lanes = parameters.lanes
+    if len(lanes) != 1:
+        raise ValueError(f"orbits are one axis of lanes, got parameters of shape {lanes}")
+    return dmft.Parameters(*(jnp.broadcast_to(value, lanes) for value in jax.tree.leaves(parameters)))
 
 
 def checked_settings(settings: OrbitSettings, model: dmft.SelfAttention, parameters: dmft.Parameters) -> OrbitSettings:
@@ -160,7 +169,11 @@ def checked_settings(settings: OrbitSettings, model: dmft.SelfAttention, paramet
 def checked_begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
     """The state that `start` makes. Raises `TypeError` or `ValueError` unless it is one of `model`."""
     check_network(model, parameters)
-    return begun(start, model, parameters)
+    try:
+        state = checked_function("start", start)(model, parameters)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"start: {first_line(error)}") from error
+    return checked_fit("start", state, dmft.State, model, parameters)
 
 
 def _chosen_lanes(state: dmft.State, block: np.ndarray) -> dmft.State:

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from ... import dmft
 from ...arguments import checked_array, checked_instance, checked_number
-from ...dynamics.regimes import PHASE_DIAGRAM, LevelRule, classify_by_levels, differing
+from ...dynamics.regimes import PHASE_DIAGRAM, classify_by_levels, differing
 from .blocks import LANE
 from .orbits import OrbitSettings, Start, orbit_diagram
 
@@ -22,24 +22,23 @@ def phase_diagram(
     start: Start,
     settings: OrbitSettings | None = None,
     *,
-    rule: LevelRule = PHASE_DIAGRAM,
     folder: Path | str | None = None,
+    progress: bool = True,
 ) -> xr.Dataset:
     """Settled orbits for every pair of `gammas` and `betas`; axes (gamma, beta).
 
     - `regime`: by the two largest exponents, "undecided" where an error bar contains the threshold.
-    - `regime_by_levels`: the published rule of thumb, from the number of distinct levels of the first output overlap,
-      by `rule`.
+    - `regime_by_levels`: the published rule of thumb, from the number of distinct levels of the first output overlap;
+      `dynamics.regimes.classify_by_levels` makes others of `distinct`.
     - `differs`: where `regime` is decided and the published rule says another one, quasi-periodic of both kinds and
       chaotic of both taken for one.
     - what else `orbit_diagram` returns, but for marks.
 
-    `settings` ask for two exponents or more; or for none, and then there is only the published rule. Progress, `folder`
-    and errors are as there.
+    `settings` ask for two exponents or more; or for none, and then there is only the published rule. `folder`,
+    `progress` and errors are as there.
     """
     settings = OrbitSettings(100_000, 20_000, exponents=2, measured=100_000) if settings is None else settings
     checked_instance("settings", settings, OrbitSettings)
-    checked_instance("rule", rule, LevelRule)
     if settings.exponents == 1:
         raise ValueError("settings: a regime needs two exponents, got exponents=1")
     checked_number("epsilon", epsilon, least=0.0, most=1.0)
@@ -47,11 +46,11 @@ def phase_diagram(
     every_gamma, every_beta = (grid.ravel() for grid in np.meshgrid(gammas, betas, indexing="ij"))
     parameters = dmft.Parameters(every_beta, every_gamma, epsilon)
     unmarked = replace(settings, levels=2, sections=())
-    flat = orbit_diagram(model, parameters, start, unmarked, folder=folder, label="phase diagram")
+    flat = orbit_diagram(model, parameters, start, unmarked, folder=folder, label="phase diagram", progress=progress)
     flat = flat.drop_vars(["visited", "in_section", "section", "level", "beta", "gamma", "epsilon"])
     axes = {"gamma": gammas, "beta": betas}
     folded = flat.map(lambda variable: _folded(variable, axes), keep_attrs=True)
-    regimes = classify_by_levels(folded["distinct"].sel(pattern=1).values, rule).astype(str)
+    regimes = classify_by_levels(folded["distinct"].sel(pattern=1).values, PHASE_DIAGRAM).astype(str)
     folded = folded.assign(regime_by_levels=(tuple(axes), regimes)).assign_coords({**axes, "epsilon": float(epsilon)})
     if "regime" in folded:
         folded["differs"] = tuple(axes), differing(folded["regime"].values, regimes)

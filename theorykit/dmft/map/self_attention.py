@@ -7,7 +7,6 @@ them. A token is stored in the slot of its position; the context is a ring of as
 place of the one a whole context before it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,11 +18,9 @@ from jaxtyping import Array, Float, Int
 
 from ...arguments import (
     checked_array,
-    checked_function,
     checked_instance,
     checked_number,
     checked_whole_number,
-    first_line,
     is_traced,
     shown,
 )
@@ -299,15 +296,6 @@ def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any)
     for given in parameters:
         common_lanes(**{"parameters": given.lanes, name: start.lanes})
     return start
-
-
-def begun(start: Callable[..., State], model: SelfAttention, parameters: Parameters, *of: Any) -> State:
-    """The state that the function `start` makes. Raises `TypeError` or `ValueError` unless it is one of `model`."""
-    try:
-        state = checked_function("start", start)(model, parameters, *of)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"start: {first_line(error)}") from error
-    return checked_fit("start", state, State, model, parameters)
 
 
 def check_network(model: Any, *parameters: Any) -> None:

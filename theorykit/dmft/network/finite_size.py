@@ -1,6 +1,6 @@
 """How networks of finitely many neurons tend to the mean field as they grow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -9,8 +9,7 @@ from jaxtyping import Float, PRNGKeyArray, Real
 
 from ...arguments import checked_key, checked_sequence, checked_whole_number
 from ..map import trajectory
-from ..map.self_attention import Parameters, SelfAttention, State, begun, check_network, self_attention_limit
-from ..map.starts import Prompt, checked_prompt, token_start
+from ..map.self_attention import Parameters, State, check_network, checked_fit, self_attention_limit
 from ..weights.weights import Weights
 from .finite_network import class_sum_network, run
 
@@ -22,19 +21,18 @@ def convergence(
     weights: Weights,
     context: int,
     parameters: Parameters,
-    prompt: Prompt,
+    start: State,
     *,
     repeats: Sequence[int],
     samples: int,
     steps: int = 60,
-    start: Callable[[SelfAttention, Parameters, Prompt], State] = token_start,
     key: PRNGKeyArray,
 ) -> xr.Dataset:
     """The distance between the attention of networks and of the mean field over the first `steps` tokens.
 
     Networks are of the neurons of `weights`, each as many times as `repeats` says, `samples` independent runs of every
-    size; the law of the weights is the same at all sizes. All start from `prompt`, by the convention `start`:
-    `token_start` or `window_start`.
+    size; the law of the weights is the same at all sizes. All begin with `start`, a state of
+    `self_attention_limit(weights, context)`, such as `token_start` or `window_start` makes of a prompt.
 
     - `rms` (neurons): root mean square over samples, steps and patterns; `rms_error`, its standard error over samples.
     - `rms_of_step` (neurons, step): the same at one step, so that it is seen whether the distance grows.
@@ -44,22 +42,21 @@ def convergence(
     - `mean_field` (step, pattern): the attention of infinitely many neurons.
 
     Raises `TypeError` or `ValueError` for fewer than two sizes or samples, for parameters that are not single numbers,
-    for a prompt or start that is not one of these weights and context, and where no network differs from the mean
+    for a start that is not one of these weights and context, and where no network differs from the mean
     field.
     """
     model = self_attention_limit(weights, context)
     check_network(model, parameters)
     _check_study(parameters, repeats, samples, steps, key)
-    checked_prompt("prompt", prompt, model)
-    first = begun(start, model, parameters, prompt)
-    limit = np.asarray(trajectory.run(model, parameters, first, steps=steps).attention[1:])
+    checked_fit("start", start, State, model, parameters)
+    limit = np.asarray(trajectory.run(model, parameters, start, steps=steps).attention[1:])
     differences = {}
     for factor, size_key in zip(repeats, jax.random.split(key, len(repeats)), strict=True):
         sized = class_sum_network(weights, context, factor)
-        path = run(sized, parameters, first, steps=steps, samples=samples, key=size_key)
+        path = run(sized, parameters, start, steps=steps, samples=samples, key=size_key)
         differences[factor * weights.neurons] = np.moveaxis(np.asarray(path.attention[1:]), 2, 0) - limit
     settings = {name: float(getattr(parameters, name)) for name in ("beta", "gamma", "epsilon")}
-    attributes = {**settings, "context": context, "samples": samples, "start": start.__name__}
+    attributes = {**settings, "context": context, "samples": samples}
     return _summary(differences, limit).assign_attrs(attributes)
 
 
