@@ -129,7 +129,7 @@ FACE = Face(
         "compute": Kind(lambda: only_lanes, {"a class": "it can be called, and what it raises is passed on"}),
         "lanes": whole_number(3, least=1),
         "lanes_per_block": whole_number(2, least=1),
-        "blocks.in_blocks.settings": Kind(lambda: "settings", {"text": "text", "a dictionary": "by name"}),
+        "blocks.in_blocks.settings": Kind(lambda: {"settings": "of blocks"}, {"a dictionary": "by name"}),
         "transient": whole_number(0, least=0),
         "recorded": whole_number(20, least=20),
         "exponents": whole_number(0, least=0),

@@ -45,10 +45,6 @@ def settings():
     return Kind(lambda: SETTINGS, also=lambda: OF_TEXT)
 
 
-def settings_or_text():
-    return Kind(lambda: SETTINGS, {"text": "a text that determines the result"}, lambda: OF_TEXT)
-
-
 FACE = Face(
     store,
     {
@@ -65,7 +61,7 @@ FACE = Face(
         **{f"{name}.text": Kind(lambda: "# words", {"text": "text", "empty text": "text"}) for name in NAMES},
         "path": path(there),
         # whatever computes is called where there is nothing only
-        "resumed.path": at("resumed.nc"),
+        "resume.path": at("resumed.nc"),
         "keep.path": path(there),
         "write_arrays.path": path(arrays),
         "read_arrays.path": path(arrays),
@@ -82,7 +78,8 @@ FACE = Face(
         "version": whole_number(1, least=1),
         "kind": text("run", any_text=True),
         "settings": settings(),
-        **{f"{name}.settings": settings_or_text() for name in ("keep", "kept", "resumed")},
+        "tree": Kind(lambda: {"x": np.ones(2)}),
+        "tree_like.arrays": Kind(lambda: {"leaf 0": np.ones(2)}),
         "there": settings(),
         "here": settings(),
         "compute": function(result),
@@ -94,5 +91,6 @@ FACE = Face(
     untried={
         "describe.arguments": "whatever it is, is described",
         "settings_of.arguments": "whatever it is, is described",
+        **{f"{name}.tree": "any type may be a tree, and a leaf is any array" for name in ("leaf_arrays", "tree_like")},
     },
 )

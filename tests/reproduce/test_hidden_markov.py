@@ -84,9 +84,11 @@ def test_an_interrupted_run_goes_on_with_what_is_there(result, partial, monkeypa
 _solve = bpkr.solve
 
 
-def test_other_settings_do_not_resume_from_it(result, partial):
+def test_other_settings_do_not_resume_from_it(result, partial, tmp_path):
     warmer = replace(SETTINGS, temperature=1.0, widths=(10,), seeds=1)
-    dataset = experiment.run(warmer, partial)["default"].to_dataset()
+    with pytest.raises(FileExistsError, match=r"holds another hidden Markov chains, which differs in settings\.widths"):
+        experiment.run(warmer, partial)
+    dataset = experiment.run(warmer, tmp_path)["default"].to_dataset()
     assert float(abs(dataset["U_1"].sel(width=10) - result["default"]["U_1"].sel(width=10).isel(seed=0)).max()) > 0.1
 
 

@@ -197,7 +197,7 @@ def test_accuracy_of_a_subset_of_paths():
     assert outputs.accuracy(np.array([True, False])) == 1.0
 
 
-def forbidden(*_):
+def forbidden(*_, **_options):
     raise AssertionError("computed again")
 
 
@@ -210,7 +210,7 @@ def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeyp
     )
     asked = []
 
-    def recorded(*arguments):
+    def recorded(*arguments, progress):
         asked.append(arguments[3])
         raise KeyboardInterrupt
 

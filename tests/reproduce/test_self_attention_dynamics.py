@@ -125,17 +125,17 @@ _orbit = experiment.orbit
 
 
 @pytest.mark.parametrize(
-    ("changed", "of"),
+    ("changed", "differs"),
     [
-        ({"betas": (0.5, 1.3)}, "an orbit"),
-        ({"shown": 400}, "an orbit"),
-        ({"zoom": replace(SETTINGS.zoom, recorded=500)}, "a diagram"),
-        ({"exponents": 3}, "a diagram"),
+        ({"betas": (0.5, 1.3)}, "trajectories, which differs in parameters.beta"),
+        ({"shown": 400}, "trajectories, which differs in shown"),
+        ({"zoom": replace(SETTINGS.zoom, recorded=500)}, "orbit diagram, which differs in settings.recorded"),
+        ({"exponents": 3}, "orbit diagram, which differs in settings.exponents"),
     ],
 )
-def test_other_settings_do_not_resume_from_it(result, partial, computing_forbidden, changed, of):
+def test_other_settings_do_not_resume_from_it(result, partial, computing_forbidden, changed, differs):
     there = {path: path.read_bytes() for path in partial.rglob("*.nc")}
-    with pytest.raises(AssertionError, match=f"{of} is computed again"):
+    with pytest.raises(FileExistsError, match=f"holds another {differs}"):
         experiment.run(replace(SETTINGS, **changed), partial)
     assert there == {path: path.read_bytes() for path in partial.rglob("*.nc")}
 

@@ -135,33 +135,24 @@ def test_a_file_of_another_program_is_not_replaced(tmp_path):
     xr.Dataset({"mine": 1.0}, attrs={"settings": "a"}).to_netcdf(path)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=r"part\.nc is not a part of a run"):
-        store.resumed(path, "a", lambda: pytest.fail("computed"))
+        store.resume(path, {"settings": "a"}, lambda: pytest.fail("computed"))
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{", b"3", b"null", b'"text"', b'{"a": 1}', b"\xff\xfe", b"[" * 100_000]
-)
-def test_a_note_that_is_no_settings_is_refused_by_name(tmp_path, content):
-    (tmp_path / "sweep.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"sweep\.json does not say of which sweep .*remove the folder"):
-        swept(tmp_path)
-    assert (tmp_path / "sweep.json").read_bytes() == content
-
-
-def test_the_point_of_another_place_or_sweep_is_refused(tmp_path):
+def test_the_point_of_another_place_is_refused(tmp_path):
     swept(tmp_path)
     here = tmp_path / "points" / "width=20,temperature=0.5.nc"
     for name, place in (("width=30,temperature=0.5.nc", (30, 0.5)), ("width=20,temperature=0.6.nc", (20, 0.6))):
         (here.parent / name).write_bytes(here.read_bytes())
-        with pytest.raises(ValueError, match=r"is of another sweep, or of another width or temperature: remove it"):
+        with pytest.raises(ValueError, match=r"is of another width or temperature: remove it"):
             sweep_at(place, tmp_path)
 
 
 def test_runs_of_a_version_that_described_them_otherwise_are_refused(tmp_path):
-    (tmp_path / "sweep.json").write_text(json.dumps({"layers": "(Attention(heads=2),)"}))
+    settings = store.settings_of("squares", 1, of=5)
+    store.keep(xr.Dataset({"a": 1}), {**settings, "description": "0"}, tmp_path / "part.nc")
     with pytest.raises(FileExistsError, match="of another version of theorykit, which described runs otherwise"):
-        swept(tmp_path)
+        store.read_kept(tmp_path / "part.nc", settings)
     np.savez(tmp_path / "chains.npz", settings=np.array(json.dumps({"architecture": "Architecture()"})), steps=3)
     with pytest.raises(ValueError, match=r"chains\.npz is not a checkpoint of a run of chains that this version"):
         sampled(tmp_path)
@@ -173,5 +164,6 @@ def test_another_version_of_a_computation_is_another_run(tmp_path):
     with pytest.raises(FileExistsError, match="differs in version: 1 there, 2 now"):
         store.read_arrays(tmp_path / "run.npz", "squaring", two)
     store.keep(xr.Dataset({"a": 1}), one, tmp_path / "part.nc")
-    assert store.kept(tmp_path / "part.nc", two) is None
-    assert store.kept(tmp_path / "part.nc", one) is not None
+    with pytest.raises(FileExistsError, match="holds another squares, which differs in version: 1 there, 2 now"):
+        store.read_kept(tmp_path / "part.nc", two)
+    assert store.read_kept(tmp_path / "part.nc", one) is not None

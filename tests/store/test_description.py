@@ -156,7 +156,7 @@ def test_what_has_no_values_is_not_described(value, tmp_path):
         assert not any(UNKNOWN in text for text in described.values())
         return
     with pytest.raises(ValueError, match=r"^part.* is .*, by which a run cannot be known again"):
-        store.resumed(tmp_path / "part.nc", described, lambda: pytest.fail("computed"))
+        store.resume(tmp_path / "part.nc", described, lambda: pytest.fail("computed"))
     with pytest.raises(ValueError, match=r"^part.*cannot be known again"):
         store.read_arrays(tmp_path / "run.npz", "training", described)
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 """Results on disk: whole or not at all, never overwritten unasked, resumed only for the same settings."""
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -46,9 +47,29 @@ def test_a_result_is_computed_once_for_the_same_settings(tmp_path):
         calls.append(1)
         return RESULT
 
-    for settings, expected in (("a", 1), ("a", 1), ("b", 2)):
-        xr.testing.assert_equal(store.resumed(tmp_path / "part.nc", settings, compute), RESULT)
-        assert len(calls) == expected
+    for _ in range(2):
+        xr.testing.assert_identical(store.resume(tmp_path / "part.nc", SETTINGS, compute), RESULT)
+    assert len(calls) == 1
+    with pytest.raises(FileExistsError, match="holds another run, which differs in data: a there, b now"):
+        store.resume(tmp_path / "part.nc", {**SETTINGS, "data": "b"}, compute)
+    assert len(calls) == 1
+    long = {**SETTINGS, **{f"value {i}": "x" * 100 for i in range(2000)}}  # longer than an attribute may be
+    for _ in range(2):
+        xr.testing.assert_identical(store.resume(tmp_path / "long.nc", long, compute), RESULT)
+    assert len(calls) == 2
+
+
+def test_the_leaves_of_a_tree_come_back_to_one_like_it(tmp_path):
+    tree = {"a": (np.arange(3), np.float64(2.5)), "b": np.array([[True]])}
+    store.write_arrays({**store.leaf_arrays(tree), "more": 3}, SETTINGS, tmp_path / "run.npz")
+    arrays = store.read_arrays(tmp_path / "run.npz", "training", SETTINGS)
+    found = store.tree_like(tree, arrays)
+    assert jax.tree.structure(found) == jax.tree.structure(tree)
+    assert all(np.array_equal(one, other) for one, other in zip(*map(jax.tree.leaves, (found, tree)), strict=True))
+    with pytest.raises(ValueError, match=r"leaf 0 of arrays is .*of tree it is"):
+        store.tree_like({**tree, "a": (np.arange(4), np.float64(2.5))}, arrays)
+    with pytest.raises(ValueError, match="fewer than 4 leaves"):
+        store.tree_like({**tree, "c": 1.0}, arrays)
 
 
 def test_text_follows_the_same_rules(tmp_path):

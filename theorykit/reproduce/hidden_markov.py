@@ -108,7 +108,7 @@ def run(settings: HiddenMarkov, partial_results: Path, *, progress: bool = True)
             alone = replace(settings, seeds=1, first_seed=seed)
             of_seed = store.settings_of("hidden Markov chains", _VERSION, settings=alone, variant=variant)
             compute = partial(run_seed, variant, alone, progress=progress)
-            result = store.resumed(partial_results / f"{variant.name}-{seed}.nc", of_seed, compute)
+            result = store.resume(partial_results / f"{variant.name}-{seed}.nc", of_seed, compute)
             bar.update()
             return result.drop_attrs()
 

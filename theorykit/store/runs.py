@@ -4,8 +4,9 @@ A run is known by its settings, text by name: which computation it is, the compu
 every value that its numbers depend on. The version is a whole number beside the code that computes; it is raised
 whenever that code comes to make other numbers of the same values.
 
-A kept file ends with the sum of all that stands before, so that no file is taken for what it is not: one that has been
-cut or changed, or that another program wrote, is refused, and never replaced.
+There is one rule for all that goes on from a folder: what was kept with the same settings is used, what was kept with
+others is refused, by an error that says what differs, and nothing is computed over it. A kept file ends with the sum of
+all that stands before, so that one that has been cut or changed, or that another program wrote, is refused too.
 """
 
 import hashlib
@@ -15,12 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
 from .. import atomic_files
 from ..annotations import checked_arguments
-from ..arguments import checked_instance, checked_whole_number
+from ..arguments import checked_instance, checked_whole_number, shown
 from .description import UNKNOWN, describe
 from .files import read, write
 
@@ -29,8 +32,8 @@ _SETTINGS = "settings"
 _DESCRIPTION = {"description": "1"}
 # how many differences an error message names
 _NAMED = 5
-# the longest text that a netCDF attribute takes, or somewhat less
-_LONGEST = 30_000
+# where a dataset has the settings of its run
+_VARIABLE = "settings of the run"
 
 
 @checked_arguments
@@ -62,23 +65,6 @@ def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
 
 
 @checked_arguments
-def refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:
-    """Raise `FileExistsError` unless the settings of what is in `path`, which is of a `kind`, are those of `here`."""
-    refuse_unknown(here)
-    remedy = "Choose another folder, or remove this one if it is no longer wanted"
-    for name, value in _DESCRIPTION.items():
-        if name in here and there.get(name) != value:
-            raise FileExistsError(
-                f"{path} holds a {kind} of another version of theorykit, which described runs otherwise. {remedy}"
-            )
-    found = differences(there, here)
-    if found:
-        more = [f"and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
-        named = "; ".join([*found[:_NAMED], *more])
-        raise FileExistsError(f"{path} holds another {kind}, which differs in {named}. {remedy}")
-
-
-@checked_arguments
 def refuse_unknown(settings: Mapping[str, str]) -> None:
     """Raise `ValueError` where settings have a part that cannot be told from another, naming it."""
     for name, value in settings.items():
@@ -90,46 +76,71 @@ def refuse_unknown(settings: Mapping[str, str]) -> None:
 
 
 @checked_arguments
-def resumed(path: Path, settings: Mapping[str, str] | str, compute: Callable[[], xr.Dataset]) -> xr.Dataset:
-    """The dataset in `path` if it was computed with the same `settings`; otherwise computed, and left there.
+def fingerprint(settings: Mapping[str, str]) -> str:
+    """Eight characters for the names of files of several runs side by side: others for other settings."""
+    return hashlib.sha256(as_text(settings).encode()).hexdigest()[:8]
 
-    `settings` are all that determines the result, or a text that does; they are kept in the attribute of that name.
-    Raises `ValueError` where `path` is not such a dataset, or is damaged.
+
+@checked_arguments
+def resume(path: Path, settings: Mapping[str, str], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
+    """The dataset that is in `path`, or where there is none, the one that `compute` returns, which is left there.
+
+    `settings` are all that determines the result. Raises as `read_kept` does.
     """
-    found = kept(path, settings)
+    found = read_kept(path, settings)
     if found is not None:
         return found
     keep(checked_instance("what compute returns", compute(), xr.Dataset), settings, path)
-    return read_kept(path)
+    return checked_instance("what was kept", read_kept(path, settings), xr.Dataset)
 
 
 @checked_arguments
-def kept(path: Path, settings: Mapping[str, str] | str) -> xr.Dataset | None:
-    """The dataset in `path`, or None where there is none, or one of other `settings`. Errors are those of `resumed`."""
-    if isinstance(settings, Mapping):
-        refuse_unknown(settings)
+def keep(dataset: xr.Dataset, settings: Mapping[str, str], path: Path) -> None:
+    """Write a dataset that a run of these `settings` goes on from, in the place of one there."""
+    refuse_unknown(settings)
+    # a variable, since attributes of netCDF files take no more than 64 kB
+    write(dataset.assign({_VARIABLE: as_text(settings)}), path, overwrite=True)
+
+
+@checked_arguments
+def read_kept(path: Path, settings: Mapping[str, str]) -> xr.Dataset | None:
+    """The dataset that `keep` left in `path`, or None where there is no file.
+
+    Raises `FileExistsError` where it belongs to other `settings`, saying what differs, and `ValueError` where it is no
+    such file, or damaged.
+    """
+    refuse_unknown(settings)
     if not path.exists():
         return None
-    found = read_kept(path)
-    return found if found.attrs.get(_SETTINGS) == _attribute(settings) else None
-
-
-@checked_arguments
-def keep(dataset: xr.Dataset, settings: Mapping[str, str] | str, path: Path) -> None:
-    """Write a dataset that a run goes on from, with its `settings` as an attribute, in the place of one there."""
-    write(dataset.assign_attrs({_SETTINGS: _attribute(settings)}), path, overwrite=True)
-
-
-@checked_arguments
-def read_kept(path: Path) -> xr.Dataset:
-    """The dataset that `keep` left in `path`; `ValueError` where it is another file, or damaged."""
     _whole_content(path, "a part of a run")
-    return read(path).to_dataset()
+    found = read(path).to_dataset()
+    if _VARIABLE not in found:
+        raise ValueError(f"{path} is not a part of a run, but another result: remove it, or choose another folder")
+    _refuse_difference(path, settings.get("computation", "run"), json.loads(found[_VARIABLE].item()), settings)
+    return found.drop_vars(_VARIABLE)
 
 
-def _attribute(settings: Mapping[str, str] | str) -> str:
-    text = settings if isinstance(settings, str) else as_text(settings)
-    return text if len(text) <= _LONGEST else f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+@checked_arguments
+def leaf_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a JAX pytree as arrays by name, for `write_arrays`."""
+    return {f"leaf {number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+@checked_arguments
+def tree_like(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The pytree of which `leaf_arrays` made some of `arrays`, and which has the structure and shapes of `tree`.
+
+    Raises `ValueError` where the arrays do not fit it.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    names = [f"leaf {number}" for number in range(len(leaves))]
+    if any(name not in arrays for name in names):
+        raise ValueError(f"arrays have fewer than {len(leaves)} leaves of a tree")
+    kept = [jnp.asarray(arrays[name]) for name in names]
+    for name, leaf, one in zip(names, leaves, kept, strict=True):
+        if (one.shape, one.dtype) != (jnp.shape(leaf), jnp.result_type(leaf)):
+            raise ValueError(f"{name} of arrays is {shown(one)}, of tree it is {shown(jnp.asarray(leaf))}")
+    return jax.tree.unflatten(structure, kept)
 
 
 @checked_arguments
@@ -156,7 +167,7 @@ def read_arrays(path: Path, kind: str, settings: Mapping[str, str]) -> dict[str,
     content = _whole_content(path, f"a checkpoint of a {kind}")
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    refuse_difference(path, kind, json.loads(str(arrays.pop(_SETTINGS))), settings)
+    _refuse_difference(path, kind, json.loads(str(arrays.pop(_SETTINGS))), settings)
     return arrays
 
 
@@ -172,3 +183,18 @@ def _whole_content(path: Path, kind: str) -> bytes:
             "another folder"
         )
     return content
+
+
+def _refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:
+    """Raise `FileExistsError` unless the settings of what is in `path`, which is of a `kind`, are those of `here`."""
+    remedy = "Choose another folder, or remove this one if it is no longer wanted"
+    for name, value in _DESCRIPTION.items():
+        if name in here and there.get(name) != value:
+            raise FileExistsError(
+                f"{path} holds a {kind} of another version of theorykit, which described runs otherwise. {remedy}"
+            )
+    found = differences(there, here)
+    if found:
+        more = [f"and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
+        named = "; ".join([*found[:_NAMED], *more])
+        raise FileExistsError(f"{path} holds another {kind}, which differs in {named}. {remedy}")

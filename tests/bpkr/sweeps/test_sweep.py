@@ -182,16 +182,11 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
 def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
     sweep = {"architecture": ARCHITECTURE, "data": NO_TEST_DATA, **SMALL, "progress": False}
     settings = sweeps.folder.sweep_settings(ARCHITECTURE, check_data(ARCHITECTURE, NO_TEST_DATA), {})
-    sweeps.folder.SweepFolder.opened(tmp_path, settings, {})
+    point = xr.Dataset({"converged": True, "result": "converged"})
+    sweeps.folder.SweepFolder.open(tmp_path, settings, {}).write(GridPoint(7, 7.0), point)
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
     with pytest.raises(FileExistsError, match=f"holds another sweep, which differs in .*{named}"):
         sweeps.sweep(**{**sweep, **change}, folder=tmp_path)
-
-
-def test_points_without_a_note_of_what_they_are_are_refused(tmp_path):
-    (tmp_path / "points").mkdir()
-    with pytest.raises(FileExistsError, match=r"no sweep\.json"):
-        swept(DATA, tmp_path, **SMALL)
 
 
 def test_widths_layer_by_layer_are_labelled():

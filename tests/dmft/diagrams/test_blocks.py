@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from theorykit import store
 from theorykit.dmft.diagrams.blocks import LANE, in_blocks
+
+OF = {name: store.settings_of("squares", 1, of=name) for name in ("a", "b")}
 
 
 def squares(calls: list):
@@ -18,15 +21,15 @@ def squares(calls: list):
 @pytest.mark.parametrize("lanes, size", [(1, 4), (7, 3), (12, 4), (5, 100)])
 def test_every_lane_is_there_once_and_in_order(lanes, size):
     calls: list[np.ndarray] = []
-    found = in_blocks(squares(calls), lanes, settings="squares", lanes_per_block=size)
+    found = in_blocks(squares(calls), lanes, settings=OF["a"], lanes_per_block=size)
     np.testing.assert_array_equal(found["square"], np.arange(lanes) ** 2.0)
     assert len({len(block) for block in calls}) == 1, "blocks of several sizes are compiled several times"
 
 
 def test_finished_blocks_are_kept(tmp_path):
     calls: list[np.ndarray] = []
-    first = in_blocks(squares(calls), 10, settings="a", folder=tmp_path, lanes_per_block=3)
-    again = in_blocks(squares([]), 10, settings="a", folder=tmp_path, lanes_per_block=3)
+    first = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, lanes_per_block=3)
+    again = in_blocks(squares([]), 10, settings=OF["a"], folder=tmp_path, lanes_per_block=3)
     assert len(calls) == len(list(tmp_path.glob("*.nc"))) == 4
     xr.testing.assert_identical(first, again)
 
@@ -38,21 +41,22 @@ def test_a_stopped_run_goes_on(tmp_path):
         return squares([])(block)
 
     with pytest.raises(RuntimeError, match="stopped"):
-        in_blocks(fails_late, 10, settings="a", folder=tmp_path, lanes_per_block=3)
+        in_blocks(fails_late, 10, settings=OF["a"], folder=tmp_path, lanes_per_block=3)
     assert len(list(tmp_path.glob("*.nc"))) == 2
     calls: list[np.ndarray] = []
-    found = in_blocks(squares(calls), 10, settings="a", folder=tmp_path, lanes_per_block=3)
+    found = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, lanes_per_block=3)
     assert sorted(int(block[0]) for block in calls) == [6, 9]
     np.testing.assert_array_equal(found["square"], np.arange(10) ** 2.0)
 
 
-def test_other_settings_are_computed_anew(tmp_path):
-    in_blocks(squares([]), 4, settings="a", folder=tmp_path)
+def test_blocks_of_other_settings_are_refused_before_any_is_computed(tmp_path):
+    in_blocks(squares([]), 4, settings=OF["a"], folder=tmp_path)
     calls: list[np.ndarray] = []
-    in_blocks(squares(calls), 4, settings="b", folder=tmp_path)
-    assert calls
+    with pytest.raises(FileExistsError, match="holds another squares, which differs in of: 'a' there, 'b' now"):
+        in_blocks(squares(calls), 4, settings=OF["b"], folder=tmp_path)
+    assert not calls
 
 
 def test_no_lanes_are_refused():
     with pytest.raises(ValueError, match="lanes must be at least 1, got 0"):
-        in_blocks(squares([]), 0, settings="squares")
+        in_blocks(squares([]), 0, settings=OF["a"])

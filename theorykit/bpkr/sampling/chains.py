@@ -14,12 +14,15 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from tqdm import tqdm
 
-from .checkpoint import StoredChains, load_chains, save_chains
+from ... import store
 from .settings import Schedule
 
 # steps in one call of compiled code, and seconds between two checkpoints
 _STEPS = 50
 _CHECKPOINT_SECONDS = 20.0
+_FILE = "chains.npz"
+# what a step is kept of, by the names of its arrays
+_DRAWN = ("record", "stats")
 
 
 class AbstractSampler(eqx.Module):
@@ -63,9 +66,28 @@ class _Run:
 
     states: Any
     blocks: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]
-    steps: int
-    warmup_seconds: float
-    seconds: float
+    steps: int = 0
+    warmup_seconds: float = 0.0
+    seconds: float = 0.0
+
+    def arrays(self) -> Mapping[str, Any]:
+        """All that the rest of the run depends on."""
+        numbers = {"steps": self.steps, "warmup_seconds": self.warmup_seconds, "seconds": self.seconds}
+        drawn = _joined(self.blocks, self.steps) if self.blocks else ({}, {})
+        self.blocks[:] = [drawn] if self.blocks else []
+        parts = zip(_DRAWN, drawn, strict=True)
+        named = {f"{kind} {name}": values for kind, part in parts for name, values in part.items()}
+        return {**numbers, **store.leaf_arrays(self.states), **named}
+
+    def resume(self, arrays: Mapping[str, np.ndarray]) -> "_Run":
+        """The run that `arrays` were made of, if its states are like those of this one."""
+
+        def drawn(kind: str) -> dict[str, np.ndarray]:
+            return {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
+
+        record, stats = (drawn(f"{kind} ") for kind in _DRAWN)
+        numbers = {name: arrays[name].item() for name in ("steps", "warmup_seconds", "seconds")}
+        return _Run(store.tree_like(self.states, arrays), [(record, stats)] if record else [], **numbers)
 
 
 def run_chains(
@@ -96,11 +118,11 @@ def run_chains(
                 bar.set_description(f"{settings['sampler']}: {'warm-up' if run.steps < schedule.warmup else 'draws'}")
                 bar.update(_advance_run(run, sampler, schedule))
                 if folder is not None and time.monotonic() - checkpointed > _CHECKPOINT_SECONDS:
-                    _save(run, settings, folder)
+                    store.write_arrays(run.arrays(), settings, folder / _FILE)
                     checkpointed, saved = time.monotonic(), run.steps
         finally:
             if folder is not None and run.steps > saved:
-                _save(run, settings, folder)
+                store.write_arrays(run.arrays(), settings, folder / _FILE)
     record, stats = _joined(run.blocks, schedule.draws)
     return Draws(record, stats, run.warmup_seconds, run.seconds)
 
@@ -108,17 +130,9 @@ def run_chains(
 def _started(sampler, schedule: Schedule, key, settings: Mapping[str, str], folder: Path | None) -> _Run:
     # plain numbers instead of typed keys, so that states can be written to disk
     keys = jax.random.key_data(jax.random.split(key, schedule.chains))
-    states = _start(sampler, keys)
-    run = _Run(states, [], 0, 0.0, 0.0)
-    stored = None if folder is None else load_chains(folder, settings)
-    if stored is None:
-        return run
-    leaves, structure = jax.tree.flatten(states)
-    if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in stored.leaves]:
-        raise ValueError(f"the chains in {folder} are of another version of the sampler: remove the folder")
-    states = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in stored.leaves])
-    blocks = [(stored.record, stored.stats)] if stored.record else []
-    return _Run(states, blocks, stored.steps, stored.warmup_seconds, stored.seconds)
+    run = _Run(_start(sampler, keys), [])
+    arrays = None if folder is None else store.read_arrays(folder / _FILE, "run of chains", settings)
+    return run if arrays is None else run.resume(arrays)
 
 
 @eqx.filter_jit
@@ -176,11 +190,3 @@ def _joined(blocks, draws: int) -> tuple[dict[str, np.ndarray], dict[str, np.nda
         return {name: np.concatenate([block[part][name] for block in blocks], axis=1)[:, :draws] for name in names}
 
     return joined(0), joined(1)
-
-
-def _save(run: _Run, settings: Mapping[str, str], folder: Path) -> None:
-    if len(run.blocks) > 1:
-        run.blocks[:] = [_joined(run.blocks, run.steps)]
-    record, stats = run.blocks[0] if run.blocks else ({}, {})
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(run.states)]
-    save_chains(folder, settings, StoredChains(leaves, record, stats, run.steps, run.warmup_seconds, run.seconds))

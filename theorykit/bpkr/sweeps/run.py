@@ -140,9 +140,7 @@ def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr
     grid = grid_of(architecture, widths, temperatures)
     settings = sweep_settings(architecture, data, options)
     kept = (
-        None
-        if folder is None
-        else SweepFolder.opened(checked_path("folder", folder), settings, solver_options(options))
+        None if folder is None else SweepFolder.open(checked_path("folder", folder), settings, solver_options(options))
     )
     points = _solved(architecture, data, grid.places, kept, options, bar)
     tested = [] if data.test_labels is None else [labelled_test_labels(data.test_labels)]

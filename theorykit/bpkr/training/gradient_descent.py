@@ -119,7 +119,7 @@ def train(
     described = _described(run, network, validation)
     state = _State.first(network)
     if path is not None:
-        state = state.resumed(store.read_arrays(path, "training", described))
+        state = state.resume(store.read_arrays(path, "training", described))
     if state.step > settings.steps:
         raise ValueError(f"{path} is of {state.step} steps, more than steps={settings.steps}: choose another folder")
     held_out = validation(settings.validation_examples, key=jax.random.fold_in(key, 0))
@@ -202,16 +202,13 @@ class _State:
         return cls(network, optax.adam(0.0).init(_trained_part(network)), network)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        leaves = jax.tree.leaves((self.network, self.moments, self.best))
-        return {**{f"leaf {i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}, **self._columns()}
+        return {**store.leaf_arrays((self.network, self.moments, self.best)), **self._columns()}
 
-    def resumed(self, arrays: Mapping[str, np.ndarray] | None) -> "_State":
+    def resume(self, arrays: Mapping[str, np.ndarray] | None) -> "_State":
         """The state that `arrays` were made of, of the same network; this one if there are none."""
         if arrays is None:
             return self
-        leaves, structure = jax.tree.flatten((self.network, self.moments, self.best))
-        kept = [jnp.asarray(arrays[f"leaf {i}"]) for i in range(len(leaves))]
-        network, moments, best = jax.tree.unflatten(structure, kept)
+        network, moments, best = store.tree_like((self.network, self.moments, self.best), arrays)
         rows = zip(*(arrays[name].tolist() for name in _Validation._fields), strict=True)
         return _State(network, moments, best, tuple(_Validation(*row) for row in rows))
 

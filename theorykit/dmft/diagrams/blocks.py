@@ -28,7 +28,7 @@ def in_blocks(
     compute: Callable[[np.ndarray], xr.Dataset],
     lanes: int,
     *,
-    settings: Mapping[str, str] | str,
+    settings: Mapping[str, str],
     folder: Path | str | None = None,
     lanes_per_block: int = _LANES,
     label: str = "orbits",
@@ -37,22 +37,18 @@ def in_blocks(
     """The dataset of all lanes, from `compute`, which returns that of the lanes whose numbers it is given.
 
     Blocks are of one size, so that a function is compiled once; they run in threads, for compiled code holds no lock.
-    Where there is a `folder` each finished block is kept there with `settings`, all that the result depends on; one of
-    other settings is computed anew. Raises `ValueError` where there are no lanes, and where a file in the folder is
-    damaged or of another kind.
+    Where there is a `folder` each finished block is kept there with `settings`, all that the result depends on. Raises
+    `ValueError` where there are no lanes, and where a file in the folder is damaged or of another kind, and
+    `FileExistsError` where it is of other settings, saying what differs.
     """
     checked_function("compute", compute)
     checked_whole_number("lanes", lanes, least=1)
     checked_whole_number("lanes_per_block", lanes_per_block, least=1)
     checked_text("label", label)
     hidden = not checked_flag("progress", progress)
-    if isinstance(settings, str):
-        checked_text("settings", settings)
-    else:
-        settings = {
-            checked_text("settings", name): checked_text("settings", value)
-            for name, value in checked_instance("settings", settings, Mapping).items()
-        }
+    checked_instance("settings", settings, Mapping, "as store.settings_of returns them")
+    for text in (*settings, *settings.values()):
+        checked_text("settings", text)
     folder = None if folder is None else checked_path("folder", folder)
     workers = os.cpu_count() or 1
     count = max(-(-lanes // lanes_per_block), min(workers, lanes // _FEWEST_LANES))
@@ -73,10 +69,10 @@ def in_blocks(
 
 
 def _in_order(
-    compute, blocks: list[np.ndarray], folder: Path | None, settings: Mapping[str, str] | str
+    compute, blocks: list[np.ndarray], folder: Path | None, settings: Mapping[str, str]
 ) -> Iterator[xr.Dataset]:
     """The datasets of all blocks; what is on disk is not computed, and what is computed is written by this thread."""
-    there = {} if folder is None else {block[0]: store.kept(*_place(folder, block, settings)) for block in blocks}
+    there = {} if folder is None else {block[0]: store.read_kept(*_place(folder, block, settings)) for block in blocks}
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         try:
             ahead = [executor.submit(compute, block) for block in blocks if there.get(block[0]) is None]
@@ -85,16 +81,15 @@ def _in_order(
                 if folder is None:
                     yield next(waiting).result()
                 elif (found := there.pop(block[0])) is not None:
-                    yield found.drop_attrs()
+                    yield found
                 else:
-                    yield store.resumed(*_place(folder, block, settings), lambda: next(waiting).result()).drop_attrs()
+                    yield store.resume(*_place(folder, block, settings), lambda: next(waiting).result())
         except BaseException:
             executor.shutdown(cancel_futures=True)
             raise
 
 
-def _place(folder: Path, block: np.ndarray, settings: Mapping[str, str] | str) -> tuple[Path, Mapping[str, str]]:
+def _place(folder: Path, block: np.ndarray, settings: Mapping[str, str]) -> tuple[Path, Mapping[str, str]]:
     """Where a block is kept, and what it is of."""
     first, last = int(block[0]), int(block[-1])
-    own = {"settings": settings} if isinstance(settings, str) else settings
-    return folder / f"{first:06d}-{last:06d}.nc", {**own, "lanes": f"{first} to {last}"}
+    return folder / f"{first:06d}-{last:06d}.nc", {**settings, "lanes": f"{first} to {last}"}

@@ -80,7 +80,7 @@ def _carried(model, every: dmft.Parameters, start, centre: int, settling: int, f
             return _settled_in_turn(model, every, latest, together, settling)
 
         path = None if folder is None else folder / f"settling-{number:06d}.nc"
-        kept = compute() if path is None else store.resumed(path, {**run, "steps": str(together)}, compute)
+        kept = compute() if path is None else store.resume(path, {**run, "steps": str(together)}, compute)
         for pair, windows in zip(together, kept["window"].values, strict=True):
             found |= {index: windows[..., side] for side, index in enumerate(pair)}
         latest = dmft.Window(kept["window"].values[-1], window.position)

@@ -83,7 +83,7 @@ def _of_seed(
     prediction = bpkr.predict(architecture, found, data.features, data.labels, data.test_features)
     outputs = {
         "theory": prediction.mean,
-        "sampled": draws["posterior"]["sampled_output"].mean(("chain", "draw")),
+        "sampled": draws["posterior"]["sampled_output"].mean(("chain", "draw")).values,
         "trained": bpkr.path_outputs(network, architecture, data.test_features).sum(axis=1),
     }
     matrices = {

@@ -1,6 +1,5 @@
 """The experiment whole, one variant after another; every stage is kept, and gone on from."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -51,8 +50,7 @@ def run_variant(
     """The stages of one variant, by name."""
     trained = trained_network(variant, settings, made, folder / "training", progress=progress)
     network = trained.network
-    text = store.as_text(store.describe(network=network))
-    folder = folder / f"network-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    folder = folder / f"network-{store.fingerprint(store.describe(network=network))}"
     theory = theory_of_heads(network.heads, settings, made, folder, progress=progress)
 
     def described(stage: str) -> Mapping[str, str]:
@@ -64,14 +62,10 @@ def run_variant(
         "network": labelled_network(network),
         "theory": theory,
         "kernel": _kept(
-            folder / "kernel.nc",
-            described("kernel"),
-            partial(_components, network.heads, made, settings, theory),
+            folder, "kernel", described("kernel"), partial(_components, network.heads, made, settings, theory)
         ),
-        "order_parameters": _kept(folder / "order-parameters.nc", described("order parameters"), compared),
-        "pruning": _kept(
-            folder / "pruning.nc", described("pruning"), partial(pruning, network, made, settings, theory)
-        ),
+        "order_parameters": _kept(folder, "order-parameters", described("order parameters"), compared),
+        "pruning": _kept(folder, "pruning", described("pruning"), partial(pruning, network, made, settings, theory)),
     }
 
 
@@ -87,7 +81,7 @@ def theory_of_heads(
     for seed in tqdm(range(settings.seeds), desc="theory", unit="seed", disable=not progress, dynamic_ncols=True):
         kept = folder / f"sweep-seed={seed}"
         solve = partial(theory_of_seed, heads, made, settings, seed, kept, progress=progress)
-        found.append(_kept(folder / f"theory-seed={seed}.nc", {**described, "seed": str(seed)}, solve))
+        found.append(_kept(folder, f"theory-seed={seed}", {**described, "seed": str(seed)}, solve))
     theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
     return theory.assign(chosen_temperatures(theory))
 
@@ -117,10 +111,9 @@ def _components(heads: bpkr.AbstractHeads, made: Sources, settings: OneShot, the
     return kernel_components(heads, made, settings, theory, shown)
 
 
-def _kept(path: Path, described: Mapping[str, str], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
-    """What is in `path` if it is as `described`; otherwise computed, and left there."""
-    dataset = store.resumed(path, described, compute)
-    return dataset.assign_attrs({name: value for name, value in dataset.attrs.items() if name != "settings"})
+def _kept(folder: Path, stage: str, described: Mapping[str, str], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
+    """A stage as it was left in `folder`, or computed; of other settings, such as more seeds, it is another file."""
+    return store.resume(folder / f"{stage}-{store.fingerprint(described)}.nc", described, compute)
 
 
 def _of_theory(settings: OneShot) -> Mapping[str, Any]:

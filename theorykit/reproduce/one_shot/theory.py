@@ -36,7 +36,7 @@ def examples_of_seed(heads: bpkr.AbstractHeads, sources: Sources, settings: OneS
 
 def accuracies(mean: ArrayLike, data: bpkr.Data, distributions: Sequence[str]) -> xr.DataArray:
     """How often the sign is right, (distribution,), of predictions for all tests; NaN where there are none."""
-    by_distribution = [np.reshape(values, (len(distributions), -1)) for values in (mean, data.test_labels)]
+    by_distribution = [np.asarray(values).reshape(len(distributions), -1) for values in (mean, data.test_labels)]
     shares = np.asarray(bpkr.sign_accuracy(*by_distribution))
     return xr.DataArray(shares, dims="distribution", coords={"distribution": list(distributions)})
 
