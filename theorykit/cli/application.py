@@ -72,17 +72,17 @@ def application(arguments: Sequence[str], commands: Mapping[str, Command | Group
             inner = application(rest if name == named else (), command.commands)
             app.command(inner, name=name, help=command.summary)
         else:
-            app.command(_loaded(command) if name == named else _described(command), name=name)
+            app.command(_load(command) if name == named else _describe(command), name=name)
     return app
 
 
-def _loaded(command: Command) -> Callable[..., None]:
+def _load(command: Command) -> Callable[..., None]:
     # the process computes in float64: JAX is told so before anything else is done with it
     enable_float64()
     return getattr(import_module(f".{command.module}", __package__), command.function)
 
 
-def _described(command: Command) -> Callable[[], None]:
+def _describe(command: Command) -> Callable[[], None]:
     def stands_for_it() -> None:
         raise AssertionError(f"{command.function} was not imported")
 

@@ -164,16 +164,16 @@ def table(result: xr.DataTree) -> str:
     for width in dataset["width"].values:
         row = dataset.sel(width=width)
         lines.append(
-            f"{width:6d}   {_padded(row['accuracy'])}   {float(row['departure'].mean()):9.3f}   "
+            f"{width:6d}   {_pad(row['accuracy'])}   {float(row['departure'].mean()):9.3f}   "
             f"{float(row['gradient_norm'].max()):13.1e}   {float(row['seconds'].median()):7.2f}"
         )
     lines.append("   GP limit, N = infinity")
     for name in dataset["gp_paths"].values:
-        lines.append(f"         {_padded(dataset['gp_accuracy'].sel(gp_paths=name))}   {name}")
+        lines.append(f"         {_pad(dataset['gp_accuracy'].sel(gp_paths=name))}   {name}")
     return "\n".join(lines)
 
 
-def _padded(values: xr.DataArray) -> str:
+def _pad(values: xr.DataArray) -> str:
     return with_error(values).ljust(len("0.000 +- 0.000"))
 
 

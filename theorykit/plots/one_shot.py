@@ -85,7 +85,7 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
 
     Hollow points stand a little to the right of their width. Points that are not solutions are crossed out.
     """
-    axes = _titled(panel, title).subplots()
+    axes = _add_title(panel, title).subplots()
     theory = theory.sortby("width")
     widths = theory["width"].values
     for name, color in zip(theory["distribution"].values, cycle(_COLORS)):
@@ -112,7 +112,7 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
 @draws_results
 def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str) -> None:
     """|cosine| of the leading kernel components with the labels, smallest width against the limit."""
-    axes = _titled(panel, title).subplots()
+    axes = _add_title(panel, title).subplots()
     shown = kernel["alignment"].isel(component=slice(SHOWN_COMPONENTS))
     width = float(kernel["kernel_width"].min())
     for side, (at, color, label) in enumerate([(width, THEORY, f"$N={width:g}$"), (np.inf, LIMITS[0], r"$N=\infty$")]):
@@ -128,7 +128,7 @@ def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str)
 
     How far they agree is the mean over seeds.
     """
-    _titled(panel, title)
+    _add_title(panel, title)
     origins = [str(origin) for origin in between["origin"].values]
     for axes, origin in zip(panel.subplots(1, len(origins)), origins, strict=True):
         matrix = between["U_1"].isel(seed=0).sel(origin=origin)
@@ -174,7 +174,7 @@ def _path_axes(axes: Axes, paths: Sequence[str]) -> None:
 @draws_results
 def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: str, title: str) -> None:
     """The score of every head, and accuracy without that head alone, beside the line of the whole network."""
-    above, below = _titled(panel, title).subplots(2, 1, sharex=True)
+    above, below = _add_title(panel, title).subplots(2, 1, sharex=True)
     ascending = pruning.isel(head=np.argsort(pruning["score"].values, kind="stable")).sel(distribution=distribution)
     places = np.arange(ascending.sizes["head"])
     above.bar(places, ascending["score"], 0.7, color=THEORY)
@@ -189,7 +189,7 @@ def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: st
 @draws_results
 def heads_removed(panel: Figure | SubFigure, pruning: xr.Dataset, distributions: Sequence[str], title: str) -> None:
     """Accuracy over the number of heads removed, by order and distribution; below, what is left to store and run."""
-    mosaic = _titled(panel, title).subplot_mosaic(
+    mosaic = _add_title(panel, title).subplot_mosaic(
         [list(distributions), ["share left"] * len(distributions)], height_ratios=(1.7, 1)
     )
     first = mosaic[distributions[0]]
@@ -215,7 +215,7 @@ def heads_removed(panel: Figure | SubFigure, pruning: xr.Dataset, distributions:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
 
 
-def _titled(panel: Figure | SubFigure, title: str) -> Figure | SubFigure:
+def _add_title(panel: Figure | SubFigure, title: str) -> Figure | SubFigure:
     from_edge = 0.05 * panel.dpi / panel.bbox.width  # in inches, so that titles of wide and narrow panels align
     panel.suptitle(title, x=from_edge, ha="left", fontsize=9, fontweight="bold")
     return panel

@@ -64,7 +64,7 @@ def _accuracies(theory: xr.Dataset, rule: str) -> str:
     rows.append(["infinite", f"{of_limit.item():g}", *cells(limit)])
     rows.append([f"{smallest} - infinite", "", *cells(gain, "+")])
     note = "" if is_solved.all() else "\n* not a solution at every seed: not converged, or failed"
-    return _aligned(rows) + note
+    return _align(rows) + note
 
 
 def _agreement(between: xr.Dataset) -> str:
@@ -81,10 +81,10 @@ def _agreement(between: xr.Dataset) -> str:
     strengths = ", ".join(f"{origin} {with_error(between['block_strength'].sel(origin=origin))}" for origin in origins)
     lines = [
         f"U_1 at N={attrs['width']}, T={attrs['temperature']:g}",
-        indent(_aligned(rows), "  "),
+        indent(_align(rows), "  "),
         "  mean magnitude in blocks (pairs that share the first layer's head) over that outside:",
         f"    {strengths}",
-        indent(_aligned(_accuracies_by_origin(between, star)), "  "),
+        indent(_align(_accuracies_by_origin(between, star)), "  "),
     ]
     if star:
         reason = between["diagnosis"].sel(seed=doubtful[0]).item()
@@ -113,7 +113,7 @@ def _heads(pruning: xr.Dataset, distribution: str) -> str:
         head = pruning.isel(head=i).sel(distribution=distribution)
         scores = [f"{head[name].item():.3f}" for name in ("score", "trained_score")]
         rows.append([str(head["head"].item()), *scores, with_error(head["single_accuracy"])])
-    return _aligned(rows)
+    return _align(rows)
 
 
 def _removable(pruning: xr.Dataset, distribution: str) -> str:
@@ -134,7 +134,7 @@ def _removable(pruning: xr.Dataset, distribution: str) -> str:
     )
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def _align(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells as lines: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

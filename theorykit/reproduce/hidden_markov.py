@@ -112,11 +112,11 @@ def run(settings: HiddenMarkov, partial_results: Path, *, progress: bool = True)
             bar.update()
             return result.drop_attrs()
 
-        nodes = {variant.name: _joined([seed_result(variant, seed) for seed in seeds]) for variant in VARIANTS}
+        nodes = {variant.name: _join([seed_result(variant, seed) for seed in seeds]) for variant in VARIANTS}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs={"settings": _text(settings)}), **nodes})
 
 
-def _joined(datasets: list[xr.Dataset]) -> xr.Dataset:
+def _join(datasets: list[xr.Dataset]) -> xr.Dataset:
     """Seeds side by side; the path kernels of the first are enough."""
     seeds = xr.concat([dataset.drop_vars("path_kernel") for dataset in datasets], dim="seed")
     return seeds.assign(path_kernel=datasets[0]["path_kernel"].drop_vars("seed"))
@@ -130,7 +130,7 @@ def _text(settings) -> str:
 def run_seed(variant: Variant, settings: HiddenMarkov, *, progress: bool = True) -> xr.Dataset:
     """One variant with the first seed's draw of data and random heads: every width, and the Gaussian-process limits."""
     architecture = bpkr.Architecture(layers=variant.heads, widths=1, temperature=settings.temperature)
-    data = _sampled(variant, settings, architecture)
+    data = _sample(variant, settings, architecture)
     solved = sweep(
         architecture,
         data,
@@ -139,7 +139,7 @@ def run_seed(variant: Variant, settings: HiddenMarkov, *, progress: bool = True)
         progress=progress,
     ).isel(temperature=0, drop=True)
     solved = solved.rename(test_accuracy="accuracy").drop_vars(["mean", "variance", "test_label", "test_error"])
-    by_width = [_described(architecture, solved.sel(width=width), data) for width in settings.widths]
+    by_width = [_describe(architecture, solved.sel(width=width), data) for width in settings.widths]
     return xr.merge(
         [
             solved.drop_attrs(),
@@ -150,7 +150,7 @@ def run_seed(variant: Variant, settings: HiddenMarkov, *, progress: bool = True)
     ).assign_coords(seed=settings.first_seed)
 
 
-def _sampled(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Architecture) -> bpkr.Data:
+def _sample(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Architecture) -> bpkr.Data:
     """Path features and labels, examples sorted by class."""
     training_key, test_key, heads_key = jax.random.split(jax.random.key(settings.first_seed), 3)
     key_query = variant.key_query(heads_key)
@@ -165,7 +165,7 @@ def _sampled(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Archit
     return bpkr.Data(*examples(settings.training_examples, training_key), *examples(settings.test_examples, test_key))
 
 
-def _described(architecture: bpkr.Architecture, solution: xr.Dataset, training: bpkr.Data) -> xr.Dataset:
+def _describe(architecture: bpkr.Architecture, solution: xr.Dataset, training: bpkr.Data) -> xr.Dataset:
     """How far a solution is from the Gaussian-process limit, and the alignment of its kernel with the labels."""
     point, limit = order_parameters_of(architecture, solution), bpkr.gp_limit(architecture)
     alignment = bpkr.kernel_task_alignment(bpkr.kernel(architecture, point, training.features), training.labels)

@@ -290,7 +290,7 @@ def orbit(
             "overlap": (by_token, overlap[..., seen]),
             "attention": (by_token, attention[..., seen]),
             **described_exponents(spectrum),
-            **_described(overlap),
+            **_describe(overlap),
         },
         {
             "beta": (LANE, np.asarray(parameters.beta)),
@@ -301,7 +301,7 @@ def orbit(
     )
 
 
-def _described(overlap: np.ndarray) -> dict:
+def _describe(overlap: np.ndarray) -> dict:
     """What overlaps `(lane, pattern, token)` look like as series of time."""
     amplitude = amplitude_spectrum(overlap, (LANE, "pattern"))
     lags = min(_LAGS, overlap.shape[-1] - 1)

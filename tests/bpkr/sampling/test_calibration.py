@@ -18,7 +18,7 @@ from theorykit.bpkr.sampling.chains import run_chains
 from theorykit.bpkr.sampling.gibbs import Gibbs
 from theorykit.bpkr.sampling.nuts import no_u_turn_sampler
 from theorykit.bpkr.sampling.order_parameters import OrderParameterPosterior
-from theorykit.bpkr.sampling.sample import _checked, _weight_posterior
+from theorykit.bpkr.sampling.sample import _check, _weight_posterior
 
 RANKS, EXAMPLES, INPUT_FEATURES, TOKENS = 16, 4, 3, 3
 # architectures on both sides of the singular width
@@ -69,7 +69,7 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         truth_key, noise_key, chain_key = jax.random.split(jax.random.key(replication), 3)
         truth, outputs = simulate(truth_key)
         labels = outputs + jnp.sqrt(architecture.temperature) * jax.random.normal(noise_key, outputs.shape)
-        sampler = sampler_of(kind, architecture, _checked(architecture, bpkr.Data(features, labels)))
+        sampler = sampler_of(kind, architecture, _check(architecture, bpkr.Data(features, labels)))
         schedule = Schedule(chains=1, warmup=200, draws=thinning * (RANKS - 1))
         settings = {"sampler": kind}
         drawn = run_chains(sampler, schedule, key=chain_key, settings=settings, progress=False)

@@ -11,7 +11,7 @@ from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
 from theorykit.bpkr.sampling.results import entry_estimates, output_estimates
-from theorykit.bpkr.sampling.sample import _checked, _weight_posterior
+from theorykit.bpkr.sampling.sample import _check, _weight_posterior
 
 from .problems import INPUT_FEATURES, NETWORKS, problem, quietly
 
@@ -106,7 +106,7 @@ def test_sampled_weights_are_those_of_the_network(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_density_of_the_weights_is_that_of_its_parts(name):
     architecture, features, labels, _ = problem(name)
-    posterior = _weight_posterior(architecture, _checked(architecture, bpkr.Data(features, labels)), False)
+    posterior = _weight_posterior(architecture, _check(architecture, bpkr.Data(features, labels)), False)
     white = posterior.start(jax.random.key(0))
     outputs = posterior.outputs(posterior.weights(posterior.split(white)), jnp.asarray(features))
     residual = np.asarray(outputs).reshape(labels.shape) - labels

@@ -73,7 +73,7 @@ class _Run:
     def arrays(self) -> Mapping[str, Any]:
         """All that the rest of the run depends on."""
         numbers = {"steps": self.steps, "warmup_seconds": self.warmup_seconds, "seconds": self.seconds}
-        drawn = _joined(self.blocks, self.steps) if self.blocks else ({}, {})
+        drawn = _join(self.blocks, self.steps) if self.blocks else ({}, {})
         self.blocks[:] = [drawn] if self.blocks else []
         parts = zip(_DRAWN, drawn, strict=True)
         named = {f"{kind} {name}": values for kind, part in parts for name, values in part.items()}
@@ -104,7 +104,7 @@ def run_chains(
     With a `folder`, draws and states are kept there, and a run that was stopped, or wants more draws than are there,
     goes on as if it never had been stopped; `settings` say which run it is, and a folder with another is refused.
     """
-    run = _started(sampler, schedule, key, settings, folder)
+    run = _start_run(sampler, schedule, key, settings, folder)
     total, saved = schedule.warmup + schedule.draws, run.steps
     bar = tqdm(total=total, initial=min(run.steps, total), unit="draw", disable=not progress, dynamic_ncols=True)
     if run.steps < total:
@@ -123,11 +123,11 @@ def run_chains(
         finally:
             if folder is not None and run.steps > saved:
                 store.write_arrays(run.arrays(), settings, folder / _FILE)
-    record, stats = _joined(run.blocks, schedule.draws)
+    record, stats = _join(run.blocks, schedule.draws)
     return Draws(record, stats, run.warmup_seconds, run.seconds)
 
 
-def _started(sampler, schedule: Schedule, key, settings: Mapping[str, str], folder: Path | None) -> _Run:
+def _start_run(sampler, schedule: Schedule, key, settings: Mapping[str, str], folder: Path | None) -> _Run:
     # plain numbers instead of typed keys, so that states can be written to disk
     keys = jax.random.key_data(jax.random.split(key, schedule.chains))
     run = _Run(_start(sampler, keys), [])
@@ -182,7 +182,7 @@ def _advance(sampler: AbstractSampler, states, steps, keep):
     return jax.lax.map(chain, states)
 
 
-def _joined(blocks, draws: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def _join(blocks, draws: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The first `draws` draws of every chain."""
 
     def joined(part: int) -> dict[str, np.ndarray]:

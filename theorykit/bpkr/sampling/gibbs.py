@@ -79,7 +79,7 @@ class Gibbs(AbstractSampler):
         def transposed(representer):
             return jnp.einsum("kcn,pki,pc->ni", by_output, features, representer)
 
-        return self._drawn(white[0], gram, outputs, transposed, key)
+        return self._draw(white[0], gram, outputs, transposed, key)
 
     def _layer(self, block: int, white: White, readings: Array, key: PRNGKeyArray) -> Float[Array, "rows columns"]:
         def first(own):
@@ -95,9 +95,9 @@ class Gibbs(AbstractSampler):
         def transposed(representer):
             return jnp.einsum("pcmn,pc->mn", design, representer)
 
-        return self._drawn(white[block], flat @ flat.T, outputs, transposed, key)
+        return self._draw(white[block], flat @ flat.T, outputs, transposed, key)
 
-    def _drawn(
+    def _draw(
         self,
         block: Float[Array, "rows columns"],
         gram: Float[Array, "labels labels"],

@@ -63,7 +63,7 @@ def sample_order_parameters(
     stopped, or wants more draws, goes on from there. Warns with `MixingWarning` if the chains did not mix.
     """
     _check_settings(schedule, no_u_turn)
-    data = _checked(architecture, data)
+    data = _check(architecture, data)
     numbers = architecture.with_arrays()
     law = law_of(numbers)
     if law.is_singular and float(architecture.temperature) == 0:
@@ -98,7 +98,7 @@ def sample_weights(
     """
     _check_settings(schedule, no_u_turn)
     keep_weights = checked_flag("keep_weights", keep_weights)
-    data = _checked(architecture, data)
+    data = _check(architecture, data)
     posterior = _weight_posterior(architecture, data, keep_weights)
     sampler = no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=False)
     options = {"sampler": "NUTS on the weights", "keep_weights": keep_weights, "no_u_turn": no_u_turn}
@@ -122,7 +122,7 @@ def sample_weights_by_gibbs(
     """
     _check_settings(schedule)
     keep_weights = checked_flag("keep_weights", keep_weights)
-    data = _checked(architecture, data)
+    data = _check(architecture, data)
     sampler = Gibbs(_weight_posterior(architecture, data, keep_weights))
     options = {"sampler": "block Gibbs on the weights", "keep_weights": keep_weights}
     return _run(sampler, architecture, data, schedule, options, key, folder, progress)
@@ -176,7 +176,7 @@ def _check_settings(schedule: Schedule, *no_u_turn: NoUTurn) -> None:
         checked_instance("no_u_turn", settings, NoUTurn, "such as sampling.NoUTurn(target_accept=0.9)")
 
 
-def _checked(architecture: bpkr.Architecture, data: bpkr.Data) -> bpkr.Data:
+def _check(architecture: bpkr.Architecture, data: bpkr.Data) -> bpkr.Data:
     """Data that fit the architecture, and have a posterior at its temperature."""
     data = check_data(architecture, data)
     check_magnitudes(architecture, np.asarray(data.labels))

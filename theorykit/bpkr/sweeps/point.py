@@ -33,7 +33,7 @@ def solve_place(
     architecture = place.architecture(architecture)
     began = time.perf_counter()
     try:
-        saddle, start = _solved(architecture, data, neighbour, options)
+        saddle, start = _solve(architecture, data, neighbour, options)
         seconds = time.perf_counter() - began
         described = [labelled(architecture, saddle), *predicted(architecture, data, saddle.order_parameters)]
     except (ValueError, RuntimeError) as failure:
@@ -44,7 +44,7 @@ def solve_place(
     return xr.merge([*described, xr.Dataset({"start": start, "message": message, "seconds": seconds})])
 
 
-def _solved(architecture, data, neighbour, options) -> tuple[bpkr.Saddle, str]:
+def _solve(architecture, data, neighbour, options) -> tuple[bpkr.Saddle, str]:
     """The solution, and where the solve that found it started."""
     starts = {COLD: None}
     if neighbour is not None:

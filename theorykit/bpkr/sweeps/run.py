@@ -142,12 +142,12 @@ def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr
     kept = (
         None if folder is None else SweepFolder.open(checked_path("folder", folder), settings, solver_options(options))
     )
-    points = _solved(architecture, data, grid.places, kept, options, bar)
+    points = _solve_points(architecture, data, grid.places, kept, options, bar)
     tested = [] if data.test_labels is None else [labelled_test_labels(data.test_labels)]
     return xr.merge([grid.dataset(points), *tested]).assign_attrs(settings=json.dumps(settings))
 
 
-def _solved(
+def _solve_points(
     architecture: bpkr.Architecture,
     data: bpkr.Data,
     places: Sequence[GridPoint],

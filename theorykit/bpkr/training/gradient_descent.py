@@ -116,7 +116,7 @@ def train(
     settings = TrainingSettings() if settings is None else settings
     run = _Run(architecture, training, settings, key)
     path = None if folder is None else checked_path("folder", folder) / _CHECKPOINT
-    described = _described(run, network, validation)
+    described = _describe(run, network, validation)
     state = _State.first(network)
     if path is not None:
         state = state.resume(store.read_arrays(path, "training", described))
@@ -241,7 +241,7 @@ def _until_validation(run: _Run, state: _State, held_out: Examples, bar: tqdm) -
             f"the training loss is {loss} before step {end}, with learning_rate={settings.learning_rate}: try a lower "
             "one; what was kept is of the last validation before"
         )
-    error, accuracy = (float(value) for value in _validated(network, run.architecture.with_arrays(), held_out))
+    error, accuracy = (float(value) for value in _validate(network, run.architecture.with_arrays(), held_out))
     bar.set_postfix(loss=f"{loss:.3f}", validation_accuracy=f"{accuracy:.3f}")
     is_best = accuracy > max((row.validation_accuracy for row in state.history), default=-1.0)
     history = (*state.history, _Validation(end, loss, error, accuracy))
@@ -305,13 +305,13 @@ def _mean_square(network, architecture, examples: Examples):
 
 
 @eqx.filter_jit
-def _validated(network, architecture, examples: Examples):
+def _validate(network, architecture, examples: Examples):
     outputs = network_outputs(network, architecture, examples.inputs)
     error = jnp.mean((outputs - examples.labels) ** 2)
     return error, jnp.mean(bpkr.sign_accuracy(outputs, examples.labels))
 
 
-def _described(run: _Run, network: bpkr.Network, validation: Stream) -> Mapping[str, str]:
+def _describe(run: _Run, network: bpkr.Network, validation: Stream) -> Mapping[str, str]:
     """What determines every step; how many there are does not."""
     return store.settings_of(
         "training",

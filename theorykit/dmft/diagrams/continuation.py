@@ -52,7 +52,7 @@ def continuation_diagram(
         raise ValueError(f"settling={settling} tokens must be a multiple of the context, {model.context}")
     hidden, centre = not checked_flag("progress", progress), whole % lanes
     with tqdm(total=lanes, desc="settling", unit="orbit", disable=hidden, dynamic_ncols=True) as bar:
-        windows = _carried(model, every, start, centre, settling, folder, bar)
+        windows = _carry(model, every, start, centre, settling, folder, bar)
 
     def carried(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
         return dmft.state_from_window(model, parameters, windows)
@@ -62,7 +62,7 @@ def continuation_diagram(
     return orbit_diagram(model, every, carried, settings, **options).assign_attrs(centre=centre)
 
 
-def _carried(model, every: dmft.Parameters, start, centre: int, settling: int, folder, bar: tqdm) -> dmft.Window:
+def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, bar: tqdm) -> dmft.Window:
     """The window that each lane begins with."""
     first = _chosen(every, centre)
     begun = checked_begin(start, model, first)
@@ -77,7 +77,7 @@ def _carried(model, every: dmft.Parameters, start, centre: int, settling: int, f
         together = steps[number : number + _KEPT_TOGETHER]
 
         def compute(together=together, latest=latest) -> xr.Dataset:
-            return _settled_in_turn(model, every, latest, together, settling)
+            return _settle_in_turn(model, every, latest, together, settling)
 
         path = None if folder is None else folder / f"settling-{number:06d}.nc"
         kept = compute() if path is None else store.resume(path, {**run, "steps": str(together)}, compute)
@@ -98,7 +98,7 @@ def _outwards(count: int, centre: int) -> Iterator[tuple[int, int]]:
         yield min(centre + distance, count - 1), max(centre - distance, 0)
 
 
-def _settled_in_turn(model, every: dmft.Parameters, latest: dmft.Window, pairs, settling: int) -> xr.Dataset:
+def _settle_in_turn(model, every: dmft.Parameters, latest: dmft.Window, pairs, settling: int) -> xr.Dataset:
     windows = []
     for pair in pairs:
         parameters = _chosen(every, pair)

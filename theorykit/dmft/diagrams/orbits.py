@@ -191,7 +191,7 @@ def _block(
     marks = _Marks(settings, model.patterns, parameters.lanes[0])
     state = dmft.state_from_window(model, parameters, window)
     for _ in range(settings.pieces):
-        end, overlaps = _recorded(model, parameters, state, steps=settings.tokens_a_piece)
+        end, overlaps = _record(model, parameters, state, steps=settings.tokens_a_piece)
         marks.add(np.asarray(overlaps))
         state = end.end
     latest = np.moveaxis(np.asarray(end.window(model).attention), -1, 0)
@@ -201,7 +201,7 @@ def _block(
 
 
 @eqx.filter_jit
-def _recorded(
+def _record(
     model: dmft.SelfAttention, parameters: dmft.Parameters, state: dmft.State, *, steps: int
 ) -> tuple[dmft.Trajectory, Float[Array, "steps patterns lanes"]]:
     trajectory = dmft.run(model, parameters, state, steps=steps)

@@ -49,7 +49,7 @@ def phase_diagram(
     flat = orbit_diagram(model, parameters, start, unmarked, folder=folder, label="phase diagram", progress=progress)
     flat = flat.drop_vars(["visited", "in_section", "section", "level", "beta", "gamma", "epsilon"])
     axes = {"gamma": gammas, "beta": betas}
-    folded = flat.map(lambda variable: _folded(variable, axes), keep_attrs=True)
+    folded = flat.map(lambda variable: _fold(variable, axes), keep_attrs=True)
     regimes = classify_by_levels(folded["distinct"].sel(pattern=1).values, PHASE_DIAGRAM).astype(str)
     folded = folded.assign(regime_by_levels=(tuple(axes), regimes)).assign_coords({**axes, "epsilon": float(epsilon)})
     if "regime" in folded:
@@ -64,7 +64,7 @@ def _checked_axis(name: str, values: ArrayLike) -> np.ndarray:
     return found
 
 
-def _folded(variable: xr.DataArray, axes: dict[str, np.ndarray]) -> xr.DataArray:
+def _fold(variable: xr.DataArray, axes: dict[str, np.ndarray]) -> xr.DataArray:
     """The axis of lanes as one axis a parameter."""
     if LANE not in variable.dims:
         return variable

@@ -69,8 +69,8 @@ class AbstractNetwork(eqx.Module):
         checked_fit("state", state, State, self.limit, parameters)
         checked_key("key", key)
         attention = jnp.stack(state.attention)
-        spins = self.draw(parameters.beta * _contracted("nm,m...->n...", self.signs[:, OUTPUT], attention), key)
-        semantic = _contracted("nfm,n,n...->fm...", self.signs, self.shares, spins)
+        spins = self.draw(parameters.beta * _contract("nm,m...->n...", self.signs[:, OUTPUT], attention), key)
+        semantic = _contract("nfm,n,n...->fm...", self.signs, self.shares, spins)
         positional = self.limit.positional[state.position].reshape(semantic.shape[:2] + (1,) * (spins.ndim - 1))
         return Token((1 - parameters.epsilon) * semantic + parameters.epsilon * positional, spins)  # Eq. (1)
 
@@ -89,7 +89,7 @@ class AbstractNetwork(eqx.Module):
         return fields
 
 
-def _contracted(subscripts: str, *operands: Array) -> Array:
+def _contract(subscripts: str, *operands: Array) -> Array:
     """An einsum whose whole numbers are signs of weights."""
     return jnp.einsum(subscripts, *(operand.astype(float) for operand in operands))
 
@@ -205,12 +205,12 @@ def _run(network, parameters, start, steps, samples, key, kept):
         token, state = network.step(parameters, state, key)
         return state, (jnp.stack(state.attention), kept(token))
 
-    start = _sampled(broadcast_to_parameters(parameters, start), samples)
+    start = _repeat(broadcast_to_parameters(parameters, start), samples)
     end, (attention, recorded) = jax.lax.scan(token, start, jax.random.split(key, steps))
     return jnp.concatenate([jnp.stack(start.attention)[None], attention]), recorded, end
 
 
-def _sampled(state: State, samples: int) -> State:
+def _repeat(state: State, samples: int) -> State:
     """`state` as many times, side by side in a new first lane."""
 
     def repeated(entries: tuple[Array, ...], axis: int) -> tuple[Array, ...]:

@@ -58,7 +58,7 @@ def pruning(network: bpkr.Network, sources: Sources, settings: OneShot, theory: 
 
     def at_seed(seed: int) -> xr.Dataset:
         outputs = [_outputs(network, architecture, source, settings, seed=seed) for source in sources.tests.values()]
-        measured = [_measured(one, architecture, heads, orders, random) for one in outputs]
+        measured = [_measure(one, architecture, heads, orders, random) for one in outputs]
         return xr.concat(measured, dim=xr.DataArray(list(sources.tests), dims="distribution", name="distribution"))
 
     seeds = theory["seed"].values.tolist()
@@ -117,7 +117,7 @@ def _stays(architecture: bpkr.Architecture, removed: Sequence[bpkr.Head]) -> Boo
     return stays
 
 
-def _measured(
+def _measure(
     outputs: Outputs,
     architecture: bpkr.Architecture,
     heads: Sequence[bpkr.Head],
