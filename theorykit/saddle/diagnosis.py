@@ -68,7 +68,10 @@ def _diagnosis_of_one(saddle: Any) -> str:
         )
     reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {steps} steps"
     if saddle.result == optx.RESULTS.nonlinear_max_steps_reached:
-        return f"{reached}, all that max_steps allows. Raise it, or start from a neighbouring solution (initial=...)"
+        # where S is not known to 1, exp(-S/2) is not resolved, however many steps there are
+        hopeless = float(saddle.action_error) > 1
+        more = "Raise it, or start from a neighbouring solution (initial=...)"
+        return f"{reached}, all that max_steps allows. {_rounding_of(saddle) if hopeless else more}"
     if saddle.stats["content"]:
         return f"{reached}: the solver stopped at its own tolerance (rtol, atol). Tighten that, or loosen this"
     return f"{reached}, and no step lowers the action beyond rounding. {_rounding_of(saddle)}"
