@@ -24,6 +24,7 @@ import xarray as xr
 from .. import atomic_files
 from ..annotations import checked_arguments
 from ..arguments import checked_instance, checked_whole_number, shown
+from ..precision import require_float64
 from .description import UNKNOWN, describe
 from .files import read, write
 
@@ -132,6 +133,7 @@ def tree_like(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
     Raises `ValueError` where the arrays do not fit it.
     """
+    require_float64()
     leaves, structure = jax.tree.flatten(tree)
     names = [f"leaf {number}" for number in range(len(leaves))]
     if any(name not in arrays for name in names):

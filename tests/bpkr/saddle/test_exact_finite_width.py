@@ -53,7 +53,7 @@ def posterior_mean(architecture, features, labels, draws):
 
 
 @pytest.mark.parametrize(
-    ("name", "draws"), [("skip", 8_000), *(pytest.param(name, 100_000, marks=pytest.mark.slow) for name in NETWORKS)]
+    ("name", "draws"), [("skip", 4_000), *(pytest.param(name, 100_000, marks=pytest.mark.slow) for name in NETWORKS)]
 )
 def test_the_saddle_point_approaches_the_exact_posterior_mean(name, draws):
     layers, outputs = NETWORKS[name]

@@ -6,6 +6,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...arguments import checked_array, is_traced, real_array
+from ...precision import require_float64
 
 
 def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch"]:
@@ -16,6 +17,7 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
 
     Raises `TypeError` for what is no array of numbers, and `ValueError` where the shapes do not fit.
     """
+    require_float64()
     outputs = outputs if is_traced(outputs) else real_array("outputs", outputs)
     labels = labels if is_traced(labels) else checked_array("labels", labels)
     if labels.ndim == 0 or labels.size == 0 or outputs.shape[-labels.ndim :] != labels.shape:
