@@ -10,7 +10,7 @@ from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.order_parameters.coordinates import log_volume, to_order_parameters
 from theorykit.bpkr.order_parameters.finite_width_law import from_positive
-from theorykit.bpkr.order_parameters.order_parameters import readout_matrix
+from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
 from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries, refused
@@ -89,7 +89,7 @@ def test_the_volume_element_is_the_jacobian(case):
     def free_entries(coordinates):
         """Entries on and above the diagonal, but for those of a block that is another order parameter."""
         point = to_order_parameters(architecture, coordinates)
-        matrices, entries = [*point.matrices, readout_matrix(point.readout)], []
+        matrices, entries = to_overlaps(point), []
         for i, matrix in enumerate(matrices):
             kept = len(matrices[i + 1]) if i < architecture.depth and architecture.forms[i].has_skip else 0
             rows, columns = np.triu_indices(len(matrix))

@@ -13,8 +13,8 @@ from ..order_parameters.order_parameters import (
     HasOrderParameters,
     OrderParameters,
     checked_order_parameters,
+    from_overlaps,
     gp_limit,
-    readout_order_parameter,
 )
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
@@ -85,8 +85,7 @@ def first_order(architecture: Architecture, features: ArrayLike, labels: ArrayLi
 def _first_order(bound: BoundAction, features, labels):
     compiled, numbers, limit = bound.compiled, bound.numbers(), bound.point(gp_limit(bound.architecture))
     force = compiled.force.call_from(numbers | limit | bound.data(features, labels))["force"]
-    *matrices, readout = compiled.first_order.call_from(numbers | {bound.action.expansion.force: force}).values()
-    return OrderParameters(tuple(matrices), readout_order_parameter(readout))
+    return from_overlaps(compiled.first_order.call_from(numbers | {bound.action.expansion.force: force}).values())
 
 
 def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:

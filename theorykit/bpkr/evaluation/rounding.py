@@ -14,7 +14,7 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..order_parameters.order_parameters import OrderParameters, readout_matrix
+from ..order_parameters.order_parameters import OrderParameters, to_overlaps
 from ..specification.architecture import Architecture
 
 MACHINE = float(np.finfo(np.float64).eps)
@@ -40,13 +40,12 @@ def quadratic_sensitivity(solved: Float[Array, " n"], scale: Float[Array, " n"])
 
 def entropy_rounding(architecture: Architecture, order_parameters: OrderParameters) -> Float[Array, ""]:
     """What rounding makes of the entropy at `order_parameters`, per eps: every U_l is factorised for two layers."""
-    matrices = [*order_parameters.matrices, readout_matrix(order_parameters.readout)]
     inner = [
         0.0,
         *(width * branches for width, branches in zip(architecture.widths, architecture.branches, strict=False)),
     ]
     total = 0.0
-    for matrix, width, below in zip(matrices, architecture.widths, inner, strict=True):
+    for matrix, width, below in zip(to_overlaps(order_parameters), architecture.widths, inner, strict=True):
         sensitivity = log_det_sensitivity(inverse_of(matrix), jnp.diagonal(matrix))
         total += (width + below) * (sensitivity + jnp.sum(jnp.abs(jnp.log(jnp.diagonal(matrix)))))
     return total

@@ -20,7 +20,7 @@ from ...arguments import (
 )
 from ...precision import require_float64
 from ..data.checks import checked_features, finite_array
-from ..order_parameters.order_parameters import OrderParameters, readout_order_parameter
+from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture, layer_forms, numbers_of_layers
 from ..specification.layers import AbstractLayer
@@ -292,5 +292,4 @@ def empirical_order_parameters(network: Network) -> OrderParameters:
 
 def overlaps(weights: Sequence[Float[Array, "_ _"]]) -> OrderParameters:
     """The order parameters of the path weights (w^(1), ..., w^(L+1)), Eq. (13)."""
-    *inner, readout = (weight @ weight.T / weight.shape[1] for weight in weights)  # Eq. (13)
-    return OrderParameters(tuple(inner), readout_order_parameter(readout))
+    return from_overlaps(weight @ weight.T / weight.shape[1] for weight in weights)  # Eq. (13)

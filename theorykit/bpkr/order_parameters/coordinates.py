@@ -27,14 +27,14 @@ from jaxtyping import Array, Float
 from ...saddle.problem import Coordinates
 from ..specification import layer_functions
 from ..specification.architecture import Architecture
-from .order_parameters import OrderParameters, readout_matrix, readout_order_parameter
+from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
     """The order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1, each by rows."""
     triangle, *pieces = _split(architecture, coordinates)
     outer = jnp.sqrt(architecture.prior_variances[-1]) * _triangular(triangle, architecture.outputs)
-    readout, matrices = readout_order_parameter(outer @ outer.T), []
+    overlaps = [outer @ outer.T]
     for root, gain in _from_the_readout(architecture):
         whitening = jnp.kron(root, outer)
         blocks = whitening @ _triangular(pieces.pop(0), len(whitening))
@@ -43,15 +43,16 @@ def to_order_parameters(architecture: Architecture, coordinates: Coordinates) ->
         else:
             crossing = whitening @ pieces.pop(0).reshape(len(whitening), len(outer))
             outer = jnp.block([[gain * outer, jnp.zeros(crossing.T.shape)], [crossing, blocks]])
-        matrices.append(outer @ outer.T)
-    return OrderParameters(tuple(reversed(matrices)), readout)
+        overlaps.append(outer @ outer.T)
+    return from_overlaps(reversed(overlaps))
 
 
 def from_order_parameters(architecture: Architecture, order_parameters: OrderParameters) -> Coordinates:
     """The coordinates of `order_parameters`; the inverse of `to_order_parameters`."""
-    outer = jnp.linalg.cholesky(readout_matrix(order_parameters.readout))
+    *matrices, readout = to_overlaps(order_parameters)
+    outer = jnp.linalg.cholesky(readout)
     pieces = [_triangle(outer / jnp.sqrt(architecture.prior_variances[-1]))]
-    layers = zip(_from_the_readout(architecture), reversed(order_parameters.matrices), strict=True)
+    layers = zip(_from_the_readout(architecture), reversed(matrices), strict=True)
     for (root, gain), matrix in layers:
         whitening, factor = jnp.kron(root, outer), jnp.linalg.cholesky(matrix)
         skip = 0 if gain is None else len(outer)

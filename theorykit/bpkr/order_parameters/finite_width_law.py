@@ -32,7 +32,7 @@ from ...arguments import checked_array, checked_key, is_traced
 from ...precision import require_float64
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_bytes, checked_architecture
-from .order_parameters import OrderParameters, readout_order_parameter
+from .order_parameters import OrderParameters, from_overlaps
 
 Coordinates = Float[Array, " coordinates"]
 
@@ -142,8 +142,7 @@ class FiniteWidthLaw(eqx.Module):
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
         """The order parameters at `coordinates`: singular where a layer has fewer units than partial paths."""
-        *matrices, readout = (factor @ factor.T for factor in self.factors(coordinates))
-        return OrderParameters(tuple(matrices), readout_order_parameter(readout))
+        return from_overlaps(factor @ factor.T for factor in self.factors(coordinates))
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         """Coordinates of this law; of traced ones the shape alone is checked."""

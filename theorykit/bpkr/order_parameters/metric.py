@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ...saddle.problem import Tangent
 from ..specification.architecture import Architecture
-from .order_parameters import OrderParameters, readout_matrix, readout_order_parameter
+from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
 
 def largest_width(architecture: Architecture) -> Float[Array, ""]:
@@ -23,7 +23,7 @@ def gradient_length(
     architecture: Architecture, order_parameters: OrderParameters, gradient: OrderParameters
 ) -> Float[Array, ""]:
     """Length of a gradient |C^T (dS/dU) C|, over all order parameters."""
-    points, slopes = _matrices(order_parameters), _matrices(gradient)
+    points, slopes = to_overlaps(order_parameters), to_overlaps(gradient)
     factors = [jnp.linalg.cholesky(point) for point in points]
     whitened = [factor.T @ slope @ factor for factor, slope in zip(factors, slopes, strict=True)]
     for i, form in enumerate(architecture.forms):
@@ -39,7 +39,7 @@ def metric(
     architecture: Architecture, order_parameters: OrderParameters, changes: OrderParameters
 ) -> Float[Array, "changes changes"]:
     """Inner products of `changes` of the order parameters, stacked along a first axis."""
-    points, moves = _matrices(order_parameters), [*changes.matrices, changes.readout]
+    points, moves = to_overlaps(order_parameters), [*changes.matrices, changes.readout]
     products = 0.0
     for point, move, nested in zip(points, moves, _nested_sizes(architecture), strict=True):
         factor, count = jnp.linalg.cholesky(point), len(move)
@@ -62,7 +62,7 @@ def _solve(factor: Float[Array, "n n"], matrices: Float[Array, "k n n"]) -> Floa
 def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
     """The order parameters C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
     tangent, inner, moved = jnp.asarray(tangent), None, []
-    for point, kept in reversed(list(zip(_matrices(order_parameters), _nested_sizes(architecture), strict=True))):
+    for point, kept in reversed(list(zip(to_overlaps(order_parameters), _nested_sizes(architecture), strict=True))):
         rows, columns = _components(len(point), kept)
         components, tangent = tangent[: len(rows)], tangent[len(rows) :]
         upper = jnp.zeros(point.shape).at[rows, columns].set(jnp.where(rows == columns, 0.5, 0.5**0.5) * components)
@@ -72,8 +72,7 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
         factor = jnp.linalg.cholesky(point)
         moved.append(point + factor @ change @ factor.T)
         inner = change
-    readout, *matrices = moved
-    return OrderParameters(tuple(reversed(matrices)), readout_order_parameter(readout))
+    return from_overlaps(reversed(moved))
 
 
 def dimension(architecture: Architecture) -> int:
@@ -94,7 +93,3 @@ def _nested_sizes(architecture: Architecture) -> list[int]:
     following = [*architecture.order_parameter_sizes[1:], architecture.outputs]
     forms = zip(architecture.forms, following, strict=True)
     return [*(size if form.has_skip else 0 for form, size in forms), 0]
-
-
-def _matrices(order_parameters: OrderParameters) -> list[Array]:
-    return [*order_parameters.matrices, readout_matrix(order_parameters.readout)]

@@ -61,14 +61,16 @@ class HasOrderParameters(Protocol):
     order_parameters: OrderParameters
 
 
-def readout_matrix(readout: Float[Array, "..."]) -> Float[Array, "outputs outputs"]:
-    """The readout order parameter as the matrix U_{L+1}, whatever the number of outputs."""
-    return readout.reshape(1, 1) if readout.ndim == 0 else readout
+def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
+    """[U_1, ..., U_{L+1}], all matrices, whatever the number of outputs."""
+    readout = order_parameters.readout
+    return [*order_parameters.matrices, readout.reshape(1, 1) if readout.ndim == 0 else readout]
 
 
-def readout_order_parameter(matrix: Float[Array, "outputs outputs"]) -> Float[Array, "..."]:
-    """The matrix U_{L+1} as `OrderParameters` holds it: a number for one output."""
-    return matrix[0, 0] if len(matrix) == 1 else matrix
+def from_overlaps(overlaps: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
+    """The order parameters of the matrices U_1, ..., U_{L+1}; the last becomes a number for one output."""
+    *matrices, readout = overlaps
+    return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
 
 def gp_limit(architecture: Architecture) -> OrderParameters:
@@ -80,7 +82,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     check_size(checked_architecture(architecture))
     readout = architecture.prior_variances[-1] * jnp.eye(architecture.outputs, dtype=jnp.float64)
     matrices = layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)
-    return OrderParameters(matrices, readout_order_parameter(readout))
+    return from_overlaps((*matrices, readout))
 
 
 def as_order_parameters(name: str, value: Any) -> OrderParameters:
@@ -115,7 +117,7 @@ def checked_order_parameters(
         for layer, (matrix, size) in enumerate(zip(given, sizes, strict=True), 1)
     ]
     readout = _checked_readout(architecture, point.readout, name)
-    numbers, outers = architecture.layer_numbers(), (*given[1:], readout_matrix(readout))
+    numbers, (_, *outers) = architecture.layer_numbers(), to_overlaps(OrderParameters(given, readout))
     for i, (form, outer) in enumerate(zip(architecture.forms, outers, strict=True)):
         if form.has_skip:
             nested = layer_functions.gain(form, numbers) ** 2 * outer
