@@ -45,7 +45,7 @@ def architecture(width: float) -> bpkr.Architecture:
 
 # %%
 action = bpkr.derive(architecture(10.0))
-print(action.expansion.order_parameters[action.overlaps[0]])
+print(action.expansion.order_parameters[action.symbols.matrices[0]])
 
 # %% [markdown]
 # `bpkr.first_order` evaluates these expressions.

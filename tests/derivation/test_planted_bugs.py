@@ -202,13 +202,13 @@ def test_a_bug_that_leaves_nothing_to_go_on_with_is_an_error(bug, monkeypatch):
 
 
 def of_second_route(name):
-    made, variance = action(name), action(name).symbols.variances[-1]
-    return finite_width_prior.finite_width_prior(made.forms, made.overlaps, variance, made.derivation.sizes).derivation
+    made = action(name)
+    return finite_width_prior.finite_width_prior(made.forms, made.symbols, made.derivation.sizes).derivation
 
 
 def of_expansion(name):
     made = action(name)
-    arguments = (made.forms, made.overlaps, made.symbols.variances[-1], made.overlap_entropies, made.overlap_blocks)
+    arguments = (made.forms, made.symbols, made.overlap_entropies, made.overlap_blocks)
     return expansion.expand_about_infinite_width(*arguments, made.derivation.sizes).derivation
 
 

@@ -47,7 +47,7 @@ def test_the_action_depends_on_the_layers_only():
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_the_total_is_the_sum_of_its_parts(action):
-    parts = Add(*action.layer_entropies, action.readout_entropy, action.energy)
+    parts = Add(*action.entropies, action.energy)
     assert simplify(action.total - parts) == 0
     assert simplify(action.total - action.energy - action.entropy) == 0
 

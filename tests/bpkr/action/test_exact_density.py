@@ -77,7 +77,7 @@ def law(layer, width, variance, matrix, outer):
 @every_network
 def test_the_exact_prior_is_the_law_of_the_notes(case):
     prior, values = bpkr.derive(case.architecture()).finite_width, numbers(case)
-    names = [symbol.name for symbol in bpkr.derive(case.architecture()).overlaps]
+    names = [symbol.name for symbol in bpkr.derive(case.architecture()).symbols.overlaps]
     differences = []
     for seed in range(3):
         overlaps = random_overlaps(case, np.random.default_rng(seed))
@@ -105,7 +105,7 @@ def sampled_overlaps(case, draws):
 
 
 def free_overlaps(action):
-    return tuple(symbol for symbol in action.overlaps if symbol not in action.overlap_blocks)
+    return tuple(symbol for symbol in action.symbols.overlaps if symbol not in action.overlap_blocks)
 
 
 def slopes(case, densities, overlaps):
@@ -114,7 +114,9 @@ def slopes(case, densities, overlaps):
     total, free = substitute_nested(Add(*densities), action.overlap_blocks), free_overlaps(action)
     arguments = action.symbols.completed((*free, *(symbol for symbol in action.symbols.numbers if symbol.name != "T")))
     function = compile_expressions("slopes", {symbol.name: gradient(total, symbol) for symbol in free}, arguments)
-    drawn = {symbol.name: draw for symbol, draw in zip(action.overlaps, overlaps, strict=True) if symbol in free}
+    drawn = {
+        symbol.name: draw for symbol, draw in zip(action.symbols.overlaps, overlaps, strict=True) if symbol in free
+    }
 
     def of_draw(one):
         found = function.call_from({**values, **one})

@@ -57,7 +57,7 @@ def test_closed_forms_solve_their_equations_and_compile(case):
         point = interpret(solution, values)
         scale = np.max(np.abs(interpret(equation, values)))
         assert np.max(np.abs(interpret(equation, {**values, symbol.name: point}))) < 1e-9 * scale
-        assert np.linalg.eigvalsh(point)[0] > 0
+        assert np.linalg.eigvalsh(np.atleast_2d(point))[0] > 0
         arguments = sorted({s for s in solution.free_symbols if not s.is_integer}, key=lambda s: s.name)
         compiled = compile_expressions("closed", {"value": solution}, action.symbols.completed(tuple(arguments)))
         arrays = {name: jnp.asarray(value) if np.ndim(value) else value for name, value in values.items()}

@@ -20,7 +20,7 @@ PACKAGE = Path(theorykit.__file__).parent
 def test_every_term_of_the_action_is_what_a_step_arrived_at(case):
     action = bpkr.derive(case.architecture())
     reached = {expand(step.after) for step in action.derivation.steps if not getattr(step.after, "is_Matrix", False)}
-    for entropy in (*action.layer_entropies, action.readout_entropy):
+    for entropy in action.entropies:
         assert expand(entropy) in reached
     matrices = {step.after for step in action.derivation.steps if getattr(step.after, "is_Matrix", False)}
     assert action.predictor.mean in matrices
@@ -40,8 +40,9 @@ def test_each_step_begins_where_earlier_ones_ended_or_with_a_definition(case):
 @pytest.mark.parametrize("case", GRAMMAR, ids=str)
 def test_the_generated_code_is_that_of_the_action_in_its_free_order_parameters(case):
     action = bpkr.derive(case.architecture())
-    outputs = {f"entropy_{layer}": entropy for layer, entropy in enumerate(action.layer_entropies, 1)}
-    outputs |= {"entropy_a": action.readout_entropy, "energy": action.energy, "total": action.total}
+    *layers, readout = action.entropies
+    outputs = {f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}
+    outputs |= {"entropy_a": readout, "energy": action.energy, "total": action.total}
     substitute_nested = {name: action.substitute_nested(value) for name, value in outputs.items()}
     assert lower("action", substitute_nested, action.symbols.arguments) == bpkr.compile_action(action).terms.program
 

@@ -45,7 +45,7 @@ def test_what_the_exact_prior_has_beyond_it_is_known(layers):
     """(n_l + 1) log det U_l, less (n_{l+1} + 1) log det U_{l+1} where a skip connection holds it."""
     action, heads = derived(layers), bpkr.Architecture(layers, widths=6, temperature=1.0).head_counts()
     sizes = {symbol: heads[symbol.name] for symbol in action.symbols.sizes}
-    overlaps, corrections = action.overlaps, action.finite_width.corrections
+    overlaps, corrections = action.symbols.overlaps, action.finite_width.corrections
     for i, (overlap, correction) in enumerate(zip(overlaps, corrections, strict=True)):
         values = random_values([correction, *overlaps], sizes, np.random.default_rng(i))
 

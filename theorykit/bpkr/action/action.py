@@ -1,17 +1,16 @@
 """The symbolic action: expressions, and what follows from them by differentiation. Data: nothing in it is compiled."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 
-from sympy import Add, Expr, Integer, MatrixSymbol, Poly, PolynomialError, asinh, exp, expand, sqrt
+from sympy import Add, Expr, MatrixSymbol, Poly, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_instance
 from ...derivation import Derivation, Step, rules
-from ...symbolic import gradient, positive_definite, trace
+from ...symbolic import as_number, gradient, positive_definite, trace
 from ..specification.layer_form import LayerForm
 from .dual_form import DualForm, dual_form
 from .expansion import FirstOrder, expand_about_infinite_width, substitute_nested
@@ -33,23 +32,17 @@ class Predictor:
 class Action:
     """The action S of the order parameters, symbolic: their posterior goes as exp(-S/2) (Eq. 32).
 
-    - `layer_entropies` holds S_1, ..., S_L and `readout_entropy` S_a, each of one order parameter given the next.
-    - `nested`: the order parameters that are a block of another, with the block.
+    - `overlap_entropies`, `overlap_blocks`: `entropies` and `nested` in the matrices `symbols.overlaps`; all else is in
+      `symbols.order_parameters`, where the number u stands for U_{L+1} if there is one output.
     - `derivation`: the steps that led here; `derivation.verify()` checks each.
-    - `overlaps`, `overlap_entropies`, `overlap_blocks`: order parameters, entropies and `nested` with U_{L+1} a
-      matrix also where there is one output and u is a number.
 
     Differentiate it, render it, compile it: every other room uses these expressions and no other.
     """
 
     forms: tuple[LayerForm, ...]
     symbols: ActionSymbols
-    overlaps: tuple[MatrixSymbol, ...]
     overlap_entropies: tuple[Expr, ...]
     overlap_blocks: Mapping[MatrixSymbol, MatrixExpr]
-    layer_entropies: tuple[Expr, ...]
-    readout_entropy: Expr
-    nested: Mapping[Expr, Expr]
     energy: Expr
     kernel: MatrixExpr
     test_kernel: MatrixExpr
@@ -60,10 +53,27 @@ class Action:
         """The fields alone: what follows from them is made again where it is wanted."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
+    def in_order_parameters(self, expression: Expr) -> Expr:
+        """`expression` with u for the matrix U_{L+1}, if there is one output."""
+        matrix, readout = self.symbols.overlaps[-1], self.symbols.readout
+        return expression if readout == matrix else as_number(expression, matrix, readout)
+
+    @cached_property
+    def entropies(self) -> tuple[Expr, ...]:
+        """(S_1, ..., S_L, S_a), each of one order parameter given the next."""
+        pairs = zip(self.overlap_entropies, self.symbols.widths, strict=True)
+        return tuple(_per_width(self.in_order_parameters(entropy), width) for entropy, width in pairs)
+
+    @cached_property
+    def nested(self) -> Mapping[Expr, Expr]:
+        """The order parameters that are a block of another, with the block."""
+        pairs = ((self.symbols.written[matrix], block) for matrix, block in self.overlap_blocks.items())
+        return {symbol: block if symbol.is_Matrix else trace(block) for symbol, block in pairs}
+
     @property
     def entropy(self) -> Expr:
         """S_a + S_1 + ... + S_L, in the free order parameters."""
-        return self.substitute_nested(Add(self.readout_entropy, *self.layer_entropies))
+        return self.substitute_nested(Add(*self.entropies))
 
     @property
     def total(self) -> Expr:
@@ -76,9 +86,8 @@ class Action:
 
     @property
     def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:
-        """The shape of each order parameter; a scalar readout's is (1, 1)."""
-        one = (Integer(1), Integer(1))
-        return {symbol: getattr(symbol, "shape", one) for symbol in self.symbols.order_parameters}
+        """The shape of each order parameter; that of u is (1, 1)."""
+        return {symbol: matrix.shape for matrix, symbol in self.symbols.written.items()}
 
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
@@ -91,7 +100,7 @@ class Action:
 
         What S gains in a nested order parameter it gains in the block that it is.
         """
-        total = Add(self.readout_entropy, *self.layer_entropies, self.energy)
+        total = Add(*self.entropies, self.energy)
         slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
         for inner in reversed([symbol for symbol in slopes if symbol in self.nested]):
             block = self.nested[inner]
@@ -99,29 +108,25 @@ class Action:
             slopes[container] += _through(block, slopes.pop(inner), container)
         return MappingProxyType({symbol: slopes[symbol] for symbol in self.symbols.free})
 
-    @cached_property
+    @property
     def readout_solution(self) -> Expr:
-        """The readout order parameter u eliminated: the solution of its saddle-point equation, given U_L.
-
-        For one output, times u^2, it is a u^2 + b u - c = 0 with a, c > 0; the root is written so that nothing cancels
-        whatever the sign of b. For several it is a Riccati equation.
-        """
+        """The readout order parameter u eliminated: the solution of its saddle-point equation, given U_L."""
         readout = self.symbols.readout
         if readout in self.nested:
             raise ValueError(f"{readout} is a block of {self.symbols.matrices[-1]} across a skip connection: not free")
-        if isinstance(readout, MatrixSymbol):
-            return self.closed_forms[readout]
-        a, b, minus_c = Poly(expand(self.saddle_point_equations[readout] * readout**2), readout).all_coeffs()
-        return sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
+        return self.closed_forms[readout]
 
     @cached_property
-    def closed_forms(self) -> Mapping[MatrixSymbol, MatrixExpr]:
+    def closed_forms(self) -> Mapping[Expr, Expr]:
         """The order parameters that solve their own saddle-point equation in closed form, given their neighbours.
 
         The equation of a hidden layer without skip connections beside it is a Riccati equation; those of U_1, which
         the data enter, and of one that contains another are not.
         """
-        return MappingProxyType({step.claim.variable: step.after for step in self._riccati_steps})
+        solved = {step.claim.variable: step.after for step in self._riccati_steps}
+        numbers = (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol))
+        solved |= {number: _positive_root(self.saddle_point_equations[number], number) for number in numbers}
+        return MappingProxyType(solved)
 
     @cached_property
     def _riccati_steps(self) -> tuple[Step, ...]:
@@ -138,18 +143,13 @@ class Action:
     def majoriser(self) -> Majoriser:
         """A bound of the energy, and closed forms of its minima, for majorise-minimise steps."""
         u1, *others = self.symbols.free
-        minima = dict(self.closed_forms)
-        if not isinstance(self.symbols.readout, MatrixSymbol) and self.symbols.readout not in self.nested:
-            with suppress(PolynomialError):
-                minima[self.symbols.readout] = self.readout_solution
-        known = not self.nested and all(symbol in minima for symbol in others)
-        return majorise(self.entropy, u1, {symbol: minima[symbol] for symbol in others} if known else None)
+        known = not self.nested and set(others) == set(self.closed_forms)
+        return majorise(self.entropy, u1, self.closed_forms if known else None)
 
     @cached_property
     def finite_width(self) -> FiniteWidthPrior:
-        """The exact prior of the order parameters at finite width, by the second route, in the matrices `overlaps`."""
-        sizes = self.derivation.sizes
-        return finite_width_prior(self.forms, self.overlaps, self.symbols.variances[-1], sizes)
+        """The exact prior of the matrices `symbols.overlaps` at finite width, by the second route."""
+        return finite_width_prior(self.forms, self.symbols, self.derivation.sizes)
 
     @property
     def derivations(self) -> Mapping[str, Derivation]:
@@ -171,15 +171,9 @@ class Action:
 
     @cached_property
     def expansion(self) -> FirstOrder:
-        """The order parameters to first order in one over the widths, in the matrices `overlaps`."""
-        return expand_about_infinite_width(
-            self.forms,
-            self.overlaps,
-            self.symbols.variances[-1],
-            self.overlap_entropies,
-            self.overlap_blocks,
-            self.derivation.sizes,
-        )
+        """The matrices `symbols.overlaps` to first order in one over the widths."""
+        entropies, blocks, sizes = self.overlap_entropies, self.overlap_blocks, self.derivation.sizes
+        return expand_about_infinite_width(self.forms, self.symbols, entropies, blocks, sizes)
 
     @cached_property
     def kernel_energy(self) -> KernelEnergy:
@@ -192,6 +186,19 @@ class Action:
         return dual_form(
             self.energy, self.predictor.mean, self.predictor.variance.matrix, self.symbols, self.derivation.sizes
         )
+
+
+def _per_width(entropy: Expr, width: Expr) -> Expr:
+    return width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy))))
+
+
+def _positive_root(equation: Expr, number: Symbol) -> Expr:
+    """Where `equation`, times u^2, vanishes: a u^2 + b u - c = 0 with a, c > 0.
+
+    Written so that nothing cancels whatever the sign of b, as it would in the Riccati form of a 1 x 1 matrix.
+    """
+    a, b, minus_c = Poly(expand(equation * number**2), number).all_coeffs()
+    return sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
 
 
 def _through(block: Expr, slope: Expr, container: MatrixSymbol) -> MatrixExpr:

@@ -99,7 +99,7 @@ def backpropagate(
     return Backpropagated(
         steps=tuple(route.steps),
         entropies=entropies,
-        nested=dict(route.nested),
+        nested={symbol: route.nested[symbol] for symbol in order_parameters if symbol in route.nested},
         energy=energy,
         kernel=kernel,
         test_kernel=test_kernel,

@@ -6,10 +6,10 @@ is what back-propagating kernel renormalisation arrives at; names are listed in 
 
 from functools import lru_cache
 
-from sympy import Add, Expr, Integer, MatrixSymbol, Symbol, expand
+from sympy import Expr, Integer, MatrixSymbol, Symbol, expand
 
 from ...derivation import Derivation, Recorder, rules
-from ...symbolic import Diagonal, positive_definite, trace
+from ...symbolic import Diagonal, positive_definite
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import LayerForm, network_widths
 from .action import Action, Predictor
@@ -33,36 +33,22 @@ def _derive(forms: tuple[LayerForm, ...], several_outputs: bool) -> Action:
     overlaps = _order_parameters(forms, data.outputs)
     variance = Symbol("sigma2_a", positive=True)
     result = backpropagate(forms, overlaps, variance, data)
-    readout = overlaps[-1] if several_outputs else Symbol("u", positive=True)
-    route, nested = Recorder(list(result.steps), "Entropies", "32"), dict(result.nested)
-    numbers = list(result.entropies)
-    if not several_outputs:
-        for i, entropy in enumerate(numbers):
-            if entropy.has(overlaps[-1]):
-                numbers[i] = route.apply(rules.write_as_number, entropy, overlaps[-1], readout)
-        if overlaps[-1] in nested:
-            nested[readout] = trace(nested.pop(overlaps[-1]))
-    widths = network_widths(forms)
-    *layer_entropies, readout_entropy = (_per_width(s, n) for s, n in zip(numbers, widths, strict=True))
+    symbols = _action_symbols(forms, data, overlaps, variance, tuple(result.nested))
+    route = Recorder(list(result.steps), "Entropies", "32")
+    for entropy in result.entropies:
+        if not several_outputs and entropy.has(overlaps[-1]):
+            route.apply(rules.write_as_number, entropy, overlaps[-1], symbols.readout)
     return Action(
         forms=forms,
-        symbols=_action_symbols(forms, data, (*overlaps[:-1], readout), variance, tuple(nested)),
-        overlaps=overlaps,
+        symbols=symbols,
         overlap_entropies=result.entropies,
         overlap_blocks=result.nested,
-        layer_entropies=tuple(layer_entropies),
-        readout_entropy=readout_entropy,
-        nested=nested,
         energy=result.energy,
         kernel=result.kernel,
         test_kernel=result.test_kernel,
         predictor=Predictor(mean=result.mean, variance=Diagonal(result.covariance)),
         derivation=Derivation(tuple(route.steps), trial_sizes(forms, data)),
     )
-
-
-def _per_width(entropy: Expr, width: Expr) -> Expr:
-    return width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy))))
 
 
 def _size(name: str) -> Symbol:
@@ -91,7 +77,7 @@ def _data_symbols(forms: tuple[LayerForm, ...], several_outputs: bool) -> DataSy
     )
 
 
-def _action_symbols(forms, data: DataSymbols, order_parameters, readout_variance, nested) -> ActionSymbols:
+def _action_symbols(forms, data: DataSymbols, overlaps, readout_variance, nested) -> ActionSymbols:
     parameters = frozenset().union(*(form.parameters for form in forms))
     return ActionSymbols(
         heads=tuple(form.symbols.heads for form in forms if form.forward.has(form.symbols.heads)),
@@ -99,8 +85,7 @@ def _action_symbols(forms, data: DataSymbols, order_parameters, readout_variance
         variances=(*(form.symbols.variance for form in forms), readout_variance),
         parameters=tuple(sorted(parameters, key=lambda symbol: symbol.name)),
         temperature=data.temperature,
-        matrices=order_parameters[:-1],
-        readout=order_parameters[-1],
+        overlaps=overlaps,
         nested=nested,
         features=data.features,
         labels=data.labels,

@@ -88,13 +88,13 @@ def expansion_part(action: Action, verification: Verification | None = None) -> 
         "With $G_1 = \\partial E / \\partial U_1$ at the limit $M_l$ of infinite width, forces $G_l$ are passed on to "
         "the readout and displacements $\\delta_l$ back; $U_l = M_l + \\delta_l + O(1/N^2)$."
     )
-    for layer, limit in enumerate(expansion.limit[symbol] for symbol in action.overlaps):
+    for layer, limit in enumerate(expansion.limit[symbol] for symbol in action.symbols.overlaps):
         yield Equation(f"M_{{{layer + 1}}}", latex(limit, names))
     for symbol, value in expansion.recursion:
         yield Equation(latex(symbol, names), latex(value, names))
     if not action.nested:
         yield Text("Run through, for the order parameter that the kernel is made of:")
-        u1 = action.overlaps[0]
+        u1 = action.symbols.overlaps[0]
         yield Equation(latex(u1, names), rf"{latex(expansion.order_parameters[u1], names)} + O(1/N^2)")
     if verification is not None:
         yield from verification_blocks(verification)
@@ -123,11 +123,8 @@ def closed_forms_part(action: Action) -> Iterator[Block]:
     yield Heading("Closed forms")
     yield Text("Given its neighbours, each of these solves its own saddle-point equation:")
     names = action.symbols.latex_names
-    if action.symbols.readout not in action.nested:
-        yield Equation(latex(action.symbols.readout, names), latex(action.readout_solution, names))
-    for symbol, solution in action.closed_forms.items():
-        if symbol != action.symbols.readout:
-            yield Equation(latex(symbol, names), latex(solution, names))
+    for symbol in sorted(action.closed_forms, key=lambda symbol: symbol != action.symbols.readout):
+        yield Equation(latex(symbol, names), latex(action.closed_forms[symbol], names))
 
 
 def _describe(layer: AbstractLayer) -> str:
@@ -160,9 +157,9 @@ def _at_sizes(side: Expr, numbers: Mapping[str, int]) -> Expr:
 def action_equations(action: Action) -> Iterator[Equation]:
     """S and its terms, and what they are made of."""
     names = action.symbols.latex_names
-    terms = {"S_{a}": action.readout_entropy}
-    terms |= {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(action.layer_entropies, 1)}
-    terms |= {"E": action.energy}
+    *layers, readout = action.entropies
+    layers = {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}
+    terms = {"S_{a}": readout, **layers, "E": action.energy}
     yield Equation("S", " + ".join(terms))
     yield from (Equation(name, _fold(action, term)) for name, term in terms.items())
     yield from (Equation(latex(block, names), latex(value, names)) for block, value in action.nested.items())

@@ -8,13 +8,14 @@ displacements passed back.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Identity, MatrixSymbol, Symbol, Trace, expand
+from sympy import Add, Expr, Identity, MatrixSymbol, Trace, expand
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import SolvesToFirstOrder
 from ...symbolic import embedded, expanded, positive_definite, principal_block
 from ..specification.layer_form import LayerForm
+from .symbols import ActionSymbols
 
 
 @dataclass(frozen=True)
@@ -37,19 +38,19 @@ class FirstOrder:
 
 def expand_about_infinite_width(
     forms: tuple[LayerForm, ...],
-    order_parameters: tuple[MatrixSymbol, ...],
-    readout_variance: Symbol,
+    symbols: ActionSymbols,
     entropies: tuple[Expr, ...],
     nested: Mapping[MatrixSymbol, MatrixExpr],
     sizes: tuple[Mapping[Expr, int], ...],
 ) -> FirstOrder:
     """Expand the saddle point of the sum of `entropies` and an energy of U_1 about infinite width.
 
-    `entropies` and `order_parameters` run from U_1 to U_{L+1}, all matrices; `sizes` to try the steps at.
+    `entropies` and `nested` are in the matrices U_1, ..., U_{L+1}; `sizes` to try the steps at.
     """
+    order_parameters = symbols.overlaps
     route = Recorder(section="Expansion", assumptions=("number of examples fixed, all widths large",))
     means, forces, displacements = (_like(order_parameters, name) for name in ("M", "G", "delta"))
-    limit = _limit(forms, order_parameters, readout_variance)
+    limit = _limit(forms, order_parameters, symbols.variances[-1])
     passed_on, passed_back = [], []
     for number, (variable, mean, force) in enumerate(zip(order_parameters, means, forces, strict=True)):
         displacement = route.apply(rules.linear_response, entropies[number], variable, mean, force)

@@ -13,6 +13,7 @@ from sympy import Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, sqrt
 from ...derivation import Derivation, Recorder, Step, rules
 from ...symbolic import Stacked, kronecker, latex
 from ..specification.layer_form import LayerForm
+from .symbols import ActionSymbols
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,12 @@ class FiniteWidthPrior:
 
 
 def finite_width_prior(
-    forms: tuple[LayerForm, ...],
-    order_parameters: tuple[MatrixSymbol, ...],
-    readout_variance: Symbol,
-    sizes: tuple[Mapping[Expr, int], ...],
+    forms: tuple[LayerForm, ...], symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
 ) -> FiniteWidthPrior:
     """The prior of (U_1, ..., U_{L+1}) of a network with the layers `forms`; `sizes` to try the steps at."""
     steps: list[Step] = []
-    priors = [_layer_prior(steps, form, *order_parameters[layer : layer + 2]) for layer, form in enumerate(forms)]
-    priors.append(_readout_prior(steps, order_parameters[-1], forms[-1].symbols.next_width, readout_variance))
+    priors = [_layer_prior(steps, form, *symbols.overlaps[layer : layer + 2]) for layer, form in enumerate(forms)]
+    priors.append(_readout_prior(steps, symbols.overlaps[-1], symbols.widths[-1], symbols.variances[-1]))
     exact, leading = zip(*priors, strict=True)
     return FiniteWidthPrior(Derivation(tuple(steps), sizes), exact, leading)
 

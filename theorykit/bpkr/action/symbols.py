@@ -12,8 +12,8 @@ from ...codegen import bound_sizes
 class ActionSymbols:
     """The symbols of an action, layer by layer from the input side; readout last.
 
-    `parameters` are the layers' own, such as a skip's gain; `nested` the order parameters that are a block of the
-    one before, across a skip connection, and so not arguments of the action.
+    `parameters` are the layers' own, such as a skip's gain; `overlaps` the matrices U_1, ..., U_{L+1}, and `nested`
+    those that are a block of the one before, across a skip connection, and so not arguments of the action.
     """
 
     heads: tuple[Symbol, ...]
@@ -21,9 +21,8 @@ class ActionSymbols:
     variances: tuple[Symbol, ...]
     parameters: tuple[Symbol | MatrixSymbol, ...]
     temperature: Symbol
-    matrices: tuple[MatrixSymbol, ...]
-    readout: Symbol | MatrixSymbol
-    nested: tuple[Symbol | MatrixSymbol, ...]
+    overlaps: tuple[MatrixSymbol, ...]
+    nested: tuple[MatrixSymbol, ...]
     features: MatrixSymbol
     labels: MatrixSymbol
     test_features: MatrixSymbol
@@ -31,14 +30,29 @@ class ActionSymbols:
     outputs: Expr
 
     @property
+    def matrices(self) -> tuple[MatrixSymbol, ...]:
+        """(U_1, ..., U_L)."""
+        return self.overlaps[:-1]
+
+    @property
+    def readout(self) -> Symbol | MatrixSymbol:
+        """U_{L+1}, or the number u that it is for one output."""
+        return Symbol("u", positive=True) if self.outputs == 1 else self.overlaps[-1]
+
+    @property
     def order_parameters(self) -> tuple[Expr, ...]:
         """(U_1, ..., U_L, u)."""
         return (*self.matrices, self.readout)
 
     @property
+    def written(self) -> Mapping[MatrixSymbol, Expr]:
+        """Each of `overlaps`, and the order parameter that it is written as."""
+        return dict(zip(self.overlaps, self.order_parameters, strict=True))
+
+    @property
     def free(self) -> tuple[Expr, ...]:
         """The order parameters that the action is a function of: all but those nested in another."""
-        return tuple(symbol for symbol in self.order_parameters if symbol not in self.nested)
+        return tuple(symbol for matrix, symbol in self.written.items() if matrix not in self.nested)
 
     @property
     def numbers(self) -> tuple[Expr, ...]:

@@ -13,7 +13,6 @@ from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import gradient
 from ..action.action import Action
 from ..action.dual_form import DualForm
-from ..action.expansion import substitute_nested
 from ..action.kernel_energy import KernelEnergy
 from ..action.symbols import ActionSymbols
 
@@ -35,9 +34,9 @@ class CompiledAction:
     @cached_property
     def terms(self) -> CompiledFunction:
         """The entropies, the energy and the total S, Eq. (32)."""
-        action = self.action
-        layers = {f"entropy_{layer}": entropy for layer, entropy in enumerate(action.layer_entropies, 1)}
-        outputs = {**layers, "entropy_a": action.readout_entropy, "energy": action.energy, "total": action.total}
+        action, (*layers, readout) = self.action, self.action.entropies
+        outputs = {f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}
+        outputs |= {"entropy_a": readout, "energy": action.energy, "total": action.total}
         free = {name: action.substitute_nested(expression) for name, expression in outputs.items()}
         return compile_expressions("action", free, self.symbols.arguments)
 
@@ -49,11 +48,10 @@ class CompiledAction:
 
     @cached_property
     def corrections(self) -> CompiledFunction:
-        """What the exact prior at finite width adds to the entropy, of the matrices `Action.overlaps`."""
-        action = self.action
-        free = (symbol for symbol in action.overlaps if symbol not in action.overlap_blocks)
-        corrections = substitute_nested(Add(*action.finite_width.corrections), action.overlap_blocks)
-        return self._compile("corrections", {"corrections": corrections}, *free, *self.symbols.numbers)
+        """What the exact prior at finite width adds to the entropy."""
+        corrections = self.action.in_order_parameters(Add(*self.action.finite_width.corrections))
+        arguments = (*self.symbols.free, *self.symbols.numbers)
+        return self._compile("corrections", {"corrections": self.action.substitute_nested(corrections)}, *arguments)
 
     @cached_property
     def readout(self) -> CompiledFunction:

@@ -35,7 +35,6 @@ from ..order_parameters.order_parameters import (
     HasOrderParameters,
     OrderParameters,
     checked_order_parameters,
-    readout_matrix,
 )
 from ..specification.architecture import Architecture
 from .problem import SaddleProblem
@@ -101,9 +100,7 @@ def fluctuations(
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
     """What the exact prior density, -2 log p, adds to the entropy; up to a constant."""
-    last = {bound.action.overlaps[-1]: readout_matrix(order_parameters.readout)}
-    given = bound.numbers() | bound.point(order_parameters) | last
-    return bound.compiled.corrections.call_from(given)["corrections"]
+    return bound.compiled.corrections.call_from(bound.numbers() | bound.point(order_parameters))["corrections"]
 
 
 def _corrections(bound: BoundAction, coordinates: Coordinates) -> Float[Array, ""]:

@@ -144,5 +144,5 @@ def sweep(
     values |= {majoriser.logdet_gradient: logdet_gradient, majoriser.weight: weight}
     for symbol, minimum in reversed(bound.compiled.minima.items()):
         value = minimum.call_from(values)[symbol.name]
-        values[symbol] = (value + value.T) / 2 if jnp.ndim(value) else value
+        values[symbol] = (value + value.T) / 2
     return OrderParameters(tuple(values[symbol] for symbol in symbols.matrices), values[symbols.readout])
