@@ -53,16 +53,11 @@ class Action:
         """The fields alone: what follows from them is made again where it is wanted."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def in_order_parameters(self, expression: Expr) -> Expr:
-        """`expression` with u for the matrix U_{L+1}, if there is one output."""
-        matrix, readout = self.symbols.overlaps[-1], self.symbols.readout
-        return expression if readout == matrix else as_number(expression, matrix, readout)
-
     @cached_property
     def entropies(self) -> tuple[Expr, ...]:
         """(S_1, ..., S_L, S_a), each of one order parameter given the next."""
         pairs = zip(self.overlap_entropies, self.symbols.widths, strict=True)
-        return tuple(_per_width(self.in_order_parameters(entropy), width) for entropy, width in pairs)
+        return tuple(_per_width(self._write_readout(entropy), width) for entropy, width in pairs)
 
     @cached_property
     def nested(self) -> Mapping[Expr, Expr]:
@@ -76,6 +71,11 @@ class Action:
         return self.substitute_nested(Add(*self.entropies))
 
     @property
+    def corrections(self) -> Expr:
+        """What the exact prior at finite width adds to the entropy, in the free order parameters."""
+        return self.substitute_nested(self._write_readout(Add(*self.finite_width.corrections)))
+
+    @property
     def total(self) -> Expr:
         """S, entropy plus energy, in the free order parameters."""
         return Add(self.entropy, self.energy)  # Eq. (32)
@@ -83,6 +83,11 @@ class Action:
     def substitute_nested(self, expression: Expr) -> Expr:
         """`expression` with every nested order parameter written as the block that it is."""
         return substitute_nested(checked_instance("expression", expression, Expr), self.nested)
+
+    def _write_readout(self, expression: Expr) -> Expr:
+        """`expression` with u for the matrix U_{L+1}, if there is one output."""
+        matrix, readout = self.symbols.overlaps[-1], self.symbols.readout
+        return expression if readout == matrix else as_number(expression, matrix, readout)
 
     @property
     def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:

@@ -6,7 +6,7 @@ Stage 2 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 
-from sympy import Add, Expr, MatrixSymbol, Symbol
+from sympy import Expr, MatrixSymbol, Symbol
 
 from ...arguments import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
@@ -49,9 +49,8 @@ class CompiledAction:
     @cached_property
     def corrections(self) -> CompiledFunction:
         """What the exact prior at finite width adds to the entropy."""
-        corrections = self.action.in_order_parameters(Add(*self.action.finite_width.corrections))
         arguments = (*self.symbols.free, *self.symbols.numbers)
-        return self._compile("corrections", {"corrections": self.action.substitute_nested(corrections)}, *arguments)
+        return self._compile("corrections", {"corrections": self.action.corrections}, *arguments)
 
     @cached_property
     def readout(self) -> CompiledFunction:
