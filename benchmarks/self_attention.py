@@ -46,7 +46,7 @@ import self_attention_published as published
 WINDOWS = (4, 8, 32)
 PATTERNS, BETAS, EPSILON = 3, (1.24, 1.28), 0.02
 GAMMA = float(dmft.attention_gain(2.2, 100, PATTERNS))
-LANES, ACCELERATOR_LANES = 256, (4096, 65536)
+ORBITS, ACCELERATOR_ORBITS = 256, (4096, 65536)
 ZOOM_ORBITS, ZOOM_LIMIT = 4001, 120.0
 # steps a second of the published program
 STATED = {
@@ -97,10 +97,10 @@ def published_rates(seconds: float) -> list[dict]:
     return rows
 
 
-def calls_of(tokens: int, lanes: int) -> dict[str, Call]:
-    """What takes so many steps of `lanes` orbits side by side, by the name of the quantity."""
+def calls_of(tokens: int, orbits: int) -> dict[str, Call]:
+    """What takes so many steps of a batch of `orbits` orbits, by the name of the quantity."""
     weights, model = network(tokens)
-    parameters = dmft.Parameters(jnp.linspace(*BETAS, lanes), GAMMA, EPSILON)
+    parameters = dmft.Parameters(jnp.linspace(*BETAS, orbits), GAMMA, EPSILON)
     start = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
     window = dmft.discard_transient(model, parameters, start, 1000)
 
@@ -128,27 +128,27 @@ def best_rate(call: Call, seconds: float, executor: ThreadPoolExecutor, threads:
 def rates(seconds: float) -> list[dict]:
     """Tokens times orbits a second, on the CPU."""
     cores = os.cpu_count() or 1
-    return _measured([LANES], sorted({1, cores}), seconds, QUANTITIES)
+    return _measured([ORBITS], sorted({1, cores}), seconds, QUANTITIES)
 
 
 def gpu(seconds: float) -> list[dict]:
     """The same on an accelerator, where there is one, without the exponents by LAPACK."""
     if jax.default_backend() == "cpu":
         return []
-    return _measured(ACCELERATOR_LANES, [1], seconds, [name for name in QUANTITIES if "Householder" not in name])
+    return _measured(ACCELERATOR_ORBITS, [1], seconds, [name for name in QUANTITIES if "Householder" not in name])
 
 
-def _measured(every_lanes, every_threads, seconds: float, quantities) -> list[dict]:
+def _measured(every_orbits, every_threads, seconds: float, quantities) -> list[dict]:
     rows = []
     with ThreadPoolExecutor(max(every_threads)) as executor:
         for tokens in WINDOWS:
-            for lanes in every_lanes:
-                calls = {name: call for name, call in calls_of(tokens, lanes).items() if name in quantities}
+            for orbits in every_orbits:
+                calls = {name: call for name, call in calls_of(tokens, orbits).items() if name in quantities}
                 for quantity, call in calls.items():
                     # batches by LAPACK have threads of their own, and calls side by side may wait for ever
                     for threads in [1] if "Householder" in quantity else every_threads:
-                        rate = lanes * best_rate(call, seconds, executor, threads)
-                        about = {"window": tokens, "quantity": quantity, "orbits": lanes, "calls": threads}
+                        rate = orbits * best_rate(call, seconds, executor, threads)
+                        about = {"window": tokens, "quantity": quantity, "orbits": orbits, "calls": threads}
                         rows.append({**about, "rate": rate})
                         print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -270,7 +270,7 @@ def _bars(rates: dict, quantity: str) -> dict[str, dict[int, float]]:
     bars = {"published algorithm": {row["window"]: row["rate"] for row in baseline}}
     chosen = [row for row in rates["rows"] if row["quantity"].startswith(quantity)]
     of_window = {tokens: [row for row in chosen if row["window"] == tokens] for tokens in WINDOWS}
-    bars[f"{LANES} orbits in a call"] = {
+    bars[f"{ORBITS} orbits in a call"] = {
         tokens: max(row["rate"] for row in rows if row["calls"] == 1) for tokens, rows in of_window.items()
     }
     bars["the same on every core, where there is such a call"] = {

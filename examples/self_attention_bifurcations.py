@@ -97,7 +97,7 @@ TURNS = 4096
 orbits = dmft.run(
     network, parameters(betas), dmft.state_from_window(network, parameters(betas), window), steps=TURNS * CONTEXT
 )
-once_a_turn = np.moveaxis(orbits.attention[CONTEXT::CONTEXT], 0, -1)  # (patterns, lanes, turns)
+once_a_turn = np.moveaxis(orbits.attention[CONTEXT::CONTEXT], 0, -1)  # (patterns, orbits, turns)
 centred = once_a_turn[0] - once_a_turn[0].mean(axis=-1, keepdims=True)
 spectrum = dynamics.amplitude_spectrum(centred * np.hanning(TURNS), ["beta"])
 rotations = spectrum["frequency"].values[spectrum.argmax("frequency")]
@@ -114,8 +114,10 @@ starts = nearby_windows(settled_window(3.0, 20_000), 32, 1e-3, key=jax.random.ke
 settings = OrbitSettings(transient=40_000, recorded=4000, exponents=1, sections=())
 found = coexisting_attractors(network, parameters(BETA), starts, settings)
 attractors = []
-for lane, share, error in zip(found["typical"].values, found["share"].values, found["share_error"].values, strict=True):
-    state = turn.state(dmft.Window(found["window"].values[lane], found.attrs["position"]))
+for orbit, share, error in zip(
+    found["typical"].values, found["share"].values, found["share_error"].values, strict=True
+):
+    state = turn.state(dmft.Window(found["window"].values[orbit], found.attrs["position"]))
     cycle = dynamics.cycle_near(turn, state, BETA, 32)
     exponent = np.log(np.abs(cycle.multipliers[0])) / (cycle.period * CONTEXT)
     print(f"{share:.2f} +- {error:.2f} of starts: a cycle of {cycle.period} turns, lambda_1 = {exponent:.4f}")
@@ -205,9 +207,9 @@ def draw_rotation(axes: plt.Axes) -> None:
 def draw_tori(axes: plt.Axes) -> None:
     """Orbits once a turn, at growing distance."""
     for beta, color in zip((1.2445, 1.2485, 1.258), (LIMITS[2], LIMITS[1], THEORY), strict=True):
-        lane = np.argmin(np.abs(betas - beta))
-        axes.scatter(*once_a_turn[:2, lane], s=1, linewidths=0, color=color)
-        axes.scatter([], [], s=14, color=color, label=rf"$\beta = {betas[lane]:.4f}$")
+        orbit = np.argmin(np.abs(betas - beta))
+        axes.scatter(*once_a_turn[:2, orbit], s=1, linewidths=0, color=color)
+        axes.scatter([], [], s=14, color=color, label=rf"$\beta = {betas[orbit]:.4f}$")
     axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title="the torus, seen once a turn")
     axes.legend(loc="upper left", handletextpad=0.1)
 

@@ -54,21 +54,21 @@ def parameters(beta: float | np.ndarray) -> dmft.Parameters:
 # %% [markdown]
 # ## Orbits and their exponents
 #
-# Runs at several temperatures go side by side, in lanes. The largest two Lyapunov exponents, with errors, say what an
+# Runs at several temperatures go side by side, a batch. The largest two Lyapunov exponents, with errors, say what an
 # orbit is: a cycle ($\lambda_1 < 0$), quasi-periodic ($\lambda_1 = 0$) or chaos ($\lambda_1 > 0$).
 
 # %%
 betas = np.array([1.27, 1.255, 1.28])
-lanes = parameters(betas)
-window = dmft.discard_transient(network, lanes, dmft.window_start(network, lanes, prompt), 100_000)
-orbits = dmft.run(network, lanes, dmft.state_from_window(network, lanes, window), steps=1600)
-spectrum = dmft.lyapunov_spectrum(network, lanes, window, steps=40_000, exponents=3)
+batch = parameters(betas)
+window = dmft.discard_transient(network, batch, dmft.window_start(network, batch, prompt), 100_000)
+orbits = dmft.run(network, batch, dmft.state_from_window(network, batch, window), steps=1600)
+spectrum = dmft.lyapunov_spectrum(network, batch, window, steps=40_000, exponents=3)
 regimes = dynamics.classify(spectrum.exponents.T, spectrum.errors.T)
 dimensions = dynamics.kaplan_yorke_lower_bound(spectrum.exponents.T)
-for lane, beta in enumerate(betas):
-    values = zip(spectrum.exponents[:, lane], spectrum.errors[:, lane], strict=True)
+for orbit, beta in enumerate(betas):
+    values = zip(spectrum.exponents[:, orbit], spectrum.errors[:, orbit], strict=True)
     shown = ", ".join(f"{value:.4f} +- {error:.4f}" for value, error in values)
-    print(f"beta = {beta}: {regimes[lane]}, exponents {shown}, dimension {dimensions[lane]:.2f}")
+    print(f"beta = {beta}: {regimes[orbit]}, exponents {shown}, dimension {dimensions[orbit]:.2f}")
 
 # %% [markdown]
 # Between these three the network passes from one regime to another, and back: an orbit diagram, every orbit from one
@@ -118,15 +118,15 @@ for beta in (COLD, CHAOTIC):
 
 
 # %%
-def draw_plane(axes: plt.Axes, lane: int) -> None:
+def draw_plane(axes: plt.Axes, orbit: int) -> None:
     """An orbit, coloured by what it is."""
-    regime, exponent = regimes[lane], float(spectrum.exponents[0, lane])
-    first, second = orbits.attention[1:, 0, lane], orbits.attention[1:, 1, lane]
+    regime, exponent = regimes[orbit], float(spectrum.exponents[0, orbit])
+    first, second = orbits.attention[1:, 0, orbit], orbits.attention[1:, 1, orbit]
     size = 14 if regime == "periodic" else 1
     axes.scatter(first, second, s=size, color="0.8", linewidths=0)
     axes.scatter(first[::CONTEXT], second[::CONTEXT], s=size, color=REGIME_COLORS[regime], linewidths=0)
     axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$")
-    axes.set_title(rf"{regime}, $\beta = {betas[lane]}$, $\lambda_1 = {round(exponent, 3) + 0.0:.3f}$")
+    axes.set_title(rf"{regime}, $\beta = {betas[orbit]}$, $\lambda_1 = {round(exponent, 3) + 0.0:.3f}$")
 
 
 def draw_exponents(axes: plt.Axes) -> None:
@@ -170,8 +170,8 @@ def draw_law(axes: plt.Axes) -> None:
 
 with styled():
     figure, (above, below) = plt.subplots(2, 3, figsize=(9, 5.2))
-    for lane, axes in enumerate(above):
-        draw_plane(axes, lane)
+    for orbit, axes in enumerate(above):
+        draw_plane(axes, orbit)
     for axes, draw in zip(below, (draw_exponents, draw_paths, draw_law), strict=True):
         draw(axes)
     save(figure, Path(__file__).with_suffix(".png"))

@@ -12,7 +12,7 @@ from sympy import Abs, Dummy, MatrixSymbol, Symbol, Trace, exp
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense
-from theorykit.codegen import LANES, compile_expressions, interpret
+from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen.primitives import trace
 from theorykit.codegen.scalars import SCALAR_FUNCTIONS, print_scalar
 from theorykit.derivation import entrywise
@@ -137,7 +137,7 @@ def test_a_function_named_like_an_operation_is_refused():
         compile_expressions(trace.__name__, {"out": Trace(MatrixSymbol("A", 2, 2))}, (MatrixSymbol("A", 2, 2),))
     with pytest.raises(TypeError, match="vocabulary"):
         compile_expressions("f", {"out": Symbol("x")}, (Symbol("x"),), vocabulary="jnp")
-    assert compile_expressions("f", {"out": Symbol("x")}, (Symbol("x"),), LANES)(x=2.0)["out"] == 2.0
+    assert compile_expressions("f", {"out": Symbol("x")}, (Symbol("x"),), BATCH)(x=2.0)["out"] == 2.0
 
 
 class Named(Dense):

@@ -26,29 +26,29 @@ def model_of(context=CONTEXT, patterns=PATTERNS):
     return dmft.self_attention_limit(weights_of(patterns), context)
 
 
-def parameters_of(lanes=()):
-    return dmft.Parameters(np.full(lanes, 0.9), 3.0, 0.1)
+def parameters_of(batch=()):
+    return dmft.Parameters(np.full(batch, 0.9), 3.0, 0.1)
 
 
 WEIGHTS, MODEL, PARAMETERS = weights_of(), model_of(), parameters_of()
-LANES = parameters_of((2,))
+BATCH = parameters_of((2,))
 NETWORK = network.class_sum_network(WEIGHTS, CONTEXT)
 ONE, MANY = {"steps": CONTEXT}, {"steps": CONTEXT, "samples": 2, "key": KEY}
 EXPONENTS = {"steps": 2 * CONTEXT, "exponents": 1}
 
 
-def state_of(context=CONTEXT, patterns=PATTERNS, lanes=()):
+def state_of(context=CONTEXT, patterns=PATTERNS, batch=()):
     overlaps = dmft.pattern_prompt(weights_of(patterns))
-    return dmft.window_start(model_of(context, patterns), parameters_of(lanes), overlaps)
+    return dmft.window_start(model_of(context, patterns), parameters_of(batch), overlaps)
 
 
-def window_of(context=CONTEXT, patterns=PATTERNS, lanes=()):
-    return dmft.Window(np.full((context, patterns, *lanes), 0.1))
+def window_of(context=CONTEXT, patterns=PATTERNS, batch=()):
+    return dmft.Window(np.full((context, patterns, *batch), 0.1))
 
 
-def trajectory_of(context=CONTEXT, patterns=PATTERNS, lanes=()):
-    model, start = model_of(context, patterns), state_of(context, patterns, lanes)
-    return dmft.run(model, parameters_of(lanes), start, steps=context)
+def trajectory_of(context=CONTEXT, patterns=PATTERNS, batch=()):
+    model, start = model_of(context, patterns), state_of(context, patterns, batch)
+    return dmft.run(model, parameters_of(batch), start, steps=context)
 
 
 def start_of(*of):
@@ -69,12 +69,12 @@ OF_STATES = {
     "network.AbstractNetwork.step: state": lambda state: NETWORK.step(PARAMETERS, state, KEY),
     "network.run: start": lambda start: network.run(NETWORK, PARAMETERS, start, **MANY),
     "network.run_with_spins: start": lambda start: network.run_with_spins(NETWORK, PARAMETERS, start, **MANY),
-    "orbits.orbit_diagram: start": lambda state: orbits.orbit_diagram(MODEL, LANES, lambda *_: state, BRIEF),
+    "orbits.orbit_diagram: start": lambda state: orbits.orbit_diagram(MODEL, BATCH, lambda *_: state, BRIEF),
     "phases.phase_diagram: start": lambda state: phases.phase_diagram(
         MODEL, np.ones(1), np.ones(1), 0.1, lambda *_: state, BRIEF
     ),
     "continuation.continuation_diagram: start": lambda state: continuation.continuation_diagram(
-        MODEL, LANES, lambda *_: state, BRIEF, settling=CONTEXT
+        MODEL, BATCH, lambda *_: state, BRIEF, settling=CONTEXT
     ),
     "convergence: start": lambda state: dmft.convergence(
         WEIGHTS, CONTEXT, PARAMETERS, state, repeats=(1, 2), samples=2, key=KEY
@@ -178,18 +178,18 @@ def test_positions_out_of_the_context_and_numbers_that_are_not_finite_are_refuse
             assert_refused(case, call, eqx.tree_at(lambda at: at.attention, right, wrong))
 
 
-def test_lanes_that_do_not_broadcast_are_refused():
+def test_batch_shapes_that_do_not_broadcast_are_refused():
     three = parameters_of((3,))
     for start, call in (
-        (state_of(lanes=(2,)), lambda start: dmft.run(MODEL, three, start, **ONE)),
-        (state_of(lanes=(2,)), lambda start: dmft.advance(MODEL, three, start, 1)),
-        (state_of(lanes=(2,)), lambda start: network.run(NETWORK, three, start, **MANY)),
-        (window_of(lanes=(2,)), lambda window: dmft.state_from_window(MODEL, three, window)),
-        (trajectory_of(lanes=(2,)), lambda trajectory: trajectory.overlaps(MODEL, three)),
+        (state_of(batch=(2,)), lambda start: dmft.run(MODEL, three, start, **ONE)),
+        (state_of(batch=(2,)), lambda start: dmft.advance(MODEL, three, start, 1)),
+        (state_of(batch=(2,)), lambda start: network.run(NETWORK, three, start, **MANY)),
+        (window_of(batch=(2,)), lambda window: dmft.state_from_window(MODEL, three, window)),
+        (trajectory_of(batch=(2,)), lambda trajectory: trajectory.overlaps(MODEL, three)),
     ):
-        with pytest.raises(ValueError, match=r"lanes do not broadcast: parameters has \(3,\)"):
+        with pytest.raises(ValueError, match=r"batch shapes do not broadcast: parameters has \(3,\)"):
             call(start)
-    with pytest.raises(ValueError, match=r"parameters have lanes of shape \(3,\), state only of \(\)"):
+    with pytest.raises(ValueError, match=r"parameters have batch shape \(3,\), state only of \(\)"):
         MODEL.step(three, state_of())
 
 
@@ -218,10 +218,10 @@ def test_a_state_whose_parts_do_not_fit_each_other_is_refused():
             dmft.State(**{**vars(state), **changed})
 
 
-def test_a_state_that_all_lanes_share_is_whole_though_there_are_as_many_lanes_as_slots():
-    """Of 64 lanes in two blocks: the slots of a context of 64 are not taken for lanes."""
+def test_a_state_that_all_orbits_share_is_whole_though_there_are_as_many_orbits_as_slots():
+    """Of 64 orbits in two blocks: the slots of a context of 64 are not taken for orbits."""
     weights = dmft.iid_weights(1, 12, 6, key=KEY)
     model, betas = dmft.self_attention_limit(weights, 64), np.linspace(0.5, 1.5, 64)
     state = dmft.token_start(model, parameters_of(), dmft.pattern_prompt(weights))
-    assert orbits._chosen_lanes(state, np.arange(32)).keys[0].shape == (64,)
+    assert orbits._select_orbits(state, np.arange(32)).keys[0].shape == (64,)
     assert len(betas) == model.context

@@ -139,15 +139,15 @@ def test_blocks_are_means_whose_mean_is_the_exponent():
     np.testing.assert_allclose(found.errors, np.std(found.blocks, axis=0, ddof=1) / 2, rtol=1e-10)
 
 
-def test_lanes_are_orbits_of_their_own():
+def test_a_batch_is_orbits_of_their_own():
     model, _, window = small_case()
     betas = np.array([0.8, 1.5])
     both = dmft.lyapunov_spectrum(model, dmft.Parameters(betas, 4.0, 0.1), window, steps=40, exponents=2, blocks=2)
-    for lane, beta in enumerate(betas):
+    for instance, beta in enumerate(betas):
         alone = dmft.lyapunov_spectrum(
             model, dmft.Parameters(float(beta), 4.0, 0.1), window, steps=40, exponents=2, blocks=2
         )
-        np.testing.assert_allclose(both.exponents[:, lane], alone.exponents, atol=1e-12)
+        np.testing.assert_allclose(both.exponents[:, instance], alone.exponents, atol=1e-12)
 
 
 @pytest.mark.parametrize(

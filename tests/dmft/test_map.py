@@ -83,16 +83,16 @@ def _start(model, parameters):
     return dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS))
 
 
-def test_lanes_are_runs_of_their_own():
+def test_a_batch_is_runs_of_their_own():
     model = dmft.self_attention_limit(WEIGHTS, 4)
     betas, gammas, epsilons = np.array([[0.5, 1.2], [1.3, 2.0]]), np.array([10.0, 30.0]), np.array([[0.0], [0.1]])
     every = dmft.Parameters(betas, gammas, epsilons)
     found = dmft.run(model, every, _start(model, every), steps=12).attention
     assert found.shape == (13, 3, 2, 2)
-    for lane in np.ndindex(2, 2):
-        alone = dmft.Parameters(betas[lane], gammas[lane[1]], epsilons[lane[0], 0])
+    for instance in np.ndindex(2, 2):
+        alone = dmft.Parameters(betas[instance], gammas[instance[1]], epsilons[instance[0], 0])
         expected = dmft.run(model, alone, _start(model, alone), steps=12).attention
-        np.testing.assert_allclose(found[(..., *lane)], expected, atol=1e-13)
+        np.testing.assert_allclose(found[(..., *instance)], expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["beta", "gamma", "epsilon"])

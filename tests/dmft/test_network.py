@@ -177,14 +177,14 @@ def test_a_run_is_the_run_with_spins():
         np.testing.assert_array_equal(end, last)
 
 
-def test_lanes_are_networks_at_other_parameters():
-    """Of so many neurons that each lane is next to the mean field at its own parameters."""
-    lanes = Parameters(np.array([0.3, 0.9, 1.5]), np.array([1.0, 2.0, 3.0]), 0.1)
+def test_a_batch_is_networks_at_other_parameters():
+    """Of so many neurons that each member is next to the mean field at its own parameters."""
+    batch = Parameters(np.array([0.3, 0.9, 1.5]), np.array([1.0, 2.0, 3.0]), 0.1)
     large = network.class_sum_network(SMALL, 4, 10**9)
-    start = token_start(large.limit, lanes, pattern_prompt(SMALL))
-    path = network.run(large, lanes, start, steps=STEPS, samples=2, key=jax.random.key(0))
+    start = token_start(large.limit, batch, pattern_prompt(SMALL))
+    path = network.run(large, batch, start, steps=STEPS, samples=2, key=jax.random.key(0))
     assert path.attention.shape == (STEPS + 1, 2, 2, 3)
-    mean_field = np.asarray(trajectory.run(large.limit, lanes, start, steps=STEPS).attention)[:, :, None]
+    mean_field = np.asarray(trajectory.run(large.limit, batch, start, steps=STEPS).attention)[:, :, None]
     assert 0 < np.max(np.abs(path.attention - mean_field)) < 1e-3
     assert np.min(np.ptp(np.asarray(path.attention[1:]), axis=2)) > 0
 

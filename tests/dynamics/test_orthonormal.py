@@ -14,17 +14,17 @@ METHODS = pytest.mark.parametrize("orthonormalise", [gram_schmidt, householder])
 
 @METHODS
 @settings(max_examples=6)
-@given(shape=st.sampled_from(((1, 1), (4, 2), (5, 5))), lanes=st.sampled_from(((3,), (2, 2))), seed=st.integers(0, 99))
-def test_they_are_the_factors_of_every_lane(orthonormalise, shape, lanes, seed):
-    matrices = np.random.default_rng(seed).normal(size=(*shape, *lanes))
+@given(shape=st.sampled_from(((1, 1), (4, 2), (5, 5))), batch=st.sampled_from(((3,), (2, 2))), seed=st.integers(0, 99))
+def test_they_are_the_factors_of_every_instance(orthonormalise, shape, batch, seed):
+    matrices = np.random.default_rng(seed).normal(size=(*shape, *batch))
     basis, logarithms = orthonormalise(tuple(jnp.moveaxis(jnp.asarray(matrices), 1, 0)))
     basis = np.stack([np.asarray(vector) for vector in basis], axis=1)
-    for lane in np.ndindex(lanes):
-        alone, q = matrices[(..., *lane)], basis[(..., *lane)]
+    for instance in np.ndindex(batch):
+        alone, q = matrices[(..., *instance)], basis[(..., *instance)]
         np.testing.assert_allclose(q.T @ q, np.eye(shape[1]), atol=1e-12)
         triangle = q.T @ alone
         np.testing.assert_allclose(np.tril(triangle, -1), 0, atol=1e-12)
-        np.testing.assert_allclose(np.log(np.abs(np.diag(triangle))), logarithms[(..., *lane)], atol=1e-10)
+        np.testing.assert_allclose(np.log(np.abs(np.diag(triangle))), logarithms[(..., *instance)], atol=1e-10)
 
 
 def test_reflections_stay_orthogonal_where_vectors_are_strongly_graded():

@@ -5,7 +5,7 @@ from functools import cache
 from sympy import Symbol, exp
 
 from theorykit import codegen
-from theorykit.codegen import MATRICES, lanes
+from theorykit.codegen import MATRICES, batch
 
 from .engine import Face, public_names
 from .values import Kind, instance, text
@@ -45,7 +45,7 @@ FACE = Face(
             called=("arguments", "symbols"),
             also=lambda: NOT_SYMBOLS,
         ),
-        "vocabulary": instance(lambda: MATRICES, also=lambda: {"a module": lanes}),
+        "vocabulary": instance(lambda: MATRICES, also=lambda: {"a module": batch}),
         "program": instance(program, also=lambda: {"a function": compiled()}),
         "expression": instance(lambda: exp(X), "values", also=lambda: {"a symbol that has no value": exp(Symbol("z"))}),
         "values": Kind(lambda: {"x": 1.0}, also=lambda: {"of others": {"y": 1.0}}),
@@ -62,11 +62,11 @@ FACE = Face(
         "CompiledFunction": "compile_expressions makes it",
         "Instruction": "lower makes it",
         "Program": "lower makes it",
-        "Vocabulary": "LANES and MATRICES are all there are",
+        "Vocabulary": "BATCH and MATRICES are all there are",
     },
     untried={
         "check_name.what": "errors say it as it is",
         "CompiledFunction.__call__": "Python itself refuses arguments of other names; their values may be traced",
-        **{f"lanes.{name}": "generated code calls it" for name in public_names(lanes)},
+        **{f"batch.{name}": "generated code calls it" for name in public_names(batch)},
     },
 )

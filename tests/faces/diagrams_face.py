@@ -44,9 +44,9 @@ def spectrum():
     return dmft.lyapunov_spectrum(model(), dmft.Parameters(1.5, 4.0, 0.1), window, steps=40, exponents=2)
 
 
-def windows(lanes=(2,)):
+def windows(batch=(2,)):
     return dmft.Window(
-        np.broadcast_to(ATTENTION.reshape(CONTEXT, PATTERNS, *(1 for _ in lanes)), ATTENTION.shape + lanes)
+        np.broadcast_to(ATTENTION.reshape(CONTEXT, PATTERNS, *(1 for _ in batch)), ATTENTION.shape + batch)
     )
 
 
@@ -70,8 +70,8 @@ def axis():
     return array(lambda: np.array([1.5, 1.6]), admits=taken)
 
 
-def only_lanes(lanes):
-    return xr.Dataset({"number": ("lane", lanes)})
+def only_orbits(orbits):
+    return xr.Dataset({"number": ("orbit", orbits)})
 
 
 FACE = Face(
@@ -87,12 +87,12 @@ FACE = Face(
         "parameters": instance(
             lambda: dmft.Parameters([1.5, 1.6], 4.0, 0.1),
             also=lambda: {
-                "of no lanes": dmft.Parameters(1.5, 4.0, 0.1),
-                "of two axes of lanes": dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
+                "of no axis": dmft.Parameters(1.5, 4.0, 0.1),
+                "of two axes": dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
             },
         ),
         "attractors.coexisting_attractors.parameters": instance(
-            lambda: dmft.Parameters(1.5, 4.0, 0.1), also=lambda: {"of lanes": dmft.Parameters([1.5, 1.6], 4.0, 0.1)}
+            lambda: dmft.Parameters(1.5, 4.0, 0.1), also=lambda: {"a batch": dmft.Parameters([1.5, 1.6], 4.0, 0.1)}
         ),
         **{
             f"orbits.{name}.parameters": instance(lambda: dmft.Parameters(1.5, 4.0, 0.1))
@@ -107,13 +107,13 @@ FACE = Face(
         "folder": path(lambda: None),
         "progress": flag(),
         "label": Kind(lambda: "orbits", {"text": "text"}),
-        "window": instance(lambda: dmft.Window(ATTENTION), also=lambda: {"an array": ATTENTION, "of lanes": windows()}),
+        "window": instance(lambda: dmft.Window(ATTENTION), also=lambda: {"an array": ATTENTION, "a batch": windows()}),
         "windows": instance(
             windows,
             also=lambda: {
                 "an array": ATTENTION,
                 "of one start": dmft.Window(ATTENTION),
-                "of two axes of lanes": windows((2, 2)),
+                "of two axes": windows((2, 2)),
                 "of another context": dmft.Window(np.zeros((4, PATTERNS, 2))),
             },
         ),
@@ -126,9 +126,9 @@ FACE = Face(
         "epsilon": number(0.1, least=0.0, most=1.0),
         "centre": whole_number(1, least=-2, most=1),
         "settling": whole_number(6, least=CONTEXT),
-        "compute": Kind(lambda: only_lanes, {"a class": "it can be called, and what it raises is passed on"}),
-        "lanes": whole_number(3, least=1),
-        "lanes_per_block": whole_number(2, least=1),
+        "compute": Kind(lambda: only_orbits, {"a class": "it can be called, and what it raises is passed on"}),
+        "orbits": whole_number(3, least=1),
+        "orbits_per_block": whole_number(2, least=1),
         "blocks.in_blocks.settings": Kind(lambda: {"settings": "of blocks"}, {"a dictionary": "by name"}),
         "transient": whole_number(0, least=0),
         "recorded": whole_number(20, least=20),

@@ -17,7 +17,7 @@ CONTEXT, PATTERNS, NEURONS = 3, 2, 5
 POINT = dmft.Parameters(1.5, 4.0, 0.1)
 ATTENTION = RNG.uniform(-0.5, 0.5, size=(CONTEXT, PATTERNS))
 SIGNS = np.where(RNG.random((4, PATTERNS, NEURONS + 2)) < 0.5, -1, 1)
-LANES = dict.fromkeys(("with one axis more", "with seven axes"), "axes of lanes")
+BATCH = dict.fromkeys(("with one axis more", "with seven axes"), "batch axes")
 LAW = {"of ones": np.ones((4, 3, PATTERNS)), "of two families": np.ones((2, 2, PATTERNS))}
 
 
@@ -83,12 +83,12 @@ def stroboscope():
     return dmft.Stroboscope(model(), POINT)
 
 
-def lanes(example, *, least=-np.inf, most=np.inf):
-    """A number, or an array over lanes."""
+def batched(example, *, least=-np.inf, most=np.inf):
+    """A number, or an array over a batch."""
     outside = {"too small": np.full(2, least - 1)} if np.isfinite(least) else {}
     taken = number(example, least=least, most=most).admits
     many = ("with one axis more", "with seven axes", "an array of seven axes")
-    reasons = {**taken, **dict.fromkeys(many, "lanes"), "True": "booleans count as 0 and 1"}
+    reasons = {**taken, **dict.fromkeys(many, "a batch"), "True": "booleans count as 0 and 1"}
     return array(lambda: np.array(example), admits=reasons, also=lambda: outside)
 
 
@@ -109,10 +109,10 @@ FACE = Face(
         },
         "context": whole_number(CONTEXT, least=1, most=4),
         "parameters": instance(lambda: POINT, also=lambda: {"a tuple": (1.5, 4.0, 0.1)}),
-        "beta": lanes(1.5),
-        "gamma": lanes(4.0),
-        "epsilon": lanes(0.1, least=0.0, most=1.0),
-        "inverse_temperature": lanes(2.2),
+        "beta": batched(1.5),
+        "gamma": batched(4.0),
+        "epsilon": batched(0.1, least=0.0, most=1.0),
+        "inverse_temperature": batched(2.2),
         "scale": number(100.0),
         "patterns": whole_number(PATTERNS, least=1),
         "neurons": whole_number(NEURONS, least=1),
@@ -171,12 +171,12 @@ FACE = Face(
         "every": whole_number(1, least=1),
         "blocks": whole_number(20, least=2),
         "orthonormalise": Kind(lambda: gram_schmidt, also=lambda: {"one that loses vectors": basis}),
-        "attention": array(lambda: ATTENTION[0], also=lambda: {"of other patterns": np.zeros(3)}, admits=LANES),
+        "attention": array(lambda: ATTENTION[0], also=lambda: {"of other patterns": np.zeros(3)}, admits=BATCH),
         "Window.attention": array(
-            lambda: ATTENTION, admits={**LANES, "an array of seven axes": "five of them of lanes"}
+            lambda: ATTENTION, admits={**BATCH, "an array of seven axes": "five of them batch axes"}
         ),
         "Window.position": whole_number(0, least=0, most=CONTEXT - 1),
-        "SelfAttention.overlap.attention": array(lambda: ATTENTION[0], admits=LANES),
+        "SelfAttention.overlap.attention": array(lambda: ATTENTION[0], admits=BATCH),
         "SelfAttention.overlap.position": Kind(lambda: 0, {name: "positions" for name in ("0", "1")}),
         "scanned": Kind(lambda: "gamma", also=lambda: {"another": "delta"}),
         "tokens": whole_number(CONTEXT, least=CONTEXT),
@@ -193,7 +193,7 @@ FACE = Face(
         "network": instance(spins, also=lambda: {"its limit": model()}),
         "network.run.steps": whole_number(2, least=1),
         "network.run_with_spins.steps": whole_number(2, least=1),
-        "fields": array(lambda: np.zeros(NEURONS), admits=LANES),
+        "fields": array(lambda: np.zeros(NEURONS), admits=BATCH),
     },
     instances={
         "SelfAttention": model,

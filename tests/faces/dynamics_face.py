@@ -46,7 +46,7 @@ def step():
 def vectors():
     return Kind(
         lambda: tuple(np.eye(3)),
-        {"an array of seven axes": "one vector, with axes of lanes"},
+        {"an array of seven axes": "one vector, with batch axes"},
         also=lambda: {
             "of two lengths": (np.ones(3), np.ones(2)),
             "with a NaN": (np.full(3, np.nan),),

@@ -113,7 +113,7 @@ FACE = Face(
             {
                 **number(3.0).admits,
                 "True": "truth counts as a number, as in every array",
-                "an array of seven axes": "lanes of any axes",
+                "an array of seven axes": "a batch of any axes",
             },
         ),
     },

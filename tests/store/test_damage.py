@@ -16,7 +16,7 @@ from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Di
 from theorykit import bpkr, store
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
-from theorykit.dmft.diagrams.blocks import LANE, in_blocks
+from theorykit.dmft.diagrams.blocks import ORBIT, in_blocks
 from theorykit.reproduce.one_shot import SMALL
 from theorykit.reproduce.one_shot.sources import _characters
 
@@ -55,7 +55,7 @@ def swept(folder: Path):
 
 def diagrammed(folder: Path):
     def compute(block: np.ndarray) -> xr.Dataset:
-        return xr.Dataset({"square": (LANE, block.astype(float) ** 2), "name": (LANE, block.astype(str))})
+        return xr.Dataset({"square": (ORBIT, block.astype(float) ** 2), "name": (ORBIT, block.astype(str))})
 
     return in_blocks(compute, 5, settings=store.settings_of("squares", 1, of=5), folder=folder)
 

@@ -3,8 +3,8 @@
 The whole chain is `compile_expressions`: expressions -> `lower` (Program) -> `emit` (source) -> callable.
 """
 
-from . import lanes
-from .emission import LANES, MATRICES, CompiledFunction, Vocabulary, compile_expressions, emit
+from . import batch
+from .emission import BATCH, MATRICES, CompiledFunction, Vocabulary, compile_expressions, emit
 from .interpreter import interpret
 from .lowering import lower
 from .names import check_name
@@ -12,17 +12,17 @@ from .program import Instruction, Program
 from .sizes import bound_sizes
 
 __all__ = [
-    "LANES",
+    "BATCH",
     "MATRICES",
     "CompiledFunction",
     "Instruction",
     "Program",
     "Vocabulary",
+    "batch",
     "bound_sizes",
     "check_name",
     "compile_expressions",
     "emit",
     "interpret",
-    "lanes",
     "lower",
 ]

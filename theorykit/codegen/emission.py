@@ -14,7 +14,7 @@ from typing import Any
 from sympy import Expr, MatrixSymbol
 
 from ..arguments import checked_instance
-from . import lanes, primitives
+from . import batch, primitives
 from .lowering import lower
 from .program import Instruction, Program, SizeBinding
 
@@ -41,7 +41,7 @@ MATRICES = Vocabulary(
         "transpose": lambda operands: f"{_factor(operands[0])}.T",
     },
 )
-LANES = Vocabulary(lanes, {})
+BATCH = Vocabulary(batch, {})
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def compile_expressions(
 ) -> CompiledFunction:
     """Compile the expressions `outputs`, functions of the symbols `arguments`, to one JAX function called `name`.
 
-    With the vocabulary `LANES` it takes many small matrices at once, as `theorykit.codegen.lanes` has them.
+    With the vocabulary `BATCH` it takes a batch of small matrices, a `theorykit.codegen.batch.Matrix`.
     """
     checked_instance("vocabulary", vocabulary, Vocabulary)
     program = lower(name, outputs, arguments)

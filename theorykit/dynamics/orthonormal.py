@@ -1,6 +1,6 @@
-"""Orthonormal bases of many subspaces at once, by two methods: vectors are `(size, *lanes)`, one problem a lane.
+"""Orthonormal bases of a batch of subspaces, by two methods: vectors are `(size, *batch)`.
 
-Both return the basis and the logarithms of the diagonal of R, `(vectors, *lanes)`; minus infinity where a vector is in
+Both return the basis and the logarithms of the diagonal of R, `(vectors, *batch)`; minus infinity where a vector is in
 the span of those before it.
 """
 
@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 from ..arguments import checked_array, checked_sequence, is_traced
 from ..precision import require_float64
 
-Vectors = Sequence[Float[Array, "size *lanes"]]
-Basis = tuple[tuple[Float[Array, "size *lanes"], ...], Float[Array, "vectors *lanes"]]
+Vectors = Sequence[Float[Array, "size *batch"]]
+Basis = tuple[tuple[Float[Array, "size *batch"], ...], Float[Array, "vectors *batch"]]
 Orthonormalise = Callable[[Vectors], Basis]
 
 
@@ -55,6 +55,6 @@ def _checked(vectors: Vectors) -> Vectors:
     shapes = {np.shape(each) for each in known}
     if len(shapes) != 1 or () in shapes or len(known) > min(shapes)[0]:
         raise ValueError(
-            f"vectors must be (size, *lanes), of one shape and at most size of them, got {len(known)} of {shapes}"
+            f"vectors must be (size, *batch), of one shape and at most size of them, got {len(known)} of {shapes}"
         )
     return known

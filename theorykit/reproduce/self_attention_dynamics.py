@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from .. import dmft, store
 from ..annotations import check_fields, checked_arguments
 from ..arguments import checked_array, checked_instance, checked_number, checked_whole_number
-from ..dmft.diagrams.blocks import LANE, in_blocks
+from ..dmft.diagrams.blocks import ORBIT, in_blocks
 from ..dmft.diagrams.orbits import OrbitSettings, described_exponents, orbit_diagram
 from ..dmft.diagrams.phases import phase_diagram
 from ..dynamics.orthonormal import gram_schmidt
@@ -171,7 +171,7 @@ def run(settings: SelfAttentionDynamics, partial_results: Path, *, progress: boo
         "diagram": _diagram(*begun, settings.diagram, kept / "diagram", progress=progress),
         "zoom": _diagram(*begun, settings.zoom, kept / "zoom", progress=progress),
     }
-    nodes = {name: node.swap_dims({LANE: "beta"}) for name, node in nodes.items()}
+    nodes = {name: node.swap_dims({ORBIT: "beta"}) for name, node in nodes.items()}
     nodes["phases"] = _phases(*begun, kept / "phases", progress=progress)
     if settings.is_published:
         nodes["reference"] = xr.Dataset({"exponent": ("beta", [*_REFERENCE.values()])}, {"beta": [*_REFERENCE]})
@@ -182,7 +182,7 @@ def run(settings: SelfAttentionDynamics, partial_results: Path, *, progress: boo
 @checked_arguments
 def settled_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, weights: dmft.Weights) -> dmft.Window:
     """The attentions that the output's first pattern, as a prompt, has come to at the inverse temperature `start`."""
-    parameters = settings.parameters(model, np.array([settings.start]))  # one lane, as single orbits are
+    parameters = settings.parameters(model, np.array([settings.start]))  # one orbit, as single orbits are
     prompted = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
     return dmft.discard_transient(model, parameters, prompted, settings.transient)
 
@@ -197,8 +197,8 @@ def _trajectories(
 ) -> xr.Dataset:
     betas = np.asarray(settings.betas)
 
-    def alone(lane: np.ndarray) -> xr.Dataset:
-        return orbit(settings, model, settings.parameters(model, betas[lane]), window)
+    def alone(index: np.ndarray) -> xr.Dataset:
+        return orbit(settings, model, settings.parameters(model, betas[index]), window)
 
     run = store.settings_of(
         "trajectories",
@@ -210,7 +210,7 @@ def _trajectories(
     )
     # blocks of one: which others there are changes no rounding, on which hangs the choice between attractors
     return in_blocks(
-        alone, len(betas), settings=run, folder=folder, lanes_per_block=1, label="trajectories", progress=progress
+        alone, len(betas), settings=run, folder=folder, orbits_per_block=1, label="trajectories", progress=progress
     )
 
 
@@ -263,15 +263,15 @@ def _phases(
 def orbit(
     settings: SelfAttentionDynamics, model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window
 ) -> xr.Dataset:
-    """The orbits from `window` at parameters of one axis of lanes, once they have settled.
+    """The orbits from `window` at parameters that have one axis, once they have settled.
 
-    - `overlap`, `attention` (lane, pattern, token): the semantic overlap of the output, (1 - epsilon) <w^o tanh>, and
+    - `overlap`, `attention` (orbit, pattern, token): the semantic overlap of the output, (1 - epsilon) <w^o tanh>, and
       the attention that the token pays; coordinate `position` (token).
-    - `exponent`, `exponent_error` (lane, number): all there are. `regime` by the two largest, as in orbit diagrams.
-    - `dimension` (lane): that of Kaplan and Yorke. `chaos` (lane): K of the 0-1 test, of the first pattern once a
+    - `exponent`, `exponent_error` (orbit, number): all there are. `regime` by the two largest, as in orbit diagrams.
+    - `dimension` (orbit): that of Kaplan and Yorke. `chaos` (orbit): K of the 0-1 test, of the first pattern once a
       context.
-    - `period` (lane): of the overlaps, in tokens, 0 where it is not found among those up to 512.
-    - `amplitude` (lane, pattern, frequency), `autocorrelation` (lane, pattern, lag): of the overlaps.
+    - `period` (orbit): of the overlaps, in tokens, 0 where it is not found among those up to 512.
+    - `amplitude` (orbit, pattern, frequency), `autocorrelation` (orbit, pattern, lag): of the overlaps.
     """
     settled = dmft.discard_transient(
         model, parameters, dmft.state_from_window(model, parameters, window), settings.transient
@@ -284,7 +284,7 @@ def orbit(
     overlap = np.moveaxis(np.asarray(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before)), -1, 0)
     attention = np.moveaxis(np.asarray(trajectory.attention[1:]), (-1, 0), (0, -1))
     seen = slice(settings.shown)
-    by_token = (LANE, "pattern", "token")
+    by_token = (ORBIT, "pattern", "token")
     return xr.Dataset(
         {
             "overlap": (by_token, overlap[..., seen]),
@@ -293,7 +293,7 @@ def orbit(
             **_describe(overlap),
         },
         {
-            "beta": (LANE, np.asarray(parameters.beta)),
+            "beta": (ORBIT, np.asarray(parameters.beta)),
             "pattern": np.arange(1, model.patterns + 1),
             "token": np.arange(settings.shown),
             "position": ("token", np.asarray(trajectory.positions[seen])),
@@ -302,14 +302,14 @@ def orbit(
 
 
 def _describe(overlap: np.ndarray) -> dict:
-    """What overlaps `(lane, pattern, token)` look like as series of time."""
-    amplitude = amplitude_spectrum(overlap, (LANE, "pattern"))
+    """What overlaps `(orbit, pattern, token)` look like as series of time."""
+    amplitude = amplitude_spectrum(overlap, (ORBIT, "pattern"))
     lags = min(_LAGS, overlap.shape[-1] - 1)
     periods = detect_period(overlap, min(_LONGEST_PERIOD, overlap.shape[-1] // 2))
     return {
         "amplitude": amplitude,
-        "autocorrelation": ((LANE, "pattern", "lag"), autocorrelation(overlap, lags)),
+        "autocorrelation": ((ORBIT, "pattern", "lag"), autocorrelation(overlap, lags)),
         "lag": np.arange(lags + 1),
-        "period": (LANE, np.lcm.reduce(periods, axis=-1)),
-        "chaos": (LANE, zero_one_test(overlap[:, 0, ::_CONTEXT], key=jax.random.key(0))),
+        "period": (ORBIT, np.lcm.reduce(periods, axis=-1)),
+        "chaos": (ORBIT, zero_one_test(overlap[:, 0, ::_CONTEXT], key=jax.random.key(0))),
     }

@@ -1,11 +1,11 @@
-"""Orbits in blocks: every lane once, finished blocks kept, nothing computed twice."""
+"""Orbits in blocks: every orbit once, finished blocks kept, nothing computed twice."""
 
 import numpy as np
 import pytest
 import xarray as xr
 
 from theorykit import store
-from theorykit.dmft.diagrams.blocks import LANE, in_blocks
+from theorykit.dmft.diagrams.blocks import ORBIT, in_blocks
 
 OF = {name: store.settings_of("squares", 1, of=name) for name in ("a", "b")}
 
@@ -13,23 +13,23 @@ OF = {name: store.settings_of("squares", 1, of=name) for name in ("a", "b")}
 def squares(calls: list):
     def compute(block: np.ndarray) -> xr.Dataset:
         calls.append(block)
-        return xr.Dataset({"square": (LANE, block.astype(float) ** 2)})
+        return xr.Dataset({"square": (ORBIT, block.astype(float) ** 2)})
 
     return compute
 
 
-@pytest.mark.parametrize("lanes, size", [(1, 4), (7, 3), (12, 4), (5, 100)])
-def test_every_lane_is_there_once_and_in_order(lanes, size):
+@pytest.mark.parametrize("orbits, size", [(1, 4), (7, 3), (12, 4), (5, 100)])
+def test_every_orbit_is_there_once_and_in_order(orbits, size):
     calls: list[np.ndarray] = []
-    found = in_blocks(squares(calls), lanes, settings=OF["a"], lanes_per_block=size)
-    np.testing.assert_array_equal(found["square"], np.arange(lanes) ** 2.0)
+    found = in_blocks(squares(calls), orbits, settings=OF["a"], orbits_per_block=size)
+    np.testing.assert_array_equal(found["square"], np.arange(orbits) ** 2.0)
     assert len({len(block) for block in calls}) == 1, "blocks of several sizes are compiled several times"
 
 
 def test_finished_blocks_are_kept(tmp_path):
     calls: list[np.ndarray] = []
-    first = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, lanes_per_block=3)
-    again = in_blocks(squares([]), 10, settings=OF["a"], folder=tmp_path, lanes_per_block=3)
+    first = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)
+    again = in_blocks(squares([]), 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)
     assert len(calls) == len(list(tmp_path.glob("*.nc"))) == 4
     xr.testing.assert_identical(first, again)
 
@@ -41,10 +41,10 @@ def test_a_stopped_run_goes_on(tmp_path):
         return squares([])(block)
 
     with pytest.raises(RuntimeError, match="stopped"):
-        in_blocks(fails_late, 10, settings=OF["a"], folder=tmp_path, lanes_per_block=3)
+        in_blocks(fails_late, 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)
     assert len(list(tmp_path.glob("*.nc"))) == 2
     calls: list[np.ndarray] = []
-    found = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, lanes_per_block=3)
+    found = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)
     assert sorted(int(block[0]) for block in calls) == [6, 9]
     np.testing.assert_array_equal(found["square"], np.arange(10) ** 2.0)
 
@@ -57,6 +57,6 @@ def test_blocks_of_other_settings_are_refused_before_any_is_computed(tmp_path):
     assert not calls
 
 
-def test_no_lanes_are_refused():
-    with pytest.raises(ValueError, match="lanes must be at least 1, got 0"):
+def test_no_orbits_are_refused():
+    with pytest.raises(ValueError, match="orbits must be at least 1, got 0"):
         in_blocks(squares([]), 0, settings=OF["a"])

@@ -20,26 +20,26 @@ def diagram():
     return orbits.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), SHORT)
 
 
-@pytest.mark.parametrize("lane", range(len(BETAS)))
-def test_marks_are_the_levels_that_an_orbit_visits(diagram, lane):
-    model, parameters = published(), dmft.Parameters(BETAS[lane], GAMMA, 0.02)
+@pytest.mark.parametrize("orbit", range(len(BETAS)))
+def test_marks_are_the_levels_that_an_orbit_visits(diagram, orbit):
+    model, parameters = published(), dmft.Parameters(BETAS[orbit], GAMMA, 0.02)
     settled = dmft.discard_transient(
         model, parameters, dmft.state_from_window(model, parameters, window()), SHORT.transient
     )
     path = dmft.run(model, parameters, dmft.state_from_window(model, parameters, settled), steps=SHORT.recorded)
-    spins = np.tanh(BETAS[lane] * np.asarray(path.attention[:-1]) @ np.asarray(model.directions).T)
+    spins = np.tanh(BETAS[orbit] * np.asarray(path.attention[:-1]) @ np.asarray(model.directions).T)
     overlap = 0.98 * spins @ np.asarray(model.moments[dmft.OUTPUT])
-    if BETAS[lane] == 1.28:  # chaotic: rounding parts the orbits, their extent stays
-        assert abs(diagram["highest"][lane, 0] - overlap[:, 0].max()) < 0.1
+    if BETAS[orbit] == 1.28:  # chaotic: rounding parts the orbits, their extent stays
+        assert abs(diagram["highest"][orbit, 0] - overlap[:, 0].max()) < 0.1
         return
     expected = np.zeros((3, SHORT.levels))
     for pattern in range(3):
         expected[pattern, np.rint((overlap[:, pattern] + 1) / 2 * (SHORT.levels - 1)).astype(int)] = 1
-    np.testing.assert_array_equal(diagram["visited"][lane], expected)
-    np.testing.assert_allclose(diagram["lowest"][lane], overlap.min(axis=0), atol=1e-10)
-    np.testing.assert_allclose(diagram["highest"][lane], overlap.max(axis=0), atol=1e-10)
+    np.testing.assert_array_equal(diagram["visited"][orbit], expected)
+    np.testing.assert_allclose(diagram["lowest"][orbit], overlap.min(axis=0), atol=1e-10)
+    np.testing.assert_allclose(diagram["highest"][orbit], overlap.max(axis=0), atol=1e-10)
     counts = [regimes.count_levels(overlap[:, pattern]) for pattern in range(3)]
-    np.testing.assert_array_equal(diagram["distinct"][lane], counts)
+    np.testing.assert_array_equal(diagram["distinct"][orbit], counts)
 
 
 def test_sections_are_the_levels_visited_near_the_plane(diagram):
@@ -76,7 +76,7 @@ def test_other_parameters_can_be_scanned():
 
 @pytest.mark.parametrize("parameters", [dmft.Parameters(1.0, 1.0, 0.0), dmft.Parameters(np.ones((2, 2)), 1.0, 0.0)])
 def test_orbits_are_on_one_axis(parameters):
-    with pytest.raises(ValueError, match="one axis of lanes"):
+    with pytest.raises(ValueError, match="along one axis"):
         orbits.orbit_diagram(published(), parameters, from_window(), SHORT)
 
 
@@ -132,7 +132,7 @@ def test_two_attractors_coexist_at_beta_1_27():
     settings = orbits.OrbitSettings(transient=40_000, recorded=2000, exponents=2, levels=201)
     found = attractors.coexisting_attractors(published(), dmft.Parameters(1.27, GAMMA, 0.02), windows, settings)
     assert found.sizes["basin"] == 2 and found["share"].sum() == pytest.approx(1)
-    typical = found.isel(lane=found["typical"].values)
+    typical = found.isel(orbit=found["typical"].values)
     # extents and exponents of both are those of the note: 0.15 and -0.048, 0.17 and -0.003
     np.testing.assert_allclose(typical["highest"].sel(pattern=1), [0.146, 0.173], atol=0.002)
     np.testing.assert_allclose(typical["exponent"].sel(number=1), [-0.048, -0.003], atol=0.003)

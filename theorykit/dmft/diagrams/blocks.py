@@ -19,31 +19,31 @@ from ...arguments import (
     checked_whole_number,
 )
 
-LANE = "lane"
-# lanes that are iterated together: enough for vectors to be long, few enough for a cache
-_LANES, _FEWEST_LANES = 256, 32
+ORBIT = "orbit"
+# orbits that are iterated together: enough for vectors to be long, few enough for a cache
+_ORBITS, _FEWEST_ORBITS = 256, 32
 
 
 def in_blocks(
     compute: Callable[[np.ndarray], xr.Dataset],
-    lanes: int,
+    orbits: int,
     *,
     settings: Mapping[str, str],
     folder: Path | str | None = None,
-    lanes_per_block: int = _LANES,
+    orbits_per_block: int = _ORBITS,
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
-    """The dataset of all lanes, from `compute`, which returns that of the lanes whose numbers it is given.
+    """The dataset of all orbits, from `compute`, which returns that of the orbits whose numbers it is given.
 
     Blocks are of one size, so that a function is compiled once; they run in threads, for compiled code holds no lock.
     Where there is a `folder` each finished block is kept there with `settings`, all that the result depends on. Raises
-    `ValueError` where there are no lanes, and where a file in the folder is damaged or of another kind, and
+    `ValueError` where there are no orbits, and where a file in the folder is damaged or of another kind, and
     `FileExistsError` where it is of other settings, saying what differs.
     """
     checked_function("compute", compute)
-    checked_whole_number("lanes", lanes, least=1)
-    checked_whole_number("lanes_per_block", lanes_per_block, least=1)
+    checked_whole_number("orbits", orbits, least=1)
+    checked_whole_number("orbits_per_block", orbits_per_block, least=1)
     checked_text("label", label)
     hidden = not checked_flag("progress", progress)
     checked_instance("settings", settings, Mapping, "as store.settings_of returns them")
@@ -51,21 +51,21 @@ def in_blocks(
         checked_text("settings", text)
     folder = None if folder is None else checked_path("folder", folder)
     workers = os.cpu_count() or 1
-    count = max(-(-lanes // lanes_per_block), min(workers, lanes // _FEWEST_LANES))
-    size = -(-lanes // count)
-    blocks = [np.arange(first, min(first + size, lanes)) for first in range(0, lanes, size)]
+    count = max(-(-orbits // orbits_per_block), min(workers, orbits // _FEWEST_ORBITS))
+    size = -(-orbits // count)
+    blocks = [np.arange(first, min(first + size, orbits)) for first in range(0, orbits, size)]
 
     def computed(block: np.ndarray) -> xr.Dataset:
         padded = np.pad(block, (0, size - len(block)), mode="edge")
         found = checked_instance("compute", compute(padded), xr.Dataset, "as it returns")
-        return found.isel({LANE: slice(len(block))})
+        return found.isel({ORBIT: slice(len(block))})
 
-    with tqdm(total=lanes, desc=label, unit="orbit", disable=hidden, dynamic_ncols=True) as bar:
+    with tqdm(total=orbits, desc=label, unit="orbit", disable=hidden, dynamic_ncols=True) as bar:
         found = []
         for block, result in zip(blocks, _in_order(computed, blocks, folder, settings), strict=True):
             found.append(result)
             bar.update(len(block))
-    return xr.concat(found, dim=LANE, combine_attrs="drop_conflicts")
+    return xr.concat(found, dim=ORBIT, combine_attrs="drop_conflicts")
 
 
 def _in_order(
@@ -92,4 +92,4 @@ def _in_order(
 def _place(folder: Path, block: np.ndarray, settings: Mapping[str, str]) -> tuple[Path, Mapping[str, str]]:
     """Where a block is kept, and what it is of."""
     first, last = int(block[0]), int(block[-1])
-    return folder / f"{first:06d}-{last:06d}.nc", {**settings, "lanes": f"{first} to {last}"}
+    return folder / f"{first:06d}-{last:06d}.nc", {**settings, "orbits": f"{first} to {last}"}

@@ -1,4 +1,4 @@
-"""Continuation diagrams: each lane starts where the orbit of its neighbour ended, outwards in both directions.
+"""Continuation diagrams: each orbit starts where that of the neighbouring parameter ended, outwards in both directions.
 
 The same parameters begun elsewhere, or from the other end, may settle elsewhere: attractors that coexist.
 """
@@ -13,9 +13,9 @@ from tqdm import tqdm
 
 from ... import dmft, store
 from ...arguments import checked_flag, checked_path, checked_whole_number
-from .orbits import OrbitSettings, Start, broadcast_lanes, checked_begin, checked_settings, orbit_diagram
+from .orbits import OrbitSettings, Start, broadcast_orbits, checked_begin, checked_settings, orbit_diagram
 
-# lanes whose windows are kept together
+# orbits whose windows are kept together
 _KEPT_TOGETHER = 25
 # raised whenever orbits come to be carried on to other windows from the same arguments
 _VERSION = 1
@@ -32,7 +32,7 @@ def continuation_diagram(
     folder: Path | str | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """The orbit diagram of `parameters` with the orbits that are carried on from one lane to the next.
+    """The orbit diagram of `parameters` with the orbits that are carried on from one parameter to the next.
 
     `start` begins the one at index `centre`, by default the middle; each is followed for `settling` tokens, and its
     last attentions are the window that its neighbour begins with, on both sides. From these windows orbits are then
@@ -41,17 +41,17 @@ def continuation_diagram(
     folder = None if folder is None else checked_path("folder", folder)
     settings = OrbitSettings(transient=0, recorded=150_000) if settings is None else settings
     checked_settings(settings, model, parameters)
-    every = broadcast_lanes(parameters)
-    (lanes,) = every.lanes
-    whole = lanes // 2 if centre is None else checked_whole_number("centre", centre)
-    if not -lanes <= whole < lanes:
-        raise ValueError(f"centre={whole} is none of the {lanes} parameters")
+    every = broadcast_orbits(parameters)
+    (orbits,) = every.batch_shape
+    whole = orbits // 2 if centre is None else checked_whole_number("centre", centre)
+    if not -orbits <= whole < orbits:
+        raise ValueError(f"centre={whole} is none of the {orbits} parameters")
     if checked_whole_number("settling", settling) < model.context:
         raise ValueError(f"settling={settling} tokens must fill a window of {model.context}")
-    if lanes > 1 and settling % model.context:  # every lane is one settling further from the centre
+    if orbits > 1 and settling % model.context:  # every orbit is one settling further from the centre
         raise ValueError(f"settling={settling} tokens must be a multiple of the context, {model.context}")
-    hidden, centre = not checked_flag("progress", progress), whole % lanes
-    with tqdm(total=lanes, desc="settling", unit="orbit", disable=hidden, dynamic_ncols=True) as bar:
+    hidden, centre = not checked_flag("progress", progress), whole % orbits
+    with tqdm(total=orbits, desc="settling", unit="orbit", disable=hidden, dynamic_ncols=True) as bar:
         windows = _carry(model, every, start, centre, settling, folder, bar)
 
     def carried(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
@@ -63,7 +63,7 @@ def continuation_diagram(
 
 
 def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, bar: tqdm) -> dmft.Window:
-    """The window that each lane begins with."""
+    """The window that each orbit begins with."""
     first = _chosen(every, centre)
     begun = checked_begin(start, model, first)
     run = {"model": model, "parameters": every, "start": begun, "centre": centre, "settling": settling}
@@ -71,7 +71,7 @@ def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, fol
     window = dmft.discard_transient(model, first, begun, settling)
     latest = dmft.Window(np.stack([np.asarray(window.attention)] * 2, axis=-1), window.position)
     found = {centre: np.asarray(window.attention)}
-    steps = list(_outwards(*every.lanes, centre))
+    steps = list(_outwards(*every.batch_shape, centre))
     bar.update()
     for number in range(0, len(steps), _KEPT_TOGETHER):
         together = steps[number : number + _KEPT_TOGETHER]
@@ -88,8 +88,8 @@ def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, fol
     return dmft.Window(np.stack([found[index] for index in sorted(found)], axis=-1), window.position)
 
 
-def _chosen(every: dmft.Parameters, lanes: int | Sequence[int]) -> dmft.Parameters:
-    return jax.tree.map(lambda values: values[np.asarray(lanes)], every)
+def _chosen(every: dmft.Parameters, orbits: int | Sequence[int]) -> dmft.Parameters:
+    return jax.tree.map(lambda values: values[np.asarray(orbits)], every)
 
 
 def _outwards(count: int, centre: int) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Orbit diagrams: what orbits visit once they have settled, their Lyapunov exponents and regimes, over parameters.
 
-parameters, start -> transient -> recorded orbit and exponents -> labelled dataset, one lane an orbit
+parameters, start -> transient -> recorded orbit and exponents -> labelled dataset along "orbit"
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from ...dynamics.orthonormal import gram_schmidt
 from ...dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ...dynamics.time_series import SECTIONS
 from ..map.self_attention import check_network, checked_fit
-from .blocks import LANE, in_blocks
+from .blocks import ORBIT, in_blocks
 
 Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
 
@@ -121,41 +121,41 @@ def orbit_diagram(
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
-    """Settled orbits at many parameters, one axis of lanes; `start` makes the state that each begins with.
+    """Settled orbits at many parameters along one axis; `start` makes the state that each begins with.
 
     Of the semantic overlap of the output, (1 - epsilon) <w^o tanh>:
 
-    - `visited` (lane, pattern, level), `in_section` (lane, section, level): marks, 0 or 1.
-    - `distinct` (lane, pattern): how many of 5001 levels are visited. `lowest`, `highest` (lane, pattern).
+    - `visited` (orbit, pattern, level), `in_section` (orbit, section, level): marks, 0 or 1.
+    - `distinct` (orbit, pattern): how many of 5001 levels are visited. `lowest`, `highest` (orbit, pattern).
 
-    And `exponent`, `exponent_error` (lane, exponent), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
-    lower bound of it; and `window` (lane, age, pattern), the attentions that it ends with, for a run to go on from.
-    Coordinates `beta`, `gamma`, `epsilon` (lane). Finished blocks are kept in `folder`, from where an interrupted run
+    And `exponent`, `exponent_error` (orbit, exponent), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
+    lower bound of it; and `window` (orbit, age, pattern), the attentions that it ends with, for a run to go on from.
+    Coordinates `beta`, `gamma`, `epsilon` (orbit). Finished blocks are kept in `folder`, from where an interrupted run
     goes on. `progress`: show a bar, with its `label`.
     """
     settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
     folder = None if folder is None else checked_path("folder", folder)
     checked_text("label", label)
-    every = broadcast_lanes(parameters)
+    every = broadcast_orbits(parameters)
     begun = checked_begin(start, model, every)
 
     def compute(block: np.ndarray) -> xr.Dataset:
         chosen = jax.tree.map(lambda values: values[block], every)
-        return _block(model, chosen, _chosen_lanes(begun, block), settings)
+        return _block(model, chosen, _select_orbits(begun, block), settings)
 
     run = store.settings_of("orbit diagram", _VERSION, settings=settings, model=model, parameters=every, start=begun)
-    found = in_blocks(compute, *every.lanes, settings=run, folder=folder, label=label, progress=progress)
+    found = in_blocks(compute, *every.batch_shape, settings=run, folder=folder, label=label, progress=progress)
     passed = settings.transient_of(model) + settings.pieces * settings.tokens_a_piece
     return found.assign_attrs(position=(int(begun.position) + passed) % model.context)
 
 
-def broadcast_lanes(parameters: dmft.Parameters) -> dmft.Parameters:
-    """`parameters` of one axis of lanes, each of them an array over it; `ValueError` for other lanes."""
+def broadcast_orbits(parameters: dmft.Parameters) -> dmft.Parameters:
+    """`parameters` of one axis, each of them broadcast to it; `ValueError` for another batch shape."""
     checked_instance("parameters", parameters, dmft.Parameters, "such as dmft.Parameters(betas, gamma, epsilon)")
-    lanes = parameters.lanes
-    if len(lanes) != 1:
-        raise ValueError(f"orbits are one axis of lanes, got parameters of shape {lanes}")
-    return dmft.Parameters(*(jnp.broadcast_to(value, lanes) for value in jax.tree.leaves(parameters)))
+    shape = parameters.batch_shape
+    if len(shape) != 1:
+        raise ValueError(f"orbits are along one axis, got parameters of shape {shape}")
+    return dmft.Parameters(*(jnp.broadcast_to(value, shape) for value in jax.tree.leaves(parameters)))
 
 
 def checked_settings(settings: OrbitSettings, model: dmft.SelfAttention, parameters: dmft.Parameters) -> OrbitSettings:
@@ -176,9 +176,9 @@ def checked_begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Para
     return checked_fit("start", state, dmft.State, model, parameters)
 
 
-def _chosen_lanes(state: dmft.State, block: np.ndarray) -> dmft.State:
-    """The state of some lanes, of a state of all or of one that all share."""
-    if state.lanes in ((), (1,)):
+def _select_orbits(state: dmft.State, block: np.ndarray) -> dmft.State:
+    """The state of some orbits, of a state of all or of one that all share."""
+    if state.batch_shape in ((), (1,)):
         return state
     whole = jax.tree.map(lambda values: values[..., block], (state.attention, state.keys, state.values))
     return dmft.State(*whole, state.position, state.tokens)
@@ -188,7 +188,7 @@ def _block(
     model: dmft.SelfAttention, parameters: dmft.Parameters, start: dmft.State, settings: OrbitSettings
 ) -> xr.Dataset:
     window = dmft.discard_transient(model, parameters, start, settings.transient_of(model))
-    marks = _Marks(settings, model.patterns, parameters.lanes[0])
+    marks = _Marks(settings, model.patterns, parameters.batch_shape[0])
     state = dmft.state_from_window(model, parameters, window)
     for _ in range(settings.pieces):
         end, overlaps = _record(model, parameters, state, steps=settings.tokens_a_piece)
@@ -196,14 +196,14 @@ def _block(
         state = end.end
     latest = np.moveaxis(np.asarray(end.window(model).attention), -1, 0)
     exponents = _exponents(model, parameters, window, settings) if settings.exponents else {}
-    coordinates = {name: (LANE, np.asarray(getattr(parameters, name))) for name in ("beta", "gamma", "epsilon")}
-    return xr.Dataset({**marks.variables(), **exponents, "window": ((LANE, "age", "pattern"), latest)}, coordinates)
+    coordinates = {name: (ORBIT, np.asarray(getattr(parameters, name))) for name in ("beta", "gamma", "epsilon")}
+    return xr.Dataset({**marks.variables(), **exponents, "window": ((ORBIT, "age", "pattern"), latest)}, coordinates)
 
 
 @eqx.filter_jit
 def _record(
     model: dmft.SelfAttention, parameters: dmft.Parameters, state: dmft.State, *, steps: int
-) -> tuple[dmft.Trajectory, Float[Array, "steps patterns lanes"]]:
+) -> tuple[dmft.Trajectory, Float[Array, "steps patterns orbits"]]:
     trajectory = dmft.run(model, parameters, state, steps=steps)
     before = jnp.moveaxis(trajectory.attention[:-1], 1, 0)
     return trajectory, jnp.moveaxis(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before), 0, 1)
@@ -212,22 +212,22 @@ def _record(
 class _Marks:
     """Which levels orbits have visited so far, piece by piece."""
 
-    def __init__(self, settings: OrbitSettings, patterns: int, lanes: int):
+    def __init__(self, settings: OrbitSettings, patterns: int, orbits: int):
         self._settings, self._sections = settings, settings.sections
-        self._visited = np.zeros((lanes, patterns, settings.levels), dtype=np.uint8)
-        self._in_section = np.zeros((lanes, len(self._sections), settings.levels), dtype=np.uint8)
-        self._fine = np.zeros((lanes, patterns, _FINE_LEVELS), dtype=bool)
-        self._lowest, self._highest = np.full((lanes, patterns), np.inf), np.full((lanes, patterns), -np.inf)
+        self._visited = np.zeros((orbits, patterns, settings.levels), dtype=np.uint8)
+        self._in_section = np.zeros((orbits, len(self._sections), settings.levels), dtype=np.uint8)
+        self._fine = np.zeros((orbits, patterns, _FINE_LEVELS), dtype=bool)
+        self._lowest, self._highest = np.full((orbits, patterns), np.inf), np.full((orbits, patterns), -np.inf)
 
-    def add(self, overlaps: Float[np.ndarray, "steps patterns lanes"]) -> None:
+    def add(self, overlaps: Float[np.ndarray, "steps patterns orbits"]) -> None:
         """Mark what a piece of all orbits visits."""
-        lane, pattern = np.arange(overlaps.shape[2]), np.arange(overlaps.shape[1])
+        orbit, pattern = np.arange(overlaps.shape[2]), np.arange(overlaps.shape[1])
         coarse = _level(overlaps, self._settings.levels)
-        self._visited[lane, pattern[:, None], coarse] = 1
-        self._fine[lane, pattern[:, None], _level(overlaps, _FINE_LEVELS)] = True
+        self._visited[orbit, pattern[:, None], coarse] = 1
+        self._fine[orbit, pattern[:, None], _level(overlaps, _FINE_LEVELS)] = True
         for number, (shown, near_zero) in enumerate(self._sections):
-            steps, lanes = np.nonzero(np.abs(overlaps[:, near_zero]) <= self._settings.width)
-            self._in_section[lanes, number, coarse[steps, shown, lanes]] = 1
+            steps, orbits = np.nonzero(np.abs(overlaps[:, near_zero]) <= self._settings.width)
+            self._in_section[orbits, number, coarse[steps, shown, orbits]] = 1
         self._lowest = np.minimum(self._lowest, overlaps.min(axis=0).T)
         self._highest = np.maximum(self._highest, overlaps.max(axis=0).T)
 
@@ -235,11 +235,11 @@ class _Marks:
         """The labelled marks."""
         names = np.array([f"{shown + 1} where {zero + 1} is zero" for shown, zero in self._sections], dtype=object)
         return {
-            "visited": ((LANE, "pattern", "level"), self._visited),
-            "in_section": ((LANE, "section", "level"), self._in_section),
-            "distinct": ((LANE, "pattern"), self._fine.sum(axis=-1)),
-            "lowest": ((LANE, "pattern"), self._lowest),
-            "highest": ((LANE, "pattern"), self._highest),
+            "visited": ((ORBIT, "pattern", "level"), self._visited),
+            "in_section": ((ORBIT, "section", "level"), self._in_section),
+            "distinct": ((ORBIT, "pattern"), self._fine.sum(axis=-1)),
+            "lowest": ((ORBIT, "pattern"), self._lowest),
+            "highest": ((ORBIT, "pattern"), self._highest),
             "pattern": np.arange(1, self._visited.shape[1] + 1),
             "section": names.astype(str),
             "level": np.linspace(-1, 1, self._settings.levels),
@@ -266,18 +266,18 @@ def _exponents(
 
 
 def described_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
-    """The exponents of orbits on one axis of lanes, with their errors, and what follows from them, as variables.
+    """The exponents of orbits along one axis, with their errors, and what follows from them, as variables.
 
-    `exponent`, `exponent_error` (lane, number), `dimension` (lane), and `regime` (lane) where there are two or more.
+    `exponent`, `exponent_error` (orbit, number), `dimension` (orbit), and `regime` (orbit) where there are two or more.
     """
     checked_instance("spectrum", spectrum, dmft.LyapunovSpectrum, "as dmft.lyapunov_spectrum returns it")
     exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
     described = {
-        "exponent": ((LANE, "number"), exponents),
-        "exponent_error": ((LANE, "number"), errors),
+        "exponent": ((ORBIT, "number"), exponents),
+        "exponent_error": ((ORBIT, "number"), errors),
         "number": np.arange(1, exponents.shape[1] + 1),
-        "dimension": (LANE, kaplan_yorke_lower_bound(exponents)),
+        "dimension": (ORBIT, kaplan_yorke_lower_bound(exponents)),
     }
     if exponents.shape[1] > 1:
-        described["regime"] = (LANE, classify(exponents, errors).astype(str))
+        described["regime"] = (ORBIT, classify(exponents, errors).astype(str))
     return described

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from ... import dmft
 from ...arguments import checked_array, checked_instance, checked_number
 from ...dynamics.regimes import PHASE_DIAGRAM, classify_by_levels, differing
-from .blocks import LANE
+from .blocks import ORBIT
 from .orbits import OrbitSettings, Start, orbit_diagram
 
 
@@ -65,10 +65,10 @@ def _checked_axis(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def _fold(variable: xr.DataArray, axes: dict[str, np.ndarray]) -> xr.DataArray:
-    """The axis of lanes as one axis a parameter."""
-    if LANE not in variable.dims:
+    """`variable` with its axis of orbits replaced by one axis for each parameter."""
+    if ORBIT not in variable.dims:
         return variable
-    rest = variable.transpose(LANE, ...)
+    rest = variable.transpose(ORBIT, ...)
     values = rest.values.reshape(*map(len, axes.values()), *rest.shape[1:])
-    kept = {name: coordinate for name, coordinate in rest.coords.items() if LANE not in coordinate.dims}
+    kept = {name: coordinate for name, coordinate in rest.coords.items() if ORBIT not in coordinate.dims}
     return xr.DataArray(values, dims=(*axes, *rest.dims[1:]), coords=kept)

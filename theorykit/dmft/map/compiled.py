@@ -4,46 +4,46 @@ from functools import lru_cache
 
 from sympy import Expr
 
-from ...codegen import LANES, CompiledFunction, compile_expressions
+from ...codegen import BATCH, CompiledFunction, compile_expressions
 from ..derivation.derivation import derive
 
 
 @lru_cache
 def overlap() -> CompiledFunction:
     """m of a new token, from the attention before it; Eqs. (5), (6)."""
-    return _in_lanes("overlap", m=derive().overlap)
+    return _compile_batched("overlap", m=derive().overlap)
 
 
 @lru_cache
 def attention() -> CompiledFunction:
     """A, from the query of the newest token, and the keys and values of all tokens attended; Eq. (2)."""
-    return _in_lanes("attention", A=derive().attention)
+    return _compile_batched("attention", A=derive().attention)
 
 
 @lru_cache
 def overlap_response() -> CompiledFunction:
     """D, how m of a new token moves with the attention before it."""
-    return _in_lanes("overlap_response", D=derive().overlap_response)
+    return _compile_batched("overlap_response", D=derive().overlap_response)
 
 
 @lru_cache
 def attention_response() -> CompiledFunction:
     """The weights s of the tokens attended, and how A moves with their scores."""
-    return _in_lanes("attention_response", s=derive().attention_weights, G=derive().attention_response)
+    return _compile_batched("attention_response", s=derive().attention_weights, G=derive().attention_response)
 
 
 @lru_cache
 def row_response() -> CompiledFunction:
     """A block of the Jacobian, from the response of one token's weight; Eq. (8)."""
-    return _in_lanes("row_response", J=derive().row_response)
+    return _compile_batched("row_response", J=derive().row_response)
 
 
 @lru_cache
 def query_response() -> CompiledFunction:
     """What the newest token's block of the Jacobian has besides; Eq. (8)."""
-    return _in_lanes("query_response", J=derive().query_response)
+    return _compile_batched("query_response", J=derive().query_response)
 
 
-def _in_lanes(name: str, **outputs: Expr) -> CompiledFunction:
+def _compile_batched(name: str, **outputs: Expr) -> CompiledFunction:
     symbols = {symbol for expression in outputs.values() for symbol in expression.free_symbols if not symbol.is_integer}
-    return compile_expressions(name, outputs, sorted(symbols, key=lambda symbol: symbol.name), LANES)
+    return compile_expressions(name, outputs, sorted(symbols, key=lambda symbol: symbol.name), BATCH)

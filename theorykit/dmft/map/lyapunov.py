@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries
-from ...codegen.lanes import Matrix, add, column, entrywise, matrix
+from ...codegen.batch import Matrix, add, column, entrywise, matrix
 from ...dynamics.orthonormal import Orthonormalise, householder
 from . import compiled
 from .resolution import Resolution, Sizes
@@ -25,8 +25,8 @@ from .self_attention import (
     SelfAttention,
     State,
     attended,
+    broadcast_to_batch,
     checked_fit,
-    in_lanes,
     remembered,
     stored,
 )
@@ -36,18 +36,18 @@ from .trajectory import broadcast_to_parameters
 # of the random directions in which perturbations start
 _SEED = 0
 
-Response = tuple[tuple[Float[Array, "context *lanes"], ...], ...]
+Response = tuple[tuple[Float[Array, "context *batch"], ...], ...]
 
 
 class Tangent(eqx.Module):
     """Perturbations of a window of attentions, and how the tokens remembered respond to theirs.
 
-    - `vectors`: each `(patterns * context, *lanes)`, by pattern, then by slot: an attention has the slot of the token
+    - `vectors`: each `(patterns * context, *batch)`, by pattern, then by slot: an attention has the slot of the token
       that follows it.
-    - `values`, `keys`: D^v and D^k of every token, `patterns x patterns` entries `(context, *lanes)`.
+    - `values`, `keys`: D^v and D^k of every token, `patterns x patterns` entries `(context, *batch)`.
     """
 
-    vectors: tuple[Float[Array, "size *lanes"], ...]
+    vectors: tuple[Float[Array, "size *batch"], ...]
     values: Response
     keys: Response
 
@@ -55,13 +55,13 @@ class Tangent(eqx.Module):
 class LyapunovSpectrum(eqx.Module):
     """Lyapunov exponents per token, largest first, natural logarithm.
 
-    - `exponents`, `errors`: `(exponents, *lanes)`, with standard errors from the scatter of `blocks`.
-    - `blocks`: `(blocks, exponents, *lanes)`, means over successive stretches of the orbit.
+    - `exponents`, `errors`: `(exponents, *batch)`, with standard errors from the scatter of `blocks`.
+    - `blocks`: `(blocks, exponents, *batch)`, means over successive stretches of the orbit.
     """
 
-    exponents: Float[Array, "exponents *lanes"]
-    errors: Float[Array, "exponents *lanes"]
-    blocks: Float[Array, "blocks exponents *lanes"]
+    exponents: Float[Array, "exponents *batch"]
+    errors: Float[Array, "exponents *batch"]
+    blocks: Float[Array, "blocks exponents *batch"]
 
 
 def lyapunov_spectrum(
@@ -116,7 +116,7 @@ def local_exponents(
     steps: int,
     exponents: int | ArrayLike | None = None,
     orthonormalise: Orthonormalise = householder,
-) -> Float[Array, "steps exponents *lanes"]:
+) -> Float[Array, "steps exponents *batch"]:
     """The logarithms that exponents are means of, token by token; those with the largest mean first.
 
     `exponents`, and their order where perturbations are given, are as in `lyapunov_spectrum`; but logarithms of what
@@ -211,8 +211,8 @@ def _accumulated(model, parameters, window, perturbations, rounds, every, blocks
     """Sums of logarithms over each block, and which perturbations are lost."""
     state, tangent = _begun(model, parameters, window, perturbations)
     size, count = model.context * model.patterns, len(perturbations)
-    totals = jnp.zeros((blocks, count, *state.lanes))
-    resolution = Resolution.begun(model.context, count, state.lanes, every)
+    totals = jnp.zeros((blocks, count, *state.batch_shape))
+    resolution = Resolution.begun(model.context, count, state.batch_shape, every)
 
     def one_round(number: Int[Array, ""], at):
         state, tangent, totals, resolution = at
@@ -237,17 +237,17 @@ def _begun(
     state = broadcast_to_parameters(parameters, state_from_window(model, parameters, window))
     context, patterns = model.context, model.patterns
     ages = (window.position - jnp.arange(context)) % context  # the slot of each attention, newest first
-    past = jnp.moveaxis(in_lanes(window.attention, 2, state.lanes), 1, 0)
+    past = jnp.moveaxis(broadcast_to_batch(window.attention, 2, state.batch_shape), 1, 0)
     by_slot = tuple(jnp.zeros_like(past).at[:, ages].set(past))
     values, keys = (_overlap_response(model, family, parameters, by_slot).grid for family in (VALUE, KEY))
     count = len(perturbations)
     given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # a slot's age has the slot of that age
-    units = jnp.zeros((count, patterns, context, *state.lanes))
+    units = jnp.zeros((count, patterns, context, *state.batch_shape))
     order = np.arange(count)
     units = units.at[order, order % patterns, ages[order // patterns]].set(1.0)
     # added to zeros of this origin: the loop that starts with them is compiled to code twice as fast on a CPU
-    vectors = 0 * units + in_lanes(given, 3, state.lanes)
-    return state, Tangent(tuple(vectors.reshape(count, patterns * context, *state.lanes)), values, keys)
+    vectors = 0 * units + broadcast_to_batch(given, 3, state.batch_shape)
+    return state, Tangent(tuple(vectors.reshape(count, patterns * context, *state.batch_shape)), values, keys)
 
 
 def _overlap_response(model: SelfAttention, family: int, parameters: Parameters, attention) -> Matrix:
@@ -286,7 +286,7 @@ def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
 
 def _jacobian(
     parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
-) -> tuple[Matrix, Float[Array, "*lanes"]]:
+) -> tuple[Matrix, Float[Array, "*batch"]]:
     """How the next attention moves with the one that each token remembered was drawn from: a block a slot; Eq. (8).
 
     And how large the terms are that it is a sum of.
@@ -309,29 +309,29 @@ def _jacobian(
     return add(every, entrywise(lambda entry: here * entry, newest)), terms
 
 
-def _largest_response(parameters: Parameters, patterns: int) -> Float[Array, "*lanes"]:
+def _largest_response(parameters: Parameters, patterns: int) -> Float[Array, "*batch"]:
     """A bound of the norm of D, and of the terms of 1 - tanh^2 in it, which may itself be far smaller."""
     return patterns * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
 
 
-def _length(matrix: Matrix) -> Float[Array, "*lanes"]:
+def _length(matrix: Matrix) -> Float[Array, "*batch"]:
     """Frobenius norm of the grid."""
     return jnp.sqrt(_squares(matrix))
 
 
-def _squares(matrix: Matrix) -> Float[Array, "*lanes"]:
+def _squares(matrix: Matrix) -> Float[Array, "*batch"]:
     """Sum of the squares of all entries of the grid."""
     return sum(entry**2 for row in matrix.grid for entry in row)
 
 
 def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
     """One at `slot`, zero at all others."""
-    context, *lanes = state.keys[0].shape
+    context, *batch = state.keys[0].shape
     marks = jnp.where(jnp.arange(context) == slot % context, 1.0, 0.0)
-    return marks.reshape(context, *(1 for _ in lanes))
+    return marks.reshape(context, *(1 for _ in batch))
 
 
-def _propagated(jacobian: Matrix, newest: Array, vector: Float[Array, "size *lanes"]) -> Float[Array, "size *lanes"]:
+def _propagated(jacobian: Matrix, newest: Array, vector: Float[Array, "size *batch"]) -> Float[Array, "size *batch"]:
     """A perturbation one token on: the newest attention's, in place of the oldest one's, and the others as they are."""
     parts = jnp.split(vector, len(jacobian.grid))
     changes = [

@@ -31,41 +31,41 @@ _LARGEST = 1e150
 class Sizes(NamedTuple):
     """How large the Jacobian of a token is.
 
-    - `blocks` `(context, *lanes)`: of each block, its Frobenius norm. `terms`: of all terms that these are sums of.
+    - `blocks` `(context, *batch)`: of each block, its Frobenius norm. `terms`: of all terms that these are sums of.
     - `newest`: one in the slot of the attention that the token leads to, zero in others.
     """
 
-    blocks: Float[Array, "context *lanes"]
-    terms: Float[Array, "*lanes"]
+    blocks: Float[Array, "context *batch"]
+    terms: Float[Array, "*batch"]
     newest: Float[Array, "context *_"]
 
 
 class Resolution(eqx.Module):
     """Errors on their way, by the group of tokens that made them, and the perturbations that they came to exceed.
 
-    - `vector` `(context, *lanes)`: bounds by slot of a perturbation of length one when the latest group began.
-    - `errors` `(groups, context, *lanes)`: the same of what has become of errors made in each group.
-    - `growth` `(groups, exponents, *lanes)`: logarithms of how perturbations have grown since each group began.
-    - `lost` `(exponents, *lanes)`. `latest`: the number of the latest group. `rounds`: how many are one group.
+    - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one when the latest group began.
+    - `errors` `(groups, context, *batch)`: the same of what has become of errors made in each group.
+    - `growth` `(groups, exponents, *batch)`: logarithms of how perturbations have grown since each group began.
+    - `lost` `(exponents, *batch)`. `latest`: the number of the latest group. `rounds`: how many are one group.
     """
 
-    vector: Float[Array, "context *lanes"]
-    errors: Float[Array, "groups context *lanes"]
-    growth: Float[Array, "groups exponents *lanes"]
-    lost: Bool[Array, "exponents *lanes"]
+    vector: Float[Array, "context *batch"]
+    errors: Float[Array, "groups context *batch"]
+    growth: Float[Array, "groups exponents *batch"]
+    lost: Bool[Array, "exponents *batch"]
     latest: Int[Array, ""]
     rounds: int = eqx.field(static=True)
 
     @classmethod
-    def begun(cls, context: int, exponents: int, lanes: tuple[int, ...], every: int) -> "Resolution":
+    def begun(cls, context: int, exponents: int, batch: tuple[int, ...], every: int) -> "Resolution":
         """At the start of an orbit whose perturbations are made orthonormal `every` so many tokens."""
         rounds = -(-context // (_GROUPS * every))
         groups = -(-context // (rounds * every)) + (rounds * every > 1)  # a context may begin within a group
         return cls(
-            jnp.ones((context, *lanes)),
-            jnp.zeros((groups, context, *lanes)),
-            jnp.zeros((groups, exponents, *lanes)),
-            jnp.zeros((exponents, *lanes), dtype=bool),
+            jnp.ones((context, *batch)),
+            jnp.zeros((groups, context, *batch)),
+            jnp.zeros((groups, exponents, *batch)),
+            jnp.zeros((exponents, *batch), dtype=bool),
             jnp.asarray(0),
             rounds,
         )
@@ -94,19 +94,19 @@ class Resolution(eqx.Module):
         errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
         return Resolution(vector, errors, self.growth, self.lost, self.latest, self.rounds)
 
-    def grown(self, growth: Float[Array, "exponents *lanes"]) -> "Resolution":
+    def grown(self, growth: Float[Array, "exponents *batch"]) -> "Resolution":
         """After perturbations were made orthonormal."""
         return Resolution(self.vector, self.errors, self.growth + growth, self.lost, self.latest, self.rounds)
 
     def _is(self, group: Int[Array, ""]) -> Bool[Array, "groups *_"]:
-        """True for one group, with axes for slots and lanes."""
+        """True for one group, with axes for slots and the batch."""
         return (jnp.arange(len(self.errors)) == group).reshape(-1, *(1 for _ in self.errors.shape[1:]))
 
-    def unresolved(self) -> Bool[Array, "exponents *lanes"]:
+    def unresolved(self) -> Bool[Array, "exponents *batch"]:
         """At the end: the perturbations that errors of any group came to exceed."""
         left = [self._exceeded(*group) for group in zip(self.errors, self.growth, strict=True)]
         return self.lost | jnp.any(jnp.stack(left), axis=0)
 
-    def _exceeded(self, errors, growth) -> Bool[Array, "exponents *lanes"]:
+    def _exceeded(self, errors, growth) -> Bool[Array, "exponents *batch"]:
         """Whether the errors of all groups, were they like these, are more than half of the perturbations."""
         return growth < jnp.log(2 * len(self.errors) * jnp.sqrt(jnp.sum(errors**2, axis=0)))

@@ -2,7 +2,7 @@
 
     weights -> ColumnLaw, positional overlaps -> SelfAttention -> step(parameters, state) -> state
 
-Any number of states are iterated side by side: arrays have the axes of lanes last, and parameters broadcast against
+Any number of states are iterated side by side: arrays have batch axes last, and parameters broadcast against
 them. A token is stored in the slot of its position; the context is a ring of as many slots, and a new token takes the
 place of the one a whole context before it.
 """
@@ -24,7 +24,7 @@ from ...arguments import (
     is_traced,
     shown,
 )
-from ...codegen.lanes import Matrix, column, long_matrix, matrix
+from ...codegen.batch import Matrix, column, long_matrix, matrix
 from ...precision import require_float64
 from ..weights.column_law import ColumnLaw, column_law
 from ..weights.weights import FAMILIES, Weights, positional_overlaps
@@ -37,18 +37,18 @@ _LARGEST = 1e300
 
 
 class Parameters(eqx.Module):
-    """What a network is run with; each a number, or an array over lanes.
+    """What a network is run with; each a number, or an array over a batch.
 
     - `beta`: inverse temperature of the output, Eq. (4). `gamma`: inverse temperature of the attention, Eq. (3).
     - `epsilon`: share of the positions in the overlaps, Eq. (1), from 0 to 1.
 
     Raises `TypeError` for what is no number, `ValueError` for numbers that are not finite, for shares that are not
-    between 0 and 1, and for lanes that do not broadcast.
+    between 0 and 1, and for batch shapes that do not broadcast.
     """
 
-    beta: Float[Array, "*lanes"]
-    gamma: Float[Array, "*lanes"]
-    epsilon: Float[Array, "*lanes"]
+    beta: Float[Array, "*batch"]
+    gamma: Float[Array, "*batch"]
+    epsilon: Float[Array, "*batch"]
 
     def __init__(self, beta: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike):
         require_float64()
@@ -56,12 +56,12 @@ class Parameters(eqx.Module):
             if not is_traced(value):
                 _refuse_values(name, _numbers(name, value))
             if 0 in np.shape(value):
-                raise ValueError(f"{name} has no lane: shape {np.shape(value)}")
+                raise ValueError(f"{name} is an empty array, of shape {np.shape(value)}")
             setattr(self, name, jnp.asarray(value, dtype=float))
-        common_lanes(beta=self.beta.shape, gamma=self.gamma.shape, epsilon=self.epsilon.shape)
+        common_batch_shape(beta=self.beta.shape, gamma=self.gamma.shape, epsilon=self.epsilon.shape)
 
     @property
-    def lanes(self) -> tuple[int, ...]:
+    def batch_shape(self) -> tuple[int, ...]:
         """The shape that the three broadcast to."""
         return jnp.broadcast_shapes(self.beta.shape, self.gamma.shape, self.epsilon.shape)
 
@@ -103,25 +103,25 @@ def attention_gain(inverse_temperature: ArrayLike, scale: float | int, patterns:
 class State(eqx.Module):
     """Where many networks stand: their attentions, and the keys and values that they remember.
 
-    - `attention`: A, one array over lanes a pattern.
-    - `keys`, `values`: m^k and m^v of the tokens remembered, `(context, *lanes)` a pattern, by position.
+    - `attention`: A, one array over the batch for each pattern.
+    - `keys`, `values`: m^k and m^v of the tokens remembered, `(context, *batch)` a pattern, by position.
     - `position`: of the next token. `tokens`: how many have been stored, up to the context.
 
     Raises `ValueError` for shapes that do not fit each other.
     """
 
-    attention: tuple[Float[Array, "*lanes"], ...]
-    keys: tuple[Float[Array, "context *lanes"], ...]
-    values: tuple[Float[Array, "context *lanes"], ...]
+    attention: tuple[Float[Array, "*batch"], ...]
+    keys: tuple[Float[Array, "context *batch"], ...]
+    values: tuple[Float[Array, "context *batch"], ...]
     position: Int[Array, ""]
     tokens: Int[Array, ""]
 
     def __check_init__(self):
         shapes = {(name, jnp.shape(slots)) for name in ("keys", "values") for slots in getattr(self, name)}
-        lanes = {jnp.shape(entry) for entry in self.attention}
+        batches = {jnp.shape(entry) for entry in self.attention}
         counts = {len(self.attention), len(self.keys), len(self.values)}
-        if len(counts) > 1 or 0 in counts or len(lanes) > 1 or {shape[1:] for _, shape in shapes} != lanes:
-            raise ValueError(f"attention of shapes {lanes} and {shapes} are not those of one state")
+        if len(counts) > 1 or 0 in counts or len(batches) > 1 or {shape[1:] for _, shape in shapes} != batches:
+            raise ValueError(f"attention of shapes {batches} and {shapes} are not those of one state")
         if len({shape for _, shape in shapes}) > 1:
             raise ValueError(f"keys and values have different shapes: {shapes}")
 
@@ -134,7 +134,7 @@ class State(eqx.Module):
         return len(self.attention)
 
     @property
-    def lanes(self) -> tuple[int, ...]:
+    def batch_shape(self) -> tuple[int, ...]:
         return self.attention[0].shape
 
 
@@ -171,7 +171,7 @@ class SelfAttention(eqx.Module):
 
     def overlap(
         self, family: int, parameters: Parameters, attention: tuple[Array, ...], position: Int[Array, "*_"]
-    ) -> tuple[Float[Array, "*lanes"], ...]:
+    ) -> tuple[Float[Array, "*batch"], ...]:
         """m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5).
 
         Raises `TypeError` or `ValueError` for attention of another number of patterns, and where there is no such
@@ -197,11 +197,12 @@ class SelfAttention(eqx.Module):
     def step(self, parameters: Parameters, state: State) -> State:
         """The next token: its query, key and value from the attention, and the attention that it pays.
 
-        `state` has the lanes of the parameters, or more. Raises `ValueError` where it is not one of this network.
+        `state` has the batch shape of the parameters, or more axes. Raises `ValueError` where it is not one of this
+        network.
         """
         checked_fit("state", state, State, self, parameters)
-        if common_lanes(parameters=parameters.lanes, state=state.lanes) != state.lanes:
-            raise ValueError(f"parameters have lanes of shape {parameters.lanes}, state only of {state.lanes}")
+        if common_batch_shape(parameters=parameters.batch_shape, state=state.batch_shape) != state.batch_shape:
+            raise ValueError(f"parameters have batch shape {parameters.batch_shape}, state only of {state.batch_shape}")
         key, value, query = (
             self.overlap(family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
         )
@@ -236,37 +237,38 @@ def stored(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> St
 
 def remembered(state: State) -> dict[str, Matrix]:
     """Keys, values, and the logarithms of zero and one that leave out slots with no token yet."""
-    context, *lanes = state.keys[0].shape
+    context, *batch = state.keys[0].shape
     live = jnp.where(jnp.arange(context) < state.tokens, 0.0, -jnp.inf)
     return {
         "K": long_matrix(state.keys),
         "V": long_matrix(state.values),
-        "ell": long_matrix([live.reshape(context, *(1 for _ in lanes))]),
+        "ell": long_matrix([live.reshape(context, *(1 for _ in batch))]),
     }
 
 
 def semantic_overlap(
-    model: SelfAttention, family: int, parameters: Parameters, attention: Float[Array, "patterns *lanes"]
-) -> Float[Array, "patterns *lanes"]:
+    model: SelfAttention, family: int, parameters: Parameters, attention: Float[Array, "patterns *batch"]
+) -> Float[Array, "patterns *batch"]:
     """What the semantic bits of the token after `attention` have of one family's overlap: (1 - epsilon) <w tanh>.
 
-    Raises `TypeError` or `ValueError` for attention of another number of patterns, and lanes that do not broadcast.
+    Raises `TypeError` or `ValueError` for attention of another number of patterns, and batch shapes that do not
+    broadcast.
     """
     check_network(model, parameters)
     checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
     attention = attention if is_traced(attention) else jnp.asarray(checked_array("attention", attention))
     if attention.shape[:1] != (model.patterns,):
         raise ValueError(f"attention of shape {attention.shape} does not fit a network of {model.patterns} patterns")
-    common_lanes(parameters=parameters.lanes, attention=attention.shape[1:])
+    common_batch_shape(parameters=parameters.batch_shape, attention=attention.shape[1:])
     without_positions = eqx.tree_at(lambda at: at.positional, model, jnp.zeros_like(model.positional))
     return jnp.stack(without_positions.overlap(family, parameters, tuple(attention), jnp.zeros((), dtype=int)))
 
 
-def in_lanes(values: Float[Array, "*_"], leading: int, lanes: tuple[int, ...]) -> Float[Array, "*_"]:
-    """`values`, of so many `leading` axes before those of lanes, in all of `lanes`."""
+def broadcast_to_batch(values: Float[Array, "*_"], leading: int, batch: tuple[int, ...]) -> Float[Array, "*_"]:
+    """`values`, of so many `leading` axes before its batch axes, broadcast to the batch shape `batch`."""
     first, own = values.shape[:leading], values.shape[leading:]
-    aligned = values.reshape(*first, *(1 for _ in range(len(lanes) - len(own))), *own)
-    return jnp.broadcast_to(aligned, (*first, *lanes))
+    aligned = values.reshape(*first, *(1 for _ in range(len(batch) - len(own))), *own)
+    return jnp.broadcast_to(aligned, (*first, *batch))
 
 
 def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
@@ -280,10 +282,10 @@ def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
 
 
 def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any) -> Any:
-    """`start`, a state or window, if it is one of the network `model`, with lanes that fit `parameters` if given.
+    """`start`, a state or window, if it is one of the network `model`, with a batch that fits `parameters` if given.
 
     `TypeError` where an argument is of another kind. `ValueError` where the context, the number of patterns, the
-    position or the lanes do not fit, or a number is not finite. Weights that differ in nothing else cannot be told.
+    position or the batch does not fit, or a number is not finite. Weights that differ in nothing else cannot be told.
     """
     check_network(model, *parameters)
     checked_instance(name, start, kind)
@@ -294,7 +296,7 @@ def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any)
         )
     _check_position(name, start, model.context)
     for given in parameters:
-        common_lanes(**{"parameters": given.lanes, name: start.lanes})
+        common_batch_shape(**{"parameters": given.batch_shape, name: start.batch_shape})
     return start
 
 
@@ -313,10 +315,10 @@ def _check_position(name: str, start: Any, context: int) -> None:
         raise ValueError(f"{name} is at position {int(start.position)}, but the context has 0 to {context - 1}")
 
 
-def common_lanes(**shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that lanes broadcast to, by the names of the arguments that have them."""
+def common_batch_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that batch shapes broadcast to, by the names of the arguments that have them."""
     try:
         return jnp.broadcast_shapes(*shapes.values())
     except ValueError:
-        lanes = ", ".join(f"{name} has {shape}" for name, shape in shapes.items())
-        raise ValueError(f"lanes do not broadcast: {lanes}") from None
+        told = ", ".join(f"{name} has {shape}" for name, shape in shapes.items())
+        raise ValueError(f"batch shapes do not broadcast: {told}") from None

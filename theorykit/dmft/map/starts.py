@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from ...arguments import checked_array, checked_instance, checked_whole_number, is_traced
 from ...precision import require_float64
 from ..weights.weights import FAMILIES, Weights
-from .self_attention import KEY, VALUE, Parameters, SelfAttention, State, check_network, checked_fit, in_lanes
+from .self_attention import KEY, VALUE, Parameters, SelfAttention, State, broadcast_to_batch, check_network, checked_fit
 
 # of overlaps, which are means of signs
 _ROUNDING = 1e-12
@@ -28,13 +28,13 @@ Prompt = Float[np.ndarray, "families patterns"]
 class Window(eqx.Module):
     """The latest attentions of a run, from which it can be taken up at the same or at other parameters.
 
-    - `attention`: `(context, patterns, *lanes)`, newest first; `position`: of the next token, from 0 to context - 1.
+    - `attention`: `(context, patterns, *batch)`, newest first; `position`: of the next token, from 0 to context - 1.
 
     Raises `TypeError` for what are no numbers, `ValueError` for numbers that are not finite, fewer than two axes, or a
     position that is none of the context.
     """
 
-    attention: Float[Array, "context patterns *lanes"]
+    attention: Float[Array, "context patterns *batch"]
     position: Int[Array, ""]
 
     def __init__(self, attention: ArrayLike, position: ArrayLike = 0):
@@ -42,7 +42,7 @@ class Window(eqx.Module):
         if not is_traced(attention):
             attention = checked_array("attention", attention)
         if np.ndim(attention) < 2 or 0 in np.shape(attention):
-            raise ValueError(f"attention must be (context, patterns, *lanes), got shape {np.shape(attention)}")
+            raise ValueError(f"attention must be (context, patterns, *batch), got shape {np.shape(attention)}")
         if not is_traced(position):
             position = checked_whole_number("position", position, least=0, most=len(attention) - 1)
         self.attention, self.position = jnp.asarray(attention, dtype=float), jnp.asarray(position, dtype=int)
@@ -56,7 +56,7 @@ class Window(eqx.Module):
         return self.attention.shape[1]
 
     @property
-    def lanes(self) -> tuple[int, ...]:
+    def batch_shape(self) -> tuple[int, ...]:
         return self.attention.shape[2:]
 
 
@@ -115,18 +115,18 @@ def window_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> St
 def state_from_window(model: SelfAttention, parameters: Parameters, window: Window) -> State:
     """The state with the attentions of `window`, its keys and values those that follow from them.
 
-    Raises `TypeError` or `ValueError` for a window that is not one of `model`, or whose lanes do not fit.
+    Raises `TypeError` or `ValueError` for a window that is not one of `model`, or whose batch shape does not fit.
     """
     checked_fit("window", window, Window, model, parameters)
-    lanes = jnp.broadcast_shapes(parameters.lanes, window.lanes)
-    attention = in_lanes(window.attention, 2, lanes)
+    batch = jnp.broadcast_shapes(parameters.batch_shape, window.batch_shape)
+    attention = broadcast_to_batch(window.attention, 2, batch)
     ages = jnp.arange(1, model.context)
     positions = (window.position - ages) % model.context
 
-    def slots(family: int) -> tuple[Float[Array, "context *lanes"], ...]:
-        flat = positions.reshape(-1, *(1 for _ in lanes))
+    def slots(family: int) -> tuple[Float[Array, "context *batch"], ...]:
+        flat = positions.reshape(-1, *(1 for _ in batch))
         found = model.overlap(family, parameters, tuple(jnp.moveaxis(attention[1:], 1, 0)), flat)
-        return tuple(jnp.zeros((model.context, *lanes)).at[positions].set(entry) for entry in found)
+        return tuple(jnp.zeros((model.context, *batch)).at[positions].set(entry) for entry in found)
 
     tokens = jnp.asarray(model.context)
     return State(tuple(attention[0]), slots(KEY), slots(VALUE), window.position % model.context, tokens)
@@ -135,9 +135,9 @@ def state_from_window(model: SelfAttention, parameters: Parameters, window: Wind
 def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Prompt) -> list[tuple[Array, ...]]:
     check_network(model, parameters)
     of = checked_prompt("of", of, model)
-    share, lanes = parameters.epsilon, parameters.lanes
+    share, batch = parameters.epsilon, parameters.batch_shape
     mixed = ((1 - share) * semantic + share * positional for semantic, positional in _pairs(of, model))  # Eq. (1)
-    flat = [jnp.broadcast_to(entry, lanes) for entry in mixed]
+    flat = [jnp.broadcast_to(entry, batch) for entry in mixed]
     return [tuple(flat[i : i + model.patterns]) for i in range(0, len(flat), model.patterns)]
 
 

@@ -22,7 +22,7 @@ class Stroboscope(eqx.Module):
     later: a whole turn of the position clock by default. One token is enough where positions do not matter,
     `epsilon` = 0. It is the `step` that `theorykit.dynamics` finds and follows cycles of; a cycle of k turns has
     k * tokens tokens. Raises `TypeError` or `ValueError` where the position clock is elsewhere after `tokens`, where
-    `scanned` is no parameter, and for parameters of many lanes.
+    `scanned` is no parameter, and for parameters that are a batch.
     """
 
     model: SelfAttention
@@ -35,8 +35,10 @@ class Stroboscope(eqx.Module):
     ):
         check_network(model, parameters)
         checked_choice("scanned", scanned, get_args(Scanned))
-        if parameters.lanes:
-            raise ValueError(f"parameters of a stroboscope are single numbers, got lanes of shape {parameters.lanes}")
+        if parameters.batch_shape:
+            raise ValueError(
+                f"parameters of a stroboscope are single numbers, got a batch of shape {parameters.batch_shape}"
+            )
         tokens = model.context if tokens is None else checked_whole_number("tokens", tokens)
         if tokens < 1 or (tokens % model.context and float(parameters.epsilon) != 0):
             raise ValueError(
@@ -66,12 +68,12 @@ class Stroboscope(eqx.Module):
     def state(self, window: Window) -> Float[Array, " size"]:
         """The state of a window whose next token is at position 0.
 
-        Raises `TypeError` or `ValueError` for a window of another network or of many lanes, and for one that is
+        Raises `TypeError` or `ValueError` for a window of another network or that is a batch, and for one that is
         elsewhere on the position clock.
         """
         checked_fit("window", window, Window, self.model)
-        if window.lanes:
-            raise ValueError(f"the window of a state is a single one, got lanes of shape {window.lanes}")
+        if window.batch_shape:
+            raise ValueError(f"the window of a state is a single one, got a batch of shape {window.batch_shape}")
         if self.tokens % self.model.context == 0 and int(window.position) != 0:
             raise ValueError(f"the window's next token is at position {int(window.position)}, not at 0")
         return window.attention.ravel()

@@ -7,19 +7,19 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ...arguments import checked_whole_number, is_traced
-from .self_attention import Parameters, SelfAttention, State, checked_fit, in_lanes
+from .self_attention import Parameters, SelfAttention, State, broadcast_to_batch, checked_fit
 from .starts import Window
 
 
 class Trajectory(eqx.Module):
     """Attentions one token after another.
 
-    - `attention`: `(steps + 1, patterns, *lanes)`, the start's first.
+    - `attention`: `(steps + 1, patterns, *batch)`, the start's first.
     - `positions`: `(steps,)`, of the token that is between one attention and the next.
     - `end`: the state that the run may be taken up from.
     """
 
-    attention: Float[Array, "times patterns *lanes"]
+    attention: Float[Array, "times patterns *batch"]
     positions: Int[Array, " steps"]
     end: State
 
@@ -33,10 +33,10 @@ class Trajectory(eqx.Module):
             raise ValueError(f"{len(self.attention)} attentions were recorded, a window has {model.context}")
         return Window(self.attention[::-1][: model.context], self.end.position)
 
-    def overlaps(self, model: SelfAttention, parameters: Parameters) -> Float[Array, "steps families patterns *lanes"]:
+    def overlaps(self, model: SelfAttention, parameters: Parameters) -> Float[Array, "steps families patterns *batch"]:
         """m^o, m^v, m^q, m^k of every token of the run but the prompt.
 
-        Raises `ValueError` where `model` is another network, or the lanes of `parameters` do not fit.
+        Raises `ValueError` where `model` is another network, or the batch shape of `parameters` does not fit.
         """
         checked_fit("trajectory", self.end, State, model, parameters)
         return _overlaps(model, parameters, self.attention[:-1], self.positions)
@@ -98,11 +98,11 @@ def discard_transient(model: SelfAttention, parameters: Parameters, start: State
 
 
 def broadcast_to_parameters(parameters: Parameters, state: State) -> State:
-    """`state` with as many lanes as the parameters ask for."""
-    lanes = jnp.broadcast_shapes(parameters.lanes, state.attention[0].shape)
+    """`state`, broadcast to the batch shape of the parameters."""
+    batch = jnp.broadcast_shapes(parameters.batch_shape, state.attention[0].shape)
 
     def wide(entries: tuple[Array, ...], leading: int) -> tuple[Array, ...]:
-        return tuple(in_lanes(entry, leading, lanes) for entry in entries)
+        return tuple(broadcast_to_batch(entry, leading, batch) for entry in entries)
 
     return State(wide(state.attention, 0), wide(state.keys, 1), wide(state.values, 1), state.position, state.tokens)
 

@@ -42,8 +42,8 @@ class Token(eqx.Module):
     - `spins`: of every neuron, or the mean spin of every class of neurons.
     """
 
-    overlaps: Float[Array, "families patterns *lanes"]
-    spins: Float[Array, "neurons *lanes"]
+    overlaps: Float[Array, "families patterns *batch"]
+    spins: Float[Array, "neurons *batch"]
 
 
 class AbstractNetwork(eqx.Module):
@@ -58,14 +58,14 @@ class AbstractNetwork(eqx.Module):
     limit: eqx.AbstractVar[SelfAttention]
 
     @abstractmethod
-    def draw(self, fields: Float[Array, "neurons *lanes"], key: PRNGKeyArray) -> Float[Array, "neurons *lanes"]:
+    def draw(self, fields: Float[Array, "neurons *batch"], key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
         """Spins in the fields beta h, or means of the spins of classes; Eq. (4).
 
         Raises `TypeError` or `ValueError` for fields of other neurons.
         """
 
     def token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Token:
-        """The token that follows `state`, which is one of `limit`, with the lanes of the fields."""
+        """The token that follows `state`, which is one of `limit`, with the batch shape of the fields."""
         checked_fit("state", state, State, self.limit, parameters)
         checked_key("key", key)
         attention = jnp.stack(state.attention)
@@ -80,12 +80,12 @@ class AbstractNetwork(eqx.Module):
         state = stored(state, tuple(token.overlaps[KEY]), tuple(token.overlaps[VALUE]))
         return token, attended(parameters, state, tuple(token.overlaps[QUERY]))
 
-    def _checked_fields(self, fields: ArrayLike, key: PRNGKeyArray) -> Float[Array, "neurons *lanes"]:
+    def _checked_fields(self, fields: ArrayLike, key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
         require_float64()
         checked_key("key", key)
         fields = fields if is_traced(fields) else jnp.asarray(checked_array("fields", fields))
         if fields.shape[:1] != self.shares.shape or 0 in fields.shape:
-            raise ValueError(f"fields must be ({len(self.shares)}, *lanes), got shape {fields.shape}")
+            raise ValueError(f"fields must be ({len(self.shares)}, *batch), got shape {fields.shape}")
         return fields
 
 
@@ -143,22 +143,22 @@ def class_sum_network(weights: Weights, context: int, repeats: int = 1) -> Class
 
 
 class SampledTrajectory(eqx.Module):
-    """What was drawn, one token after another; samples are the first of the lanes.
+    """What was drawn, one token after another; samples are the first batch axis.
 
-    - `attention`: `(steps + 1, patterns, samples, *lanes)`, the start's first.
-    - `overlaps`: `(steps, families, patterns, samples, *lanes)`, of every token but the prompt.
+    - `attention`: `(steps + 1, patterns, samples, *batch)`, the start's first.
+    - `overlaps`: `(steps, families, patterns, samples, *batch)`, of every token but the prompt.
     - `end`: the state that the run may be taken up from.
     """
 
-    attention: Float[Array, "times patterns samples *lanes"]
-    overlaps: Float[Array, "steps families patterns samples *lanes"]
+    attention: Float[Array, "times patterns samples *batch"]
+    overlaps: Float[Array, "steps families patterns samples *batch"]
     end: State
 
 
 def run(
     network: AbstractNetwork, parameters: Parameters, start: State, *, steps: int, samples: int = 1, key: PRNGKeyArray
 ) -> SampledTrajectory:
-    """`steps` tokens after `start`, in each of `samples` independent networks; every lane has draws of its own.
+    """`steps` tokens after `start`, in each of `samples` independent networks; no two members of a batch share draws.
 
     `start` is a state of `network.limit`, in either convention. Raises `TypeError` or `ValueError` where it does not
     fit the network, and where there is nothing to run.
@@ -169,7 +169,7 @@ def run(
 
 def run_with_spins(
     network: AbstractNetwork, parameters: Parameters, start: State, *, steps: int, samples: int = 1, key: PRNGKeyArray
-) -> tuple[SampledTrajectory, Float[Array, "steps neurons samples *lanes"]]:
+) -> tuple[SampledTrajectory, Float[Array, "steps neurons samples *batch"]]:
     """The path that `run` returns, and the spins of every token; mean spins where classes are drawn.
 
     Raises as `run` does.
@@ -179,7 +179,7 @@ def run_with_spins(
     return SampledTrajectory(attention, token.overlaps, end), token.spins
 
 
-def _overlaps(token: Token) -> Float[Array, "families patterns *lanes"]:
+def _overlaps(token: Token) -> Float[Array, "families patterns *batch"]:
     return token.overlaps
 
 
@@ -211,7 +211,7 @@ def _run(network, parameters, start, steps, samples, key, kept):
 
 
 def _repeat(state: State, samples: int) -> State:
-    """`state` as many times, side by side in a new first lane."""
+    """`state` repeated along a new first batch axis."""
 
     def repeated(entries: tuple[Array, ...], axis: int) -> tuple[Array, ...]:
         return tuple(jnp.repeat(jnp.expand_dims(entry, axis), samples, axis) for entry in entries)

@@ -66,8 +66,8 @@ def _check_study(parameters: Parameters, repeats: Sequence[int], samples: int, s
     checked_whole_number("samples", samples)
     checked_whole_number("steps", steps, least=1)
     checked_key("key", key)
-    if parameters.lanes != ():
-        raise ValueError(f"a study is at one beta, gamma and epsilon, got parameters of shape {parameters.lanes}")
+    if parameters.batch_shape != ():
+        raise ValueError(f"a study is at one beta, gamma and epsilon, got parameters of shape {parameters.batch_shape}")
     if len(set(repeats)) < len(repeats) or len(repeats) < 2:
         raise ValueError(f"a slope needs two different sizes at least, got repeats {tuple(repeats)}")
     if samples < 2:

@@ -1,9 +1,9 @@
-"""The operations of generated code on many small matrices side by side.
+"""The operations of generated code on a batch of small matrices.
 
-A matrix is a grid of entries, and an entry an array with one number a lane (or of one axis of length one where all
-lanes agree). Every operation is elementwise along the lanes, so that a compiler makes a few vectorised loops of a whole
+A matrix is a grid of entries, and an entry an array of its values over the batch (of an axis of length one where
+all agree). Every operation is elementwise over the batch, so that a compiler makes a few vectorised loops of a whole
 program, with no array in it as small as the matrices. A dimension that is too long to be a grid's is an axis of the
-entries instead, before those of the lanes. Scalars are arrays over lanes too.
+entries instead, before those of the batch. Scalars are arrays over the batch too.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Grid = tuple[tuple[Entry, ...], ...]
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix for every lane: `grid` is a tuple of rows, or of one row whose entries have the rows as first axis.
+    """A batch of matrices: `grid` is a tuple of rows, or of one row whose entries have the rows as first axis.
 
     - `long_rows`, `long_columns`: the rows, or the columns, are the first axis of the entries.
     """
@@ -36,8 +36,8 @@ class Matrix:
         return tuple(entry for (entry,) in self.grid)
 
 
-def matrix(array: Float[Array, "n m *lanes"]) -> Matrix:
-    """The matrix whose entries over lanes are `array`."""
+def matrix(array: Float[Array, "n m *batch"]) -> Matrix:
+    """The batch of matrices `array`, rows and columns first."""
     return Matrix(tuple(map(tuple, array)))
 
 
@@ -46,7 +46,7 @@ def column(entries: Sequence[Entry]) -> Matrix:
     return Matrix(tuple((entry,) for entry in entries))
 
 
-def long_matrix(columns: Sequence[Float[Array, "n *lanes"]]) -> Matrix:
+def long_matrix(columns: Sequence[Float[Array, "n *batch"]]) -> Matrix:
     """The matrix of the given columns, each with its rows as its first axis."""
     return Matrix((tuple(columns),), long_rows=True)
 
@@ -76,7 +76,7 @@ def transpose(matrix: Matrix) -> Matrix:
 def matmul(left: Matrix, right: Matrix) -> Matrix:
     """left @ right."""
     if left.long_rows and right.long_columns:
-        raise NotImplementedError("a matrix with both its dimensions long is not formed lane by lane")
+        raise NotImplementedError("a matrix with both its dimensions long is not formed for a batch")
     columns = tuple(zip(*right.grid, strict=True))
     product = tuple(tuple(_dot(row, column) for column in columns) for row in left.grid)
     found = Matrix(product, left.long_rows, right.long_columns)

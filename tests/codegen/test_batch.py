@@ -1,4 +1,4 @@
-"""Functions of entries and softmax, lowered two ways: one matrix at a time, and many side by side, one a lane."""
+"""Functions of entries and softmax, lowered two ways: one matrix at a time, and a batch of them."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sympy import Lambda, MatrixSymbol, Symbol, Trace, exp, symbols, tanh
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
-from theorykit.codegen import LANES, compile_expressions, emit, interpret, lower
-from theorykit.codegen import lanes as side_by_side
+from theorykit.codegen import BATCH, compile_expressions, emit, interpret, lower
+from theorykit.codegen import batch as side_by_side
 from theorykit.symbolic import LogDet, Softmax, gradient, latex, positive_definite
 
 L, M = symbols("L M", integer=True, positive=True)
@@ -30,11 +30,11 @@ ARGUMENTS = (K, V, q, ell, gamma)
 SIZES = ((1, 1), (5, 2))
 
 
-def random_values(size: tuple[int, int], seed: int, lanes: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+def random_values(size: tuple[int, int], seed: int, batch: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
     rng, sizes = np.random.default_rng(seed), dict(zip((L, M), size, strict=True))
     shapes = {a.name: tuple(int(s.subs(sizes)) if s != 1 else 1 for s in a.shape) for a in (*ARGUMENTS[:-1], c)}
-    drawn = {name: rng.normal(size=(*shape, *lanes)) for name, shape in shapes.items()}
-    return {**drawn, "gamma": rng.uniform(0.5, 2.0, size=lanes)}
+    drawn = {name: rng.normal(size=(*shape, *batch)) for name, shape in shapes.items()}
+    return {**drawn, "gamma": rng.uniform(0.5, 2.0, size=batch)}
 
 
 def literal(expression, values, size):
@@ -54,8 +54,8 @@ def as_jax(values: dict[str, np.ndarray]) -> dict[str, jax.Array]:
     return {name: jnp.asarray(value) for name, value in values.items()}
 
 
-def as_lanes(values: dict[str, np.ndarray], long: bool) -> dict:
-    """Matrices for lanes; those of L rows with their rows as an axis where they are `long`."""
+def as_batch(values: dict[str, np.ndarray], long: bool) -> dict:
+    """A batch of matrices; those of L rows with their rows as an axis where they are `long`."""
     given = as_jax(values)
     matrices = {name: side_by_side.matrix(value) for name, value in given.items() if name != "gamma"}
     if long:
@@ -66,7 +66,7 @@ def as_lanes(values: dict[str, np.ndarray], long: bool) -> dict:
 
 
 def as_array(found: side_by_side.Matrix) -> np.ndarray:
-    """Rows, columns, lanes."""
+    """Rows, columns, batch."""
     if found.long_rows:
         return np.stack([np.asarray(entry) for entry in found.grid[0]], axis=1)
     return np.stack([np.stack([np.asarray(entry) for entry in row]) for row in found.grid])
@@ -75,14 +75,16 @@ def as_array(found: side_by_side.Matrix) -> np.ndarray:
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @settings(max_examples=3)
-@given(size=st.sampled_from(SIZES), seed=st.integers(0, 99), lanes=st.sampled_from(((3,), (2, 2))))
-def test_every_lane_is_what_the_interpreter_says(name, long, size, seed, lanes):
-    values = random_values(size, seed, lanes)
-    found = compile_expressions("f", {"found": EXPRESSIONS[name]}, ARGUMENTS, LANES).call_from(as_lanes(values, long))
+@given(size=st.sampled_from(SIZES), seed=st.integers(0, 99), batch=st.sampled_from(((3,), (2, 2))))
+def test_every_instance_is_what_the_interpreter_says(name, long, size, seed, batch):
+    values = random_values(size, seed, batch)
+    found = compile_expressions("f", {"found": EXPRESSIONS[name]}, ARGUMENTS, BATCH).call_from(as_batch(values, long))
     found = as_array(found["found"])
-    for lane in np.ndindex(lanes):
-        alone = {key: value[(..., *lane)] for key, value in values.items()}
-        np.testing.assert_allclose(found[(..., *lane)], literal(EXPRESSIONS[name], alone, size), rtol=1e-12, atol=1e-13)
+    for instance in np.ndindex(batch):
+        alone = {key: value[(..., *instance)] for key, value in values.items()}
+        np.testing.assert_allclose(
+            found[(..., *instance)], literal(EXPRESSIONS[name], alone, size), rtol=1e-12, atol=1e-13
+        )
 
 
 def test_an_entry_of_minus_infinity_has_no_weight():
@@ -118,14 +120,14 @@ def test_functions_of_the_entries_of_a_wide_matrix_have_no_symbolic_gradient():
         gradient(Trace(K.T * V.applyfunc(tanh)), V)
 
 
-def test_an_operation_without_a_rule_for_lanes_is_an_error():
+def test_an_operation_without_a_rule_for_a_batch_is_an_error():
     positive = positive_definite("A", M)
-    with pytest.raises(NotImplementedError, match="lanes has no cholesky, log_det"):
-        emit(lower("f", {"f": LogDet(positive)}, (positive,)), LANES)
+    with pytest.raises(NotImplementedError, match="batch has no cholesky, log_det"):
+        emit(lower("f", {"f": LogDet(positive)}, (positive,)), BATCH)
 
 
 def test_two_long_dimensions_are_an_error():
-    long = as_lanes(random_values((3, 2), 0, (1,)), long=True)
+    long = as_batch(random_values((3, 2), 0, (1,)), long=True)
     with pytest.raises(NotImplementedError, match="both its dimensions long"):
         side_by_side.matmul(long["K"], side_by_side.transpose(long["V"]))
 
