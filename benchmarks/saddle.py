@@ -307,10 +307,10 @@ def plot(rows: list[dict], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from theorykit.plots.style import save, styled
+    from theorykit.plots.style import save, use_style
 
     labels = {"examples": "examples $P$ (9 paths)", "paths": "paths ($P=300$)", "depth": "depth, 2 heads ($P=300$)"}
-    with styled():
+    with use_style():
         figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True)
         for axis, (name, label) in zip(axes, labels.items(), strict=True):
             chosen = [row for row in rows if row["axis"] == name]

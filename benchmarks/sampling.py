@@ -186,10 +186,10 @@ def plot(results: dict, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from theorykit.plots.style import LIMITS, THEORY, save, styled
+    from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
     colors = dict(zip(SAMPLERS, (THEORY, LIMITS[2], LIMITS[0]), strict=True))
-    with styled():
+    with use_style():
         figure, axes = plt.subplots(1, 4, figsize=(12, 3.2))
         _plot_rates(axes[0], [row for row in results["temperatures"]["rows"] if row["N"] == 10], colors)
         labels = {"width": "width $N$ ($P=100$)", "examples": "examples $P$ ($N=10$)", "depth": "depth ($P=50$)"}

@@ -246,10 +246,10 @@ def plot(rates: dict, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from theorykit.plots.style import LIMITS, THEORY, save, styled
+    from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
     panels = {"map": "Map", "spectrum": "All Lyapunov exponents", "leading 3": "Leading 3 exponents"}
-    with styled():
+    with use_style():
         figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True)
         for axis, (quantity, title) in zip(axes, panels.items(), strict=True):
             bars = _bars(rates, quantity)

@@ -16,7 +16,7 @@ import optimistix as optx
 
 import theorykit
 from theorykit import bpkr
-from theorykit.plots.style import save, styled
+from theorykit.plots.style import save, use_style
 from theorykit.tasks import hidden_markov
 
 theorykit.enable_float64()
@@ -113,7 +113,7 @@ for width in map(float, WIDTHS):
     )
 
 # %%
-with styled():
+with use_style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.3))
     for width, (evidences, accuracies, temperature, evidence, at_optimum) in results.items():
         (line,) = left.semilogx(GRID, evidences, "o-", markersize=3, label=f"$N={width:.0f}$")

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 
 import theorykit
 from theorykit import bpkr
-from theorykit.plots.style import DIVERGING, save, styled
+from theorykit.plots.style import DIVERGING, save, use_style
 from theorykit.tasks import hidden_markov
 
 theorykit.enable_float64()
@@ -77,7 +77,7 @@ for name, point in points.items():
 # Why: at finite width the leading components of the kernel point towards the labels.
 
 # %%
-with styled():
+with use_style():
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), width_ratios=(1, 1.6))
     matrix = saddle.order_parameters.matrices[0]
     scale = float(jnp.abs(matrix).max())

@@ -17,7 +17,7 @@ import theorykit
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling.results import accuracy_estimate, entry_estimates
-from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, styled
+from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, use_style
 from theorykit.tasks import hidden_markov
 
 theorykit.enable_float64()
@@ -227,7 +227,7 @@ def show_overlaps(axes: plt.Axes, width: int):
     return image
 
 
-with styled():
+with use_style():
     figure, axes = plt.subplot_mosaic("AAABBB;CCDDEE", figsize=(9, 6))
     show_strengths(axes["A"])
     show_accuracies(axes["B"])

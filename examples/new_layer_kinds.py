@@ -19,7 +19,7 @@ from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
 
 import theorykit
 from theorykit import bpkr
-from theorykit.plots.style import LIMITS, THEORY, save, styled
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
 from theorykit.symbolic import latex
 
 theorykit.enable_float64()
@@ -155,7 +155,7 @@ for name, kind in KINDS.items():
 # sampling error.
 
 # %%
-with styled():
+with use_style():
     figure, axes = plt.subplots(1, len(KINDS), figsize=(7.4, 3.4))
     for ax, name in zip(axes, KINDS, strict=True):
         for width, color in zip(WIDTHS, (LIMITS[0], THEORY), strict=True):

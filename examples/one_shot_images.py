@@ -19,7 +19,7 @@ import numpy as np
 import theorykit
 from theorykit import bpkr, store
 from theorykit.bpkr.training import network_from
-from theorykit.plots.style import LIMITS, THEORY, save, styled
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
 from theorykit.tasks.digits import handwritten_digits
 from theorykit.tasks.one_shot import OneShotTask, episodes
 from theorykit.tasks.strokes import stroke_characters
@@ -91,7 +91,7 @@ for width, (architecture, order_parameters) in points.items():
 
 # %%
 scores = bpkr.head_scores(narrow, saddle.order_parameters)
-order = bpkr.removable_heads(bpkr.ranked_heads(scores), trained.heads)
+order = bpkr.removable_heads(bpkr.rank_heads(scores), trained.heads)
 smaller = [bpkr.without_heads(network, order[:count]) for count in range(len(order) + 1)]
 kept = {
     name: [accuracy(one(test.inputs), test.labels) for one in smaller] for name, test in tests.items()
@@ -115,7 +115,7 @@ def draw() -> plt.Figure:
         axes.imshow(image, cmap="gray")
         axes.axis("off")
     left, right = bottom.subplots(1, 2)
-    ranked = bpkr.ranked_heads(scores)
+    ranked = bpkr.rank_heads(scores)
     heights = [float(scores[head.layer - 1][head.head - 1]) for head in ranked]
     left.bar(range(len(ranked)), heights, color=THEORY)
     left.set_xticks(range(len(ranked)), [f"{head.layer}.{head.head}" for head in ranked])
@@ -130,7 +130,7 @@ def draw() -> plt.Figure:
     return figure
 
 
-with styled():
+with use_style():
     save(draw(), Path(__file__).with_suffix(".png"))
 
 # %% [markdown]

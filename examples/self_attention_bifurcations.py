@@ -17,7 +17,7 @@ import theorykit
 from theorykit import dmft, dynamics
 from theorykit.dmft.diagrams.attractors import coexisting_attractors, nearby_windows
 from theorykit.dmft.diagrams.orbits import OrbitSettings
-from theorykit.plots.style import LIMITS, THEORY, save, styled
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()
 
@@ -230,7 +230,7 @@ def draw_curve(axes: plt.Axes) -> None:
     axes.legend(loc="upper left")
 
 
-with styled():
+with use_style():
     figure = plt.figure(figsize=(10, 6))
     grid = figure.add_gridspec(2, 3)
     places = (grid[0, 0], grid[0, 1], grid[0, 2], grid[1, 0], grid[1, 1:])

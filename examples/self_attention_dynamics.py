@@ -17,7 +17,7 @@ import theorykit
 from theorykit import dmft, dynamics
 from theorykit.dmft.diagrams.orbits import OrbitSettings, orbit_diagram
 from theorykit.plots.self_attention_dynamics import REGIME_COLORS
-from theorykit.plots.style import LIMITS, THEORY, save, styled
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()
 
@@ -168,7 +168,7 @@ def draw_law(axes: plt.Axes) -> None:
     axes.legend()
 
 
-with styled():
+with use_style():
     figure, (above, below) = plt.subplots(2, 3, figsize=(9, 5.2))
     for orbit, axes in enumerate(above):
         draw_plane(axes, orbit)

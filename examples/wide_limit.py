@@ -19,7 +19,7 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
-from theorykit.plots.style import LIMITS, THEORY, save, styled
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()
 
@@ -65,7 +65,7 @@ for width in widths:
 # The departure falls as $1/N$ and the error of the formula as $1/N^2$, until the solver's tolerance.
 
 # %%
-with styled():
+with use_style():
     figure, axes = plt.subplots(figsize=(4.6, 3.4))
     axes.loglog(widths, departure, "o-", color=THEORY, label=r"$\max|U_1 - gI|$")
     axes.loglog(widths, error, "s-", color=LIMITS[0], label="error of the first-order formula")

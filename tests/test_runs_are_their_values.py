@@ -172,13 +172,13 @@ def _stage(folder, **arguments):
 
 def _variant(folder, network, settings):
     """All later stages of a variant: nothing is trained or solved before they say what they are of."""
-    original = stages.trained_network, stages.theory_of_heads
+    original = stages.load_or_train, stages.theory_of_heads
     history = type("Trained", (), {"network": network, "history": None})()
-    stages.trained_network, stages.theory_of_heads = (lambda *_, **_options: history), (lambda *_, **_options: None)
+    stages.load_or_train, stages.theory_of_heads = (lambda *_, **_options: history), (lambda *_, **_options: None)
     try:
         stages.run_variant(settings.variants[0], settings, _sources(), folder)
     finally:
-        stages.trained_network, stages.theory_of_heads = original
+        stages.load_or_train, stages.theory_of_heads = original
 
 
 def _characters(folder, settings):

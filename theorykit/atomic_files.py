@@ -38,7 +38,7 @@ _SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")
 _HEAD, _TAIL = 512, 256
 
 
-def marked(content: bytes, ending: str) -> bytes:
+def mark(content: bytes, ending: str) -> bytes:
     """`content` with the mark as a comment, of a file that ends in `ending`: .md, .tex, .py, .pdf or .svg."""
     separator = b"" if content.endswith(b"\n") else b"\n"
     return content + separator + _COMMENTS[ending].encode() + b"\n"

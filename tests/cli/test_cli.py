@@ -10,7 +10,7 @@ import xarray as xr
 from theorykit import bpkr, cli, store
 from theorykit.bpkr import Dense, Skip, sampling
 from theorykit.bpkr.action import document
-from theorykit.cli.derive import parsed_layer
+from theorykit.cli.derive import parse_layer
 from theorykit.symbolic import as_latex, as_markdown
 
 CONFIG = """
@@ -65,7 +65,7 @@ def refused(monkeypatch, *arguments: str) -> str:
 @pytest.mark.parametrize("layers", [("2", "3"), ("dense", "skip:2"), ("skip:dense", "1")])
 def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypatch, capsys):
     run(monkeypatch, "derive", "--layers", *layers, "--format", form, "--outputs", "2")
-    kinds = [parsed_layer(layer) for layer in layers]
+    kinds = [parse_layer(layer) for layer in layers]
     architecture = bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=2)
     blocks = document.action_blocks(bpkr.derive(architecture), architecture)
     printed = capsys.readouterr().out

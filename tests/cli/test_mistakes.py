@@ -383,7 +383,7 @@ def test_help_is_given(arguments, monkeypatch, capsys):
     ],
 )
 def test_what_the_system_says_comes_with_a_remedy(mistake, line):
-    with pytest.raises(SystemExit) as leaving, mistakes.told_in_one_line():
+    with pytest.raises(SystemExit) as leaving, mistakes.tell_in_one_line():
         raise mistake
     assert leaving.value.code.startswith(f"theorykit: {line}")
 
@@ -392,12 +392,12 @@ def test_what_the_system_says_comes_with_a_remedy(mistake, line):
     "mistake", [TypeError, AttributeError, KeyError, AssertionError, RuntimeError, ZeroDivisionError]
 )
 def test_mistakes_of_the_program_keep_their_traceback(mistake):
-    with pytest.raises(mistake), mistakes.told_in_one_line():
+    with pytest.raises(mistake), mistakes.tell_in_one_line():
         raise mistake("of the program")
 
 
 def test_an_interruption_has_a_code_of_its_own(capsys):
-    with pytest.raises(SystemExit) as leaving, mistakes.told_in_one_line():
+    with pytest.raises(SystemExit) as leaving, mistakes.tell_in_one_line():
         raise KeyboardInterrupt
     assert leaving.value.code == 130
     assert capsys.readouterr().err.count("\n") == 1

@@ -50,7 +50,7 @@ def _square() -> Step:
     return rules.linearise_square(Trace((f - y).T * (f - y)) / T, t)
 
 
-def _unstacked() -> Step:
+def _unstack() -> Step:
     readings, columns = MatrixSymbol("X", m, P), MatrixSymbol("t", P * n, 1)
     weights = MatrixSymbol("A", n, m)
     return rules.unstack(2 * I * Trace(columns.T * Stacked(weights * readings, P)) / sqrt(N))
@@ -154,7 +154,7 @@ def _same_form() -> Step:
     return rules.same_form(Trace(M * R.T * R) / N + scale * Trace(U * J * R.T * R) / N, R, Q, N)
 
 
-def _vectorised() -> Step:
+def _vectorise() -> Step:
     column = MatrixSymbol("z", n * m, 1)
     return rules.vectorise(Trace(U * SideBySide(column, n).T * SideBySide(column, n)) / N, m)
 
@@ -312,7 +312,7 @@ def _abbreviated_in_functions() -> Step:
 RULES: dict[str, Callable[[], Step]] = {
     "linearise_square": _square,
     "linearise_form": _linearised_form,
-    "unstack": _unstacked,
+    "unstack": _unstack,
     "name": _named,
     "split_into_rows": _rows,
     "split_into_rows with a skip connection": _rows_beside,
@@ -334,7 +334,7 @@ RULES: dict[str, Callable[[], Step]] = {
     "gather_blocks": _gathered,
     "join_branches": _joined,
     "same_form": _same_form,
-    "vectorise": _vectorised,
+    "vectorise": _vectorise,
     "vectorise a single block": _vectorised_alone,
     "reduce_traces": _reduced,
     "write_as_number": _number,

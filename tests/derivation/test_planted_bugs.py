@@ -122,7 +122,7 @@ BUGS = {
     ),
     "a wrong factor of columns": (
         "matrices become columns",
-        wrong_part(identities, "_vectorised", lambda right: lambda *arguments: 2 * right(*arguments)),
+        wrong_part(identities, "_vectorise", lambda right: lambda *arguments: 2 * right(*arguments)),
         BOTH,
     ),
     "a wrong scale of the auxiliary field": (

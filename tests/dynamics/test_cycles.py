@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Array
 
-from theorykit.dynamics.bifurcations import Event, doubled
+from theorykit.dynamics.bifurcations import Event, double_period
 from theorykit.dynamics.continuation import follow
 from theorykit.dynamics.cycles import NoCycleError, cycle_near, find_cycle
 from theorykit.store import read, write
@@ -151,7 +151,7 @@ def test_impossible_questions_are_refused():
     with pytest.raises(NoCycleError, match="take it from find_cycle with the same step"):
         follow(logistic, eqx.tree_at(lambda c: c.points, cycle, jnp.array([[1e200]])), (2, 4))
     with pytest.raises(ValueError, match="this event is a fold"):
-        doubled(logistic, Event("fold", cycle.points, cycle.parameter, jnp.array(1.0 + 0j)))
+        double_period(logistic, Event("fold", cycle.points, cycle.parameter, jnp.array(1.0 + 0j)))
 
 
 # branches
@@ -179,7 +179,7 @@ def test_the_first_period_doubling_is_at_three(largest_step, bound):
 
 def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birth():
     once = logistic_branch().events[0]
-    cycle = doubled(logistic, once)
+    cycle = double_period(logistic, once)
     assert cycle.period == 2 and cycle.is_stable and 3 < cycle.parameter < 3.01
     onwards = follow(logistic, cycle, (2.5, 3.55))
     assert kinds(onwards) == ["period doubling"]
@@ -195,8 +195,8 @@ def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birt
 
 
 def test_doubling_of_a_doubled_cycle():
-    cycle = doubled(logistic, logistic_branch().events[0])
-    twice = doubled(logistic, follow(logistic, cycle, (2.5, 3.55)).events[0], amplitude=0.02)
+    cycle = double_period(logistic, logistic_branch().events[0])
+    twice = double_period(logistic, follow(logistic, cycle, (2.5, 3.55)).events[0], amplitude=0.02)
     assert twice.period == 4 and twice.is_stable and 3.4494 < twice.parameter < 3.5
     settled = cycle_near(logistic, twice.points[0], twice.parameter, 8)
     np.testing.assert_allclose(settled.points, twice.points, atol=1e-10)
@@ -204,7 +204,7 @@ def test_doubling_of_a_doubled_cycle():
 
 def test_a_doubling_too_close_to_see_is_an_error():
     with pytest.raises(NoCycleError, match="Try another amplitude"):
-        doubled(logistic, logistic_branch().events[0], amplitude=1e-9)
+        double_period(logistic, logistic_branch().events[0], amplitude=1e-9)
 
 
 def test_a_fold_of_cycles_is_passed():

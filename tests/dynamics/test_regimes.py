@@ -200,6 +200,6 @@ def test_what_cannot_be_counted_is_refused(call, message):
 def test_regimes_differ_where_they_are_decided_and_of_another_sort():
     by_exponents = ["quasi-periodic (double)", "hyperchaotic", "undecided", "periodic", "chaotic"]
     by_levels = ["quasi-periodic", "chaotic", "chaotic", "chaotic", "quasi-periodic"]
-    assert regimes.differing(np.array(by_exponents), np.array(by_levels)).tolist() == [False, False, False, True, True]
+    assert regimes.differ(np.array(by_exponents), np.array(by_levels)).tolist() == [False, False, False, True, True]
     with pytest.raises(ValueError, match="by_levels"):
-        regimes.differing(np.array(["periodic"]), np.array(["wild"]))
+        regimes.differ(np.array(["periodic"]), np.array(["wild"]))

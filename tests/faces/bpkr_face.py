@@ -322,7 +322,7 @@ OF_CALLABLES = {
         lambda: np.eye(EXAMPLES), also=lambda: {"of fewer": np.eye(3), **NOT_POSITIVE}
     ),
     "optimal_readout.last": array(lambda: np.eye(2), "U_2", also=lambda: {**NOT_POSITIVE, "singular": np.ones((2, 2))}),
-    "ranked_heads.scores": Kind(
+    "rank_heads.scores": Kind(
         lambda: [np.ones(2), np.ones(2)],
         dict.fromkeys((*NO_HEADS, "a ragged list", "of other features"), "layers of none, one or two heads"),
         lambda: layer_arrays([np.ones(2), np.ones(2)]),

@@ -41,7 +41,7 @@ FACE = Face(
         "values": instance(lambda: xr.DataArray(np.ones(2), dims="seed"), also=lambda: {"alone": xr.DataArray(1.0)}),
         "draw_marks.marks": instance(lambda: xr.DataArray(np.ones((2, 3)), dims=("beta", "level"))),
         "self_attention_dynamics.draw_marks.marks": instance(lambda: xr.DataArray(np.ones((2, 3)))),
-        "self_attention_dynamics.inked.marks": array(lambda: np.ones((2, 3))),
+        "self_attention_dynamics.ink.marks": array(lambda: np.ones((2, 3))),
         "side": Kind(lambda: (1, 1), also=lambda: {"zero": (0, 1), "one": (1,), "no numbers": ("1", "2")}),
         "axes": instance(lambda: Figure().subplots(), also=lambda: {"a figure": Figure()}),
         **dict.fromkeys(("panel", "figure"), instance(Figure, also=lambda: {"axes": Figure().subplots()})),

@@ -123,6 +123,6 @@ FACE = Face(
     },
     examples={
         **dict.fromkeys(("hidden_markov.run", "hidden_markov.run_seed", "one_shot.run"), LONG),
-        **{f"{DYNAMICS}.{name}": LONG for name in ("run", "orbit", "settled_window")},
+        **{f"{DYNAMICS}.{name}": LONG for name in ("run", "orbit", "settle_window")},
     },
 )

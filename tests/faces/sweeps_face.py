@@ -24,7 +24,7 @@ def saddle(name="attention"):
 
 @cache
 def solution(name="attention"):
-    return sweeps.labelled(problem(name)[0], saddle(name))
+    return sweeps.label_saddle(problem(name)[0], saddle(name))
 
 
 def data(_seed=0):

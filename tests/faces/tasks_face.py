@@ -100,14 +100,14 @@ FACE = Face(
         "images.ImageSet.of_classes.chosen": Kind(
             lambda: [0, 1], also=lambda: {"that are not": [3], "of halves": [0.5], "negative": [-1]}
         ),
-        "image_files.resized.pixels": array(lambda: PIXELS[0], also=lambda: grey(PIXELS[0])),
+        "image_files.resize.pixels": array(lambda: PIXELS[0], also=lambda: grey(PIXELS[0])),
         "image_files.read_omniglot.archives": Kind(lambda: [MISSING], PATHS_OF_TEXT, lambda: {"one path": MISSING}),
         "image_files.read_idx.images": A_FILE,
         "image_files.read_idx.labels": A_FILE,
         "image_files.read_idx.class_names": Kind(lambda: NAMES, {**PATHS_OF_TEXT, **EMPTY}, lambda: NAME_LISTS),
         "published_images.split_by_name.images": instance(image_set, also=lambda: {"pixels": PIXELS}),
-        "published_images.fetched.source": instance(lambda: published_images.MNIST),
-        "published_images.fetched.file": text("t10k-labels-idx1-ubyte.gz"),
+        "published_images.fetch.source": instance(lambda: published_images.MNIST),
+        "published_images.fetch.file": text("t10k-labels-idx1-ubyte.gz"),
     },
     instances={
         "images.ImageSet": image_set,
@@ -125,7 +125,7 @@ FACE = Face(
     },
     examples={
         **dict.fromkeys(
-            [f"published_images.{name}" for name in ("omniglot", "mnist", "fashion_mnist", "fetched")],
+            [f"published_images.{name}" for name in ("omniglot", "mnist", "fashion_mnist", "fetch")],
             "needs a network",
         ),
         "image_files.read_omniglot": "needs a file",

@@ -38,7 +38,7 @@ def no_streams():
 
 
 def labelled():
-    return training.labelled_network(network())
+    return training.label_network(network())
 
 
 FACE = Face(
@@ -48,7 +48,7 @@ FACE = Face(
             lambda: ARCHITECTURE, also=lambda: {"the layers alone": (2, 2), "a network": network()}
         ),
         "network": instance(network, also=other_networks),
-        "labelled_network.network": instance(
+        "label_network.network": instance(
             network,
             "heads",
             also=lambda: {

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from theorykit.plots import comparison
-from theorykit.plots.style import styled
+from theorykit.plots.style import use_style
 
 ALL = ("saddle", "one_over_n", "exact", "gibbs", "nuts")
 
@@ -53,7 +53,7 @@ def panels():
     """The panels of a comparison's figure, by title."""
 
     def drawn(result: xr.Dataset):
-        with styled():
+        with use_style():
             figure = comparison.figure(result)
             figure.canvas.draw()
         return {axes.get_title(loc="left").split(":")[0]: axes for axes in figure.axes}

@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from theorykit.plots import one_shot
-from theorykit.plots.style import LIMITS, THEORY, styled
+from theorykit.plots.style import LIMITS, THEORY, use_style
 
 UNSEEN = ("digits",)
 WIDTHS, TEMPERATURES = (10, 100, 1000), (0.1, 0.5)
@@ -131,7 +131,7 @@ def panels():
             yield from [(title[0], part.axes)] if title else found(part)
 
     def drawn(stages: dict[str, xr.Dataset]) -> dict[str, list]:
-        with styled():
+        with use_style():
             figure = one_shot.figure(tree(some=stages)["some"])
             figure.canvas.draw()
         return dict(found(figure))

@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgba
 from theorykit.dynamics.regimes import CHAOTIC, PERIODIC, REGIMES, UNDECIDED
 from theorykit.plots import self_attention_dynamics as plots
 from theorykit.plots.self_attention_dynamics_table import number_with_error
-from theorykit.plots.style import styled
+from theorykit.plots.style import use_style
 
 from .test_phases import phases
 
@@ -82,7 +82,7 @@ def axes():
 @pytest.fixture
 def rows():
     """The axes of the figure of trajectories, a row an orbit."""
-    with styled():
+    with use_style():
         figure = plots.trajectories(trajectories())
     figure.draw_without_rendering()
     yield np.reshape(figure.axes, (len(BETAS), -1))
@@ -92,7 +92,7 @@ def rows():
 @given(st.sampled_from([(3, 5), (8, 8), (13, 7)]), st.sampled_from([(1, 1), (2, 3), (4, 4)]), st.integers(0, 2**32 - 1))
 def test_a_pixel_is_inked_if_and_only_if_a_mark_falls_into_it(shape, side, seed):
     marks = np.random.default_rng(seed).integers(0, 2, shape) * (np.random.default_rng(seed + 1).random(shape) < 0.3)
-    image = plots.inked(marks, side)
+    image = plots.ink(marks, side)
     for (i, j), ink in np.ndenumerate(image):
         cell = marks[i * side[0] : (i + 1) * side[0], j * side[1] : (j + 1) * side[1]]
         assert ink == pytest.approx(0.5 + 0.5 * cell.sum() / np.prod(side) if cell.any() else 0)
@@ -126,7 +126,7 @@ def test_no_marks_leave_the_panel_white(axes):
 
 def test_periodic_orbits_are_shown_whole_and_others_in_section():
     given_diagram = diagram()
-    thinned = plots.thinned(given_diagram)
+    thinned = plots.thin(given_diagram)
     for number, regime in enumerate(given_diagram["regime"].values):
         whole = given_diagram["visited" if regime == PERIODIC else "in_section"][number, 0]
         np.testing.assert_array_equal(thinned[number], whole)

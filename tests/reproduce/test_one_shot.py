@@ -50,7 +50,7 @@ def result(folder) -> xr.DataTree:
 
 @pytest.fixture(scope="module")
 def network(folder) -> bpkr.Network:
-    return stages.trained_network(VARIANT, SETTINGS, sources(SETTINGS, folder), folder / "L2H32" / "training").network
+    return stages.load_or_train(VARIANT, SETTINGS, sources(SETTINGS, folder), folder / "L2H32" / "training").network
 
 
 def test_every_stage_is_there_and_labelled(result):

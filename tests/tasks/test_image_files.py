@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from theorykit.tasks.image_files import read_idx, read_omniglot, resized
+from theorykit.tasks.image_files import read_idx, read_omniglot, resize
 
 from .image_writers import (
     ALPHABETS,
@@ -65,9 +65,9 @@ def test_omniglot_images_are_brought_to_size(tmp_path):
 def test_making_smaller_averages_and_the_same_size_changes_nothing():
     # a chequered board is grey from afar; taking every so many pixels would leave it black and white
     board = ((np.indices((96, 96)).sum(0) % 2) * 255).astype(np.uint8)
-    inside = resized(board, 32)[4:-4, 4:-4].astype(float)
+    inside = resize(board, 32)[4:-4, 4:-4].astype(float)
     assert np.abs(inside - 127.5).max() < 40
-    np.testing.assert_array_equal(resized(board, 96), board)
+    np.testing.assert_array_equal(resize(board, 96), board)
 
 
 def damaged(content: bytes, at: int) -> bytes:

@@ -27,7 +27,7 @@ def shown(examples: int, seed: int = 0):
     from theorykit.tasks import one_shot
 
     keys = jax.random.split(jax.random.key(seed), examples)
-    rows, labels, answers = jax.vmap(lambda key: one_shot._drawn(IMAGES, key))(keys)
+    rows, labels, answers = jax.vmap(lambda key: one_shot._draw(IMAGES, key))(keys)
     return np.asarray(IMAGES.pixels)[np.asarray(rows), 0, 0].astype(int), np.asarray(labels), np.asarray(answers)
 
 

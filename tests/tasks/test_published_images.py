@@ -119,7 +119,7 @@ def test_a_file_is_downloaded_once(server, tmp_path):
     server.files["images"] = b"some bytes"
     source = server.source(Path("set"))
     for _ in range(2):
-        path = published.fetched(source, "images", cache=tmp_path)
+        path = published.fetch(source, "images", cache=tmp_path)
         assert path == tmp_path / "set" / "images" and path.read_bytes() == b"some bytes"
     assert server.asked == ["images"]
 
@@ -128,7 +128,7 @@ def test_the_default_cache_is_the_users(server, tmp_path):
     for source, folder in zip(SOURCES, ("omniglot", "mnist", "fashion-mnist"), strict=True):
         assert source.path == pooch.os_cache("theorykit") / folder
     server.files["images"] = b"some bytes"
-    assert published.fetched(server.source(tmp_path / "set"), "images") == tmp_path / "set" / "images"
+    assert published.fetch(server.source(tmp_path / "set"), "images") == tmp_path / "set" / "images"
 
 
 def test_a_changed_file_is_refused_and_not_kept(server, tmp_path):
@@ -136,7 +136,7 @@ def test_a_changed_file_is_refused_and_not_kept(server, tmp_path):
     expected, found = "0" * 32, hashlib.md5(b"other bytes").hexdigest()
     source = server.source(Path("set"), images=f"md5:{expected}")
     with pytest.raises(ValueError, match="nothing of it was kept") as error:
-        published.fetched(source, "images", cache=tmp_path)
+        published.fetch(source, "images", cache=tmp_path)
     for text in (f"{server.url}/images", expected, found):
         assert text in str(error.value)
     assert one_line(error) and files_under(tmp_path) == []
@@ -145,9 +145,9 @@ def test_a_changed_file_is_refused_and_not_kept(server, tmp_path):
 def test_a_damaged_file_in_the_cache_is_downloaded_again(server, tmp_path):
     server.files["images"] = b"some bytes"
     source = server.source(Path("set"))
-    path = published.fetched(source, "images", cache=tmp_path)
+    path = published.fetch(source, "images", cache=tmp_path)
     path.write_bytes(b"some byt")
-    assert published.fetched(source, "images", cache=tmp_path).read_bytes() == b"some bytes"
+    assert published.fetch(source, "images", cache=tmp_path).read_bytes() == b"some bytes"
     assert server.asked == ["images", "images"]
 
 
@@ -161,7 +161,7 @@ def unreachable() -> str:
 def test_without_a_network_the_error_says_what_to_do(server, tmp_path):
     source = pooch.create(path="set", base_url=unreachable(), registry={"images": "md5:" + "0" * 32})
     with pytest.raises(ConnectionError) as error:
-        published.fetched(source, "images", cache=tmp_path)
+        published.fetch(source, "images", cache=tmp_path)
     for text in (f"{source.base_url}images", str(tmp_path / "set" / "images"), "0" * 32, "needs no network"):
         assert text in str(error.value)
     assert one_line(error) and files_under(tmp_path) == []
@@ -171,7 +171,7 @@ def test_a_file_put_by_hand_needs_no_network(tmp_path):
     (tmp_path / "set").mkdir()
     by_hand = written(tmp_path / "set" / "images", b"some bytes")
     source = pooch.create(path="set", base_url=unreachable(), registry={"images": md5(b"some bytes")})
-    assert published.fetched(source, "images", cache=tmp_path) == by_hand
+    assert published.fetch(source, "images", cache=tmp_path) == by_hand
 
 
 @pytest.mark.parametrize("content, complaint", [(None, "404"), (b"some bytesBROKEN OFF", "broke")])
@@ -180,7 +180,7 @@ def test_a_missing_file_and_a_broken_connection_are_connection_errors(server, tm
         server.files["images"] = content
     source = server.source(Path("set"), images=md5(b"some bytes"))
     with pytest.raises(ConnectionError, match=complaint) as error:
-        published.fetched(source, "images", cache=tmp_path)
+        published.fetch(source, "images", cache=tmp_path)
     assert f"{server.url}/images" in str(error.value) and one_line(error) and files_under(tmp_path) == []
 
 

@@ -25,7 +25,7 @@ from .network.network import (
     sum_over_paths,
 )
 from .network.paths import Readout, path_features
-from .network.pruning import Head, parameter_count, ranked_heads, removable_heads, without_heads
+from .network.pruning import Head, parameter_count, rank_heads, removable_heads, without_heads
 from .order_parameters.finite_width_law import FiniteWidthLaw, law_of
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
@@ -96,7 +96,7 @@ __all__ = [
     "path_weights",
     "predict",
     "predict_from_statistics",
-    "ranked_heads",
+    "rank_heads",
     "removable_heads",
     "render_latex",
     "render_markdown",

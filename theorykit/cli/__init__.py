@@ -4,7 +4,7 @@ import sys
 
 from .. import __version__
 from .application import application
-from .mistakes import told_in_one_line
+from .mistakes import tell_in_one_line
 
 
 def main() -> None:
@@ -13,6 +13,6 @@ def main() -> None:
     if arguments == ["--version"]:
         print(f"theorykit {__version__}")
         return
-    with told_in_one_line():
+    with tell_in_one_line():
         description = "The statistical mechanics of transformers. `theorykit --version` prints the version."
         application(arguments).cli(prog="theorykit", description=description, args=arguments)

@@ -53,7 +53,7 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
 
     def build(self) -> bpkr.Architecture:
         """The architecture itself."""
-        return self.build_at(_required("widths", self.widths), _required("temperature", self.temperature))
+        return self.build_at(_require("widths", self.widths), _require("temperature", self.temperature))
 
     def build_at(self, widths: float | tuple[float, ...], temperature: float) -> bpkr.Architecture:
         """The architecture, but with these widths and this temperature."""
@@ -62,7 +62,7 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
         return bpkr.Architecture(layers, widths, self.prior_variances, **numbers)
 
 
-def _required(name: str, value: Any) -> Any:
+def _require(name: str, value: Any) -> Any:
     if value is None:
         raise ValueError(f"[architecture] is missing the required field `{name}`")
     return value
@@ -132,9 +132,9 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def grid(self, architecture: ArchitectureConfig) -> tuple[Sequence[float | tuple[float, ...]], Sequence[float]]:
         """Widths and temperatures."""
-        widths = (_required("widths", architecture.widths),) if self.widths is None else self.widths
+        widths = (_require("widths", architecture.widths),) if self.widths is None else self.widths
         if self.temperatures is None:
-            return widths, (_required("temperature", architecture.temperature),)
+            return widths, (_require("temperature", architecture.temperature),)
         return widths, self.temperatures
 
 

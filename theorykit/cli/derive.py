@@ -47,7 +47,7 @@ def derive(
         raise ValueError("the Python source has no steps: leave out --steps and --finite-width, or choose a document")
     if output is not None:
         store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
-    kinds = [parsed_layer(layer) for layer in layers]
+    kinds = [parse_layer(layer) for layer in layers]
     architecture = bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=outputs)
     action = bpkr.derive(architecture)
     if verify:
@@ -63,12 +63,12 @@ def derive(
         print(f"wrote {output}")
 
 
-def parsed_layer(text: str) -> bpkr.AbstractLayer:
+def parse_layer(text: str) -> bpkr.AbstractLayer:
     """The layer that a word on the command line stands for."""
     if text.startswith("skip:skip:"):
         raise ValueError(f"`skip:` is said once for a layer, got {shown(text)}")
     if text.startswith("skip:"):
-        return bpkr.Skip(parsed_layer(text.removeprefix("skip:")))
+        return bpkr.Skip(parse_layer(text.removeprefix("skip:")))
     if text == "dense":
         return bpkr.Dense()
     if text.isascii() and text.isdigit() and len(text) <= _DIGITS:

@@ -20,7 +20,7 @@ _INTERRUPTED = 130
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def tell_in_one_line() -> Iterator[None]:
     """Within it, mistakes of the user, and what disks, memory and keys do, end in `SystemExit` with one line.
 
     `ValueError` is how this package refuses, `OSError` how the system does, and memory may not suffice for what was

@@ -69,7 +69,7 @@ def one_shot(
         output: Folder for the results.
         overwrite: Replace results that are there.
     """
-    settings = replace(_PRESETS[preset], variants=_chosen(_PRESETS[preset].variants, variants), seeds=seeds)
+    settings = replace(_PRESETS[preset], variants=_choose(_PRESETS[preset].variants, variants), seeds=seeds)
     _check_numbers(settings)
     path, stages = output / "one-shot.nc", output / "stages"
     figures = one_shot_plots.figure_paths(output, variants)
@@ -111,7 +111,7 @@ def _check_numbers(settings: Any, name: str = "") -> None:
         _check_numbers(asdict(settings), name)
 
 
-def _chosen(
+def _choose(
     variants: tuple[one_shot_experiment.Variant, ...], names: tuple[str, ...]
 ) -> tuple[one_shot_experiment.Variant, ...]:
     known = {variant.name: variant for variant in variants}

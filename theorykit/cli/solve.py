@@ -8,8 +8,8 @@ import tyro
 import xarray as xr
 
 from .. import bpkr, store
-from ..bpkr.sweeps import labelled, predicted
-from ..bpkr.sweeps.datasets import labelled_test_labels
+from ..bpkr.sweeps import label_saddle, predict_test_examples
+from ..bpkr.sweeps.datasets import label_test_labels
 from .config import SolveConfig, read_config
 from .data import read_data
 from .report import checked_output
@@ -29,13 +29,13 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     output = checked_output(config, settings, "output", settings.output.file, f"{config.stem}.nc", overwrite)
     architecture = settings.architecture.build()
     data = read_data(settings.data, architecture, config.parent)
-    result = solved(architecture, data, settings)
+    result = solve_and_label(architecture, data, settings)
     store.write(result, output, overwrite=overwrite)
     print(summary(result))
     print(f"wrote {output}")
 
 
-def solved(architecture: bpkr.Architecture, data: bpkr.Data, settings: SolveConfig) -> xr.Dataset:
+def solve_and_label(architecture: bpkr.Architecture, data: bpkr.Data, settings: SolveConfig) -> xr.Dataset:
     """The solution, its head scores, and the predictions for the test examples, labelled."""
     saddle = bpkr.solve(
         architecture,
@@ -44,9 +44,9 @@ def solved(architecture: bpkr.Architecture, data: bpkr.Data, settings: SolveConf
         tolerance=settings.solver.tolerance,
         max_steps=settings.solver.max_steps,
     )
-    parts = [labelled(architecture, saddle), *predicted(architecture, data, saddle.order_parameters)]
+    parts = [label_saddle(architecture, saddle), *predict_test_examples(architecture, data, saddle.order_parameters)]
     if data.test_labels is not None:
-        parts.append(labelled_test_labels(data.test_labels))
+        parts.append(label_test_labels(data.test_labels))
     return xr.merge(parts).assign_attrs(settings=msgspec.json.encode(settings).decode())
 
 

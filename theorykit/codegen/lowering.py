@@ -164,7 +164,7 @@ class _Builder:
         if split := _inner_size_one(factors):
             return self.emit("matmul", self.chain(factors[:split]), self.chain(factors[split:]))
         if len(factors) > 1 and factors[0].shape[0] == 1 != factors[-1].shape[1]:
-            return self.emit("transpose", self.chain(_transposed(factors)))
+            return self.emit("transpose", self.chain(_transpose_factors(factors)))
         operand = self.value(factors[-1])
         for factor in reversed(factors[:-1]):
             operand = self.apply(factor, operand)
@@ -173,18 +173,18 @@ class _Builder:
     def halves(self, factors: Sequence[MatrixExpr]) -> tuple[str, str]:
         """X and Y with X^T Y the product of `factors`; a palindromic product shares them as far as it can."""
         split = _inner_size_one(factors) or len(factors) // 2
-        return self.chain(_transposed(factors[:split])), self.chain(factors[split:])
+        return self.chain(_transpose_factors(factors[:split])), self.chain(factors[split:])
 
 
 def _inner_size_one(factors: Sequence[MatrixExpr]) -> int:
     return next((i for i in range(1, len(factors)) if factors[i].shape[0] == 1), 0)
 
 
-def _transposed(factors: Sequence[MatrixExpr]) -> list[MatrixExpr]:
+def _transpose_factors(factors: Sequence[MatrixExpr]) -> list[MatrixExpr]:
     return [factor.T.doit() for factor in reversed(factors)]
 
 
-def _scaled(builder: _Builder, coefficient: Expr, operand: str) -> str:
+def _scale(builder: _Builder, coefficient: Expr, operand: str) -> str:
     if coefficient == 1:
         return operand
     return builder.emit("scale", builder.scalar(coefficient), operand)
@@ -263,7 +263,7 @@ def _transpose(builder, expression):
 
 def _matrix_product(builder, expression):
     coefficient, factors = coefficient_and_factors(expression)
-    return _scaled(builder, coefficient, builder.chain(factors))
+    return _scale(builder, coefficient, builder.chain(factors))
 
 
 def _matrix_sum(builder, expression):
@@ -276,7 +276,7 @@ def _matrix_sum(builder, expression):
         else:
             terms.append(builder.value(term))
     if not terms:
-        return _scaled(builder, on_diagonal, builder.value(Identity(expression.shape[0])))
+        return _scale(builder, on_diagonal, builder.value(Identity(expression.shape[0])))
     total = terms[0] if len(terms) == 1 else builder.emit("add", *terms)
     return total if on_diagonal == 0 else builder.emit("add_identity", total, builder.scalar(on_diagonal))
 
@@ -296,8 +296,8 @@ def _linear_in_product(whole: str, of_product: str) -> Callable:
         coefficient, factors = coefficient_and_factors(MatMul(matrix))
         one_solve = len(factors) == 2 and any(isinstance(factor, Inverse) for factor in factors)
         if len(factors) == 1 or one_solve:
-            return _scaled(builder, coefficient, builder.emit(whole, builder.chain(factors), *extra))
-        return _scaled(builder, coefficient, builder.emit(of_product, *builder.halves(factors), *extra))
+            return _scale(builder, coefficient, builder.emit(whole, builder.chain(factors), *extra))
+        return _scale(builder, coefficient, builder.emit(of_product, *builder.halves(factors), *extra))
 
     return rule
 

@@ -65,8 +65,8 @@ def _check_distinct(name: str, symbols: Iterable[Expr]) -> None:
         other = named.setdefault(symbol.name, symbol)
         if other != symbol:
             raise ValueError(
-                f"{name}: two different symbols are named {symbol.name!r} ({_described(other)}, and "
-                f"{_described(symbol)}); rename one, or give both the same assumptions and shape"
+                f"{name}: two different symbols are named {symbol.name!r} ({_describe(other)}, and "
+                f"{_describe(symbol)}); rename one, or give both the same assumptions and shape"
             )
 
 
@@ -77,7 +77,7 @@ def _symbols(expression: Expr) -> set[Expr]:
     return {symbol for symbol in found if symbol in expression.free_symbols or symbol not in bound}
 
 
-def _described(symbol: Expr) -> str:
+def _describe(symbol: Expr) -> str:
     if isinstance(symbol, MatrixSymbol):
         return f"{type(symbol).__name__} {' x '.join(map(str, symbol.shape))}"
     assumed = [f"{key}={value}" for key, value in sorted(symbol.assumptions0.items())]

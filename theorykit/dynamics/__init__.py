@@ -1,6 +1,6 @@
 """Orbits of maps: cycles and their bifurcations, bases of tangent vectors, regimes, time series. Knows no theory."""
 
-from .bifurcations import BRANCH_POINT, FOLD, NEIMARK_SACKER, PERIOD_DOUBLING, Event, doubled
+from .bifurcations import BRANCH_POINT, FOLD, NEIMARK_SACKER, PERIOD_DOUBLING, Event, double_period
 from .continuation import Branch, follow
 from .cycles import Cycle, NoCycleError, cycle_near, find_cycle
 from .orthonormal import gram_schmidt, householder
@@ -21,7 +21,7 @@ __all__ = [
     "classify",
     "cycle_near",
     "detect_period",
-    "doubled",
+    "double_period",
     "find_cycle",
     "follow",
     "gram_schmidt",

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from ..arguments import checked_instance, checked_number
 from .cycles import Cycle, NoCycleError, cycle_at, smallest_period
-from .shooting import BranchPoint, Linearisation, Step, Unknowns, checked_step, corrected, multipliers_of
+from .shooting import BranchPoint, Linearisation, Step, Unknowns, checked_step, correct, multipliers_of
 
 PERIOD_DOUBLING = "period doubling"
 NEIMARK_SACKER = "Neimark-Sacker"
@@ -103,7 +103,7 @@ class Segment:
         if distance == self.length:
             return self.end
         target = self.direction @ self.start.at.first + distance
-        station = corrected(self.step, self.guess(distance), self.direction, target)
+        station = correct(self.step, self.guess(distance), self.direction, target)
         if not station.solved:
             raise NoCycleError(
                 f"the branch is lost between parameters {float(self.start.at.parameter):.12g} and "
@@ -175,7 +175,8 @@ def events_on(segment: Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
     crossings = sorted(_crossings(segment), key=lambda crossing: crossing.distance)
     through_one = sum(crossing.is_at(1) for crossing in crossings)
     through_minus_one = sum(crossing.is_at(-1) for crossing in crossings)
-    explained = (through_one - _gained(segment, 1)) % 2 == (through_minus_one - _gained(segment, -1)) % 2 == 0
+    unexplained = through_one - _count_gained(segment, 1), through_minus_one - _count_gained(segment, -1)
+    explained = all(count % 2 == 0 for count in unexplained)
     if halvings > 0 and not (explained and through_one <= 1):
         for half in segment.halves():
             yield from events_on(half, halvings - 1)
@@ -221,7 +222,7 @@ def _at_branch_point(segment: Segment, crossing: _Crossing) -> _Crossing:
     return replace(crossing, distance=distance, at=at, multiplier=1 + 0j)
 
 
-def _gained(segment: Segment, number: int) -> int:
+def _count_gained(segment: Segment, number: int) -> int:
     """How many more real multipliers are beyond 1, or -1, at the end."""
     before, after = (np.sum((m.imag == 0) & (m.real * number > 1 + _ON_CIRCLE)) for m in segment.multipliers)
     return int(after) - int(before)
@@ -252,12 +253,12 @@ def _meeting(segment: Segment) -> Event:
 
 def _multiplier(step: Step, at: Unknowns, number: int) -> Complex[Array, ""]:
     """The multiplier of a cycle that is closest to a number."""
-    monodromy, _, _ = _linearised(step, at).condensed(jnp.zeros_like(at.points))
+    monodromy, _, _ = _linearised(step, at).condense(jnp.zeros_like(at.points))
     multipliers = multipliers_of(monodromy)
     return jnp.asarray(multipliers[np.argmin(np.abs(multipliers - number))])
 
 
-def doubled(step: Step, event: Event, *, amplitude: float = 1e-2) -> Cycle:
+def double_period(step: Step, event: Event, *, amplitude: float = 1e-2) -> Cycle:
     """The cycle of twice the period that bifurcates at a period doubling, on whichever side of its parameter it is.
 
     `amplitude` is half the distance between its first points, in units of the event's largest coordinate (or of one, if
@@ -270,11 +271,11 @@ def doubled(step: Step, event: Event, *, amplitude: float = 1e-2) -> Cycle:
         raise ValueError(f"cycles are doubled at a period doubling, but this event is a {event.kind}")
     points, parameter = checked_step(step, event.points, event.parameter, "event")
     distance = amplitude * max(1.0, float(jnp.max(jnp.abs(points))))
-    flipped = _flipped(step, Unknowns(points, parameter))
+    flipped = _flipped_direction(step, Unknowns(points, parameter))
     guess = jnp.concatenate([points + distance * flipped, points - distance * flipped])
     direction = jnp.append(flipped[0], 0.0)
     target = flipped[0] @ points[0] + distance
-    station = corrected(step, Unknowns(guess, parameter), direction, target)
+    station = correct(step, Unknowns(guess, parameter), direction, target)
     if not station.solved or smallest_period(station.at.points) < len(guess):
         raise NoCycleError(
             f"no cycle of period {len(guess)} was found beside the period doubling at {float(parameter):.12g} with an "
@@ -284,11 +285,11 @@ def doubled(step: Step, event: Event, *, amplitude: float = 1e-2) -> Cycle:
     return cycle_at(station)
 
 
-def _flipped(step: Step, at: Unknowns) -> Float[Array, "period state"]:
+def _flipped_direction(step: Step, at: Unknowns) -> Float[Array, "period state"]:
     """The perturbation that has changed sign after a period, of length one at the first point."""
     linearisation = _linearised(step, at)
     still = jnp.zeros_like(at.points)
-    monodromy, _, _ = linearisation.condensed(still)
+    monodromy, _, _ = linearisation.condense(still)
     eigenvalues, vectors = np.linalg.eig(np.asarray(monodromy))
     vector = vectors[:, np.argmin(np.abs(eigenvalues + 1))].real
     return linearisation.spread(still, jnp.append(vector / np.linalg.norm(vector), 0.0)).points

@@ -14,7 +14,7 @@ from jaxtyping import Array, Complex, Float
 from ..arguments import checked_instance, checked_number, checked_sequence, checked_whole_number
 from .bifurcations import Event, Segment, events_on
 from .cycles import Cycle, NoCycleError, cycle_at
-from .shooting import BranchPoint, Step, Unknowns, at_parameter, checked_step, corrected
+from .shooting import BranchPoint, Step, Unknowns, at_parameter, checked_step, correct
 
 # least cosine between the tangents at both ends of a step, and that from which on the next may be longer
 _STRAIGHT, _VERY_STRAIGHT = 0.95, 0.995
@@ -125,7 +125,7 @@ def follow(
             f"the cycle to start from solves the map's equations to {float(start.residual):.3g} only, or is at a fold "
             f"itself, at parameter {float(parameter):.12g}; take it from find_cycle with the same step"
         )
-    return _followed(step, start, strides, most_cycles)
+    return _follow(step, start, strides, most_cycles)
 
 
 def _checked_strides(bounds, direction: int, largest_step: float | int | None, most_cycles: int) -> _StepBounds:
@@ -140,7 +140,7 @@ def _checked_strides(bounds, direction: int, largest_step: float | int | None, m
     return _StepBounds(low, high, largest)
 
 
-def _followed(step: Step, first: BranchPoint, strides: _StepBounds, most_cycles: int) -> Branch:
+def _follow(step: Step, first: BranchPoint, strides: _StepBounds, most_cycles: int) -> Branch:
     stations, events, length = [first], [], _FIRST * strides.largest
     ended = _out_of_bounds(first, strides)
     while ended is None and len(stations) < most_cycles:
@@ -176,11 +176,11 @@ def _stride(
 
 def _ahead(step: Step, start: BranchPoint, length: float, strides: _StepBounds) -> Segment:
     """The segment of a `length`; `NoCycleError` unless it is so straight that it is sure to be of the same branch."""
-    guess = start.at.moved(start.tangent, length)
+    guess = start.at.move(start.tangent, length)
     direction = start.tangent.first
-    end = corrected(step, guess, direction, direction @ start.at.first + length)
+    end = correct(step, guess, direction, direction @ start.at.first + length)
     segment = Segment(step, start, end)
-    astray = _largest(end.at.moved(guess, -1.0)) > _ASTRAY * length * _largest(start.tangent)
+    astray = _largest(end.at.move(guess, -1.0)) > _ASTRAY * length * _largest(start.tangent)
     if not end.solved or astray or not _cosine(segment) > _STRAIGHT:
         raise NoCycleError("the step is too long")
     if length > _SHORT * strides.largest and _change(segment) > _CHANGE:
@@ -193,7 +193,7 @@ def _up_to_start(segment: Segment, first: BranchPoint) -> Segment:
     distance = float(segment.direction @ (first.at.first - segment.start.at.first))
     if not 0 < distance <= segment.length or segment.direction @ first.tangent.first < _STRAIGHT:
         return segment
-    beside = _largest(segment.guess(distance).moved(first.at, -1.0))
+    beside = _largest(segment.guess(distance).move(first.at, -1.0))
     return Segment(segment.step, segment.start, first) if beside < _BESIDE * segment.length else segment
 
 

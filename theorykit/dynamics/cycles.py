@@ -97,7 +97,7 @@ def cycle_near(
     state, number = checked_step(step, start, parameter, "start")
     if state.ndim != 1:
         raise ValueError(f"start must be one state, (state,), got shape {state.shape}")
-    settled = _settled(step, state, number, jnp.asarray(transient))
+    settled = _settle(step, state, number, jnp.asarray(transient))
     orbit = np.asarray(_orbit(step, settled, number, 2 * max_period))
     if not np.all(np.isfinite(orbit)):
         raise NoCycleError(f"the orbit escapes to infinity at parameter {float(number):.12g}")
@@ -146,7 +146,7 @@ def _checked_guess(step: Step, guess: ArrayLike, parameter: ArrayLike, period: i
 
 
 @eqx.filter_jit
-def _settled(step: Step, state: Array, parameter: Array, steps: Array) -> Array:
+def _settle(step: Step, state: Array, parameter: Array, steps: Array) -> Array:
     return jax.lax.fori_loop(0, steps, lambda _, here: step(here, parameter), state)
 
 

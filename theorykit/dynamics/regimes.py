@@ -158,7 +158,7 @@ def classify_by_levels(counts: ArrayLike, rule: LevelRule) -> Shaped[np.ndarray,
     return np.select(conditions, [PERIODIC, QUASI_PERIODIC], default=CHAOTIC)
 
 
-def differing(regimes: ArrayLike, by_levels: ArrayLike) -> Bool[np.ndarray, "*batch"]:
+def differ(regimes: ArrayLike, by_levels: ArrayLike) -> Bool[np.ndarray, "*batch"]:
     """Where the regimes (...) that `classify` finds are decided, and `classify_by_levels` says another one.
 
     That knows one sort of quasi-periodic orbits and one of chaotic ones only.

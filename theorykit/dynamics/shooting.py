@@ -36,7 +36,7 @@ class Unknowns(eqx.Module):
     points: Float[Array, "period state"]
     parameter: Float[Array, ""]
 
-    def moved(self, change: "Unknowns", length: ArrayLike = 1.0) -> "Unknowns":
+    def move(self, change: "Unknowns", length: ArrayLike = 1.0) -> "Unknowns":
         """These unknowns after `length` times a change."""
         return jax.tree.map(lambda here, by: here + length * by, self, change)
 
@@ -58,7 +58,7 @@ class Linearisation(eqx.Module):
         of_point = jax.jacfwd(step, argnums=(0, 1))
         return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))
 
-    def condensed(self, defects: Float[Array, "period state"]) -> tuple[Array, Array, Array]:
+    def condense(self, defects: Float[Array, "period state"]) -> tuple[Array, Array, Array]:
         """(P, c, d): a change x of the first point and m of the parameter come round as P x + c m + d."""
 
         def through(affine, one):
@@ -100,11 +100,11 @@ class Shooting(eqx.Module):
         """Newton's step: the cycle is condensed to its first point, and the change spread to the others again."""
         of_cycle, of_direction = defects
         linearisation = Linearisation.about(self.step, at)
-        monodromy, drift, defect = linearisation.condensed(of_cycle)
-        change = jnp.linalg.solve(self.bordered(monodromy, drift), -jnp.append(defect, of_direction))
+        monodromy, drift, defect = linearisation.condense(of_cycle)
+        change = jnp.linalg.solve(self.border(monodromy, drift), -jnp.append(defect, of_direction))
         return linearisation.spread(of_cycle, change)
 
-    def bordered(
+    def border(
         self, monodromy: Float[Array, "state state"], drift: Float[Array, " state"]
     ) -> Float[Array, "coordinates coordinates"]:
         """Derivatives of the condensed equations: regular also where a branch turns back."""
@@ -141,7 +141,7 @@ class ShootingNewton(optx.AbstractRootFinder):
         change = jax.lax.cond(better, lambda: args.newton_change(here, defects), lambda: state.change)
         length = jnp.where(better, 1.0, state.length / 2)
         size = jnp.where(better, size, state.size)
-        return here, _NewtonState(here.moved(change, length), change, length, size), None
+        return here, _NewtonState(here.move(change, length), change, length, size), None
 
     def terminate(self, fn, y, args, options, state, tags):
         moves = state.length * optx.max_norm(state.change)
@@ -178,16 +178,16 @@ class BranchPoint(eqx.Module):
         return bool(np.all(np.isfinite(self.multipliers))) and float(self.residual) <= SOLVED * self.scale
 
 
-def corrected(
+def correct(
     step: Step, guess: Unknowns, direction: Float[Array, " coordinates"], target: Float[Array, ""]
 ) -> BranchPoint:
     """The cycle at `target` along `direction` that Newton's method finds from `guess`."""
-    at, residual, monodromy, tangent = _corrected(step, guess, direction, target)
+    at, residual, monodromy, tangent = _correct(step, guess, direction, target)
     return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
 
 
 @eqx.filter_jit
-def _corrected(step: Step, guess: Unknowns, direction: Array, target: Array) -> tuple[Unknowns, Array, Array, Unknowns]:
+def _correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> tuple[Unknowns, Array, Array, Unknowns]:
     """The cycle, its residual, the product of the Jacobians, and the tangent."""
     shooting = Shooting(step, direction, target)
     found = optx.root_find(
@@ -200,8 +200,8 @@ def _corrected(step: Step, guess: Unknowns, direction: Array, target: Array) -> 
     ).value
     of_cycle, _ = shooting.defects(found)
     linearisation = Linearisation.about(step, found)
-    monodromy, drift, _ = linearisation.condensed(of_cycle)
-    along = jnp.linalg.solve(shooting.bordered(monodromy, drift), jnp.zeros_like(direction).at[-1].set(1.0))
+    monodromy, drift, _ = linearisation.condense(of_cycle)
+    along = jnp.linalg.solve(shooting.border(monodromy, drift), jnp.zeros_like(direction).at[-1].set(1.0))
     tangent = linearisation.spread(jnp.zeros_like(of_cycle), along / jnp.linalg.norm(along))
     return found, jnp.max(jnp.abs(of_cycle)), monodromy, tangent
 
@@ -218,7 +218,7 @@ def multipliers_of(monodromy: Float[Array, "state state"]) -> Complex[np.ndarray
 def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
     """The cycle at the parameter of `guess`; its tangent looks to larger parameters, to smaller for a `sign` of -1."""
     axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
-    return corrected(step, guess, axis, sign * guess.parameter)
+    return correct(step, guess, axis, sign * guess.parameter)
 
 
 def checked_step(step: Step, state: ArrayLike, parameter: ArrayLike, name: str) -> tuple[Array, Array]:

@@ -46,7 +46,7 @@ def zero_one_test(series: ArrayLike, *, key: PRNGKeyArray, draws: int = 100) -> 
     series = series / np.where(largest > 0, largest, 1.0)
     spread = np.ptp(series, axis=-1, keepdims=True)
     # the mean of equal values need not be that value
-    centred = np.where(spread == 0, 0.0, _centred(series) / np.where(spread > 0, spread, 1.0))
+    centred = np.where(spread == 0, 0.0, _centre(series) / np.where(spread > 0, spread, 1.0))
     frequencies = np.asarray(jax.random.uniform(key, (draws,), minval=_FREQUENCIES[0], maxval=_FREQUENCIES[1]))
     growths = [_growth(_mean_square_displacement(centred, frequency)) for frequency in frequencies]
     return np.asarray(np.median(growths, axis=0))
@@ -69,7 +69,7 @@ def _growth(displacement: Float[np.ndarray, "*batch lags"]) -> Float[np.ndarray,
     """Correlation of the mean-square displacement with the lag; 0 if there is no displacement at all."""
     lags = np.arange(displacement.shape[-1], dtype=float)
     lags -= np.mean(lags)
-    deviation = _centred(displacement)
+    deviation = _centre(displacement)
     norms = np.linalg.norm(deviation, axis=-1) * np.linalg.norm(lags)
     return np.divide(deviation @ lags, norms, out=np.zeros_like(norms), where=norms > 0)
 
@@ -108,7 +108,7 @@ def autocorrelation(series: ArrayLike, lags: int) -> Float[np.ndarray, "*batch l
         index = tuple(constant[0].tolist())
         raise ValueError(f"the series at index {index} is constant, {values[index][0]}: it has no autocorrelation")
     # the spread cancels, and keeps the squares of a tiny one from underflow
-    centred = _centred(values) / spread
+    centred = _centre(values) / spread
     products = _correlations(centred, centred, lags).real
     return products / np.sum(centred**2, axis=-1, keepdims=True)
 
@@ -127,7 +127,7 @@ def amplitude_spectrum(series: ArrayLike, axes: Sequence[str] = ()) -> xr.DataAr
     0. `axes` names the axes before time.
     """
     values = _finite("series", series, at_least=2)
-    return _labelled("amplitude", _sides(values.shape[-1]) * _modulus(values), values.shape[-1], axes)
+    return _label("amplitude", _sides(values.shape[-1]) * _modulus(values), values.shape[-1], axes)
 
 
 def power_spectrum(series: ArrayLike, axes: Sequence[str] = ()) -> xr.DataArray:
@@ -136,7 +136,7 @@ def power_spectrum(series: ArrayLike, axes: Sequence[str] = ()) -> xr.DataArray:
     The shares sum to the mean square (Parseval), without the one at frequency 0 to the variance.
     """
     values = _finite("series", series, at_least=2)
-    return _labelled("power", _sides(values.shape[-1]) * _modulus(values) ** 2, values.shape[-1], axes)
+    return _label("power", _sides(values.shape[-1]) * _modulus(values) ** 2, values.shape[-1], axes)
 
 
 def _modulus(series: Float[np.ndarray, "*batch time"]) -> Float[np.ndarray, "*batch frequency"]:
@@ -149,7 +149,7 @@ def _sides(time: int) -> Float[np.ndarray, " frequency"]:
     return np.where((modes == 0) | (2 * modes == time), 1.0, 2.0)
 
 
-def _labelled(name: str, values: np.ndarray, time: int, axes: Sequence[str]) -> xr.DataArray:
+def _label(name: str, values: np.ndarray, time: int, axes: Sequence[str]) -> xr.DataArray:
     axes = tuple(checked_text("axes", axis) for axis in checked_sequence("axes", axes, "names"))
     if len(axes) != values.ndim - 1:
         raise ValueError(f"the series has {values.ndim - 1} axes before time, but axes names {len(axes)}: {axes}")
@@ -221,7 +221,7 @@ def block_error(values: ArrayLike, blocks: int = 30) -> Float[np.ndarray, "*batc
     return np.asarray(np.std(averages, axis=-1, ddof=1) / np.sqrt(blocks))
 
 
-def _centred(series: np.ndarray) -> np.ndarray:
+def _centre(series: np.ndarray) -> np.ndarray:
     return series - np.mean(series, axis=-1, keepdims=True)
 
 

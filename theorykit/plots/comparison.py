@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .results import draws_results
-from .style import LIMITS, THEORY, save, styled
+from .style import LIMITS, THEORY, save, use_style
 
 # standard errors that error bars span to either side, and beyond which a difference is no chance
 BARS, BEYOND_CHANCE = 2, 4
@@ -44,7 +44,7 @@ _LOOKS = {
 @draws_results
 def draw(result: xr.Dataset, path: Path) -> Path:
     """Write the figure of a comparison to `path`, replacing what is there."""
-    with styled():
+    with use_style():
         return save(figure(result), path)
 
 

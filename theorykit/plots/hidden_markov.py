@@ -11,7 +11,7 @@ from matplotlib.figure import Figure, SubFigure
 from ..annotations import checked_arguments
 from .results import draws_results
 from .seeds import over_seeds, with_error
-from .style import DIVERGING, LIMITS, THEORY, save, styled
+from .style import DIVERGING, LIMITS, THEORY, save, use_style
 
 SHOWN_COMPONENTS = 30
 
@@ -25,7 +25,7 @@ def figure_paths(folder: Path) -> tuple[Path, Path]:
 @draws_results
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     """Write Fig. 2 (panels b-e) and Fig. 5 (panels b, c) to `folder`, replacing what is there; their paths."""
-    with styled():
+    with use_style():
         figures = (figure_2(result), figure_5(result))
         return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
 

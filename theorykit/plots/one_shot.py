@@ -17,7 +17,7 @@ from ..annotations import checked_arguments
 from .one_shot_table import table
 from .results import draws_results
 from .seeds import over_seeds
-from .style import DIVERGING, LIMITS, THEORY, save, styled
+from .style import DIVERGING, LIMITS, THEORY, save, use_style
 
 __all__ = ["draw_all", "figure", "figure_paths", "table"]
 
@@ -50,7 +50,7 @@ def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     if not result.children:
         raise KeyError("it has no variants")
     written = []
-    with styled():
+    with use_style():
         for variant, path in zip(result.children, figure_paths(folder, list(result.children)), strict=True):
             written.append(save(figure(result[variant]), path))
     return written

@@ -21,7 +21,7 @@ from ..dynamics import regimes
 from .phases import REGIME_COLORS, phase_diagram
 from .results import draws_results
 from .self_attention_dynamics_table import number_with_error, table
-from .style import LIMITS, THEORY, save, styled
+from .style import LIMITS, THEORY, save, use_style
 
 __all__ = [
     "REGIME_COLORS",
@@ -30,10 +30,10 @@ __all__ = [
     "draw_marks",
     "draw_regimes",
     "figure_paths",
-    "inked",
+    "ink",
     "orbit_diagram",
     "table",
-    "thinned",
+    "thin",
     "trajectories",
 ]
 
@@ -57,7 +57,7 @@ def figure_paths(folder: Path) -> tuple[Path, ...]:
 def draw_all(result: xr.DataTree, folder: Path) -> list[Path]:
     """Write the figures of trajectories, orbits and phases to `folder`, replacing what is there; their paths."""
     orbits, diagram, zoom = (result[name].to_dataset() for name in ("trajectories", "diagram", "zoom"))
-    with styled():
+    with use_style():
         diagrams = (orbit_diagram(diagram, orbits), orbit_diagram(zoom, orbits))
         figures = (trajectories(orbits), *diagrams, phase_diagram(result["phases"].to_dataset()))
         return [save(figure, path) for figure, path in zip(figures, figure_paths(folder), strict=True)]
@@ -153,7 +153,7 @@ def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
     figure = plt.figure(figsize=(10, 7.6))
     top, middle, bottom, strip = figure.subplots(4, 1, sharex=True, height_ratios=(2.2, 1.8, 1.5, 0.12))
     draw_marks(top, diagram["visited"].isel(pattern=0))
-    draw_marks(middle, thinned(diagram))
+    draw_marks(middle, thin(diagram))
     top.set(title="what orbits visit; triangles: those in trajectories.png", ylabel="semantic overlap $m^o_1$")
     middle.set(title="where $m^o_2$ is zero, and all of periodic orbits", ylabel="semantic overlap $m^o_1$")
     draw_exponents(bottom, diagram)
@@ -167,7 +167,7 @@ def orbit_diagram(diagram: xr.Dataset, orbits: xr.Dataset) -> Figure:
 
 
 @draws_results
-def thinned(diagram: xr.Dataset) -> xr.DataArray:
+def thin(diagram: xr.Dataset) -> xr.DataArray:
     """Marks of the first pattern in its first section, but all of periodic orbits, which may miss the plane."""
     whole, section = diagram["visited"].isel(pattern=0), diagram["in_section"].isel(section=0)
     return xr.where(diagram["regime"] == regimes.PERIODIC, whole, section)
@@ -181,7 +181,7 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
     margin = 1 + (high - low) // 30
     marks = marks.transpose("beta", "level").isel(level=slice(max(low - margin, 0), high + margin + 1))
     side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
-    image = inked(marks.values, side)
+    image = ink(marks.values, side)
     sizes = (
         pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True)
     )  # the last pixels may be of marks beyond the last
@@ -193,7 +193,7 @@ def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
 
 
 @checked_arguments
-def inked(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
+def ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
     """Pixels of so many marks (beta, level) a side: 0 where there is none, else ink from 0.5 to 1 by their share."""
     marks = checked_array("marks", marks, "betas levels")
     side = [

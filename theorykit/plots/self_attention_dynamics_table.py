@@ -28,7 +28,7 @@ def table(result: xr.DataTree) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     notes = [_FOOTNOTE] if any(row[-1].endswith("*") for row in rows) else []
-    counts = [_counted(name, result[name].to_dataset()) for name in ("diagram", "zoom")]
+    counts = [_count(name, result[name].to_dataset()) for name in ("diagram", "zoom")]
     counts += [_phases(result["phases"].to_dataset())] if "phases" in result.children else []
     return "\n".join([*lines, *notes, "", *counts])
 
@@ -62,7 +62,7 @@ def _row(orbit: xr.Dataset, reference: dict[float, float]) -> tuple[str, ...]:
     return f"{beta:g}", *found, regime, *numbers, elsewhere
 
 
-def _counted(name: str, diagram: xr.Dataset) -> str:
+def _count(name: str, diagram: xr.Dataset) -> str:
     beta = diagram["beta"].values
     return f"{name}, {len(beta)} values of beta from {beta[0]:g} to {beta[-1]:g}: {_in_regimes(diagram['regime'])}"
 

@@ -10,7 +10,7 @@ from cycler import cycler
 from matplotlib.figure import Figure
 
 from ..annotations import checked_arguments
-from ..atomic_files import SOFTWARE, marked, refuse_to_overwrite, write
+from ..atomic_files import SOFTWARE, mark, refuse_to_overwrite, write
 
 THEORY = "#1f4e9c"
 LIMITS = ("#b03a2e", "#d68910", "#1e8449")
@@ -32,7 +32,7 @@ _SETTINGS = {
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def use_style() -> Iterator[None]:
     """Within it, figures have the common look."""
     with plt.rc_context(_SETTINGS):
         yield
@@ -52,7 +52,7 @@ def save(figure: Figure, path: Path) -> Path:
         refuse_to_overwrite(path, overwrite=True)
         is_png = path.suffix == ".png"
         figure.savefig(content, format=path.suffix[1:], metadata={"Software": SOFTWARE} if is_png else None)
-        written = content.getvalue() if is_png else marked(content.getvalue(), path.suffix)
+        written = content.getvalue() if is_png else mark(content.getvalue(), path.suffix)
         write(written, path, overwrite=True)
     finally:
         plt.close(figure)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .results import draws_results
-from .style import THEORY, save, styled
+from .style import THEORY, save, use_style
 
 # what is shown: the first that there is
 _TITLES = {
@@ -25,7 +25,7 @@ _LEGEND_ENTRIES = 8
 @draws_results
 def draw(result: xr.Dataset, path: Path) -> Path:
     """Write the figure of a sweep to `path`, replacing what is there."""
-    with styled():
+    with use_style():
         return save(figure(result), path)
 
 
@@ -42,7 +42,7 @@ def figure(result: xr.Dataset) -> Figure:
 @draws_results
 def over_width(axes: Axes, result: xr.Dataset) -> None:
     """What `table` tabulates, a line a temperature; points that are not solutions are crossed out."""
-    name = _shown(result)
+    name = _select_shown(result)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
     named = _spread(len(temperatures))
@@ -86,7 +86,7 @@ def table(result: xr.Dataset) -> str:
 
     A star marks points that are not solutions.
     """
-    name = _shown(result)
+    name = _select_shown(result)
     temperatures = result["temperature"].values
     heads = [f"T={temperature:g}" for temperature in temperatures]
     form = ".4f" if name == "test_accuracy" else ".4g"
@@ -111,7 +111,7 @@ def table(result: xr.Dataset) -> str:
     return "\n".join(lines)
 
 
-def _shown(result: xr.Dataset) -> str:
+def _select_shown(result: xr.Dataset) -> str:
     found = [name for name in _TITLES if name in result]
     if not found:
         raise KeyError(f"it has none of {', '.join(_TITLES)}")

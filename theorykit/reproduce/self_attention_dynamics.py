@@ -18,7 +18,7 @@ from .. import dmft, store
 from ..annotations import check_fields, checked_arguments
 from ..arguments import checked_array, checked_instance, checked_number, checked_whole_number
 from ..dmft.diagrams.blocks import ORBIT, in_blocks
-from ..dmft.diagrams.orbits import OrbitSettings, described_exponents, orbit_diagram
+from ..dmft.diagrams.orbits import OrbitSettings, describe_exponents, orbit_diagram
 from ..dmft.diagrams.phases import phase_diagram
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
@@ -164,7 +164,7 @@ def run(settings: SelfAttentionDynamics, partial_results: Path, *, progress: boo
     """
     weights = dmft.published_weights(settings.seed)
     model = dmft.self_attention_limit(weights, _CONTEXT)
-    window = settled_window(settings, model, weights)
+    window = settle_window(settings, model, weights)
     begun, kept = (settings, model, window), partial_results
     nodes = {
         "trajectories": _trajectories(*begun, kept / "trajectories", progress=progress),
@@ -180,7 +180,7 @@ def run(settings: SelfAttentionDynamics, partial_results: Path, *, progress: boo
 
 
 @checked_arguments
-def settled_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, weights: dmft.Weights) -> dmft.Window:
+def settle_window(settings: SelfAttentionDynamics, model: dmft.SelfAttention, weights: dmft.Weights) -> dmft.Window:
     """The attentions that the output's first pattern, as a prompt, has come to at the inverse temperature `start`."""
     parameters = settings.parameters(model, np.array([settings.start]))  # one orbit, as single orbits are
     prompted = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
@@ -289,7 +289,7 @@ def orbit(
         {
             "overlap": (by_token, overlap[..., seen]),
             "attention": (by_token, attention[..., seen]),
-            **described_exponents(spectrum),
+            **describe_exponents(spectrum),
             **_describe(overlap),
         },
         {

@@ -81,7 +81,7 @@ def _numbers(value: Any) -> str | None:
         return None
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         words = np.asarray(jax.random.key_data(value))
-        kept = " ".join(map(str, words)) if value.ndim == 0 else _hashed(words)
+        kept = " ".join(map(str, words)) if value.ndim == 0 else _hash_array(words)
         return f"random key {jax.random.key_impl(value)} {kept}"
     if isinstance(value, (bool, int, float, complex)):
         return _number(value)
@@ -90,7 +90,7 @@ def _numbers(value: Any) -> str | None:
         return None
     if array.ndim == 0 and array.dtype.kind not in "mMSU":
         return _number(array.item())
-    return f"array of {_hashed(array)}"
+    return f"array of {_hash_array(array)}"
 
 
 def _number(value: bool | int | float | complex) -> str | None:
@@ -108,7 +108,7 @@ def _number(value: bool | int | float | complex) -> str | None:
     return None  # of more bits than double precision
 
 
-def _hashed(array: np.ndarray) -> str:
+def _hash_array(array: np.ndarray) -> str:
     native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     values = native + 0 if native.dtype.kind in "fc" else native  # -0.0 is 0
     return f"{array.dtype.name} {array.shape} sha256 {_hash(values.tobytes())}"
@@ -152,7 +152,7 @@ def _node(value: Any) -> _Parts | None:
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
         return _type_name(value), [(f".{name}", getattr(value, name, None)) for name in names]
-    return _registered(value) or _pickled(value)
+    return _flatten_registered(value) or _reduce_pickle(value)
 
 
 def _mapping(value: Mapping) -> _Parts | None:
@@ -162,7 +162,7 @@ def _mapping(value: Mapping) -> _Parts | None:
     return f"{len(value)} by name", [(f"[{text}]", value[keys[text]]) for text in sorted(filter(None, keys))]
 
 
-def _registered(value: Any) -> _Parts | None:
+def _flatten_registered(value: Any) -> _Parts | None:
     """The parts of a JAX pytree of a type of its own."""
     try:
         children, static = _REGISTERED.flatten_one_level(value)
@@ -172,7 +172,7 @@ def _registered(value: Any) -> _Parts | None:
     return _type_name(value), [*parts, (".static", static)]
 
 
-def _pickled(value: Any) -> _Parts | None:
+def _reduce_pickle(value: Any) -> _Parts | None:
     """The parts that an object of a type of its own is made of again, where they are all that it is made of."""
     try:
         made = value.__reduce_ex__(2)

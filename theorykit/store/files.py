@@ -15,7 +15,7 @@ import xarray as xr
 
 from .. import atomic_files
 from ..arguments import checked_flag, checked_instance, checked_path, checked_sequence
-from ..atomic_files import marked, refuse_to_overwrite, replacing
+from ..atomic_files import mark, refuse_to_overwrite, replacing
 from ..symbolic import Block, as_latex, as_markdown
 
 __all__ = ["read", "refuse_to_overwrite", "replacing", "write", "write_document", "write_source", "write_text"]
@@ -47,7 +47,7 @@ def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
     content, path = checked_instance("text", text, str).encode(), checked_path("path", path)
     if path.suffix not in _SOURCES:
         raise ValueError(f"path must end in one of {', '.join(_SOURCES)}, got {str(path)!r}")
-    atomic_files.write(marked(content, path.suffix), path, overwrite=overwrite)
+    atomic_files.write(mark(content, path.suffix), path, overwrite=overwrite)
 
 
 def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = False) -> list[Path]:
@@ -71,7 +71,7 @@ def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = Fal
             if finished.returncode != 0:
                 raise ValueError(f"{compiler} failed on {source}:\n{finished.stdout[-2000:]}")
             content = (Path(folder) / pdf.name).read_bytes()
-        content = marked(content, ".pdf") if content.startswith(b"%PDF") else content
+        content = mark(content, ".pdf") if content.startswith(b"%PDF") else content
         atomic_files.write(content, pdf, overwrite=overwrite)
         written.append(pdf)
     return written

@@ -60,11 +60,11 @@ def transposed(matrix: MatrixExpr) -> MatrixExpr:
     """The transpose, taken inside sums, products and blocks."""
     checked_matrix("matrix", matrix)
     if isinstance(matrix, (MatAdd, MatMul)):
-        return from_terms([(c, _reversed(factors)) for c, factors in matrix_terms(matrix)], matrix.shape[::-1])
-    return _factor_transposed(matrix)
+        return from_terms([(c, _transpose_product(factors)) for c, factors in matrix_terms(matrix)], matrix.shape[::-1])
+    return _transpose_factor(matrix)
 
 
-def _factor_transposed(factor: MatrixExpr) -> MatrixExpr:
+def _transpose_factor(factor: MatrixExpr) -> MatrixExpr:
     if isinstance(factor, Transpose):
         return factor.arg
     if isinstance(factor, Inverse):
@@ -76,8 +76,8 @@ def _factor_transposed(factor: MatrixExpr) -> MatrixExpr:
     return factor.T
 
 
-def _reversed(factors: Factors) -> Factors:
-    return tuple(_factor_transposed(factor) for factor in reversed(factors))
+def _transpose_product(factors: Factors) -> Factors:
+    return tuple(_transpose_factor(factor) for factor in reversed(factors))
 
 
 def matrix_terms(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
@@ -88,7 +88,7 @@ def matrix_terms(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
     checked_matrix("expression", expression)
     gathered: dict[Factors, Expr] = defaultdict(lambda: S.Zero)
     for coefficient, factors in _products(expression):
-        gathered[_cancelled(factors)] += coefficient
+        gathered[_cancel(factors)] += coefficient
     return [(coefficient, factors) for factors, c in gathered.items() if (coefficient := expand(c)) != 0]
 
 
@@ -102,7 +102,7 @@ def _products(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
             result = [(a * b, x + y) for a, x in result for b, y in _products(factor)]
         return result
     if isinstance(expression, Transpose):
-        return [(c, _reversed(factors)) for c, factors in _products(expression.arg)]
+        return [(c, _transpose_product(factors)) for c, factors in _products(expression.arg)]
     if isinstance(expression, Identity):
         return [(S.One, ())]
     if isinstance(expression, ZeroMatrix):
@@ -150,7 +150,7 @@ def inverse(matrix: MatrixExpr) -> MatrixExpr:
     return result / coefficient
 
 
-def _cancelled(factors: Factors) -> Factors:
+def _cancel(factors: Factors) -> Factors:
     result: list[MatrixExpr] = []
     for factor in factors:
         if result and _are_inverse(factor, result[-1]):
@@ -223,7 +223,7 @@ def normal(expression: Expr) -> Expr:
 
 def reduced(expression: Expr) -> Expr:
     """`normal`, and traces with Kronecker products and block diagonals as traces of smaller matrices."""
-    return _with_changes(checked_scalar("expression", expression), _reduced_trace)
+    return _with_changes(checked_scalar("expression", expression), _reduce_trace)
 
 
 def _with_changes(expression: Expr, of_product: Callable[[Factors, Expr], Expr]) -> Expr:
@@ -260,15 +260,15 @@ def _trace_of_product(factors: Factors, size: Expr) -> Expr:
     return Trace(product_of(min(preferred, key=_sort_key), size))
 
 
-def _reduced_trace(factors: Factors, size: Expr) -> Expr:
+def _reduce_trace(factors: Factors, size: Expr) -> Expr:
     if len(factors) == 1 and isinstance(factors[0], PartialTrace):
-        return _trace_by_terms(factors[0].matrix, _reduced_trace)
+        return _trace_by_terms(factors[0].matrix, _reduce_trace)
     for i, first in enumerate(factors):
         rest = product_of(factors[i + 1 :] + factors[:i], size)
         if isinstance(first, BlockDiagMatrix):
             blocks = [block.shape[0] for block in first.diag]
             parts = [a * principal_block(rest, blocks, i) for i, a in enumerate(first.diag)]
-            return Add(*(_trace_by_terms(part, _reduced_trace) for part in parts))
+            return Add(*(_trace_by_terms(part, _reduce_trace) for part in parts))
         if isinstance(first, KroneckerProduct) and len(first.args) == 2:
             traced = [i for i in (0, 1) if isinstance(first.args[i], Identity)]
             if traced:
@@ -280,9 +280,9 @@ def _trace_with_identity(product: KroneckerProduct, traced: int, rest: MatrixExp
     kept = product.args[1 - traced]
     dimensions = tuple(factor.shape[0] for factor in product.args)
     if isinstance(rest, Identity):
-        return dimensions[traced] * _trace_by_terms(kept, _reduced_trace)
+        return dimensions[traced] * _trace_by_terms(kept, _reduce_trace)
     coefficient, rest = split_coefficient(rest)
-    return coefficient * _trace_by_terms(kept * PartialTrace(rest, dimensions, traced), _reduced_trace)
+    return coefficient * _trace_by_terms(kept * PartialTrace(rest, dimensions, traced), _reduce_trace)
 
 
 def _sort_key(factors: Factors):

@@ -44,7 +44,7 @@ class Stacked(_Regrouped):
     @property
     def shape(self):
         rows, columns = self.matrix.shape
-        return (expand(rows * self.blocks), _divided(columns, self.blocks))
+        return (expand(rows * self.blocks), _divide(columns, self.blocks))
 
 
 class SideBySide(_Regrouped):
@@ -53,11 +53,11 @@ class SideBySide(_Regrouped):
     @property
     def shape(self):
         rows, columns = self.matrix.shape
-        return (_divided(rows, self.blocks), expand(columns * self.blocks))
+        return (_divide(rows, self.blocks), expand(columns * self.blocks))
 
 
 @lru_cache
-def _divided(size: Expr, blocks: Expr) -> Expr:
+def _divide(size: Expr, blocks: Expr) -> Expr:
     return expand(cancel(size / blocks))
 
 

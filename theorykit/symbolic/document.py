@@ -142,10 +142,10 @@ def _display(equation: Equation) -> str:
 def _latex_text(text: str) -> str:
     """Text outside mathematics, escaped."""
     pieces = re.split(r"(\$[^$]*\$)", text)
-    return "".join(piece if piece.startswith("$") else _escaped(piece) for piece in pieces)
+    return "".join(piece if piece.startswith("$") else _escape(piece) for piece in pieces)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     text = re.sub(r"([%&_#])", r"\\\1", text)
     text = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text)
     return re.sub(r"`(.+?)`", r"\\texttt{\1}", text)

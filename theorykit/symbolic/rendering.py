@@ -51,10 +51,10 @@ class MatrixLatexPrinter(LatexPrinter):
         return rf"\operatorname{{diag}} {self._operand(expr.matrix)}"
 
     def _print_DiagMatrix(self, expr):
-        return rf"\operatorname{{diag}}{self._parenthesised(expr.args[0])}"
+        return rf"\operatorname{{diag}}{self._parenthesise(expr.args[0])}"
 
     def _print_Softmax(self, expr):
-        return rf"\operatorname{{softmax}}{self._parenthesised(expr.column)}"
+        return rf"\operatorname{{softmax}}{self._parenthesise(expr.column)}"
 
     def _print_ElementwiseApplyFunction(self, expr):
         """The function with the matrix in place of its variable."""
@@ -62,7 +62,7 @@ class MatrixLatexPrinter(LatexPrinter):
         names = {**self._settings["symbol_names"], variable: self._print(expr.expr)}
         return latex(expr.function.expr, names)
 
-    def _parenthesised(self, matrix):
+    def _parenthesise(self, matrix):
         return rf"\left({self._print(matrix)}\right)"
 
     def _print_MatAdd(self, expr):

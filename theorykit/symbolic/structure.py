@@ -66,11 +66,11 @@ def coefficient_and_factors(product: MatMul) -> tuple[Expr, list[MatrixExpr]]:
             coefficient *= inner_coefficient
             factors.extend(inner)
         else:
-            factors.extend(_repeated(matrix))
+            factors.extend(_repeat(matrix))
     return coefficient, factors
 
 
-def _repeated(matrix: MatrixExpr) -> list[MatrixExpr]:
+def _repeat(matrix: MatrixExpr) -> list[MatrixExpr]:
     if isinstance(matrix, Inverse) or not isinstance(matrix, MatPow) or not matrix.exp.is_Integer or matrix.exp == 0:
         return [matrix]
     return [matrix.base if matrix.exp > 0 else Inverse(matrix.base)] * abs(int(matrix.exp))

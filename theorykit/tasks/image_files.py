@@ -25,7 +25,7 @@ _UNSIGNED_BYTES = 8  # the code of that type in an IDX header
 _WHOLE_GREY_MODES = ("1", "L", "P", "RGB")  # what Pillow turns into 8-bit grey without losing depth or transparency
 
 
-def resized(pixels: UInt8[np.ndarray, "height width"], size: int = SIZE) -> UInt8[np.ndarray, "{size} {size}"]:
+def resize(pixels: UInt8[np.ndarray, "height width"], size: int = SIZE) -> UInt8[np.ndarray, "{size} {size}"]:
     """The square grey image at `size` x `size` pixels, by Pillow's bicubic filter, which averages to make smaller.
 
     An image of that size already is returned as it is. Paper stays white where no ink is within two pixels, of the
@@ -85,7 +85,7 @@ def read_idx(images: Path, labels: Path, class_names: Sequence[str], *, size: in
     images, labels = checked_path("images", images), checked_path("labels", labels)
     pixels, numbers = _idx(images, 3), _idx(labels, 1)
     try:
-        made = np.array([resized(image, size) for image in pixels], dtype=np.uint8).reshape(-1, size, size)
+        made = np.array([resize(image, size) for image in pixels], dtype=np.uint8).reshape(-1, size, size)
         return image_set(made, numbers.astype(np.int64), class_names)
     except ValueError as error:
         raise ValueError(f"{images} and {labels} do not hold labelled square images: {error}") from None
@@ -109,7 +109,7 @@ def _images_in(archive: Path, size: int) -> Iterator[tuple[tuple[str, str], np.n
             if len(path.parts) < 3:
                 raise ValueError(f"{archive} has {member}, which is not in a folder Alphabet/characterNN")
             try:
-                pixels = resized(_grey_png(opened.read(member)), size)
+                pixels = resize(_grey_png(opened.read(member)), size)
             except Exception as error:  # whatever a damaged archive or image makes their readers raise
                 raise ValueError(
                     f"{archive} has {member}, which is not a readable PNG, square and plain grey "

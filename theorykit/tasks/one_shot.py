@@ -94,7 +94,7 @@ class Episodes(eqx.Module):
         checked_whole_number("examples", examples, least=1)
         checked_key("key", key)
         keys = jax.random.split(key, examples)
-        shown, labels, answers = jax.vmap(lambda key: _drawn(self.images, key))(keys)
+        shown, labels, answers = jax.vmap(lambda key: _draw(self.images, key))(keys)
         return Examples(tokens(self.task, self.images.pixels[shown], labels), answers)
 
 
@@ -129,7 +129,7 @@ def tokens(
     checked_instance("task", task, OneShotTask)
     pixels, labels = _checked_images(task, pixels, labels)
     normalised = (pixels / 255 - task.pixel_mean) / task.pixel_deviation
-    patches = _layer_normalised(_patches(task, normalised))
+    patches = _layer_normalise(_patches(task, normalised))
     vectors = jax.random.normal(jax.random.key(task.label_seed), (3, task.input_features))
     labelled = patches + vectors[labels][:, :, None]
     return labelled.reshape(len(labels), -1, task.input_features) + _positions(task)
@@ -149,7 +149,7 @@ def _checked_images(task: OneShotTask, pixels: Array, labels: Array) -> tuple[Ar
     return grey, kinds
 
 
-def _drawn(images: ImageSet, key: PRNGKeyArray):
+def _draw(images: ImageSet, key: PRNGKeyArray):
     """One sequence: which three images, their labels, and the answer."""
     class_key, image_key, answer_key, label_key = jax.random.split(key, 4)
     classes = _two_of(jnp.array(len(images.class_names)), class_key)
@@ -178,7 +178,7 @@ def _patches(task: OneShotTask, pixels: Float[Array, "*batch size size"]) -> Flo
     return jnp.tile(flat, task.channels)
 
 
-def _layer_normalised(values: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:
+def _layer_normalise(values: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:
     """Mean zero and variance one over the features; a patch of one colour becomes zero."""
     centred = values - values.mean(axis=-1, keepdims=True)
     return centred / jnp.sqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)

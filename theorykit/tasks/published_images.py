@@ -83,11 +83,11 @@ def omniglot(*, size: int = SIZE, cache: Path | None = None) -> OmniglotSplit:
     Classes are split by `split_by_name` into 1028 for training, 172 for validation and 423 for testing. Tiberi et al.,
     App. H, speak of 1028, 172 and 432, but these are 1632, not 964 + 659 = 1623: two digits must have changed places.
 
-    Files are kept in `cache`, by default the user's cache folder; see `fetched` for the errors of a download. Raises
+    Files are kept in `cache`, by default the user's cache folder; see `fetch` for the errors of a download. Raises
     `ValueError` where the archives cannot be read, or hold another number of characters.
     """
     checked_whole_number("size", size, least=1)
-    archives = [fetched(OMNIGLOT, file, cache=cache) for file in OMNIGLOT.registry]
+    archives = [fetch(OMNIGLOT, file, cache=cache) for file in OMNIGLOT.registry]
     images = read_omniglot(archives, size=size)
     if len(images.class_names) != OMNIGLOT_CHARACTERS:
         raise ValueError(
@@ -128,7 +128,7 @@ def mnist(part: Part = "test", *, size: int = SIZE, cache: Path | None = None) -
     They are white on black, as in the files, while Omniglot is black on white: to exchange black and white would only
     change the sign of the layer-normalised patches that a task makes of them (Tiberi et al., App. H).
 
-    Files are kept in `cache`, by default the user's cache folder; see `fetched` and `read_idx` for the errors.
+    Files are kept in `cache`, by default the user's cache folder; see `fetch` and `read_idx` for the errors.
     """
     return _idx_set(MNIST, part, DIGIT_NAMES, size, cache)
 
@@ -141,7 +141,7 @@ def fashion_mnist(part: Part = "test", *, size: int = SIZE, cache: Path | None =
     return _idx_set(FASHION_MNIST, part, FASHION_NAMES, size, cache)
 
 
-def fetched(source: pooch.Pooch, file: str, *, cache: Path | None = None) -> Path:
+def fetch(source: pooch.Pooch, file: str, *, cache: Path | None = None) -> Path:
     """The path of a file of the source, in its own folder of `cache`; downloaded if it is not there with its md5 sum.
 
     Raises
@@ -169,6 +169,6 @@ def _idx_set(source, part, class_names, size, cache):
     checked_choice("part", part, _PREFIX)
     checked_whole_number("size", size, least=1)
     images, labels = (
-        fetched(source, f"{_PREFIX[part]}-{kind}-ubyte.gz", cache=cache) for kind in ("images-idx3", "labels-idx1")
+        fetch(source, f"{_PREFIX[part]}-{kind}-ubyte.gz", cache=cache) for kind in ("images-idx3", "labels-idx1")
     )
     return read_idx(images, labels, class_names, size=size)

@@ -311,8 +311,8 @@ def test_heads_of_an_unknown_sort_are_refused():
 
 def test_heads_are_ranked_by_score_and_equal_ones_by_layer_and_head():
     scores = (np.array([0.5, 0.1]), np.array([]), np.array([1.0, 0.1, 0.5]))
-    assert bpkr.ranked_heads(scores) == [Head(1, 2), Head(3, 2), Head(1, 1), Head(3, 3), Head(3, 1)]
-    assert bpkr.ranked_heads((np.array([]),)) == []
+    assert bpkr.rank_heads(scores) == [Head(1, 2), Head(3, 2), Head(1, 1), Head(3, 3), Head(3, 1)]
+    assert bpkr.rank_heads((np.array([]),)) == []
 
 
 @given(data=st.data())
@@ -320,7 +320,7 @@ def test_a_ranking_has_every_head_once_in_order_of_its_score(data):
     counts = data.draw(st.lists(st.integers(0, 4), max_size=3))
     few = st.sampled_from([0.1, 0.2, 0.3])
     scores = [np.array(data.draw(st.lists(few, min_size=count, max_size=count))) for count in counts]
-    ranked = bpkr.ranked_heads(scores)
+    ranked = bpkr.rank_heads(scores)
     assert sorted(ranked) == all_heads(counts)
     keys = [(scores[layer - 1][head - 1], layer, head) for layer, head in ranked]
     assert keys == sorted(keys)
@@ -329,13 +329,13 @@ def test_a_ranking_has_every_head_once_in_order_of_its_score(data):
 @pytest.mark.parametrize("bad", [np.array([0.5, np.nan]), np.array(1.0), np.ones((2, 2))])
 def test_scores_that_are_none_are_refused(bad):
     with refused("scores of layer 2 must be finite and of shape (heads,)"):
-        bpkr.ranked_heads((np.array([1.0]), bad))
+        bpkr.rank_heads((np.array([1.0]), bad))
 
 
 def test_the_scores_of_the_theory_are_ranked():
     problem = random_problem(MIXTURE, 0)
     scores = bpkr.head_scores(problem.architecture, problem.order_parameters)
-    ranked = bpkr.ranked_heads(scores)
+    ranked = bpkr.rank_heads(scores)
     assert sorted(ranked) == all_heads(MIXTURE.heads)
     in_order = [scores[layer - 1][head - 1] for layer, head in ranked]
     assert in_order == sorted(in_order)

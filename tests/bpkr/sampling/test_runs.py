@@ -14,7 +14,7 @@ from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import NoUTurn, Schedule, chains
 from theorykit.bpkr.sampling.chains import Draws
-from theorykit.bpkr.sampling.results import STATISTICS, accuracy_estimate, labelled_draws, summarised
+from theorykit.bpkr.sampling.results import STATISTICS, accuracy_estimate, label_draws, summarise
 
 from .problems import problem, quietly
 
@@ -190,7 +190,7 @@ def slowly(values):
 def test_what_speaks_against_draws_is_told(change, complaint):
     architecture = bpkr.Architecture((1,), 3, temperature=0.1)
     with pytest.warns(sampling.MixingWarning) as caught:
-        tree = labelled_draws(architecture, drawn(change), {"sampler": "a sampler"})
+        tree = label_draws(architecture, drawn(change), {"sampler": "a sampler"})
     assert complaint in str(caught[0].message) and complaint in tree.attrs["diagnosis"]
     assert tree.attrs["mixed"] == 0
 
@@ -198,7 +198,7 @@ def test_what_speaks_against_draws_is_told(change, complaint):
 def test_good_draws_are_not_complained_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tree = labelled_draws(
+        tree = label_draws(
             bpkr.Architecture((1,), 3, temperature=0.1), drawn(lambda record, stats: None), {"sampler": "a sampler"}
         )
     assert tree.attrs["mixed"] == 1 and tree.attrs["diagnosis"] == "mixed"
@@ -284,7 +284,7 @@ def test_statistics_of_independent_draws():
     """The mean's standard error is sd / sqrt(n), and the effective sample size the number of draws."""
     rng = np.random.default_rng(0)
     posterior = xr.Dataset({"x": (("chain", "draw", "i"), rng.normal(3.0, 2.0, size=(4, 2000, 3)))})
-    summary = summarised(posterior)["x"]
+    summary = summarise(posterior)["x"]
     assert summary["statistic"].values.tolist() == list(STATISTICS)
     np.testing.assert_allclose(summary.sel(statistic="mcse_mean"), 2.0 / np.sqrt(8000), rtol=0.15)
     np.testing.assert_allclose(summary.sel(statistic="ess_bulk"), 8000, rtol=0.15)

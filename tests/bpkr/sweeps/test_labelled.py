@@ -29,7 +29,7 @@ def uneven(saddle):
 def labelled_problem(saddle, case):
     problem = random_problem(case, 0)
     other = replace(saddle, order_parameters=problem.order_parameters)
-    return problem.architecture, other, sweeps.labelled(problem.architecture, other)
+    return problem.architecture, other, sweeps.label_saddle(problem.architecture, other)
 
 
 @pytest.mark.parametrize("case", [ONE_HEAD, THREE_LAYERS, ALL_SKIPS, OWN_KINDS, UNEVEN])

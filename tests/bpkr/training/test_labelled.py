@@ -5,21 +5,21 @@ import jax
 import pytest
 
 from theorykit import bpkr, store
-from theorykit.bpkr.training import initial_network, labelled_network, network_from
+from theorykit.bpkr.training import initial_network, label_network, network_from
 
 
 @pytest.mark.parametrize("layers", [(2, 3), (2, bpkr.Dense(), bpkr.Skip(bpkr.Attention(2), 0.5))])
 def test_a_network_comes_back_from_a_file(layers, tmp_path):
     architecture = bpkr.Architecture(layers, 6, temperature=0.1, outputs=2)
     network = initial_network(architecture, 3, 5, readout="first", key=jax.random.key(0))
-    store.write(labelled_network(network), tmp_path / "network.nc")
+    store.write(label_network(network), tmp_path / "network.nc")
     again = network_from(architecture, store.read(tmp_path / "network.nc").to_dataset())
     assert eqx.tree_equal(network, again)
 
 
 def test_weights_of_another_architecture_are_refused():
     network = initial_network(bpkr.Architecture((2, 2), 6, temperature=0.1), 3, 5, key=jax.random.key(0))
-    weights = labelled_network(network)
+    weights = label_network(network)
     with pytest.raises(ValueError, match=r"shapes .* do not fit the architecture, which needs"):
         network_from(bpkr.Architecture((2, 2), 7, temperature=0.1), weights)
     with pytest.raises(ValueError, match=r"heads of \(2, 2\) do not fit an architecture"):
@@ -33,4 +33,4 @@ def test_heads_without_queries_and_keys_are_refused():
     heads = bpkr.heads(key_query=[jax.random.normal(jax.random.key(1), (2, 5, 5))])
     network = bpkr.sample_network(architecture, heads, input_features=5, key=jax.random.key(0))
     with pytest.raises(ValueError, match="must have queries and keys, got KeyQueryHeads"):
-        labelled_network(network)
+        label_network(network)

@@ -168,7 +168,7 @@ def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
     assert found["regime"].values.tolist() == expected
     assert np.all(np.abs(found["exponent"][:5, 0]) < 5e-5) and np.all(found["exponent"][5:7, 0] < -0.05)
     by_levels = regimes.classify_by_levels(found["distinct"].sel(pattern=1).values, regimes.PHASE_DIAGRAM)
-    assert np.sum(regimes.differing(found["regime"].values, by_levels)) >= 4
+    assert np.sum(regimes.differ(found["regime"].values, by_levels)) >= 4
 
 
 def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
@@ -178,7 +178,7 @@ def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
     )
     assert found["regime"].dims == found["differs"].dims == ("gamma", "beta")
     assert found["regime"].sel(beta=0.5).values.tolist() == ["periodic", "periodic"]
-    again = regimes.differing(found["regime"].values, found["regime_by_levels"].values)
+    again = regimes.differ(found["regime"].values, found["regime_by_levels"].values)
     np.testing.assert_array_equal(found["differs"], again)
 
 

@@ -25,7 +25,7 @@ from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture, layer_forms, numbers_of_layers
 from ..specification.layers import AbstractLayer
 from .attention_heads import AbstractHeads
-from .paths import Readout, heads_stacked, readout_weights
+from .paths import Readout, readout_weights, stack_heads
 
 
 class Network(eqx.Module):
@@ -69,7 +69,7 @@ class Network(eqx.Module):
                 hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
             return self.readout_weights @ hidden @ read / jnp.sqrt(len(hidden))  # Eq. (4)
 
-        outputs = jax.vmap(of_example)(inputs, heads_stacked(forms, heads, self.heads(inputs)))
+        outputs = jax.vmap(of_example)(inputs, stack_heads(forms, heads, self.heads(inputs)))
         if not is_traced(outputs) and not bool(jnp.all(jnp.isfinite(outputs))):
             raise ValueError(
                 f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make outputs beyond the range of double "
@@ -117,7 +117,7 @@ def network_of_whitened(
     embedding, *layers, last = white
     weights = (
         jnp.sqrt(variances[0]) * embedding,
-        *coloured_layers(architecture, layers),
+        *colour_layers(architecture, layers),
         jnp.sqrt(variances[-1]) * last,
     )
     return network_of_weights(architecture, weights, heads, readout=readout)
@@ -178,16 +178,14 @@ def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tupl
     return (widths[0], input_features), *blocks, (architecture.outputs, widths[-1])
 
 
-def coloured_layers(
-    architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]
-) -> tuple[Float[Array, "_ _"], ...]:
+def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
     """V_1, ..., V_L with their prior covariance between weight blocks, given those with none and unit variance."""
     numbers = architecture.layer_numbers()
     roots = [layer_functions.covariance_root(form, numbers) for form in architecture.forms]
-    return tuple(_coloured(root, white) for root, white in zip(roots, layers, strict=True))
+    return tuple(_colour(root, white) for root, white in zip(roots, layers, strict=True))
 
 
-def _coloured(root: Float[Array, "blocks blocks"], white: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+def _colour(root: Float[Array, "blocks blocks"], white: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
     blocks = white.reshape(len(white), len(root), -1)
     return jnp.einsum("ab,mbn->man", root, blocks).reshape(white.shape)
 

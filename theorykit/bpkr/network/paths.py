@@ -53,11 +53,11 @@ def unchecked_path_features(
             reading = layer_functions.reading(form, numbers, reading, mixings.get(form.symbols.index))
         return reading.T @ tokens  # Eq. (7)
 
-    attended = jax.vmap(of_example)(inputs, heads_stacked(forms, architecture.heads, attention))
+    attended = jax.vmap(of_example)(inputs, stack_heads(forms, architecture.heads, attention))
     return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * attended
 
 
-def heads_stacked(
+def stack_heads(
     forms: Sequence[LayerForm], heads: Sequence[int], attention: Sequence[Float[Array, "examples _ keys queries"]]
 ) -> Mapping[int, Float[Array, "examples _ queries"]]:
     """Omega_l by the number of the layer, for every layer that has heads: the heads' attention one below the other."""

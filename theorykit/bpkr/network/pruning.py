@@ -1,6 +1,6 @@
 """Removing attention heads from a network, which is smaller for it: Sec. 4.2 of arXiv 2405.15926.
 
-head_scores -> ranked_heads -> removable_heads -> without_heads -> a smaller Network
+head_scores -> rank_heads -> removable_heads -> without_heads -> a smaller Network
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class Head(_Numbers):
         return f"layer {self.layer}, head {self.head}"
 
 
-def ranked_heads(scores: Sequence[ArrayLike]) -> list[Head]:
+def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
     """All heads, the least important first; equal scores in the order of layers and then of heads.
 
     `scores` are what `head_scores` returns: one array (H_l,) a layer, empty for a layer without heads. `ValueError`

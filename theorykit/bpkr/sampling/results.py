@@ -29,7 +29,7 @@ class MixingWarning(UserWarning):
     """Chains did not mix, or are too short to tell: their means and error bars may be wrong."""
 
 
-def labelled_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping[str, str]) -> xr.DataTree:
+def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping[str, str]) -> xr.DataTree:
     """Draws and their diagnostics; warns with `MixingWarning` if the chains did not mix.
 
     - group `posterior` (chain, draw, ...): U_l, u, and what was predicted for test examples.
@@ -47,7 +47,7 @@ def labelled_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapp
         dims={name: axis for name, axis in dims.items() if name in drawn.record},
         coords=path_coordinates(architecture),
     )
-    summary = summarised(tree["posterior"].to_dataset())
+    summary = summarise(tree["posterior"].to_dataset())
     tree["summary"] = xr.DataTree(summary)
     complaints = _complaints(tree, summary)
     diagnosis = "; ".join(complaints) or "mixed"
@@ -64,7 +64,7 @@ def labelled_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapp
     return tree
 
 
-def summarised(posterior: xr.Dataset) -> xr.Dataset:
+def summarise(posterior: xr.Dataset) -> xr.Dataset:
     """`STATISTICS` of every variable (chain, draw, ...), along an axis `statistic`; NaN where draws are too few."""
     if posterior.sizes["draw"] < _FEWEST_DRAWS:
         nothing = xr.full_like(posterior.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)

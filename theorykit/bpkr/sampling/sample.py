@@ -32,7 +32,7 @@ from .chains import AbstractSampler, run_chains
 from .gibbs import Gibbs
 from .nuts import no_u_turn_sampler
 from .order_parameters import OrderParameterPosterior
-from .results import labelled_draws
+from .results import label_draws
 from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 from .weights import WeightPosterior, split_weights
 
@@ -58,7 +58,7 @@ def sample_order_parameters(
     `data` may have test features, and its test labels are not looked at. A layer of fewer units than partial paths
     makes the order parameters singular, which is no difficulty.
 
-    The tree is that of `labelled_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
+    The tree is that of `label_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
     the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
     stopped, or wants more draws, goes on from there. Warns with `MixingWarning` if the chains did not mix.
     """
@@ -238,4 +238,4 @@ def _run(
     )
     settings = {**described, "sampler": options["sampler"]}
     drawn = run_chains(sampler, schedule, key=key, settings=settings, folder=folder, progress=progress)
-    return labelled_draws(architecture, drawn, settings)
+    return label_draws(architecture, drawn, settings)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..network.network import coloured_layers, overlaps, read_paths
+from ..network.network import colour_layers, overlaps, read_paths
 from ..specification import layer_functions
 from ..specification.architecture import Architecture
 from .posterior import AbstractPosterior, named
@@ -61,7 +61,7 @@ class WeightPosterior(AbstractPosterior):
         """The weights that the whitened ones stand for."""
         embedding, *layers, readout = white
         deviation = jnp.sqrt(self.architecture.prior_variances[-1])
-        return Weights(embedding, coloured_layers(self.architecture, layers), deviation * readout)
+        return Weights(embedding, colour_layers(self.architecture, layers), deviation * readout)
 
     def path_weights(self, weights: Weights) -> tuple[Float[Array, "_ _"], ...]:
         """(w^(1), ..., w^(L+1)), Eq. (6)."""

@@ -3,16 +3,16 @@
 Architecture, data -> solve at every point -> labelled datasets on disk -> one dataset over width and temperature
 """
 
-from .datasets import labelled, labelled_prediction, order_parameters_of, predicted, prediction_errors
+from .datasets import label_prediction, label_saddle, order_parameters_of, predict_test_examples, prediction_errors
 from .run import sweep, sweep_seeds
 from .selection import best_temperatures
 
 __all__ = [
     "best_temperatures",
-    "labelled",
-    "labelled_prediction",
+    "label_prediction",
+    "label_saddle",
     "order_parameters_of",
-    "predicted",
+    "predict_test_examples",
     "prediction_errors",
     "sweep",
     "sweep_seeds",

@@ -22,7 +22,7 @@ _QUANTITIES = {
 }
 
 
-def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset:
+def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset:
     """Everything that a solve found, labelled.
 
     - `U_l` (path_l, other_path_l): the order parameter of layer l, between partial paths from layer l on, whose labels
@@ -51,20 +51,20 @@ def labelled(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dataset
     )
 
 
-def predicted(
+def predict_test_examples(
     architecture: bpkr.Architecture, data: bpkr.Data, order_parameters: bpkr.OrderParameters
 ) -> tuple[xr.Dataset, ...]:
-    """What `data` has test examples for: their `labelled_prediction`, and its `prediction_errors`."""
+    """What `data` has test examples for: their `label_prediction`, and its `prediction_errors`."""
     data = check_data(architecture, data)
     if data.test_features is None:
         return ()
     prediction = bpkr.predict(architecture, order_parameters, data.features, data.labels, data.test_features)
     if data.test_labels is None:
-        return (labelled_prediction(prediction),)
-    return labelled_prediction(prediction), prediction_errors(prediction, data.test_labels)
+        return (label_prediction(prediction),)
+    return label_prediction(prediction), prediction_errors(prediction, data.test_labels)
 
 
-def labelled_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
+def label_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
     """`mean` and `variance` of the output, (test_example,) or (test_example, output)."""
     checked_instance("prediction", prediction, bpkr.Prediction)
     return xr.Dataset({"mean": _of_test_examples(prediction.mean), "variance": _of_test_examples(prediction.variance)})
@@ -86,13 +86,13 @@ def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike) -> xr
     return xr.Dataset(errors)
 
 
-def labelled_test_labels(test_labels: ArrayLike) -> xr.Dataset:
+def label_test_labels(test_labels: ArrayLike) -> xr.Dataset:
     """`test_label`, on the axes of a prediction's `mean`."""
     return xr.Dataset({"test_label": _of_test_examples(test_labels)})
 
 
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
-    """The order parameters in a labelled solution, to predict from or to start another solve; `labelled` undone.
+    """The order parameters in a labelled solution, to predict from or to start another solve; `label_saddle` undone.
 
     Raises `ValueError` where the dataset is of more than one point, or does not fit the architecture.
     """

@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from ... import bpkr
-from .datasets import labelled, order_parameters_of, predicted
+from .datasets import label_saddle, order_parameters_of, predict_test_examples
 from .grid import GridPoint
 
 FAILED = "failed"
@@ -27,15 +27,16 @@ def solve_place(
     Starts from `neighbour`, a solved point; and from the Gaussian-process limit if there is none or that start does not
     converge. Of two solutions that have not converged, the one with the smaller gradient is kept.
 
-    Adds to `labelled` and the predictions: `start`, where the solve started; `seconds` it took, a compilation included;
-    `message`, what went wrong, empty of a solution. A point that failed has nothing else.
+    Adds to `label_saddle` and the predictions: `start`, where the solve started; `seconds` it took, a compilation
+    included; `message`, what went wrong, empty of a solution. A point that failed has nothing else.
     """
     architecture = place.architecture(architecture)
     began = time.perf_counter()
     try:
         saddle, start = _solve(architecture, data, neighbour, options)
         seconds = time.perf_counter() - began
-        described = [labelled(architecture, saddle), *predicted(architecture, data, saddle.order_parameters)]
+        predictions = predict_test_examples(architecture, data, saddle.order_parameters)
+        described = [label_saddle(architecture, saddle), *predictions]
     except (ValueError, RuntimeError) as failure:
         seconds = time.perf_counter() - began
         record = {"converged": False, "result": FAILED, "start": "", "message": str(failure), "seconds": seconds}

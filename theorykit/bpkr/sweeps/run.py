@@ -23,7 +23,7 @@ from ...arguments import (
 from ...precision import enable_float64, require_float64
 from ...workers import refuse_forks
 from ..data.data import check_data
-from .datasets import labelled_test_labels
+from .datasets import label_test_labels
 from .folder import SweepFolder, solver_options, sweep_settings
 from .grid import GridPoint, Number, Width, grid_of, nearest
 from .point import solve_place
@@ -49,7 +49,7 @@ def sweep(
     that of all layers, or all of them (N_1, ..., N_L, N_a); then the axis is of labels such as "10-20-20". Where `data`
     has test features each point also predicts, and with test labels says how well. `options` go to `bpkr.solve`.
 
-    The result holds what `labelled` has of each point, `mean` and `variance` of `labelled_prediction`, the scores of
+    The result holds what `label_saddle` has of each point, `mean` and `variance` of `label_prediction`, the scores of
     `prediction_errors`, and `start`, `seconds` and `message` of each solve (see `point`). The way through the grid is
     from the widest network to the narrowest and along the temperatures, each solve started from the nearest that has
     converged; one that does not converge from there is tried again from the Gaussian-process limit.
@@ -143,7 +143,7 @@ def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr
         None if folder is None else SweepFolder.open(checked_path("folder", folder), settings, solver_options(options))
     )
     points = _solve_points(architecture, data, grid.places, kept, options, bar)
-    tested = [] if data.test_labels is None else [labelled_test_labels(data.test_labels)]
+    tested = [] if data.test_labels is None else [label_test_labels(data.test_labels)]
     return xr.merge([grid.dataset(points), *tested]).assign_attrs(settings=json.dumps(settings))
 
 

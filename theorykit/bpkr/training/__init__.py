@@ -4,7 +4,7 @@ Examples of a task -> train -> trained network -> its heads define the theory's 
 """
 
 from .gradient_descent import Stream, Trained, initial_network, train
-from .labelled import labelled_network, network_from
+from .labelled import label_network, network_from
 from .settings import TrainingSettings
 
-__all__ = ["Stream", "Trained", "TrainingSettings", "initial_network", "labelled_network", "network_from", "train"]
+__all__ = ["Stream", "Trained", "TrainingSettings", "initial_network", "label_network", "network_from", "train"]

@@ -9,7 +9,7 @@ from ...arguments import checked_instance
 from ..data.checks import finite_array
 
 
-def labelled_network(network: bpkr.Network) -> xr.Dataset:
+def label_network(network: bpkr.Network) -> xr.Dataset:
     """Every weight by name: `embedding`, `values_l` and `readout`, and `query_l` and `key_l` of each layer with heads.
 
     The heads must be `bpkr.ProjectionHeads`; the numbers of the layers' kinds are those of the architecture, and stay
@@ -32,12 +32,12 @@ def labelled_network(network: bpkr.Network) -> xr.Dataset:
 
 
 def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.Network:
-    """The network that `labelled_network` made `weights` of; its layers' kinds and variances are the architecture's.
+    """The network that `label_network` made `weights` of; its layers' kinds and variances are the architecture's.
 
     Raises `ValueError` where a weight is missing, or has another shape than the architecture's.
     """
     checked_instance("architecture", architecture, bpkr.Architecture)
-    checked_instance("weights", weights, xr.Dataset, "as labelled_network makes them")
+    checked_instance("weights", weights, xr.Dataset, "as label_network makes them")
     if "readout" not in weights.attrs:
         raise ValueError("weights do not say which token is read: they have no attribute readout")
     with_heads = range(1, 1 + sum(heads > 0 for heads in architecture.heads))

@@ -51,12 +51,12 @@ def worst(*errors: float) -> float:
     return float(np.max(errors))
 
 
-def drawn(symbol: MatrixSymbol, values: Values, rng: np.random.Generator) -> Values:
+def draw(symbol: MatrixSymbol, values: Values, rng: np.random.Generator) -> Values:
     """`values` with another random value for `symbol`."""
     return {**values, symbol.name: random_value(symbol, values, rng)}
 
 
-def defined(values: Values, definitions: Iterable[tuple[Expr, Expr]]) -> Values:
+def define(values: Values, definitions: Iterable[tuple[Expr, Expr]]) -> Values:
     """`values`, and those of symbols that stand for others; a definition may use the ones before it."""
     for symbol, value in definitions:
         values = {**values, symbol.name: interpret(value, values)}

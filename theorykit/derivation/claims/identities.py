@@ -7,7 +7,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_choice
 from ...codegen import interpret
-from .claim import Claim, defined, difference, drawn, worst
+from .claim import Claim, define, difference, draw, worst
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Equal(Claim):
     definitions: tuple[tuple[Expr, Expr], ...] = ()
 
     def _error(self, before, after, values, rng):
-        values = defined(values, self.definitions)
+        values = define(values, self.definitions)
         return difference(interpret(after, values), interpret(before, values))
 
     def _further(self):
@@ -33,7 +33,7 @@ class EqualUpToConstant(Claim):
     def _error(self, before, after, values, rng):
         other = values
         for variable in self.variables:
-            other = drawn(variable, other, rng)
+            other = draw(variable, other, rng)
         changes = [interpret(side, other) - interpret(side, values) for side in (before, after)]
         return difference(changes[1], changes[0])
 

@@ -9,7 +9,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_whole_number
 from ...codegen import interpret
-from .claim import Claim, curvature, difference, drawn, worst
+from .claim import Claim, curvature, difference, draw, worst
 
 # Gauss-Hermite nodes a dimension, by the number of dimensions
 _NODES = {1: 20, 2: 10, 3: 6}
@@ -88,7 +88,7 @@ class OrderParameterInserted(Claim):
         value = interpret(self.value, values)
         at_value = {**values, self.symbol.name: value}
         named = difference(interpret(after, at_value), interpret(before, values))
-        first, second = (drawn(self.conjugate, values, rng) for _ in range(2))
+        first, second = (draw(self.conjugate, values, rng) for _ in range(2))
         change = interpret(after, first) - interpret(after, second)
         step = first[self.conjugate.name] - second[self.conjugate.name]
         expected = interpret(self.weight, values) * np.sum(step * (value - values[self.symbol.name]))
@@ -154,7 +154,7 @@ class GramVolume(Claim):
         for rows in (weights, mixing @ weights):
             gram = rows @ rows.T / count
             for symbol in others:
-                values = drawn(symbol, values, rng)
+                values = draw(symbol, values, rng)
             at = {**values, self.columns.name: rows[inner:], self.overlap.name: gram}
             if self.given is not None:
                 at[self.given.name] = gram[:inner, :inner]

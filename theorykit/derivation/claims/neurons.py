@@ -7,7 +7,7 @@ import numpy as np
 from sympy import Expr, MatrixSymbol
 
 from ...codegen import interpret
-from .claim import Claim, defined, difference
+from .claim import Claim, define, difference
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class NeuronsGathered(Claim):
         classes, neurons = values[self.assignment.name].shape
         assignment = np.zeros((classes, neurons))
         assignment[rng.integers(classes, size=neurons), np.arange(neurons)] = rng.choice([-1.0, 1.0], size=neurons)
-        values = defined({**values, self.assignment.name: assignment}, self.definitions)
+        values = define({**values, self.assignment.name: assignment}, self.definitions)
         return difference(interpret(after, values), interpret(before, values))
 
     def _further(self):

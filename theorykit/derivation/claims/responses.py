@@ -7,7 +7,7 @@ from sympy import Expr, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...codegen import interpret
-from .claim import Claim, defined, difference, slope_at_zero, worst
+from .claim import Claim, define, difference, slope_at_zero, worst
 
 _DIRECTIONS = 3
 
@@ -25,7 +25,7 @@ class Gradient(Claim):
 
     def _error(self, before, after, values, rng):
         at = values[self.variable.name]
-        found, errors = interpret(after, defined(values, self.definitions)), []
+        found, errors = interpret(after, define(values, self.definitions)), []
         if found.shape != at.shape:
             return np.inf
         for _ in range(_DIRECTIONS):
@@ -33,7 +33,7 @@ class Gradient(Claim):
 
             def along(step, direction=direction):
                 moved = {**values, self.variable.name: at + step * direction}
-                return interpret(before, defined(moved, self.definitions))
+                return interpret(before, define(moved, self.definitions))
 
             errors.append(difference(np.sum(found * direction), slope_at_zero(along)))
         return worst(*errors)

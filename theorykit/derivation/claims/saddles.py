@@ -7,7 +7,7 @@ from sympy import MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...codegen import interpret
-from .claim import Claim, difference, directional_derivative, drawn, symmetric_direction, worst
+from .claim import Claim, difference, directional_derivative, draw, symmetric_direction, worst
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Constrained(Claim):
         if abs(free) < 1e-6:  # the multiplier must multiply something
             return np.inf
         slopes = [
-            directional_derivative(before, self.multiplier, drawn(self.multiplier, held, rng), direction)
+            directional_derivative(before, self.multiplier, draw(self.multiplier, held, rng), direction)
             for _ in range(2)
         ]
         return worst(*map(abs, slopes), difference(interpret(after, held), interpret(before, held)))
@@ -89,7 +89,7 @@ class Solves(Claim):
         if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
             return np.inf
         residual = interpret(before, {**values, self.variable.name: solution})
-        elsewhere = interpret(before, drawn(self.variable, values, rng))
+        elsewhere = interpret(before, draw(self.variable, values, rng))
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
 
     def _further(self):

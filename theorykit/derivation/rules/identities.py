@@ -155,10 +155,10 @@ def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: Mat
 @checked_arguments
 def unstack(before: Expr, **record) -> Step:
     """tr(T^T F) with F the k blocks of columns of B, one below the other, as tr(B S), S those of T^T likewise."""
-    return Step("blocks unstacked", before, change_products(before, _unstacked), Equal(), **record)
+    return Step("blocks unstacked", before, change_products(before, _unstack), Equal(), **record)
 
 
-def _unstacked(factors: Factors) -> Expr:
+def _unstack(factors: Factors) -> Expr:
     *between, last = next((r for r in rotations(factors) if isinstance(r[-1], Stacked)), factors)
     if isinstance(last, Stacked):
         last, between = last.matrix, [Stacked(product_of(between), last.blocks)]
@@ -168,11 +168,11 @@ def _unstacked(factors: Factors) -> Expr:
 @checked_arguments
 def gather_blocks(before: Expr, **record) -> Step:
     """tr(B Z^T (A (x) I) Z) with Z the k blocks of R stacked, as tr((A (x) B) R^T R)."""
-    after = change_products_with(before, Stacked, _gathered)
+    after = change_products_with(before, Stacked, _gather)
     return Step("blocks become path indices", before, after, Equal(), **record)
 
 
-def _gathered(factors: Factors) -> Expr:
+def _gather(factors: Factors) -> Expr:
     for rotated in rotations(factors):
         last = rotated[-1]
         if isinstance(last, Stacked) and any(factor == transposed(last) for factor in rotated[:-1]):
@@ -209,11 +209,11 @@ def same_form(before: Expr, readings: MatrixSymbol, inner: MatrixSymbol, weight:
 @checked_arguments
 def vectorise(before: Expr, length: Expr, **record) -> Step:
     """tr(B Z^T Z) with Z (length x n) the n blocks of a column z side by side: z^T (B (x) I) z."""
-    after = change_products(before, lambda factors: _vectorised(factors, length))
+    after = change_products(before, lambda factors: _vectorise(factors, length))
     return Step("matrices become columns", before, after, Equal(), **record)
 
 
-def _vectorised(factors: Factors, length: Expr) -> Expr:
+def _vectorise(factors: Factors, length: Expr) -> Expr:
     for *between, first, second in rotations(factors):
         first = transposed(first)
         if isinstance(second, SideBySide) and isinstance(first, SideBySide) and first.blocks == second.blocks:
@@ -253,7 +253,7 @@ def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], 
             ((scale, wanted),) = matrix_terms(value)
             if scale != 1:
                 raise RuleError(f"{value} is not a product of matrices alone")
-            changed = replaced(after, symbol, wanted)
+            changed = replace_product(after, symbol, wanted)
         else:
             changed = after.xreplace({normal(value): symbol})
         if changed == after:
@@ -263,17 +263,21 @@ def abbreviate(before: Expr, definitions: Mapping[MatrixSymbol | Symbol, Expr], 
     return Step("named", before, after, Equal(pairs), definitions=pairs, **record)
 
 
-def replaced(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
+def replace_product(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> Expr:
     """`expression` with `symbol` for the product of the factors `wanted`, within functions of matrices too."""
     if not expression.is_Matrix:
         terms = scalar_terms(expression)
-        return Add(*(c * (node.func(replaced(*node.args, symbol, wanted)) if node.args else node) for c, node in terms))
+
+        def within(node: Expr) -> Expr:
+            return node.func(replace_product(*node.args, symbol, wanted)) if node.args else node
+
+        return Add(*(c * within(node) for c, node in terms))
     turned = {wanted: symbol, tuple(transposed(factor) for factor in reversed(wanted)): transposed(symbol)}
 
     def named(factors: Factors) -> Factors:
         result: Factors = ()
         for factor in factors:
-            result += (_with_argument(factor, lambda inner: replaced(inner, symbol, wanted)),)
+            result += (_with_argument(factor, lambda inner: replace_product(inner, symbol, wanted)),)
             if result[-len(wanted) :] in turned:
                 result = (*result[: -len(wanted)], turned[result[-len(wanted) :]])
         return result

@@ -11,7 +11,7 @@ from ...symbolic import Factors, expanded, from_terms, matrix_terms, normal, pro
 from ..claims import Equal, NeuronsGathered, OrderParameterInserted, SpinSum
 from ..entries import ENTRY, log_cosh, sum_of_entries
 from ..step import Step
-from .identities import replaced
+from .identities import replace_product
 from .terms import RuleError, polynomial
 
 
@@ -23,7 +23,7 @@ def insert_overlap(
 
     The Fourier variable is `conjugate`, scaled so that the exponent gains weight tr(conjugate^T (value - symbol)).
     """
-    named = _recognised(before, symbol, value)
+    named = _recognise(before, symbol, value)
     after = named + normal(weight * Trace(conjugate.T * (value - symbol)))
     claim = OrderParameterInserted(symbol, value, conjugate, weight)
     return Step("overlap by a delta function", before, after, claim, **record)
@@ -33,15 +33,15 @@ def insert_overlap(
 def name_sum(before: Expr, symbol: MatrixSymbol, value: MatrixExpr, **record) -> Step:
     """Write `symbol` for the sum of products `value`, of which one occurs in `before`, and like terms cancel."""
     definitions = ((symbol, value),)
-    after = _recognised(before, symbol, value)
+    after = _recognise(before, symbol, value)
     return Step("named", before, after, Equal(definitions), definitions=definitions, **record)
 
 
-def _recognised(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
+def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
     """`before` with the longest product of the sum `value` as what it is in terms of `symbol`."""
     (scale, wanted), *rest = sorted(matrix_terms(value), key=lambda term: -len(term[1]))
     held = MatrixSymbol("held", *value.shape)
-    changed = replaced(before, held, wanted)
+    changed = replace_product(before, held, wanted)
     if not changed.has(held):
         raise RuleError(f"{product_of(wanted)} does not occur in {before}")
     others = from_terms([(-c / scale, factors) for c, factors in rest], value.shape)

@@ -33,8 +33,8 @@ def slope(
     named: list[tuple[MatrixSymbol, MatrixExpr]] = []
 
     def total(target: MatrixSymbol) -> MatrixExpr:
-        later = [_pulled_back(value, pulled[symbol], target) for symbol, value in through if symbol in pulled]
-        return _joined(sum_of([gradient(before, target), *later]))
+        later = [_pull_back(value, pulled[symbol], target) for symbol, value in through if symbol in pulled]
+        return _join(sum_of([gradient(before, target), *later]))
 
     for symbol, _ in reversed(through):
         pulled[symbol] = total(symbol)
@@ -46,13 +46,13 @@ def slope(
     return Step("differentiated", before, after, claim, definitions=tuple(reversed(named)), **record)
 
 
-def _pulled_back(value: MatrixExpr, force: MatrixExpr, target: MatrixSymbol) -> MatrixExpr:
+def _pull_back(value: MatrixExpr, force: MatrixExpr, target: MatrixSymbol) -> MatrixExpr:
     """A gradient in `value`, a function of `target`, as a gradient in `target`."""
     held = MatrixSymbol("held", *value.shape)
     return gradient(Trace(held.T * value), target).xreplace({held: force})
 
 
-def _joined(matrix: MatrixExpr) -> MatrixExpr:
+def _join(matrix: MatrixExpr) -> MatrixExpr:
     """diag(x) 1 as x, and sinh/cosh as tanh."""
     terms = []
     for coefficient, factors in matrix_terms(matrix):
@@ -61,11 +61,11 @@ def _joined(matrix: MatrixExpr) -> MatrixExpr:
             if isinstance(factor, OneMatrix) and factor.shape[1] == 1 and result and isinstance(result[-1], DiagMatrix):
                 result, factor = result[:-1], result[-1].args[0]
             result += (factor,)
-        terms.append((coefficient, tuple(map(_simplified, result))))
+        terms.append((coefficient, tuple(map(_simplify, result))))
     return from_terms(terms, matrix.shape)
 
 
-def _simplified(factor: MatrixExpr) -> MatrixExpr:
+def _simplify(factor: MatrixExpr) -> MatrixExpr:
     if not isinstance(factor, ElementwiseApplyFunction):
         return factor
     (entry,) = factor.function.variables

@@ -95,10 +95,10 @@ def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
     left, right = factors[:position], factors[position + 1 :]
     sides = [(c, (*map(inverse, reversed(left)), *other, *map(inverse, reversed(right)))) for c, other in rest]
     value = expanded(from_terms(sides, shape))
-    return _isolated(factors[position], value, variable)
+    return _isolate(factors[position], value, variable)
 
 
-def _isolated(expression: MatrixExpr, value: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
+def _isolate(expression: MatrixExpr, value: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
     if expression == variable:
         return value
     if inverse(expression).is_MatAdd or inverse(expression) == variable:

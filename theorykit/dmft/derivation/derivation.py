@@ -61,7 +61,7 @@ def derive() -> MeanField:
     symbols, route = map_symbols(), Recorder()
     path = TrajectorySymbols(symbols)
     _normalisation(route, path)
-    action = Add(*(_spins_summed(route, path, time) for time in path.times))
+    action = Add(*(_sum_spins(route, path, time) for time in path.times))
     overlap = _classes(route, path, _saddle_point(route, path, action))
     attention = _attention(route, path)
     (weights,) = attention.atoms(Softmax)
@@ -89,7 +89,7 @@ def _normalisation(route: Recorder, path: TrajectorySymbols) -> None:
     route.apply(rules.sum_over_spins, -2 * path.log_probability(HORIZON), path.spins(HORIZON), equations="4")
 
 
-def _spins_summed(route: Recorder, path: TrajectorySymbols, time: int) -> Expr:
+def _sum_spins(route: Recorder, path: TrajectorySymbols, time: int) -> Expr:
     """The action of one time: its overlaps named, its spins summed over."""
     route.section, route.equations = f"Token {time}", "1, 4"
     spins, value = path.spins(time), path.overlap_of_spins(time)

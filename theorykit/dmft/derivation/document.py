@@ -78,10 +78,10 @@ def model_part(theory: MeanField) -> Iterator[Block]:
     path, names = theory.trajectory, theory.latex_names
     yield Heading("Model")
     yield Text(_MODEL.strip())
-    yield _numbered(1, path.overlap(HORIZON), path.overlap_of_spins(HORIZON), names)
+    yield _number(1, path.overlap(HORIZON), path.overlap_of_spins(HORIZON), names)
     yield Text(_ATTENTION.strip())
     *rows, weights, attention = path.attention_definitions(HORIZON - 1)
-    yield _numbered(2, *attention, names)
+    yield _number(2, *attention, names)
     yield from (Equation(latex(symbol, names), latex(value, names)) for symbol, value in (weights, *rows))
     yield Text(_ROWS.strip())
     probability = rf"\log P\left({latex(path.spins(HORIZON))}\right)"
@@ -118,7 +118,7 @@ def _read(theory: MeanField, expression: Expr) -> str:
     return latex(fold(expression, share), theory.latex_names)
 
 
-def _numbered(number: int, symbol: Expr, value: Expr, names: Mapping[Expr, str]) -> Equation:
+def _number(number: int, symbol: Expr, value: Expr, names: Mapping[Expr, str]) -> Equation:
     return Equation(latex(symbol, names), rf"{latex(value, names)} \qquad ({number})")
 
 

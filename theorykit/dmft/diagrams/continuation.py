@@ -64,7 +64,7 @@ def continuation_diagram(
 
 def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, bar: tqdm) -> dmft.Window:
     """The window that each orbit begins with."""
-    first = _chosen(every, centre)
+    first = _select(every, centre)
     begun = checked_begin(start, model, first)
     run = {"model": model, "parameters": every, "start": begun, "centre": centre, "settling": settling}
     run = store.settings_of("continuation", _VERSION, **run)
@@ -88,7 +88,7 @@ def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, fol
     return dmft.Window(np.stack([found[index] for index in sorted(found)], axis=-1), window.position)
 
 
-def _chosen(every: dmft.Parameters, orbits: int | Sequence[int]) -> dmft.Parameters:
+def _select(every: dmft.Parameters, orbits: int | Sequence[int]) -> dmft.Parameters:
     return jax.tree.map(lambda values: values[np.asarray(orbits)], every)
 
 
@@ -101,7 +101,7 @@ def _outwards(count: int, centre: int) -> Iterator[tuple[int, int]]:
 def _settle_in_turn(model, every: dmft.Parameters, latest: dmft.Window, pairs, settling: int) -> xr.Dataset:
     windows = []
     for pair in pairs:
-        parameters = _chosen(every, pair)
+        parameters = _select(every, pair)
         latest = dmft.discard_transient(model, parameters, dmft.state_from_window(model, parameters, latest), settling)
         windows.append(np.asarray(latest.attention))
     return xr.Dataset({"window": (("distance", "age", "pattern", "side"), np.stack(windows))})

@@ -262,10 +262,10 @@ def _exponents(
         blocks=_BLOCKS,
         orthonormalise=gram_schmidt,
     )
-    return described_exponents(spectrum)
+    return describe_exponents(spectrum)
 
 
-def described_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
+def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
     """The exponents of orbits along one axis, with their errors, and what follows from them, as variables.
 
     `exponent`, `exponent_error` (orbit, number), `dimension` (orbit), and `regime` (orbit) where there are two or more.

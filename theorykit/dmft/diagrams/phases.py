@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from ... import dmft
 from ...arguments import checked_array, checked_instance, checked_number
-from ...dynamics.regimes import PHASE_DIAGRAM, classify_by_levels, differing
+from ...dynamics.regimes import PHASE_DIAGRAM, classify_by_levels, differ
 from .blocks import ORBIT
 from .orbits import OrbitSettings, Start, orbit_diagram
 
@@ -53,7 +53,7 @@ def phase_diagram(
     regimes = classify_by_levels(folded["distinct"].sel(pattern=1).values, PHASE_DIAGRAM).astype(str)
     folded = folded.assign(regime_by_levels=(tuple(axes), regimes)).assign_coords({**axes, "epsilon": float(epsilon)})
     if "regime" in folded:
-        folded["differs"] = tuple(axes), differing(folded["regime"].values, regimes)
+        folded["differs"] = tuple(axes), differ(folded["regime"].values, regimes)
     return folded
 
 

@@ -24,11 +24,11 @@ from .self_attention import (
     Parameters,
     SelfAttention,
     State,
-    attended,
+    attend,
     broadcast_to_batch,
     checked_fit,
-    remembered,
-    stored,
+    read_memory,
+    store,
 )
 from .starts import Window, state_from_window
 from .trajectory import broadcast_to_parameters
@@ -92,7 +92,7 @@ def lyapunov_spectrum(
     rounds = _checked_rounds(steps, every, blocks)
     at = (model, parameters, window, jnp.asarray(_perturbations(model, exponents)))
     _check_method(orthonormalise, at[-1])
-    totals, lost = _accumulated(*at, jnp.asarray(rounds), every, blocks, orthonormalise)
+    totals, lost = _accumulate(*at, jnp.asarray(rounds), every, blocks, orthonormalise)
     of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
     means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
     is_chosen = _are_perturbations(exponents)
@@ -196,7 +196,7 @@ def _checked_perturbations(given: ArrayLike, shape: tuple[int, int]) -> Float[np
 
 @eqx.filter_jit
 def _local_exponents(model, parameters, window, perturbations, steps, orthonormalise):
-    start = _begun(model, parameters, window, perturbations)
+    start = _begin(model, parameters, window, perturbations)
 
     def token(at, _):
         state, tangent, _ = _tangent_step(model, parameters, *at)
@@ -207,28 +207,28 @@ def _local_exponents(model, parameters, window, perturbations, steps, orthonorma
 
 
 @eqx.filter_jit
-def _accumulated(model, parameters, window, perturbations, rounds, every, blocks, orthonormalise):
+def _accumulate(model, parameters, window, perturbations, rounds, every, blocks, orthonormalise):
     """Sums of logarithms over each block, and which perturbations are lost."""
-    state, tangent = _begun(model, parameters, window, perturbations)
+    state, tangent = _begin(model, parameters, window, perturbations)
     size, count = model.context * model.patterns, len(perturbations)
     totals = jnp.zeros((blocks, count, *state.batch_shape))
-    resolution = Resolution.begun(model.context, count, state.batch_shape, every)
+    resolution = Resolution.begin(model.context, count, state.batch_shape, every)
 
     def one_round(number: Int[Array, ""], at):
         state, tangent, totals, resolution = at
-        resolution = resolution.entered(number)
+        resolution = resolution.enter(number)
         for _ in range(every):
             state, tangent, sizes = _tangent_step(model, parameters, state, tangent)
             resolution = resolution.token(sizes, size)
         vectors, growth = orthonormalise(tangent.vectors)
         totals = totals.at[number * blocks // rounds].add(growth)
-        return state, Tangent(vectors, tangent.values, tangent.keys), totals, resolution.grown(growth)
+        return state, Tangent(vectors, tangent.values, tangent.keys), totals, resolution.grow(growth)
 
     *_, totals, resolution = jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals, resolution))
     return totals, resolution.unresolved()
 
 
-def _begun(
+def _begin(
     model: SelfAttention,
     parameters: Parameters,
     window: Window,
@@ -269,13 +269,13 @@ def _tangent_step(
     key_response, value_response, query_response = (
         _overlap_response(model, family, parameters, state.attention) for family in (KEY, VALUE, QUERY)
     )
-    state = stored(state, key, value)
+    state = store(state, key, value)
     values, keys = _with_token(tangent.values, slot, value_response), _with_token(tangent.keys, slot, key_response)
     following = _marks(state, slot + 1)
     jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
     sizes = Sizes(_length(jacobian), terms, following)
-    vectors = tuple(_propagated(jacobian, following, vector) for vector in tangent.vectors)
-    return attended(parameters, state, query), Tangent(vectors, values, keys), sizes
+    vectors = tuple(_propagate(jacobian, following, vector) for vector in tangent.vectors)
+    return attend(parameters, state, query), Tangent(vectors, values, keys), sizes
 
 
 def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
@@ -291,7 +291,7 @@ def _jacobian(
 
     And how large the terms are that it is a sum of.
     """
-    tokens, gamma = remembered(state), parameters.gamma
+    tokens, gamma = read_memory(state), parameters.gamma
     attending = compiled.attention_response()(q=query, gamma=gamma, **tokens)
     ((weights,),), (row,) = attending["s"].grid, attending["G"].grid
     every = compiled.row_response()(s=weights, g=column(row), q=query, gamma=gamma, D_v=values, D_k=keys)["J"]
@@ -331,7 +331,7 @@ def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
     return marks.reshape(context, *(1 for _ in batch))
 
 
-def _propagated(jacobian: Matrix, newest: Array, vector: Float[Array, "size *batch"]) -> Float[Array, "size *batch"]:
+def _propagate(jacobian: Matrix, newest: Array, vector: Float[Array, "size *batch"]) -> Float[Array, "size *batch"]:
     """A perturbation one token on: the newest attention's, in place of the oldest one's, and the others as they are."""
     parts = jnp.split(vector, len(jacobian.grid))
     changes = [

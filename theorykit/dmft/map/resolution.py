@@ -57,7 +57,7 @@ class Resolution(eqx.Module):
     rounds: int = eqx.field(static=True)
 
     @classmethod
-    def begun(cls, context: int, exponents: int, batch: tuple[int, ...], every: int) -> "Resolution":
+    def begin(cls, context: int, exponents: int, batch: tuple[int, ...], every: int) -> "Resolution":
         """At the start of an orbit whose perturbations are made orthonormal `every` so many tokens."""
         rounds = -(-context // (_GROUPS * every))
         groups = -(-context // (rounds * every)) + (rounds * every > 1)  # a context may begin within a group
@@ -70,7 +70,7 @@ class Resolution(eqx.Module):
             rounds,
         )
 
-    def entered(self, number: Int[Array, ""]) -> "Resolution":
+    def enter(self, number: Int[Array, ""]) -> "Resolution":
         """Before a round: where a group begins, the oldest one is judged and forgotten."""
         begins = number % self.rounds == 0
         latest = number // self.rounds % len(self.errors)
@@ -79,7 +79,7 @@ class Resolution(eqx.Module):
             jnp.where(begins, 1.0, self.vector),
             jnp.where(fresh, 0.0, self.errors),
             jnp.where(fresh, 0.0, self.growth),
-            self.lost | (begins & self._exceeded(self.errors[latest], self.growth[latest])),
+            self.lost | (begins & self._exceed(self.errors[latest], self.growth[latest])),
             latest,
             self.rounds,
         )
@@ -94,7 +94,7 @@ class Resolution(eqx.Module):
         errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
         return Resolution(vector, errors, self.growth, self.lost, self.latest, self.rounds)
 
-    def grown(self, growth: Float[Array, "exponents *batch"]) -> "Resolution":
+    def grow(self, growth: Float[Array, "exponents *batch"]) -> "Resolution":
         """After perturbations were made orthonormal."""
         return Resolution(self.vector, self.errors, self.growth + growth, self.lost, self.latest, self.rounds)
 
@@ -104,9 +104,9 @@ class Resolution(eqx.Module):
 
     def unresolved(self) -> Bool[Array, "exponents *batch"]:
         """At the end: the perturbations that errors of any group came to exceed."""
-        left = [self._exceeded(*group) for group in zip(self.errors, self.growth, strict=True)]
+        left = [self._exceed(*group) for group in zip(self.errors, self.growth, strict=True)]
         return self.lost | jnp.any(jnp.stack(left), axis=0)
 
-    def _exceeded(self, errors, growth) -> Bool[Array, "exponents *batch"]:
+    def _exceed(self, errors, growth) -> Bool[Array, "exponents *batch"]:
         """Whether the errors of all groups, were they like these, are more than half of the perturbations."""
         return growth < jnp.log(2 * len(self.errors) * jnp.sqrt(jnp.sum(errors**2, axis=0)))

@@ -206,7 +206,7 @@ class SelfAttention(eqx.Module):
         key, value, query = (
             self.overlap(family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
         )
-        return attended(parameters, stored(state, key, value), query)
+        return attend(parameters, store(state, key, value), query)
 
 
 def _checked_positions(position: ArrayLike, context: int) -> Int[Array, "*_"]:
@@ -220,14 +220,14 @@ def _checked_positions(position: ArrayLike, context: int) -> Int[Array, "*_"]:
     return jnp.asarray(places)
 
 
-def attended(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
+def attend(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
     """The state with the attention that the token at its position pays, stored before, and the position after it."""
-    result = compiled.attention()(q=column(query), gamma=parameters.gamma, **remembered(state))
+    result = compiled.attention()(q=column(query), gamma=parameters.gamma, **read_memory(state))
     position = (state.position + 1) % state.keys[0].shape[0]
     return State(result["A"].column, state.keys, state.values, position, state.tokens)
 
 
-def stored(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> State:
+def store(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> State:
     """`state` with the token at its position remembered."""
     keys = tuple(slots.at[state.position].set(entry) for slots, entry in zip(state.keys, key, strict=True))
     values = tuple(slots.at[state.position].set(entry) for slots, entry in zip(state.values, value, strict=True))
@@ -235,7 +235,7 @@ def stored(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> St
     return State(state.attention, keys, values, state.position, tokens)
 
 
-def remembered(state: State) -> dict[str, Matrix]:
+def read_memory(state: State) -> dict[str, Matrix]:
     """Keys, values, and the logarithms of zero and one that leave out slots with no token yet."""
     context, *batch = state.keys[0].shape
     live = jnp.where(jnp.arange(context) < state.tokens, 0.0, -jnp.inf)

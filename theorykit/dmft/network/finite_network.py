@@ -26,10 +26,10 @@ from ..map.self_attention import (
     Parameters,
     SelfAttention,
     State,
-    attended,
+    attend,
     checked_fit,
     self_attention_limit,
-    stored,
+    store,
 )
 from ..map.trajectory import broadcast_to_parameters
 from ..weights.weights import Weights, columns
@@ -77,8 +77,8 @@ class AbstractNetwork(eqx.Module):
     def step(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> tuple[Token, State]:
         """The next token, and the state with the attention that it pays."""
         token = self.token(parameters, state, key)
-        state = stored(state, tuple(token.overlaps[KEY]), tuple(token.overlaps[VALUE]))
-        return token, attended(parameters, state, tuple(token.overlaps[QUERY]))
+        state = store(state, tuple(token.overlaps[KEY]), tuple(token.overlaps[VALUE]))
+        return token, attend(parameters, state, tuple(token.overlaps[QUERY]))
 
     def _checked_fields(self, fields: ArrayLike, key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
         require_float64()

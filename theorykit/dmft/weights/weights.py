@@ -102,7 +102,7 @@ def segment_weights(
     _check_sizes(patterns, neurons, position_bits)
     checked_whole_number("segments", segments, least=1)
     drawn = iid_weights(patterns, segments, position_bits, key=key)
-    return Weights(_widened(drawn.semantic, neurons), drawn.positional)
+    return Weights(_widen(drawn.semantic, neurons), drawn.positional)
 
 
 def _check_sizes(patterns: int, neurons: int, position_bits: int, segments: int | None = 1) -> None:
@@ -112,7 +112,7 @@ def _check_sizes(patterns: int, neurons: int, position_bits: int, segments: int 
             checked_whole_number(name, size, least=1)
 
 
-def _widened(signs: np.ndarray, neurons: int) -> np.ndarray:
+def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
     """Each of the last axis's signs for one of as many segments of neurons, of equal size or nearly so."""
     segments = signs.shape[-1]
     if segments > neurons:
@@ -146,7 +146,7 @@ def published_weights(
     semantic = np.stack([signs(patterns, neurons) for _ in FAMILIES])
     if segments is None:
         return Weights(semantic, np.stack([signs(patterns, position_bits) for _ in FAMILIES]))
-    return Weights(_widened(signs(len(FAMILIES), patterns, segments), neurons), semantic[..., -position_bits:])
+    return Weights(_widen(signs(len(FAMILIES), patterns, segments), neurons), semantic[..., -position_bits:])
 
 
 class Columns(NamedTuple):

@@ -47,11 +47,11 @@ def pruning(network: bpkr.Network, sources: Sources, settings: OneShot, theory: 
     architecture = bpkr.Architecture(network.heads.counts, network.widths, temperature=1.0)
     counts = architecture.heads
     scores = _scores(theory, architecture)
-    heads = bpkr.ranked_heads([np.zeros(count) for count in counts])
+    heads = bpkr.rank_heads([np.zeros(count) for count in counts])
     held_out = _outputs(network, architecture, sources.validation, settings, seed=-1)
     alone = {head: held_out.accuracy(_stays(architecture, [head])) for head in heads}
     orders = {
-        "score": bpkr.removable_heads(bpkr.ranked_heads(scores), counts),
+        "score": bpkr.removable_heads(bpkr.rank_heads(scores), counts),
         "leave one out": bpkr.removable_heads(sorted(heads, key=lambda head: -alone[head]), counts),
     }
     random = [bpkr.removable_heads(order, counts) for order in _random_orders(heads, settings.orders)]

@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from ... import bpkr, store
 from ...annotations import checked_arguments
-from ...bpkr.training import Trained, initial_network, labelled_network, train
+from ...bpkr.training import Trained, initial_network, label_network, train
 from .comparison import order_parameters
 from .pruning import pruning
 from .settings import OneShot, Variant, as_text
 from .sources import Sources, sources
-from .theory import READOUT, chosen_temperatures, kernel_components, theory_of_seed
+from .theory import READOUT, choose_temperatures, kernel_components, theory_of_seed
 
 # of every stage: raised whenever one comes to have other numbers of the same settings
 _VERSION = 1
@@ -48,7 +48,7 @@ def run_variant(
     variant: Variant, settings: OneShot, made: Sources, folder: Path, *, progress: bool = True
 ) -> dict[str, xr.Dataset]:
     """The stages of one variant, by name."""
-    trained = trained_network(variant, settings, made, folder / "training", progress=progress)
+    trained = load_or_train(variant, settings, made, folder / "training", progress=progress)
     network = trained.network
     folder = folder / f"network-{store.fingerprint(store.describe(network=network))}"
     theory = theory_of_heads(network.heads, settings, made, folder, progress=progress)
@@ -59,13 +59,15 @@ def run_variant(
     compared = partial(order_parameters, network, made, settings, theory, folder / "draws", progress=progress)
     return {
         "training": trained.history,
-        "network": labelled_network(network),
+        "network": label_network(network),
         "theory": theory,
-        "kernel": _kept(
+        "kernel": _resume_stage(
             folder, "kernel", described("kernel"), partial(_components, network.heads, made, settings, theory)
         ),
-        "order_parameters": _kept(folder, "order-parameters", described("order parameters"), compared),
-        "pruning": _kept(folder, "pruning", described("pruning"), partial(pruning, network, made, settings, theory)),
+        "order_parameters": _resume_stage(folder, "order-parameters", described("order parameters"), compared),
+        "pruning": _resume_stage(
+            folder, "pruning", described("pruning"), partial(pruning, network, made, settings, theory)
+        ),
     }
 
 
@@ -74,19 +76,19 @@ def theory_of_heads(
 ) -> xr.Dataset:
     """The theory for `heads`, trained or given as `bpkr.heads` takes them, over (seed, width, temperature).
 
-    What `theory_of_seed` has of every seed, and the `chosen_temperatures`. Seeds are kept in `folder`.
+    What `theory_of_seed` has of every seed, and the `choose_temperatures`. Seeds are kept in `folder`.
     """
     described = store.settings_of("theory of one seed", _VERSION, **_of_theory(settings), heads=heads)
     found = []
     for seed in tqdm(range(settings.seeds), desc="theory", unit="seed", disable=not progress, dynamic_ncols=True):
         kept = folder / f"sweep-seed={seed}"
         solve = partial(theory_of_seed, heads, made, settings, seed, kept, progress=progress)
-        found.append(_kept(folder, f"theory-seed={seed}", {**described, "seed": str(seed)}, solve))
+        found.append(_resume_stage(folder, f"theory-seed={seed}", {**described, "seed": str(seed)}, solve))
     theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
-    return theory.assign(chosen_temperatures(theory))
+    return theory.assign(choose_temperatures(theory))
 
 
-def trained_network(
+def load_or_train(
     variant: Variant, settings: OneShot, made: Sources, folder: Path, *, progress: bool = True
 ) -> Trained:
     """The variant's network, trained or as it was left in `folder`."""
@@ -111,7 +113,9 @@ def _components(heads: bpkr.AbstractHeads, made: Sources, settings: OneShot, the
     return kernel_components(heads, made, settings, theory, shown)
 
 
-def _kept(folder: Path, stage: str, described: Mapping[str, str], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
+def _resume_stage(
+    folder: Path, stage: str, described: Mapping[str, str], compute: Callable[[], xr.Dataset]
+) -> xr.Dataset:
     """A stage as it was left in `folder`, or computed; of other settings, such as more seeds, it is another file."""
     return store.resume(folder / f"{stage}-{store.fingerprint(described)}.nc", described, compute)
 

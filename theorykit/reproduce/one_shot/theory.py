@@ -98,7 +98,7 @@ def _gp_limit(
     return xr.Dataset({"gp_accuracy": accuracy, "gp_log_evidence": log_evidence})
 
 
-def chosen_temperatures(theory: xr.Dataset) -> xr.Dataset:
+def choose_temperatures(theory: xr.Dataset) -> xr.Dataset:
     """The temperature at every width, and in the limit, by two rules, along an axis `rule`.
 
     `accuracy`: the highest in distribution, mean over seeds, as the paper chooses it; it looks at the test set.
