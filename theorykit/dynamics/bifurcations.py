@@ -62,7 +62,7 @@ class Event(eqx.Module):
 
 @dataclass(frozen=True)
 class Segment:
-    """A branch between two stations, so short that it has one point at each distance along the first one's tangent."""
+    """A piece of a branch, short enough to be a graph over the distance along the tangent at its start."""
 
     step: Step
     start: BranchPoint
@@ -80,11 +80,11 @@ class Segment:
 
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Those at the start, and at the end."""
+        """The multipliers at the start, and at the end."""
         return self.start.multipliers, self.end.multipliers
 
     def guess(self, distance: float) -> Unknowns:
-        """Hermite's cubic through both ends, along the branch in both."""
+        """Cubic Hermite interpolation between both ends and their tangents."""
         to, length = distance / self.length, self.length
         arriving = length / float(self.direction @ self.end.tangent.first)
         return jax.tree.map(
@@ -124,7 +124,7 @@ class Segment:
         return distance
 
     def root_where_branches_meet(self, quantity: Callable[[BranchPoint], float], near: float) -> tuple[float, Unknowns]:
-        """The same, and the cycle there, by cubics through what is around: right there Newton's method is singular."""
+        """As `root`, and the cycle there, by cubic interpolation: at a branch point Newton's method is singular."""
         spread = _AROUND * self.length
         stations = [self.at(near + spread * node) for node in _NODES]
         weights = partial(_lagrange, np.array(_NODES))
@@ -144,7 +144,7 @@ class Segment:
 
 
 def _lagrange(nodes: np.ndarray, to: float) -> np.ndarray:
-    """Weights of the values at the nodes in the polynomial through them."""
+    """Weights of the values at the nodes in Lagrange's interpolation polynomial."""
     others = ~np.eye(len(nodes), dtype=bool)
     return np.array(
         [np.prod((to - nodes[rest]) / (node - nodes[rest])) for node, rest in zip(nodes, others, strict=True)]
@@ -166,11 +166,11 @@ class _Crossing:
 
 
 def events_on(segment: Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
-    """What happens on a segment, in order.
+    """The bifurcations on a segment, in order.
 
-    It is noticed by the number of multipliers outside the unit circle, and the parities of those beyond 1 and -1: not
-    if a multiplier comes back to where it was. What happens within 2^-halvings of a segment may not be told apart; and
-    of a branch point nearly taken apart, with multipliers within 1e-5 of 1 on both branches, neither may the branches.
+    They are detected by changes in the number of multipliers outside the unit circle, and in the parities of those
+    beyond 1 and -1; a multiplier that crosses and returns within the segment is missed. Events closer than 2^-halvings
+    of the segment may not be resolved, nor the branches of an imperfect branch point with multipliers within 1e-5 of 1.
     """
     crossings = sorted(_crossings(segment), key=lambda crossing: crossing.distance)
     through_one = sum(crossing.is_at(1) for crossing in crossings)
@@ -191,9 +191,9 @@ def events_on(segment: Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
 
 
 def _crossings(segment: Segment) -> Iterator[_Crossing]:
-    """The k-th largest modulus is continuous along the branch, whichever multiplier has it: its crossing is bracketed.
+    """Crossings of the unit circle, one for a conjugate pair.
 
-    A pair crosses once.
+    Found by bracketing for the k-th largest modulus, which is continuous along the branch, whichever multiplier has it.
     """
     inside, outside = sorted(int(np.sum(np.abs(multipliers) > 1)) for multipliers in segment.multipliers)
     for rank in range(inside, outside):
@@ -212,7 +212,7 @@ def _excess(rank: int, station: BranchPoint) -> float:
 
 
 def _at_branch_point(segment: Segment, crossing: _Crossing) -> _Crossing:
-    """The same located more closely; but as it is where multipliers swap their ranks there, by symmetry."""
+    """`crossing` located more accurately; as it is where that fails, such as where multipliers exchange ranks there."""
     try:
         distance, at = segment.root_where_branches_meet(partial(_excess, crossing.rank), crossing.distance)
     except NoCycleError:
@@ -223,13 +223,13 @@ def _at_branch_point(segment: Segment, crossing: _Crossing) -> _Crossing:
 
 
 def _count_gained(segment: Segment, number: int) -> int:
-    """How many more real multipliers are beyond 1, or -1, at the end."""
+    """How many more real multipliers are beyond `number`, 1 or -1, at the end of the segment than at its start."""
     before, after = (np.sum((m.imag == 0) & (m.real * number > 1 + _ON_CIRCLE)) for m in segment.multipliers)
     return int(after) - int(before)
 
 
 def _turning(station: BranchPoint) -> float:
-    """Change of the parameter along the branch: zero where it turns back."""
+    """Derivative of the parameter by arclength: zero at a fold."""
     return float(station.tangent.parameter)
 
 
@@ -239,9 +239,9 @@ def _event(crossing: _Crossing, through_one: str) -> Event:
 
 
 def _meeting(segment: Segment) -> Event:
-    """Where a branch turns back and no multiplier crosses 1, it meets another: one that it bifurcates from.
+    """The bifurcation at which this branch begins, where it turns back though no multiplier crosses 1.
 
-    That may be of cycles of half the period.
+    The other branch may be of cycles of half the period: then it is a period doubling.
     """
     _, at = segment.root_where_branches_meet(_turning, segment.root(_turning))
     period = len(at.points)

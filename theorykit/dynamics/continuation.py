@@ -161,7 +161,7 @@ def _follow(step: Step, first: BranchPoint, strides: _StepBounds, most_cycles: i
 def _stride(
     step: Step, start: BranchPoint, first: BranchPoint, length: float, strides: _StepBounds
 ) -> tuple[Segment, list[Event], float]:
-    """The next segment, what happens on it, and the length of the step to try after it."""
+    """The next segment, its bifurcations, and the length of the step to try after it."""
     while length > _SMALLEST * strides.largest:
         try:
             ahead = _ahead(step, start, length, strides)
@@ -175,7 +175,7 @@ def _stride(
 
 
 def _ahead(step: Step, start: BranchPoint, length: float, strides: _StepBounds) -> Segment:
-    """The segment of a `length`; `NoCycleError` unless it is so straight that it is sure to be of the same branch."""
+    """The segment of this `length`; `NoCycleError` where it bends so much that its end may be on another branch."""
     guess = start.at.move(start.tangent, length)
     direction = start.tangent.first
     end = correct(step, guess, direction, direction @ start.at.first + length)
@@ -219,12 +219,12 @@ def _out_of_bounds(station: BranchPoint, strides: _StepBounds) -> str | None:
 
 
 def _cosine(segment: Segment) -> float:
-    """Of the angle between the tangents at both ends."""
+    """Cosine of the angle between the tangents at both ends."""
     return float(segment.direction @ segment.end.tangent.first)
 
 
 def _change(segment: Segment) -> float:
-    """The largest change of a multiplier's modulus, as far as it is not large."""
+    """The largest change of a multiplier's modulus, moduli clipped at `_LARGE`."""
     before, after = (np.minimum(np.abs(multipliers), _LARGE) for multipliers in segment.multipliers)
     return float(np.max(np.abs(after - before)))
 

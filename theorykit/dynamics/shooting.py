@@ -1,7 +1,7 @@
 """Multiple shooting: the equations that all points of a cycle obey together, and Newton's method for them.
 
-The unknowns are every point of the cycle, and the parameter. A cycle of a chaotic map so stays as well conditioned as
-one step of the map, where the map iterated over a period would not be.
+The unknowns are all points of the cycle, and the parameter. The equations are then as well conditioned as one step of
+the map; those of the map iterated over a period of a chaotic orbit would not be.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Unknowns(eqx.Module):
 
 
 class Linearisation(eqx.Module):
-    """How the map changes about each point of a cycle: with the point, `jacobians`, and the parameter, `drifts`."""
+    """Derivatives of the map at each point of a cycle: in the state, `jacobians`, and in the parameter, `drifts`."""
 
     jacobians: Float[Array, "period state state"]
     drifts: Float[Array, "period state"]
@@ -59,7 +59,7 @@ class Linearisation(eqx.Module):
         return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))
 
     def condense(self, defects: Float[Array, "period state"]) -> tuple[Array, Array, Array]:
-        """(P, c, d): a change x of the first point and m of the parameter come round as P x + c m + d."""
+        """(P, c, d): changes x of the first point and m of the parameter map to P x + c m + d after one period."""
 
         def through(affine, one):
             jacobian, drift, defect = one
@@ -70,7 +70,7 @@ class Linearisation(eqx.Module):
         return affine[:, :-2], affine[:, -2], affine[:, -1]
 
     def spread(self, defects: Float[Array, "period state"], change: Float[Array, " coordinates"]) -> Unknowns:
-        """The change of every point that follows from the first one's, and the parameter's."""
+        """The change of every point, from `change`, that of the first point and of the parameter."""
         first, parameter = change[:-1], change[-1]
 
         def through(here, one):
@@ -82,9 +82,9 @@ class Linearisation(eqx.Module):
 
 
 class Shooting(eqx.Module):
-    """Every point is the image of the one before; and `direction`, in the plane of `Unknowns.first`, is `target` away.
+    """The equations x_{i+1} = step(x_i), cyclic, and direction . `Unknowns.first` = target.
 
-    Along the parameter's own axis that fixes the parameter; along a branch of cycles, the arclength.
+    A direction along the parameter's axis fixes the parameter; the tangent of a branch of cycles, the arclength.
     """
 
     step: Step
@@ -97,7 +97,7 @@ class Shooting(eqx.Module):
         return images - jnp.roll(at.points, -1, axis=0), self.direction @ at.first - self.target
 
     def newton_change(self, at: Unknowns, defects: tuple[Array, Array]) -> Unknowns:
-        """Newton's step: the cycle is condensed to its first point, and the change spread to the others again."""
+        """Newton's step: for changes of the first point and the parameter, then propagated to the other points."""
         of_cycle, of_direction = defects
         linearisation = Linearisation.about(self.step, at)
         monodromy, drift, defect = linearisation.condense(of_cycle)
@@ -107,7 +107,7 @@ class Shooting(eqx.Module):
     def border(
         self, monodromy: Float[Array, "state state"], drift: Float[Array, " state"]
     ) -> Float[Array, "coordinates coordinates"]:
-        """Derivatives of the condensed equations: regular also where a branch turns back."""
+        """Jacobian of the condensed equations, bordered by `direction`: regular also at a fold of the branch."""
         of_cycle = jnp.column_stack([monodromy - jnp.eye(len(drift)), drift])
         return jnp.vstack([of_cycle, self.direction])
 
@@ -120,9 +120,9 @@ class _NewtonState(eqx.Module):
 
 
 class ShootingNewton(optx.AbstractRootFinder):
-    """Newton's method for a `Shooting`, which Optimistix hands it as `args`; a step that does not better it is halved.
+    """Newton's method for a `Shooting`, passed as `args`; halves steps that do not reduce the defects.
 
-    It goes on until rounding is all that is left; whether that is a solution is for the caller to see.
+    It stops where changes are rounding; whether the equations are solved there is for the caller to check.
     """
 
     rtol: float = 0.0
@@ -155,11 +155,11 @@ class ShootingNewton(optx.AbstractRootFinder):
 
 
 class BranchPoint(eqx.Module):
-    """Where a correction ended: on a branch of cycles if `solved`.
+    """The end of a Newton correction: a point on a branch of cycles if `solved`.
 
     `multipliers` are by decreasing modulus; of a conjugate pair, that of the upper half plane is first. `tangent` is
-    along the branch, of length one in the plane of `Unknowns.first`, and looks the way of the direction that the
-    correction was asked to keep.
+    along the branch, of length one in the coordinates of `Unknowns.first`, and has a positive product with the
+    `direction` of the correction.
     """
 
     at: Unknowns
@@ -169,7 +169,7 @@ class BranchPoint(eqx.Module):
 
     @property
     def scale(self) -> float:
-        """What distances between states are compared with: the largest coordinate of a point, or one if greater."""
+        """The unit of distances between states: the largest coordinate of a point, at least one."""
         return max(1.0, float(np.max(np.abs(self.at.points))))
 
     @property
@@ -216,7 +216,7 @@ def multipliers_of(monodromy: Float[Array, "state state"]) -> Complex[np.ndarray
 
 
 def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
-    """The cycle at the parameter of `guess`; its tangent looks to larger parameters, to smaller for a `sign` of -1."""
+    """The cycle at the parameter of `guess`; its tangent is towards larger parameters, smaller for a `sign` of -1."""
     axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
     return correct(step, guess, axis, sign * guess.parameter)
 

@@ -1,4 +1,4 @@
-"""What came of a solve, in words: of one, or of a batch."""
+"""Messages about the outcome of a solve, or of a batch of them: whether it converged, and what to do if not."""
 
 import warnings
 from typing import Any
@@ -36,7 +36,7 @@ def warn_of_failures(saddle: Any, stacklevel: int) -> None:
 
 
 def diagnosis_of(saddle: Any) -> str:
-    """What came of the solve or solves of `saddle`, and what to do about those that did not converge."""
+    """The outcome of the solve or solves of `saddle` as text, and what to do about those that did not converge."""
     converged = np.asarray(saddle.converged)
     if converged.ndim == 0:
         return _diagnosis_of_one(saddle)
@@ -50,7 +50,7 @@ def diagnosis_of(saddle: Any) -> str:
 
 
 def _one(saddle: Any, index: tuple[int, ...]) -> Any:
-    """The solve of a batch at `index`; what is not batched is of all."""
+    """The solve at `index` of a batch; fields without batch axes as they are."""
     axes = len(index)
     return jax.tree.map(lambda leaf: leaf[index] if jnp.ndim(leaf) >= axes else leaf, saddle)
 

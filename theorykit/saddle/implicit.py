@@ -1,7 +1,7 @@
 """Derivatives of a saddle point by the implicit function theorem.
 
-What is solved for is not differentiated through: the solution moves with whatever the action depends on so that it
-stays stationary.
+The solver is not differentiated through: the derivative of the solution is that which keeps the gradient of the action
+zero when what the action depends on changes.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def _inverse_hessian(problem: AbstractSaddleProblem, coordinates: Coordinates) -
 def with_derivative_of(
     value: PyTree[Float[Array, "..."]], function: Callable, arguments: PyTree
 ) -> PyTree[Float[Array, "..."]]:
-    """`value`, which is `function(*arguments)` computed before, with that function's derivative."""
+    """`value`, already computed as `function(*arguments)`, differentiated as that function of `arguments`."""
     return value
 
 

@@ -1,4 +1,4 @@
-"""Logarithm and inverse square root of a large matrix in a vector, by Lanczos runs, with bounds of their errors.
+"""z^T log(M) z and M^{-1/2} z for a large matrix M, by Lanczos runs from the vector z, with bounds of their errors.
 
 The k-node Gauss rule of a run is above z^T log(M) z, for the even derivatives of the logarithm are negative; the
 Gauss-Radau rule with one more node, put at a lower bound of the spectrum, is below, for the odd ones are positive.
@@ -28,7 +28,7 @@ _eigh = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.eigh(matri
 
 
 class LanczosRuns(eqx.Module):
-    """What Lanczos runs from the vectors z, or from one, tell of M.
+    """Functions of M from Lanczos runs, one for each of the vectors z.
 
     - `lower`, `upper`: bounds of z^T log(M) z; `form`: z^T M z.
     - `roots`: M^{-1/2} z. `root_errors`: bounds of what they miss, in the norm |M^{1/2} .|.
@@ -81,10 +81,10 @@ def ritz_values(
 
 
 def _recurrence(product, vector, order):
-    """Krylov basis, diagonal of the tridiagonal matrix, and what is beside it with the residual's norm last.
+    """Krylov basis, and diagonal and off-diagonal of the tridiagonal matrix, the norm of the residual appended.
 
-    Reorthogonalised fully, so that bounds hold up to rounding, and cut off where the Krylov space is an invariant one:
-    what comes after it is rounding.
+    Reorthogonalised fully, so that bounds hold up to rounding. Where the Krylov space becomes invariant, the rows after
+    it, which would be rounding, are zero.
     """
     tridiagonalise = decomp.tridiag_sym(order, materialize=False, reortho="full", custom_vjp=False)
     basis, (diagonal, beside), residual, _ = tridiagonalise(product, vector)
@@ -97,14 +97,17 @@ def _recurrence(product, vector, order):
 
 
 def _rules(diagonal, ahead, floor):
-    """The matrices of the Gauss rule, with a node beside the others that has no weight, and of the Gauss-Radau rule."""
+    """Matrices (2, order + 1, order + 1) whose eigenvalues are the nodes of the Gauss and the Gauss-Radau rule.
+
+    That of the Gauss rule is padded with a node of weight zero.
+    """
     gauss = _tridiagonal(jnp.append(diagonal, diagonal[0]), ahead.at[-1].set(0.0))
     radau = _tridiagonal(jnp.append(diagonal, _radau(diagonal, ahead, floor)), ahead)
     return jnp.stack([gauss, radau])
 
 
 def _from_nodes(vector, basis, ahead, nodes, eigenvectors, floor):
-    """What the nodes and vectors of both rules tell."""
+    """The bounds and vectors of `LanczosRuns`, from the nodes and eigenvectors of the two rules."""
     norm = jnp.linalg.norm(vector)
     (gauss, radau), (first, of_radau) = nodes, eigenvectors[:, 0]
     unsolved = ahead[-1] * jnp.abs(jnp.sum(first * eigenvectors[0, -2] / gauss))

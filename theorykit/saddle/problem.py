@@ -1,4 +1,4 @@
-"""What a solver minimises: an action over unconstrained coordinates, with the structure that a good solver exploits."""
+"""The problem that a solver minimises: an action over unconstrained coordinates, its curvature, and sweeps."""
 
 import abc
 from collections.abc import Callable
@@ -16,8 +16,8 @@ class Point(eqx.Module):
     """The action at some coordinates: one evaluation.
 
     `magnitude` is that of the terms that the action is summed from, and sets its rounding. `gradient_norm` is measured
-    in the affine-invariant metric, per `AbstractSaddleProblem.scale`. `details` are what the evaluation found that the
-    problem takes up again in `expansion` and `swept`.
+    in the affine-invariant metric, per `AbstractSaddleProblem.scale`. `details` are intermediate results that
+    `expansion` and `swept` use.
     """
 
     coordinates: Coordinates
@@ -49,12 +49,12 @@ class AbstractSaddleProblem(eqx.Module):
     @property
     @abc.abstractmethod
     def scale(self) -> Float[Array, ""]:
-        """What gradients and eigenvalues of the Hessian are stated per: the large number that S is proportional to."""
+        """The large number that S is proportional to, which gradient norms and Hessian eigenvalues are divided by."""
 
     @property
     @abc.abstractmethod
     def has_sweeps(self) -> bool:
-        """Whether `swept` is known."""
+        """Whether the problem has majorise-minimise sweeps, `swept`."""
 
     @abc.abstractmethod
     def action(self, coordinates: Coordinates) -> Float[Array, ""]:
@@ -70,11 +70,11 @@ class AbstractSaddleProblem(eqx.Module):
 
     @abc.abstractmethod
     def swept(self, point: Point) -> Coordinates:
-        """Where majorise-minimise sweeps lead: S is no higher there. No evaluation."""
+        """The coordinates after majorise-minimise sweeps, where S is no higher; without evaluating S there."""
 
     @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-        """The coordinates after a step; zero is no step."""
+        """The coordinates after a step from `coordinates`; a step of zero leaves them unchanged."""
 
     @abc.abstractmethod
     def along(self, coordinates: Coordinates) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:

@@ -50,7 +50,7 @@ class QuadraticModel(eqx.Module):
         return jnp.linalg.norm(self.slopes / (self.curvatures + shift))
 
     def _shift(self, low, high, radius) -> Float[Array, ""]:
-        """What is added to all curvatures for a step as long as `radius`, by bisection of its logarithm."""
+        """The shift of the Hessian's eigenvalues for a step as long as `radius`, by bisection in its logarithm."""
 
         def halved(_, bounds):
             low, high = bounds

@@ -33,7 +33,7 @@ _NEAR = 0.04
 
 
 class Progress(eqx.Module):
-    """Where a solver stands, and what it has spent.
+    """The present point of a solver, and counts of its evaluations and steps.
 
     `idle` counts steps since the gradient norm was last at its least, `best`, or the action fell beyond rounding.
     """
@@ -71,7 +71,7 @@ class Progress(eqx.Module):
 
 
 def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
-    """One of two trees of arrays."""
+    """`yes` where `condition` holds, else `no`; leaf by leaf of two trees of arrays."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 

@@ -208,7 +208,7 @@ def estimate_at(
 
 
 def _report(estimate: EnergyEstimate, options: MatrixFreeOptions) -> None:
-    """Warn where it is the limit on the work that makes the bias."""
+    """Warn where the bias exceeds the standard error because `max_order` was reached."""
     bias, error, stats = float(estimate.bias), float(estimate.standard_error), estimate.stats
     if bias > error and max(stats["order"], int(stats["steps"])) >= options.max_order:
         warnings.warn(
@@ -261,7 +261,7 @@ def _conjugate_gradients(whitened, right, solver):
 
 @eqx.filter_jit
 def _with_probes(data, whitened, of_labels, probes, order, block) -> tuple[EnergyEstimate, Bool[Array, ""]]:
-    """The whole estimate, and whether what Lanczos runs of this order leave out is below half the standard errors."""
+    """The estimate by Lanczos runs of this `order`, and whether their bias is below half the standard errors."""
     kernel = whitened.kernel
     runs = run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, block)
     of_trace = whitened.slope_of_trace(data.path_gram)
@@ -304,9 +304,9 @@ def _with_probes(data, whitened, of_labels, probes, order, block) -> tuple[Energ
 
 
 def _per_entry(first, bound):
-    """What |U^{1/2} X U^{1/2}| <= bound means for each entry of X.
+    """Bounds of the entries of X, given |U^{1/2} X U^{1/2}| <= bound with U = `first`.
 
-    Bounds come in that norm: K is no more than A, so |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
+    Errors are bounded in that norm: K is no more than A, so |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
     """
     factor = jnp.linalg.cholesky(first)
     roots = jnp.linalg.norm(jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(first)), lower=True), axis=0)
@@ -314,9 +314,10 @@ def _per_entry(first, bound):
 
 
 def _controlled_mean(samples, controls, expected, metric):
-    """The mean of `samples` less what `controls` of known mean `expected` explain; its error, and the error's length.
+    """The mean of `samples` (axis 0) with control variates `controls` of known mean `expected`; its standard error.
 
-    One coefficient by least squares over all samples (axis 0) and entries; lengths of matrices are |U^{1/2} X U^{1/2}|.
+    And the norm of that error, |U^{1/2} X U^{1/2}| for matrices, `metric` being U. The coefficient of the control
+    variates is one number, by least squares over all samples and entries.
     """
     count = len(samples)
     deviations, control_deviations = samples - jnp.mean(samples, axis=0), controls - jnp.mean(controls, axis=0)

@@ -1,9 +1,9 @@
 """The saddle point where the kernel does not fit in memory, with the error that the random probes leave in it.
 
-Takes the place of `solve` in `Architecture -> ... -> compiled function -> solve -> predict`. At fixed probes the
-energy's gradient is a function of U_1 without noise; where it balances the entropy's is the sample average's saddle
-point. It is found by majorise-minimise steps with Anderson acceleration, once for each of several independent sets of
-probes: their mean is the result, their scatter its error.
+Takes the place of `solve` in `Architecture -> ... -> compiled function -> solve -> predict`. For fixed probes the
+estimated gradient of the energy is a deterministic function of U_1, and its saddle point is found by majorise-minimise
+steps with Anderson acceleration. This is repeated for several independent sets of probes: the mean of the saddle points
+is the result, their scatter gives its error.
 """
 
 import math
@@ -146,7 +146,7 @@ class _SampleAverage:
 
 @eqx.filter_jit
 def minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes) -> Coordinates:
-    """Where entropy + tr(G_+ U_1) + tr(U_0 G_- U_0 U_1^{-1}) is least, U_0 the U_1 at `coordinates`.
+    """The coordinates that minimise entropy + tr(G_+ U_1) + tr(U_0 G_- U_0 U_1^{-1}), U_0 being U_1 at `coordinates`.
 
     The log-determinant is concave in U_1 and below its tangent; the misfit is convex in U_1^{-1}, and below the second
     trace up to a constant.
@@ -171,7 +171,7 @@ def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderPara
 
 
 def _fixed_point(sample, start, options, tolerance, bar):
-    """The coordinates that a step leaves where they are, by Anderson acceleration; steps taken and the last change."""
+    """The fixed point of `sample.step`, by Anderson acceleration; the number of steps, and the least change of one."""
     empty = AndersonMemory.empty(_MEMORY, len(start))
     point, memory = start, empty
     best, lowest, taken = start, math.inf, 0

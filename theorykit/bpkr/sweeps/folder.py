@@ -44,7 +44,7 @@ def sweep_settings(architecture: bpkr.Architecture, data: bpkr.Data, options: Ma
 
 
 def solver_options(options: Mapping[str, Any]) -> Mapping[str, str]:
-    """The options that decide whether a solution is found, not which it is."""
+    """The options of `bpkr.solve` that affect whether it converges, not to which solution; as text by name."""
     return store.describe(**{name: value for name, value in sorted(_all(options).items()) if name in _SOLVER_OPTIONS})
 
 
@@ -54,7 +54,10 @@ def _all(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """A folder that belongs to one sweep, and the solver options for what is missing there; made by `open`."""
+    """The folder of one sweep, with the sweep's settings, and the solver options of points still to be solved.
+
+    Made by `SweepFolder.open`.
+    """
 
     path: Path
     settings: Mapping[str, str]
@@ -62,10 +65,10 @@ class SweepFolder:
 
     @classmethod
     def open(cls, path: Path, settings: Mapping[str, str], solver_options: Mapping[str, str]) -> "SweepFolder":
-        """The folder `path` for the sweep of these settings, new or gone on with.
+        """The folder `path` of the sweep with these settings; created, or resumed where it has points of that sweep.
 
-        Raises `FileExistsError` where it holds another sweep, saying what differs, and `ValueError` where an option
-        cannot be known again.
+        Raises `FileExistsError` where it holds another sweep, saying what differs, and `ValueError` for an option, such
+        as a lambda, that cannot be compared with that of a later run.
         """
         store.refuse_unknown({**settings, **{f"option {name}": value for name, value in solver_options.items()}})
         # all points that are there are of one sweep
@@ -79,12 +82,12 @@ class SweepFolder:
         return self.path / _POINTS / name
 
     def write(self, place: GridPoint, point: xr.Dataset) -> None:
-        """Keep a point, in the place of one that was no solution."""
+        """Write the file of a point; replaces one that had failed or not converged."""
         point = point.assign_attrs(place=str(place), solver_options=self.solver_options)
         store.keep(point, self.settings, self.point_path(place))
 
     def read(self, place: GridPoint) -> xr.Dataset | None:
-        """The point, or None where there is none, it had failed, or had not converged with another solver_options.
+        """The point; None if it is missing, failed, or did not converge with other solver options than now.
 
         Raises `FileExistsError` for the point of another sweep, and `ValueError` for a file that is damaged, or the
         point of another place.

@@ -26,15 +26,15 @@ _SIZES = (
 
 @dataclass(frozen=True)
 class MeanField:
-    """What is left of the network as N goes to infinity, symbolic: a deterministic map, and its linear responses.
+    """The limit N -> infinity of the network, symbolic: a deterministic map of attentions, and its derivatives.
 
     - `overlap` (M x 1): the overlap m of one family after attention A, for that family's C and r, Eqs. (5), (6).
     - `attention` (M x 1): of the query q to tokens with keys K and values V, Eq. (2); `attention_weights` (L x 1).
-    - `overlap_response` (M x M): D = dm/dA. `attention_response` (L x M): G, row d how the attention moves with the
-      exponent of token d.
-    - `row_response` (M x M): how the attention moves with the one that token d was drawn from, as key and value; given
-      its weight s in the attention and g, its row of G as a column. `query_response` (M x M): what the newest token
-      adds to that as the query. Together they are Eq. (8).
+    - `overlap_response` (M x M): D = dm/dA. `attention_response` (L x M): G, whose row d is the derivative of the
+      attention in the softmax score of token d.
+    - `row_response` (M x M): derivative of the attention in the attention that token d was drawn from, through its key
+      and value; a function of its softmax weight s and of row d of G, as a column g. `query_response` (M x M): the
+      further term of the newest token, through its query. Together they are Eq. (8).
     - `derivation`: the steps that led here, in the symbols of `trajectory`; `derivation.verify()` checks each.
     """
 
@@ -153,7 +153,7 @@ def _classes(route: Recorder, path: TrajectorySymbols, overlaps: MatrixExpr) -> 
 
 
 def _attention(route: Recorder, path: TrajectorySymbols) -> MatrixExpr:
-    """The attention of the newest token, under names that do not say when."""
+    """The attention of the newest token, in symbols without a time index."""
     route.section, route.equations = "Attention", "2"
     symbols, latest = path.of_map, HORIZON - 1
     names = {
@@ -166,13 +166,13 @@ def _attention(route: Recorder, path: TrajectorySymbols) -> MatrixExpr:
 
 
 def _overlap_response(route: Recorder, path: TrajectorySymbols, overlap: MatrixExpr) -> MatrixExpr:
-    """D: how the overlap of one family moves with the attention."""
+    """D = dm/dA, for the overlap m of one family."""
     route.section, route.equations = "Responses", "8"
     return route.apply(rules.response, overlap, {path.of_map.attention: path.displacement}, path.displacement)
 
 
 def _exponent_response(route: Recorder, path: TrajectorySymbols, attention: MatrixExpr) -> MatrixExpr:
-    """G^T: how the attention moves with the exponents of its softmax."""
+    """G^T, the derivative of the attention in the scores of its softmax."""
     (weights,) = attention.atoms(Softmax)
     in_exponents = attention.xreplace({weights.column: path.exponents})
     moved = {path.exponents: path.exponent_displacement}
@@ -182,7 +182,7 @@ def _exponent_response(route: Recorder, path: TrajectorySymbols, attention: Matr
 def _token_response(
     route: Recorder, path: TrajectorySymbols, attention: MatrixExpr, exponent_response: MatrixExpr
 ) -> MatrixExpr:
-    """How the attention moves with the one that token d was drawn from: as key, as value, and as the query."""
+    """Derivative of the attention in the one that token d was drawn from: through key, value, and query if newest."""
     symbols, exponents = path.of_map, path.exponents
     (weights,) = attention.atoms(Softmax)
     key, value, query = (response * path.displacement for response in symbols.responses)

@@ -63,7 +63,7 @@ def continuation_diagram(
 
 
 def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, bar: tqdm) -> dmft.Window:
-    """The window that each orbit begins with."""
+    """The windows that orbits begin with, from the last attentions of their neighbours."""
     first = _select(every, centre)
     begun = checked_begin(start, model, first)
     run = {"model": model, "parameters": every, "start": begun, "centre": centre, "settling": settling}

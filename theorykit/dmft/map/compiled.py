@@ -1,4 +1,4 @@
-"""The derived map and its responses as compiled functions, for one state and for many side by side."""
+"""The derived map and its responses as compiled functions, of one state or of a batch."""
 
 from functools import lru_cache
 
@@ -22,25 +22,25 @@ def attention() -> CompiledFunction:
 
 @lru_cache
 def overlap_response() -> CompiledFunction:
-    """D, how m of a new token moves with the attention before it."""
+    """D = dm/dA, of a new token's overlaps m in the attention A before it."""
     return _compile_batched("overlap_response", D=derive().overlap_response)
 
 
 @lru_cache
 def attention_response() -> CompiledFunction:
-    """The weights s of the tokens attended, and how A moves with their scores."""
+    """The softmax weights s of the tokens in the context, and G, the derivative of A in their scores."""
     return _compile_batched("attention_response", s=derive().attention_weights, G=derive().attention_response)
 
 
 @lru_cache
 def row_response() -> CompiledFunction:
-    """A block of the Jacobian, from the response of one token's weight; Eq. (8)."""
+    """The block of the Jacobian for one token, through its key and value; Eq. (8)."""
     return _compile_batched("row_response", J=derive().row_response)
 
 
 @lru_cache
 def query_response() -> CompiledFunction:
-    """What the newest token's block of the Jacobian has besides; Eq. (8)."""
+    """The further term of the newest token's block, through its query; Eq. (8)."""
     return _compile_batched("query_response", J=derive().query_response)
 
 

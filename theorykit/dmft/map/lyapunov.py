@@ -1,8 +1,9 @@
 """Lyapunov exponents of the map, from its derived Jacobian; Eq. (8) of Poc-Lopez and Aguilera.
 
-The Jacobian of a window of attentions is block companion: one new block row, and the other attentions one place older.
-Perturbations are kept by slot like the tokens that they come from, where getting older costs nothing, and what the
-responses of older tokens are is remembered with them. The position clock is periodic and has no exponents but zero.
+The Jacobian of the map on a window of `context` attentions is block companion: one row of blocks for the newest
+attention, while every other attention moves to the next place. Perturbations are stored in the ring buffer of the
+tokens, so that only the newest row is computed; the derivatives of older keys and values, which it needs, are stored
+too. The position of the token is periodic: it would add exponents that are zero.
 """
 
 import equinox as eqx
@@ -40,7 +41,7 @@ Response = tuple[tuple[Float[Array, "context *batch"], ...], ...]
 
 
 class Tangent(eqx.Module):
-    """Perturbations of a window of attentions, and how the tokens remembered respond to theirs.
+    """Tangent vectors at a window of attentions, and the derivatives D = dm/dA of the keys and values in the context.
 
     - `vectors`: each `(patterns * context, *batch)`, by pattern, then by slot: an attention has the slot of the token
       that follows it.
@@ -117,7 +118,7 @@ def local_exponents(
     exponents: int | ArrayLike | None = None,
     orthonormalise: Orthonormalise = householder,
 ) -> Float[Array, "steps exponents *batch"]:
-    """The logarithms that exponents are means of, token by token; those with the largest mean first.
+    """log R_jj of every token, whose means over tokens are the exponents; the largest mean first.
 
     `exponents`, and their order where perturbations are given, are as in `lyapunov_spectrum`; but logarithms of what
     rounding leaves are returned as they are. Raises as that does.
@@ -208,7 +209,7 @@ def _local_exponents(model, parameters, window, perturbations, steps, orthonorma
 
 @eqx.filter_jit
 def _accumulate(model, parameters, window, perturbations, rounds, every, blocks, orthonormalise):
-    """Sums of logarithms over each block, and which perturbations are lost."""
+    """Sums of log R_jj over each block of rounds, and which perturbations double precision does not resolve."""
     state, tangent = _begin(model, parameters, window, perturbations)
     size, count = model.context * model.patterns, len(perturbations)
     totals = jnp.zeros((blocks, count, *state.batch_shape))
@@ -263,7 +264,7 @@ def _overlap_response(model: SelfAttention, family: int, parameters: Parameters,
 def _tangent_step(
     model: SelfAttention, parameters: Parameters, state: State, tangent: Tangent
 ) -> tuple[State, Tangent, Sizes]:
-    """One token further, perturbations with it, not yet orthonormal again; and how large the Jacobian is."""
+    """The next state, its tangent vectors J v, not orthonormalised, and norms of the Jacobian J for `Resolution`."""
     slot = state.position
     key, value, query = (model.overlap(family, parameters, state.attention, slot) for family in (KEY, VALUE, QUERY))
     key_response, value_response, query_response = (
@@ -279,7 +280,7 @@ def _tangent_step(
 
 
 def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
-    """The responses kept, with that of a new token in its slot."""
+    """The derivatives `kept` for the tokens in the context, with `new` in the slot of the newest token."""
     rows = zip(kept, new.grid, strict=True)
     return tuple(tuple(slots.at[slot].set(entry) for slots, entry in zip(*row, strict=True)) for row in rows)
 
@@ -287,9 +288,9 @@ def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
 def _jacobian(
     parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
 ) -> tuple[Matrix, Float[Array, "*batch"]]:
-    """How the next attention moves with the one that each token remembered was drawn from: a block a slot; Eq. (8).
+    """Derivative of the next attention in the attention that each token was drawn from, a block for each slot; Eq. (8).
 
-    And how large the terms are that it is a sum of.
+    And a bound of the norms of the terms that the blocks are sums of.
     """
     tokens, gamma = read_memory(state), parameters.gamma
     attending = compiled.attention_response()(q=query, gamma=gamma, **tokens)
@@ -332,7 +333,7 @@ def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
 
 
 def _propagate(jacobian: Matrix, newest: Array, vector: Float[Array, "size *batch"]) -> Float[Array, "size *batch"]:
-    """A perturbation one token on: the newest attention's, in place of the oldest one's, and the others as they are."""
+    """J v: the component of the newest attention replaces that of the oldest one, the others keep their slots."""
     parts = jnp.split(vector, len(jacobian.grid))
     changes = [
         jnp.sum(sum(entry * part for entry, part in zip(row, parts, strict=True)), axis=0) for row in jacobian.grid

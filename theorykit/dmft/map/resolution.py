@@ -29,7 +29,7 @@ _LARGEST = 1e150
 
 
 class Sizes(NamedTuple):
-    """How large the Jacobian of a token is.
+    """Norms of the Jacobian of one token.
 
     - `blocks` `(context, *batch)`: of each block, its Frobenius norm. `terms`: of all terms that these are sums of.
     - `newest`: one in the slot of the attention that the token leads to, zero in others.
@@ -41,12 +41,13 @@ class Sizes(NamedTuple):
 
 
 class Resolution(eqx.Module):
-    """Errors on their way, by the group of tokens that made them, and the perturbations that they came to exceed.
+    """Bounds of the rounding errors in perturbations, by the group of tokens where they arose.
 
     - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one when the latest group began.
-    - `errors` `(groups, context, *batch)`: the same of what has become of errors made in each group.
+    - `errors` `(groups, context, *batch)`: the same of errors that arose in each group, propagated until now.
     - `growth` `(groups, exponents, *batch)`: logarithms of how perturbations have grown since each group began.
-    - `lost` `(exponents, *batch)`. `latest`: the number of the latest group. `rounds`: how many are one group.
+    - `lost` `(exponents, *batch)`: perturbations that errors of a group exceeded. `latest`: the number of the latest
+      group. `rounds`: orthonormalisations in a group.
     """
 
     vector: Float[Array, "context *batch"]
@@ -71,7 +72,7 @@ class Resolution(eqx.Module):
         )
 
     def enter(self, number: Int[Array, ""]) -> "Resolution":
-        """Before a round: where a group begins, the oldest one is judged and forgotten."""
+        """Before a round: a group that begins replaces the oldest, whose errors are compared with the perturbations."""
         begins = number % self.rounds == 0
         latest = number // self.rounds % len(self.errors)
         fresh = begins & self._is(latest)
@@ -85,7 +86,7 @@ class Resolution(eqx.Module):
         )
 
     def token(self, sizes: Sizes, size: int) -> "Resolution":
-        """After a token, of perturbations with `size` numbers, that are made orthonormal after it."""
+        """After a token: bounds propagated through its Jacobian, its rounding added; vectors have `size` numbers."""
         newest = sizes.newest > 0
         made = size * _UNIT * sizes.terms * jnp.max(self.vector, axis=0)
         vector = jnp.where(newest, jnp.minimum(jnp.sum(sizes.blocks * self.vector, axis=0), _LARGEST), self.vector)
@@ -95,7 +96,7 @@ class Resolution(eqx.Module):
         return Resolution(vector, errors, self.growth, self.lost, self.latest, self.rounds)
 
     def grow(self, growth: Float[Array, "exponents *batch"]) -> "Resolution":
-        """After perturbations were made orthonormal."""
+        """After an orthonormalisation, with the logarithms of R_jj."""
         return Resolution(self.vector, self.errors, self.growth + growth, self.lost, self.latest, self.rounds)
 
     def _is(self, group: Int[Array, ""]) -> Bool[Array, "groups *_"]:
@@ -103,7 +104,7 @@ class Resolution(eqx.Module):
         return (jnp.arange(len(self.errors)) == group).reshape(-1, *(1 for _ in self.errors.shape[1:]))
 
     def unresolved(self) -> Bool[Array, "exponents *batch"]:
-        """At the end: the perturbations that errors of any group came to exceed."""
+        """At the end: the perturbations that are not resolved, for the errors of some group exceed half of them."""
         left = [self._exceed(*group) for group in zip(self.errors, self.growth, strict=True)]
         return self.lost | jnp.any(jnp.stack(left), axis=0)
 

@@ -37,7 +37,7 @@ _LARGEST = 1e300
 
 
 class Parameters(eqx.Module):
-    """What a network is run with; each a number, or an array over a batch.
+    """The control parameters of the map, each a number or an array over a batch.
 
     - `beta`: inverse temperature of the output, Eq. (4). `gamma`: inverse temperature of the attention, Eq. (3).
     - `epsilon`: share of the positions in the overlaps, Eq. (1), from 0 to 1.
@@ -101,10 +101,10 @@ def attention_gain(inverse_temperature: ArrayLike, scale: float | int, patterns:
 
 
 class State(eqx.Module):
-    """Where many networks stand: their attentions, and the keys and values that they remember.
+    """The state of the map, for a batch of networks: the attention, and the keys and values in the context.
 
     - `attention`: A, one array over the batch for each pattern.
-    - `keys`, `values`: m^k and m^v of the tokens remembered, `(context, *batch)` a pattern, by position.
+    - `keys`, `values`: m^k and m^v of the tokens in the context, `(context, *batch)` for each pattern, by position.
     - `position`: of the next token. `tokens`: how many have been stored, up to the context.
 
     Raises `ValueError` for shapes that do not fit each other.
@@ -221,14 +221,14 @@ def _checked_positions(position: ArrayLike, context: int) -> Int[Array, "*_"]:
 
 
 def attend(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
-    """The state with the attention that the token at its position pays, stored before, and the position after it."""
+    """`state` with the attention of the token that was stored last, given its `query`; the position moves on by one."""
     result = compiled.attention()(q=column(query), gamma=parameters.gamma, **read_memory(state))
     position = (state.position + 1) % state.keys[0].shape[0]
     return State(result["A"].column, state.keys, state.values, position, state.tokens)
 
 
 def store(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> State:
-    """`state` with the token at its position remembered."""
+    """`state` with the key and value of the token at `state.position` in the context."""
     keys = tuple(slots.at[state.position].set(entry) for slots, entry in zip(state.keys, key, strict=True))
     values = tuple(slots.at[state.position].set(entry) for slots, entry in zip(state.values, value, strict=True))
     tokens = jnp.minimum(state.tokens + 1, keys[0].shape[0])
@@ -236,7 +236,7 @@ def store(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> Sta
 
 
 def read_memory(state: State) -> dict[str, Matrix]:
-    """Keys, values, and the logarithms of zero and one that leave out slots with no token yet."""
+    """Keys K and values V of the context, and the mask `ell` added to the scores: -inf where there is no token."""
     context, *batch = state.keys[0].shape
     live = jnp.where(jnp.arange(context) < state.tokens, 0.0, -jnp.inf)
     return {
@@ -249,7 +249,7 @@ def read_memory(state: State) -> dict[str, Matrix]:
 def semantic_overlap(
     model: SelfAttention, family: int, parameters: Parameters, attention: Float[Array, "patterns *batch"]
 ) -> Float[Array, "patterns *batch"]:
-    """What the semantic bits of the token after `attention` have of one family's overlap: (1 - epsilon) <w tanh>.
+    """The part of one family's overlap that semantic bits contribute, after `attention`: (1 - epsilon) <w tanh>.
 
     Raises `TypeError` or `ValueError` for attention of another number of patterns, and batch shapes that do not
     broadcast.
@@ -285,7 +285,8 @@ def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any)
     """`start`, a state or window, if it is one of the network `model`, with a batch that fits `parameters` if given.
 
     `TypeError` where an argument is of another kind. `ValueError` where the context, the number of patterns, the
-    position or the batch does not fit, or a number is not finite. Weights that differ in nothing else cannot be told.
+    position or the batch does not fit, or a number is not finite. Other weights of the same shapes are not
+    noticed.
     """
     check_network(model, *parameters)
     checked_instance(name, start, kind)
