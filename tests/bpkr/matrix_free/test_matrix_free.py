@@ -22,7 +22,7 @@ from theorykit.bpkr.matrix_free.estimate import (
     random_probes,
 )
 from theorykit.bpkr.matrix_free.saddle import solve_matrix_free
-from theorykit.bpkr.matrix_free.whitened_kernel import Design, Kernel, path_gram, whitened_kernel
+from theorykit.bpkr.matrix_free.whitened_kernel import Design, Kernel, path_gram, whiten_kernel
 from theorykit.saddle.lanczos import run_lanczos
 
 from ..cases import (
@@ -157,7 +157,7 @@ def from_probes(whitened, probes, order):
 
 
 def test_brackets_hold_the_truth_for_every_probe_and_order(moderate):
-    whitened = eqx.filter_jit(whitened_kernel)(moderate.kernel, jax.random.key(0), 5)
+    whitened = eqx.filter_jit(whiten_kernel)(moderate.kernel, jax.random.key(0), 5)
     matrix = np.asarray(whitened.product(jnp.eye(moderate.data.rows)))
     values, vectors = np.linalg.eigh(matrix)
     assert values[0] >= float(whitened.floor) - 1e-9

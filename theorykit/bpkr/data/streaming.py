@@ -162,7 +162,7 @@ def _sum(
     checked_whole_number("in_flight", in_flight, least=1)
     path = None if checkpoint is None else checked_path("checkpoint", checkpoint)
     numbered = enumerate(batches)
-    done = _Done(None, ()) if path is None else _resumed(path, numbered)
+    done = _Done(None, ()) if path is None else _resume(path, numbered)
     saved, saved_at = len(done.digests), time.monotonic()
     total = length_hint(batches, saved) or None
     with (
@@ -184,7 +184,7 @@ def _sum(
     return done.total
 
 
-def _resumed(path: Path, numbered: Iterator[tuple[int, Any]]) -> _Done:
+def _resume(path: Path, numbered: Iterator[tuple[int, Any]]) -> _Done:
     """What the checkpoint at `path` has, and `numbered` batches moved on past it."""
     arrays = store.read_arrays(path, _KIND, _SETTINGS)
     if arrays is None:

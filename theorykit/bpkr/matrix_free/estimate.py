@@ -32,7 +32,7 @@ from ..data.checks import checked_examples
 from ..evaluation.bound_action import BoundAction, bind
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture, checked_architecture
-from .whitened_kernel import Design, Kernel, path_gram, whitened_kernel
+from .whitened_kernel import Design, Kernel, path_gram, whiten_kernel
 
 # a standard error beside a control variate needs four probes, scatter three repeats
 _LEAST = {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3, "max_steps": 1}
@@ -233,7 +233,7 @@ class _OfLabels(eqx.Module):
 @eqx.filter_jit
 def _of_labels(data, first, key, rank, solver):
     kernel = Kernel(data.bound, data.design, first)
-    whitened = whitened_kernel(kernel, key, rank)
+    whitened = whiten_kernel(kernel, key, rank)
     right = whitened.whiten(data.labels)
     solution, steps = _conjugate_gradients(whitened, right, solver)
     residual = right - whitened.product(solution)

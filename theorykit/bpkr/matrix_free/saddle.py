@@ -121,7 +121,7 @@ def solve_matrix_free(
             residuals.append(residual)
     _report(residuals, tolerance, options.max_steps)
     stats = {"steps": tuple(steps), "residual": tuple(residuals), "samples": jnp.stack(ends)}
-    return _pooled(data, samples, jnp.stack(ends), last, options, stats)
+    return _pool(data, samples, jnp.stack(ends), last, options, stats)
 
 
 class _SampleAverage:
@@ -200,7 +200,7 @@ def _report(residuals, tolerance, max_steps):
         )
 
 
-def _pooled(data, samples, ends, key, options, stats):
+def _pool(data, samples, ends, key, options, stats):
     bound, repeats = data.bound, len(samples)
     centre, point, errors = _mean(bound, ends)
     # S is quadratic about each sample's minimum: half the slope at the centre times the way there

@@ -123,7 +123,7 @@ class WhitenedKernel(eqx.Module):
         return (path_gram - self.kernel.slope(removed * self.basis, self.basis)) / temperature
 
 
-def whitened_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKernel:
+def whiten_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKernel:
     """Whiten by a randomised Nyström approximation of rank `rank`, from `rank` products with the kernel."""
     rows, temperature = kernel.rows, kernel.temperature
     sketch, _ = jnp.linalg.qr(jax.random.normal(key, (rows, rank), dtype=jnp.float64))
