@@ -17,7 +17,7 @@ from theorykit.symbolic import (
     Stacked,
     below,
     beside,
-    embedded,
+    embed,
     gradient,
     positive_definite,
 )
@@ -60,7 +60,7 @@ EXPRESSIONS = [
     BlockMatrix([[A, ZeroMatrix(H, H * N)], [ZeroMatrix(H * N, H), X]]),
     BlockDiagMatrix(L, X),
     BlockDiagMatrix(A, KroneckerProduct(A, Identity(N))) * J,
-    embedded(L, SIZES, 0) + embedded(X, SIZES, 1),
+    embed(L, SIZES, 0) + embed(X, SIZES, 1),
     PrincipalBlock(J, SIZES, 0),
     PrincipalBlock(J * J, SIZES, 1),
     Inverse(PrincipalBlock(J, SIZES, 0)) * L,
@@ -75,7 +75,7 @@ EXPRESSIONS = [
     Trace(SquareRoot(W) * X),
     LogDet(SquareRoot(W)),
     LogDet(BlockDiagMatrix(A, W) + J),
-    Trace(embedded(L, SIZES, 0) * J),
+    Trace(embed(L, SIZES, 0) * J),
     Trace(Stacked(WIDE, H).T * Stacked(WIDE, H)),
 ]
 
@@ -119,7 +119,7 @@ def test_the_same_square_root_is_taken_once():
 
 
 WITHOUT_PROOF = [SquareRoot(L), SquareRoot(-A), SquareRoot(A - Identity(H)), SquareRoot(WIDE * W * WIDE.T)]
-NO_CHOLESKY = [LogDet(SquareRoot(L)), Inverse(BlockDiagMatrix(A, X)), LogDet(embedded(A, SIZES, 0))]
+NO_CHOLESKY = [LogDet(SquareRoot(L)), Inverse(BlockDiagMatrix(A, X)), LogDet(embed(A, SIZES, 0))]
 
 
 @pytest.mark.parametrize("expression", [*WITHOUT_PROOF, *NO_CHOLESKY], ids=str)

@@ -10,7 +10,7 @@ from theorykit.bpkr.action import derivation as back_propagation
 from theorykit.bpkr.action import expansion, finite_width_prior
 from theorykit.derivation import rules
 from theorykit.derivation.rules import RuleError, identities, integrals, saddles
-from theorykit.symbolic import PartialTrace, expanded, kronecker, log_det, normal, reduced
+from theorykit.symbolic import PartialTrace, expand_products, kronecker, log_det, normal, simplify_traces
 
 from .architectures import SMALL, action
 
@@ -50,7 +50,7 @@ def wrong_part(module, function, change):
 
 
 def traced_over_the_other_factor(expression):
-    return reduced(expression).replace(
+    return simplify_traces(expression).replace(
         lambda node: isinstance(node, PartialTrace),
         lambda node: PartialTrace(node.matrix, tuple(reversed(node.dimensions)), 1 - node.traced),
     )
@@ -74,7 +74,7 @@ BUGS = {
     "half the shift of a Gaussian": ("Gaussian integral", wrong_part(integrals, "polynomial", half_linear), PLAIN),
     "a wrong solution": (
         "eliminated at its saddle point",
-        wrong_part(saddles, "solve_for", lambda right: lambda *arguments: expanded(2 * right(*arguments))),
+        wrong_part(saddles, "solve_for", lambda right: lambda *arguments: expand_products(2 * right(*arguments))),
         PLAIN,
     ),
     "Kronecker factors swapped": (
@@ -117,7 +117,7 @@ BUGS = {
     ),
     "the other partial trace": (
         "traces of smaller matrices",
-        (identities, "reduced", traced_over_the_other_factor),
+        (identities, "simplify_traces", traced_over_the_other_factor),
         PLAIN,
     ),
     "a wrong factor of columns": (
@@ -231,12 +231,12 @@ OTHER_ROUTES = {
     "a response of the wrong sign": (
         of_expansion,
         "linear response",
-        wrong_result("linear_response", lambda step, *_: expanded(-step.after)),
+        wrong_result("linear_response", lambda step, *_: expand_products(-step.after)),
     ),
     "a force passed on with a wrong factor": (
         of_expansion,
         "differentiated",
-        wrong_result("derivative", lambda step, *_: expanded(2 * step.after)),
+        wrong_result("derivative", lambda step, *_: expand_products(2 * step.after)),
     ),
 }
 

@@ -15,7 +15,7 @@ from theorykit.derivation import claims, derivation_blocks
 from theorykit.derivation.sampling import random_values
 from theorykit.dmft.derivation.derivation import derive
 from theorykit.dmft.derivation.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS
-from theorykit.symbolic import Equation, as_markdown, transposed
+from theorykit.symbolic import Equation, as_markdown, transpose
 
 from ..derivation.mistakes import is_caught, planted
 
@@ -98,7 +98,7 @@ def test_what_is_compiled_is_what_the_steps_arrived_at():
     assert {THEORY.overlap, THEORY.attention, THEORY.overlap_response} <= reached
     assert THEORY.row_response + THEORY.query_response in reached
     exponents = {PATH.exponents: THEORY.attention_weights.column}
-    responses = {transposed(after.xreplace(exponents)) for after in reached if after.is_Matrix}
+    responses = {transpose(after.xreplace(exponents)) for after in reached if after.is_Matrix}
     assert THEORY.attention_response in responses
 
 

@@ -39,7 +39,7 @@ from theorykit.symbolic import (
     SideBySide,
     Stacked,
     as_number,
-    expanded,
+    expand_products,
     from_terms,
     inverse,
     kronecker,
@@ -49,9 +49,9 @@ from theorykit.symbolic import (
     positive_definite,
     principal_block,
     quadratic_form,
-    reduced,
+    simplify_traces,
     trace,
-    transposed,
+    transpose,
 )
 
 KRON = KroneckerProduct(A, B)
@@ -114,8 +114,8 @@ def assert_same_value(after, before, values):
 @pytest.mark.parametrize("expression", MATRICES, ids=str)
 def test_every_rule_for_matrices_keeps_their_value(expression, shape):
     values = of_every_symbol(shape, 1)
-    assert_same_value(expanded(expression), expression, values)
-    assert_same_value(transposed(expression), expression.T, values)
+    assert_same_value(expand_products(expression), expression, values)
+    assert_same_value(transpose(expression), expression.T, values)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -123,23 +123,23 @@ def test_every_rule_for_matrices_keeps_their_value(expression, shape):
 def test_every_rule_for_scalars_keeps_their_value(expression, shape):
     values = of_every_symbol(shape, 2)
     assert_same_value(normal(expression), expression, values)
-    assert_same_value(reduced(expression), expression, values)
+    assert_same_value(simplify_traces(expression), expression, values)
 
 
 @given(matrices(), random_numbers)
 def test_expanding_keeps_the_value_of_any_matrix(expression, values):
-    assert_same_value(expanded(expression), expression, values)
+    assert_same_value(expand_products(expression), expression, values)
 
 
 @given(matrices(), random_numbers)
 def test_transposing_keeps_the_value_of_any_matrix(expression, values):
-    assert_close(interpret(transposed(expression), values), interpret(expression, values).T, 1e-10)
+    assert_close(interpret(transpose(expression), values), interpret(expression, values).T, 1e-10)
 
 
 @given(scalars(), random_numbers)
 def test_normal_and_reduced_keep_the_value_of_any_scalar(expression, values):
     assert_same_value(normal(expression), expression, values)
-    assert_same_value(reduced(expression), expression, values)
+    assert_same_value(simplify_traces(expression), expression, values)
 
 
 @given(square_sizes.flatmap(definite), random_numbers)
@@ -157,8 +157,8 @@ def test_kronecker_products_keep_their_value_and_give_up_coefficients(left, righ
 
 @given(matrices())
 def test_expanding_twice_is_expanding_once(expression):
-    once = expanded(expression)
-    assert expanded(once) == once
+    once = expand_products(expression)
+    assert expand_products(once) == once
 
 
 @given(scalars())
@@ -178,7 +178,7 @@ def test_a_matrix_is_square_however_its_sizes_are_written():
 @given(square_sizes.flatmap(square))
 def test_a_matrix_less_itself_has_no_terms(expression):
     assert matrix_terms(expression - expression) == []
-    assert expanded(expression - expression) == ZeroMatrix(*expression.shape)
+    assert expand_products(expression - expression) == ZeroMatrix(*expression.shape)
 
 
 @given(st.tuples(square(H), square(H)))
@@ -243,7 +243,7 @@ REDUCED = [
 
 @pytest.mark.parametrize(("whole", "smaller"), REDUCED, ids=str)
 def test_reduced_traces_are_those_of_smaller_matrices(whole, smaller):
-    assert reduced(whole - smaller) == 0
+    assert simplify_traces(whole - smaller) == 0
 
 
 def test_terms_have_coefficients_apart_and_no_sums():

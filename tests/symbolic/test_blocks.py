@@ -15,8 +15,8 @@ from theorykit.symbolic import (
     Stacked,
     below,
     beside,
-    embedded,
-    expanded,
+    embed,
+    expand_products,
     gradient,
     is_positive_definite,
     is_positive_semidefinite,
@@ -93,7 +93,7 @@ def test_principal_blocks_are_the_corners(shape):
 def test_a_block_of_an_embedded_block_is_the_block(shape):
     values = random_values(shape)
     for index, block in enumerate((L, X)):
-        whole = embedded(block, SIZES, index)
+        whole = embed(block, SIZES, index)
         assert principal_block(whole, SIZES, index) == block
         corners = np.linalg.norm(interpret(whole, values)) ** 2, np.linalg.norm(values[block.name]) ** 2
         assert_close(*corners, 1e-12)
@@ -129,7 +129,7 @@ def test_moves_and_blocks_are_linear(shape):
     values = random_values(shape)
     for whole in (Stacked(3 * WIDE + TALL.T, H), SideBySide(3 * TALL - WIDE.T, N), PrincipalBlock(3 * J + J, SIZES, 0)):
         assert all(type(factor) is type(whole) for _, (factor,) in matrix_terms(whole))
-        assert_close(interpret(expanded(whole), values), interpret(whole, values), 1e-12)
+        assert_close(interpret(expand_products(whole), values), interpret(whole, values), 1e-12)
 
 
 MIXED = kronecker(A, Identity(N))
@@ -142,8 +142,8 @@ GRADIENTS = [
     (Trace(J * BlockDiagMatrix(L, 2 * X) * J * BlockDiagMatrix(L, X)), L),
     (LogDet(J + BlockDiagMatrix(A, W)), W),
     (LogDet(J + BlockDiagMatrix(A, MIXED)), A),
-    (Trace(J * embedded(L * A, SIZES, 0)), L),
-    (Trace(J * embedded(X * X, SIZES, 1)), X),
+    (Trace(J * embed(L * A, SIZES, 0)), L),
+    (Trace(J * embed(X * X, SIZES, 1)), X),
     (Trace(Stacked(WIDE, H) * Stacked(WIDE, H).T), WIDE),
     (Trace(Stacked(WIDE * W, H).T * KroneckerProduct(A, Identity(P)) * Stacked(WIDE, H)), WIDE),
     (Trace(Stacked(WIDE * W, H).T * KroneckerProduct(A, Identity(P)) * Stacked(WIDE, H)), W),
@@ -192,7 +192,7 @@ DEFINITE = [
 SEMIDEFINITE = [OneMatrix(H, H), KroneckerProduct(OneMatrix(H, H), A), KroneckerProduct(X.T * X, A)]
 NOT_PROVABLY = [
     BlockDiagMatrix(A, X),
-    embedded(A, SIZES, 0),
+    embed(A, SIZES, 0),
     PrincipalBlock(BlockDiagMatrix(L, W), SIZES, 1),
     SquareRoot(L),
     Stacked(MatrixSymbol("square", H, H**2), H),
@@ -257,4 +257,4 @@ def test_entries_of_symbolic_size_are_not_expanded(expression):
 
 
 def test_a_zero_block_stays_zero():
-    assert principal_block(embedded(L, SIZES, 0), SIZES, 1) == ZeroMatrix(H * N, H * N)
+    assert principal_block(embed(L, SIZES, 0), SIZES, 1) == ZeroMatrix(H * N, H * N)

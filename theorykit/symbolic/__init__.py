@@ -3,17 +3,17 @@
 from .algebra import (
     Factors,
     as_number,
-    expanded,
+    expand_products,
     from_terms,
     inverse,
     kronecker,
     matrix_terms,
     normal,
     product_of,
-    reduced,
     rotations,
+    simplify_traces,
     sum_of,
-    transposed,
+    transpose,
 )
 from .atoms import (
     Diagonal,
@@ -31,7 +31,7 @@ from .atoms import (
     split_coefficient,
     trace,
 )
-from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embedded, principal_block
+from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
 from .differential import gradient
 from .document import Block, Equation, Heading, Items, Text, align_environment, as_latex, as_markdown
 from .rendering import fold, latex
@@ -60,8 +60,8 @@ __all__ = [
     "as_number",
     "below",
     "beside",
-    "embedded",
-    "expanded",
+    "embed",
+    "expand_products",
     "fold",
     "from_terms",
     "gradient",
@@ -79,10 +79,10 @@ __all__ = [
     "principal_block",
     "product_of",
     "quadratic_form",
-    "reduced",
     "rotations",
+    "simplify_traces",
     "split_coefficient",
     "sum_of",
     "trace",
-    "transposed",
+    "transpose",
 ]

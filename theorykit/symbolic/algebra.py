@@ -52,11 +52,11 @@ def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
     if left == Identity(1) or right == Identity(1):
         return first * second * (right if left == Identity(1) else left)
     if isinstance(right, PartialTrace) and right.shape == (1, 1):
-        return first * second * reduced(Trace(right)) * left
+        return first * second * simplify_traces(Trace(right)) * left
     return first * second * KroneckerProduct(left, right)
 
 
-def transposed(matrix: MatrixExpr) -> MatrixExpr:
+def transpose(matrix: MatrixExpr) -> MatrixExpr:
     """The transpose, taken inside sums, products and blocks."""
     checked_matrix("matrix", matrix)
     if isinstance(matrix, (MatAdd, MatMul)):
@@ -68,11 +68,11 @@ def _transpose_factor(factor: MatrixExpr) -> MatrixExpr:
     if isinstance(factor, Transpose):
         return factor.arg
     if isinstance(factor, Inverse):
-        return Inverse(transposed(factor.arg))
+        return Inverse(transpose(factor.arg))
     if isinstance(factor, KroneckerProduct):
-        return KroneckerProduct(*map(transposed, factor.args))
+        return KroneckerProduct(*map(transpose, factor.args))
     if isinstance(factor, BlockDiagMatrix):
-        return BlockDiagMatrix(*map(transposed, factor.diag))
+        return BlockDiagMatrix(*map(transpose, factor.diag))
     return factor.T
 
 
@@ -137,7 +137,7 @@ def inverse(matrix: MatrixExpr) -> MatrixExpr:
     """The inverse, taken inside Kronecker products and block diagonals."""
     checked_matrix("matrix", matrix)
     if isinstance(matrix, (MatAdd, MatMul)):
-        matrix = expanded(matrix)
+        matrix = expand_products(matrix)
     coefficient, factor = split_coefficient(matrix)
     if isinstance(factor, KroneckerProduct):
         result = kronecker(*map(inverse, factor.args))
@@ -200,7 +200,7 @@ def _sum(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
 
 def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
     """The sum of matrices, as a sum of products."""
-    return expanded(MatAdd(*checked_matrices("matrices", matrices)))
+    return expand_products(MatAdd(*checked_matrices("matrices", matrices)))
 
 
 def rotations(factors: Factors) -> list[Factors]:
@@ -211,7 +211,7 @@ def rotations(factors: Factors) -> list[Factors]:
     return [factors[i:] + factors[:i] for i in range(len(factors))]
 
 
-def expanded(expression: MatrixExpr) -> MatrixExpr:
+def expand_products(expression: MatrixExpr) -> MatrixExpr:
     """`expression` as a sum of products."""
     return from_terms(matrix_terms(expression), expression.shape)
 
@@ -221,7 +221,7 @@ def normal(expression: Expr) -> Expr:
     return _with_changes(checked_scalar("expression", expression), _trace_of_product)
 
 
-def reduced(expression: Expr) -> Expr:
+def simplify_traces(expression: Expr) -> Expr:
     """`normal`, and traces with Kronecker products and block diagonals as traces of smaller matrices."""
     return _with_changes(checked_scalar("expression", expression), _reduce_trace)
 

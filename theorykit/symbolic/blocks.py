@@ -106,7 +106,7 @@ def principal_block(matrix: MatrixExpr, sizes: Iterable[Expr | int], index: int)
     return PrincipalBlock(matrix, sizes, index)
 
 
-def embedded(block: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
+def embed(block: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
     """The matrix that is `block` in its diagonal block `index`, of `sizes` (n_0, n_1), and zero elsewhere."""
     block, sizes = checked_square("block", block), checked_sizes("sizes", sizes)
     index = checked_whole_number("index", index, least=0, most=1)

@@ -36,7 +36,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from .arguments import checked_scalar, checked_symbol
 from .atoms import Diagonal, LogDet, PartialTrace, PositiveSemidefiniteSymbol, Softmax, split_coefficient, trace
-from .blocks import PrincipalBlock, SideBySide, Stacked, embedded, principal_block
+from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .structure import coefficient_and_factors
 
 Contribution = tuple[Expr, Expr]
@@ -180,7 +180,7 @@ def _diagonal_matrix(node, cotangent):
 
 
 def _principal_block(node, cotangent):
-    yield node.matrix, embedded(cotangent, node.sizes, node.index)
+    yield node.matrix, embed(cotangent, node.sizes, node.index)
 
 
 def _block_diagonal(node, cotangent):

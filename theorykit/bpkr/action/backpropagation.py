@@ -17,7 +17,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Recorder, Step, rules
 from ...derivation.claims import Equal
-from ...symbolic import SideBySide, Stacked, expanded, kronecker, latex, normal, positive_definite
+from ...symbolic import SideBySide, Stacked, expand_products, kronecker, latex, normal, positive_definite
 from ..specification.layer_form import LayerForm, network_widths
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
@@ -201,7 +201,7 @@ def _integrate_weights(route, number, weights, blocks, covariance, inner, skip) 
     if gain != 0:
         small = route.apply(rules.woodbury, small, covariance, inner)
     total = route.apply(rules.sum_over_rows, small, width, rows[1:])
-    overlap = expanded(blocks.T * covariance * blocks / width)
+    overlap = expand_products(blocks.T * covariance * blocks / width)
     names = route.auxiliary(number), route.order_parameters[number - 1]
     return route.apply(rules.insert_order_parameter, total, overlap, *names, width)
 
@@ -293,7 +293,7 @@ def _meaning(route: _Route, inner: MatrixExpr, data: DataSymbols) -> None:
     sourced = normal(coupling + Trace(path_weights.T * source * path_weights))
     integrated = route.apply(rules.gaussian_average, sourced, path_weights, inner)
     left = rules.terms_without(integrated, column)
-    renewed = expanded(width * rules.inner_of_form(rules.terms_with(integrated, column), column))
+    renewed = expand_products(width * rules.inner_of_form(rules.terms_with(integrated, column), column))
     weights, blocks = _embedding_weights(route, data)
     rest = _integrate_weights(route, 1, weights, blocks, Identity(data.input_features), renewed, (S.Zero, None))
     with_source = normal(rules.terms_without(rest, blocks) + width * left)

@@ -13,7 +13,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import SolvesToFirstOrder
-from ...symbolic import embedded, expanded, positive_definite, principal_block
+from ...symbolic import embed, expand_products, positive_definite, principal_block
 from ..specification.layer_form import LayerForm
 from .symbols import ActionSymbols
 
@@ -68,7 +68,7 @@ def expand_about_infinite_width(
     for variable in free:
         claim = SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
         route.apply(_first_order, total, displaced[variable], claim)
-    moved = {variable: expanded(limit[variable] + change) for variable, change in displaced.items()}
+    moved = {variable: expand_products(limit[variable] + change) for variable, change in displaced.items()}
     return FirstOrder(Derivation(tuple(route.steps), sizes), forces[0], limit, recursion, moved)
 
 
@@ -87,14 +87,14 @@ def _pass_back(form: LayerForm, response: MatrixExpr, outer: MatrixSymbol) -> Ma
     if form.has_skip:
         # the leading block is U_{l+1}, which answers to its own layer's entropy
         sizes = (outer.shape[0], expand(form.blocks * outer.shape[0]))
-        response = expanded(response - embedded(principal_block(response, sizes, 0), sizes, 0))
-    return expanded(response + form.prior_mean(outer))
+        response = expand_products(response - embed(principal_block(response, sizes, 0), sizes, 0))
+    return expand_products(response + form.prior_mean(outer))
 
 
 def _run_through(recursion, values: dict[MatrixSymbol, MatrixExpr]) -> dict[MatrixSymbol, MatrixExpr]:
     """The value of every symbol of the recursion, in the first force."""
     for symbol, value in recursion:
-        values[symbol] = expanded(value.xreplace(values))
+        values[symbol] = expand_products(value.xreplace(values))
     return values
 
 
@@ -103,7 +103,7 @@ def _limit(forms, order_parameters, readout_variance) -> dict[MatrixSymbol, Matr
     value = readout_variance * Identity(order_parameters[-1].shape[0])
     limit = {order_parameters[-1]: value}
     for form, variable in zip(reversed(forms), reversed(order_parameters[:-1]), strict=True):
-        value = expanded(form.prior_mean(value))
+        value = expand_products(form.prior_mean(value))
         limit[variable] = value
     return limit
 

@@ -10,7 +10,7 @@ from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, sqr
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import SideBySide, Stacked, below, beside, expanded, from_terms, kronecker, matrix_terms
+from ...symbolic import SideBySide, Stacked, below, beside, expand_products, from_terms, kronecker, matrix_terms
 from .layers import AbstractLayer, LayerSymbols
 
 
@@ -60,11 +60,11 @@ class LayerForm:
 
     def block_reading(self, reading: MatrixExpr) -> MatrixExpr:
         """How tokens are read before the layer along the weight blocks (tokens x k n), given after it (tokens x n)."""
-        return SideBySide(expanded(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
+        return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
 
     def skip_reading(self, reading: MatrixExpr) -> MatrixExpr:
         """The same along the skip connection (tokens x n)."""
-        return expanded(self.skip_tokens * reading)
+        return expand_products(self.skip_tokens * reading)
 
     def reading(self, reading: MatrixExpr) -> MatrixExpr:
         """The same along all branches (tokens x branches n)."""
@@ -117,7 +117,7 @@ def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         covariance=covariance,
         gain=gain,
         skip_tokens=skip_tokens,
-        block_tokens=expanded(sum((tokens for tokens, _ in mixings[1:]), start=mixings[0][0])),
+        block_tokens=expand_products(sum((tokens for tokens, _ in mixings[1:]), start=mixings[0][0])),
         block_heads=next((heads for _, heads in mixings if heads is not None), None),
     )
 
@@ -197,7 +197,7 @@ def _mixing(kind, coefficient, factors, symbols, blocks):
         raise _refused(kind, f"its weights act on {first}; write weights * KroneckerProduct(matrix, {symbols.hidden})")
     tokens = from_terms([(coefficient, tuple(rest))], (spread.shape[1] * symbols.tokens, symbols.tokens))
     heads = spread if rest and rest[0] == symbols.attention else None
-    return expanded(kronecker(spread, Identity(symbols.tokens)) * tokens), heads
+    return expand_products(kronecker(spread, Identity(symbols.tokens)) * tokens), heads
 
 
 def _refused(kind: AbstractLayer, reason: str) -> ValueError:

@@ -17,7 +17,7 @@ from ...symbolic import (
     Stacked,
     as_number,
     beside,
-    expanded,
+    expand_products,
     from_terms,
     inverse,
     kronecker,
@@ -25,10 +25,10 @@ from ...symbolic import (
     matrix_terms,
     normal,
     product_of,
-    reduced,
     rotations,
+    simplify_traces,
     sum_of,
-    transposed,
+    transpose,
 )
 from ..claims import Equal, EqualUpToConstant, LeadingOrder
 from ..step import Step
@@ -54,11 +54,11 @@ def woodbury(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **record) 
     """Z^T (C^{-1} + c Z M Z^T)^{-1} Z as (M^{-1} - M^{-1} (M^{-1} + c Z^T C Z)^{-1} M^{-1}) / c."""
 
     def between(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
-        if not 0 < i < len(factors) - 1 or factors[i - 1] != transposed(outer) or factors[i + 1] != outer:
+        if not 0 < i < len(factors) - 1 or factors[i - 1] != transpose(outer) or factors[i + 1] != outer:
             return factors
         small = _small_matrix(c, outer, covariance, inner)
         core = (inverse(inner) - inverse(inner) * inverse(small) * inverse(inner)) / c
-        return (*factors[: i - 1], expanded(core), *factors[i + 2 :])
+        return (*factors[: i - 1], expand_products(core), *factors[i + 2 :])
 
     after = _with_updates(before, covariance, inner, between)
     return Step("Woodbury identity", before, after, Equal(), **record)
@@ -70,7 +70,7 @@ def invert_update(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **rec
 
     def inverted(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
         small = _small_matrix(c, outer, covariance, inner)
-        correction = c * product_of((covariance, outer, inverse(small), transposed(outer), covariance))
+        correction = c * product_of((covariance, outer, inverse(small), transpose(outer), covariance))
         return (*factors[:i], sum_of([covariance, -correction]), *factors[i + 1 :])
 
     after = _with_updates(before, covariance, inner, inverted)
@@ -85,11 +85,11 @@ def push_through(before: Expr, covariance: MatrixExpr, inner: MatrixExpr, **reco
     ((scale, middle),) = matrix_terms(inner)
 
     def pushed(factors: Factors, i: int, c: Expr, outer: MatrixExpr) -> Factors:
-        begin, wanted = i - 1 - len(middle), (*middle, transposed(outer))
+        begin, wanted = i - 1 - len(middle), (*middle, transpose(outer))
         if begin < 0 or factors[begin:i] != wanted:
             return factors
         small = _small_matrix(c, outer, covariance, inner)
-        return (*factors[:begin], inverse(small) / scale, transposed(outer), covariance, *factors[i + 1 :])
+        return (*factors[:begin], inverse(small) / scale, transpose(outer), covariance, *factors[i + 1 :])
 
     after = _with_updates(before, covariance, inner, pushed)
     if after == before:
@@ -119,7 +119,7 @@ def _with_updates(before: Expr, covariance, inner, change: Callable[..., Factors
 @checked_arguments
 def rescale(before: Expr, matrix: MatrixExpr, factor: Expr, **record) -> Step:
     """logdet A and A^{-1} as those of c A, for A = `matrix` and c = `factor`."""
-    scaled = expanded(factor * matrix)
+    scaled = expand_products(factor * matrix)
     changes = {
         LogDet(matrix): LogDet(scaled) - matrix.shape[0] * log(factor),
         Inverse(matrix): factor * Inverse(scaled),
@@ -127,7 +127,7 @@ def rescale(before: Expr, matrix: MatrixExpr, factor: Expr, **record) -> Step:
     if not before.has(*changes):
         raise RuleError(f"neither logdet nor inverse of {matrix} in {before}")
     changed = before.xreplace(changes)
-    after = expanded(changed) if before.is_Matrix else normal(changed)
+    after = expand_products(changed) if before.is_Matrix else normal(changed)
     return Step("rescaled", before, after, Equal(), **record)
 
 
@@ -138,18 +138,18 @@ def _low_rank_update(matrix: MatrixExpr, covariance: MatrixExpr, inner: MatrixEx
         if given.pop(factors, None) != c:
             return None
     scales = {middle: scale for scale, middle in matrix_terms(inner)}
-    outer = {(factors[0], transposed(factors[-1])) for factors in given if len(factors) > 1}
+    outer = {(factors[0], transpose(factors[-1])) for factors in given if len(factors) > 1}
     ratios = {c / scales[factors[1:-1]] for factors, c in given.items() if factors[1:-1] in scales}
     if len(given) != len(scales) or not len(outer) == len(ratios) == 1:
         return None
     ((first, last),), (ratio,) = outer, ratios
-    whole = {(first, *middle, transposed(first)): ratio * scale for middle, scale in scales.items()}
+    whole = {(first, *middle, transpose(first)): ratio * scale for middle, scale in scales.items()}
     return (ratio, first) if first == last and whole == given else None
 
 
 def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: MatrixExpr) -> MatrixExpr:
     """M^{-1} + c Z^T C Z."""
-    return sum_of([inverse(inner), c * product_of((transposed(outer), covariance, outer))])
+    return sum_of([inverse(inner), c * product_of((transpose(outer), covariance, outer))])
 
 
 @checked_arguments
@@ -175,8 +175,8 @@ def gather_blocks(before: Expr, **record) -> Step:
 def _gather(factors: Factors) -> Expr:
     for rotated in rotations(factors):
         last = rotated[-1]
-        if isinstance(last, Stacked) and any(factor == transposed(last) for factor in rotated[:-1]):
-            position = next(i for i, factor in enumerate(rotated[:-1]) if factor == transposed(last))
+        if isinstance(last, Stacked) and any(factor == transpose(last) for factor in rotated[:-1]):
+            position = next(i for i, factor in enumerate(rotated[:-1]) if factor == transpose(last))
             middle, of_paths = rotated[position + 1 : -1], product_of(rotated[:position], last.shape[1])
             between = Identity(last.blocks)
             if middle:
@@ -184,7 +184,7 @@ def _gather(factors: Factors) -> Expr:
                     raise RuleError(f"expected A (x) I between the blocks, got {middle}")
                 between = middle[0].args[0]
             mixed = kronecker(between, of_paths)
-            return Trace(mixed * transposed(last.matrix) * last.matrix)
+            return Trace(mixed * transpose(last.matrix) * last.matrix)
     raise RuleError(f"no stacked blocks in {factors}")
 
 
@@ -200,7 +200,7 @@ def join_branches(before: Expr, branches: Sequence[MatrixSymbol], joined: Matrix
 @checked_arguments
 def same_form(before: Expr, readings: MatrixSymbol, inner: MatrixSymbol, weight: Expr, **record) -> Step:
     """What is left, written as tr(L R^T R)/N, N = `weight`: the form that the next layer begins with."""
-    value = expanded(weight * inner_matrix(before, readings))
+    value = expand_products(weight * inner_matrix(before, readings))
     definitions = ((inner, value),)
     after = Trace(inner * readings.T * readings) / weight
     return Step("induction", before, after, Equal(definitions), definitions=definitions, **record)
@@ -215,10 +215,10 @@ def vectorise(before: Expr, length: Expr, **record) -> Step:
 
 def _vectorise(factors: Factors, length: Expr) -> Expr:
     for *between, first, second in rotations(factors):
-        first = transposed(first)
+        first = transpose(first)
         if isinstance(second, SideBySide) and isinstance(first, SideBySide) and first.blocks == second.blocks:
             mixing = kronecker(product_of(between, second.shape[1]), Identity(length))
-            return Trace(transposed(first.matrix) * mixing * second.matrix)
+            return Trace(transpose(first.matrix) * mixing * second.matrix)
     for single, *rest in rotations(factors):
         # a single block is the column itself
         middle = [i for i in range(1, len(rest)) if rest[i].shape[0] == length]
@@ -272,7 +272,7 @@ def replace_product(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> 
             return node.func(replace_product(*node.args, symbol, wanted)) if node.args else node
 
         return Add(*(c * within(node) for c, node in terms))
-    turned = {wanted: symbol, tuple(transposed(factor) for factor in reversed(wanted)): transposed(symbol)}
+    turned = {wanted: symbol, tuple(transpose(factor) for factor in reversed(wanted)): transpose(symbol)}
 
     def named(factors: Factors) -> Factors:
         result: Factors = ()
@@ -289,7 +289,7 @@ def replace_product(expression: Expr, symbol: MatrixSymbol, wanted: Factors) -> 
 def _with_argument(factor: MatrixExpr, change: Callable[[MatrixExpr], MatrixExpr]) -> MatrixExpr:
     """A function of a matrix, with that changed; any other factor as it is."""
     if isinstance(factor, Transpose):
-        return transposed(_with_argument(factor.arg, change))
+        return transpose(_with_argument(factor.arg, change))
     if isinstance(factor, ElementwiseApplyFunction):
         return change(factor.expr).applyfunc(factor.function)
     if isinstance(factor, (Inverse, Softmax, DiagMatrix)):
@@ -309,7 +309,7 @@ def write_out(before: Expr, definitions: Mapping[Expr, Expr], **record) -> Step:
 @checked_arguments
 def reduce_traces(before: Expr, **record) -> Step:
     """Traces with Kronecker products and block diagonals as traces of smaller matrices."""
-    return Step("traces of smaller matrices", before, reduced(before), Equal(), **record)
+    return Step("traces of smaller matrices", before, simplify_traces(before), Equal(), **record)
 
 
 @checked_arguments

@@ -10,7 +10,7 @@ from ...arguments import checked_whole_number
 from ...symbolic import (
     Factors,
     PrincipalBlock,
-    expanded,
+    expand_products,
     from_terms,
     inverse,
     log_det,
@@ -18,7 +18,7 @@ from ...symbolic import (
     product_of,
     rotations,
     sum_of,
-    transposed,
+    transpose,
 )
 from ..claims import AverageIs, GaussianAverage, GaussianDensity, GramVolume, SourceDerivative, SumOverRows
 from ..step import Step
@@ -29,7 +29,7 @@ from .terms import RuleError, change_products, change_products_with, inner_of_fo
 def linearise_square(before: Expr, auxiliary: MatrixSymbol, **record) -> Step:
     """c tr(d^T d) as the Gaussian average of exp(-i t^T d) over t ~ N(0, c I): Hubbard-Stratonovich."""
     ((coefficient, node),) = scalar_terms(before)
-    if not isinstance(node, Trace) or len(node.arg.args) != 2 or transposed(node.arg.args[0]) != node.arg.args[1]:
+    if not isinstance(node, Trace) or len(node.arg.args) != 2 or transpose(node.arg.args[0]) != node.arg.args[1]:
         raise RuleError(f"linearise_square needs c tr(d^T d), got {before}")
     after = 2 * S.ImaginaryUnit * Trace(auxiliary.T * node.arg.args[1])
     covariance = coefficient * Identity(auxiliary.shape[0])
@@ -39,7 +39,7 @@ def linearise_square(before: Expr, auxiliary: MatrixSymbol, **record) -> Step:
 @checked_arguments
 def linearise_form(before: Expr, column: MatrixSymbol, auxiliary: MatrixSymbol, weight: Expr, **record) -> Step:
     """The quadratic form r^T M r / N as the Gaussian average of exp(-i w^T r / N^(1/2)) over w ~ N(0, M)."""
-    covariance = expanded(weight * inner_of_form(before, column))
+    covariance = expand_products(weight * inner_of_form(before, column))
     after = 2 * S.ImaginaryUnit * Trace(auxiliary.T * column) / sqrt(weight)
     return Step("read backwards as weights", before, after, AverageIs(auxiliary, covariance), **record)
 
@@ -60,7 +60,7 @@ def _one_row(factors: Factors, names: dict) -> Factors:
     """The cyclic product with the pair R^T R (or a single R) in which the row index is summed cut open."""
     for rotated in rotations(factors):
         if rotated[0] in names:
-            last = transposed(rotated[-1])
+            last = transpose(rotated[-1])
             if last in names:
                 return (names[rotated[0]].T, *rotated[1:-1], names[last])
     raise RuleError(f"no index of rows in {factors}")
@@ -83,8 +83,8 @@ def sum_over_rows(before: Expr, count: Expr, rows: Sequence[tuple[MatrixSymbol, 
 
 def _all_rows(factors: Factors, names: dict) -> Factors:
     for first, *middle, last in rotations(factors):
-        if transposed(first) in names and last in names:
-            return (*middle, transposed(names[last]), names[last])
+        if transpose(first) in names and last in names:
+            return (*middle, transpose(names[last]), names[last])
     raise RuleError(f"expected a quadratic form of rows, got {factors}")
 
 
@@ -101,7 +101,7 @@ def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExp
         after += log_det(covariance) + log_det(precision)
     if linear:
         shift = sum_of(linear)
-        after -= Trace(product_of((transposed(shift), inverse(precision), shift)))
+        after -= Trace(product_of((transpose(shift), inverse(precision), shift)))
     claim = GaussianAverage(variable, covariance)
     return Step("Gaussian integral", before, normal(after), claim, **record)
 

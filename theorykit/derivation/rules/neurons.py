@@ -7,7 +7,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...annotations import checked_arguments
-from ...symbolic import Factors, expanded, from_terms, matrix_terms, normal, product_of, sum_of, transposed
+from ...symbolic import Factors, expand_products, from_terms, matrix_terms, normal, product_of, sum_of, transpose
 from ..claims import Equal, NeuronsGathered, OrderParameterInserted, SpinSum
 from ..entries import ENTRY, log_cosh, sum_of_entries
 from ..step import Step
@@ -46,7 +46,7 @@ def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
         raise RuleError(f"{product_of(wanted)} does not occur in {before}")
     others = from_terms([(-c / scale, factors) for c, factors in rest], value.shape)
     changed = changed.xreplace({held: sum_of([symbol / scale, others])})
-    return expanded(changed) if before.is_Matrix else normal(changed)
+    return expand_products(changed) if before.is_Matrix else normal(changed)
 
 
 @checked_arguments
@@ -55,7 +55,7 @@ def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
     quadratic, linear, constant = polynomial(before, spins)
     if quadratic or not linear:
         raise RuleError(f"expected an exponent linear in the spins {spins}, got {before}")
-    field = expanded(-sum_of(linear))
+    field = expand_products(-sum_of(linear))
     after = constant - 2 * (spins.shape[0] * log(2) + sum_of_entries(log_cosh, field))
     return Step("sum over spins", before, expand(after), SpinSum(spins), **record)
 
@@ -80,12 +80,12 @@ def gather_classes(
         for i, (left, right) in enumerate(pairwise(factors)):
             if left == read and isinstance(right, ElementwiseApplyFunction) and right.has(drive):
                 shared = _of_classes(right, drive, distinct)
-                return count, (*factors[:i], transposed(correlations), shared, *factors[i + 2 :])
+                return count, (*factors[:i], transpose(correlations), shared, *factors[i + 2 :])
         return S.One, factors
 
     terms = [(c, *gathered(factors)) for c, factors in matrix_terms(before)]
     after = from_terms([(expand(c * scale), factors) for c, scale, factors in terms], before.shape)
-    if after == expanded(before):
+    if after == expand_products(before):
         raise RuleError(f"no product of {read} and a function of {drive}^T x in {before}")
     definitions = ((drive, distinct.T * assignment), (correlations, assignment * read.T / count))
     claim = NeuronsGathered(assignment, definitions)

@@ -8,7 +8,17 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...annotations import checked_arguments
-from ...symbolic import Factors, expanded, from_terms, gradient, matrix_terms, normal, product_of, sum_of, transposed
+from ...symbolic import (
+    Factors,
+    expand_products,
+    from_terms,
+    gradient,
+    matrix_terms,
+    normal,
+    product_of,
+    sum_of,
+    transpose,
+)
 from ..claims import Equal, Gradient, Response, Solves
 from ..step import Step
 from .saddles import solve_for
@@ -86,11 +96,11 @@ def set_to_zero(before: Expr, *symbols: MatrixSymbol, **record) -> Step:
         raise RuleError(f"none of {symbols} occurs in {before}")
     changed = before.xreplace(
         {
-            node: expanded(node.expr.xreplace(dict(zero))).applyfunc(node.function)
+            node: expand_products(node.expr.xreplace(dict(zero))).applyfunc(node.function)
             for node in before.atoms(ElementwiseApplyFunction)
         }
     ).xreplace(dict(zero))
-    after = expanded(changed) if before.is_Matrix else normal(changed)
+    after = expand_products(changed) if before.is_Matrix else normal(changed)
     return Step("set to zero", before, after, Equal(zero), definitions=zero, **record)
 
 
@@ -104,10 +114,10 @@ def response(
     """
     probe = MatrixSymbol("c", before.shape[0], 1)
     gradients = {symbol: gradient(Trace(probe.T * before), symbol) for symbol in moved}
-    pulled = [gradient(Trace(transposed(gradients[x]) * change), displacement) for x, change in moved.items()]
+    pulled = [gradient(Trace(transpose(gradients[x]) * change), displacement) for x, change in moved.items()]
     terms = [(c, *_without_column(factors, probe)) for c, factors in matrix_terms(sum_of(pulled))]
     shape = (displacement.shape[0], before.shape[0])
-    after = transposed(from_terms([(c * scale, factors) for c, scale, factors in terms], shape))
+    after = transpose(from_terms([(c * scale, factors) for c, scale, factors in terms], shape))
     claim = Response(displacement, tuple(moved.items()))
     return Step("response to a displacement", before, after, claim, **record)
 
@@ -118,6 +128,6 @@ def _without_column(factors: Factors, column: MatrixSymbol) -> tuple[Expr, Facto
         left, right = factors[:i], factors[i + 1 :]
         if factor == column:
             return (normal(Trace(product_of(right))) if right else S.One), left
-        if factor == transposed(column):
-            return S.One, (*left, *(transposed(other) for other in reversed(right)))
+        if factor == transpose(column):
+            return S.One, (*left, *(transpose(other) for other in reversed(right)))
     raise RuleError(f"{column} does not occur in {factors}")

@@ -9,7 +9,7 @@ from ...annotations import checked_arguments
 from ...symbolic import (
     LogDet,
     SquareRoot,
-    expanded,
+    expand_products,
     from_terms,
     gradient,
     inverse,
@@ -94,7 +94,7 @@ def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
     shape = factors[position].shape
     left, right = factors[:position], factors[position + 1 :]
     sides = [(c, (*map(inverse, reversed(left)), *other, *map(inverse, reversed(right)))) for c, other in rest]
-    value = expanded(from_terms(sides, shape))
+    value = expand_products(from_terms(sides, shape))
     return _isolate(factors[position], value, variable)
 
 
@@ -102,7 +102,7 @@ def _isolate(expression: MatrixExpr, value: MatrixExpr, variable: MatrixSymbol) 
     if expression == variable:
         return value
     if inverse(expression).is_MatAdd or inverse(expression) == variable:
-        return _without(inverse(expression), expanded(inverse(value)), variable)
+        return _without(inverse(expression), expand_products(inverse(value)), variable)
     raise RuleError(f"cannot solve {expression} = {value} for {variable}")
 
 
@@ -116,7 +116,9 @@ def _without(total: MatrixExpr, value: MatrixExpr, variable: MatrixSymbol) -> Ma
 @checked_arguments
 def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:
     """The gradient in a symmetric matrix; for a source, the mean of what the source multiplies."""
-    return Step("differentiated", before, expanded(gradient(before, variable)), MatrixDerivative(variable), **record)
+    return Step(
+        "differentiated", before, expand_products(gradient(before, variable)), MatrixDerivative(variable), **record
+    )
 
 
 @checked_arguments

@@ -6,7 +6,7 @@ from sympy import Add, Expr, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...annotations import checked_arguments
-from ...symbolic import Factors, LogDet, from_terms, matrix_terms, normal, rotations, sum_of, transposed
+from ...symbolic import Factors, LogDet, from_terms, matrix_terms, normal, rotations, sum_of, transpose
 
 
 class RuleError(ValueError):
@@ -55,7 +55,7 @@ def _occurrence(factors: Factors, variable: MatrixSymbol) -> tuple[int, Factors]
                 return 1, rotated[1:]
     for rotated in rotations(factors):
         if rotated[-1] == variable and not any(factor.has(variable) for factor in rotated[:-1]):
-            return 1, tuple(transposed(factor) for factor in reversed(rotated[:-1]))
+            return 1, tuple(transpose(factor) for factor in reversed(rotated[:-1]))
     raise RuleError(f"the exponent is not of second degree in {variable}: {factors}")
 
 

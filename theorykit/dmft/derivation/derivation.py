@@ -12,7 +12,7 @@ from sympy import Add, Expr, MatrixSymbol, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, rules
-from ...symbolic import Softmax, from_terms, matrix_terms, normal, transposed
+from ...symbolic import Softmax, from_terms, matrix_terms, normal, transpose
 from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols, map_symbols
 
 _LAPLACE = r"$N \to \infty$ at fixed patterns, context and horizon"
@@ -75,7 +75,7 @@ def derive() -> MeanField:
         attention=attention,
         overlap_response=overlap_response.xreplace(share),
         attention_weights=weights,
-        attention_response=transposed(exponent_response).xreplace({path.exponents: weights.column}),
+        attention_response=transpose(exponent_response).xreplace({path.exponents: weights.column}),
         row_response=_terms(token_response, symbols.query_response, present=False),
         query_response=_terms(token_response, symbols.query_response, present=True),
         trajectory=path,
@@ -191,7 +191,7 @@ def _token_response(
     moved = {symbols.values: path.token * value.T, exponents: path.exponent_response * path.displacement}
     in_exponents = attention.xreplace({weights.column: exponents})
     whole = route.apply(rules.response, in_exponents, moved, path.displacement)
-    named = route.apply(rules.name_sum, whole, symbols.attention_response, transposed(exponent_response))
+    named = route.apply(rules.name_sum, whole, symbols.attention_response, transpose(exponent_response))
     written_out = route.apply(rules.write_out, named, {path.exponent_response: of_exponents})
     of_row = symbols.attention_response.T * path.token
     share = Trace(Softmax(exponents).T * path.token)
