@@ -57,7 +57,7 @@ if _MAKES_THE_CACHE:
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-_MOST_MAPS = 30_000
+_MOST_MAPS = 8_000
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=10, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("default")
@@ -76,3 +76,10 @@ def pytest_unconfigure():
     """Remove the folder of compiled code, if this process made it."""
     if _MAKES_THE_CACHE:
         shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
+
+def pytest_runtest_setup(item):
+    """Slow tests compute for longer than they compile, in processes that they start, too."""
+    is_slow = item.get_closest_marker("slow") is not None
+    jax.config.update("jax_disable_most_optimizations", not is_slow)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not is_slow))
