@@ -88,6 +88,15 @@ def test_the_saddle_point_of_several_weight_blocks_is_found(case):
     )
 
 
+def test_an_action_whose_readout_has_no_closed_form_is_shown_without_it():
+    architecture = SEVERAL_BLOCKS["differences"].architecture()
+    action = bpkr.derive(architecture)
+    assert action.symbols.readout not in action.closed_forms
+    assert r"\partial u" in bpkr.render_markdown(action, architecture)
+    with pytest.raises(ValueError, match="u has no closed form"):
+        _ = action.readout_solution
+
+
 def kind(forward, prior=lambda layer: layer.variance * Identity(1), heads=1):
     """A kind of layer with the given forward map, instantiated."""
     count = heads

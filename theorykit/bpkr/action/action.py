@@ -1,11 +1,12 @@
 """The symbolic action: expressions, and what follows from them by differentiation. Data: nothing in it is compiled."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 
-from sympy import Add, Expr, MatrixSymbol, Poly, Symbol, asinh, exp, expand, sqrt
+from sympy import Add, Expr, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_instance
@@ -119,6 +120,10 @@ class Action:
         readout = self.symbols.readout
         if readout in self.nested:
             raise ValueError(f"{readout} is a block of {self.symbols.matrices[-1]} across a skip connection: not free")
+        if readout not in self.closed_forms:
+            raise ValueError(
+                f"the saddle-point equation of {readout} has no closed form in these layers: solve instead"
+            )
         return self.closed_forms[readout]
 
     @cached_property
@@ -129,8 +134,9 @@ class Action:
         the data enter, and of one that contains another are not.
         """
         solved = {step.claim.variable: step.after for step in self._riccati_steps}
-        numbers = (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol))
-        solved |= {number: _positive_root(self.saddle_point_equations[number], number) for number in numbers}
+        for number in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):
+            with suppress(PolynomialError):  # a layer may have it inside a trace of an inverse
+                solved[number] = _positive_root(self.saddle_point_equations[number], number)
         return MappingProxyType(solved)
 
     @cached_property

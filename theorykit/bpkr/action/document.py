@@ -170,7 +170,7 @@ def saddle_point_equations(action: Action) -> Iterator[Equation]:
     """The gradients that vanish, and the readout's solution."""
     for symbol, slope in action.named_slopes.items():
         yield Equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", _fold(action, slope))
-    if action.symbols.readout not in action.nested:
+    if action.symbols.readout in action.closed_forms:
         yield Equation(latex(action.symbols.readout), _fold(action, action.readout_solution))
 
 
