@@ -25,9 +25,6 @@ beartype_packages(_SYMBOLIC, conf=BeartypeConf(violation_type=TypeCheckError))
 install_import_hook([name for name, has_arrays in _WITH_ARRAYS.items() if has_arrays], "beartype.beartype")
 
 jax.config.update("jax_enable_x64", True)
-# most of the suite's time is XLA compiling small functions that run once, here and in processes that tests start
-jax.config.update("jax_disable_most_optimizations", True)
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 # fusions as one kernel each, by the older of XLA's two ways: a third of the time to compile; and on one thread
 _FLAG = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
@@ -57,6 +54,9 @@ if _MAKES_THE_CACHE:
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
+# what a user keeps is no business of the tests, nor of processes that they start
+os.environ["THEORYKIT_CACHE"] = "off"
+
 _MOST_MAPS = 8_000
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=10, derandomize=bool(os.environ.get("CI")))
@@ -79,7 +79,10 @@ def pytest_unconfigure():
 
 
 def pytest_runtest_setup(item):
-    """Slow tests compute for longer than they compile, in processes that they start, too."""
+    """Most of the suite's time is XLA compiling small functions that run once, but slow tests compute for longer.
+
+    The same holds in processes that tests start.
+    """
     is_slow = item.get_closest_marker("slow") is not None
     jax.config.update("jax_disable_most_optimizations", not is_slow)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not is_slow))

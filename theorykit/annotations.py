@@ -29,6 +29,8 @@ from .arguments import (
 
 Function = TypeVar("Function", bound=Callable)
 
+_annotations_of = functools.cache(typing.get_type_hints)
+
 _OF_TYPE = {
     str: checked_text,
     bool: checked_flag,
@@ -42,17 +44,14 @@ def checked_arguments(function: Function) -> Function:
     """`function`, which raises `TypeError` for an argument that is not what its annotation says."""
     signature = inspect.signature(function)
 
-    @functools.cache
-    def kinds() -> dict[str, Any]:
-        # not before the first call, when all that annotations speak of is there
-        return typing.get_type_hints(function)
-
     @functools.wraps(function)
     def checked(*arguments, **keywords):
+        # not before the first call, when all that annotations speak of is there
+        kinds = _annotations_of(function)
         bound = signature.bind(*arguments, **keywords)
         for name, value in bound.arguments.items():
-            if name in kinds() and not _is_default(value, signature.parameters[name].default):
-                bound.arguments[name] = _argument(signature.parameters[name], value, kinds()[name])
+            if name in kinds and not _is_default(value, signature.parameters[name].default):
+                bound.arguments[name] = _argument(signature.parameters[name], value, kinds[name])
         return function(*bound.args, **bound.kwargs)
 
     return checked
@@ -68,16 +67,11 @@ def _argument(parameter: inspect.Parameter, value: Any, kind: Any) -> Any:
 
 def check_fields(instance: Any) -> None:
     """Raise `TypeError` for a field of a dataclass that is not what its annotation says; for `__post_init__`."""
-    kinds = _kinds_of_class(type(instance))
+    kinds = _annotations_of(type(instance))
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if not _is_default(value, field.default):
             object.__setattr__(instance, field.name, checked(field.name, value, kinds[field.name]))
-
-
-@functools.cache
-def _kinds_of_class(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
 
 
 def _is_default(value: Any, default: Any) -> bool:

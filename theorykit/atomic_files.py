@@ -27,7 +27,7 @@ SOFTWARE = "theorykit"
 """The keyword Software of a PNG."""
 
 _COMMENTS = {
-    **dict.fromkeys((".md", ".svg"), f"<!-- {MARK} -->"),
+    **dict.fromkeys((".md", ".svg", ".html"), f"<!-- {MARK} -->"),
     **dict.fromkeys((".tex", ".pdf"), f"% {MARK}"),
     ".py": f"# {MARK}",
 }
@@ -39,7 +39,7 @@ _HEAD, _TAIL = 512, 256
 
 
 def mark(content: bytes, ending: str) -> bytes:
-    """`content` with the mark as a comment, of a file that ends in `ending`: .md, .tex, .py, .pdf or .svg."""
+    """`content` with the mark as a comment, of a file that ends in `ending`: .md, .html, .tex, .py, .pdf or .svg."""
     separator = b"" if content.endswith(b"\n") else b"\n"
     return content + separator + _COMMENTS[ending].encode() + b"\n"
 

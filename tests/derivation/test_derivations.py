@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from theorykit.derivation import claims, derivation_blocks, verification_blocks
+from theorykit.derivation import claims, derivation_blocks, verification_blocks, verified_blocks
 from theorykit.dmft.derivation.derivation import derive as derive_map
-from theorykit.symbolic import Equation, as_markdown
+from theorykit.symbolic import Equation, as_latex, as_markdown
 
 from .architectures import ARCHITECTURES, QUICK, SMALL, action
 from .mistakes import is_caught, planted
@@ -83,6 +83,16 @@ def test_a_derivation_can_be_read(name):
     text = as_markdown(blocks)
     assert all(text.count(f"**{number}. ") == 1 for number in range(1, len(derivation.steps) + 1))
     assert "None" not in text and "MatMul" not in text and "KroneckerProduct" not in text
+
+
+def test_checked_steps_are_written_as_the_steps_are():
+    derivation, names = action("one layer").derivation, action("one layer").symbols.latex_names
+    found = list(verified_blocks(derivation, derivation.verify(), names))
+    assert as_markdown(found) == as_markdown(derivation_blocks(derivation, names))
+    assert as_latex(found) == as_latex(derivation_blocks(derivation, names))
+    other = action("two layers").derivation.verify()
+    with pytest.raises(ValueError, match="verification must be that of derivation"):
+        list(verified_blocks(derivation, other, names))
 
 
 def test_the_document_says_what_was_checked():

@@ -136,6 +136,9 @@ FACE = Face(
         "assumptions": Kind(lambda: ("large",), TEXTS, lambda: {"alone": "large"}),
         "definitions": kind_of(((U, M),)),
         "derivation": instance(record),
+        "verified_blocks.verification": instance(
+            lambda: record().verify(), also=lambda: {"of no steps": derivation.Verification(())}
+        ),
         "names": Kind(lambda: {M: "M"}, {}, lambda: {"by text": {"M": "M"}, "to numbers": {M: 1}}),
         "level": whole_number(3, least=1),
         "verification": instance(lambda: record().verify()),

@@ -3,7 +3,7 @@
 from sympy import Identity, MatrixSymbol, Symbol, Trace
 
 from theorykit import symbolic
-from theorykit.symbolic import Equation, Heading
+from theorykit.symbolic import Definition, Equation, Heading
 
 from .engine import Face
 from .values import Kind, text, whole_number
@@ -99,8 +99,20 @@ FACE = Face(
         ),
         **{
             f"{name}.blocks": Kind(lambda: [Heading("a"), Equation("x", "y")], also=lambda: {"of text": ["a"]})
-            for name in ("as_markdown", "as_latex")
+            for name in ("as_markdown", "as_latex", "as_html")
         },
+        "as_html.definitions": Kind(
+            lambda: [Definition("x", "a number")],
+            dict.fromkeys(("an empty list", "an empty array"), "there is no table then"),
+            lambda: {"of text": ["x"], "one": Definition("x", "a number")},
+        ),
+        "symbol": text("x", any_text=True),
+        "meaning": text("a number", any_text=True),
+        "summary": text("words", any_text=True),
+        "remark": text("words", any_text=True),
+        "parts": Kind(
+            lambda: (Equation("x", "y"),), NONE_AT_ALL, lambda: {"of text": ("a",), "one": Equation("x", "y")}
+        ),
     },
     given={"beside": ("matrices",), "below": ("matrices",)},
 )

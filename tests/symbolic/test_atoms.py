@@ -120,7 +120,7 @@ def test_entries_of_a_diagonal_are_those_of_the_matrix():
 
 
 def test_entries_of_a_partial_trace_are_refused():
-    with pytest.raises(NotImplementedError, match="partial trace"):
+    with pytest.raises(NotImplementedError, match="PartialTrace"):
         PartialTrace(X, FACTORS, 0)[0, 0]
 
 

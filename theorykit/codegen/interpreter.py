@@ -6,7 +6,7 @@ shares no algorithm with the lowering, and only the names of the scalar function
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 
 import numpy as np
 from sympy import (
@@ -14,7 +14,6 @@ from sympy import (
     Basic,
     Expr,
     Identity,
-    Inverse,
     KroneckerProduct,
     MatAdd,
     MatMul,
@@ -66,7 +65,7 @@ class _Evaluation:
             rule = _rule_for(type(node))
             if rule is None:
                 raise NotImplementedError(f"the interpreter has no rule for {type(node).__name__} (in {node})")
-            self.known[node] = rule(node, self, self.symbols)
+            self.known[node] = rule(node, self)
         return self.known[node]
 
 
@@ -75,38 +74,26 @@ def _rule_for(kind: type[Basic]) -> Callable[..., Value] | None:
     return next((rule for node_type, rule in _RULES if issubclass(kind, node_type)), None)
 
 
-def _lookup(node, at, values):
-    if not isinstance(values, Mapping) or node.name not in values:
-        raise ValueError(f"values must be a mapping with a number or an array for {node.name}, got {shown(values)}")
-    return values[node.name]
+def _lookup(node, at):
+    if not isinstance(at.symbols, Mapping) or node.name not in at.symbols:
+        raise ValueError(f"values must be a mapping with a number or an array for {node.name}, got {shown(at.symbols)}")
+    return at.symbols[node.name]
 
 
-def _product(node, at, values):
+def _product(node, at):
     result = 1.0
     for factor in map(at, node.args):
         result = result @ factor if np.ndim(result) and np.ndim(factor) else result * factor
     return result
 
 
-def _inverse(node, at, values):
-    matrix = at(node.arg)
-    return np.linalg.solve(matrix, np.eye(len(matrix)))
-
-
-def _matrix_power(node, at, values):
+def _matrix_power(node, at):
     if not node.exp.is_Integer:
         raise NotImplementedError(f"the interpreter takes integer powers of a matrix only, got MatPow {node}")
     return np.linalg.matrix_power(at(node.base), int(node.exp))
 
 
-def _kronecker(node, at, values):
-    result = np.eye(1)
-    for factor in node.args:
-        result = np.kron(result, at(factor))
-    return result
-
-
-def _partial_trace(node, at, values):
+def _partial_trace(node, at):
     outer, inner = (int(at(dimension)) for dimension in node.dimensions)
     matrix = at(node.matrix)
     spans = [slice(a * inner, (a + 1) * inner) for a in range(outer)]
@@ -116,17 +103,17 @@ def _partial_trace(node, at, values):
     return np.array([[np.trace(block) for block in row] for row in blocks])
 
 
-def _block_matrix(node, at, values):
+def _block_matrix(node, at):
     rows, columns = node.blocks.shape
     return np.block([[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)])
 
 
-def _principal_block(node, at, values):
+def _principal_block(node, at):
     split, matrix = int(at(node.sizes[0])), at(node.matrix)
     return matrix[:split, :split] if node.index == 0 else matrix[split:, split:]
 
 
-def _square_root(node, at, values):
+def _square_root(node, at):
     # Denman-Beavers iteration
     root, inverse = at(node.matrix), np.eye(len(at(node.matrix)))
     for _ in range(60):
@@ -134,56 +121,56 @@ def _square_root(node, at, values):
     return root
 
 
-def _entrywise(node, at, values):
+def _entrywise(node, at):
     (variable,) = node.function.variables
-    entries = np.vectorize(
-        lambda entry: interpret(node.function.expr, {**values, variable.name: entry}), otypes=[float]
-    )
-    return entries(at(node.expr))
+
+    def of_entry(entry):
+        return interpret(node.function.expr, {**at.symbols, variable.name: entry})
+
+    return np.vectorize(of_entry, otypes=[float])(at(node.expr))
 
 
-def _softmax(node, at, values):
+def _softmax(node, at):
     weights = np.exp(at(node.column))
     return weights / np.sum(weights)
 
 
-def _log_det(node, at, values):
+def _log_det(node, at):
     sign, value = np.linalg.slogdet(at(node.matrix))
     if sign <= 0:
         raise ValueError(f"LogDet of a matrix with non-positive determinant: {node.matrix}")
     return value
 
 
-def _function(node, at, values):
+def _function(node, at):
     return getattr(np, SCALAR_FUNCTIONS[type(node)])(*map(at, node.args))
 
 
 # First match wins, and the matrix nodes derive from the scalar ones.
 _RULES = (
     ((Symbol, MatrixSymbol), _lookup),
-    ((Number, NumberSymbol), lambda node, at, values: float(node)),
-    (ImaginaryUnit, lambda node, at, values: 1j),
-    (Identity, lambda node, at, values: np.eye(int(at(node.shape[0])))),
-    (ZeroMatrix, lambda node, at, values: np.zeros([int(at(side)) for side in node.shape])),
-    (OneMatrix, lambda node, at, values: np.ones([int(at(side)) for side in node.shape])),
+    ((Number, NumberSymbol), lambda node, at: float(node)),
+    (ImaginaryUnit, lambda node, at: 1j),
+    (Identity, lambda node, at: np.eye(int(at(node.shape[0])))),
+    (ZeroMatrix, lambda node, at: np.zeros([int(at(side)) for side in node.shape])),
+    (OneMatrix, lambda node, at: np.ones([int(at(side)) for side in node.shape])),
     (BlockMatrix, _block_matrix),
     (PrincipalBlock, _principal_block),
-    (Stacked, lambda node, at, values: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1))),
-    (SideBySide, lambda node, at, values: np.hstack(np.split(at(node.matrix), int(at(node.blocks))))),
+    (Stacked, lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1))),
+    (SideBySide, lambda node, at: np.hstack(np.split(at(node.matrix), int(at(node.blocks))))),
     (SquareRoot, _square_root),
-    (Inverse, _inverse),
     (MatPow, _matrix_power),
-    (Transpose, lambda node, at, values: at(node.arg).T),
+    (Transpose, lambda node, at: at(node.arg).T),
     ((MatMul, Mul), _product),
-    ((MatAdd, Add), lambda node, at, values: sum(map(at, node.args))),
-    (KroneckerProduct, _kronecker),
+    ((MatAdd, Add), lambda node, at: sum(map(at, node.args))),
+    (KroneckerProduct, lambda node, at: reduce(np.kron, map(at, node.args))),
     (PartialTrace, _partial_trace),
     (ElementwiseApplyFunction, _entrywise),
     (Softmax, _softmax),
-    (DiagMatrix, lambda node, at, values: np.diag(at(node.args[0])[:, 0])),
-    (Diagonal, lambda node, at, values: np.diag(at(node.matrix))[:, None]),
-    (Trace, lambda node, at, values: np.trace(at(node.arg))),
+    (DiagMatrix, lambda node, at: np.diag(at(node.args[0])[:, 0])),
+    (Diagonal, lambda node, at: np.diag(at(node.matrix))[:, None]),
+    (Trace, lambda node, at: np.trace(at(node.arg))),
     (LogDet, _log_det),
-    (Pow, lambda node, at, values: at(node.base) ** at(node.exp)),
+    (Pow, lambda node, at: at(node.base) ** at(node.exp)),
     (tuple(SCALAR_FUNCTIONS), _function),
 )

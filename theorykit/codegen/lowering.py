@@ -5,8 +5,9 @@ structured application will do: inverses become Cholesky solves (one factorisati
 solves), Kronecker factors become reshapes, traces of products become contractions. A node without a rule is an error.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import reduce
 
 from sympy import (
     Expr,
@@ -34,7 +35,7 @@ from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
-from .program import Instruction, Program
+from .program import Instruction, Program, SizeBinding
 from .scalars import print_scalar
 from .sizes import bind_sizes
 
@@ -50,9 +51,11 @@ def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> 
     check_names(name, outputs, arguments)
     builder = _Builder()
     results = {output: builder.value(expression) for output, expression in outputs.items()}
-    sizes = _used_sizes(bind_sizes(arguments), builder.instructions, results)
+    operands = [*(operand for step in builder.instructions for operand in step.operands), *results.values()]
+    mentioned = identifiers(operands)
+    sizes = _used_sizes(bind_sizes(arguments), mentioned)
     program = Program(name, arguments, sizes, tuple(builder.instructions), results)
-    _check_closed(program)
+    _check_closed(program, mentioned)
     return program
 
 
@@ -65,11 +68,8 @@ def _check_arguments(outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> 
     return arguments
 
 
-def _used_sizes(sizes, instructions, results):
-    used, needed = (
-        [],
-        identifiers([*(operand for step in instructions for operand in step.operands), *results.values()]),
-    )
+def _used_sizes(sizes: Sequence[SizeBinding], mentioned: Set[str]) -> tuple[SizeBinding, ...]:
+    used, needed = [], set(mentioned)
     for binding in reversed(sizes):
         if binding.size in needed:
             used.append(binding)
@@ -77,14 +77,11 @@ def _used_sizes(sizes, instructions, results):
     return tuple(reversed(used))
 
 
-def _check_closed(program):
+def _check_closed(program: Program, mentioned: Set[str]) -> None:
     """Refuse a program that mentions what is neither an argument, a size that the arguments determine, nor its own."""
-    steps = program.instructions
-    texts = [*(operand for step in steps for operand in step.operands), *program.outputs.values()]
-    sizes = {binding.size for binding in program.sizes}
-    known = {argument.name for argument in program.arguments} | sizes | {step.target for step in steps}
-    unknown = sorted(identifiers(texts) - known - SCALAR_NAMES)
-    if unknown:
+    sizes, targets = {binding.size for binding in program.sizes}, {step.target for step in program.instructions}
+    known = {argument.name for argument in program.arguments} | sizes | targets
+    if unknown := sorted(mentioned - known - SCALAR_NAMES):
         raise ValueError(
             f"{program.name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine"
         )
@@ -190,20 +187,9 @@ def _scale(builder: _Builder, coefficient: Expr, operand: str) -> str:
     return builder.emit("scale", builder.scalar(coefficient), operand)
 
 
-def _symbol(builder, expression):
-    return expression.name
-
-
-def _identity(builder, expression):
-    return builder.emit("identity", builder.scalar(expression.shape[0]))
-
-
-def _zeros(builder, expression):
-    return builder.emit("zeros", *map(builder.scalar, expression.shape))
-
-
-def _ones(builder, expression):
-    return builder.emit("ones", *map(builder.scalar, expression.shape))
+def _operation(name: str) -> Callable[[_Builder, Expr], str]:
+    """Rule for a node that is one operation on its arguments, matrices and scalars."""
+    return lambda builder, expression: builder.emit(name, *map(builder.value, expression.args))
 
 
 def _block_matrix(builder, expression):
@@ -218,26 +204,10 @@ def _principal_block(builder, expression):
     return builder.emit(operation, builder.value(expression.matrix), builder.scalar(expression.sizes[0]))
 
 
-def _stacked(builder, expression):
-    return builder.emit("stacked", builder.value(expression.matrix), builder.scalar(expression.blocks))
-
-
-def _side_by_side(builder, expression):
-    return builder.emit("side_by_side", builder.value(expression.matrix), builder.scalar(expression.blocks))
-
-
 def _entrywise(builder, expression):
     (variable,) = expression.function.variables
     of_entry = builder.scalar(expression.function.expr.xreplace({variable: Symbol(ENTRY)}))
     return builder.emit("entrywise", f"lambda {ENTRY}: {of_entry}", builder.value(expression.expr))
-
-
-def _softmax(builder, expression):
-    return builder.emit("softmax", builder.value(expression.column))
-
-
-def _diagonal_matrix(builder, expression):
-    return builder.emit("diagonal_matrix", builder.value(expression.args[0]))
 
 
 def _square_root(builder, expression):
@@ -246,19 +216,11 @@ def _square_root(builder, expression):
     return builder.emit("square_root", builder.value(expression.matrix))
 
 
-def _inverse(builder, expression):
-    return builder.apply(expression, builder.value(Identity(expression.shape[0])))
-
-
 def _power(builder, expression):
     _, factors = coefficient_and_factors(MatMul(expression))
     if factors == [expression]:
         raise NotImplementedError(f"matrix powers are lowered for non-zero integer exponents, got {expression}")
     return builder.chain(factors)
-
-
-def _transpose(builder, expression):
-    return builder.emit("transpose", builder.value(expression.arg))
 
 
 def _matrix_product(builder, expression):
@@ -282,10 +244,7 @@ def _matrix_sum(builder, expression):
 
 
 def _kronecker(builder, expression):
-    operand = builder.value(expression.args[0])
-    for factor in expression.args[1:]:
-        operand = builder.emit("kron", operand, builder.value(factor))
-    return operand
+    return reduce(lambda left, right: builder.emit("kron", left, right), map(builder.value, expression.args))
 
 
 def _linear_in_product(whole: str, of_product: str) -> Callable:
@@ -320,32 +279,28 @@ def _trace(builder, expression):
     return _linear_in_product("trace", "trace_of_product")(builder, expression)
 
 
-def _log_det(builder, expression):
-    return builder.emit("log_det", builder.cholesky(expression.matrix))
-
-
 # First match wins: Inverse derives from MatPow. Scalar arithmetic is printed, not lowered.
 _RULES = (
-    (MatrixSymbol, _symbol),
-    (Identity, _identity),
-    (ZeroMatrix, _zeros),
-    (OneMatrix, _ones),
+    (MatrixSymbol, lambda builder, expression: expression.name),
+    (Identity, _operation("identity")),
+    (ZeroMatrix, _operation("zeros")),
+    (OneMatrix, _operation("ones")),
     (BlockMatrix, _block_matrix),
     (PrincipalBlock, _principal_block),
-    (Stacked, _stacked),
-    (SideBySide, _side_by_side),
+    (Stacked, _operation("stacked")),
+    (SideBySide, _operation("side_by_side")),
     (ElementwiseApplyFunction, _entrywise),
-    (Softmax, _softmax),
-    (DiagMatrix, _diagonal_matrix),
+    (Softmax, _operation("softmax")),
+    (DiagMatrix, _operation("diagonal_matrix")),
     (SquareRoot, _square_root),
-    (Inverse, _inverse),
+    (Inverse, lambda builder, expression: builder.apply(expression, builder.value(Identity(expression.shape[0])))),
     (MatPow, _power),
-    (Transpose, _transpose),
+    (Transpose, _operation("transpose")),
     (MatMul, _matrix_product),
     (MatAdd, _matrix_sum),
     (KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
     (Diagonal, _diagonal),
     (Trace, _trace),
-    (LogDet, _log_det),
+    (LogDet, lambda builder, expression: builder.emit("log_det", builder.cholesky(expression.matrix))),
 )

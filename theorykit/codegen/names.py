@@ -49,9 +49,9 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
             raise ValueError(f"the name {shown(output)} of an output of {name} is no identifier; choose another")
     dimensions = [side for argument in arguments for side in getattr(argument, "shape", ())]
     sizes = {size for side in dimensions for size in side.free_symbols}
-    for symbol in sorted({*arguments, *sizes}, key=_text):
+    for symbol in sorted({*arguments, *sizes}, key=lambda symbol: symbol.name):
         check_name(f"a symbol in {name}", symbol.name)
-    if repeated := sorted({_text(a) for i, a in enumerate(arguments) if a in arguments[:i]}):
+    if repeated := sorted({a.name for i, a in enumerate(arguments) if a in arguments[:i]}):
         raise ValueError(f"{name}: arguments are given twice: {', '.join(repeated)}")
     _check_distinct(name, {*arguments, *sizes, *(s for e in outputs.values() for s in _symbols(e))})
 
@@ -82,10 +82,6 @@ def _describe(symbol: Expr) -> str:
         return f"{type(symbol).__name__} {' x '.join(map(str, symbol.shape))}"
     assumed = [f"{key}={value}" for key, value in sorted(symbol.assumptions0.items())]
     return f"Symbol with {', '.join(assumed[:4])}"
-
-
-def _text(symbol: Expr) -> str:
-    return str(symbol.name)
 
 
 def identifiers(texts: Iterable[str]) -> set[str]:

@@ -22,7 +22,7 @@ from sympy import (
     tan,
     tanh,
 )
-from sympy.printing.numpy import NumPyPrinter
+from sympy.printing.numpy import JaxPrinter
 
 # SymPy function -> its name in NumPy and in jax.numpy
 SCALAR_FUNCTIONS = {
@@ -42,15 +42,6 @@ SCALAR_FUNCTIONS = {
 _ARITHMETIC = (Add, Mul, Number, NumberSymbol, Pow, Symbol)
 
 
-class _JaxPrinter(NumPyPrinter):
-    _module = "jnp"
-
-    def __init__(self):
-        super().__init__({"fully_qualified_modules": True})
-        self.known_functions = {name: path.replace("numpy", "jnp") for name, path in self.known_functions.items()}
-        self.known_constants = {name: path.replace("numpy", "jnp") for name, path in self.known_constants.items()}
-
-
 def print_scalar(expression: Expr) -> str:
     """Python text of scalar arithmetic over named numbers, functions from `jnp`; an unknown node is an error."""
     for node in preorder_traversal(expression):
@@ -58,4 +49,4 @@ def print_scalar(expression: Expr) -> str:
             raise NotImplementedError(
                 f"no lowering rule for {type(node).__name__} (in {expression}); add one to theorykit.codegen"
             )
-    return _JaxPrinter().doprint(expression)
+    return JaxPrinter().doprint(expression).replace("jax.numpy.", "jnp.")

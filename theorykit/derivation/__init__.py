@@ -4,7 +4,7 @@ before -> rule -> Step(before, after, claim) -> Derivation -> verify
 """
 
 from . import claims, rules
-from .document import derivation_blocks, verification_blocks
+from .document import derivation_blocks, verification_blocks, verified_blocks
 from .entries import entrywise, log_cosh, sum_of_entries
 from .step import Derivation, Evidence, Recorder, Step, Verification
 
@@ -21,4 +21,5 @@ __all__ = [
     "rules",
     "sum_of_entries",
     "verification_blocks",
+    "verified_blocks",
 ]

@@ -1,17 +1,17 @@
 """A derivation as a person reads it: every step, what it claims, and whether the claim held when it was checked."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import singledispatch
 
 import numpy as np
 from sympy import Expr
 
 from ..annotations import checked_arguments
 from ..arguments import checked_whole_number
-from ..symbolic import Block, Equation, Heading, Items, Text, latex
+from ..symbolic import Block, Equation, Folded, Heading, Items, Text, latex
 from . import claims
-from .step import Derivation, Step, Verification
+from .step import Derivation, Evidence, Step, Verification
 
 Show = Callable[[Expr], str]
 
@@ -24,18 +24,57 @@ def derivation_blocks(derivation: Derivation, names: Mapping[Expr, str], level: 
     def show(expression: Expr) -> str:
         return latex(expression, names)
 
-    number = 0
-    for section, steps in derivation.sections():
+    for section, steps in _numbered(derivation):
         yield Heading(section, level)
-        for step in steps:
-            number += 1
+        for number, step in steps:
             yield Text(_caption(number, step))
-            yield statement(step.claim, show(step.before), show(step.after), show)
-            # a name that is printed as what it stands for needs no explanation
-            shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
-            defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
-            if defined:
-                yield Text(f"with {defined}.")
+            yield from _statement(step, show)
+
+
+@checked_arguments
+def verified_blocks(
+    derivation: Derivation, verification: Verification, names: Mapping[Expr, str], level: int = 3
+) -> Iterator[Block]:
+    """`derivation_blocks`, each step in a part of its own that says how it was checked, and to what error.
+
+    `verification` is that of the whole derivation.
+    """
+    checked_whole_number("level", level, least=1, most=6)
+    if [item.step for item in verification.evidence] != list(derivation.steps):
+        raise ValueError("verification must be that of derivation, of which it has other steps")
+
+    def show(expression: Expr) -> str:
+        return latex(expression, names)
+
+    for section, steps in _numbered(derivation):
+        yield Heading(section, level)
+        for number, step in steps:
+            evidence = next(item for item in verification.evidence if item.step is step)
+            yield Folded(_caption(number, step), tuple(_statement(step, show)), _remark(evidence))
+
+
+def _numbered(derivation: Derivation) -> Iterator[tuple[str, list[tuple[int, Step]]]]:
+    """The steps by section, counted from 1 over all of them."""
+    numbers = itertools.count(1)
+    for section, steps in derivation.sections():
+        yield section, [(next(numbers), step) for step in steps]
+
+
+def _statement(step: Step, show: Show) -> Iterator[Text | Equation]:
+    yield statement(step.claim, show(step.before), show(step.after), show)
+    # a name that is printed as what it stands for needs no explanation
+    shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
+    defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
+    if defined:
+        yield Text(f"with {defined}.")
+
+
+def _remark(evidence: Evidence) -> str:
+    verdict = "Holds" if evidence.holds else "**FAILS**"
+    if evidence.reason:
+        return f"{verdict}: {evidence.reason}. To be checked by {_how_checked(evidence.step.claim)}."
+    error = evidence.error * evidence.step.claim.tolerance
+    return f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
 
 
 def _caption(number: int, step: Step) -> str:
@@ -82,13 +121,58 @@ _CHECKED_BY = {
 }
 
 
-@singledispatch
 def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equation:
     """What a step claims, as an equation between the LaTeX of both sides."""
+    match claim:
+        case claims.Equal() | claims.NeuronsGathered():
+            return Equation(before, after)
+        case claims.EqualUpToConstant():
+            return Equation(before, rf"{after} + \text{{const.}}")
+        case claims.LeadingOrder():
+            return Equation(before, rf"{after} + O(1) \quad ({show(claim.width)} \to \infty)")
+        case claims.SumOverRows(per_row="before"):
+            return Equation(_sum_over_rows(before, claim, show), after)
+        case claims.SumOverRows():
+            return Equation(before, _sum_over_rows(after, claim, show))
+        case claims.AverageIs():
+            return Equation(before, _average(after, claim, show))
+        case claims.GaussianAverage():
+            return Equation(_average(before, claim, show), after)
+        case claims.SpinSum():
+            configurations = rf"{show(claim.spins)} \in \{{-1, 1\}}^{{{show(claim.spins.shape[0])}}}"
+            return Equation(rf"-2\log \sum_{{{configurations}}} {_weight(before)}", after)
+        case claims.OrderParameterInserted():
+            variables = rf"d{show(claim.symbol)}\, d{show(claim.conjugate)}"
+            return Equation(_weight(before), rf"\int {variables}\; {_weight(after)}")
+        case claims.GaussianDensity():
+            source, column = show(claim.source), show(claim.column)
+            return Equation(_weight(before), rf"\int d{column}\; {_weight(after)}\; e^{{-i {source}^T {column}}}")
+        case claims.GramVolume():
+            weights, overlap = show(claim.columns), show(claim.overlap)
+            return Equation(rf"{_weight(before)}\; d{weights}", rf"{_weight(after)}\; d{overlap}", r"\propto")
+        case claims.Stationary():
+            return Equation(_extremum(before, claim.variable, show), after)
+        case claims.Constrained():
+            return Equation(_extremum(before, claim.multiplier, show), after)
+        case claims.SourceDerivative():
+            return Equation(_source_derivative(before, claim, show), after)
+        case claims.MatrixDerivative():
+            return Equation(rf"\frac{{\partial}}{{\partial {show(claim.source)}}}\left[{before}\right]", after)
+        case claims.Gradient():
+            return Equation(rf"\frac{{d}}{{d {show(claim.variable)}}}\left[{before}\right]", after)
+        case claims.Response():
+            moved = r",\; ".join(rf"\delta {show(symbol)} = {show(change)}" for symbol, change in claim.moved)
+            moves = rf"\left[{after}\right] {show(claim.displacement)} \quad ({moved})"
+            return Equation(rf"\delta\left[{before}\right]", moves)
+        case claims.Solves():
+            return Equation(f"{before} = 0", rf"{show(claim.variable)} = {after}", r"\;\Rightarrow\;")
+        case claims.SolvesToFirstOrder():
+            limit = dict(claim.limit)[claim.variable]
+            return Equation(show(claim.variable), rf"{show(limit)} + \delta,\quad \delta = {after}")
     raise NotImplementedError(f"no way to write a claim of type {type(claim).__name__}; add one to derivation.document")
 
 
-def _average(exponent: str, claim, show: Show) -> str:
+def _average(exponent: str, claim: claims.GaussianAverage, show: Show) -> str:
     over = rf"{show(claim.variable)} \sim \mathcal N\left(0,\, {show(claim.covariance)}\right)"
     return rf"-2\log\left\langle {_weight(exponent)}\right\rangle_{{{over}}}"
 
@@ -101,111 +185,14 @@ def _extremum(action: str, variable: Expr, show: Show) -> str:
     return rf"\underset{{{show(variable)}}}{{\operatorname{{extr}}}} \left[{action}\right]"
 
 
-@statement.register
-def _(claim: claims.Equal, before, after, show):
-    return Equation(before, after)
-
-
-@statement.register
-def _(claim: claims.EqualUpToConstant, before, after, show):
-    return Equation(before, rf"{after} + \text{{const.}}")
-
-
-@statement.register
-def _(claim: claims.GaussianAverage, before, after, show):
-    return Equation(_average(before, claim, show), after)
-
-
-@statement.register
-def _(claim: claims.AverageIs, before, after, show):
-    return Equation(before, _average(after, claim, show))
-
-
-@statement.register
-def _(claim: claims.SumOverRows, before, after, show):
+def _sum_over_rows(of_row: str, claim: claims.SumOverRows, show: Show) -> str:
     rows = r",\; ".join(rf"{show(column)}^T \in \text{{rows of }} {show(matrix)}" for column, matrix in claim.rows)
     total = rf"\sum_{{{rows}}}" if claim.rows else show(claim.count)
-    one_row, whole = (before, after) if claim.per_row == "before" else (after, before)
-    left, right = rf"{total} \left[{one_row}\right]", whole
-    return Equation(left, right) if claim.per_row == "before" else Equation(right, left)
+    return rf"{total} \left[{of_row}\right]"
 
 
-@statement.register
-def _(claim: claims.OrderParameterInserted, before, after, show):
-    variables = rf"d{show(claim.symbol)}\, d{show(claim.conjugate)}"
-    return Equation(_weight(before), rf"\int {variables}\; {_weight(after)}")
-
-
-@statement.register
-def _(claim: claims.GaussianDensity, before, after, show):
-    source, column = show(claim.source), show(claim.column)
-    return Equation(_weight(before), rf"\int d{column}\; {_weight(after)}\; e^{{-i {source}^T {column}}}")
-
-
-@statement.register
-def _(claim: claims.GramVolume, before, after, show):
-    weights, overlap = show(claim.columns), show(claim.overlap)
-    return Equation(rf"{_weight(before)}\; d{weights}", rf"{_weight(after)}\; d{overlap}", r"\propto")
-
-
-@statement.register
-def _(claim: claims.LeadingOrder, before, after, show):
-    return Equation(before, rf"{after} + O(1) \quad ({show(claim.width)} \to \infty)")
-
-
-@statement.register
-def _(claim: claims.Stationary, before, after, show):
-    return Equation(_extremum(before, claim.variable, show), after)
-
-
-@statement.register
-def _(claim: claims.Constrained, before, after, show):
-    return Equation(_extremum(before, claim.multiplier, show), after)
-
-
-@statement.register
-def _(claim: claims.SourceDerivative, before, after, show):
+def _source_derivative(expression: str, claim: claims.SourceDerivative, show: Show) -> str:
     source, power = show(claim.source), "" if claim.order == 1 else f"^{claim.order}"
     factor = "" if claim.factor == 1 else rf"{show(claim.factor)}\,"
     operator = rf"\frac{{\partial{power}}}{{\partial {source}{power}}}"
-    return Equation(rf"{factor}{operator}\left[{before}\right]_{{{source} = 0}}", after)
-
-
-@statement.register
-def _(claim: claims.MatrixDerivative, before, after, show):
-    return Equation(rf"\frac{{\partial}}{{\partial {show(claim.source)}}}\left[{before}\right]", after)
-
-
-@statement.register
-def _(claim: claims.Gradient, before, after, show):
-    return Equation(rf"\frac{{d}}{{d {show(claim.variable)}}}\left[{before}\right]", after)
-
-
-@statement.register
-def _(claim: claims.Response, before, after, show):
-    moved = r",\; ".join(rf"\delta {show(symbol)} = {show(change)}" for symbol, change in claim.moved)
-    return Equation(
-        rf"\delta\left[{before}\right]", rf"\left[{after}\right] {show(claim.displacement)} \quad ({moved})"
-    )
-
-
-@statement.register
-def _(claim: claims.SpinSum, before, after, show):
-    configurations = rf"{show(claim.spins)} \in \{{-1, 1\}}^{{{show(claim.spins.shape[0])}}}"
-    return Equation(rf"-2\log \sum_{{{configurations}}} {_weight(before)}", after)
-
-
-@statement.register
-def _(claim: claims.NeuronsGathered, before, after, show):
-    return Equation(before, after)
-
-
-@statement.register
-def _(claim: claims.Solves, before, after, show):
-    return Equation(f"{before} = 0", rf"{show(claim.variable)} = {after}", r"\;\Rightarrow\;")
-
-
-@statement.register
-def _(claim: claims.SolvesToFirstOrder, before, after, show):
-    limit = dict(claim.limit)[claim.variable]
-    return Equation(show(claim.variable), rf"{show(limit)} + \delta,\quad \delta = {after}")
+    return rf"{factor}{operator}\left[{expression}\right]_{{{source} = 0}}"

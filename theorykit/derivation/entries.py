@@ -13,10 +13,7 @@ ENTRY = Symbol("x", real=True)
 
 def entrywise(function: Callable[[Expr], Expr], matrix: MatrixExpr) -> MatrixExpr:
     """A function of numbers applied to every entry of a matrix; equal wherever both are."""
-    return _entrywise(function, checked_matrix("matrix", matrix))
-
-
-def _entrywise(function: Callable[[Expr], Expr], matrix: MatrixExpr) -> MatrixExpr:
+    checked_matrix("matrix", matrix)
     checked_function("function", function)
     try:
         value = checked_scalar("what the function returns", function(ENTRY))
@@ -28,7 +25,7 @@ def _entrywise(function: Callable[[Expr], Expr], matrix: MatrixExpr) -> MatrixEx
 def sum_of_entries(function: Callable[[Expr], Expr], column: MatrixExpr) -> Expr:
     """The sum over a column's entries of a function of numbers, as the product of a row of ones with a column."""
     checked_column("column", column)
-    return Trace(OneMatrix(1, column.shape[0]) * _entrywise(function, column))
+    return Trace(OneMatrix(1, column.shape[0]) * entrywise(function, column))
 
 
 def log_cosh(number: Expr) -> Expr:

@@ -33,15 +33,18 @@ from .atoms import (
 )
 from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
 from .differential import gradient
-from .document import Block, Equation, Heading, Items, Text, align_environment, as_latex, as_markdown
+from .document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
+from .page import Definition, as_html
 from .rendering import fold, latex
 from .structure import is_positive_definite, is_positive_semidefinite
 
 __all__ = [
     "Block",
+    "Definition",
     "Diagonal",
     "Equation",
     "Factors",
+    "Folded",
     "Heading",
     "Items",
     "LogDet",
@@ -55,6 +58,7 @@ __all__ = [
     "Stacked",
     "Text",
     "align_environment",
+    "as_html",
     "as_latex",
     "as_markdown",
     "as_number",

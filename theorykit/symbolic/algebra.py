@@ -32,7 +32,14 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_instance, checked_sequence
-from .arguments import checked_expression, checked_matrices, checked_matrix, checked_scalar, checked_size
+from .arguments import (
+    checked_expression,
+    checked_factors,
+    checked_matrices,
+    checked_matrix,
+    checked_scalar,
+    checked_size,
+)
 from .atoms import LogDet, PartialTrace, log_det, split_coefficient
 from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
 from .structure import coefficient_and_factors
@@ -174,28 +181,22 @@ def from_terms(terms: Sequence[tuple[Expr, Factors]], shape: Sequence[Expr]) -> 
     for i, term in enumerate(terms):
         coefficient, factors = checked_sequence(f"terms[{i}]", term, "entries, a coefficient and factors", 2)
         checked_scalar(f"terms[{i}][0]", coefficient)
-        for j, factor in enumerate(checked_sequence(f"terms[{i}][1]", factors, "matrix expressions")):
-            checked_matrix(f"terms[{i}][1][{j}]", factor)
+        checked_factors(f"terms[{i}][1]", factors)
     if not terms:
         return ZeroMatrix(*shape)
-    return _sum([coefficient * product_of(factors, shape[0]) for coefficient, factors in terms])
+    products = [coefficient * product_of(factors, shape[0]) for coefficient, factors in terms]
+    return products[0] if len(products) == 1 else MatAdd(*sorted(products, key=lambda product: product.sort_key()))
 
 
 def product_of(factors: Sequence[MatrixExpr], size: Expr | None = None) -> MatrixExpr:
     """The product of factors; of none, the identity of the size given."""
     size = None if size is None else checked_size("size", size)
-    factors = checked_sequence("factors", factors, "matrix expressions")
+    factors = checked_factors("factors", factors)
     if not factors:
         if size is None:
             raise ValueError("size must be given for a product of no factors, the identity")
         return Identity(size)
-    factors = checked_matrices("factors", factors)
     return factors[0] if len(factors) == 1 else MatMul(*factors)
-
-
-def _sum(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
-    ordered = sorted(matrices, key=lambda matrix: matrix.sort_key())
-    return ordered[0] if len(ordered) == 1 else MatAdd(*ordered)
 
 
 def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
@@ -205,9 +206,7 @@ def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
 
 def rotations(factors: Factors) -> list[Factors]:
     """A cyclic product, begun at each of its factors."""
-    factors = checked_sequence("factors", factors, "matrix expressions")
-    for i, factor in enumerate(factors):
-        checked_matrix(f"factors[{i}]", factor)
+    factors = checked_factors("factors", factors)
     return [factors[i:] + factors[:i] for i in range(len(factors))]
 
 
@@ -257,7 +256,7 @@ def _trace_of_product(factors: Factors, size: Expr) -> Expr:
     begun = rotations(factors)
     # a number written as a product stays one
     preferred = [rotation for rotation in begun if rotation[0].shape[0] == 1] or begun
-    return Trace(product_of(min(preferred, key=_sort_key), size))
+    return Trace(product_of(min(preferred, key=lambda rotation: [factor.sort_key() for factor in rotation]), size))
 
 
 def _reduce_trace(factors: Factors, size: Expr) -> Expr:
@@ -283,10 +282,6 @@ def _trace_with_identity(product: KroneckerProduct, traced: int, rest: MatrixExp
         return dimensions[traced] * _trace_by_terms(kept, _reduce_trace)
     coefficient, rest = split_coefficient(rest)
     return coefficient * _trace_by_terms(kept * PartialTrace(rest, dimensions, traced), _reduce_trace)
-
-
-def _sort_key(factors: Factors):
-    return tuple(factor.sort_key() for factor in factors)
 
 
 def _normal_log_det(matrix: MatrixExpr) -> Expr:
@@ -328,23 +323,17 @@ def _as_number(expression: Expr, matrix: MatrixSymbol, number: Expr) -> Expr:
         return expression
     arguments = [_as_number(argument, matrix, number) for argument in expression.args]
     if isinstance(expression, Inverse):
-        return 1 / arguments[0] if _is_number(arguments[0]) else inverse(arguments[0])
+        return inverse(arguments[0]) if arguments[0].is_Matrix else 1 / arguments[0]
     if isinstance(expression, LogDet):
         return log_det(arguments[0])
     if isinstance(expression, Trace):
-        return arguments[0] if _is_number(arguments[0]) else normal(Trace(arguments[0]))
+        return normal(Trace(arguments[0])) if arguments[0].is_Matrix else arguments[0]
     if isinstance(expression, (MatMul, KroneckerProduct)):
         arguments = [_entry_of_one_by_one(argument) for argument in arguments]
-        if all(map(_is_number, arguments)):
-            return Mul(*arguments)
-        return MatMul(*arguments)
-    if isinstance(expression, MatAdd) and any(map(_is_number, arguments)):
-        return Add(*(term if _is_number(term) else normal(Trace(term)) for term in arguments))
+        return MatMul(*arguments) if any(argument.is_Matrix for argument in arguments) else Mul(*arguments)
+    if isinstance(expression, MatAdd) and not all(argument.is_Matrix for argument in arguments):
+        return Add(*(normal(Trace(term)) if term.is_Matrix else term for term in arguments))
     return expression.func(*arguments)
-
-
-def _is_number(expression: Expr) -> bool:
-    return not getattr(expression, "is_Matrix", False)
 
 
 def _entry_of_one_by_one(expression: Expr) -> Expr:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sympy import Expr, MatrixSymbol, Symbol, expand, sympify
+from sympy import Expr, expand, sympify
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_instance, checked_sequence, shown
@@ -55,17 +55,17 @@ def checked_column(name: str, value: Any) -> MatrixExpr:
     return value
 
 
-def checked_symbol(name: str, value: Any) -> Symbol | MatrixSymbol:
-    """`value`, the symbol of a scalar or a matrix."""
-    return checked_instance(name, value, (Symbol, MatrixSymbol))
+def checked_factors(name: str, values: Any) -> tuple[MatrixExpr, ...]:
+    """`values`, matrix expressions, or none."""
+    matrices = checked_sequence(name, values, "matrix expressions")
+    return tuple(checked_matrix(f"{name}[{i}]", matrix) for i, matrix in enumerate(matrices))
 
 
 def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
     """`values`, at least one matrix expression."""
-    matrices = checked_sequence(name, values, "matrix expressions")
-    if not matrices:
-        raise ValueError(f"{name} must be at least one matrix expression, got none")
-    return tuple(checked_matrix(f"{name}[{i}]", matrix) for i, matrix in enumerate(matrices))
+    if matrices := checked_factors(name, values):
+        return matrices
+    raise ValueError(f"{name} must be at least one matrix expression, got none")
 
 
 def checked_size(name: str, value: Any) -> Expr:

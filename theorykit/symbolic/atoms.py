@@ -71,7 +71,18 @@ class LogDet(Expr):
         return self.args[0]
 
 
-class PartialTrace(MatrixExpr):
+class FunctionOfMatrix(MatrixExpr):
+    """A matrix that is a function of its first argument, one of symbolic size: its entries are not expanded."""
+
+    @property
+    def matrix(self):
+        return self.args[0]
+
+    def _entry(self, i, j, **kwargs):
+        raise NotImplementedError(f"entries of a {type(self).__name__} of symbolic size are not expanded")
+
+
+class PartialTrace(FunctionOfMatrix):
     r"""Trace over one of the two Kronecker factors of a square matrix.
 
     For X acting on R^{d_0} (x) R^{d_1}, `PartialTrace(X, (d_0, d_1), 0)` is the d_1 x d_1 sum of its diagonal blocks
@@ -85,10 +96,6 @@ class PartialTrace(MatrixExpr):
         if tuple(map(expand, matrix.shape)) != (size, size):
             raise ValueError(f"PartialTrace of dimensions {dimensions} needs a matrix of size {size}, got {matrix}")
         return super().__new__(cls, matrix, dimensions, traced)
-
-    @property
-    def matrix(self):
-        return self.args[0]
 
     @property
     def dimensions(self):
@@ -110,23 +117,12 @@ class PartialTrace(MatrixExpr):
     def _eval_transpose(self):
         return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
 
-    def _entry(self, i, j, **kwargs):
-        raise NotImplementedError("entries of a partial trace of symbolic size are not expanded")
 
-
-class _OfSquareMatrix(MatrixExpr):
-    """A matrix that is a function of one square matrix."""
+class Diagonal(FunctionOfMatrix):
+    """The diagonal of a square matrix, as a column."""
 
     def __new__(cls, matrix):
         return super().__new__(cls, checked_square("matrix", matrix))
-
-    @property
-    def matrix(self):
-        return self.args[0]
-
-
-class Diagonal(_OfSquareMatrix):
-    """The diagonal of a square matrix, as a column."""
 
     @property
     def shape(self):
@@ -136,8 +132,11 @@ class Diagonal(_OfSquareMatrix):
         return self.matrix[i, i]
 
 
-class SquareRoot(_OfSquareMatrix):
+class SquareRoot(FunctionOfMatrix):
     """The positive definite square root of a positive definite matrix."""
+
+    def __new__(cls, matrix):
+        return super().__new__(cls, checked_square("matrix", matrix))
 
     @property
     def shape(self):
@@ -146,11 +145,8 @@ class SquareRoot(_OfSquareMatrix):
     def _eval_transpose(self):
         return self
 
-    def _entry(self, i, j, **kwargs):
-        raise NotImplementedError("entries of a square root are not expanded")
 
-
-class Softmax(MatrixExpr):
+class Softmax(FunctionOfMatrix):
     """exp(x_i) / sum_j exp(x_j) of a column x, kept whole: the exponentials alone overflow.
 
     An entry that is minus infinity has weight zero.
@@ -166,9 +162,6 @@ class Softmax(MatrixExpr):
     @property
     def shape(self):
         return self.column.shape
-
-    def _entry(self, i, j, **kwargs):
-        raise NotImplementedError("entries of a softmax of symbolic size are not expanded")
 
 
 def log_det(value: Expr) -> Expr:

@@ -13,9 +13,10 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_whole_number
 from .arguments import checked_matrices, checked_matrix, checked_size, checked_sizes, checked_square
+from .atoms import FunctionOfMatrix
 
 
-class _Regrouped(MatrixExpr):
+class _Regrouped(FunctionOfMatrix):
     """A matrix of k blocks in a row or a column, put into the other arrangement."""
 
     def __new__(cls, matrix, blocks):
@@ -27,15 +28,8 @@ class _Regrouped(MatrixExpr):
         return super().__new__(cls, matrix, blocks)
 
     @property
-    def matrix(self):
-        return self.args[0]
-
-    @property
     def blocks(self):
         return self.args[1]
-
-    def _entry(self, i, j, **kwargs):
-        raise NotImplementedError("entries of blocks of symbolic size are not expanded")
 
 
 class Stacked(_Regrouped):
@@ -61,7 +55,7 @@ def _divide(size: Expr, blocks: Expr) -> Expr:
     return expand(cancel(size / blocks))
 
 
-class PrincipalBlock(MatrixExpr):
+class PrincipalBlock(FunctionOfMatrix):
     """One of the two diagonal blocks, of `sizes` (n_0, n_1), of a square matrix."""
 
     def __new__(cls, matrix, sizes, index):
@@ -71,10 +65,6 @@ class PrincipalBlock(MatrixExpr):
         if tuple(map(expand, matrix.shape)) != (size, size):
             raise ValueError(f"PrincipalBlock of sizes {sizes} needs a matrix of size {size}, got {matrix}")
         return super().__new__(cls, matrix, sizes, index)
-
-    @property
-    def matrix(self):
-        return self.args[0]
 
     @property
     def sizes(self):
@@ -91,9 +81,6 @@ class PrincipalBlock(MatrixExpr):
 
     def _eval_transpose(self):
         return principal_block(self.matrix.T, self.sizes, self.index)
-
-    def _entry(self, i, j, **kwargs):
-        raise NotImplementedError("entries of a block of symbolic size are not expanded")
 
 
 def principal_block(matrix: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:

@@ -5,7 +5,7 @@ called here. The gradient G of a scalar S is defined by dS = tr(G^T dX); with re
 is the symmetric part, the gradient within symmetric matrices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sympy import (
     Add,
@@ -34,7 +34,8 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .arguments import checked_scalar, checked_symbol
+from ..arguments import checked_instance
+from .arguments import checked_scalar
 from .atoms import Diagonal, LogDet, PartialTrace, PositiveSemidefiniteSymbol, Softmax, split_coefficient, trace
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .structure import coefficient_and_factors
@@ -47,7 +48,7 @@ def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
 
     Raises `NotImplementedError` for a node that has no rule: never a silent zero.
     """
-    checked_symbol("variable", variable)
+    checked_instance("variable", variable, (Symbol, MatrixSymbol))
     terms = list(_accumulate(checked_scalar("expression", expression), S.One, variable))
     if not getattr(variable, "is_Matrix", False):
         return Add(*terms)
@@ -76,7 +77,7 @@ def _accumulate(node: Expr, cotangent: Expr, variable: Expr) -> Iterator[Expr]:
                 yield from _accumulate(argument, contribution, variable)
 
 
-def _pull_back(node: Expr, cotangent: Expr) -> Iterator[Contribution]:
+def _pull_back(node: Expr, cotangent: Expr) -> Iterable[Contribution]:
     for node_type, rule in _RULES:
         if isinstance(node, node_type):
             return rule(node, cotangent)
@@ -107,14 +108,6 @@ def _scalar_function(node, cotangent):
         yield argument, cotangent * node.fdiff(i + 1)
 
 
-def _trace(node, cotangent):
-    yield node.arg, cotangent * Identity(node.arg.shape[0])
-
-
-def _log_det(node, cotangent):
-    yield node.matrix, cotangent * Inverse(node.matrix).T
-
-
 def _matrix_product(node, cotangent):
     coefficient, matrices = node.as_coeff_matrices()
     if coefficient != 1:
@@ -130,10 +123,6 @@ def _matrix_power(node, cotangent):
     if factors == [node]:
         raise NotImplementedError(f"the matrix differential takes non-zero integer powers only, got {node}")
     return _matrix_product(MatMul(*factors, evaluate=False), cotangent)
-
-
-def _transpose(node, cotangent):
-    yield node.arg, cotangent.T
 
 
 def _inverse(node, cotangent):
@@ -175,14 +164,6 @@ def _softmax(node, cotangent):
     yield node.column, DiagMatrix(node) * cotangent - node * (node.T * cotangent)
 
 
-def _diagonal_matrix(node, cotangent):
-    yield node.args[0], Diagonal(cotangent)
-
-
-def _principal_block(node, cotangent):
-    yield node.matrix, embed(cotangent, node.sizes, node.index)
-
-
 def _block_diagonal(node, cotangent):
     if len(node.diag) != 2:
         raise NotImplementedError(f"the matrix differential takes block diagonals of two blocks, got {node}")
@@ -192,32 +173,24 @@ def _block_diagonal(node, cotangent):
         yield block, coefficient * principal_block(rest, sizes, i)
 
 
-def _stacked(node, cotangent):
-    yield node.matrix, SideBySide(cotangent, node.blocks)
-
-
-def _side_by_side(node, cotangent):
-    yield node.matrix, Stacked(cotangent, node.blocks)
-
-
 # First match wins: MatMul and MatAdd derive from Mul and Add, Inverse from MatPow.
 _RULES = (
     (MatAdd, _sum),
     (MatMul, _matrix_product),
     (Inverse, _inverse),
     (MatPow, _matrix_power),
-    (Transpose, _transpose),
+    (Transpose, lambda node, cotangent: [(node.arg, cotangent.T)]),
     (KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
     (ElementwiseApplyFunction, _entrywise),
     (Softmax, _softmax),
-    (DiagMatrix, _diagonal_matrix),
-    (PrincipalBlock, _principal_block),
+    (DiagMatrix, lambda node, cotangent: [(node.args[0], Diagonal(cotangent))]),
+    (PrincipalBlock, lambda node, cotangent: [(node.matrix, embed(cotangent, node.sizes, node.index))]),
     (BlockDiagMatrix, _block_diagonal),
-    (Stacked, _stacked),
-    (SideBySide, _side_by_side),
-    (Trace, _trace),
-    (LogDet, _log_det),
+    (Stacked, lambda node, cotangent: [(node.matrix, SideBySide(cotangent, node.blocks))]),
+    (SideBySide, lambda node, cotangent: [(node.matrix, Stacked(cotangent, node.blocks))]),
+    (Trace, lambda node, cotangent: [(node.arg, cotangent * Identity(node.arg.shape[0]))]),
+    (LogDet, lambda node, cotangent: [(node.matrix, cotangent * Inverse(node.matrix).T)]),
     (Add, _sum),
     (Mul, _scalar_product),
     (Pow, _scalar_power),

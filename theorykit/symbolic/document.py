@@ -4,9 +4,10 @@ Text holds inline mathematics between dollar signs, `code` in backquotes and **b
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ..annotations import check_fields
 from ..arguments import checked_instance, checked_sequence, checked_text, checked_whole_number
 
 # equations with a left side and a whole longer than this, in characters of LaTeX, are broken before their relation
@@ -32,7 +33,7 @@ class Text:
     text: str
 
     def __post_init__(self):
-        checked_text("text", self.text)
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class Equation:
     relation: str = "="
 
     def __post_init__(self):
-        for name in ("left", "right", "relation"):
-            checked_text(name, getattr(self, name))
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,23 @@ class Items:
     items: tuple[str, ...]
 
     def __post_init__(self):
-        for i, item in enumerate(checked_sequence("items", self.items, "texts")):
-            checked_text(f"items[{i}]", item)
+        check_fields(self)
 
 
-Block = Heading | Text | Equation | Items
-_BLOCKS = (Heading, Text, Equation, Items)
+@dataclass(frozen=True)
+class Folded:
+    """Parts under a line of text, `summary`, behind which a page can hide them; `remark` is said on a page alone."""
+
+    summary: str
+    parts: tuple[Text | Equation | Items, ...]
+    remark: str = ""
+
+    def __post_init__(self):
+        check_fields(self)
+
+
+Block = Heading | Text | Equation | Items | Folded
+_BLOCKS = (Heading, Text, Equation, Items, Folded)
 
 
 def _checked_all(name: str, values: Iterable[Block], kind: type | tuple[type, ...]) -> list[Block]:
@@ -71,6 +82,11 @@ def _checked_all(name: str, values: Iterable[Block], kind: type | tuple[type, ..
     return [checked_instance(f"{name}[{i}]", value, kind) for i, value in enumerate(found)]
 
 
+def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
+    """`values`, at least one part of a document."""
+    return _checked_all(name, values, _BLOCKS)
+
+
 def align_environment(equations: Iterable[Equation]) -> str:
     """All equations as one LaTeX `align*` environment."""
     rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in _checked_all("equations", equations, Equation))
@@ -79,10 +95,15 @@ def align_environment(equations: Iterable[Equation]) -> str:
 
 def as_markdown(blocks: Iterable[Block]) -> str:
     """The document as Markdown, its equations between double dollar signs."""
-    return "\n\n".join(_markdown_block(block) for block in _checked_all("blocks", blocks, _BLOCKS)) + "\n"
+    return "\n\n".join(_markdown_block(block) for block in _unfolded(blocks)) + "\n"
 
 
-def _markdown_block(block: Block) -> str:
+def _unfolded(blocks: Iterable[Block]) -> Iterator[Heading | Text | Equation | Items]:
+    for block in checked_blocks("blocks", blocks):
+        yield from (Text(block.summary), *block.parts) if isinstance(block, Folded) else (block,)
+
+
+def _markdown_block(block: Heading | Text | Equation | Items) -> str:
     match block:
         case Heading(text, level):
             return f"{'#' * level} {text}"
@@ -100,8 +121,9 @@ def as_latex(blocks: Iterable[Block]) -> str:
     Equations wider than the page are scaled down to its width.
     """
     # an equation stands in the paragraph before it, so that no page breaks between
-    found = _checked_all("blocks", blocks, _BLOCKS)
-    body = "".join(("" if isinstance(block, Equation) else "\n") + _latex_block(block) + "\n" for block in found)
+    body = "".join(
+        ("" if isinstance(block, Equation) else "\n") + _latex_block(block) + "\n" for block in _unfolded(blocks)
+    )
     return f"{_PREAMBLE}{body}\\end{{document}}\n"
 
 
@@ -118,7 +140,7 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 """
 
 
-def _latex_block(block: Block) -> str:
+def _latex_block(block: Heading | Text | Equation | Items) -> str:
     match block:
         case Heading(text, level):
             command = {1: "section*", 2: "subsection*"}.get(level, "subsubsection*")

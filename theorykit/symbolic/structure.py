@@ -42,9 +42,7 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
         return True
     if isinstance(matrix, OneMatrix):
         return matrix.shape[0] == matrix.shape[1]
-    if isinstance(matrix, KroneckerProduct):
-        return all(map(is_positive_semidefinite, matrix.args))
-    if isinstance(matrix, MatAdd):
+    if isinstance(matrix, (KroneckerProduct, MatAdd)):
         return all(map(is_positive_semidefinite, matrix.args))
     if not isinstance(matrix, MatMul):
         return False

@@ -4,7 +4,7 @@ import abc
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from sympy import Expr, MatrixSymbol
+from sympy import Expr, MatrixSymbol, flatten
 
 from ...annotations import check_fields, checked_arguments
 from ...codegen import interpret
@@ -12,7 +12,7 @@ from ..sampling import Values, random_value
 
 
 class Claim(abc.ABC):
-    """How `after` follows from `before`. A claim says so by `_error`, and `_further` where it has other symbols."""
+    """How `after` follows from `before`. A claim is a dataclass that says so by `_error`."""
 
     tolerance: float = 1e-10
 
@@ -33,12 +33,9 @@ class Claim(abc.ABC):
 
     @checked_arguments
     def expressions(self, before: Expr, after: Expr) -> Sequence[Expr]:
-        """Everything whose symbols need values."""
-        return (before, after, *self._further())
-
-    def _further(self) -> Sequence[Expr]:
-        """What has symbols beside the two sides."""
-        return ()
+        """Everything whose symbols need values: both sides, and what the claim speaks of beside them."""
+        parts = flatten(vars(self).values())
+        return (before, after, *(part for part in parts if isinstance(part, Expr)))
 
 
 def difference(found, expected) -> float:

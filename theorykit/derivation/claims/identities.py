@@ -1,11 +1,11 @@
 """Claims that two expressions agree: everywhere, but for a constant, row by row, at large width."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sympy import Expr, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...arguments import checked_choice
 from ...codegen import interpret
 from .claim import Claim, define, difference, draw, worst
 
@@ -19,9 +19,6 @@ class Equal(Claim):
     def _error(self, before, after, values, rng):
         values = define(values, self.definitions)
         return difference(interpret(after, values), interpret(before, values))
-
-    def _further(self):
-        return tuple(part for definition in self.definitions for part in definition)
 
 
 @dataclass(frozen=True)
@@ -37,9 +34,6 @@ class EqualUpToConstant(Claim):
         changes = [interpret(side, other) - interpret(side, values) for side in (before, after)]
         return difference(changes[1], changes[0])
 
-    def _further(self):
-        return tuple(self.variables)
-
 
 @dataclass(frozen=True)
 class SumOverRows(Claim):
@@ -50,11 +44,7 @@ class SumOverRows(Claim):
 
     rows: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
     count: Expr
-    per_row: str
-
-    def __post_init__(self):
-        super().__post_init__()
-        checked_choice("per_row", self.per_row, ("before", "after"))
+    per_row: Literal["before", "after"]
 
     def _error(self, before, after, values, rng):
         one_row, whole = (before, after) if self.per_row == "before" else (after, before)
@@ -65,9 +55,6 @@ class SumOverRows(Claim):
             for i in range(count)
         )
         return difference(interpret(whole, values), total)
-
-    def _further(self):
-        return (self.count, *(part for row in self.rows for part in row))
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,6 @@ class GaussianAverage(Claim):
             standard_error = np.std(draws) / np.sqrt(_DRAWS) + self.tolerance
             return self.tolerance * abs(np.mean(draws) - 1) / (_STANDARD_ERRORS * standard_error)
 
-    def _further(self):
-        return (self.covariance, self.variable)
-
 
 def _quadrature(function, size):
     """Average of a function of a column of `size` independent standard normal numbers."""
@@ -94,9 +91,6 @@ class OrderParameterInserted(Claim):
         expected = interpret(self.weight, values) * np.sum(step * (value - values[self.symbol.name]))
         return worst(named, difference(change, expected))
 
-    def _further(self):
-        return (self.symbol, self.value, self.conjugate, self.weight)
-
 
 @dataclass(frozen=True)
 class GaussianDensity(Claim):
@@ -122,9 +116,6 @@ class GaussianDensity(Claim):
                 interpret(after, values), np.vdot(column, precision @ column) + np.linalg.slogdet(covariance)[1]
             ),
         )
-
-    def _further(self):
-        return (self.source, self.column)
 
 
 @dataclass(frozen=True)
@@ -166,9 +157,6 @@ class GramVolume(Claim):
     def _others(self, before, after) -> list[MatrixSymbol]:
         matrices = before.atoms(MatrixSymbol) | after.atoms(MatrixSymbol)
         return sorted(matrices - {self.columns, self.overlap, self.given}, key=lambda symbol: symbol.name)
-
-    def _further(self):
-        return (self.columns, self.overlap, *([] if self.given is None else [self.given]))
 
 
 def _congruence(mixing, inner) -> np.ndarray:
@@ -212,6 +200,3 @@ class SourceDerivative(Claim):
             slope = curvature(at, shape[0])
         zero = {**values, self.source.name: np.zeros(shape)}
         return difference(interpret(after, zero), complex(self.factor) * slope)
-
-    def _further(self):
-        return (self.source,)

@@ -22,9 +22,6 @@ class SpinSum(Claim):
         exponents = [-interpret(before, {**values, self.spins.name: column}) / 2 for column in columns]
         return difference(interpret(after, values), -2 * np.logaddexp.reduce(exponents))
 
-    def _further(self):
-        return (self.spins,)
-
 
 @dataclass(frozen=True)
 class NeuronsGathered(Claim):
@@ -43,6 +40,3 @@ class NeuronsGathered(Claim):
         assignment[rng.integers(classes, size=neurons), np.arange(neurons)] = rng.choice([-1.0, 1.0], size=neurons)
         values = define({**values, self.assignment.name: assignment}, self.definitions)
         return difference(interpret(after, values), interpret(before, values))
-
-    def _further(self):
-        return (self.assignment, *(part for definition in self.definitions for part in definition))

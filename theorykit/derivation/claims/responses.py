@@ -38,9 +38,6 @@ class Gradient(Claim):
             errors.append(difference(np.sum(found * direction), slope_at_zero(along)))
         return worst(*errors)
 
-    def _further(self):
-        return (self.variable, *(part for definition in self.definitions for part in definition))
-
 
 @dataclass(frozen=True)
 class Response(Claim):
@@ -64,6 +61,3 @@ class Response(Claim):
 
             errors.append(difference(found @ by, slope_at_zero(along)))
         return worst(*errors)
-
-    def _further(self):
-        return (self.displacement, *(part for pair in self.moved for part in pair))

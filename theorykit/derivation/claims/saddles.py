@@ -24,9 +24,6 @@ class Stationary(Claim):
         slope = directional_derivative(before, self.variable, at_solution, symmetric_direction(len(point), rng))
         return worst(abs(slope), difference(interpret(after, values), interpret(before, at_solution)))
 
-    def _further(self):
-        return (self.solution,)
-
 
 @dataclass(frozen=True)
 class Constrained(Claim):
@@ -49,9 +46,6 @@ class Constrained(Claim):
         ]
         return worst(*map(abs, slopes), difference(interpret(after, held), interpret(before, held)))
 
-    def _further(self):
-        return (self.multiplier, self.variable, self.value)
-
 
 @dataclass(frozen=True)
 class MatrixDerivative(Claim):
@@ -68,9 +62,6 @@ class MatrixDerivative(Claim):
             slope = directional_derivative(before, self.source, values, direction)
             errors.append(abs(slope - np.sum(found * direction)))
         return worst(*errors)
-
-    def _further(self):
-        return (self.source,)
 
 
 @dataclass(frozen=True)
@@ -91,9 +82,6 @@ class Solves(Claim):
         residual = interpret(before, {**values, self.variable.name: solution})
         elsewhere = interpret(before, draw(self.variable, values, rng))
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
-
-    def _further(self):
-        return (self.variable,)
 
 
 @dataclass(frozen=True)
@@ -130,7 +118,3 @@ class SolvesToFirstOrder(Claim):
         on_first = self.limit[0][0].name == name
         force = np.sum(values[self.force.name] * direction) if on_first else 0.0
         return worst(abs(second + force), abs(first)) / max(1.0, abs(force))
-
-    def _further(self):
-        pairs = (*self.limit, *self.displaced)
-        return (self.force, *(part for pair in pairs for part in pair))

@@ -138,13 +138,12 @@ def _low_rank_update(matrix: MatrixExpr, covariance: MatrixExpr, inner: MatrixEx
         if given.pop(factors, None) != c:
             return None
     scales = {middle: scale for scale, middle in matrix_terms(inner)}
-    outer = {(factors[0], transpose(factors[-1])) for factors in given if len(factors) > 1}
-    ratios = {c / scales[factors[1:-1]] for factors, c in given.items() if factors[1:-1] in scales}
-    if len(given) != len(scales) or not len(outer) == len(ratios) == 1:
-        return None
-    ((first, last),), (ratio,) = outer, ratios
-    whole = {(first, *middle, transpose(first)): ratio * scale for middle, scale in scales.items()}
-    return (ratio, first) if first == last and whole == given else None
+    for factors, c in given.items():
+        if len(factors) > 1 and factors[1:-1] in scales:
+            ratio, outer = c / scales[factors[1:-1]], factors[0]
+            whole = {(outer, *middle, transpose(outer)): ratio * scale for middle, scale in scales.items()}
+            return (ratio, outer) if whole == given else None
+    return None
 
 
 def _small_matrix(c: Expr, outer: MatrixExpr, covariance: MatrixExpr, inner: MatrixExpr) -> MatrixExpr:
@@ -175,8 +174,8 @@ def gather_blocks(before: Expr, **record) -> Step:
 def _gather(factors: Factors) -> Expr:
     for rotated in rotations(factors):
         last = rotated[-1]
-        if isinstance(last, Stacked) and any(factor == transpose(last) for factor in rotated[:-1]):
-            position = next(i for i, factor in enumerate(rotated[:-1]) if factor == transpose(last))
+        if isinstance(last, Stacked) and transpose(last) in rotated[:-1]:
+            position = rotated.index(transpose(last))
             middle, of_paths = rotated[position + 1 : -1], product_of(rotated[:position], last.shape[1])
             between = Identity(last.blocks)
             if middle:

@@ -64,9 +64,9 @@ def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
     """The matrix A (n x n) of an expression tr(A R^T R), R = `outer`."""
     terms = []
     for coefficient, factors in trace_terms(expression):
-        position = next((i for i, factor in enumerate(factors) if factor == outer), None)
-        if position is None:
+        if outer not in factors:
             raise RuleError(f"{outer} does not occur in {factors}")
+        position = factors.index(outer)
         rotated = factors[position + 1 :] + factors[: position + 1]
         if len(rotated) < 2 or rotated[-2] != outer.T:
             raise RuleError(f"expected tr(A {outer}^T {outer}), got {factors}")
@@ -109,11 +109,7 @@ def change_products_with(expression: Expr, held: Expr | type, change: Callable[[
 
 def scalar_terms(expression: Expr) -> list[tuple[Expr, Expr]]:
     """A normal scalar expression as (coefficient, trace or log-determinant) pairs; a plain scalar as (it, 1)."""
-    terms = []
-    for term in Add.make_args(expression):
-        coefficient, node = term.as_independent(Trace, LogDet, as_Add=False)
-        terms.append((coefficient, node))
-    return terms
+    return [term.as_independent(Trace, LogDet, as_Add=False) for term in Add.make_args(expression)]
 
 
 def trace_terms(expression: Expr) -> list[tuple[Expr, Factors]]:

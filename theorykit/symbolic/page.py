@@ -1,0 +1,242 @@
+"""A document as one HTML page that needs nothing else: formulas in MathML, steps that fold, symbols linked to a table.
+
+No script, no font, no picture and no style comes from elsewhere, and there is no script on the page.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element
+
+from ..annotations import check_fields
+from ..arguments import checked_instance, checked_sequence
+from .document import Block, Equation, Folded, Heading, Items, Text, checked_blocks
+from .mathml import as_text, broken, mathml
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A symbol in LaTeX, and what it stands for: text as documents have it."""
+
+    symbol: str
+    meaning: str
+
+    def __post_init__(self):
+        check_fields(self)
+
+
+def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> str:
+    """The document as an HTML page, each symbol in its formulas linked to its row in a table of `definitions`.
+
+    Raises `NotImplementedError` for a LaTeX command in a formula that is not known; see `mathml`.
+    """
+    found = checked_blocks("blocks", blocks)
+    rows = checked_sequence("definitions", definitions, "definitions of symbols")
+    for number, row in enumerate(rows):
+        checked_instance(f"definitions[{number}]", row, Definition)
+    page = _Page(rows)
+    body = "\n".join(page.part(block) for block in found)
+    symbols = page.table()
+    return _PAGE.format(title=html.escape(page.title), style=_STYLE, contents=page.contents(), body=body + symbols)
+
+
+@dataclass
+class _Page:
+    """What has been written of a page so far, and where it is."""
+
+    definitions: Sequence[Definition]
+    title: str = "A derivation"
+    # (level, text, anchor) of headings
+    headings: list[tuple[int, str, str]] = field(default_factory=list)
+    folds: int = 0
+    # the anchor, and what it is called, of where the page stands
+    place: tuple[str, str] = ("top", "the beginning")
+    # by the MathML of a symbol, its anchor; by the anchor, where the symbol is met first
+    anchors: dict[str, str] = field(default_factory=dict)
+    first: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self):
+        for number, definition in enumerate(self.definitions, 1):
+            row = mathml(definition.symbol)
+            if len(row) == 1:
+                self.anchors.setdefault(as_text(row[0]), f"symbol-{number}")
+
+    def part(self, block: Block) -> str:
+        """A part of the document in HTML."""
+        match block:
+            case Heading(text, level):
+                return self.heading(text, level)
+            case Text(text):
+                return f"<p>{self.text(text)}</p>"
+            case Items(items):
+                return "<ul>" + "".join(f"<li>{self.text(item)}</li>" for item in items) + "</ul>"
+            case Equation(left, right, relation):
+                return self.equation(f"{left} {relation} {right}")
+            case Folded():
+                return self.fold(block)
+
+    def heading(self, text: str, level: int) -> str:
+        if level == 1:
+            self.title = text
+            return f'<h1 id="top">{self.text(text)}</h1>'
+        anchor = f"section-{len(self.headings) + 1}"
+        self.headings.append((level, text, anchor))
+        self.place = (anchor, _plain(text))
+        return f'<h{level} id="{anchor}">{self.text(text)}</h{level}>'
+
+    def fold(self, block: Folded) -> str:
+        self.folds += 1
+        anchor = f"step-{self.folds}"
+        name = re.match(r"\*\*(.+?)\*\*", block.summary)
+        self.place = (anchor, _plain(name[1] if name else block.summary))
+        remark = f'<span class="remark">{self.text(block.remark)}</span>' if block.remark else ""
+        summary = f"<summary>{self.text(block.summary)}{remark}</summary>"
+        return f'<details id="{anchor}">{summary}\n' + "\n".join(map(self.part, block.parts)) + "\n</details>"
+
+    def equation(self, latex: str) -> str:
+        return f'<div class="formula" data-latex="{html.escape(latex)}">{self.formula(latex, "true")}</div>'
+
+    def text(self, text: str) -> str:
+        """Text with inline formulas, code and bold words."""
+        pieces = re.split(r"\$([^$]*)\$", text)
+        return "".join(self.inline(piece) if i % 2 else _marked_up(piece) for i, piece in enumerate(pieces))
+
+    def inline(self, latex: str) -> str:
+        return f'<span data-latex="{html.escape(latex)}">{self.formula(latex, "false")}</span>'
+
+    def formula(self, latex: str, displaystyle: str) -> str:
+        """A formula in parts, each on one line; browsers break no line within one."""
+        parts = broken(mathml(latex, self.linked))
+        texts = ("".join(map(as_text, part)) for part in parts)
+        return _MAY_BREAK.join(f'<math displaystyle="{displaystyle}">{text}</math>' for text in texts)
+
+    def linked(self, element: Element) -> Element:
+        """A symbol as a link to its row in the table, where it has one."""
+        anchor = self.anchors.get(as_text(element))
+        if anchor is None:
+            return element
+        self.first.setdefault(anchor, self.place)
+        # MathML has no links of its own that every browser follows
+        text, link, inner = Element("mtext", {"class": "link"}), Element("a", {"href": f"#{anchor}"}), Element("math")
+        inner.append(element)
+        link.append(inner)
+        text.append(link)
+        return text
+
+    def table(self) -> str:
+        """The table of the symbols that are on the page so far."""
+        met = dict(self.first)
+        if not met:
+            return ""
+        title = self.heading("Symbols", 2)
+        # what is met only here has no row to link to
+        self.anchors = {symbol: anchor for symbol, anchor in self.anchors.items() if anchor in met}
+        rows = "\n".join(
+            self.row(f"symbol-{number}", definition, *met[f"symbol-{number}"])
+            for number, definition in enumerate(self.definitions, 1)
+            if f"symbol-{number}" in met
+        )
+        head = "".join(f'<th scope="col">{name}</th>' for name in ("symbol", "meaning", "first in"))
+        table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+        return f'\n{title}\n<div class="wide">{table}</div>'
+
+    def row(self, anchor: str, definition: Definition, place: str, called: str) -> str:
+        """A row of the table; the symbol is met first at the anchor `place`."""
+        symbol = "".join(map(as_text, mathml(definition.symbol)))
+        return (
+            f'<tr id="{anchor}"><th scope="row"><math>{symbol}</math></th><td>{self.text(definition.meaning)}</td>'
+            f'<td><a href="#{place}">{html.escape(called)}</a></td></tr>'
+        )
+
+    def contents(self) -> str:
+        """The table of contents."""
+        lines = [
+            f'<li class="level-{level}"><a href="#{anchor}">{html.escape(_plain(text))}</a></li>'
+            for level, text, anchor in self.headings
+        ]
+        return "<ol>\n" + "\n".join(lines) + "\n</ol>" if lines else ""
+
+
+_MAY_BREAK = "\N{ZERO WIDTH SPACE}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[$*`\\]", "", text)
+
+
+def _marked_up(text: str) -> str:
+    text = html.escape(text, quote=False)
+    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", text)
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", text)
+
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1c2024; --faint: #5c6670; --paper: #fdfdfc; --line: #d9dde1;
+  --shade: #f1f3f5; --link: #1f5fa8; --marked: #fff3bf; --bad: #b42318; }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e7ea; --faint: #98a2ad; --paper: #15181c; --line: #363c44;
+  --shade: #1e2329; --link: #86b7f2; --marked: #4d4313; --bad: #ff8a7a; } }
+* { box-sizing: border-box; }
+html { scroll-padding-top: 1rem; }
+body { margin: 0 auto; max-width: 84rem; padding: 1rem; color: var(--text); background: var(--paper);
+  font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: break-word; }
+a { color: var(--link); text-decoration-thickness: from-font; }
+math { font-family: "STIX Two Math", "Latin Modern Math", "Libertinus Math", "Cambria Math", "TeX Gyre Termes Math",
+  "DejaVu Math TeX Gyre", "Noto Sans Math", math; }
+mtext.link, mtext.link a { line-height: 0; }
+math a { color: inherit; text-decoration: none; }
+math a:hover, math a:focus-visible { background: var(--marked); text-decoration: underline; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0.5rem 0 1rem; }
+h2 { font-size: 1.25rem; margin: 2.2rem 0 0.7rem; padding-bottom: 0.2rem; border-bottom: 1px solid var(--line); }
+h3 { font-size: 1.05rem; margin: 1.5rem 0 0.5rem; }
+.formula { overflow-x: auto; overflow-y: hidden; padding: 0.35rem 0 0.35rem 2rem; text-indent: -1rem; }
+.formula > math { text-indent: 0; padding-block: 0.2rem; }
+p, .wide { overflow-x: auto; overflow-y: hidden; }
+details { border: 1px solid var(--line); border-radius: 0.4rem; margin: 0.5rem 0; background: var(--shade); }
+details > :not(summary) { margin: 0.4rem 0.8rem; }
+summary { cursor: pointer; padding: 0.45rem 0.8rem; }
+details[open] > summary { border-bottom: 1px solid var(--line); }
+.remark { display: block; color: var(--faint); font-size: 0.85rem; }
+.remark strong { color: var(--bad); }
+:target { background: var(--marked); }
+nav { font-size: 0.9rem; margin-bottom: 1.5rem; }
+nav ol { list-style: none; margin: 0; padding: 0; }
+nav li { padding: 0.12rem 0; line-height: 1.35; }
+nav .level-3, nav .level-4 { display: none; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: baseline; padding: 0.35rem 0.6rem 0.35rem 0; font-weight: normal;
+  border-bottom: 1px solid var(--line); }
+thead th { color: var(--faint); font-size: 0.85rem; }
+code { font-size: 0.9em; background: var(--shade); padding: 0 0.2em; border-radius: 0.2em; }
+@media (max-width: 40rem) {
+  thead { display: none; }
+  tr { display: grid; grid-template-columns: 3.2rem minmax(0, 1fr); padding: 0.35rem 0;
+    border-bottom: 1px solid var(--line); }
+  tbody th, td { border: none; padding: 0.05rem 0; }
+  td:last-child { grid-column: 2; font-size: 0.85rem; }
+}
+@media (min-width: 64rem) {
+  body { display: grid; grid-template-columns: 15rem minmax(0, 1fr); gap: 2.5rem; padding: 1.5rem 2rem; }
+  nav { position: sticky; top: 1.5rem; align-self: start; max-height: calc(100vh - 3rem); overflow-y: auto; }
+  nav .level-3 { display: list-item; padding-left: 1rem; color: var(--faint); font-size: 0.85rem; }
+}
+@media print { nav { display: none; } details { border: none; } }
+"""
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<nav aria-label="Contents">
+{contents}
+</nav>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""

@@ -1,0 +1,212 @@
+"""Expressions as a table of plain values, to be kept as text: one row a subexpression, each written once.
+
+A row is the name of a kind of expression and what it is made of: rows above it, by number, or numbers and text. The
+kinds are those listed here and no others. Reading a table makes expressions of these kinds and runs nothing else of
+what the table says.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+from sympy import Add, Basic, Expr, Float, Integer, Mul, Pow, Rational, S, Symbol
+from sympy.core.symbol import Str
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
+
+from ..arguments import shown
+from .atoms import (
+    Diagonal,
+    LogDet,
+    PartialTrace,
+    PositiveDefiniteSymbol,
+    PositiveSemidefiniteSymbol,
+    Softmax,
+    SquareRoot,
+)
+from .blocks import PrincipalBlock, SideBySide, Stacked
+
+Row = list[Any]
+
+
+def _unevaluated(kind: Callable[..., Basic]) -> Callable[..., Basic]:
+    return lambda *arguments: kind(*_scalars(arguments), evaluate=False)
+
+
+def _of_terms(kind: type[Add | Mul]) -> Callable[..., Basic]:
+    # in the order in which they stand
+    return lambda *terms: kind._from_args(_scalars(terms))
+
+
+def _scalars(arguments: tuple[Basic, ...]) -> tuple[Basic, ...]:
+    if not all(isinstance(argument, Expr) and not argument.is_Matrix for argument in arguments):
+        raise ValueError("it has a part that is no scalar")
+    return arguments
+
+
+def _kinds(makes: Callable[[Any], Callable[..., Basic]], *kinds: Any) -> dict[str, Callable[..., Basic]]:
+    return {kind.__name__: makes(kind) for kind in kinds}
+
+
+_FUNCTIONS = (
+    *(sympy.exp, sympy.log, sympy.sin, sympy.cos, sympy.tan, sympy.asin, sympy.acos, sympy.atan),
+    *(sympy.sinh, sympy.cosh, sympy.tanh, sympy.asinh, sympy.acosh, sympy.atanh),
+    *(sympy.erf, sympy.gamma, sympy.loggamma, sympy.Abs, sympy.sign),
+)
+_MATRICES = (
+    *(sympy.MatrixSymbol, PositiveSemidefiniteSymbol, PositiveDefiniteSymbol),
+    *(sympy.Identity, sympy.OneMatrix, sympy.ZeroMatrix, sympy.MatAdd, sympy.MatMul, sympy.MatPow),
+    *(sympy.Inverse, sympy.Transpose, sympy.Trace, sympy.KroneckerProduct, sympy.HadamardProduct, sympy.DiagMatrix),
+    *(BlockDiagMatrix, LogDet, PartialTrace, Diagonal, SquareRoot, Softmax, Stacked, SideBySide, PrincipalBlock),
+    *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple),
+)
+# what is made of other expressions alone, by the name of its kind -> how it is made
+_COMPOUND: Mapping[str, Callable[..., Basic]] = {
+    **_kinds(_of_terms, Add, Mul),
+    **_kinds(_unevaluated, Pow, *_FUNCTIONS),
+    **_kinds(lambda kind: kind, *_MATRICES),
+}
+_KNOWN = {Add, Mul, Pow, *_FUNCTIONS, *_MATRICES}
+_CONSTANTS = ("ImaginaryUnit", "Pi", "Exp1", "EulerGamma", "GoldenRatio", "Catalan", "Infinity", "NegativeInfinity")
+
+
+class ExpressionTable:
+    """A table that grows by the expressions that are entered."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        # expressions of different kinds may be equal to SymPy
+        self._numbers: dict[tuple[type, Basic], int] = {}
+
+    def enter(self, expression: Basic) -> int:
+        """The number of the row of `expression`; `ValueError` names a kind of expression that has no row."""
+        key = (type(expression), expression)
+        if key not in self._numbers:
+            row = _row(expression, self.enter)
+            self._numbers[key] = len(self.rows)
+            self.rows.append(row)
+        return self._numbers[key]
+
+    @property
+    def expressions(self) -> list[Basic]:
+        """What was entered, and all that it is made of, in the order of the rows."""
+        return [expression for _, expression in self._numbers]
+
+
+def _row(expression: Basic, enter: Callable[[Basic], int]) -> Row:
+    kind = type(expression)
+    name = kind.__name__
+    if isinstance(expression, Integer):
+        return ["Integer", int(expression)]
+    if isinstance(expression, Rational):
+        return ["Rational", int(expression.p), int(expression.q)]
+    if kind is Float:
+        sign, mantissa, exponent, _ = expression._mpf_
+        return ["Float", (-1) ** sign * int(mantissa), int(exponent), expression._prec]
+    if kind is Str:
+        return ["Str", expression.name]
+    if kind is Symbol:
+        (symbol,), assumptions = expression.__getnewargs_ex__()
+        return ["Symbol", symbol, dict(sorted(assumptions.items()))]
+    if kind is BlockMatrix:
+        blocks = expression.blocks
+        return ["BlockMatrix", blocks.rows, *(enter(block) for block in blocks)]
+    if name in _CONSTANTS and expression is getattr(S, name):
+        return [name]
+    if kind in _KNOWN:
+        return [name, *(enter(argument) for argument in expression.args)]
+    raise ValueError(
+        f"the expression {shown(expression)} is a {kind.__module__}.{name}, of which there is no text to be kept; the "
+        "kinds of expressions that there is text of are listed in theorykit/symbolic/table.py"
+    )
+
+
+# what SymPy raises where parts do not make an expression
+_MISTAKES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, NotImplementedError)
+
+
+def read_expressions(rows: Sequence[object]) -> list[Basic]:
+    """The expression of every row of a table; `ValueError` says which row is none, and why."""
+    found: list[Basic] = []
+    for number, row in enumerate(rows):
+        try:
+            found.append(_expression(row, found))
+        except _MISTAKES as error:
+            raise ValueError(f"row {number} of its expressions, {shown(row)}, is none: {error}") from error
+    return found
+
+
+def _expression(row: object, above: Sequence[Basic]) -> Basic:
+    if not isinstance(row, list) or not row or not isinstance(row[0], str):
+        raise ValueError("a row is the name of a kind, and what it is made of")
+    name, *parts = row
+    if name in _READERS:
+        return _READERS[name](*parts)
+    if name in _CONSTANTS and not parts:
+        return getattr(S, name)
+    if name == "BlockMatrix":
+        count, *blocks = parts
+        return _block_matrix(_whole(count), _entries(blocks, above))
+    if name not in _COMPOUND:
+        raise ValueError(f"there is no kind of expression called {name} here")
+    arguments = _entries(parts, above)
+    made = _COMPOUND[name](*arguments)
+    # what SymPy would simplify was not written so
+    if type(made).__name__ != name or made.args != arguments:
+        raise ValueError(f"it is {made}")
+    return made
+
+
+def _entries(numbers: Sequence[Any], above: Sequence[Basic]) -> tuple[Basic, ...]:
+    for number in numbers:
+        if not 0 <= _whole(number) < len(above):
+            raise ValueError(f"it is made of row {number}, which is not above it")
+    return tuple(above[number] for number in numbers)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{shown(value)} is not a whole number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{shown(value)} is no name")
+    return value
+
+
+def _rational(numerator: Any, denominator: Any) -> Rational:
+    made = Rational(_whole(numerator), _whole(denominator))
+    if (made.p, made.q) != (numerator, denominator) or denominator == 1:
+        raise ValueError("it is not in lowest terms")
+    return made
+
+
+def _float(mantissa: Any, exponent: Any, precision: Any) -> Float:
+    if _whole(mantissa) == 0:  # SymPy would make the whole number of it
+        return Float(0, precision=_whole(precision))
+    sign = int(mantissa < 0)
+    return Float((sign, abs(mantissa), _whole(exponent), abs(mantissa).bit_length()), precision=_whole(precision))
+
+
+def _symbol(name: Any, assumptions: Any) -> Symbol:
+    if not isinstance(assumptions, dict) or any(value not in (True, False, None) for value in assumptions.values()):
+        raise ValueError("the assumptions of a symbol are true or false")
+    return Symbol(_text(name), **assumptions)
+
+
+def _block_matrix(rows: int, blocks: tuple[Basic, ...]) -> BlockMatrix:
+    if rows < 1 or not blocks or len(blocks) % rows:
+        raise ValueError(f"{len(blocks)} blocks do not make {rows} rows")
+    columns = len(blocks) // rows
+    return BlockMatrix([list(blocks[row * columns : (row + 1) * columns]) for row in range(rows)])
+
+
+_READERS: Mapping[str, Callable[..., Basic]] = {
+    "Integer": lambda number: Integer(_whole(number)),
+    "Rational": _rational,
+    "Float": _float,
+    "Str": lambda text: Str(_text(text)),
+    "Symbol": _symbol,
+}
