@@ -207,7 +207,11 @@ def test_inputs_must_fit_heads_and_architecture():
         bpkr.attention(changed(inputs, (0, 1, 2), np.nan), key_query=heads)
     with refused("attention has 1 layers, but 2 layers have heads, (3, 2)"):
         bpkr.path_features(inputs, attention[:1], TWO_LAYERS.architecture())
-    with refused("attention[0] must have shape (5, 3, 3, 3), got (5, 3, 4, 4)"):
+    with refused(
+        "attention[0] must have shape (5, 3, 3, 3), or (3, 3, 3) if it is that of all examples, got (5, 3, 4, 4)"
+    ):
         bpkr.path_features(inputs[:, :3], attention, TWO_LAYERS.architecture())
-    with refused("attention[1] must have shape (5, 2, 4, 4), got (5, 1, 4, 4)"):
+    with refused(
+        "attention[1] must have shape (5, 2, 4, 4), or (2, 4, 4) if it is that of all examples, got (5, 1, 4, 4)"
+    ):
         bpkr.path_features(inputs, [attention[0], attention[1][:, :1]], TWO_LAYERS.architecture())

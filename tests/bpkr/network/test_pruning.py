@@ -54,7 +54,8 @@ def key_query(heads, rng):
 
 def projections(heads, rng):
     shapes = [(count, 3, INPUT_FEATURES) for count in heads if count]
-    return bpkr.heads(**{name: [rng.normal(size=shape) for shape in shapes] for name in ("query", "key")})
+    biases = {f"{name}_bias": [rng.normal(size=shape[:2]) for shape in shapes] for name in ("query", "key")}
+    return bpkr.heads(**{name: [rng.normal(size=shape) for shape in shapes] for name in ("query", "key")}, **biases)
 
 
 def sampled(case, make_heads=key_query, readout="last", seed=0):
@@ -114,7 +115,7 @@ def test_a_pruned_network_has_the_shapes_of_the_smaller_architecture(case, remov
     assert tuple(layer.heads for layer in pruned.layers) == heads_left(case, removed)
 
 
-@pytest.mark.parametrize(("make_heads", "of_a_head"), [(key_query, INPUT_FEATURES**2), (projections, 6 * 6)])
+@pytest.mark.parametrize(("make_heads", "of_a_head"), [(key_query, INPUT_FEATURES**2), (projections, 6 * (6 + 1))])
 @every_case
 def test_parameters_are_as_many_as_counted_by_hand(case, removed, make_heads, of_a_head):
     def by_hand(heads):

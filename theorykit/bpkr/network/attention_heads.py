@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ...arguments import checked_sequence, is_traced
 from ...precision import require_float64
 from ..data.checks import finite_array
+from .masks import Isolated, Mask, add_masks
 
 _ONE_A_LAYER = "arrays, one a layer that has heads"
 
@@ -40,15 +41,24 @@ class AbstractHeads(eqx.Module):
     def logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
         """Per layer, the scores (examples, heads, keys, queries) whose softmax over keys is the attention."""
 
-    def __call__(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
+    def __call__(
+        self,
+        inputs: Float[Array, "examples tokens features"],
+        mask: Mask | None = None,
+        *,
+        isolated: Isolated = "refuse",
+    ) -> tuple[Attention, ...]:
         """Per layer, the attention (examples, heads, keys, queries); each column sums to one.
 
-        Raises `ValueError` where a score is beyond the range of double precision, and so its softmax unknown.
+        `mask` and `isolated` are as in `bpkr.attention`. Raises `ValueError` where a score is beyond the range of
+        double precision, and so its softmax unknown.
         """
         inputs = self._checked(inputs)
-        return tuple(
-            jax.nn.softmax(_checked_scores(scores, inputs), axis=2) for scores in self.logits(inputs)
-        )  # Eq. (3)
+        scores = [_checked_scores(layer, inputs) for layer in self.logits(inputs)]
+        added = add_masks(mask, *inputs.shape[:2], self.counts, isolated)
+        if added is not None:
+            scores = [layer + added for layer in scores]
+        return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
 
     def _checked(self, inputs: ArrayLike) -> Array:
         """Inputs that the heads can act on; of traced ones the shape alone is checked."""
@@ -83,16 +93,27 @@ class KeyQueryHeads(AbstractHeads):
 
 
 class ProjectionHeads(AbstractHeads):
-    """Heads given by their query and key matrices (heads, G, features); scores are divided by sqrt(G)."""
+    """Heads given by their query and key matrices (heads, G, features); scores are divided by sqrt(G).
+
+    Biases (heads, G), where there are any, are added to queries and to keys before these are multiplied.
+    """
 
     queries: tuple[Float[Array, "_ _ features"], ...] = eqx.field(converter=lambda layers: _layers("queries", layers))
     keys: tuple[Float[Array, "_ _ features"], ...] = eqx.field(converter=lambda layers: _layers("keys", layers))
+    query_biases: tuple[Float[Array, "_ _"], ...] | None = eqx.field(
+        default=None, converter=lambda layers: _biases("query_biases", layers)
+    )
+    key_biases: tuple[Float[Array, "_ _"], ...] | None = eqx.field(
+        default=None, converter=lambda layers: _biases("key_biases", layers)
+    )
 
     def __check_init__(self):
         shapes = [tuple(layer.shape for layer in layers) for layers in (self.queries, self.keys)]
         if shapes[0] != shapes[1]:
             raise ValueError(f"queries and keys must have the same shapes, got {shapes[0]} and {shapes[1]}")
         _check_same_features("queries", self.queries)
+        _check_biases("query_biases", self.query_biases, self.queries)
+        _check_biases("key_biases", self.key_biases, self.keys)
 
     @property
     def layers(self):
@@ -100,15 +121,20 @@ class ProjectionHeads(AbstractHeads):
 
     def logits(self, inputs):
         inputs = self._checked(inputs)
+        queries = _project(inputs, self.queries, self.query_biases)
+        keys = _project(inputs, self.keys, self.key_biases)
         return tuple(
-            jnp.einsum("phgs,phgt->phst", self._project(key, inputs), self._project(query, inputs))
-            / jnp.sqrt(query.shape[1])
-            for query, key in zip(self.queries, self.keys, strict=True)
+            jnp.einsum("phgs,phgt->phst", key, query) / jnp.sqrt(query.shape[2])
+            for query, key in zip(queries, keys, strict=True)
         )
 
-    @staticmethod
-    def _project(matrix, inputs):
-        return jnp.einsum("hgi,pti->phgt", matrix, inputs)
+
+def _project(inputs, matrices, biases):
+    """Per layer, the queries or the keys (examples, heads, G, tokens)."""
+    projected = [jnp.einsum("hgi,pti->phgt", matrix, inputs) for matrix in matrices]
+    if biases is None:
+        return projected
+    return [values + bias[:, :, None] for values, bias in zip(projected, biases, strict=True)]
 
 
 def _layers(name: str, values: Sequence[ArrayLike]) -> tuple[Array, ...]:
@@ -122,6 +148,24 @@ def _layers(name: str, values: Sequence[ArrayLike]) -> tuple[Array, ...]:
             raise ValueError(f"{name}[{i}] must have shape (heads, rows, features), got {array.shape}")
         found.append(array)
     return tuple(found)
+
+
+def _biases(name: str, values: Sequence[ArrayLike] | None) -> tuple[Array, ...] | None:
+    """One array (heads, G) a layer, or None."""
+    if values is None:
+        return None
+    layers = checked_sequence(name, values, _ONE_A_LAYER)
+    return tuple(finite_array(f"{name}[{i}]", value, "heads G") for i, value in enumerate(layers))
+
+
+def _check_biases(name: str, biases: Sequence[Array] | None, matrices: Sequence[Array]) -> None:
+    if biases is None:
+        return
+    if len(biases) != len(matrices):
+        raise ValueError(f"{name} has {len(biases)} layers, queries and keys have {len(matrices)}")
+    for i, (bias, matrix) in enumerate(zip(biases, matrices, strict=True)):
+        if bias.shape != matrix.shape[:2]:
+            raise ValueError(f"{name}[{i}] must have shape (heads, G) = {matrix.shape[:2]}, got {bias.shape}")
 
 
 def _check_same_features(name: str, layers: Sequence[Array]) -> None:
@@ -145,29 +189,54 @@ def heads(
     key_query: Sequence[ArrayLike] | None = None,
     query: Sequence[ArrayLike] | None = None,
     key: Sequence[ArrayLike] | None = None,
+    query_bias: Sequence[ArrayLike] | None = None,
+    key_bias: Sequence[ArrayLike] | None = None,
 ) -> AbstractHeads:
-    """The heads of all layers, one array for each that has heads: `key_query`, or both `query` and `key`."""
+    """The heads of all layers, one array for each that has heads: `key_query`, or both `query` and `key`.
+
+    `key_query` (heads, features, features) is the product K^T Q with the key index left; `query` and `key` are
+    (heads, G, features), their scores are divided by sqrt(G), and to them belong `query_bias` and `key_bias`
+    (heads, G), if there are any.
+    """
     if key_query is not None and query is None and key is None:
-        key_query = checked_sequence("key_query", key_query, _ONE_A_LAYER)
-        products = tuple(finite_array(f"key_query[{i}]", w, "heads features features") for i, w in enumerate(key_query))
-        for i, product in enumerate(products):
-            if product.shape[1] != product.shape[2]:
-                raise ValueError(f"key_query[{i}] must have shape (heads, features, features), got {product.shape}")
-        _check_same_features("key_query", products)
-        return KeyQueryHeads(products)
+        if query_bias is not None or key_bias is not None:
+            raise ValueError("query_bias and key_bias belong to query=[...] and key=[...], not to key_query=[...]")
+        return _key_query_heads(key_query)
     if key_query is None and query is not None and key is not None:
-        query = checked_sequence("query", query, _ONE_A_LAYER)
-        key = checked_sequence("key", key, _ONE_A_LAYER)
-        if len(query) != len(key):
-            raise ValueError(f"query has {len(query)} layers, key has {len(key)}")
-        queries = tuple(finite_array(f"query[{i}]", w, "heads G features") for i, w in enumerate(query))
-        keys = tuple(finite_array(f"key[{i}]", w, "heads G features") for i, w in enumerate(key))
-        for i, (left, right) in enumerate(zip(queries, keys, strict=True)):
-            if left.shape != right.shape:
-                raise ValueError(f"query[{i}] and key[{i}] differ in shape: {left.shape} and {right.shape}")
-        _check_same_features("query and key", queries)
-        return ProjectionHeads(queries, keys)
+        return _projection_heads(query, key, query_bias, key_bias)
     raise ValueError("give either key_query=[...], or both query=[...] and key=[...]")
+
+
+def _key_query_heads(key_query: Sequence[ArrayLike]) -> KeyQueryHeads:
+    key_query = checked_sequence("key_query", key_query, _ONE_A_LAYER)
+    products = tuple(finite_array(f"key_query[{i}]", w, "heads features features") for i, w in enumerate(key_query))
+    for i, product in enumerate(products):
+        if product.shape[1] != product.shape[2]:
+            raise ValueError(f"key_query[{i}] must have shape (heads, features, features), got {product.shape}")
+    _check_same_features("key_query", products)
+    return KeyQueryHeads(products)
+
+
+def _projection_heads(
+    query: Sequence[ArrayLike],
+    key: Sequence[ArrayLike],
+    query_bias: Sequence[ArrayLike] | None,
+    key_bias: Sequence[ArrayLike] | None,
+) -> ProjectionHeads:
+    query = checked_sequence("query", query, _ONE_A_LAYER)
+    key = checked_sequence("key", key, _ONE_A_LAYER)
+    if len(query) != len(key):
+        raise ValueError(f"query has {len(query)} layers, key has {len(key)}")
+    queries = tuple(finite_array(f"query[{i}]", w, "heads G features") for i, w in enumerate(query))
+    keys = tuple(finite_array(f"key[{i}]", w, "heads G features") for i, w in enumerate(key))
+    for i, (left, right) in enumerate(zip(queries, keys, strict=True)):
+        if left.shape != right.shape:
+            raise ValueError(f"query[{i}] and key[{i}] differ in shape: {left.shape} and {right.shape}")
+    _check_same_features("query and key", queries)
+    query_biases, key_biases = _biases("query_bias", query_bias), _biases("key_bias", key_bias)
+    _check_biases("query_bias", query_biases, queries)
+    _check_biases("key_bias", key_biases, keys)
+    return ProjectionHeads(queries, keys, query_biases, key_biases)
 
 
 def attention(
@@ -176,16 +245,29 @@ def attention(
     key_query: Sequence[ArrayLike] | None = None,
     query: Sequence[ArrayLike] | None = None,
     key: Sequence[ArrayLike] | None = None,
+    query_bias: Sequence[ArrayLike] | None = None,
+    key_bias: Sequence[ArrayLike] | None = None,
+    mask: Mask | None = None,
+    isolated: Isolated = "refuse",
 ) -> tuple[Attention, ...]:
     """The attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
 
     Either `key_query`, one (heads, features, features) array a layer, the product K^T Q with the key index left; or
-    `query` and `key`, (heads, G, features) each, whose scores are divided by sqrt(G). Layers without heads are left
-    out. Returns, per layer, an array (examples, heads, keys, queries) that sums to one over keys.
+    `query` and `key`, (heads, G, features) each, whose scores are divided by sqrt(G), with biases `query_bias` and
+    `key_bias` (heads, G) if there are any. Layers without heads are left out. Returns, per layer, an array (examples,
+    heads, keys, queries) that sums to one over keys.
+
+    `mask` says which keys a query may attend to, in every layer; keys come before queries, as in the result:
+
+    - `"causal"`: none after itself;
+    - whole numbers (examples,): how many tokens of each example are real, counted from the first, the others padding;
+    - booleans (examples, tokens), or 0 and 1: which tokens are real;
+    - booleans (examples, heads, keys, queries), True where attention is allowed, with 1 for axes that are the same;
+    - numbers of that shape, which are added to the scores; -inf, or any number up to -10000, forbids;
+    - a tuple of these, all of which hold.
+
+    A query that may attend to no key is refused by its index, or attends to itself where `isolated` is "self".
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
-    parameters = heads(key_query=key_query, query=query, key=key)
-    for leaf in jax.tree.leaves(parameters):
-        if leaf.shape[-1] != inputs.shape[-1]:
-            raise ValueError(f"heads for {leaf.shape[-1]} features do not fit inputs of shape {inputs.shape}")
-    return parameters(inputs)
+    parameters = heads(key_query=key_query, query=query, key=key, query_bias=query_bias, key_bias=key_bias)
+    return parameters(inputs, mask, isolated=isolated)

@@ -25,7 +25,8 @@ from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture, layer_forms, numbers_of_layers
 from ..specification.layers import AbstractLayer
 from .attention_heads import AbstractHeads
-from .paths import Readout, readout_weights, stack_heads
+from .masks import Mask, checked_real_tokens, join_masks
+from .paths import Readout, over_examples, readout_weights, stack_heads
 
 
 class Network(eqx.Module):
@@ -56,20 +57,32 @@ class Network(eqx.Module):
         """The value of every symbol in the layers' expressions that is not an array, by name."""
         return numbers_of_layers(self.layers, self.widths, self.variances)
 
-    def __call__(self, inputs: Float[Array, "examples tokens features"]) -> Float[Array, "examples *outputs"]:
-        """The output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs."""
+    def __call__(
+        self,
+        inputs: Float[Array, "examples tokens features"],
+        mask: Mask | None = None,
+        *,
+        real_tokens: ArrayLike | None = None,
+    ) -> Float[Array, "examples *outputs"]:
+        """The output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs.
+
+        `mask` is as in `bpkr.attention`. No token attends to what is not one of the `real_tokens`, as in
+        `bpkr.path_features`, and it is these that are read.
+        """
         inputs = self._checked(inputs)
         forms, numbers = layer_forms(self.layers), self.layer_numbers()
-        heads = [layer.heads for layer in self.layers]
-        read = readout_weights(self.readout, inputs.shape[1])
+        real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
+        read = readout_weights(self.readout, inputs.shape[1], real)
 
-        def of_example(tokens, mixings):
+        def of_example(tokens, mixings, read):
             hidden = self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1])  # Eq. (1)
             for form, weights in zip(forms, self.weights, strict=True):
                 hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
             return self.readout_weights @ hidden @ read / jnp.sqrt(len(hidden))  # Eq. (4)
 
-        outputs = jax.vmap(of_example)(inputs, stack_heads(forms, heads, self.heads(inputs)))
+        attention = self.heads(inputs, join_masks(mask, real))
+        mixings = stack_heads(forms, [layer.heads for layer in self.layers], attention)
+        outputs = over_examples(of_example, mixings, read)(inputs, mixings, read)
         if not is_traced(outputs) and not bool(jnp.all(jnp.isfinite(outputs))):
             raise ValueError(
                 f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make outputs beyond the range of double "

@@ -1,80 +1,142 @@
 """Attention paths: the features that each path of heads extracts from the input; Eq. (7)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from ...arguments import checked_choice, checked_sequence, shown
+from ...arguments import checked_choice, checked_flag, checked_sequence, is_traced, real_array, shown
 from ..data.checks import finite_array
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import LayerForm
+from .masks import checked_real_tokens
 
 Readout = Literal["first", "last", "mean"]
+
+# attention to padding beyond what rounding in half precision leaves
+_LEAK = 1e-6
+# how far from one the sums of a softmax may be that was computed in half precision
+_ONE = 1e-2
 
 
 def path_features(
     inputs: ArrayLike,
     attention: Sequence[ArrayLike],
     architecture: Architecture,
-    readout: Readout = "last",
+    readout: Readout | ArrayLike = "last",
+    *,
+    real_tokens: ArrayLike | None = None,
+    sums_over_queries: bool = False,
 ) -> Float[Array, "examples paths features"]:
     """The path features phi (examples, paths, features) of `inputs` (examples, tokens, features), Eq. (7).
 
     phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) for layers of attention: each path's attended input, scaled so that the
-    kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Other kinds of layers bring their forward map's own scale.
-    `attention` is what `attention` returns, one array for each layer that has heads: empty where none has. `readout`
-    is the token that the network reads: the first, the last, or the mean over tokens. Paths are in the order of
-    `Architecture.path_branches`.
+    kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Other kinds of layers bring their forward map's own scale. Paths
+    are in the order of `Architecture.path_branches`.
+
+    - `attention`: for each layer that has heads an array (examples, heads, keys, queries), as `bpkr.attention` returns
+      it, or (heads, keys, queries) if it is that of all examples; empty where no layer has heads. The theory asks
+      nothing of it but that it is fixed: maps recorded from a trained transformer, gates, powers of a graph's
+      adjacency matrix and shifts are attention as well as a softmax is.
+    - `readout`: the token that the network reads: the first, the last, the mean over tokens, or whole numbers
+      (examples,), the position read in each example, counted from 0.
+    - `real_tokens`: which tokens are no padding, as booleans (examples, tokens), or how many (examples,), counted from
+      the first. First, last and mean are then those of the real tokens.
+    - `sums_over_queries`: that attention sums to one over queries, and not over keys, is meant.
+
+    Raises `ValueError` for attention that is transposed, or whose real tokens attend to padding.
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
-    checked_choice("readout", readout, get_args(Readout))
     checked_architecture(architecture)
-    return unchecked_path_features(inputs, _checked_attention(attention, inputs, architecture), architecture, readout)
+    real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
+    read = _checked_readout(readout, inputs.shape, real)
+    layers = _checked_attention(attention, inputs, architecture)
+    for i, layer in enumerate(layers):
+        if not checked_flag("sums_over_queries", sums_over_queries):
+            _check_is_not_transposed(f"attention[{i}]", layer)
+        if real is not None:
+            _check_ignores_padding(f"attention[{i}]", layer, real)
+    return unchecked_path_features(inputs, layers, architecture, read)
 
 
 def unchecked_path_features(
     inputs: Float[Array, "examples tokens features"],
-    attention: Sequence[Float[Array, "examples _ keys queries"]],
+    attention: Sequence[Float[Array, "... _ keys queries"]],
     architecture: Architecture,
-    readout: Readout,
+    read: Float[Array, "... tokens"],
 ) -> Float[Array, "examples paths features"]:
-    """`path_features` of arrays that are known to fit; not finite where they are not."""
+    """`path_features` of arrays that are known to fit, `read` by `readout_weights`; not finite where they are not."""
     forms, numbers = architecture.forms, architecture.layer_numbers()
-    last = readout_weights(readout, inputs.shape[1])[:, None]
+    mixings = stack_heads(forms, architecture.heads, attention)
 
-    def of_example(tokens, mixings):
-        reading = last
+    def of_example(tokens, mixings, read):
+        reading = read[:, None]
         for form in reversed(forms):
             reading = layer_functions.reading(form, numbers, reading, mixings.get(form.symbols.index))
         return reading.T @ tokens  # Eq. (7)
 
-    attended = jax.vmap(of_example)(inputs, stack_heads(forms, architecture.heads, attention))
+    attended = over_examples(of_example, mixings, read)(inputs, mixings, read)
     return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * attended
 
 
+def over_examples(
+    of_example: Callable[..., Array], mixings: Mapping[int, Array], read: Float[Array, "... tokens"]
+) -> Callable[..., Array]:
+    """A function of (tokens, mixings, read) of one example, for all; what all share is computed once."""
+    axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
+    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 2 else None))
+
+
 def stack_heads(
-    forms: Sequence[LayerForm], heads: Sequence[int], attention: Sequence[Float[Array, "examples _ keys queries"]]
-) -> Mapping[int, Float[Array, "examples _ queries"]]:
+    forms: Sequence[LayerForm], heads: Sequence[int], attention: Sequence[Float[Array, "... _ keys queries"]]
+) -> Mapping[int, Float[Array, "... _ queries"]]:
     """Omega_l by the number of the layer, for every layer that has heads: the heads' attention one below the other."""
     indices = [form.symbols.index for form, count in zip(forms, heads, strict=True) if count]
     layers = zip(indices, attention, strict=True)
-    return {index: layer.reshape(len(layer), -1, layer.shape[3]) for index, layer in layers}
+    return {index: layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for index, layer in layers}
 
 
-def readout_weights(readout: Readout, tokens: int) -> Float[Array, " tokens"]:
-    """How much the network reads of each token: all of the first or the last, or the same of each."""
+def readout_weights(
+    readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
+) -> Float[Array, "... tokens"]:
+    """How much the network reads of each token: all of the first or the last, or the same of each.
+
+    Of the `real` ones, if it is said which are; then each example has weights of its own.
+    """
+    checked_choice("readout", readout, get_args(Readout))
+    real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "first":
-        return jnp.zeros(tokens).at[0].set(1.0)
+        return jax.nn.one_hot(jnp.argmax(real, axis=-1), tokens)
     if readout == "last":
-        return jnp.zeros(tokens).at[-1].set(1.0)
-    if readout == "mean":
-        return jnp.full(tokens, 1 / tokens)
-    raise ValueError(f"readout must be one of {get_args(Readout)}, got {shown(readout)}")
+        return jax.nn.one_hot(tokens - 1 - jnp.argmax(real[..., ::-1], axis=-1), tokens)
+    return real / jnp.sum(real, axis=-1, keepdims=True)
+
+
+def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real: Array | None) -> Array:
+    """The weights that `readout` reads the tokens of inputs of this shape with."""
+    examples, tokens, _ = shape
+    if isinstance(readout, str):
+        return readout_weights(readout, tokens, real)
+    if is_traced(readout):
+        raise TypeError(f"readout must be known before anything is traced, got {shown(readout)}")
+    real_array("readout", readout)
+    if not np.issubdtype(np.asarray(readout).dtype, np.integer) or np.shape(readout) != (examples,):
+        raise ValueError(
+            f"readout must be one of {', '.join(map(repr, get_args(Readout)))}, or whole numbers ({examples},), a "
+            f"position for each example; got {shown(readout)}"
+        )
+    positions = np.asarray(readout)
+    for example in np.flatnonzero((positions < 0) | (positions >= tokens)):
+        raise ValueError(f"readout[{example}] must be one of the {tokens} tokens, from 0, got {positions[example]}")
+    if real is not None and not is_traced(real):
+        for example in np.flatnonzero(~np.asarray(real)[np.arange(examples), positions]):
+            raise ValueError(f"readout[{example}] is token {positions[example]}, which real_tokens says is padding")
+    return jax.nn.one_hot(positions, tokens)
 
 
 def _checked_attention(attention, inputs, architecture):
@@ -88,8 +150,36 @@ def _checked_attention(attention, inputs, architecture):
     examples, tokens, _ = inputs.shape
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
-        layer = finite_array(f"attention[{i}]", layer, "examples heads keys queries")
-        if layer.shape != (examples, heads, tokens, tokens):
-            raise ValueError(f"attention[{i}] must have shape {(examples, heads, tokens, tokens)}, got {layer.shape}")
+        layer = finite_array(f"attention[{i}]", layer)
+        shared = (heads, tokens, tokens)
+        if layer.shape not in ((examples, *shared), shared):
+            raise ValueError(
+                f"attention[{i}] must have shape {(examples, *shared)}, or {shared} if it is that of all examples, got "
+                f"{layer.shape}"
+            )
         layers.append(layer)
     return layers
+
+
+def _check_is_not_transposed(name: str, layer: Float[Array, "... heads keys queries"]) -> None:
+    """Refuse what is a softmax over the wrong axis: libraries keep (..., queries, keys)."""
+    if is_traced(layer) or not bool(jnp.all(layer >= 0)):
+        return
+    over_keys, over_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
+    if float(over_queries) < _ONE < float(over_keys):
+        raise ValueError(
+            f"{name} is transposed: it sums to one over queries, the last axis, where a softmax sums to one over keys, "
+            "the axis before; give attention.swapaxes(-1, -2), or sums_over_queries=True if this is meant"
+        )
+
+
+def _check_ignores_padding(name: str, layer: Float[Array, "... heads keys queries"], real: Array) -> None:
+    if is_traced((layer, real)):
+        return
+    to_padding = jnp.where(~real[:, None, :, None] & real[:, None, None, :], jnp.abs(layer), 0.0)
+    worst = np.asarray(jnp.max(to_padding, axis=(1, 2, 3)))
+    for example in np.flatnonzero(worst > _LEAK):
+        raise ValueError(
+            f"{name} of example {example}: real tokens attend to padding, by up to {worst[example]:.3g}; give "
+            "bpkr.attention the same real tokens as its mask"
+        )

@@ -188,6 +188,9 @@ def _of_kept(heads: AbstractHeads, kept: Sequence[Keep]) -> AbstractHeads:
         case KeyQueryHeads():
             return KeyQueryHeads(of_layers(heads.products))
         case ProjectionHeads():
-            return ProjectionHeads(of_layers(heads.queries), of_layers(heads.keys))
+            biases = (
+                None if layers is None else of_layers(layers) for layers in (heads.query_biases, heads.key_biases)
+            )
+            return ProjectionHeads(of_layers(heads.queries), of_layers(heads.keys), *biases)
         case _:
             raise ValueError(f"which numbers of {type(heads).__name__} belong to which head is not known")

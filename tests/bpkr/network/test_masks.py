@@ -1,0 +1,244 @@
+"""Masks, padding and readout positions: against attention among the real tokens alone, and with bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+
+from ..cases import (
+    EXAMPLES,
+    INPUT_FEATURES,
+    READOUTS,
+    SEEDS,
+    TOKENS,
+    TWO_LAYERS,
+    assert_close,
+    random_inputs,
+    random_key_queries,
+    refused,
+)
+
+G = 3
+ARCHITECTURE = TWO_LAYERS.architecture()
+LENGTHS = np.array([4, 1, 3, 2, 4])
+
+
+def random_projections(rng):
+    """Queries and keys with biases, one array a layer."""
+    shapes = [(heads, G, INPUT_FEATURES) for heads in TWO_LAYERS.heads]
+    matrices = {name: [rng.normal(size=shape) for shape in shapes] for name in ("query", "key")}
+    return matrices | {f"{name}_bias": [rng.normal(size=shape[:2]) for shape in shapes] for name in ("query", "key")}
+
+
+def explicit_attention(tokens, query, key, query_bias, key_bias, allowed):
+    """The softmax of one example and one head among the keys (keys, queries) that are `allowed`."""
+    keys, queries = tokens @ key.T + key_bias, tokens @ query.T + query_bias
+    weights = np.where(allowed, np.exp(keys @ queries.T / np.sqrt(len(key))), 0.0)
+    return weights / weights.sum(axis=0)
+
+
+def explicit_layers(inputs, parameters, allowed):
+    return [
+        np.array(
+            [
+                [explicit_attention(x, *head, ok) for head in zip(*layer, strict=True)]
+                for x, ok in zip(inputs, allowed, strict=True)
+            ]
+        )
+        for layer in zip(*(parameters[name] for name in ("query", "key", "query_bias", "key_bias")), strict=True)
+    ]
+
+
+KEYS, QUERIES = np.arange(TOKENS)[:, None], np.arange(TOKENS)[None, :]
+CAUSAL = np.broadcast_to(KEYS <= QUERIES, (EXAMPLES, TOKENS, TOKENS))
+REAL = np.arange(TOKENS) < LENGTHS[:, None]
+AMONG_REAL = np.broadcast_to(REAL[:, :, None], (EXAMPLES, TOKENS, TOKENS))
+# the same mask in every form that it has
+FORMS = {
+    "none": (np.ones_like(CAUSAL), [None, np.ones((1, 1, 1, 1), dtype=bool), np.zeros((1, 1, 1, 1))]),
+    "causal": (CAUSAL, ["causal", CAUSAL[:, None], CAUSAL[:1, None], np.where(CAUSAL, 0, -np.inf)[:, None]]),
+    "padding": (AMONG_REAL, [LENGTHS, REAL, REAL.astype(int), np.where(REAL, 0, -3e38)[:, None, :, None]]),
+    "both": (CAUSAL & AMONG_REAL, [("causal", LENGTHS), (REAL, CAUSAL[:1, None]), (CAUSAL & AMONG_REAL)[:, None]]),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_a_mask_is_the_softmax_over_the_keys_that_it_allows(name):
+    rng = np.random.default_rng(0)
+    inputs, parameters, (allowed, forms) = random_inputs(rng), random_projections(rng), FORMS[name]
+    explicit = explicit_layers(inputs, parameters, allowed)
+    for mask in forms:
+        found = bpkr.attention(inputs, **parameters, mask=mask)
+        for ours, theirs in zip(found, explicit, strict=True):
+            assert_close(ours, theirs, 1e-12)
+
+
+def test_a_mask_may_differ_from_head_to_head_and_be_added():
+    rng = np.random.default_rng(0)
+    inputs, key_query = random_inputs(rng), random_key_queries((2,), rng)
+    slopes = np.array([0.5, 0.25])[None, :, None, None]
+    added = -slopes * np.abs(KEYS - QUERIES)
+    (found,) = bpkr.attention(inputs, key_query=key_query, mask=added)
+    scores = np.einsum("psi,hij,ptj->phst", inputs, key_query[0], inputs) + added
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    assert_close(found, weights / weights.sum(axis=2, keepdims=True), 1e-12)
+
+
+@given(seed=SEEDS, readout=st.sampled_from(READOUTS))
+def test_padding_changes_nothing(seed, readout):
+    """Each example alone, without its padding, has the same path features."""
+    rng = np.random.default_rng(seed)
+    inputs, parameters = random_inputs(rng), random_projections(rng)
+    attention = bpkr.attention(inputs, **parameters, mask=LENGTHS)
+    features = bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=LENGTHS)
+    for example, length in enumerate(LENGTHS):
+        alone = inputs[example : example + 1, :length]
+        expected = bpkr.path_features(alone, bpkr.attention(alone, **parameters), ARCHITECTURE, readout)
+        assert_close(features[example], expected[0], 1e-12)
+
+
+@given(seed=SEEDS, readout=st.sampled_from(READOUTS))
+def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
+    rng = np.random.default_rng(seed)
+    inputs, parameters, real = jnp.array(random_inputs(rng)), random_projections(rng), np.flip(REAL, axis=1)
+    heads = bpkr.heads(**parameters)
+    network = bpkr.sample_network(
+        ARCHITECTURE, heads, input_features=INPUT_FEATURES, readout=readout, key=jax.random.key(seed)
+    )
+    attention = heads(inputs, ("causal", real), isolated="self")
+    features = bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=real)
+    outputs = bpkr.sum_over_paths(network, ARCHITECTURE, features)
+    if readout == "last":  # the one that a causal network reads whose padding is on the left
+        for example in range(EXAMPLES):
+            alone = inputs[example : example + 1, TOKENS - LENGTHS[example] :]
+            assert_close(network(alone, "causal"), outputs[example : example + 1], 1e-12)
+    unpadded = heads(inputs, LENGTHS)
+    features = bpkr.path_features(inputs, unpadded, ARCHITECTURE, readout, real_tokens=LENGTHS)
+    expected = bpkr.sum_over_paths(network, ARCHITECTURE, features)
+    assert_close(network(inputs, real_tokens=LENGTHS), expected, 1e-12)
+
+
+def test_a_position_is_read_in_each_example():
+    rng = np.random.default_rng(0)
+    inputs = random_inputs(rng)
+    attention = bpkr.attention(inputs, **random_projections(rng), mask=LENGTHS)
+
+    def features(readout):
+        return bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=LENGTHS)
+
+    np.testing.assert_array_equal(features(LENGTHS - 1), features("last"))
+    np.testing.assert_array_equal(features(np.zeros(EXAMPLES, dtype=int)), features("first"))
+    with refused("readout[1] is token 1, which real_tokens says is padding"):
+        features(np.ones(EXAMPLES, dtype=int))
+    for wrong in (np.ones(3, dtype=int), np.ones(EXAMPLES), 2):
+        with refused("readout must be one of 'first', 'last', 'mean'"):
+            features(wrong)
+    for position in (-1, TOKENS):
+        with refused(f"readout[0] must be one of the 4 tokens, from 0, got {position}"):
+            features(np.full(EXAMPLES, position))
+
+
+def test_attention_that_is_shared_is_that_of_every_example():
+    rng = np.random.default_rng(0)
+    inputs = random_inputs(rng)
+    shared = [rng.normal(size=(heads, TOKENS, TOKENS)) for heads in TWO_LAYERS.heads]
+    copied = [np.broadcast_to(layer, (EXAMPLES, *layer.shape)) for layer in shared]
+    assert_close(
+        bpkr.path_features(inputs, shared, ARCHITECTURE), bpkr.path_features(inputs, copied, ARCHITECTURE), 1e-13
+    )
+    mixed = bpkr.path_features(inputs, [shared[0], copied[1]], ARCHITECTURE, "mean", real_tokens=np.full(EXAMPLES, 4))
+    assert_close(mixed, bpkr.path_features(inputs, copied, ARCHITECTURE, "mean"), 1e-13)
+    jaxpr = jax.make_jaxpr(lambda maps: bpkr.path_features(inputs, maps, ARCHITECTURE))(shared)
+    sizes = [var.aval.size for equation in jaxpr.eqns for var in equation.outvars]
+    assert max(sizes) < copied[0].size
+
+
+def test_a_token_without_a_key_is_refused_or_attends_to_itself():
+    inputs = random_inputs(np.random.default_rng(0))
+    key_query = [np.zeros((2, INPUT_FEATURES, INPUT_FEATURES))]
+    padding_first = np.flip(REAL, axis=1)
+    with refused("mask leaves query 0 of example 1, head 0, counted from 0, no key to attend to"):
+        bpkr.attention(inputs, key_query=key_query, mask=("causal", padding_first))
+    (found,) = bpkr.attention(inputs, key_query=key_query, mask=("causal", padding_first), isolated="self")
+    np.testing.assert_allclose(np.sum(found, axis=2), 1, rtol=1e-13)
+    np.testing.assert_array_equal(found[1, :, :, :3], np.broadcast_to(np.eye(TOKENS)[:, :3], (2, TOKENS, 3)))
+
+
+def test_gradients_through_a_mask_are_finite():
+    rng = np.random.default_rng(0)
+    inputs, key_query = jnp.array(random_inputs(rng)), random_key_queries((2,), rng)
+
+    def last_key(products):
+        return jnp.sum(bpkr.KeyQueryHeads((products,))(inputs, ("causal", LENGTHS))[0][..., -1, -1] ** 2)
+
+    direction = rng.normal(size=key_query[0].shape)
+    slope = jnp.vdot(jax.grad(last_key)(key_query[0]), direction)
+    step = 1e-5
+    ends = [last_key(key_query[0] + sign * step * direction) for sign in (1, -1)]
+    assert_close(slope, (ends[0] - ends[1]) / (2 * step), 1e-7)
+
+
+WRONG_MASKS = {
+    "another word": (("casual",), 'mask[0] must be "causal"'),
+    "an empty tuple": ((), "got an empty tuple"),
+    "lengths of others": (LENGTHS[:3], "mask has the lengths of 3 examples, inputs have 5"),
+    "a length of zero": (LENGTHS * 0, "mask[0] must be from 1 to the 4 tokens of inputs, got 0"),
+    "a length too great": (("causal", LENGTHS + 1), "mask[1][0] must be from 1 to the 4 tokens of inputs, got 5"),
+    "no real token": (REAL & (LENGTHS > 1)[:, None], "mask[1] says that no token of the example is real"),
+    "other numbers": (REAL * 2, "mask must be True or False, or 1 or 0, for each token"),
+    "of other tokens": (REAL[:, :3], "mask must be whole numbers (5,)"),
+    "without an axis": (np.array(CAUSAL), 'mask must be "causal"'),
+    "two axes of numbers": (np.zeros((TOKENS, TOKENS)), 'mask must be "causal"'),
+    "of other heads": (np.ones((1, 3, TOKENS, TOKENS), dtype=bool), "does not fit attention"),
+    "not a number": (np.full((1, 1, 1, 1), np.nan), "mask adds NaN or infinity"),
+    "infinity": (np.full((1, 1, 1, 1), np.inf), "mask adds NaN or infinity"),
+    "zeros and ones": (CAUSAL[:, None] * 1.0, "if 1 means that a key may be attended to, give booleans"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MASKS)
+def test_wrong_masks_are_refused(name):
+    mask, message = WRONG_MASKS[name]
+    inputs = random_inputs(np.random.default_rng(0))
+    with refused(message):
+        bpkr.attention(inputs, key_query=[np.zeros((2, INPUT_FEATURES, INPUT_FEATURES))], mask=mask)
+
+
+def test_wrong_biases_are_refused():
+    parameters, inputs = random_projections(np.random.default_rng(0)), random_inputs(np.random.default_rng(1))
+    for change, message in (
+        ({"query_bias": parameters["query_bias"][:1]}, "query_bias has 1 layers, queries and keys have 2"),
+        ({"key_bias": [np.ones(3), np.ones(2)]}, "key_bias[0] must have shape (heads, G), got (3,)"),
+        ({"key_bias": [np.ones((2, 3))] * 2}, "key_bias[0] must have shape (heads, G) = (3, 3), got (2, 3)"),
+        ({"key_query": [np.eye(6)[None]], "query": None, "key": None}, "query_bias and key_bias belong to query"),
+    ):
+        with refused(message):
+            bpkr.attention(inputs, **(parameters | change))
+
+
+def test_transposed_attention_is_refused_unless_it_is_meant():
+    rng = np.random.default_rng(0)
+    inputs = random_inputs(rng)
+    attention = bpkr.attention(inputs, key_query=random_key_queries(TWO_LAYERS.heads, rng))
+    transposed = [attention[0], attention[1].swapaxes(2, 3)]
+    with refused("attention[1] is transposed: it sums to one over queries"):
+        bpkr.path_features(inputs, transposed, ARCHITECTURE)
+    with refused("attention[0] is transposed"):
+        bpkr.path_features(inputs, [layer[0].swapaxes(1, 2) for layer in attention], ARCHITECTURE)
+    found = bpkr.path_features(inputs, transposed, ARCHITECTURE, sums_over_queries=True)
+    assert found.shape == (EXAMPLES, ARCHITECTURE.paths, INPUT_FEATURES)
+    for admitted in (np.eye(TOKENS), np.eye(TOKENS, k=1), rng.normal(size=(TOKENS, TOKENS)), np.ones((TOKENS, TOKENS))):
+        maps = [np.broadcast_to(admitted, (heads, TOKENS, TOKENS)) for heads in TWO_LAYERS.heads]
+        assert bpkr.path_features(inputs, maps, ARCHITECTURE).shape == found.shape
+
+
+def test_attention_to_padding_is_refused():
+    rng = np.random.default_rng(0)
+    inputs = random_inputs(rng)
+    attention = bpkr.attention(inputs, **random_projections(rng))
+    with refused("attention[0] of example 1: real tokens attend to padding"):
+        bpkr.path_features(inputs, attention, ARCHITECTURE, real_tokens=LENGTHS)

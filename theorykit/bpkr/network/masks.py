@@ -1,0 +1,152 @@
+"""Which tokens are real, and which keys each query may attend to."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+
+from ...arguments import checked_choice, is_traced, real_array, shown
+from ...precision import require_float64
+
+# what a query does that may attend to no key
+Isolated = Literal["refuse", "self"]
+Mask = Literal["causal"] | ArrayLike | tuple[Any, ...]
+AddedScores = Float[Array, "examples heads keys queries"]
+
+# libraries that add the lowest number of their precision, -3e38 or -6e4, to scores mean that nothing is attended to
+_LOWEST = -1e4
+
+_FORMS = (
+    '"causal"; whole numbers (examples,), how many tokens are real; booleans (examples, tokens), which are real; '
+    "booleans (examples, heads, keys, queries), or numbers to add to the scores, with 1 for an axis along which they "
+    "are the same; or a tuple of these, which all hold"
+)
+
+
+def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int) -> Bool[Array, "examples tokens"]:
+    """Which tokens are real: from their number (examples,), counted from the first, or booleans (examples, tokens)."""
+    kind = _kind(name, value)
+    shape = np.shape(value)
+    if len(shape) == 1 and kind == "i":
+        if shape != (examples,):
+            raise ValueError(f"{name} has the lengths of {shape[0]} examples, inputs have {examples}")
+        if not is_traced(value):
+            _check_lengths(name, np.asarray(value), tokens)
+        return jnp.arange(tokens) < jnp.asarray(value)[:, None]
+    if shape == (examples, tokens) and kind in "ib":
+        if not is_traced(value):
+            _check_real(name, np.asarray(value))
+        return jnp.asarray(value, dtype=bool)
+    raise ValueError(
+        f"{name} must be whole numbers ({examples},), how many tokens of each example are real, or booleans "
+        f"({examples}, {tokens}), got {shown(value)}"
+    )
+
+
+def _check_lengths(name: str, lengths: np.ndarray, tokens: int) -> None:
+    for index in np.flatnonzero((lengths < 1) | (lengths > tokens)):
+        raise ValueError(f"{name}[{index}] must be from 1 to the {tokens} tokens of inputs, got {lengths[index]}")
+
+
+def _check_real(name: str, real: np.ndarray) -> None:
+    if np.any((real != 0) & (real != 1)):
+        raise ValueError(f"{name} must be True or False, or 1 or 0, for each token, got {np.unique(real)[:5]}")
+    for index in np.flatnonzero(~np.any(real != 0, axis=1)):
+        raise ValueError(f"{name}[{index}] says that no token of the example is real")
+
+
+def add_masks(
+    mask: Mask | None, examples: int, tokens: int, heads: Sequence[int], isolated: Isolated = "refuse"
+) -> AddedScores | None:
+    """What `mask` adds to the scores of layers of so many heads: 0 where attention is allowed, -inf where it is not.
+
+    Axes along which it is the same have length 1; None if there is no mask. Where a query may attend to no key it
+    attends to itself, if `isolated` is "self"; by default `ValueError` names it.
+    """
+    require_float64()
+    checked_choice("isolated", isolated, get_args(Isolated))
+    if mask is None:
+        return None
+    parts = mask if isinstance(mask, tuple) else (mask,)
+    if not parts:
+        raise ValueError(f"mask must be {_FORMS}; got an empty tuple")
+    named = [(f"mask[{i}]" if isinstance(mask, tuple) else "mask", part) for i, part in enumerate(parts)]
+    added = sum(_added(name, part, examples, tokens, heads) for name, part in named)
+    added = jnp.broadcast_to(added, (*added.shape[:2], tokens, tokens))
+    return _resolve_isolated(added, isolated)
+
+
+def join_masks(mask: Mask | None, real: Bool[Array, "examples tokens"] | None) -> Mask | None:
+    """The mask that allows what `mask` does, and no attention to tokens that are not `real`."""
+    if mask is None or real is None:
+        return real if mask is None else mask
+    return (*mask, real) if isinstance(mask, tuple) else (mask, real)
+
+
+def _added(name: str, part: Any, examples: int, tokens: int, heads: Sequence[int]) -> AddedScores:
+    if isinstance(part, str):
+        if part != "causal":
+            raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
+        allowed = jnp.arange(tokens)[:, None] <= jnp.arange(tokens)
+        return _forbidding(allowed[None, None])
+    kind, given = _kind(name, part), np.shape(part)
+    if (len(given) == 1 and kind == "i") or (len(given) == 2 and kind in "ib"):
+        return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
+    if len(given) != 4:
+        raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
+    for count in heads:
+        shape = (examples, count, tokens, tokens)
+        if any(size not in (1, whole) for size, whole in zip(given, shape, strict=True)):
+            raise ValueError(
+                f"{name} of shape {given} does not fit attention (examples, heads, keys, queries) of {shape}"
+            )
+    if kind == "b":
+        return _forbidding(jnp.asarray(part))
+    return _checked_added(name, part)
+
+
+def _forbidding(allowed: Bool[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.where(allowed, 0.0, -jnp.inf)
+
+
+def _checked_added(name: str, part: ArrayLike) -> AddedScores:
+    """Numbers that are added to scores; very low ones are taken for -inf."""
+    if not is_traced(part):
+        numbers = real_array(name, part)
+        if np.any(np.isnan(numbers) | np.isposinf(numbers)):
+            raise ValueError(f"{name} adds NaN or infinity to scores; -inf is what forbids")
+        if np.isin(numbers, (0, 1)).all() and np.any(numbers == 1):
+            raise ValueError(
+                f"{name} has the numbers 0 and 1 alone, which would be added to the scores; if 1 means that a key may "
+                "be attended to, give booleans"
+            )
+    array = jnp.asarray(part, dtype=jnp.float64)
+    return jnp.where(array <= _LOWEST, -jnp.inf, array)
+
+
+def _resolve_isolated(added: AddedScores, isolated: Isolated) -> AddedScores:
+    """`added`, in which every query may attend to some key."""
+    alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
+    if isolated == "self":
+        return jnp.where(alone & jnp.eye(added.shape[3], dtype=bool), 0.0, added)
+    if not is_traced(alone) and bool(jnp.any(alone)):
+        example, head, _, query = (int(index) for index in np.argwhere(np.asarray(alone))[0])
+        raise ValueError(
+            f"mask leaves query {query} of example {example}, head {head}, counted from 0, no key to attend to; with "
+            'isolated="self" such a token attends to itself'
+        )
+    return added
+
+
+def _kind(name: str, value: Any) -> str:
+    """ "b", "i" or "f": booleans, whole numbers, or others."""
+    if is_traced(value):
+        dtype = jax.dtypes.result_type(value)
+    else:
+        real_array(name, value)
+        dtype = np.asarray(value).dtype
+    return "b" if jnp.issubdtype(dtype, jnp.bool_) else "i" if jnp.issubdtype(dtype, jnp.integer) else "f"
