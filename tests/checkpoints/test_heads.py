@@ -1,0 +1,131 @@
+"""Heads of checkpoints in every layout against attention written down plainly, and what the files say beside arrays."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from theorykit.checkpoints import read_checkpoint, read_heads
+
+from .files import CASES, FEATURES, HEADS, case, safetensors, write
+from .oracle import attention, normalise
+
+INPUTS = np.random.default_rng(1).standard_normal((2, 4, FEATURES))
+PRESENT = np.array([[1, 1, 1, 0], [0, 1, 1, 1]])
+
+
+def options(one, layer=1):
+    return {"layer": layer if one.layers > 1 else 0, "heads": HEADS, **(one.options or {})}
+
+
+def expected(one, present=None):
+    inputs = normalise(INPUTS, one.norm, one.epsilon)
+    return attention(inputs, one.query, one.key, one.query_bias, one.key_bias, causal=one.causal, present=present)
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".npz"])
+@pytest.mark.parametrize("layout", CASES)
+def test_the_attention_of_every_layout_is_that_of_its_arrays(layout, ending, tmp_path):
+    one = case(layout)
+    heads = read_heads(write(tmp_path / f"model{ending}", one.arrays), **options(one))
+    assert (heads.layout, heads.layers) == (layout.partition(",")[0], one.layers)
+    np.testing.assert_array_equal(heads.query, one.query)
+    np.testing.assert_array_equal(heads.key, one.key)
+    np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-14)
+    np.testing.assert_allclose(
+        heads.attention(INPUTS, mask=PRESENT, isolated="self"), expected(one, PRESENT), atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_a_mapping_of_arrays_is_read_as_a_file_is(layout, tmp_path):
+    one = case(layout)
+    path = write(tmp_path / "model.safetensors", one.arrays)
+    from_path = read_heads(path, **options(one))
+    for checkpoint in (one.arrays, read_checkpoint(path), {name: jnp.asarray(a) for name, a in one.arrays.items()}):
+        heads = read_heads(checkpoint, layout=layout.partition(",")[0], **options(one))
+        assert jax.tree.all(jax.tree.map(np.array_equal, heads, from_path))
+
+
+@pytest.mark.parametrize("layout", ["gpt2", "bert", "vit"])
+def test_what_config_json_says_is_used(layout, tmp_path):
+    one = case(layout)
+    path = write(tmp_path / "model.safetensors", one.arrays)
+    settings = {"model_type": layout, "num_attention_heads": HEADS, "layer_norm_eps": 0.25}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    heads = read_heads(path, layer=1)
+    assert len(heads.query) == HEADS
+    if one.norm:
+        assert heads.norm.epsilon == 0.25
+        np.testing.assert_allclose(heads.normalise(INPUTS), normalise(INPUTS, one.norm, 0.25), atol=1e-14)
+        assert read_heads(path, layer=1, epsilon=0.5).norm.epsilon == 0.5
+    with pytest.raises(ValueError, match=r"heads=2 disagrees with .*config\.json, which has 3"):
+        read_heads(path, layer=1, heads=2)
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "model_type": "another"}))
+    with pytest.raises(ValueError, match="says that the model is 'another'"):
+        read_heads(path, layer=1)
+    assert read_heads(path, layer=1, layout=layout).layout == layout
+
+
+def test_a_bert_that_decodes_is_causal(tmp_path):
+    path = write(tmp_path / "model.safetensors", case("bert").arrays)
+    assert not read_heads(path, layer=0, heads=HEADS).causal
+    (tmp_path / "config.json").write_text('{"is_decoder": true}')
+    assert read_heads(path, layer=0, heads=HEADS).causal
+    assert not read_heads(path, layer=0, heads=HEADS, causal=False).causal
+
+
+@pytest.mark.parametrize(
+    "settings, factor",
+    [({"scale_attn_weights": False}, np.sqrt(2)), ({"scale_attn_by_inverse_layer_idx": True}, 1 / 2)],
+)
+def test_other_scales_of_scores_that_gpt2_knows_are_in_the_queries(settings, factor, tmp_path):
+    one = case("gpt2")
+    path = write(tmp_path / "model.safetensors", one.arrays)
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    heads = read_heads(path, layer=1, heads=HEADS)
+    np.testing.assert_allclose(heads.query, factor * one.query)
+    np.testing.assert_allclose(heads.query_bias, factor * one.query_bias)
+    np.testing.assert_array_equal(heads.key, one.key)
+
+
+def test_columns_sum_to_one_also_where_padding_comes_first():
+    heads = read_heads(case("gpt2").arrays, layer=0, heads=HEADS)
+    maps = np.asarray(heads.attention(INPUTS, mask=PRESENT, isolated="self"))
+    np.testing.assert_allclose(maps.sum(axis=2), 1, atol=1e-14)
+    assert np.all(maps[0, :, 3, :] == 0) and np.all(maps[1, :, 0, 1:] == 0) and np.all(maps[1, :, 0, 0] == 1)
+    np.testing.assert_allclose(maps[1, :, 1:, 1:], heads.attention(INPUTS[1:, 1:])[0], atol=1e-14)
+
+
+def test_attention_is_differentiable_and_compiles():
+    heads = read_heads(case("vit").arrays, layer=0, heads=HEADS)
+    compiled = jax.jit(lambda inputs, mask: heads.attention(inputs, mask=mask))
+    np.testing.assert_allclose(compiled(INPUTS, PRESENT), heads.attention(INPUTS, mask=PRESENT), atol=1e-14)
+    gradient = jax.grad(lambda inputs: jnp.sum(heads.attention(inputs) ** 2))(jnp.asarray(INPUTS))
+    assert jnp.all(jnp.isfinite(gradient)) and jnp.any(gradient != 0)
+
+
+def test_single_precision_weights_come_exactly(tmp_path):
+    arrays = {name: array.astype(np.float32) for name, array in case("bert").arrays.items()}
+    (tmp_path / "model.safetensors").write_bytes(safetensors(arrays))
+    heads = read_heads(tmp_path / "model.safetensors", layer=1, heads=HEADS)
+    assert heads.query.dtype == jnp.float64
+    weight = arrays["encoder.layer.1.attention.self.query.weight"]
+    np.testing.assert_array_equal(heads.query, weight.reshape(HEADS, -1, FEATURES))
+
+
+def test_inputs_that_do_not_fit_are_refused():
+    heads = read_heads(case("bert").arrays, layer=0, heads=HEADS)
+    with pytest.raises(ValueError, match="do not fit a layer of 6 features"):
+        heads.attention(INPUTS[..., :5])
+    with pytest.raises(ValueError, match=r"mask(\[0\])? must be whole numbers"):
+        heads.attention(INPUTS, mask=PRESENT[:, :3])
+    with pytest.raises(ValueError, match="says that no token of the example is real"):
+        heads.attention(INPUTS, mask=0 * PRESENT)
+    causal = read_heads(case("gpt2").arrays, layer=0, heads=HEADS)
+    with pytest.raises(ValueError, match="leaves query 0 of example 1, head 0, counted from 0, no key"):
+        causal.attention(INPUTS, mask=PRESENT)
+    with pytest.raises(ValueError, match="beyond the range of double precision"):
+        heads.attention(1e200 * INPUTS)
