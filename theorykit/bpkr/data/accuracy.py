@@ -1,4 +1,4 @@
-"""How often outputs have the signs of the labels."""
+"""How often outputs say the class of their label."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +26,29 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
     return jnp.mean(right, axis=-1)
 
 
-def are_signs(labels: ArrayLike | None) -> bool:
-    """Whether labels are those of one output, each 1 or -1."""
-    return labels is not None and np.ndim(labels) == 1 and bool(np.isin(labels, (-1.0, 1.0)).all())
+def class_accuracy(
+    outputs: Float[Array | np.ndarray, "..."], labels: Float[Array | np.ndarray, "examples *outputs"]
+) -> Float[Array, "*batch"]:
+    """The share of examples whose output says the class of its label, where `are_classes(labels)`.
+
+    `outputs` is (..., examples) of one output, whose sign is the class, and else (..., examples, outputs), of which the
+    largest is. NaN where an output is NaN.
+    """
+    if labels.ndim == 1:
+        return sign_accuracy(outputs, labels)
+    right = jnp.argmax(outputs, axis=-1) == jnp.argmax(labels, axis=-1)
+    return jnp.mean(jnp.where(jnp.isnan(outputs).any(axis=-1), jnp.nan, right), axis=-1)
+
+
+def are_classes(labels: ArrayLike | None) -> bool:
+    """Whether labels stand for classes: of one output each 1 or -1; of several one of each example's 1, others equal.
+
+    These others are 0 for all examples, or -1 for all.
+    """
+    if labels is None:
+        return False
+    array = np.asarray(labels)
+    if array.ndim == 1:
+        return bool(np.isin(array, (-1.0, 1.0)).all())
+    others = np.sort(array, axis=1)[:, :-1]
+    return bool((array.max(axis=1) == 1).all() and ((others == 0).all() or (others == -1).all()))

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_array, is_traced
+from ...arguments import checked_array, is_traced, real_array
 from ...precision import require_float64
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
@@ -27,6 +27,15 @@ def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
     """`value` as a float64 array with as many axes as `axes` names, none of them empty, every entry finite."""
     require_float64()
     return jnp.asarray(checked_array(name, value, axes))
+
+
+def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array:
+    """`value` as a float64 array of so many axes, finite or not: that is checked where it is used."""
+    require_float64()
+    array = jnp.asarray(value if is_traced(value) else real_array(name, value), dtype=jnp.float64)
+    if axes is not None and array.ndim != axes:
+        raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
+    return array
 
 
 def checked_features(architecture: Architecture, features: ArrayLike, name: str = "features") -> Array:

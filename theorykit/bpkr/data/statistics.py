@@ -4,31 +4,14 @@ Numbers for the symbols M, b, y2 and P of `Action.dual`. They are sums over exam
 summed anywhere, in any order, and added; `theorykit.bpkr.data.streaming` does so batch by batch.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_instance, checked_whole_number, is_traced, real_array
-from ...precision import require_float64
+from ...arguments import checked_instance, checked_whole_number, is_traced
 from ..specification.architecture import Architecture, checked_architecture
-from .checks import checked_symmetric
-
-
-def _float64(name: str, axes: int) -> Callable[[ArrayLike], Array]:
-    """A converter to an array of so many axes, finite or not: that is checked where the statistics are used."""
-
-    def converted(value: ArrayLike) -> Array:
-        require_float64()
-        array = jnp.asarray(value if is_traced(value) else real_array(name, value), dtype=jnp.float64)
-        if array.ndim != axes:
-            raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
-        return array
-
-    return converted
+from .checks import checked_symmetric, float64_array
 
 
 class FeatureStatistics(eqx.Module):
@@ -43,21 +26,20 @@ class FeatureStatistics(eqx.Module):
     Statistics of two parts of a data set are added by `+`. Raises `ValueError` where shapes do not fit.
     """
 
-    gram: Float[Array, "_ _"] = eqx.field(converter=_float64("gram", 2))
-    projection: Float[Array, "_ _"] = eqx.field(converter=_float64("projection", 2))
-    label_square: Float[Array, ""] = eqx.field(converter=_float64("label_square", 0))
-    examples: Float[Array, ""] = eqx.field(converter=_float64("examples", 0))
+    gram: Float[Array, "_ _"] = eqx.field(converter=lambda value: float64_array("gram", value, 2))
+    projection: Float[Array, "_ _"] = eqx.field(converter=lambda value: float64_array("projection", value, 2))
+    label_square: Float[Array, ""] = eqx.field(converter=lambda value: float64_array("label_square", value, 0))
+    examples: Float[Array, ""] = eqx.field(converter=lambda value: float64_array("examples", value, 0))
     paths: int = eqx.field(static=True)
 
     def __check_init__(self):
         columns = len(self.gram)
-        if self.gram.shape != (columns, columns) or self.projection.ndim != 2 or len(self.projection) != columns:
+        if self.gram.shape != (columns, columns) or len(self.projection) != columns:
             raise ValueError(
                 f"gram must have shape (columns, columns) and projection (columns, outputs), got {self.gram.shape} "
                 f"and {self.projection.shape}"
             )
-        checked_whole_number("paths", self.paths)
-        if self.paths < 1 or columns % self.paths:
+        if columns % checked_whole_number("paths", self.paths, least=1):
             raise ValueError(f"gram has {columns} columns, which are not those of {self.paths} paths")
 
     @property

@@ -21,12 +21,10 @@ from tqdm import tqdm
 
 from ... import store
 from ...arguments import checked_flag, checked_path, checked_whole_number, has_entries, shown
-from ...workers import refuse_forks
+from ...workers import check_executor
 from .batches import Batch, digest_of_batch, sum_batch
 from .statistics import FeatureStatistics
 
-# seconds between two checkpoints
-_CHECKPOINT_SECONDS = 20.0
 _KIND = "pass over batches"
 # the version is raised whenever the sums of the same batches come to be other numbers
 _SETTINGS = store.settings_of("feature statistics", 1)
@@ -48,7 +46,7 @@ def statistics_of_batches(
     executor: Executor | None = None,
     in_flight: int = 8,
     checkpoint: Path | str | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> FeatureStatistics:
     """Statistics of a training set that comes as an iterable of (features, labels), or of functions that return these.
 
@@ -87,7 +85,7 @@ def statistics_of_arrays(
     executor: Executor | None = None,
     in_flight: int = 8,
     checkpoint: Path | str | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> FeatureStatistics:
     """Statistics of a training set in two arrays that can be sliced, also on disk.
 
@@ -156,9 +154,7 @@ def _sum(
     progress: bool,
 ) -> FeatureStatistics:
     checked_flag("progress", progress)
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
-    refuse_forks(executor)
+    check_executor(executor)
     checked_whole_number("in_flight", in_flight, least=1)
     path = None if checkpoint is None else checked_path("checkpoint", checkpoint)
     numbered = enumerate(batches)
@@ -173,7 +169,7 @@ def _sum(
             for moments, digest in computed:
                 done = done.after(moments, digest)
                 bar.update()
-                if path is not None and time.monotonic() - saved_at > _CHECKPOINT_SECONDS:
+                if path is not None and time.monotonic() - saved_at > store.CHECKPOINT_SECONDS:
                     done.save(path)
                     saved, saved_at = len(done.digests), time.monotonic()
         finally:

@@ -1,0 +1,113 @@
+"""Class labels: there and back, probabilities against sampling and closed forms, and labels that are none."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.scipy.stats import norm
+
+from theorykit import bpkr
+
+from ..cases import SEEDS, assert_close, refused
+
+LABELS = {
+    "text": np.array(["cat", "dog", "cat", "cow", "dog"]),
+    "bytes": np.array([b"no", b"yes", b"no"]),
+    "numbers": np.array([3, 7, 7, 3, 11]),
+    "floats": [0.0, 1.0, 2.0, 1.0],
+    "truth": np.array([True, False, False]),
+    "objects": np.array(["a", "b", "c"], dtype=object),
+}
+
+
+@pytest.mark.parametrize("coding", [None, "signs", "one-hot"])
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_come_back_from_the_outputs_that_stand_for_them(kind, coding):
+    labels = LABELS[kind]
+    classes = bpkr.find_classes(labels, coding)
+    outputs = classes.encode(labels)
+    assert outputs.shape == ((len(labels),) if classes.outputs == 1 else (len(labels), len(classes.names)))
+    assert classes.decode(outputs).tolist() == np.asarray(labels).tolist()
+    assert set(np.unique(outputs)) <= {-1.0, 0.0, 1.0}
+
+
+def test_two_classes_are_one_output_and_more_are_one_each():
+    two, three = bpkr.find_classes(["b", "a", "a"]), bpkr.find_classes([2, 0, 1, 1])
+    assert (two.names, two.coding, two.outputs) == (("a", "b"), "signs", 1)
+    assert (three.names, three.coding, three.outputs) == ((0, 1, 2), "one-hot", 3)
+    np.testing.assert_array_equal(two.encode(["b", "a"]), [1, -1])
+    np.testing.assert_array_equal(three.encode([2, 0]), [[0, 0, 1], [1, 0, 0]])
+    np.testing.assert_array_equal(bpkr.Classes((0, 1, 2), "signs").encode([1]), [[-1, 1, -1]])
+
+
+@given(seed=SEEDS, spread=st.sampled_from([0.05, 1.0, 20.0]))
+def test_probabilities_of_two_outputs_are_those_of_their_difference(seed, spread):
+    rng = np.random.default_rng(seed)
+    mean, variance = spread * rng.normal(size=(6, 2)), rng.uniform(0.3, 3, size=(6, 2))
+    found = bpkr.Classes((0, 1), "one-hot").probabilities(mean, variance)
+    first = norm.cdf((mean[:, 0] - mean[:, 1]) / np.sqrt(variance.sum(axis=1)))
+    assert_close(found, np.stack([first, 1 - first], axis=1), 1e-7)
+    assert_close(np.sum(found, axis=1), np.ones(6), 1e-12)
+
+
+def test_probabilities_of_many_outputs_are_those_of_sampled_ones():
+    rng, draws = np.random.default_rng(0), 200_000
+    mean, variance = rng.normal(size=(4, 5)), rng.uniform(0.2, 2, size=(4, 5))
+    found = np.asarray(bpkr.Classes(tuple(range(5)), "one-hot").probabilities(mean, variance))
+    sampled = np.argmax(mean + np.sqrt(variance) * rng.normal(size=(draws, 4, 5)), axis=2)
+    shares = np.stack([np.mean(sampled == index, axis=0) for index in range(5)], axis=1)
+    assert np.all(np.abs(found - shares) < 4 * np.sqrt(found * (1 - found) / draws))
+
+
+@given(seed=SEEDS)
+def test_scores_are_those_counted_by_hand(seed):
+    rng = np.random.default_rng(seed)
+    labels, mean, variance = rng.choice(["x", "y"], size=30), rng.normal(size=30), rng.uniform(0.1, 2, size=30)
+    scores = bpkr.score_classes(bpkr.Classes(("x", "y"), "signs"), labels, mean, variance, noise=0.5)
+    truth, found = labels == "y", mean > 0
+    expected = [[np.sum((truth == t) & (found == f)) for f in (False, True)] for t in (False, True)]
+    np.testing.assert_array_equal(scores.confusion, expected)
+    share = np.mean(truth == found)
+    assert math.isclose(scores.accuracy, share, abs_tol=1e-15)
+    assert math.isclose(scores.accuracy_error, math.sqrt(share * (1 - share) / 30), abs_tol=1e-15)
+    losses = [
+        -math.log(0.5 * math.erfc(-(1 if t else -1) * m / math.sqrt(2 * (v + 0.5))))
+        for t, m, v in zip(truth, mean, variance, strict=True)
+    ]
+    assert math.isclose(scores.log_loss, np.mean(losses), rel_tol=1e-10)
+    assert math.isclose(scores.log_loss_error, np.std(losses) / math.sqrt(30), rel_tol=1e-8)
+
+
+def test_a_certain_mistake_costs_much_and_is_no_nan():
+    scores = bpkr.score_classes(bpkr.Classes(("x", "y"), "signs"), ["x", "y"], np.full(2, 5.0), np.zeros(2))
+    assert scores.accuracy == 0.5 and 100 < scores.log_loss < 1000
+
+
+def test_labels_that_are_no_classes_are_refused():
+    for labels, message in (
+        (["a", "a"], "labels are all 'a'"),
+        ([0.0, math.nan], "labels[1] is nan"),
+        (np.array([None, "a"]), "labels[0] is None"),
+    ):
+        with refused(message):
+            bpkr.find_classes(labels)
+    for labels, message in (
+        ([["a", "b"]], "must be class labels"),
+        ([], "must be class labels"),
+        (np.ma.masked_array([0, 1]), "must be class labels"),
+        (np.array([1 + 2j, 0]), "must be class labels"),
+        (np.array(["a", 1], dtype=object), "labels must be of one type"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            bpkr.find_classes(labels)
+    classes = bpkr.find_classes(["a", "b", "c"])
+    with refused("labels[1] is 'd', none of the classes 'a', 'b', 'c'"):
+        classes.encode(["a", "d"])
+    with refused("outputs of shape (2, 2) are not of the 3 outputs of the classes"):
+        classes.decode(np.ones((2, 2)))
+    with refused("labels has 2 examples, mean 3"):
+        bpkr.score_classes(classes, ["a", "b"], np.ones((3, 3)), np.ones((3, 3)))
+    with refused("variance must be of the shape of mean"):
+        classes.probabilities(np.ones((3, 3)), -np.ones((3, 3)))

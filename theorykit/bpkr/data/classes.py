@@ -1,0 +1,247 @@
+"""Class labels as outputs of a network, and what its predictions say of them."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.stats import norm
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+from numpy.typing import NDArray
+
+from ...arguments import checked_array, checked_choice, checked_instance, checked_number, is_traced, shown
+from ...precision import require_float64
+
+Coding = Literal["signs", "one-hot"]
+Labels = Sequence[Any] | Array | NDArray[Any]
+
+# nodes and half-width, in standard deviations, of the integral over the largest output
+_NODES, _REACH = 401, 9.0
+# labels up to this many different numbers look like classes
+_MOST_NUMBERED = 20
+# examples whose integrals are computed at once
+_TOGETHER = 64
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a task and how a network's outputs stand for them.
+
+    - `names`: the classes, sorted: text, whole numbers, or whatever the labels were.
+    - `coding`: with "signs", two classes are one output, -1 for the first and 1 for the second, and more are one output
+      a class, 1 for the class and -1 for the others; with "one-hot" there is one output a class, 1 or 0.
+    """
+
+    names: tuple[Any, ...]
+    coding: Coding
+
+    def __post_init__(self):
+        checked_choice("coding", self.coding, get_args(Coding))
+        if not isinstance(self.names, tuple) or len(self.names) < 2 or len(set(self.names)) < len(self.names):
+            raise ValueError(f"names must be a tuple of two or more different classes, got {shown(self.names)}")
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that a network of these classes has."""
+        return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
+
+    def encode(self, labels: Labels) -> Float[Array, "examples *outputs"]:
+        """The outputs that stand for `labels` (examples,): (examples,) of one output, else (examples, outputs)."""
+        return encode_labels("labels", self, labels)
+
+    def indices_of(self, labels: Labels) -> Int[Array, " examples"]:
+        """The place of each label among `names`, from 0; `ValueError` for one that is none of them."""
+        return _indices_of("labels", self, labels)
+
+    def decode(self, outputs: ArrayLike) -> NDArray[Any]:
+        """The classes (examples,) that `outputs` (examples,), or (examples, outputs), are nearest to."""
+        return np.array(self.names)[np.asarray(self._nearest(self._checked("outputs", outputs)))]
+
+    def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[Array, "examples classes"]:
+        """With what probability each class is the nearest to outputs of these means and variances, Gaussian each.
+
+        Both are (examples,) of one output, or (examples, outputs), such as a `Prediction` has; add the temperature to
+        the variance for the labels' noise. Correlations between the outputs of one example are left out.
+        """
+        mean = self._checked("mean", mean)
+        variance = self._checked("variance", variance)
+        if mean.shape != variance.shape or bool(jnp.any(variance < 0)):
+            raise ValueError(f"variance must be of the shape of mean, {mean.shape}, and not negative")
+        deviation = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
+        if self.outputs == 1:
+            second = norm.cdf(mean / deviation)
+            return jnp.stack([norm.cdf(-mean / deviation), second], axis=1)
+        return _largest(mean, deviation)
+
+    def _nearest(self, outputs: Float[Array, "examples *outputs"]) -> Int[Array, " examples"]:
+        """The place among `names` of the class that each of `outputs` is nearest to."""
+        return (outputs > 0).astype(int) if self.outputs == 1 else jnp.argmax(outputs, axis=1)
+
+    def _checked(self, name: str, outputs: ArrayLike) -> Array:
+        require_float64()
+        array = jnp.asarray(checked_array(name, outputs, "examples" if self.outputs == 1 else "examples outputs"))
+        if self.outputs > 1 and array.shape[1] != self.outputs:
+            raise ValueError(f"{name} of shape {array.shape} are not of the {self.outputs} outputs of the classes")
+        return array
+
+
+def encode_labels(name: str, classes: Classes, labels: Labels) -> Float[Array, "examples *outputs"]:
+    """`classes.encode(labels)`, whose errors call the labels by this `name`."""
+    require_float64()
+    indices = _indices_of(name, classes, labels)
+    if classes.outputs == 1:
+        return 2.0 * indices - 1.0
+    low = -1.0 if classes.coding == "signs" else 0.0
+    return jnp.where(indices[:, None] == jnp.arange(len(classes.names)), 1.0, low)
+
+
+def _indices_of(name: str, classes: Classes, labels: Labels) -> Int[Array, " examples"]:
+    places = {known: index for index, known in enumerate(classes.names)}
+    found = []
+    for example, label in enumerate(_entries(name, labels)):
+        if label not in places:
+            raise ValueError(f"{name}[{example}] is {label!r}, none of the classes {_listed(classes.names)}")
+        found.append(places[label])
+    return jnp.asarray(found)
+
+
+def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
+    """The classes among `labels` (examples,), of any type that can be sorted.
+
+    `coding` is by default "signs" of two classes, and "one-hot" of more; see `Classes`.
+    """
+    entries = _entries("labels", labels)
+    try:
+        names = tuple(sorted(set(entries)))
+    except TypeError:
+        raise TypeError(f"labels must be of one type, text or numbers, got {_listed(list(set(entries)))}") from None
+    if len(names) < 2:
+        raise ValueError(f"labels are all {names[0]!r}: there must be two classes or more")
+    default: Coding = "signs" if len(names) == 2 else "one-hot"
+    return Classes(names, default if coding is None else checked_choice("coding", coding, get_args(Coding)))
+
+
+def _entries(name: str, labels: Labels) -> list[Any]:
+    """The labels as Python's own text, numbers and truth values."""
+    try:
+        array = np.asarray(labels)
+    except ValueError:
+        raise TypeError(f"{name} must be class labels (examples,), text or numbers; they are ragged") from None
+    if isinstance(labels, np.ma.MaskedArray) or array.dtype.kind not in "biufUSTO" or array.ndim != 1 or not len(array):
+        raise TypeError(f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}")
+    entries = array.tolist()
+    for example, label in enumerate(entries):
+        if not isinstance(label, (str, bytes, bool, int, float)) or label != label:
+            raise ValueError(f"{name}[{example}] is {shown(label)}, which is no class: text or a number")
+    return entries
+
+
+@jax.jit
+def _largest(
+    mean: Float[Array, "examples outputs"], deviation: Float[Array, "examples outputs"]
+) -> Float[Array, "examples outputs"]:
+    """With what probability each output is the largest: the integral over its value, all others below it."""
+    steps = jnp.linspace(-_REACH, _REACH, _NODES)
+    others = ~jnp.eye(mean.shape[1], dtype=bool)[:, :, None]
+
+    def of_example(moments):
+        mean, deviation = moments
+        values = mean[:, None] + deviation[:, None] * steps
+        below = norm.logcdf((values[:, None] - mean[:, None]) / deviation[:, None])
+        weights = norm.logpdf(steps) + jnp.sum(jnp.where(others, below, 0.0), axis=1)
+        unnormalised = jnp.sum(jnp.exp(weights), axis=-1)
+        return unnormalised / jnp.sum(unnormalised)
+
+    # all at once would take outputs^2 times nodes numbers an example
+    return jax.lax.map(of_example, (mean, deviation), batch_size=_TOGETHER)
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """How well predictions say the classes of test examples.
+
+    - `accuracy`, `accuracy_error`: the share of examples of the right class, and its standard error.
+    - `confusion` (true class, predicted class): numbers of examples.
+    - `log_loss`, `log_loss_error`: the mean of -ln P(true class), and its standard error.
+    """
+
+    accuracy: float
+    accuracy_error: float
+    confusion: Int[np.ndarray, "classes classes"]
+    log_loss: float
+    log_loss_error: float
+
+
+def outputs_as_classes(
+    labels: Float[np.ndarray, "examples *outputs"],
+) -> tuple[Classes, Int[np.ndarray, " examples"]]:
+    """The classes that outputs stand for where `are_classes(labels)`, numbered, and the place of each label."""
+    if labels.ndim == 1:
+        return Classes((-1, 1), "signs"), (labels > 0).astype(int)
+    return Classes(tuple(range(labels.shape[1])), "one-hot"), np.argmax(labels, axis=1)
+
+
+class LabelsWarning(UserWarning):
+    """Labels that look like the numbers of classes are taken as numbers."""
+
+
+def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
+    """Tell who gives the labels 0, 1, 2, ... for one output that the network is to output these numbers."""
+    if is_traced(labels):
+        return
+    try:
+        array = checked_array("labels", labels, "examples")
+    except (TypeError, ValueError):  # it is refused where it is used
+        return
+    values, counts = np.unique(array, return_counts=True)
+    if not np.array_equal(values, np.arange(len(values))) or not 2 <= len(values) <= _MOST_NUMBERED or counts.min() < 2:
+        return
+    warnings.warn(
+        f"labels are the numbers 0 to {len(values) - 1} of one output, which are regressed; if they number classes, "
+        "make outputs of them by bpkr.data_of_classes, or by `classes = true` on the command line",
+        LabelsWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def score_classes(
+    classes: Classes, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0
+) -> ClassScores:
+    """How well Gaussian predictions of outputs say the classes `labels` (examples,).
+
+    `mean` and `variance` are those of a `Prediction`, (examples,) or (examples, outputs); `noise` is the variance of
+    the labels about the outputs, the temperature.
+    """
+    checked_instance("classes", classes, Classes, "as bpkr.find_classes returns them")
+    return score_indices(classes, classes.indices_of(labels), mean, variance, noise)
+
+
+def score_indices(
+    classes: Classes, truth: Int[Array | np.ndarray, " examples"], mean: ArrayLike, variance: ArrayLike, noise: float
+) -> ClassScores:
+    """`score_classes` of labels by their place among the classes."""
+    noise = checked_number("noise", noise, least=0.0)
+    probabilities = classes.probabilities(mean, checked_array("variance", variance) + noise)
+    if len(truth) != len(probabilities):
+        raise ValueError(f"labels has {len(truth)} examples, mean {len(probabilities)}")
+    found = classes._nearest(jnp.asarray(mean))
+    confusion = np.zeros((len(classes.names),) * 2, dtype=int)
+    np.add.at(confusion, (np.asarray(truth), np.asarray(found)), 1)
+    # what is less probable than any number that is not zero
+    likelihood = jnp.maximum(probabilities[jnp.arange(len(truth)), truth], jnp.finfo(jnp.float64).tiny)
+    accuracy, accuracy_error = _mean_and_error(np.asarray(truth == found, dtype=float))
+    log_loss, log_loss_error = _mean_and_error(-np.log(np.asarray(likelihood)))
+    return ClassScores(accuracy, accuracy_error, confusion, log_loss, log_loss_error)
+
+
+def _mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values) / np.sqrt(len(values)))
+
+
+def _listed(names: Any) -> str:
+    shown_names = ", ".join(repr(name) for name in list(names)[:8])
+    return shown_names if len(names) <= 8 else f"{shown_names}, ..."
