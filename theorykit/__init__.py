@@ -4,10 +4,11 @@
 
 `theorykit.bpkr` is the theory of attention paths, `theorykit.tasks` the data it is tried on; `theorykit.dmft` is the
 theory of self-attention dynamics, a map to iterate. `theorykit.symbolic` and `theorykit.codegen` are the expression
-compiler underneath both.
+compiler underneath both. `theorykit.checkpoints` reads the attention heads of trained transformers.
 """
 
-from .precision import enable_float64
+import lazy_loader
 
-__all__ = ["enable_float64"]
+# the names of __init__.pyi, each imported from its module when it is first asked for
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = "0.1.0"

@@ -12,140 +12,110 @@ Equation numbers are those of Tiberi et al., arXiv 2405.15926. Actions S stand f
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sympy import Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, sqrt
+from sympy import Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Recorder, Step, rules
+from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import Equal
-from ...symbolic import SideBySide, Stacked, expand_products, kronecker, latex, normal, positive_definite
-from ..specification.layer_form import LayerForm, network_widths
+from ...symbolic import Diagonal, SideBySide, Stacked, expand_products, kronecker, latex, normal, positive_definite
+from ..specification.layer_form import LayerForm
+from .action import Action, Predictor
+from .symbols import ActionSymbols
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 
 
-@dataclass(frozen=True)
-class DataSymbols:
-    """The symbols of the data: path features Phi (labels x paths N_0), labels, temperature; those of test examples.
-
-    One row of Phi and one label an example and output; `outputs` is their number an example.
-    """
-
-    features: MatrixSymbol
-    labels: MatrixSymbol
-    test_features: MatrixSymbol
-    temperature: Symbol
-    outputs: Expr
-    examples: Expr
-    input_features: Symbol
-
-
-@dataclass(frozen=True)
-class Backpropagated:
-    """What the route arrives at, with every step on the way.
-
-    - `entropies`: (S_1, ..., S_L, S_{L+1}), each of one order parameter given the next, constants dropped.
-    - `nested`: order parameters that are a block of the one before, by a skip connection.
-    - `energy`, `kernel`, `test_kernel`, `mean`, `covariance`: of the data, given U_1.
-    """
-
-    steps: tuple[Step, ...]
-    entropies: tuple[Expr, ...]
-    nested: Mapping[MatrixSymbol, MatrixExpr]
-    energy: Expr
-    kernel: MatrixExpr
-    test_kernel: MatrixExpr
-    mean: MatrixExpr
-    covariance: MatrixExpr
-
-
-@dataclass
+@dataclass(kw_only=True)
 class _Route(Recorder):
     """The route under way: its steps, and what later steps need of them."""
 
-    order_parameters: tuple[MatrixSymbol, ...] = ()  # (U_1, ..., U_{L+1})
-    widths: tuple[Expr, ...] = ()  # (N_1, ..., N_{L+1})
+    symbols: ActionSymbols
     entropies: dict[int, Expr] = field(default_factory=dict)
     pending: dict[int, Expr] = field(default_factory=dict)  # terms of order parameters that await the next layer
     nested: dict[MatrixSymbol, MatrixExpr] = field(default_factory=dict)
 
     def auxiliary(self, layer: int) -> MatrixSymbol:
         """Q_l, the overlap whose Fourier conjugate is U_l."""
-        return positive_definite(f"Q_{layer}", self.order_parameters[layer - 1].shape[0])
+        return positive_definite(f"Q_{layer}", self.symbols.overlaps[layer - 1].shape[0])
 
     def readings(self, layer: int) -> MatrixSymbol:
         """R_l, the readings of the output of layer l (N_{l+1} x n_{l+1})."""
-        return MatrixSymbol(f"R_{layer}", self.widths[layer], self.order_parameters[layer].shape[0])
+        return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], self.symbols.overlaps[layer].shape[0])
+
+    @property
+    def field(self) -> MatrixSymbol:
+        """t, the auxiliary field of the labels."""
+        return MatrixSymbol("t", *self.symbols.labels.shape)
+
+    @property
+    def source(self) -> MatrixSymbol:
+        """j, the source of the outputs on test examples."""
+        return MatrixSymbol("j", self.symbols.test_features.shape[0], 1)
 
 
 def backpropagate(
-    forms: tuple[LayerForm, ...],
-    order_parameters: tuple[MatrixSymbol, ...],
-    readout_variance: Symbol,
-    data: DataSymbols,
-) -> Backpropagated:
-    """Integrate all weights out of the posterior, Eq. (8), of a network with the layers `forms`."""
-    widths = network_widths(forms)
-    route = _Route(order_parameters=order_parameters, widths=widths)
-    _labels(route, data)
-    inner = _readout(route, readout_variance, data)
+    forms: tuple[LayerForm, ...], symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
+) -> Action:
+    """Integrate all weights out of the posterior, Eq. (8), of a network with the layers `forms`.
+
+    Every step can be tried at each of `sizes`.
+    """
+    route = _Route(symbols=symbols)
+    _labels(route)
+    inner = _readout(route)
     for layer, form in reversed(list(enumerate(forms, 1))):
         inner = _layer(route, layer, form, inner)
-    of_data = _embedding(route, inner, data)
-    kernel, test_kernel = _kernels(of_data, data)
-    with_sources = _training_examples(route, of_data, data)
-    energy, mean, covariance = _predictor(route, with_sources, data)
-    _meaning(route, inner, data)
-    entropies = tuple(_drop_constants(route, layer) for layer in range(1, len(widths) + 1))
-    return Backpropagated(
-        steps=tuple(route.steps),
-        entropies=entropies,
-        nested={symbol: route.nested[symbol] for symbol in order_parameters if symbol in route.nested},
+    of_data = _embedding(route, inner)
+    kernel, test_kernel = _kernels(route, of_data)
+    energy, mean, covariance = _predictor(route, _training_examples(route, of_data))
+    _meaning(route, inner)
+    entropies = _entropies(route)
+    return Action(
+        forms=forms,
+        symbols=symbols,
+        overlap_entropies=entropies,
+        overlap_blocks={symbol: route.nested[symbol] for symbol in symbols.nested},
         energy=energy,
         kernel=kernel,
         test_kernel=test_kernel,
-        mean=mean,
-        covariance=covariance,
+        predictor=Predictor(mean=mean, variance=Diagonal(covariance)),
+        derivation=Derivation(tuple(route.steps), sizes),
     )
 
 
-def _auxiliary_field(data: DataSymbols) -> MatrixSymbol:
-    return MatrixSymbol("t", *data.labels.shape)
+def _labels(route: _Route) -> None:
+    route.section, labels = "Labels", route.symbols.labels
+    residual = MatrixSymbol("f", *labels.shape) - labels
+    squares = Trace(residual.T * residual) / route.symbols.temperature  # Eq. (8)
+    route.apply(rules.linearise_square, squares, route.field, equations="37-40")
 
 
-def _labels(route: _Route, data: DataSymbols) -> None:
-    route.section = "Labels"
-    residual = MatrixSymbol("f", *data.labels.shape) - data.labels
-    squares = Trace(residual.T * residual) / data.temperature  # Eq. (8)
-    route.apply(rules.linearise_square, squares, _auxiliary_field(data), equations="37-40")
-
-
-def _readout(route: _Route, variance: Symbol, data: DataSymbols) -> MatrixExpr:
+def _readout(route: _Route) -> MatrixExpr:
     """The readout weights integrated out; what is left between the readings of the last layer's output."""
-    route.section, width = "Readout", route.widths[-1]
-    depth = len(route.widths) - 1
-    weights = MatrixSymbol("A", data.outputs, width)
-    hidden = MatrixSymbol(f"X_{depth}", width, data.examples)
-    field_ = _auxiliary_field(data)
-    output = Stacked(weights * hidden, data.examples) / sqrt(width)  # Eq. (4)
-    coupling = route.apply(rules.unstack, 2 * S.ImaginaryUnit * Trace(field_.T * output), equations="4, 40")
+    route.section, symbols = "Readout", route.symbols
+    width, depth = symbols.widths[-1], len(symbols.matrices)
+    weights = MatrixSymbol("A", symbols.outputs, width)
+    hidden = MatrixSymbol(f"X_{depth}", width, symbols.examples)
+    output = Stacked(weights * hidden, symbols.examples) / sqrt(width)  # Eq. (4)
+    coupling = route.apply(rules.unstack, 2 * S.ImaginaryUnit * Trace(route.field.T * output), equations="4, 40")
     readings = route.readings(depth)
-    value = hidden * Stacked(field_.T, data.examples)
+    value = hidden * Stacked(route.field.T, symbols.examples)
     coupling = route.apply(rules.name, coupling, readings, value, equations="43")
     row, column = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
     rows = [(row, weights), (column, readings.T)]
     one_row = route.apply(rules.split_into_rows, coupling, rows, equations="43")
-    integrated = route.apply(rules.gaussian_average, one_row, row, variance * Identity(width), equations="44")
-    total = route.apply(rules.sum_over_rows, integrated, data.outputs, [(column, readings.T)], equations="45")
+    covariance = symbols.variances[-1] * Identity(width)
+    integrated = route.apply(rules.gaussian_average, one_row, row, covariance, equations="44")
+    total = route.apply(rules.sum_over_rows, integrated, symbols.outputs, [(column, readings.T)], equations="45")
     return _next_inner(route, depth + 1, total, readings)
 
 
 def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> MatrixExpr:
     """The weights of layer l integrated out, U_{l+1} introduced; what is left between the readings of its input."""
     route.section = f"Layer {layer}"
-    depth = len(route.widths) - 1
-    route.equations = "46-56" if layer == depth else "57-69"
+    route.equations = "46-56" if layer == len(route.symbols.matrices) else "57-69"
     _forward(route, layer, form)
-    width, outer = form.symbols.width, route.order_parameters[layer].shape[0]
+    width, outer = form.symbols.width, route.symbols.overlaps[layer].shape[0]
     blocks = MatrixSymbol(f"Z_{layer}", form.weights.shape[1], outer)
     skip = MatrixSymbol(f"R_{layer - 1}s", width, outer)
     columns = expand(form.blocks * outer)
@@ -167,13 +137,13 @@ def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> Mat
 def _next_inner(route: _Route, layer: int, remaining: Expr, readings: MatrixSymbol) -> MatrixExpr:
     """The matrix between the readings of a layer's input, as its output had one: the induction over layers."""
     inner = positive_definite(f"Lambda_{layer - 1}", readings.shape[1])
-    route.apply(rules.same_form, remaining, readings, inner, route.widths[layer - 1], equations="68-69")
+    route.apply(rules.same_form, remaining, readings, inner, route.symbols.widths[layer - 1], equations="68-69")
     ((_, value),) = route.steps[-1].definitions
     return value
 
 
 def _forward(route: _Route, layer: int, form: LayerForm) -> None:
-    outer = route.order_parameters[layer].shape[0]
+    outer = route.symbols.overlaps[layer].shape[0]
     reading = MatrixSymbol(f"q_{layer}", form.symbols.tokens, outer)
     route.apply(_read_along_paths, form.forward * reading, form, reading, equations="2, 6, 7")
 
@@ -190,7 +160,7 @@ def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol
 def _integrate_weights(route, number, weights, blocks, covariance, inner, skip) -> Expr:
     """From tr(M R^T R)/N, R = V Z + gain R_s, to the order parameter U of `number`; rows of V are alike."""
     gain, readings = skip
-    width = route.widths[number - 1]
+    width = route.symbols.widths[number - 1]
     row, column = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
     whole = weights * blocks + gain * readings if gain != 0 else weights * blocks
     rows = [(row, weights), *([(column, readings)] if gain != 0 else [])]
@@ -202,13 +172,13 @@ def _integrate_weights(route, number, weights, blocks, covariance, inner, skip) 
         small = route.apply(rules.woodbury, small, covariance, inner)
     total = route.apply(rules.sum_over_rows, small, width, rows[1:])
     overlap = expand_products(blocks.T * covariance * blocks / width)
-    names = route.auxiliary(number), route.order_parameters[number - 1]
+    names = route.auxiliary(number), route.symbols.overlaps[number - 1]
     return route.apply(rules.insert_order_parameter, total, overlap, *names, width)
 
 
 def _entropy(route: _Route, number: int, terms: Expr) -> Expr:
     """The entropy of U_l given U_{l+1}: its auxiliary overlap taken at the saddle point."""
-    assumptions = (_LARGE.format(width=latex(route.widths[number - 1])),)
+    assumptions = (_LARGE.format(width=latex(route.symbols.widths[number - 1])),)
     entropy = route.apply(rules.eliminate, terms, route.auxiliary(number), assumptions=assumptions)
     return _settle(route, number, route.apply(rules.reduce_traces, entropy))
 
@@ -221,7 +191,7 @@ def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
     if number + 1 not in route.pending:
         return entropy
     waiting, multiplier = route.pending.pop(number + 1), route.auxiliary(number + 1)
-    nested = route.order_parameters[number]
+    nested = route.symbols.overlaps[number]
     both = route.apply(rules.constrain, normal(entropy + waiting), multiplier, nested)
     ((_, route.nested[nested]),) = route.steps[-1].definitions
     alone = route.apply(rules.reduce_traces, route.apply(rules.eliminate, waiting, multiplier))
@@ -229,49 +199,43 @@ def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
     return normal(both - alone)
 
 
-def _embedding(route: _Route, inner: MatrixExpr, data: DataSymbols) -> Expr:
+def _embedding(route: _Route, inner: MatrixExpr) -> Expr:
     """The embedding's weights integrated out, in units of their deviation: variance and 1/N_0 are in the features."""
     route.section, route.equations = "Embedding", "70-72"
-    weights, blocks = _embedding_weights(route, data)
-    rest = _integrate_weights(route, 1, weights, blocks, Identity(data.input_features), inner, (S.Zero, None))
+    symbols = route.symbols
+    rest, blocks = _integrate_embedding(route, inner)
     route.entropies[1] = _entropy(route, 1, rules.terms_without(rest, blocks))
-    read = data.features.T * _auxiliary_field(data) + data.test_features.T * _source(data)
+    read = symbols.features.T * route.field + symbols.test_features.T * route.source
     of_features = rules.terms_with(rest, blocks).xreplace({blocks: SideBySide(read, blocks.shape[1])})
-    return route.apply(rules.vectorise, of_features, data.input_features, equations="10, 72")
+    return route.apply(rules.vectorise, of_features, symbols.input_features, equations="10, 72")
 
 
-def _embedding_weights(route: _Route, data: DataSymbols) -> tuple[MatrixSymbol, MatrixSymbol]:
-    """V_0, and the readings of the tokens that it multiplies."""
-    paths = route.order_parameters[0].shape[0]
-    weights = MatrixSymbol("V_0", route.widths[0], data.input_features)
-    return weights, MatrixSymbol("Z_0", data.input_features, paths)
+def _integrate_embedding(route: _Route, inner: MatrixExpr) -> tuple[Expr, MatrixSymbol]:
+    """V_0 integrated out, from what is left between its outputs; and Z_0, the readings of the tokens it multiplies."""
+    features, width = route.symbols.input_features, route.symbols.widths[0]
+    weights = MatrixSymbol("V_0", width, features)
+    blocks = MatrixSymbol("Z_0", features, route.symbols.overlaps[0].shape[0])
+    return _integrate_weights(route, 1, weights, blocks, Identity(features), inner, (S.Zero, None)), blocks
 
 
-def _kernels(of_data: Expr, data: DataSymbols) -> tuple[MatrixExpr, MatrixExpr]:
+def _kernels(route: _Route, of_data: Expr) -> tuple[MatrixExpr, MatrixExpr]:
     """K among training examples, and between these and test examples: coefficients of the form that is left."""
-    field_, source = _auxiliary_field(data), _source(data)
-    kernel = rules.inner_of_form(rules.terms_without(of_data, source), field_)  # Eq. (10)
-    coupling = rules.terms_with(rules.terms_with(of_data, source), field_)
-    return kernel, rules.bilinear_matrix(coupling, field_, source)
+    kernel = rules.inner_of_form(rules.terms_without(of_data, route.source), route.field)  # Eq. (10)
+    coupling = rules.terms_with(rules.terms_with(of_data, route.source), route.field)
+    return kernel, rules.bilinear_matrix(coupling, route.field, route.source)
 
 
-def _source(data: DataSymbols) -> MatrixSymbol:
-    return MatrixSymbol("j", data.test_features.shape[0], 1)
+def _training_examples(route: _Route, of_data: Expr) -> Expr:
+    route.section, symbols = "Training examples", route.symbols
+    coupled = normal(of_data - 2 * S.ImaginaryUnit * Trace(route.field.T * symbols.labels))
+    covariance = Identity(symbols.labels.shape[0]) / symbols.temperature
+    integrated = route.apply(rules.gaussian_average, coupled, route.field, covariance, equations="73-77")
+    return route.apply(rules.drop_constants, integrated, (symbols.overlaps[0], route.source), equations="12, 77")
 
 
-def _training_examples(route: _Route, of_data: Expr, data: DataSymbols) -> Expr:
-    route.section = "Training examples"
-    field_ = _auxiliary_field(data)
-    coupled = normal(of_data - 2 * S.ImaginaryUnit * Trace(field_.T * data.labels))
-    covariance = Identity(data.labels.shape[0]) / data.temperature
-    integrated = route.apply(rules.gaussian_average, coupled, field_, covariance, equations="73-77")
-    varied = (route.order_parameters[0], _source(data))
-    return route.apply(rules.drop_constants, integrated, varied, equations="12, 77")
-
-
-def _predictor(route: _Route, with_sources: Expr, data: DataSymbols):
+def _predictor(route: _Route, with_sources: Expr) -> tuple[Expr, MatrixExpr, MatrixExpr]:
     """The energy, without the source; mean and covariance of the outputs on test examples, by its derivatives."""
-    route.section, source = "Predictor", _source(data)
+    route.section, source = "Predictor", route.source
     energy = rules.terms_without(with_sources, source)  # Eq. (12)
     of_source = rules.terms_with(with_sources, source)
     first, second = -S.ImaginaryUnit / 2, S.Half
@@ -282,10 +246,10 @@ def _predictor(route: _Route, with_sources: Expr, data: DataSymbols):
     return energy, mean, covariance
 
 
-def _meaning(route: _Route, inner: MatrixExpr, data: DataSymbols) -> None:
+def _meaning(route: _Route, inner: MatrixExpr) -> None:
     """Result 2: U_1 is the mean overlap of path weights, by a source on them."""
     route.section, route.equations = "Meaning of U", "13, 81-99"
-    width, order_parameter = route.widths[0], route.order_parameters[0]
+    width, order_parameter = route.symbols.widths[0], route.symbols.overlaps[0]
     size = order_parameter.shape[0]
     column, path_weights = MatrixSymbol("r", size, 1), MatrixSymbol("w", size, 1)
     source = positive_definite("J", size)
@@ -294,15 +258,21 @@ def _meaning(route: _Route, inner: MatrixExpr, data: DataSymbols) -> None:
     integrated = route.apply(rules.gaussian_average, sourced, path_weights, inner)
     left = rules.terms_without(integrated, column)
     renewed = expand_products(width * rules.inner_of_form(rules.terms_with(integrated, column), column))
-    weights, blocks = _embedding_weights(route, data)
-    rest = _integrate_weights(route, 1, weights, blocks, Identity(data.input_features), renewed, (S.Zero, None))
+    rest, blocks = _integrate_embedding(route, renewed)
     with_source = normal(rules.terms_without(rest, blocks) + width * left)
     eliminated = route.apply(rules.eliminate, with_source, route.auxiliary(1))
     route.apply(rules.derivative, eliminated, source)
 
 
-def _drop_constants(route: _Route, number: int) -> Expr:
-    route.section, route.equations = "Entropies", "32"
-    entropy = route.entropies[number]
-    variables = tuple(symbol for symbol in route.order_parameters if entropy.has(symbol))
-    return route.apply(rules.drop_constants, entropy, variables)
+def _entropies(route: _Route) -> tuple[Expr, ...]:
+    """(S_1, ..., S_{L+1}), constants dropped; the last steps write u for U_{L+1} where there is one output."""
+    route.section, route.equations, (*_, last) = "Entropies", "32", route.symbols.overlaps
+    entropies = []
+    for _, entropy in sorted(route.entropies.items()):
+        variables = tuple(symbol for symbol in route.symbols.overlaps if entropy.has(symbol))
+        entropies.append(route.apply(rules.drop_constants, entropy, variables))
+    if route.symbols.readout != last:
+        for entropy in entropies:
+            if entropy.has(last):
+                route.apply(rules.write_as_number, entropy, last, route.symbols.readout)
+    return tuple(entropies)

@@ -8,12 +8,12 @@ from functools import lru_cache
 
 from sympy import Expr, Integer, MatrixSymbol, Symbol, expand
 
-from ...derivation import Derivation, Recorder, rules
-from ...symbolic import Diagonal, positive_definite
+from ...symbolic import positive_definite
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import LayerForm, network_widths
-from .action import Action, Predictor
-from .backpropagation import DataSymbols, backpropagate
+from .action import Action
+from .backpropagation import backpropagate
+from .cached import read_cached, write_cached
 from .symbols import ActionSymbols
 
 
@@ -29,26 +29,16 @@ def derive(architecture: Architecture) -> Action:
 @lru_cache
 def _derive(forms: tuple[LayerForm, ...], several_outputs: bool) -> Action:
     """One action for every structure: it does not depend on numbers, head counts included."""
-    data = _data_symbols(forms, several_outputs)
-    overlaps = _order_parameters(forms, data.outputs)
-    variance = Symbol("sigma2_a", positive=True)
-    result = backpropagate(forms, overlaps, variance, data)
-    symbols = _action_symbols(forms, data, overlaps, variance, tuple(result.nested))
-    route = Recorder(list(result.steps), "Entropies", "32")
-    for entropy in result.entropies:
-        if not several_outputs and entropy.has(overlaps[-1]):
-            route.apply(rules.write_as_number, entropy, overlaps[-1], symbols.readout)
-    return Action(
-        forms=forms,
-        symbols=symbols,
-        overlap_entropies=result.entropies,
-        overlap_blocks=result.nested,
-        energy=result.energy,
-        kernel=result.kernel,
-        test_kernel=result.test_kernel,
-        predictor=Predictor(mean=result.mean, variance=Diagonal(result.covariance)),
-        derivation=Derivation(tuple(route.steps), trial_sizes(forms, data)),
-    )
+    found = read_cached(forms, several_outputs)
+    if found is None:
+        found = _derive_anew(forms, several_outputs)
+        write_cached(found, several_outputs)
+    return found
+
+
+def _derive_anew(forms: tuple[LayerForm, ...], several_outputs: bool) -> Action:
+    symbols = _symbols(forms, several_outputs)
+    return backpropagate(forms, symbols, trial_sizes(forms, symbols))
 
 
 def _size(name: str) -> Symbol:
@@ -63,49 +53,39 @@ def _order_parameters(forms: tuple[LayerForm, ...], outputs: Expr) -> tuple[Matr
     return tuple(positive_definite(f"U_{layer}", size) for layer, size in enumerate(reversed(sizes), 1))
 
 
-def _data_symbols(forms: tuple[LayerForm, ...], several_outputs: bool) -> DataSymbols:
+def _symbols(forms: tuple[LayerForm, ...], several_outputs: bool) -> ActionSymbols:
     outputs = _size("C") if several_outputs else Integer(1)
-    columns = expand(_order_parameters(forms, outputs)[0].shape[0] * _size("N_0"))
-    return DataSymbols(
-        features=MatrixSymbol("Phi", _size("P") * outputs, columns),
-        labels=MatrixSymbol("y", _size("P") * outputs, 1),
-        test_features=MatrixSymbol("Phi_test", _size("P_test") * outputs, columns),
-        temperature=Symbol("T", positive=True),
-        outputs=outputs,
-        examples=_size("P"),
-        input_features=_size("N_0"),
-    )
-
-
-def _action_symbols(forms, data: DataSymbols, overlaps, readout_variance, nested) -> ActionSymbols:
+    overlaps = _order_parameters(forms, outputs)
+    columns = expand(overlaps[0].shape[0] * _size("N_0"))
     parameters = frozenset().union(*(form.parameters for form in forms))
     return ActionSymbols(
         heads=tuple(form.symbols.heads for form in forms if form.forward.has(form.symbols.heads)),
         widths=network_widths(forms),
-        variances=(*(form.symbols.variance for form in forms), readout_variance),
+        variances=(*(form.symbols.variance for form in forms), Symbol("sigma2_a", positive=True)),
         parameters=tuple(sorted(parameters, key=lambda symbol: symbol.name)),
-        temperature=data.temperature,
+        temperature=Symbol("T", positive=True),
         overlaps=overlaps,
-        nested=nested,
-        features=data.features,
-        labels=data.labels,
-        test_features=data.test_features,
-        input_features=data.input_features,
-        outputs=data.outputs,
+        nested=tuple(outer for form, outer in zip(forms, overlaps[1:], strict=True) if form.has_skip),
+        features=MatrixSymbol("Phi", _size("P") * outputs, columns),
+        labels=MatrixSymbol("y", _size("P") * outputs, 1),
+        test_features=MatrixSymbol("Phi_test", _size("P_test") * outputs, columns),
+        input_features=_size("N_0"),
+        outputs=outputs,
+        examples=_size("P"),
     )
 
 
-def trial_sizes(forms: tuple[LayerForm, ...], data: DataSymbols) -> tuple[dict[Expr, int], ...]:
+def trial_sizes(forms: tuple[LayerForm, ...], symbols: ActionSymbols) -> tuple[dict[Expr, int], ...]:
     """Sizes at which the steps are tried with numbers: several heads at width one, then unequal widths.
 
     Every width is larger than one in some trial, where a wrong power of it shows; no more than two numbers at a time
     are integrated over, but in the layers of users' own.
     """
-    several = data.outputs.is_Symbol
-    common = {forms[0].symbols.tokens: 2, data.input_features: 2, _size("P_test"): 2}
+    several = symbols.outputs.is_Symbol
+    common = {forms[0].symbols.tokens: 2, symbols.input_features: 2, _size("P_test"): 2}
 
     def trial(heads: int, outputs: int, widths: dict[Expr, int]) -> dict[Expr, int]:
-        examples = {data.examples: 2 // outputs, **({data.outputs: outputs} if several else {})}
+        examples = {symbols.examples: 2 // outputs, **({symbols.outputs: outputs} if several else {})}
         return {**common, **widths, **dict.fromkeys((form.symbols.heads for form in forms), heads), **examples}
 
     return (

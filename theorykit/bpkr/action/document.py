@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
-from sympy import Expr, MatrixSymbol
+from sympy import Expr, MatrixSymbol, Symbol
 
 from ...annotations import checked_arguments
-from ...derivation import Verification, derivation_blocks, verification_blocks
-from ...symbolic import Block, Equation, Heading, Items, Text, align_environment, as_markdown, fold, latex
+from ...derivation import Derivation, Verification, verification_blocks, verified_blocks
+from ...symbolic import Block, Definition, Equation, Heading, Items, Text, align_environment, as_markdown, fold, latex
 from ..specification.architecture import Architecture
 from ..specification.layers import AbstractLayer
 from .action import Action
@@ -58,8 +58,13 @@ def derivation_part(action: Action) -> Iterator[Block]:
         "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed by the rule named, from the one before "
         "it, and then checked on random numbers without the rule."
     )
-    yield from verification_blocks(action.derivation.verify())
-    yield from derivation_blocks(action.derivation, action.symbols.latex_names)
+    yield from _checked_steps(action.derivation, action.symbols.latex_names)
+
+
+def _checked_steps(derivation: Derivation, names: Mapping[Expr, str]) -> Iterator[Block]:
+    verification = derivation.verify()
+    yield from verification_blocks(verification)
+    yield from verified_blocks(derivation, verification, names)
 
 
 def finite_width_part(action: Action) -> Iterator[Block]:
@@ -76,8 +81,7 @@ def finite_width_part(action: Action) -> Iterator[Block]:
         conditional = rf"U_{{{layer}}} \mid U_{{{layer + 1}}}" if layer < len(prior.exact) else rf"U_{{{layer}}}"
         yield Equation(rf"-2\log p({conditional})", latex(exact, names))
         yield Equation(rf"-2\log p({conditional}) - S_{{{layer}}}", latex(correction, names))
-    yield from verification_blocks(prior.derivation.verify())
-    yield from derivation_blocks(prior.derivation, names)
+    yield from _checked_steps(prior.derivation, names)
 
 
 def expansion_part(action: Action, verification: Verification | None = None) -> Iterator[Block]:
@@ -114,8 +118,7 @@ def dual_part(action: Action) -> Iterator[Block]:
     yield Equation("G_{-}", latex(form.minus_misfit_gradient, names))
     yield Equation(r"\langle f \rangle", latex(form.mean, names))
     yield Equation(r"\operatorname{var} f", latex(form.variance, names))
-    yield from verification_blocks(form.derivation.verify())
-    yield from derivation_blocks(form.derivation, names)
+    yield from _checked_steps(form.derivation, names)
 
 
 def closed_forms_part(action: Action) -> Iterator[Block]:
@@ -184,3 +187,74 @@ def _fold(action: Action, expression: Expr) -> str:
     """LaTeX with the kernel under its name."""
     kernel = MatrixSymbol("K", *action.kernel.shape)
     return latex(fold(expression, {kernel: action.kernel}), action.symbols.latex_names)
+
+
+def definitions(action: Action) -> list[Definition]:
+    """What the symbols in the documents of an action stand for, those of its derivations last."""
+    names = {**action.symbols.latex_names, action.dual.label_square: "y^{T} y"}
+    found = {name: meaning for name, meaning in _of_the_action(action)}
+    steps = [step for derivation in action.derivations.values() for step in derivation.steps]
+    for step in steps:
+        for symbol, value in step.definitions:
+            found.setdefault(latex(symbol, names), f"stands for ${latex(value, names)}$")
+    for step in steps:
+        for expression in step.claim.expressions(step.before, step.after):
+            for symbol in sorted(expression.atoms(Symbol, MatrixSymbol), key=lambda symbol: symbol.name):
+                found.setdefault(latex(symbol, names), f"{_shape(symbol)} in the derivation")
+    return [Definition(name, meaning) for name, meaning in found.items()]
+
+
+def _of_the_action(action: Action) -> Iterator[tuple[str, str]]:
+    """LaTeX of the symbols that every action has, and what they stand for."""
+    symbols, names = action.symbols, action.symbols.latex_names
+    yield "S", "the action: the posterior of the order parameters goes as $e^{-S/2}$"
+    yield "E", "the energy, of the labels given the kernel"
+    yield "S_{a}", "the entropy of the readout's order parameter"
+    for layer in range(1, len(symbols.overlaps)):
+        yield f"S_{{{layer}}}", f"the entropy of the order parameter of layer {layer}, given the next"
+    for layer, (matrix, symbol) in enumerate(symbols.written.items(), 1):
+        whose = f"layer {layer}" if layer < len(symbols.overlaps) else "the readout"
+        for each in dict.fromkeys((symbol, matrix)):
+            yield latex(each, names), f"order parameter of {whose}: overlaps of path weights, {_shape(each)}"
+    for layer, width in enumerate(symbols.widths[:-1], 1):
+        yield latex(width), f"hidden units before layer {layer}"
+    yield latex(symbols.widths[-1]), "hidden units before the readout"
+    for heads in symbols.heads:
+        yield latex(heads), f"attention heads of layer {heads.name.removeprefix('H_')}"
+    for layer, variance in enumerate(symbols.variances[:-1], 1):
+        yield latex(variance, names), f"prior variance of the weights of layer {layer}"
+    yield latex(symbols.variances[-1], names), "prior variance of the readout's weights"
+    for parameter in symbols.parameters:
+        yield latex(parameter, names), "a parameter of a layer's own"
+    yield from _of_the_data(action)
+    for form in action.forms:
+        index, given = form.symbols.index, form.symbols
+        yield latex(given.hidden), f"activations before layer {index}, {_shape(given.hidden)}"
+        yield latex(given.attention), f"attention of layer {index}, {_shape(given.attention)}"
+        yield latex(form.weights), f"weights of layer {index}, {_shape(form.weights)}"
+
+
+def _of_the_data(action: Action) -> Iterator[tuple[str, str]]:
+    symbols, names, dual = action.symbols, action.symbols.latex_names, action.dual
+    matrices = {
+        symbols.features: "path features of the training examples",
+        symbols.labels: "labels of the training examples",
+        symbols.test_features: "path features of the test examples",
+        MatrixSymbol("K", *action.kernel.shape): "kernel of the training examples",
+        dual.gram: "second moments of the features",
+        dual.projection: "features times labels",
+    }
+    for matrix, meaning in matrices.items():
+        yield latex(matrix, names), f"{meaning}, {_shape(matrix)}"
+    yield latex(symbols.temperature), "temperature: the variance of the labels' noise"
+    yield latex(symbols.input_features), "features of the input"
+    yield latex(dual.examples), "training examples"
+    if isinstance(symbols.outputs, Symbol):
+        yield latex(symbols.outputs), "outputs of the network"
+
+
+def _shape(symbol: Expr) -> str:
+    if not symbol.is_Matrix:
+        return "a number"
+    rows, columns = (rf"\left({latex(side)}\right)" if side.is_Add else latex(side) for side in symbol.shape)
+    return rf"${rows} \times {columns}$"

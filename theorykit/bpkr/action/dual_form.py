@@ -10,13 +10,13 @@ of as many rows as Phi has columns: however many examples there are, they are su
 gradients of this form, unlike M - M (T W^{-1} + M)^{-1} M, however large M is beside T W^{-1}.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sympy import Add, Expr, Identity, MatrixSymbol, Symbol, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder, rules
+from ...derivation import Derivation, Recorder, Step, rules
 from ...symbolic import Diagonal, gradient, inverse, kronecker, positive_semidefinite, sum_of
 from .symbols import ActionSymbols
 
@@ -61,37 +61,6 @@ class DualForm:
         return (self.gram, self.projection, self.label_square, self.examples)
 
 
-@dataclass(frozen=True)
-class _Data:
-    """What the forms are written in before (Phi, y) and after (M, b, y2), and W, the prior of the features' weights."""
-
-    features: MatrixSymbol
-    labels: MatrixSymbol
-    temperature: Symbol
-    weights: MatrixExpr
-    gram: MatrixSymbol
-    projection: MatrixSymbol
-    label_square: Symbol
-
-    @property
-    def noise(self) -> MatrixExpr:
-        """I/T, so that K + T I is its inverse and Phi W Phi^T."""
-        return Identity(self.features.shape[0]) / self.temperature
-
-    @property
-    def small(self) -> MatrixExpr:
-        """W^{-1} + Phi^T Phi/T."""
-        return sum_of([inverse(self.weights), self.features.T * self.features / self.temperature])
-
-    @property
-    def moments(self) -> Mapping[MatrixSymbol | Symbol, Expr]:
-        return {
-            self.gram: self.features.T * self.features,
-            self.projection: self.features.T * self.labels,
-            self.label_square: Trace(self.labels.T * self.labels),
-        }
-
-
 def dual_form(
     energy: Expr,
     mean: MatrixExpr,
@@ -103,25 +72,34 @@ def dual_form(
 
     Every step can be tried at each of `sizes`.
     """
-    u1, columns = symbols.matrices[0], symbols.features.shape[1]
-    data = _Data(
-        features=symbols.features,
-        labels=symbols.labels,
-        temperature=symbols.temperature,
-        weights=kronecker(u1, Identity(symbols.input_features)),
-        gram=positive_semidefinite("M", columns),
-        projection=MatrixSymbol("b", columns, 1),
-        label_square=Symbol("y2", positive=True),
-    )
+    features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.matrices[0]
+    gram = positive_semidefinite("M", features.shape[1])
+    projection, label_square = MatrixSymbol("b", features.shape[1], 1), Symbol("y2", positive=True)
+    moments = {gram: features.T * features, projection: features.T * labels, label_square: Trace(labels.T * labels)}
+    # K + T I is the inverse of the noise, and Phi W Phi^T
+    noise, weights = Identity(features.shape[0]) / temperature, kronecker(u1, Identity(symbols.input_features))
+    small = sum_of([inverse(weights), features.T * features / temperature])
     route = Recorder()
-    log_determinants, misfit = _energy(route, energy, data)
-    mean, covariance = _predictor(route, mean, covariance, data)
+
+    def write(expression: Expr, rules_to_small: Sequence[Callable[..., Step]], named: Iterable[Expr]) -> Expr:
+        for rule in rules_to_small:
+            expression = route.apply(rule, expression, noise, weights)
+        expression = route.apply(rules.rescale, expression, small, temperature)
+        return route.apply(rules.abbreviate, expression, {symbol: moments[symbol] for symbol in named})
+
+    route.section = "Dual energy"
+    dual = write(energy, [rules.determinant_lemma, rules.invert_update], moments)
+    log_determinants = rules.terms_without(dual, projection, label_square)
+    misfit = rules.terms_with(dual, projection, label_square)
+    route.section = "Dual predictor"
+    mean = write(mean, [rules.push_through], [gram, projection])
+    covariance = write(covariance, [rules.woodbury], [gram])
     return DualForm(
         derivation=Derivation(tuple(route.steps), tuple(sizes)),
-        gram=data.gram,
-        projection=data.projection,
-        label_square=data.label_square,
-        examples=symbols.labels.shape[0] / symbols.outputs,
+        gram=gram,
+        projection=projection,
+        label_square=label_square,
+        examples=symbols.examples,
         log_determinants=log_determinants,
         misfit=misfit,
         logdet_gradient=gradient(log_determinants, u1),
@@ -129,26 +107,3 @@ def dual_form(
         mean=mean,
         variance=Diagonal(covariance),
     )
-
-
-def _energy(route: Recorder, energy: Expr, data: _Data) -> tuple[Expr, Expr]:
-    """The energy's log-determinants, and its misfit."""
-    route.section = "Dual energy"
-    small = route.apply(rules.determinant_lemma, energy, data.noise, data.weights)
-    small = route.apply(rules.invert_update, small, data.noise, data.weights)
-    small = route.apply(rules.rescale, small, data.small, data.temperature)
-    dual = route.apply(rules.abbreviate, small, data.moments)
-    of_labels = (data.projection, data.label_square)
-    return rules.terms_without(dual, *of_labels), rules.terms_with(dual, *of_labels)
-
-
-def _predictor(route: Recorder, mean: MatrixExpr, covariance: MatrixExpr, data: _Data) -> tuple[MatrixExpr, MatrixExpr]:
-    """Mean and covariance of the outputs on test examples."""
-    route.section = "Dual predictor"
-    gram, projection = ({symbol: data.moments[symbol]} for symbol in (data.gram, data.projection))
-    small = route.apply(rules.push_through, mean, data.noise, data.weights)
-    small = route.apply(rules.rescale, small, data.small, data.temperature)
-    dual_mean = route.apply(rules.abbreviate, small, gram | projection)
-    small = route.apply(rules.woodbury, covariance, data.noise, data.weights)
-    small = route.apply(rules.rescale, small, data.small, data.temperature)
-    return dual_mean, route.apply(rules.abbreviate, small, gram)

@@ -13,7 +13,9 @@ class ActionSymbols:
     """The symbols of an action, layer by layer from the input side; readout last.
 
     `parameters` are the layers' own, such as a skip's gain; `overlaps` the matrices U_1, ..., U_{L+1}, and `nested`
-    those that are a block of the one before, across a skip connection, and so not arguments of the action.
+    those that are a block of the one before, across a skip connection, and so not arguments of the action. Of the data:
+    path features Phi (labels x paths N_0), one row of Phi and one label an example and output; those of test examples;
+    N_0, the outputs, and how many examples there are.
     """
 
     heads: tuple[Symbol, ...]
@@ -28,6 +30,7 @@ class ActionSymbols:
     test_features: MatrixSymbol
     input_features: Symbol
     outputs: Expr
+    examples: Symbol
 
     @property
     def matrices(self) -> tuple[MatrixSymbol, ...]:

@@ -1,0 +1,209 @@
+"""Actions that are kept as text: what is read is what was derived, and what is no whole file of ours is refused."""
+
+import hashlib
+import json
+import re
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import Function, Integer, S
+
+from tests.bpkr.cases import CORRELATED, CorrelatedHeads, Pooling, TiedHeads
+from tests.derivation.architectures import ARCHITECTURES, QUICK, action
+from theorykit import atomic_files, bpkr
+from theorykit.bpkr import Attention, Dense, Skip
+from theorykit.bpkr.action import kept
+from theorykit.derivation.records import write_records
+
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
+# of what `derive` makes; another derivation has another, and gets a version of its own
+SUMS = {(1, 1): "20946e74bb057c89"}
+
+
+def assert_is_the_same(read: bpkr.Action, derived: bpkr.Action) -> None:
+    assert all(getattr(read, field.name) == getattr(derived, field.name) for field in fields(derived))
+    assert [type(step.claim) for step in read.derivation.steps] == [
+        type(step.claim) for step in derived.derivation.steps
+    ]
+    assert bpkr.render_markdown(read) == bpkr.render_markdown(derived)
+    assert bpkr.render_latex(read) == bpkr.render_latex(derived)
+    assert bpkr.generate_source(read) == bpkr.generate_source(derived)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_what_is_read_is_what_was_derived(name, tmp_path):
+    derived, path = action(name), tmp_path / "action.json"
+    bpkr.save_action(derived, path)
+    assert_is_the_same(bpkr.load_action(path), derived)
+    assert kept.action_text(bpkr.load_action(path)) == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_steps_are_checked_again_as_they_were(name, tmp_path):
+    derived, path = action(name), tmp_path / "action.json"
+    bpkr.save_action(derived, path)
+    read = bpkr.load_action(path)
+    verification = read.derivation.verify(seed=3)
+    assert verification.holds
+    assert [item.error for item in verification.evidence] == [
+        item.error for item in derived.derivation.verify(seed=3).evidence
+    ]
+    assert not any(read.route_differences)
+
+
+LAYERS = st.one_of(
+    st.integers(1, 3).map(Attention),
+    st.just(Dense()),
+    st.just(CorrelatedHeads(CORRELATED, 2)),
+    st.just(TiedHeads(2)),
+)
+ANY_LAYER = st.one_of(LAYERS, LAYERS.map(Skip), st.just(Pooling(0.8)))
+
+
+@given(layers=st.lists(ANY_LAYER, min_size=1, max_size=3), outputs=st.integers(1, 2))
+@settings(max_examples=5)
+def test_any_layers_come_back_as_they_were_derived(layers, outputs):
+    derived = bpkr.derive(bpkr.Architecture(layers, 4.0, temperature=0.3, outputs=outputs))
+    assert_is_the_same(kept.read_action(kept.action_text(derived)), derived)
+
+
+def test_a_false_step_is_found_when_it_is_read(tmp_path):
+    derived = action("one layer")
+    first, *others = derived.derivation.steps
+    false = replace(derived.derivation, steps=(replace(first, after=2 * first.after), *others))
+    bpkr.save_action(replace(derived, derivation=false), tmp_path / "action.json")
+    failures = bpkr.load_action(tmp_path / "action.json").derivation.verify().failures
+    assert [item.step.rule for item in failures] == [first.rule]
+
+
+def test_there_is_a_version_for_every_derivation():
+    """If this fails, another derivation got the number of an old one: raise `kept.DERIVATION`, and enter the sum."""
+    names = ("two layers", "skips between", "a skip at two outputs")
+    documents = [json.JSONDecoder().raw_decode(kept.action_text(action(name)).decode())[0] for name in names]
+    content = [[document["expressions"], document["content"]] for document in documents]
+    found = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    assert SUMS[kept.FORMAT, kept.DERIVATION] == found
+
+
+WHOLE = kept.action_text(action("one layer"))
+
+
+def text() -> str:
+    return WHOLE[: WHOLE.rindex(b"sha256")].decode()
+
+
+def sealed(text: str) -> bytes:
+    return atomic_files.with_sum(text.encode())
+
+
+def changed(**parts) -> bytes:
+    return sealed(json.dumps({**json.loads(text()), **parts}))
+
+
+def with_row(row, number=-1) -> bytes:
+    rows = json.loads(text())["expressions"]
+    rows[number] = row
+    return changed(expressions=rows)
+
+
+def with_content(change) -> bytes:
+    content = json.loads(text())["content"]
+    change(content["Action"])
+    return changed(content=content)
+
+
+DAMAGED = {
+    "empty": (b"", "cut short"),
+    "cut in the middle": (WHOLE[: len(WHOLE) // 2], "cut short"),
+    "without its last line": (WHOLE[: WHOLE.rindex(b"sha256")], "cut short"),
+    "without its last byte": (WHOLE[:-1], "cut short"),
+    "one byte more": (WHOLE + b"\n", "cut short"),
+    "one letter changed": (WHOLE.replace(b"Phi", b"Psi", 1), "another sum"),
+    "a number changed": (WHOLE.replace(b'["Integer", -1]', b'["Integer", -2]', 1), "another sum"),
+    "a line lost": (b"\n".join(WHOLE.split(b"\n")[:3] + WHOLE.split(b"\n")[4:]), "another sum"),
+    "zeros in it": (WHOLE[:900] + bytes(64) + WHOLE[964:], "another sum"),
+    "twice": (WHOLE + WHOLE, "another sum"),
+    "text": (b"an action", "cut short"),
+    "an unsealed JSON": (text().encode(), "cut short"),
+    "a pickle": (b"\x80\x04\x95\x0c\x00\x00\x00", "cut short"),
+    "no JSON, sealed": (sealed("an action"), "another result"),
+    "bytes, sealed": (atomic_files.with_sum(b"\xff\xfe"), "another result"),
+    "a list, sealed": (sealed("[1, 2]"), "another result"),
+    "nested deeply, sealed": (sealed("[" * 100_000), "another result"),
+    "another kind": (changed(kind="a sweep"), "another result"),
+    "of a later format": (changed(format=kept.FORMAT + 1), f"version {kept.FORMAT + 1} of the format"),
+    "of an older derivation": (changed(derivation=0), "version 0 of the derivation"),
+    "of a derivation of no number": (changed(derivation="newest"), "version 'newest' of the derivation"),
+    "no expressions": (changed(expressions=None), "should be a list"),
+    "too few expressions": (changed(expressions=json.loads(text())["expressions"][:50]), "is damaged"),
+    "a call among the expressions": (with_row(["__import__", "os"]), "no kind of expression called __import__"),
+    "code for a name": (with_row(["Symbol", "__import__('os').abort()", {"x": "y"}], 0), "assumptions"),
+    "a row of a later row": (with_row(["Add", 5, 6], 0), "not above it"),
+    "no content": (changed(content=None), "where the action should be"),
+    "a step for an action": (changed(content=[1]), "where the action should be"),
+    "an unknown record": (with_content(lambda action: action.update(energy={"Popen": {}})), "no record called 'Popen'"),
+    "a missing field": (with_content(lambda action: action.pop("energy")), "energy"),
+    "a field too many": (with_content(lambda action: action.update(more=1)), "more"),
+    "a rule that is no text": (
+        with_content(lambda action: action["derivation"]["Derivation"]["steps"][0]["Step"].update(rule=1)),
+        "rule",
+    ),
+    "a number of no expression": (with_content(lambda action: action.update(energy={"expression": -1})), "no number"),
+    "an object of two": (with_content(lambda action: action.update(energy={"expression": 1, "b": 2})), "neither"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_is_no_whole_action_is_refused_by_name_and_cause(name, tmp_path):
+    content, cause = DAMAGED[name]
+    path = tmp_path / "mine.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(cause)) as refused:
+        bpkr.load_action(path)
+    assert str(path) in str(refused.value)
+
+
+@given(place=st.integers(0, len(WHOLE) - 1), byte=st.integers(0, 255))
+@settings(max_examples=50)
+def test_any_byte_that_is_changed_is_found(place, byte):
+    content = WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :]
+    if content == WHOLE:
+        return
+    with pytest.raises(ValueError):
+        kept.read_action(content)
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=re.escape("none.json")):
+        bpkr.load_action(tmp_path / "none.json")
+    with pytest.raises(ValueError, match="directory"):
+        bpkr.load_action(tmp_path)
+
+
+def test_a_file_of_another_program_is_not_replaced(tmp_path):
+    path = tmp_path / "action.json"
+    path.write_text("{}")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="no mark"):
+            bpkr.save_action(action("one layer"), path, overwrite=overwrite)
+    path.unlink()
+    bpkr.save_action(action("one layer"), path)
+    with pytest.raises(FileExistsError):
+        bpkr.save_action(action("two layers"), path)
+    bpkr.save_action(action("two layers"), path, overwrite=True)
+    assert bpkr.load_action(path).energy == action("two layers").energy
+
+
+class Unknown(Function):
+    """A function that no version of theorykit knows."""
+
+
+def test_an_expression_that_has_no_text_is_named(tmp_path):
+    derived = action("one layer")
+    with pytest.raises(ValueError, match=r"test_kept\.Unknown"):
+        bpkr.save_action(replace(derived, energy=derived.energy + Unknown(Integer(1))), tmp_path / "action.json")
+    with pytest.raises(ValueError, match=r"a builtins\.complex"):
+        write_records((S.One, 1j), kept.KINDS, {})
+    assert not (tmp_path / "action.json").exists()

@@ -1,0 +1,186 @@
+"""The user's cache: derived actions, and the machine code that JAX makes of them, kept from one process to the next.
+
+There is none unless `enable_cache` is called, as the command line does, or the environment variable THEORYKIT_CACHE
+names its folder. What is in the cache can always be made again: an entry that is missing, damaged or cannot be written
+is never an error. The settings are environment variables, so that processes that this one starts have them too.
+"""
+
+import hashlib
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from . import atomic_files
+from .arguments import checked_path, checked_whole_number, shown
+
+_FOLDER, _LIMIT = "THEORYKIT_CACHE", "THEORYKIT_CACHE_SIZE"
+_OFF = ("off", "0", "no", "false")
+_DEFAULT_LIMIT = 2**30
+# how JAX is told to keep all that it compiles
+_JAX_FOLDER = "jax_compilation_cache_dir"
+_JAX_SETTINGS = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
+# after how many seconds a file of a process that did not finish it is removed
+_STALE = 3600.0
+_WRITING = threading.Lock()
+
+
+def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | None = None) -> Path | None:
+    """Keep derived actions and compiled functions in `folder`, for this process and those that it starts.
+
+    - `folder`: by default the one that the environment variable THEORYKIT_CACHE names, or else a folder of theorykit in
+      the user's cache folder. Only people whom you trust may be able to write to it: JAX runs what is in its part.
+    - `size_limit`: of the folder, in bytes; by default THEORYKIT_CACHE_SIZE, or 1 GiB. Half of it is for either part;
+      beyond that, what has not been used for the longest time is removed.
+
+    Returns the folder; None, and nothing is done, where THEORYKIT_CACHE is "off". Where you have given JAX a folder for
+    its compiled functions, JAX is left as it is; so is every setting of JAX's cache that an environment variable makes.
+    """
+    if _is_off():
+        return None
+    limit = _checked_limit(size_limit)
+    chosen = (_named_folder() or _default_folder()) if folder is None else checked_path("folder", folder)
+    chosen = chosen.expanduser().absolute()
+    if chosen.exists() and not chosen.is_dir():
+        raise ValueError(f"folder must be a folder, or none yet, got the file {chosen}")
+    before = _named_folder()
+    os.environ.update({_FOLDER: str(chosen), _LIMIT: str(limit)})
+    with suppress(OSError):
+        chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _keep_compiled_functions(chosen, before)
+    return chosen
+
+
+def turn_off() -> None:
+    """Have no cache in this process and those that it starts, also where one is asked for."""
+    os.environ[_FOLDER] = _OFF[0]
+
+
+def is_enabled() -> bool:
+    """Whether there is a cache in this process."""
+    return _named_folder() is not None
+
+
+def read_entry(kind: str, name: str) -> bytes | None:
+    """What was written under this name, or None."""
+    path = _path(kind, name)
+    if path is None:
+        return None
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    with suppress(OSError):  # when it was last used, for the limit of size
+        os.utime(path)
+    return content
+
+
+def write_entry(kind: str, name: str, content: bytes) -> None:
+    """Keep `content` under this name, in the place of what was there; nothing where that is not possible."""
+    path = _path(kind, name)
+    if path is None or len(content) > _limit() // 2:
+        return
+    # threads of one process would write to one temporary file
+    with _WRITING, suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # what is damaged has no mark of theorykit, without which no file is replaced
+        path.unlink(missing_ok=True)
+        atomic_files.write(content, path)
+        _remove_beyond(path.parent, _limit() // 2)
+
+
+def _is_off() -> bool:
+    return os.environ.get(_FOLDER, "").strip().casefold() in _OFF
+
+
+def _named_folder() -> Path | None:
+    named = os.environ.get(_FOLDER, "").strip()
+    return Path(named) if named and not _is_off() else None
+
+
+def _default_folder() -> Path:
+    # whoever keeps nothing need not have it imported
+    import platformdirs
+
+    return platformdirs.user_cache_path("theorykit", appauthor=False)
+
+
+def _path(kind: str, name: str) -> Path | None:
+    folder = _named_folder()
+    return None if folder is None else folder / kind / name
+
+
+def _checked_limit(size_limit: int | None) -> int:
+    if size_limit is not None:
+        return checked_whole_number("size_limit", size_limit, least=0)
+    named = os.environ.get(_LIMIT, "").strip()
+    if named and not (named.isascii() and named.isdigit()):
+        raise ValueError(f"the environment variable {_LIMIT} must be a number of bytes, got {shown(named)}")
+    return _limit()
+
+
+def _limit() -> int:
+    named = os.environ.get(_LIMIT, "").strip()
+    return int(named) if named.isascii() and named.isdigit() else _DEFAULT_LIMIT
+
+
+def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
+    """Have JAX keep what it compiles in `folder`; `before` is the folder that it may have been told of here."""
+    import jax
+
+    current = jax.config.jax_compilation_cache_dir
+    ours = None if before is None else str(_of_compiled(before))
+    part = _of_compiled(folder)
+    if current is not None and current != ours:
+        return
+    try:
+        part.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return
+    if not os.access(part, os.W_OK):
+        return
+    _remove_beyond(folder / "jax", _limit() // 2)
+    settings = {name: value for name, value in _JAX_SETTINGS.items() if name.upper() not in os.environ}
+    for name, value in {_JAX_FOLDER: str(part), **settings}.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+    if current is not None:
+        from jax.experimental.compilation_cache import compilation_cache
+
+        compilation_cache.reset_cache()
+
+
+def _of_compiled(folder: Path) -> Path:
+    """The folder of compiled functions of machines like this one: others may lack instructions that it has."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+        machine = hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:8]
+        return folder / "jax" / machine
+    return folder / "jax" / platform.machine()
+
+
+def _remove_beyond(folder: Path, limit: int) -> None:
+    """Remove files in `folder`, the one unused for the longest time first, until the others have `limit` bytes."""
+    total, now = 0, time.time()
+    for used, size, path in sorted(_files(folder), reverse=True):
+        if path.name.startswith("."):  # under way in another process, or left by one that ended
+            remove = now - used > _STALE
+        else:
+            total += size
+            remove = total > limit
+        if remove:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """When each file was last used, its size, and the file."""
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            status = path.stat()
+            if path.is_file():
+                yield max(status.st_atime, status.st_mtime), status.st_size, path
