@@ -17,10 +17,8 @@ from tests.bpkr.sampling.problems import problem
 from tests.bpkr.sweeps.problems import random_data, swept
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
 from tests.dmft.diagrams.networks import GAMMA, published
-from theorykit import bpkr, dmft
+from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling
-from theorykit.bpkr.data import streaming
-from theorykit.bpkr.sampling import chains
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
 from theorykit.dmft.diagrams import continuation, orbits
 from theorykit.reproduce import hidden_markov
@@ -28,7 +26,7 @@ from theorykit.reproduce import hidden_markov
 
 def _sampled(sample: Callable[..., Any]) -> Callable[[Path], Any]:
     def run(folder: Path):
-        chains._CHECKPOINT_SECONDS = 0.0
+        store.CHECKPOINT_SECONDS = 0.0
         schedule = sampling.Schedule(chains=2, warmup=200, draws=600)
         architecture, features, labels, _ = problem()
         data = bpkr.Data(features, labels)
@@ -81,7 +79,7 @@ def summed(folder: Path):
             yield draw.normal(size=(50, 4, 20)), draw.normal(size=50)
 
     folder.mkdir(parents=True, exist_ok=True)
-    streaming._CHECKPOINT_SECONDS = 0.0
+    store.CHECKPOINT_SECONDS = 0.0
     found = bpkr.statistics_of_batches(batches(), checkpoint=folder / "sums.npz")
     return {"gram": np.asarray(found.gram), "projection": np.asarray(found.projection)}
 
@@ -107,6 +105,5 @@ RUNS: Mapping[str, Callable[[Path], Mapping[str, np.ndarray]]] = {
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_disable_most_optimizations", True)
     warnings.simplefilter("ignore")
     RUNS[sys.argv[1]](Path(sys.argv[2]))

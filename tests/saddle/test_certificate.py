@@ -113,5 +113,5 @@ def test_multistart_finds_one_minimum_where_there_is_one():
 def test_search_refuses_what_cannot_be_meant():
     features, labels = symmetric_problem()
     architecture = bpkr.Architecture((2,), 5.0, temperature=0.1)
-    with refused("starts must not be negative and spread must be positive, got -1 and 1.0"):
+    with refused("starts must be at least 0, got -1"):
         bpkr.search_minima(architecture, features, labels, key=jax.random.key(0), starts=-1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from theorykit import bpkr
+from theorykit import bpkr, store
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import NoUTurn, Schedule, chains
 from theorykit.bpkr.sampling.chains import Draws
@@ -27,7 +27,7 @@ every_sampler = pytest.mark.parametrize("sample", SAMPLERS, ids=lambda sample: s
 def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(sample, tmp_path, monkeypatch):
     architecture, features, labels, _ = problem()
     whole = quietly(sample, architecture, features, labels, **SHORT)
-    monkeypatch.setattr(chains, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(store, "CHECKPOINT_SECONDS", 0.0)
     advance, calls = chains._advance_run, []
 
     def killed(*arguments):

@@ -108,7 +108,7 @@ def test_the_density_of_the_weights_is_that_of_its_parts(name):
     architecture, features, labels, _ = problem(name)
     posterior = _weight_posterior(architecture, _check(architecture, bpkr.Data(features, labels)), False)
     white = posterior.start(jax.random.key(0))
-    outputs = posterior.outputs(posterior.weights(posterior.split(white)), jnp.asarray(features))
+    outputs = posterior.outputs(posterior.split(white), jnp.asarray(features))
     residual = np.asarray(outputs).reshape(labels.shape) - labels
     expected = -np.sum(np.asarray(white) ** 2) / 2 - np.sum(residual**2) / (2 * architecture.temperature)
     np.testing.assert_allclose(posterior.log_density(white), expected, rtol=1e-12)

@@ -93,7 +93,7 @@ def solve_matrix_free(
     options: MatrixFreeOptions | None = None,
     initial: OrderParameters | HasOrderParameters | None = None,
     tolerance: float = 1e-6,
-    progress: bool = False,
+    progress: bool = True,
 ) -> MatrixFreeSaddle:
     """The saddle point of S (Eq. 32) from products with the kernel alone, with its error.
 

@@ -66,17 +66,18 @@ class Kernel(eqx.Module):
 
     def product(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:
         """A V, Eq. (10)."""
-        return self._product(self.first, columns)
+        symbols, compiled = self.bound.symbols, self.bound.compiled
+        arguments = {symbols.matrices[0]: self.first, symbols.features: self.design, compiled.columns: columns}
+        return compiled.kernel_product.call_from(self.bound.numbers() | arguments)["product"]
 
     def slope(self, left: Float[Array, "rows k"], right: Float[Array, "rows k"]) -> Float[Array, "paths paths"]:
         """The gradient of tr(left^T K(U_1) right) in U_1, a symmetric matrix."""
-        gradient = jax.grad(lambda first: jnp.sum(left * self._product(first, right)))(self.first)
-        return (gradient + gradient.T) / 2
 
-    def _product(self, first, columns):
-        symbols, compiled = self.bound.symbols, self.bound.compiled
-        arguments = {symbols.matrices[0]: first, symbols.features: self.design, compiled.columns: columns}
-        return compiled.kernel_product.call_from(self.bound.numbers() | arguments)["product"]
+        def form(first):
+            return jnp.sum(left * Kernel(self.bound, self.design, first).product(right))
+
+        gradient = jax.grad(form)(self.first)
+        return (gradient + gradient.T) / 2
 
 
 class WhitenedKernel(eqx.Module):

@@ -17,7 +17,9 @@ affine-invariant metric is of order one about every point; in the coordinates th
 """
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,19 +34,34 @@ from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
     """The order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1, each by rows."""
-    triangle, *pieces = _split(architecture, coordinates)
-    outer = jnp.sqrt(architecture.prior_variances[-1]) * _triangular(triangle, architecture.outputs)
-    overlaps = [outer @ outer.T]
-    for root, gain in _from_the_readout(architecture):
-        whitening = jnp.kron(root, outer)
-        blocks = whitening @ _triangular(pieces.pop(0), len(whitening))
-        if gain is None:
-            outer = blocks
-        else:
-            crossing = whitening @ pieces.pop(0).reshape(len(whitening), len(outer))
-            outer = jnp.block([[gain * outer, jnp.zeros(crossing.T.shape)], [crossing, blocks]])
-        overlaps.append(outer @ outer.T)
-    return from_overlaps(reversed(overlaps))
+    return from_overlaps(factor @ factor.T for factor in reversed(_factors(architecture, coordinates)))
+
+
+def _factors(architecture: Architecture, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
+    parts = [(_triangular(triangle, len(rest)), rest) for triangle, rest in _split(architecture, coordinates)]
+    return factors(architecture, parts, [1.0] * len(parts))
+
+
+def factors(
+    architecture: Architecture,
+    parts: Iterable[tuple[Float[Array, "_ _"], Float[Array, "_ _"]]],
+    units: Iterable[Any],
+) -> list[Float[Array, "_ _"]]:
+    """[C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
+
+    B B^T and R R^T are taken in these `units`, one a level. R is of no columns where there is no skip connection.
+    """
+    (readout, unit), *layers = zip(parts, units, strict=True)
+    found = [jnp.sqrt(architecture.prior_variances[-1] / unit) * readout[0]]
+    for (root, gain), ((blocks, crossing), unit) in zip(_from_the_readout(architecture), layers, strict=True):
+        outer = found[-1]
+        whitening = jnp.kron(root, outer) / jnp.sqrt(unit)
+        factor = whitening @ blocks
+        if gain is not None:
+            nothing = jnp.zeros((len(outer), blocks.shape[1]))
+            factor = jnp.block([[gain * outer, nothing], [whitening @ crossing, factor]])
+        found.append(factor)
+    return found
 
 
 def from_order_parameters(architecture: Architecture, order_parameters: OrderParameters) -> Coordinates:
@@ -57,9 +74,7 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
         whitening, factor = jnp.kron(root, outer), jnp.linalg.cholesky(matrix)
         skip = 0 if gain is None else len(outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
-        pieces.append(_triangle(white[:, skip:]))
-        if skip:
-            pieces.append(white[:, :skip].ravel())
+        pieces += [_triangle(white[:, skip:]), white[:, :skip].ravel()]
         outer = factor
     return jnp.concatenate(pieces)
 
@@ -69,22 +84,13 @@ def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinate
 
     `step` holds T and r as coordinates hold B and R; zero is no step.
     """
-    pieces = zip(_split(architecture, coordinates), _split(architecture, step), strict=True)
-    outer = architecture.outputs
-    there = [_product(*next(pieces), outer)]
-    for form, size in zip(reversed(architecture.forms), reversed(architecture.order_parameter_sizes), strict=True):
-        blocks = size - outer if form.has_skip else size
-        triangle, change = next(pieces)
-        there.append(_product(triangle, change, blocks))
-        if form.has_skip:
-            crossing, change = next(pieces)
-            there.append(crossing + (_triangular(triangle, blocks) @ change.reshape(blocks, outer)).ravel())
-        outer = size
+    there = []
+    for (here, crossing), (turn, shift) in zip(
+        _split(architecture, coordinates), _split(architecture, step), strict=True
+    ):
+        triangle = _triangular(here, len(crossing))
+        there += [_triangle(triangle @ _triangular(turn, len(crossing))), (crossing + triangle @ shift).ravel()]
     return jnp.concatenate(there)
-
-
-def _product(left: Float[Array, " entries"], right: Float[Array, " entries"], size: int) -> Float[Array, " entries"]:
-    return _triangle(_triangular(left, size) @ _triangular(right, size))
 
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
@@ -92,51 +98,42 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
 
     U_l is taken to vary on and above its diagonal, but for a block that is another order parameter.
     """
-    triangle, *pieces = _split(architecture, coordinates)
-    outer, total = _triangular(triangle, architecture.outputs), _log_volume_of(triangle, architecture.outputs)
-    outer = jnp.sqrt(architecture.prior_variances[-1]) * outer
-    for root, gain in _from_the_readout(architecture):
-        whitening, size = jnp.kron(root, outer), len(outer)
-        rows, log_whitening = len(whitening), jnp.sum(jnp.log(jnp.diagonal(whitening)))
-        triangle = pieces.pop(0)
-        blocks = whitening @ _triangular(triangle, rows)
-        total += (rows + 1) * log_whitening + _log_volume_of(triangle, rows)
-        if gain is None:
-            outer = blocks
-        else:
-            crossing = whitening @ pieces.pop(0).reshape(rows, size)
-            total += size * log_whitening + rows * jnp.sum(jnp.log(jnp.diagonal(outer)))
-            outer = jnp.block([[gain * outer, jnp.zeros(crossing.T.shape)], [crossing, blocks]])
+    total = jnp.zeros(())
+    levels = zip(_split(architecture, coordinates), _factors(architecture, coordinates), strict=True)
+    for (triangle, crossing), factor in levels:
+        rows, nested = crossing.shape
+        logarithms, (i, j) = jnp.log(jnp.diagonal(factor)), np.tril_indices(rows)
+        of_triangle = triangle[np.flatnonzero(i == j)]
+        # the diagonal of C_l is that of W_l times that of B
+        log_whitening = jnp.sum(logarithms[nested:]) - jnp.sum(of_triangle)
+        total += jnp.sum((rows + 1 - np.arange(rows)) * of_triangle)  # d(B B^T)
+        total += (rows + 1 + nested) * log_whitening + rows * jnp.sum(logarithms[:nested])
     return total
-
-
-def _log_volume_of(triangle: Float[Array, " entries"], size: int) -> Float[Array, ""]:
-    """log |d(B B^T)/dtheta| up to a constant, B being the triangle with diagonal exp(theta)."""
-    rows, columns = np.tril_indices(size)
-    return jnp.sum((size + 1 - np.arange(size)) * triangle[np.flatnonzero(rows == columns)])
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """The Gaussian-process limit: the origin."""
-    return jnp.zeros(sum(_lengths(architecture)))
+    return jnp.zeros(sum(length for length, _ in _lengths(architecture)))
 
 
-def _lengths(architecture: Architecture) -> list[int]:
-    """How many coordinates each triangle and rectangle has, in their order."""
-    outer = architecture.outputs
-    lengths = [outer * (outer + 1) // 2]
+def _lengths(architecture: Architecture) -> list[tuple[int, tuple[int, int]]]:
+    """How many coordinates the readout and layers L, ..., 1 have, and the shape of each R: as many rows as B has."""
+    shapes, outer = [(architecture.outputs, 0)], architecture.outputs
     for form, size in zip(reversed(architecture.forms), reversed(architecture.order_parameter_sizes), strict=True):
-        blocks = size - outer if form.has_skip else size
-        lengths.append(blocks * (blocks + 1) // 2)
-        if form.has_skip:
-            lengths.append(blocks * outer)
+        nested = outer if form.has_skip else 0
+        shapes.append((size - nested, nested))
         outer = size
-    return lengths
+    return [(rows * (rows + 1) // 2 + rows * nested, (rows, nested)) for rows, nested in shapes]
 
 
-def _split(architecture: Architecture, coordinates: Coordinates) -> list[Array]:
-    ends = list(itertools.accumulate(_lengths(architecture)))
-    return jnp.split(coordinates, ends[:-1])
+def _split(
+    architecture: Architecture, coordinates: Coordinates
+) -> list[tuple[Float[Array, " _"], Float[Array, "_ _"]]]:
+    """The entries of every B, and every R (rows of B x columns)."""
+    lengths, shapes = zip(*_lengths(architecture), strict=True)
+    pieces = jnp.split(coordinates, list(itertools.accumulate(lengths))[:-1])
+    halves = (jnp.split(piece, [len(piece) - math.prod(shape)]) for piece, shape in zip(pieces, shapes, strict=True))
+    return [(triangle, rest.reshape(shape)) for (triangle, rest), shape in zip(halves, shapes, strict=True)]
 
 
 def _from_the_readout(architecture: Architecture) -> Iterator[tuple[Array, Array | None]]:

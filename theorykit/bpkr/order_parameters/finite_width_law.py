@@ -18,7 +18,6 @@ few degrees reaches zero, where log B_ii would have a long tail. `FiniteWidthPri
 for widths of at least the number of paths.
 """
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,6 +31,7 @@ from ...arguments import checked_array, checked_key, is_traced
 from ...precision import require_float64
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_bytes, checked_architecture
+from .coordinates import factors
 from .order_parameters import OrderParameters, from_overlaps
 
 Coordinates = Float[Array, " coordinates"]
@@ -70,15 +70,6 @@ class Level:
         return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
 
 
-@dataclass(frozen=True)
-class _Pieces:
-    """The coordinates of one level."""
-
-    diagonal: Float[Array, " columns"]
-    below: Float[Array, " entries"]
-    crossing: Float[Array, "rows crossing"]
-
-
 class FiniteWidthLaw(eqx.Module):
     """The law of (U_1, ..., U_L, u) over the weights' prior, at the widths of `architecture`; made by `law_of`."""
 
@@ -103,12 +94,12 @@ class FiniteWidthLaw(eqx.Module):
     def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
         """The logarithm of the density of the coordinates, normalised."""
         total = jnp.zeros(())
-        for degrees, pieces in zip(self._degrees(), self._split(coordinates), strict=True):
-            diagonal, constants = to_positive(pieces.diagonal), jax.scipy.special.gammaln(degrees / 2)
+        for degrees, (logarithmic, *normals) in zip(self._degrees(), self._split(coordinates), strict=True):
+            diagonal, constants = to_positive(logarithmic), jax.scipy.special.gammaln(degrees / 2)
             constants += (degrees / 2 - 1) * np.log(2.0)
             total += jnp.sum((degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - constants)  # chi
-            total += jnp.sum(jax.nn.log_sigmoid(pieces.diagonal))  # dB/dt
-            for normal in (pieces.below, pieces.crossing):
+            total += jnp.sum(jax.nn.log_sigmoid(logarithmic))  # dB/dt
+            for normal in normals:
                 total -= jnp.sum(normal**2) / 2 + normal.size * np.log(2 * np.pi) / 2
         return total
 
@@ -125,20 +116,9 @@ class FiniteWidthLaw(eqx.Module):
 
     def factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
         """(C_1, ..., C_{L+1}), with U_l = C_l C_l^T; each has as many columns as U_l has rank."""
-        architecture = self.architecture
-        numbers, (readout, *layers) = architecture.layer_numbers(), self._split(coordinates)
-        root = jnp.sqrt(architecture.prior_variances[-1] / architecture.widths[-1])
-        found = [root * _trapezoid(self.levels[0], readout)]
-        below = zip(self.levels[1:], layers, reversed(architecture.forms), _from_last(architecture), strict=True)
-        for level, pieces, form, width in below:
-            whitening = jnp.kron(layer_functions.covariance_root(form, numbers), found[-1]) / jnp.sqrt(width)
-            factor = whitening @ _trapezoid(level, pieces)
-            if form.has_skip:
-                skip = layer_functions.gain(form, numbers) * found[-1]
-                nothing = jnp.zeros((len(skip), level.columns))
-                factor = jnp.block([[skip, nothing], [whitening @ pieces.crossing, factor]])
-            found.append(factor)
-        return tuple(reversed(found))
+        levels = zip(self.levels, self._split(coordinates), strict=True)
+        parts = ((_trapezoid(level, *of_blocks), crossing) for level, (*of_blocks, crossing) in levels)
+        return tuple(reversed(factors(self.architecture, parts, reversed(self.architecture.widths))))
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
         """The order parameters at `coordinates`: singular where a layer has fewer units than partial paths."""
@@ -154,15 +134,17 @@ class FiniteWidthLaw(eqx.Module):
 
     def _degrees(self) -> Iterator[Float[Array, " columns"]]:
         """Degrees of freedom of the squares of every level's diagonal."""
-        widths = (self.architecture.widths[-1], *_from_last(self.architecture))
-        for level, width in zip(self.levels, widths, strict=True):
+        for level, width in zip(self.levels, reversed(self.architecture.widths), strict=True):
             yield jnp.asarray(width, dtype=jnp.float64) - level.crossing - np.arange(level.columns)
 
-    def _split(self, coordinates: Coordinates) -> list[_Pieces]:
-        coordinates = self._checked(coordinates)
-        ends = itertools.accumulate(level.coordinates for level in self.levels)
-        parts = zip(self.levels, jnp.split(coordinates, list(ends)[:-1]), strict=True)
-        return [_pieces(level, part) for level, part in parts]
+    def _split(self, coordinates: Coordinates) -> Iterator[tuple[Array, Array, Array]]:
+        """Of every level: diagonal and entries below it of B, and R."""
+        coordinates, start = self._checked(coordinates), 0
+        for level in self.levels:
+            piece = coordinates[start : start + level.coordinates]
+            diagonal, below, crossing = jnp.split(piece, [level.columns, level.columns + level.entries_below])
+            yield diagonal, below, crossing.reshape(level.rows, level.crossing)
+            start += level.coordinates
 
 
 def law_of(architecture: Architecture) -> FiniteWidthLaw:
@@ -172,7 +154,7 @@ def law_of(architecture: Architecture) -> FiniteWidthLaw:
     """
     counts = checked_architecture(architecture).head_counts()
     found = [_level(architecture.outputs, 0, architecture.widths[-1], "N_a")]
-    layers = zip(reversed(architecture.forms), _from_last(architecture), strict=True)
+    layers = zip(reversed(architecture.forms), reversed(architecture.widths[:-1]), strict=True)
     for form, width in layers:
         rank = found[-1].rank
         rows = layer_functions.count(form.blocks, counts) * rank
@@ -203,18 +185,10 @@ def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
     return diagonal + jnp.log(-jnp.expm1(-diagonal))
 
 
-def _from_last(architecture: Architecture) -> tuple:
-    """(N_L, ..., N_1)."""
-    return tuple(reversed(architecture.widths[:-1]))
-
-
-def _pieces(level: Level, part: Array) -> _Pieces:
-    diagonal, below, crossing = jnp.split(part, [level.columns, level.columns + level.entries_below])
-    return _Pieces(diagonal, below, crossing.reshape(level.rows, level.crossing))
-
-
-def _trapezoid(level: Level, pieces: _Pieces) -> Float[Array, "rows columns"]:
+def _trapezoid(
+    level: Level, diagonal: Float[Array, " columns"], below: Float[Array, " entries"]
+) -> Float[Array, "rows columns"]:
     """B."""
-    diagonal = np.arange(level.columns)
-    lower = jnp.zeros((level.rows, level.columns)).at[diagonal, diagonal].set(to_positive(pieces.diagonal))
-    return lower.at[level.below].set(pieces.below)
+    places = np.arange(level.columns)
+    lower = jnp.zeros((level.rows, level.columns)).at[places, places].set(to_positive(diagonal))
+    return lower.at[level.below].set(below)

@@ -9,10 +9,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_sequence, is_traced, real_array, shown
+from ...arguments import checked_sequence, is_traced, shown
 from ...precision import require_float64
 from ...saddle.diagnosis import warn_of_failures
-from ..data.checks import checked_positive_definite, finite_array
+from ..data.checks import checked_positive_definite, finite_array, float64_array
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 
@@ -21,7 +21,7 @@ _CONSISTENCY = 1e-8
 
 
 def _readout(value: ArrayLike) -> Array:
-    array = _float64("readout", value)
+    array = float64_array("readout", value)
     if array.ndim not in (0, 2):
         raise ValueError(f"readout must be a number, or a matrix of several outputs, got shape {array.shape}")
     return array
@@ -29,16 +29,7 @@ def _readout(value: ArrayLike) -> Array:
 
 def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
     matrices = checked_sequence("matrices", values, "matrices U_1, ..., U_L")
-    return tuple(_float64(f"matrices[{i}]", matrix, axes=2) for i, matrix in enumerate(matrices))
-
-
-def _float64(name: str, value: ArrayLike, axes: int | None = None) -> Array:
-    """`value` as an array, finite or not: that is checked where it is used."""
-    require_float64()
-    array = jnp.asarray(value if is_traced(value) else real_array(name, value), dtype=jnp.float64)
-    if axes is not None and array.ndim != axes:
-        raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
-    return array
+    return tuple(float64_array(f"matrices[{i}]", matrix, axes=2) for i, matrix in enumerate(matrices))
 
 
 class OrderParameters(eqx.Module):

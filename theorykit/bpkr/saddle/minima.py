@@ -75,12 +75,10 @@ def search_minima(
     """
     checked_key("key", key)
     checked_flag("progress", progress)
-    checked_whole_number("starts", starts)
-    checked_number("spread", spread)
+    checked_whole_number("starts", starts, least=0)
+    checked_number("spread", spread, above=0.0)
     checked_number("tolerance", tolerance, above=0.0)
     checked_data(architecture, features, labels)
-    if starts < 0 or not spread > 0:
-        raise ValueError(f"starts must not be negative and spread must be positive, got {starts} and {spread}")
     origin = gp_coordinates(architecture)
     noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
     found: list[Saddle] = []

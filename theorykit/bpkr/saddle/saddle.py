@@ -23,6 +23,7 @@ from ...saddle.problem import Point
 from ...saddle.quadratic_model import QuadraticModel
 from ...saddle.solvers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
 from ..data.checks import checked_data, checked_dual_results, checked_results
+from ..data.classes import warn_of_class_numbers
 from ..data.statistics import FeatureStatistics, checked_statistics
 from ..evaluation.bound_action import BoundAction, bind
 from ..evaluation.energies import AbstractEnergy, DualEnergy, energy_of, energy_of_rotated, has_dual_form
@@ -123,6 +124,7 @@ def solve(
     """
     _check(solver, tolerance, max_steps, throw)
     data = checked_data(architecture, features, labels)
+    warn_of_class_numbers(labels, stacklevel=2)
     attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
     if is_traced(architecture, attempt.start, data):
         return _report(_minimise(_prepare(energy_of, data, attempt)), throw)
@@ -166,10 +168,8 @@ def _check(solver, tolerance, max_steps, throw) -> None:
             "root finders and least-squares solvers would report success at points that are not minima"
         )
     checked_flag("throw", throw)
-    checked_number("tolerance", tolerance)
-    checked_whole_number("max_steps", max_steps)
-    if not tolerance > 0 or max_steps < 1:
-        raise ValueError(f"tolerance and max_steps must be positive, got {tolerance} and {max_steps}")
+    checked_number("tolerance", tolerance, above=0.0)
+    checked_whole_number("max_steps", max_steps, least=1)
 
 
 def _start(architecture: Architecture, initial: OrderParameters | HasOrderParameters | None) -> Coordinates:

@@ -17,12 +17,11 @@ from tqdm import tqdm
 from ... import store
 from .settings import Schedule
 
-# steps in one call of compiled code, and seconds between two checkpoints
+# steps in one call of compiled code
 _STEPS = 50
-_CHECKPOINT_SECONDS = 20.0
 _FILE = "chains.npz"
-# what a step is kept of, by the names of its arrays
-_DRAWN = ("record", "stats")
+# what the names of arrays that were drawn begin with
+_RECORD, _STATS = "record ", "stats "
 
 
 class AbstractSampler(eqx.Module):
@@ -65,7 +64,7 @@ class _Run:
     """A run under way: the chains' states, what they have drawn, how many steps are done."""
 
     states: Any
-    blocks: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]
+    blocks: list[dict[str, np.ndarray]]
     steps: int = 0
     warmup_seconds: float = 0.0
     seconds: float = 0.0
@@ -73,21 +72,16 @@ class _Run:
     def arrays(self) -> Mapping[str, Any]:
         """All that the rest of the run depends on."""
         numbers = {"steps": self.steps, "warmup_seconds": self.warmup_seconds, "seconds": self.seconds}
-        drawn = _join(self.blocks, self.steps) if self.blocks else ({}, {})
-        self.blocks[:] = [drawn] if self.blocks else []
-        parts = zip(_DRAWN, drawn, strict=True)
-        named = {f"{kind} {name}": values for kind, part in parts for name, values in part.items()}
-        return {**numbers, **store.leaf_arrays(self.states), **named}
+        drawn = _join(self.blocks)
+        # not to be put together at every checkpoint anew
+        self.blocks[:] = [drawn] if drawn else []
+        return {**numbers, **store.leaf_arrays(self.states), **drawn}
 
     def resume(self, arrays: Mapping[str, np.ndarray]) -> "_Run":
         """The run that `arrays` were made of, if its states are like those of this one."""
-
-        def drawn(kind: str) -> dict[str, np.ndarray]:
-            return {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
-
-        record, stats = (drawn(f"{kind} ") for kind in _DRAWN)
+        drawn = {name: array for name, array in arrays.items() if name.startswith((_RECORD, _STATS))}
         numbers = {name: arrays[name].item() for name in ("steps", "warmup_seconds", "seconds")}
-        return _Run(store.tree_like(self.states, arrays), [(record, stats)] if record else [], **numbers)
+        return _Run(store.tree_like(self.states, arrays), [drawn] if drawn else [], **numbers)
 
 
 def run_chains(
@@ -117,13 +111,17 @@ def run_chains(
             while run.steps < total:
                 bar.set_description(f"{settings['sampler']}: {'warm-up' if run.steps < schedule.warmup else 'draws'}")
                 bar.update(_advance_run(run, sampler, schedule))
-                if folder is not None and time.monotonic() - checkpointed > _CHECKPOINT_SECONDS:
+                if folder is not None and time.monotonic() - checkpointed > store.CHECKPOINT_SECONDS:
                     store.write_arrays(run.arrays(), settings, folder / _FILE)
                     checkpointed, saved = time.monotonic(), run.steps
         finally:
             if folder is not None and run.steps > saved:
                 store.write_arrays(run.arrays(), settings, folder / _FILE)
-    record, stats = _join(run.blocks, schedule.draws)
+    drawn = {name: array[:, : schedule.draws] for name, array in _join(run.blocks).items()}
+    record, stats = (
+        {name.removeprefix(kind): array for name, array in drawn.items() if name.startswith(kind)}
+        for kind in (_RECORD, _STATS)
+    )
     return Draws(record, stats, run.warmup_seconds, run.seconds)
 
 
@@ -151,8 +149,7 @@ def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> int
         run.warmup_seconds += seconds
     else:
         run.seconds += seconds
-        record, stats = ({name: np.asarray(values)[:, :steps] for name, values in part.items()} for part in drawn)
-        run.blocks.append((record, stats))
+        run.blocks.append({name: np.asarray(values)[:, :steps] for name, values in drawn.items()})
     run.states, run.steps = states, run.steps + steps
     return steps
 
@@ -161,13 +158,16 @@ def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> int
 def _advance(sampler: AbstractSampler, states, steps, keep):
     """All chains advanced by `steps`, at most `_STEPS`; and, if it is to be kept, what they drew, followed by zeros."""
 
+    def drawn_at(state):
+        record = {f"{_RECORD}{name}": values for name, values in sampler.record(state).items()}
+        return record | {f"{_STATS}{name}": values for name, values in sampler.stats(state).items()}
+
     def chain(state):
-        shapes = eqx.filter_eval_shape(lambda s: (sampler.record(s), sampler.stats(s)), state)
+        shapes = eqx.filter_eval_shape(drawn_at, state)
         empty = jax.tree.map(lambda leaf: jnp.zeros((_STEPS, *leaf.shape), leaf.dtype), shapes)
 
         def kept(i, state, drawn):
-            new = (sampler.record(state), sampler.stats(state))
-            return jax.tree.map(lambda all_, one: all_.at[i].set(one), drawn, new)
+            return jax.tree.map(lambda all_, one: all_.at[i].set(one), drawn, drawn_at(state))
 
         def body(i, carried):
             state, drawn = carried
@@ -182,11 +182,7 @@ def _advance(sampler: AbstractSampler, states, steps, keep):
     return jax.lax.map(chain, states)
 
 
-def _join(blocks, draws: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The first `draws` draws of every chain."""
-
-    def joined(part: int) -> dict[str, np.ndarray]:
-        names = blocks[0][part]
-        return {name: np.concatenate([block[part][name] for block in blocks], axis=1)[:, :draws] for name in names}
-
-    return joined(0), joined(1)
+def _join(blocks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The draws of all `blocks`, in their order."""
+    names = [name for block in blocks[:1] for name in block]
+    return {name: np.concatenate([block[name] for block in blocks], axis=1) for name in names}

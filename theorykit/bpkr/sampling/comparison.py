@@ -5,6 +5,7 @@ Approaches, by what they take for granted:
 - `saddle`: the action at its minimum. `one_over_n`: fluctuations about it, to the next order in one over the widths.
 - `exact`: the exact posterior of the order parameters, sampled: what all others are measured against.
 - `gibbs`, `nuts`: the weights of the finite network, sampled.
+- `infinite_width`: the Gaussian process that the network is when its layers are infinitely wide.
 """
 
 import inspect
@@ -27,14 +28,14 @@ from ...arguments import (
     checked_sequence,
     shown,
 )
-from ..data.accuracy import are_signs
+from ..data.accuracy import are_classes, class_accuracy
 from ..data.data import check_data
 from ..order_parameters.finite_width_law import law_of
-from ..sweeps.datasets import axes, path_coordinates
+from ..sweeps.datasets import label_order_parameters, label_prediction
 from .results import accuracy_estimate, entry_estimates, output_estimates
 from .sample import check_weights_have_a_posterior, sample_order_parameters, sample_weights, sample_weights_by_gibbs
 
-APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "nuts")
+APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width")
 _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
     "exact": sample_order_parameters,
     "gibbs": sample_weights_by_gibbs,
@@ -50,15 +51,15 @@ def compare(
     data: bpkr.Data,
     *,
     key: PRNGKeyArray,
-    approaches: Sequence[str] = ("saddle", "one_over_n", "exact", "gibbs"),
+    approaches: Sequence[str] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width"),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     folder: Path | str | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
     """Every approach's order parameters and predictions for one architecture and data set, along an axis `approach`.
 
-    - `U_l`, `u`, `mean` and `variance` of the output on test examples, and, where every test label is 1 or -1,
-      `accuracy` of the sign of `mean`; each with its Monte Carlo error, `U_l_error` and so on, zero for theory.
+    - `U_l`, `u`, `mean` and `variance` of the output on test examples, and, where test labels stand for classes,
+      `accuracy` of `mean`; each with its Monte Carlo error, `U_l_error` and so on, zero for theory.
     - `U_l_deviation` and so on: the difference from `exact`, if it is there, in units of its standard error; NaN where
       there is a difference but neither side has an error.
     - `mixed`, `diagnosis`, `seconds` of each approach.
@@ -94,6 +95,8 @@ def compare(
                 **options.get(approach, {}),
             )
             found.append(_sampled(tree, data))
+        elif approach == "infinite_width":
+            found.append(_of_infinite_width(architecture, data))
         else:
             found.append(_of_theory(approach, architecture, saddle, data))
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
@@ -138,7 +141,7 @@ def _sampled(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
     posterior = tree["posterior"].to_dataset()
     if "mean" in posterior or "sampled_output" in posterior:
         parts.append(output_estimates(posterior))
-        if are_signs(data.test_labels):
+        if are_classes(data.test_labels):
             accuracy, error = accuracy_estimate(posterior, data.test_labels)
             parts.append(xr.Dataset({"accuracy": accuracy, "accuracy_error": error}))
     about = {name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")}
@@ -146,31 +149,37 @@ def _sampled(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
 
 
 def _of_theory(approach: str, architecture, saddle: bpkr.Saddle, data: bpkr.Data) -> xr.Dataset:
-    given = data.features, data.labels, data.test_features
-    point, prediction, diagnosis = saddle.order_parameters, None, saddle.diagnosis
+    point, diagnosis = saddle.order_parameters, saddle.diagnosis
     if approach == "one_over_n":
         if not law_of(architecture).is_regular:
             nothing = _theory_dataset(architecture, point, None, None) * np.nan
             reason = "left out: a layer has fewer units than partial paths"
             return nothing.assign(mixed=0, diagnosis=reason, seconds=0.0)
-        corrected = bpkr.fluctuations(architecture, point, *given)
+        corrected = bpkr.fluctuations(architecture, point, data.features, data.labels, data.test_features)
         point, prediction = corrected.mean, corrected.prediction
-    elif data.test_features is not None:
-        prediction = bpkr.predict(architecture, point, *given)
+    else:
+        prediction = _predict(architecture, point, data)
     found = _theory_dataset(architecture, point, prediction, data.test_labels)
     return found.assign(mixed=int(saddle.converged), diagnosis=diagnosis, seconds=0.0)
 
 
+def _of_infinite_width(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
+    point = bpkr.gp_limit(architecture)
+    found = _theory_dataset(architecture, point, _predict(architecture, point, data), data.test_labels)
+    return found.assign(mixed=1, diagnosis="", seconds=0.0)
+
+
+def _predict(architecture, point: bpkr.OrderParameters, data: bpkr.Data) -> bpkr.Prediction | None:
+    if data.test_features is None:
+        return None
+    return bpkr.predict(architecture, point, data.features, data.labels, data.test_features)
+
+
 def _theory_dataset(architecture, point: bpkr.OrderParameters, prediction, test_labels) -> xr.Dataset:
-    values: dict[str, Any] = {
-        f"U_{layer}": (axes(layer), np.asarray(matrix)) for layer, matrix in enumerate(point.matrices, 1)
-    }
-    values["u"] = (("output", "other_output")[: point.readout.ndim], np.asarray(point.readout))
+    parts = [label_order_parameters(architecture, point)]
     if prediction is not None:
-        examples = ("test_example", "output")[: prediction.mean.ndim]
-        values["mean"] = (examples, np.asarray(prediction.mean))
-        values["variance"] = (examples, np.asarray(prediction.variance))
-        if are_signs(test_labels):
-            values["accuracy"] = float(bpkr.sign_accuracy(prediction.mean, test_labels))
-    dataset = xr.Dataset(values, coords=path_coordinates(architecture))
+        parts.append(label_prediction(prediction))
+        if are_classes(test_labels):
+            parts.append(xr.Dataset({"accuracy": float(class_accuracy(prediction.mean, test_labels))}))
+    dataset = xr.merge(parts)
     return dataset.merge({f"{name}_error": xr.zeros_like(value) for name, value in dataset.data_vars.items()})

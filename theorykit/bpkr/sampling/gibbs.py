@@ -59,12 +59,8 @@ class Gibbs(AbstractSampler):
     def stats(self, state: GibbsState) -> Mapping[str, Array]:
         return {"lp": self.posterior.log_density(_coordinates(state.white))}
 
-    def _first(self, white: White) -> Float[Array, "rows width"]:
-        """w^(1)."""
-        return self.posterior.path_weights(self.posterior.weights(white))[0]
-
     def _embedding(self, white: White, key: PRNGKeyArray) -> Float[Array, "width features"]:
-        first, features = self._first(white), self.posterior.features
+        first, features = self.posterior.path_weights(white)[0], self.posterior.features
         paths, width = features.shape[1], len(white[0])
         by_output = first.reshape(paths, -1, width) / jnp.sqrt(width)
         flat = flat_features(self.posterior.architecture, features)
@@ -83,10 +79,13 @@ class Gibbs(AbstractSampler):
 
     def _layer(self, block: int, white: White, readings: Array, key: PRNGKeyArray) -> Float[Array, "rows columns"]:
         def first(own):
-            return self._first((*white[:block], own, *white[block + 1 :]))
+            return self.posterior.path_weights((*white[:block], own, *white[block + 1 :]))[0]
 
         _, transposed_first = jax.vjp(first, white[block])
-        (design,) = jax.vmap(jax.vmap(transposed_first))(_of_each_label(readings, self.posterior.labels.shape[1]))
+        # the derivative of every output in w^(1): the readings, in the rows of that output
+        rows = flat_features(self.posterior.architecture, readings)
+        by_label = rows.reshape(*self.posterior.labels.shape, -1, readings.shape[2])
+        (design,) = jax.vmap(jax.vmap(transposed_first))(by_label)
         flat = design.reshape(self.posterior.labels.size, -1)
 
         def outputs(own):
@@ -117,11 +116,3 @@ class Gibbs(AbstractSampler):
 
 def _coordinates(white: White) -> Float[Array, " weights"]:
     return jnp.concatenate([block.ravel() for block in white])
-
-
-def _of_each_label(
-    readings: Float[Array, "examples paths width"], outputs: int
-) -> Float[Array, "examples outputs rows width"]:
-    """The derivative of every output in w^(1): the readings, in the rows of that output."""
-    of_output = jnp.einsum("pkn,cd->pckdn", readings, jnp.eye(outputs))
-    return of_output.reshape(len(readings), outputs, -1, readings.shape[2])

@@ -11,6 +11,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from ... import bpkr
+from ..data.accuracy import class_accuracy
 from ..sweeps.datasets import axes, path_coordinates
 from .chains import Draws
 
@@ -158,7 +159,7 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
 
 
 def accuracy_estimate(posterior: xr.Dataset, test_labels: ArrayLike) -> tuple[float, float]:
-    """How often the sign of the posterior mean of the output is the label, and its standard error by a jackknife.
+    """How often the posterior mean of the output says the label's class, and its standard error by a jackknife.
 
     What is left out in turn is a contiguous part of a chain, longer than draws are correlated where chains mix.
     """
@@ -166,8 +167,8 @@ def accuracy_estimate(posterior: xr.Dataset, test_labels: ArrayLike) -> tuple[fl
     pieces = max(1, -(-_JACKKNIFE // len(means)))
     sums = [piece.sum(axis=0) for chain in means for piece in np.array_split(chain, min(pieces, len(chain)))]
     total = np.sum(sums, axis=0)
-    accuracy = float(bpkr.sign_accuracy(total, test_labels))
-    without = np.asarray(bpkr.sign_accuracy(total - np.stack(sums), test_labels))
+    accuracy = float(class_accuracy(total, np.asarray(test_labels)))
+    without = np.asarray(class_accuracy(total - np.stack(sums), np.asarray(test_labels)))
     count = len(without)
     if np.all(without == without[0]):
         return accuracy, 0.0  # and not what rounding makes of it

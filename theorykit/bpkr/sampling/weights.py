@@ -22,14 +22,6 @@ Coordinates = Float[Array, " weights"]
 White = tuple[Float[Array, "_ _"], ...]
 
 
-class Weights(eqx.Module):
-    """Weights of one network, as `Network` has them, but for the prior variance of the embedding, which is one."""
-
-    embedding: Float[Array, "_ _"]
-    blocks: tuple[Float[Array, "_ _"], ...]
-    readout: Float[Array, "_ _"]
-
-
 class WeightPosterior(AbstractPosterior):
     """p(weights | data), a density in whitened weights: embedding, layers from the input side, readout, side by side.
 
@@ -57,36 +49,31 @@ class WeightPosterior(AbstractPosterior):
         """The whitened weights of embedding, layers and readout."""
         return split_weights(coordinates, self.shapes)
 
-    def weights(self, white: White) -> Weights:
-        """The weights that the whitened ones stand for."""
-        embedding, *layers, readout = white
-        deviation = jnp.sqrt(self.architecture.prior_variances[-1])
-        return Weights(embedding, colour_layers(self.architecture, layers), deviation * readout)
+    def path_weights(self, white: White) -> tuple[Float[Array, "_ _"], ...]:
+        """(w^(1), ..., w^(L+1)), Eq. (6), of the weights that the whitened ones stand for."""
+        _, *layers, readout = white
+        blocks = colour_layers(self.architecture, layers)
+        readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
+        numbers = self.architecture.layer_numbers()
+        return layer_functions.all_path_weights(self.architecture.forms, numbers, blocks, readout)
 
-    def path_weights(self, weights: Weights) -> tuple[Float[Array, "_ _"], ...]:
-        """(w^(1), ..., w^(L+1)), Eq. (6)."""
-        forms = self.architecture.forms
-        return layer_functions.all_path_weights(
-            forms, self.architecture.layer_numbers(), weights.blocks, weights.readout
-        )
-
-    def outputs(self, weights: Weights, features: Float[Array, "examples paths features"]) -> Array:
-        """f(x) (examples, outputs) of every example, Eq. (5)."""
-        return read_paths(self.path_weights(weights)[0], weights.embedding, features)
+    def outputs(self, white: White, features: Float[Array, "examples paths features"]) -> Array:
+        """f(x) (examples, outputs) of every example, Eq. (5); the embedding's own variance is in the features."""
+        return read_paths(self.path_weights(white)[0], white[0], features)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
-        residual = self.outputs(self.weights(self.split(coordinates)), self.features) - self.labels
+        residual = self.outputs(self.split(coordinates), self.features) - self.labels
         return -(jnp.sum(coordinates**2) + jnp.sum(residual**2) / self.architecture.temperature) / 2  # Eq. (8)
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
         """What is kept of a draw: U_l and u of its path weights, Eq. (13), and its output on test examples."""
-        weights = self.weights(self.split(coordinates))
-        recorded = dict(named(overlaps(self.path_weights(weights))))
+        white = self.split(coordinates)
+        recorded = dict(named(overlaps(self.path_weights(white))))
         if self.keeps_weights:
             recorded["weights"] = coordinates
         if len(self.test_features):
-            outputs = self.outputs(weights, self.test_features)
+            outputs = self.outputs(white, self.test_features)
             recorded["sampled_output"] = outputs[:, 0] if outputs.shape[1] == 1 else outputs
         return recorded
 

@@ -154,13 +154,10 @@ def _check_linear(kind, forward, weights, symbols):
             raise _refused(kind, f"{weights} occurs more than once in a product: it must be linear in its weights")
 
 
-_TRANSPARENT = (KroneckerProduct,)
-
-
 def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:
     if factor == symbol or not factor.has(symbol):
         return False
-    if isinstance(factor, _TRANSPARENT):
+    if isinstance(factor, KroneckerProduct):
         return any(_hides(argument, symbol) for argument in factor.args)
     return not (factor.is_Matrix and len(factor.args) == 1 and factor.args[0] == symbol)  # a transpose is seen below
 

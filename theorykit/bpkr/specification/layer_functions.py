@@ -96,34 +96,27 @@ def all_path_weights(
     return tuple(reversed(weights))
 
 
-def prior_mean(form: LayerForm, numbers: Numbers, outer: Float[Array, "n n"]) -> Float[Array, "branchesn branchesn"]:
-    """The mean of U_l over the layer's weights, given U_{l+1}."""
-    symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())
-    return _evaluate(form, form.prior_mean(symbol), {symbol: outer}, numbers)
-
-
 def prior_means(
     forms: Sequence[LayerForm], numbers: Numbers, outer: Float[Array, "n n"]
 ) -> tuple[Float[Array, "_ _"], ...]:
     """The mean of (U_1, ..., U_L) over the layers' weights, given U_{L+1}."""
     means: list[Array] = []
     for form in reversed(forms):
-        outer = prior_mean(form, numbers, outer)
+        symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())
+        outer = _evaluate(form, form.prior_mean(symbol), {symbol: outer}, numbers)
         means.insert(0, outer)
     return tuple(means)
 
 
-def covariance(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
-    """The prior covariance of the layer's weight blocks."""
-    return _evaluate(form, form.covariance, {}, numbers)
-
-
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
-    """The lower Cholesky factor of `covariance`; of independent blocks, as most layers have, a number times I."""
+    """The lower Cholesky factor of the prior covariance of the layer's weight blocks.
+
+    Of independent blocks, as most layers have, a number times I.
+    """
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
         return _evaluate(form, sqrt(variance) * Identity(form.covariance.shape[0]), {}, numbers)
-    return jnp.linalg.cholesky(covariance(form, numbers))
+    return jnp.linalg.cholesky(_evaluate(form, form.covariance, {}, numbers))
 
 
 def gain(form: LayerForm, numbers: Numbers) -> Float[Array, ""] | float | int:

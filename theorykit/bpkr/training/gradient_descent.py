@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ from ...arguments import checked_flag, checked_instance, checked_key, checked_pa
 from ...precision import require_float64
 from ...tasks.examples import Examples
 from ..network.network import path_weights, read_paths, weight_shapes
-from ..network.paths import unchecked_path_features
+from ..network.paths import readout_weights, unchecked_path_features
 from .settings import TrainingSettings
 
 _CHECKPOINT = "training.npz"
@@ -28,6 +28,8 @@ _CHECKPOINT = "training.npz"
 _LARGEST = 2**31
 # raised whenever a step comes to make other numbers of the same arguments
 _VERSION = 1
+# what is known of every validation
+_HISTORY = ("step", "loss", "validation_error", "validation_accuracy")
 
 
 @runtime_checkable
@@ -118,8 +120,9 @@ def train(
     path = None if folder is None else checked_path("folder", folder) / _CHECKPOINT
     described = _describe(run, network, validation)
     state = _State.first(network)
-    if path is not None:
-        state = state.resume(store.read_arrays(path, "training", described))
+    kept = None if path is None else store.read_arrays(path, "training", described)
+    if kept is not None:
+        state = state.resume(kept)
     if state.step > settings.steps:
         raise ValueError(f"{path} is of {state.step} steps, more than steps={settings.steps}: choose another folder")
     held_out = validation(settings.validation_examples, key=jax.random.fold_in(key, 0))
@@ -130,7 +133,7 @@ def train(
             state = _until_validation(run, state, held_out, bar)
             if path is not None:
                 store.write_arrays(state.arrays(), described, path)
-    return Trained(state.best, state.labelled())
+    return Trained(state.best, xr.Dataset({name: ("step", column) for name, column in state.history.items()}))
 
 
 def _check_network(architecture: bpkr.Architecture, network: bpkr.Network) -> None:
@@ -175,51 +178,31 @@ class _Run:
     key: PRNGKeyArray
 
 
-class _Validation(NamedTuple):
-    """A line of the history."""
-
-    step: int
-    loss: float
-    validation_error: float
-    validation_accuracy: float
-
-
 @dataclass(frozen=True)
 class _State:
-    """Where training is: all that the rest of it depends on."""
+    """Where training is: all that the rest of it depends on. `history` has a column for each of `_HISTORY`."""
 
     network: bpkr.Network
     moments: Any
     best: bpkr.Network
-    history: tuple[_Validation, ...] = ()
+    history: Mapping[str, np.ndarray]
 
     @property
     def step(self) -> int:
-        return self.history[-1].step if self.history else 0
+        return int(max(self.history["step"], default=0))
 
     @classmethod
     def first(cls, network: bpkr.Network) -> "_State":
-        return cls(network, optax.adam(0.0).init(_trained_part(network)), network)
+        history = {name: np.zeros(0, int if name == "step" else float) for name in _HISTORY}
+        return cls(network, optax.adam(0.0).init(_trained_part(network)), network, history)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {**store.leaf_arrays((self.network, self.moments, self.best)), **self._columns()}
+        return {**store.leaf_arrays((self.network, self.moments, self.best)), **self.history}
 
-    def resume(self, arrays: Mapping[str, np.ndarray] | None) -> "_State":
-        """The state that `arrays` were made of, of the same network; this one if there are none."""
-        if arrays is None:
-            return self
-        network, moments, best = store.tree_like((self.network, self.moments, self.best), arrays)
-        rows = zip(*(arrays[name].tolist() for name in _Validation._fields), strict=True)
-        return _State(network, moments, best, tuple(_Validation(*row) for row in rows))
-
-    def _columns(self) -> dict[str, np.ndarray]:
-        columns = zip(*self.history, strict=True)
-        return {name: np.array(column) for name, column in zip(_Validation._fields, columns, strict=True)}
-
-    def labelled(self) -> xr.Dataset:
-        columns = self._columns()
-        steps = columns.pop("step")
-        return xr.Dataset({name: ("step", column) for name, column in columns.items()}, coords={"step": steps})
+    def resume(self, arrays: Mapping[str, np.ndarray]) -> "_State":
+        """The state that `arrays` were made of, of the same network."""
+        trees = store.tree_like((self.network, self.moments, self.best), arrays)
+        return _State(*trees, {name: arrays[name] for name in _HISTORY})
 
 
 def _until_validation(run: _Run, state: _State, held_out: Examples, bar: tqdm) -> _State:
@@ -243,8 +226,9 @@ def _until_validation(run: _Run, state: _State, held_out: Examples, bar: tqdm) -
         )
     error, accuracy = (float(value) for value in _validate(network, run.architecture.with_arrays(), held_out))
     bar.set_postfix(loss=f"{loss:.3f}", validation_accuracy=f"{accuracy:.3f}")
-    is_best = accuracy > max((row.validation_accuracy for row in state.history), default=-1.0)
-    history = (*state.history, _Validation(end, loss, error, accuracy))
+    is_best = accuracy > max(state.history["validation_accuracy"], default=-1.0)
+    columns = zip(state.history.items(), (end, loss, error, accuracy), strict=True)
+    history = {name: np.append(column, value) for (name, column), value in columns}
     return _State(network, moments, network if is_best else state.best, history)
 
 
@@ -255,7 +239,8 @@ def _step(network, moments, architecture, training: Stream, rate, batch: int, ke
     trained = _trained_part(network)
 
     def loss(trained):
-        return _mean_square(eqx.combine(trained, network), architecture, examples)
+        outputs = network_outputs(eqx.combine(trained, network), architecture, examples.inputs)
+        return jnp.mean((outputs - examples.labels) ** 2)
 
     value, slope = jax.value_and_grad(loss)(trained)
     updates, moments = optax.adam(rate).update(slope, moments)
@@ -277,31 +262,24 @@ def _standard_units(trained: bpkr.Network) -> bpkr.Network:
     learning rate suits values as well as queries and keys.
     """
     ones = jax.tree.map(lambda _: jnp.asarray(1.0), trained)
-    roots = jax.tree.map(lambda weights: jnp.sqrt(jnp.asarray(float(weights.shape[1]))), _values(trained))
-    return eqx.tree_at(_values, ones, roots)
+    roots = [jnp.sqrt(jnp.asarray(float(weights.shape[1]))) for weights in _all_weights(trained)]
+    return eqx.tree_at(_all_weights, ones, roots)
 
 
-def _all_weights(network: bpkr.Network):
-    return (network.embedding, *network.weights, network.readout_weights)
-
-
-def _values(network: bpkr.Network):
-    return network.embedding, network.weights, network.readout_weights
+def _all_weights(network: bpkr.Network) -> list:
+    return [network.embedding, *network.weights, network.readout_weights]
 
 
 def network_outputs(
     network: bpkr.Network, architecture: bpkr.Architecture, inputs: Float[Array, "examples tokens features"]
 ) -> Float[Array, "examples *outputs"]:
     """What the network makes of `inputs`, by paths: the weights, which know of no tokens, are multiplied first."""
-    features = unchecked_path_features(inputs, network.heads(inputs), architecture, network.readout)
+    read = readout_weights(network.readout, inputs.shape[1])
+    features = unchecked_path_features(inputs, network.heads(inputs), architecture, read)
     # what `bpkr.sum_over_paths` does, without its checks in every step
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
     outputs = read_paths(path_weights(network)[0], embedding, features)
     return outputs[:, 0] if architecture.outputs == 1 else outputs
-
-
-def _mean_square(network, architecture, examples: Examples):
-    return jnp.mean((network_outputs(network, architecture, examples.inputs) - examples.labels) ** 2)
 
 
 @eqx.filter_jit

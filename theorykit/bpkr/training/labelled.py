@@ -12,6 +12,7 @@ from ..data.checks import finite_array
 def label_network(network: bpkr.Network) -> xr.Dataset:
     """Every weight by name: `embedding`, `values_l` and `readout`, and `query_l` and `key_l` of each layer with heads.
 
+    Where heads have biases, these are `query_bias_l` and `key_bias_l`.
     The heads must be `bpkr.ProjectionHeads`; the numbers of the layers' kinds are those of the architecture, and stay
     out.
     """
@@ -24,11 +25,17 @@ def label_network(network: bpkr.Network) -> xr.Dataset:
     }
     for layer, weights in enumerate(network.weights, 1):
         arrays[f"values_{layer}"] = ((f"unit_{layer + 1}", f"head_unit_{layer}"), weights)
-    for layer, (query, key) in enumerate(zip(network.heads.queries, network.heads.keys, strict=True), 1):
-        dimensions = (f"head_{layer}", f"head_feature_{layer}", "feature")
-        arrays |= {f"query_{layer}": (dimensions, query), f"key_{layer}": (dimensions, key)}
+    for name, layers in _parameters(network.heads).items():
+        for layer, values in enumerate(layers or (), 1):
+            dimensions = (f"head_{layer}", f"head_feature_{layer}", "feature")
+            arrays[f"{name}_{layer}"] = dimensions[: values.ndim], values
     labelled = {name: (dimensions, np.asarray(values)) for name, (dimensions, values) in arrays.items()}
     return xr.Dataset(labelled, attrs={"readout": network.readout})
+
+
+def _parameters(heads: bpkr.ProjectionHeads) -> dict[str, tuple[Array, ...] | None]:
+    """What `bpkr.heads` makes them of, by its names."""
+    return {"query": heads.queries, "key": heads.keys, "query_bias": heads.query_biases, "key_bias": heads.key_biases}
 
 
 def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.Network:
@@ -51,9 +58,8 @@ def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.N
     def array(name: str) -> Float[Array, "..."]:
         return finite_array(name, weights[name].values)
 
-    kept = bpkr.heads(
-        query=[array(f"query_{layer}") for layer in with_heads], key=[array(f"key_{layer}") for layer in with_heads]
-    )
+    given = ["query", "key", *(name for name in ("query_bias", "key_bias") if f"{name}_1" in weights)]
+    kept = bpkr.heads(**{name: [array(f"{name}_{layer}") for layer in with_heads] for name in given})
     counts = tuple(heads for heads in architecture.heads if heads)
     if kept.counts != counts:
         raise ValueError(f"in weights, heads of {kept.counts} do not fit an architecture with {counts}")
