@@ -1,6 +1,8 @@
 """What the parameters of theory 1's public callables are."""
 
+import tempfile
 from functools import cache
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -9,9 +11,12 @@ from sympy import Symbol
 
 from theorykit import bpkr
 
+from .class_labels import CLASSES, OF_CLASSES
 from .engine import Face
 from .values import MISTAKES, Kind, array, flag, function, instance, number, path, text, whole_number
 
+_FOLDER = tempfile.TemporaryDirectory(prefix="theorykit-faces-")
+FOLDER = Path(_FOLDER.name)
 RNG = np.random.default_rng(0)
 EXAMPLES, PATHS, FEATURES, TOKENS = 5, 4, 3, 2
 DATA = RNG.normal(size=(EXAMPLES, PATHS, FEATURES))
@@ -23,6 +28,16 @@ KEY_QUERY = [RNG.normal(size=(2, FEATURES, FEATURES)) for _ in range(2)]
 @cache
 def architecture():
     return bpkr.Architecture((2, 2), 8.0, 1.1, temperature=0.1)
+
+
+def new_place():
+    (FOLDER / "action.json").unlink(missing_ok=True)
+    return FOLDER / "action.json"
+
+
+def kept_action():
+    bpkr.save_action(bpkr.derive(architecture()), FOLDER / "kept.json", overwrite=True)
+    return FOLDER / "kept.json"
 
 
 @cache
@@ -189,6 +204,22 @@ OTHER_HEADS = {
 MATRIX = np.eye(PATHS)
 NOT_POSITIVE = {"not square": np.ones((4, 3)), "of another size": np.eye(3)}
 
+LENGTHS = np.full(EXAMPLES, INPUTS.shape[1])
+
+
+def other_masks():
+    heads, tokens = len(KEY_QUERY[0]), INPUTS.shape[1]
+    return {
+        "of other examples": LENGTHS[1:],
+        "of other tokens": np.ones((1, 1, tokens, tokens + 1), dtype=bool),
+        "of other heads": np.ones((1, heads + 1, 1, 1), dtype=bool),
+        "that allows nothing": np.zeros((1, 1, 1, 1), dtype=bool),
+        "another word": "casual",
+        "a pair with text": ("causal", "text"),
+    }
+
+
+_BIAS = Kind(lambda: None, {"None": "no bias"}, lambda: {"of other features": [np.ones((2, 2))] * 2})
 KINDS = {
     "architecture": instance(architecture, also=other_architectures),
     "order_parameters": instance(limit, "U_1", also=of_another_architecture),
@@ -213,6 +244,16 @@ KINDS = {
     "inputs": array(lambda: INPUTS, also=lambda: {"of other features": INPUTS[..., :2]}),
     "attention": Kind(attention, also=other_attention),
     "readout": text("last"),
+    "query_bias": _BIAS,
+    "key_bias": _BIAS,
+    "query_biases": _BIAS,
+    "key_biases": _BIAS,
+    "mask": Kind(lambda: "causal", {"None": "no mask"}, other_masks),
+    "isolated": text("self"),
+    "real_tokens": Kind(
+        lambda: LENGTHS, {"None": "all are"}, lambda: {"of others": LENGTHS[1:], "of none": 0 * LENGTHS}
+    ),
+    "sums_over_queries": flag(),
     "key_query": Kind(lambda: KEY_QUERY, NO_HEADS, lambda: layer_arrays(KEY_QUERY)),
     "query": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
     "network": instance(network, also=lambda: {"an architecture": architecture(), "heads": heads()}),
@@ -236,6 +277,9 @@ KINDS = {
     ),
     "expression": instance(lambda: bpkr.derive(architecture()).energy),
     "action": instance(lambda: bpkr.derive(architecture())),
+    "save_action.path": path(new_place),
+    "save_action.overwrite": flag(),
+    "load_action.path": path(kept_action),
     "render_markdown.architecture": Kind(
         architecture,
         {"None": "sizes are then symbols alone"},
@@ -250,6 +294,7 @@ SKIPS = {
     if name not in ("1", "1.5", "2**64")
 }
 OF_CALLABLES = {
+    **OF_CLASSES,
     "Architecture.layers": Kind(
         lambda: (2, 2),
         called=("layer",),
@@ -368,6 +413,7 @@ FACE = Face(
     {**KINDS, **OF_CALLABLES},
     instances={
         "Architecture": architecture,
+        "Classes": lambda: CLASSES,
         "Action": lambda: bpkr.derive(architecture()),
         "CompiledAction": lambda: bpkr.compile_action(bpkr.derive(architecture())),
         "FiniteWidthLaw": lambda: bpkr.law_of(architecture()),
@@ -390,6 +436,7 @@ FACE = Face(
             *(
                 "Action",
                 "ActionTerms",
+                "ClassScores",
                 "CompiledAction",
                 "DualForm",
                 "EnergyEstimate",
@@ -412,6 +459,8 @@ FACE = Face(
     | {"Data": "it is checked against an architecture, where it is used"},
     untried={
         "Skip.gain": "the architecture checks it, and says in which layer it is",
+        "data_of_classes.features": "as those of Data, they are checked against an architecture",
+        "data_of_classes.test_features": "as those of Data, they are checked against an architecture",
         **{
             f"{solver}.{method}": OPTIMISTIX
             for solver in ("Newton", "AcceleratedSweeps")

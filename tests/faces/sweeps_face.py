@@ -11,7 +11,7 @@ from theorykit import bpkr
 from theorykit.bpkr import sweeps
 
 from .engine import Face
-from .values import Kind, array, flag, function, instance, path, unlike
+from .values import Kind, array, flag, function, instance, number, path, unlike
 
 DATA = problem()
 OTHER = problem("dense, two outputs")
@@ -31,7 +31,7 @@ def data(_seed=0):
     return bpkr.Data(*DATA[1:], np.ones(3))
 
 
-FIELDS = ("features", "labels", "test_features", "test_labels")
+FIELDS = ("features", "labels", "test_features", "test_labels", "classes")
 
 
 def mistaken_data():
@@ -44,9 +44,11 @@ def mistaken_data():
         "test_labels": {"fewer": right.test_labels[1:]},
     }
     mistakes = {"a pair": (right.features, right.labels), "the features": right.features}
-    for field, values in vars(right).items():
-        for name, wrong in {**unlike(np.asarray(values)), **fitting[field]}.items():
+    for field, of_field in fitting.items():
+        for name, wrong in {**unlike(np.asarray(getattr(right, field))), **of_field}.items():
             mistakes[f"{field} {name}"] = replace(right, **{field: wrong})
+    mistakes["classes by name"] = replace(right, classes=("a", "b"))
+    mistakes["of more classes"] = replace(right, classes=bpkr.Classes((1, 2, 3), "one-hot"))
     return mistakes
 
 
@@ -96,6 +98,7 @@ FACE = Face(
                 "without labels": solution().drop_vars(["path_1", "other_path_1"]),
             },
         ),
+        "noise": number(0.1, least=0.0),
         "prediction": instance(lambda: PREDICTION, "predictions", also=lambda: {"its mean": PREDICTION.mean}),
         "result": instance(swept, also=lambda: {"an array": swept()["test_error"], "without errors": xr.Dataset()}),
     },

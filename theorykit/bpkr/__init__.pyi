@@ -4,8 +4,10 @@ from .action.document import render_latex, render_markdown
 from .action.dual_form import DualForm
 from .action.expansion import FirstOrder
 from .action.finite_width_prior import FiniteWidthPrior
+from .action.kept import load_action, save_action
 from .data.accuracy import sign_accuracy
-from .data.data import Data
+from .data.classes import Classes, ClassScores, LabelsWarning, find_classes, score_classes
+from .data.data import Data, data_of_classes
 from .data.statistics import FeatureStatistics
 from .data.streaming import statistics_of_arrays, statistics_of_batches
 from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout
@@ -15,6 +17,7 @@ from .evaluation.prediction import Prediction, kernel, path_kernels, predict, pr
 from .matrix_free.estimate import EnergyEstimate, MatrixFreeOptions, MatrixFreeWarning, Slopes, estimate_energy
 from .matrix_free.saddle import MatrixFreeSaddle, solve_matrix_free
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
+from .network.masks import Isolated, Mask
 from .network.network import (
     Network,
     empirical_order_parameters,
@@ -42,6 +45,8 @@ __all__ = [
     "ActionTerms",
     "Architecture",
     "Attention",
+    "ClassScores",
+    "Classes",
     "CompiledAction",
     "ConvergenceWarning",
     "Data",
@@ -54,9 +59,12 @@ __all__ = [
     "FirstOrder",
     "Fluctuations",
     "Head",
+    "Isolated",
     "KernelTaskAlignment",
     "KeyQueryHeads",
+    "LabelsWarning",
     "LayerSymbols",
+    "Mask",
     "MatrixFreeOptions",
     "MatrixFreeSaddle",
     "MatrixFreeWarning",
@@ -73,10 +81,12 @@ __all__ = [
     "Slopes",
     "attention",
     "compile_action",
+    "data_of_classes",
     "derive",
     "empirical_order_parameters",
     "estimate_energy",
     "evaluate",
+    "find_classes",
     "first_order",
     "fluctuations",
     "generate_source",
@@ -87,6 +97,7 @@ __all__ = [
     "kernel",
     "kernel_task_alignment",
     "law_of",
+    "load_action",
     "network_of_weights",
     "optimal_readout",
     "parameter_count",
@@ -101,6 +112,8 @@ __all__ = [
     "render_latex",
     "render_markdown",
     "sample_network",
+    "save_action",
+    "score_classes",
     "search_minima",
     "sign_accuracy",
     "solve",

@@ -3,12 +3,20 @@
 Architecture, data -> solve at every point -> labelled datasets on disk -> one dataset over width and temperature
 """
 
-from .datasets import label_prediction, label_saddle, order_parameters_of, predict_test_examples, prediction_errors
+from .datasets import (
+    label_infinite_width,
+    label_prediction,
+    label_saddle,
+    order_parameters_of,
+    predict_test_examples,
+    prediction_errors,
+)
 from .run import sweep, sweep_seeds
 from .selection import best_temperatures
 
 __all__ = [
     "best_temperatures",
+    "label_infinite_width",
     "label_prediction",
     "label_saddle",
     "order_parameters_of",

@@ -7,8 +7,9 @@ from jax.typing import ArrayLike
 
 from ... import bpkr
 from ...arguments import checked_instance
-from ..data.accuracy import are_signs
+from ..data.accuracy import are_classes
 from ..data.checks import finite_array
+from ..data.classes import outputs_as_classes, score_indices
 from ..data.data import check_data
 from ..order_parameters.order_parameters import checked_order_parameters
 
@@ -35,33 +36,67 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
     checked_instance("architecture", architecture, bpkr.Architecture)
     checked_instance("saddle", saddle, bpkr.Saddle, "as bpkr.solve returns it")
     point = _of_architecture("saddle", architecture, saddle.order_parameters)
-    matrices = enumerate(point.matrices, 1)
-    scores = enumerate(bpkr.head_scores(architecture, point), 1)
-    return xr.Dataset(
+    return label_order_parameters(architecture, point).assign(
         {
-            **{f"U_{layer}": (axes(layer), np.asarray(matrix)) for layer, matrix in matrices},
-            "u": (("output", "other_output")[: point.readout.ndim], np.asarray(point.readout)),
+            **_label_scores(architecture, point),
             **{name: ((), float(getattr(saddle, name)), {"long_name": text}) for name, text in _QUANTITIES.items()},
             "converged": saddle.converged,
             "result": "converged" if saddle.converged else optx.RESULTS[saddle.result],
             **{name: _number(value) for name, value in saddle.stats.items()},
-            **{f"head_score_{layer}": (f"head_{layer}", np.asarray(score)) for layer, score in scores if len(score)},
-        },
-        coords=path_coordinates(architecture),
+        }
     )
+
+
+def label_infinite_width(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
+    """What `label_saddle` has, of the infinitely wide network: a Gaussian process.
+
+    Order parameters are those of the prior, `bpkr.gp_limit`, and `log_evidence` is exact. There is no `action`, whose
+    entropy is proportional to the widths, and nothing of a solver. The widths of `architecture` are not used.
+    """
+    checked_instance("architecture", architecture, bpkr.Architecture)
+    data = check_data(architecture, data)
+    point = bpkr.gp_limit(architecture)
+    energy = float(bpkr.evaluate(architecture, point, data.features, data.labels).energy)
+    values = {"energy": energy, "log_evidence": -(energy + np.size(data.labels) * np.log(2 * np.pi)) / 2}
+    return label_order_parameters(architecture, point).assign(
+        {
+            **_label_scores(architecture, point),
+            **{name: ((), value, {"long_name": _QUANTITIES[name]}) for name, value in values.items()},
+            "converged": True,
+            "result": "converged",
+        }
+    )
+
+
+def _label_scores(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> dict[str, tuple[str, np.ndarray]]:
+    scores = enumerate(bpkr.head_scores(architecture, point), 1)
+    return {f"head_score_{layer}": (f"head_{layer}", np.asarray(score)) for layer, score in scores if len(score)}
+
+
+def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> xr.Dataset:
+    """`U_l` and `u`, as `label_saddle` has them."""
+    matrices = {f"U_{layer}": (axes(layer), np.asarray(matrix)) for layer, matrix in enumerate(point.matrices, 1)}
+    readout = (("output", "other_output")[: point.readout.ndim], np.asarray(point.readout))
+    return xr.Dataset({**matrices, "u": readout}, coords=path_coordinates(architecture))
 
 
 def predict_test_examples(
     architecture: bpkr.Architecture, data: bpkr.Data, order_parameters: bpkr.OrderParameters
 ) -> tuple[xr.Dataset, ...]:
-    """What `data` has test examples for: their `label_prediction`, and its `prediction_errors`."""
+    """What `data` has test examples for: their `label_prediction`, and its `prediction_errors`.
+
+    The noise is the temperature; classes have the names that `data` has for them.
+    """
     data = check_data(architecture, data)
     if data.test_features is None:
         return ()
     prediction = bpkr.predict(architecture, order_parameters, data.features, data.labels, data.test_features)
     if data.test_labels is None:
         return (label_prediction(prediction),)
-    return label_prediction(prediction), prediction_errors(prediction, data.test_labels)
+    errors = prediction_errors(prediction, data.test_labels, noise=float(architecture.temperature))
+    if data.classes is not None and "test_confusion" in errors:
+        errors = errors.assign_coords({axis: list(data.classes.names) for axis in _CLASS_AXES})
+    return label_prediction(prediction), errors
 
 
 def label_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
@@ -70,20 +105,41 @@ def label_prediction(prediction: bpkr.Prediction) -> xr.Dataset:
     return xr.Dataset({"mean": _of_test_examples(prediction.mean), "variance": _of_test_examples(prediction.variance)})
 
 
-def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike) -> xr.Dataset:
-    """How well a prediction's mean fits `test_labels`, (test_examples,) or (test_examples, outputs).
+_CLASS_AXES = ("class", "predicted_class")
 
-    - `test_error`: the mean square of their difference.
-    - `test_accuracy`: how often their signs agree, where there is one output and every label is 1 or -1.
+
+def prediction_errors(prediction: bpkr.Prediction, test_labels: ArrayLike, *, noise: float = 0.0) -> xr.Dataset:
+    """How well a prediction fits `test_labels`, (test_examples,) or (test_examples, outputs).
+
+    - `test_error`: the mean square of the difference between labels and mean.
+    - `test_r_squared`: the share of the labels' variance that the mean explains, where they are not all the same.
+
+    Where labels stand for classes, 1 or -1 of one output, or one of several outputs, instead of the latter:
+
+    - `test_accuracy`, `test_accuracy_error`: the share of examples of the right class, and its standard error.
+    - `test_log_loss`, `test_log_loss_error`: the mean of -ln P(true class) under the Gaussian of mean and variance, to
+      which `noise` is added.
+    - `test_confusion` (class, predicted_class): numbers of examples.
     """
     checked_instance("prediction", prediction, bpkr.Prediction)
     mean, labels = np.asarray(prediction.mean), np.asarray(finite_array("test_labels", test_labels))
     if mean.shape != labels.shape:
         raise ValueError(f"test_labels of shape {labels.shape} do not fit predictions of shape {mean.shape}")
-    errors = {"test_error": np.mean((mean - labels) ** 2)}
-    if are_signs(labels):
-        errors["test_accuracy"] = float(bpkr.sign_accuracy(mean, labels))
-    return xr.Dataset(errors)
+    error = np.mean((mean - labels) ** 2)
+    if not are_classes(labels):
+        spread = np.mean((labels - labels.mean(axis=0)) ** 2)
+        return xr.Dataset({"test_error": error, **({"test_r_squared": 1 - error / spread} if spread > 0 else {})})
+    classes, truth = outputs_as_classes(labels)
+    scores = score_indices(classes, truth, mean, prediction.variance, noise)
+    numbers = {name: value for name, value in vars(scores).items() if name != "confusion"}
+    return xr.Dataset(
+        {
+            "test_error": error,
+            **{f"test_{name}": value for name, value in numbers.items()},
+            "test_confusion": (_CLASS_AXES, scores.confusion),
+        },
+        coords={axis: list(classes.names) for axis in _CLASS_AXES},
+    )
 
 
 def label_test_labels(test_labels: ArrayLike) -> xr.Dataset:

@@ -22,7 +22,7 @@ _DEFAULTS = {
 
 _SOLVER_OPTIONS = ("max_steps", "solver")
 # raised whenever a point comes to have other numbers of the same arguments, beyond the tolerance
-_VERSION = 1
+_VERSION = 2
 
 
 def sweep_settings(architecture: bpkr.Architecture, data: bpkr.Data, options: Mapping[str, Any]) -> Mapping[str, str]:

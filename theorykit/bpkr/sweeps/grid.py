@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ... import bpkr
-from ...arguments import checked_number, checked_sequence
+from ...arguments import checked_number, checked_sequence, shown
 
 # stands for T = 0 where temperatures are compared by their logarithms
 _SMALLEST_TEMPERATURE = 1e-12
@@ -20,7 +20,10 @@ Width = Number | tuple[Number, ...]
 
 @dataclass(frozen=True)
 class GridPoint:
-    """A point of the grid: the width of all layers, or the widths (N_1, ..., N_L, N_a), and the temperature."""
+    """A point of the grid: the width of all layers, or the widths (N_1, ..., N_L, N_a), and the temperature.
+
+    At an infinite width the network is a Gaussian process, and nothing is to be solved.
+    """
 
     width: Width
     temperature: float
@@ -28,10 +31,16 @@ class GridPoint:
     def __str__(self):
         return f"width={width_label(self.width)}, temperature={self.temperature!r}"
 
+    @property
+    def is_infinitely_wide(self) -> bool:
+        """Whether the width of all layers is infinite."""
+        return self.width == math.inf
+
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:
-        """The architecture `like`, but for width and temperature."""
+        """The architecture `like`, but for width and temperature; of width 1 where what it is for knows no width."""
         numbers = {"temperature": self.temperature, "outputs": like.outputs}
-        return bpkr.Architecture(like.layers, self.width, like.prior_variances, **numbers)
+        width = 1.0 if self.is_infinitely_wide else self.width
+        return bpkr.Architecture(like.layers, width, like.prior_variances, **numbers)
 
 
 @dataclass(frozen=True)
@@ -67,18 +76,23 @@ class Grid:
         rows = []
         for width in self.widths:
             row = [points[GridPoint(width, temperature)] for temperature in self.temperatures]
-            rows.append(xr.concat(row, dim=_axis("temperature", list(self.temperatures)), **_CONCATENATION))
-        if not any(isinstance(width, tuple) for width in self.widths):
-            return xr.concat(rows, dim=_axis("width", list(self.widths)), **_CONCATENATION)
-        labels = [width_label(width) for width in self.widths]
-        return xr.concat(rows, dim=_axis("width", labels), **_CONCATENATION)
+            rows.append(concatenate(row, "temperature", self.temperatures))
+        has_labels = any(isinstance(width, tuple) for width in self.widths)
+        return concatenate(rows, "width", [width_label(width) for width in self.widths] if has_labels else self.widths)
 
 
-_CONCATENATION = {"data_vars": "all", "coords": "minimal", "compat": "override", "join": "outer"}
+def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]) -> xr.Dataset:
+    """Datasets along a new axis `name`, of which each is at one of `values`; what one of them lacks is missing."""
+    axis = xr.DataArray(np.array(values), dims=name, name=name)
+    return xr.concat(datasets, dim=axis, data_vars="all", coords="minimal", compat="override", join="outer")
 
 
 def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
-    """The one of the `solved` nearest to `place`, by the logarithms of width and temperature; None of none."""
+    """The one of the `solved` nearest to `place`, by the logarithms of width and temperature; None of none.
+
+    The infinitely wide network is as near as no start at all, which is the same.
+    """
+    solved = [other for other in solved if not other.is_infinitely_wide]
     return min(solved, key=lambda other: _distance(place, other), default=None)
 
 
@@ -107,7 +121,11 @@ def width_label(width: Width) -> str:
 def _width(index: int, width: Any) -> Width:
     """A width, or the widths of all layers, as plain numbers."""
     name = f"widths[{index}]"
+    if isinstance(width, (float, np.floating)) and width == math.inf:
+        return math.inf
     if isinstance(width, (tuple, list)):
+        if math.inf in width:
+            raise ValueError(f"{name} is infinite for some layers only, got {shown(width)}; give inf for all of them")
         return tuple(_number(f"{name}[{i}]", each) for i, each in enumerate(width))
     return _number(name, width)
 
@@ -128,7 +146,3 @@ def _distance(one: GridPoint, other: GridPoint) -> float:
     widths = _logarithmic_width(one.width) - _logarithmic_width(other.width)
     temperatures = [math.log(max(place.temperature, _SMALLEST_TEMPERATURE)) for place in (one, other)]
     return abs(widths) + abs(temperatures[0] - temperatures[1])
-
-
-def _axis(name: str, values: list) -> xr.DataArray:
-    return xr.DataArray(np.array(values), dims=name, name=name)

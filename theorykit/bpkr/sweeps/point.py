@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from ... import bpkr
-from .datasets import label_saddle, order_parameters_of, predict_test_examples
+from .datasets import label_infinite_width, label_saddle, order_parameters_of, predict_test_examples
 from .grid import GridPoint
 
 FAILED = "failed"
@@ -25,7 +25,8 @@ def solve_place(
     """The labelled solution at `place`, with its predictions; or, where the solve raises, a record of why.
 
     Starts from `neighbour`, a solved point; and from the Gaussian-process limit if there is none or that start does not
-    converge. Of two solutions that have not converged, the one with the smaller gradient is kept.
+    converge. Of two solutions that have not converged, the one with the smaller gradient is kept. Where the width is
+    infinite, that limit itself.
 
     Adds to `label_saddle` and the predictions: `start`, where the solve started; `seconds` it took, a compilation
     included; `message`, what went wrong, empty of a solution. A point that failed has nothing else.
@@ -33,15 +34,19 @@ def solve_place(
     architecture = place.architecture(architecture)
     began = time.perf_counter()
     try:
-        saddle, start = _solve(architecture, data, neighbour, options)
+        if place.is_infinitely_wide:
+            point, start, message = bpkr.gp_limit(architecture), COLD, ""
+            solution = label_infinite_width(architecture, data)
+        else:
+            saddle, start = _solve(architecture, data, neighbour, options)
+            point, message = saddle.order_parameters, "" if saddle.converged else saddle.diagnosis
+            solution = label_saddle(architecture, saddle)
         seconds = time.perf_counter() - began
-        predictions = predict_test_examples(architecture, data, saddle.order_parameters)
-        described = [label_saddle(architecture, saddle), *predictions]
+        described = [solution, *predict_test_examples(architecture, data, point)]
     except (ValueError, RuntimeError) as failure:
         seconds = time.perf_counter() - began
         record = {"converged": False, "result": FAILED, "start": "", "message": str(failure), "seconds": seconds}
         return xr.Dataset(record)
-    message = "" if saddle.converged else saddle.diagnosis
     return xr.merge([*described, xr.Dataset({"start": start, "message": message, "seconds": seconds})])
 
 
@@ -54,8 +59,9 @@ def _solve(architecture, data, neighbour, options) -> tuple[bpkr.Saddle, str]:
     found: dict[str, bpkr.Saddle] = {}
     for start, initial in starts.items():
         with warnings.catch_warnings():
-            # one warning at the end of the sweep names them all
+            # one warning at the end of the sweep names them all, and one at its beginning tells of the labels
             warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+            warnings.simplefilter("ignore", bpkr.LabelsWarning)
             try:
                 found[start] = bpkr.solve(architecture, data.features, data.labels, initial=initial, **options)
             except ValueError:

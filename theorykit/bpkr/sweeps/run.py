@@ -21,11 +21,12 @@ from ...arguments import (
     shown,
 )
 from ...precision import enable_float64, require_float64
-from ...workers import refuse_forks
+from ...workers import check_executor
+from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
 from .datasets import label_test_labels
 from .folder import SweepFolder, solver_options, sweep_settings
-from .grid import GridPoint, Number, Width, grid_of, nearest
+from .grid import Grid, GridPoint, Number, Width, concatenate, grid_of, nearest
 from .point import solve_place
 
 # how many points a warning names, and what it says of them
@@ -46,8 +47,9 @@ def sweep(
     """Solve the saddle point at every width and temperature; one labelled dataset over (width, temperature).
 
     `architecture` gives layers, prior variances and outputs; its own widths and temperature do not matter. A width is
-    that of all layers, or all of them (N_1, ..., N_L, N_a); then the axis is of labels such as "10-20-20". Where `data`
-    has test features each point also predicts, and with test labels says how well. `options` go to `bpkr.solve`.
+    that of all layers, or all of them (N_1, ..., N_L, N_a); then the axis is of labels such as "10-20-20". The width
+    `math.inf` is the Gaussian process of infinitely wide layers, `label_infinite_width`. Where `data` has test features
+    each point also predicts, and with test labels says how well. `options` go to `bpkr.solve`.
 
     The result holds what `label_saddle` has of each point, `mean` and `variance` of `label_prediction`, the scores of
     `prediction_errors`, and `start`, `seconds` and `message` of each solve (see `point`). The way through the grid is
@@ -62,9 +64,11 @@ def sweep(
     Raises `ValueError` for data, widths or temperatures that do not fit, `FileExistsError` where `folder` holds a sweep
     of other data, architecture or tolerance, and `TypeError` for an option that `bpkr.solve` does not have.
     """
-    widths, temperatures = _checked_axes(architecture, widths, temperatures)
-    with _bar(len(widths) * len(temperatures), progress) as bar:
-        result = _sweep(architecture, data, widths, temperatures, folder, bar, options)
+    grid = _checked_grid(architecture, widths, temperatures)
+    if isinstance(data, bpkr.Data):
+        warn_of_class_numbers(data.labels, stacklevel=2)
+    with _bar(len(grid.places), progress) as bar:
+        result = _sweep(architecture, data, grid, folder, bar, options)
     _warn_of_unsolved(result)
     return result
 
@@ -96,19 +100,17 @@ def sweep_seeds(
     """
     require_float64()
     checked_function("data", data)
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
+    check_executor(executor)
     seeds = [
         checked_whole_number(f"seeds[{i}]", seed)
         for i, seed in enumerate(checked_sequence("seeds", seeds, "whole numbers"))
     ]
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be one or more different numbers, got {seeds}")
-    refuse_forks(executor)
-    widths, temperatures = grid = _checked_axes(architecture, widths, temperatures)
+    grid = _checked_grid(architecture, widths, temperatures)
     tasks = {seed: (architecture, data, seed, grid, _folder_of_seed(folder, seed), options) for seed in seeds}
     results: dict[int, xr.Dataset] = {}
-    points = len(widths) * len(temperatures)
+    points = len(grid.places)
     with _bar(len(seeds) * points, progress) as bar:
         if executor is None:
             for seed, task in tasks.items():
@@ -118,26 +120,19 @@ def sweep_seeds(
             for future in as_completed(futures):
                 results[futures[future]] = future.result()
                 bar.update(points)
-    axis = xr.DataArray(seeds, dims="seed", name="seed")
-    ordered = [results[seed].drop_attrs() for seed in seeds]
-    result = xr.concat(ordered, dim=axis, data_vars="all", coords="minimal", compat="override", join="outer")
+    result = concatenate([results[seed].drop_attrs() for seed in seeds], "seed", seeds)
     _warn_of_unsolved(result)
     return result
 
 
-def _checked_axes(
-    architecture: bpkr.Architecture, widths: Sequence[Width], temperatures: Sequence[Number]
-) -> tuple[tuple[Width, ...], tuple[float, ...]]:
-    """Both axes as plain numbers."""
-    grid = grid_of(checked_instance("architecture", architecture, bpkr.Architecture), widths, temperatures)
-    return grid.widths, grid.temperatures
+def _checked_grid(architecture: bpkr.Architecture, widths: Sequence[Width], temperatures: Sequence[Number]) -> Grid:
+    return grid_of(checked_instance("architecture", architecture, bpkr.Architecture), widths, temperatures)
 
 
-def _sweep(architecture, data, widths, temperatures, folder, bar, options) -> xr.Dataset:
+def _sweep(architecture, data, grid: Grid, folder, bar, options) -> xr.Dataset:
     """`sweep` on the bar that is given, without a warning."""
     require_float64()
     data = check_data(architecture, data)
-    grid = grid_of(architecture, widths, temperatures)
     settings = sweep_settings(architecture, data, options)
     kept = (
         None if folder is None else SweepFolder.open(checked_path("folder", folder), settings, solver_options(options))
@@ -203,7 +198,7 @@ def _sweep_of_seed(architecture, data, seed, grid, folder, options, bar) -> xr.D
     made = data(seed)
     if not isinstance(made, bpkr.Data):
         raise TypeError(f"data must return bpkr.Data of features and labels, got {shown(made)} for seed {seed}")
-    return _sweep(architecture, made, *grid, folder, bar, options)
+    return _sweep(architecture, made, grid, folder, bar, options)
 
 
 def _sweep_in_worker(architecture, data, seed, grid, folder, options) -> xr.Dataset:

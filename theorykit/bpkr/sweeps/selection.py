@@ -8,7 +8,7 @@ from ...arguments import checked_instance
 def best_temperatures(result: xr.Dataset) -> xr.DataArray:
     """The temperature of the best predictions at every width, (width,), from the result of a sweep with test labels.
 
-    Best is the highest `test_accuracy`, or where labels are not signs the lowest `test_error`; of equals, the lowest
+    Best is the highest `test_accuracy`, or where labels are no classes the lowest `test_error`; of equals, the lowest
     temperature. Over seeds, their mean decides. Points that failed do not compete; NaN where all did.
     """
     checked_instance("result", result, xr.Dataset, "as sweep returns them")

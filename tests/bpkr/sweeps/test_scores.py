@@ -1,0 +1,90 @@
+"""How well predictions fit: of signs, of classes and of numbers, in solutions, sweeps and comparisons."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from theorykit import bpkr
+from theorykit.bpkr import sampling, sweeps
+
+RNG = np.random.default_rng(0)
+NAMES = np.array(["cat", "cow", "dog"])
+FEATURES, TEST_FEATURES = (RNG.normal(size=(count, 2, 20)) / 4 for count in (24, 30))
+ONE, THREE = (bpkr.Architecture((2,), 20, temperature=0.1, outputs=outputs) for outputs in (1, 3))
+
+
+def named(features):
+    """Three classes by which of the first three features of the first path is the largest."""
+    return NAMES[np.argmax(features[:, 0, :3], axis=1)]
+
+
+DATA = bpkr.data_of_classes(FEATURES, named(FEATURES), TEST_FEATURES, named(TEST_FEATURES))
+
+
+def test_class_labels_become_outputs():
+    assert (DATA.classes.names, DATA.labels.shape, DATA.test_labels.shape) == (tuple(NAMES), (24, 3), (30, 3))
+    assert DATA.classes.decode(DATA.labels).tolist() == named(FEATURES).tolist()
+    two = bpkr.data_of_classes(FEATURES, np.sign(FEATURES[:, 0, 0]))
+    np.testing.assert_array_equal(two.labels, np.sign(FEATURES[:, 0, 0]))
+    with pytest.raises(ValueError, match=r"test_labels\[0\] is '(cat|cow|dog)', none of the classes"):
+        bpkr.data_of_classes(FEATURES, np.where(np.arange(24) < 12, "a", "b"), TEST_FEATURES, named(TEST_FEATURES))
+    with pytest.raises(
+        ValueError, match="3 classes, coded by one-hot, are 3 outputs, but the architecture has outputs=1"
+    ):
+        sweeps.sweep(ONE, DATA, widths=(20,), temperatures=(0.1,), progress=False)
+
+
+def test_a_sweep_scores_classes_by_their_names():
+    result = sweeps.sweep(THREE, DATA, widths=(20, np.inf), temperatures=(0.1, 1.0), progress=False)
+    truth = named(TEST_FEATURES)
+    for point in (result.isel(width=i, temperature=j) for i in range(2) for j in range(2)):
+        said = DATA.classes.decode(point["mean"].values)
+        np.testing.assert_allclose(point["test_accuracy"], np.mean(said == truth))
+        counted = [[np.sum((truth == one) & (said == other)) for other in NAMES] for one in NAMES]
+        np.testing.assert_array_equal(point["test_confusion"], counted)
+        variance = point["variance"].values + point["temperature"].item()
+        probabilities = np.asarray(DATA.classes.probabilities(point["mean"].values, variance))
+        losses = -np.log(probabilities[np.arange(30), np.searchsorted(NAMES, truth)])
+        np.testing.assert_allclose(point["test_log_loss"], losses.mean(), rtol=1e-10)
+    assert result["class"].values.tolist() == result["predicted_class"].values.tolist() == NAMES.tolist()
+    assert (result["test_accuracy"] > 1 / 3).all(), "chance is a third"
+    assert "test_r_squared" not in result
+    assert sweeps.best_temperatures(result).attrs["chosen_by"] == "highest test accuracy"
+
+
+def test_numbers_are_scored_by_the_variance_that_is_explained():
+    labels, test_labels = FEATURES[:, 0, 0], TEST_FEATURES[:, 0, 0]
+    result = sweeps.sweep(
+        ONE, bpkr.Data(FEATURES, labels, TEST_FEATURES, test_labels), widths=(20,), temperatures=(0.1,), progress=False
+    ).squeeze()
+    residual = np.mean((result["mean"] - test_labels) ** 2)
+    np.testing.assert_allclose(result["test_r_squared"], 1 - residual / np.var(test_labels), rtol=1e-12)
+    assert "test_accuracy" not in result and "test_confusion" not in result
+
+
+@pytest.mark.filterwarnings("ignore::theorykit.bpkr.sampling.MixingWarning")
+def test_a_comparison_has_the_accuracy_of_classes():
+    options = {"exact": {"schedule": sampling.Schedule(2, 50, 50)}}
+    approaches = ("saddle", "exact", "infinite_width")
+    result = sampling.compare(
+        THREE, DATA, key=jax.random.key(0), approaches=approaches, options=options, progress=False
+    )
+    for approach in approaches:
+        said = DATA.classes.decode(result["mean"].sel(approach=approach).values)
+        np.testing.assert_allclose(result["accuracy"].sel(approach=approach), np.mean(said == named(TEST_FEATURES)))
+
+
+def test_numbers_of_classes_are_told_that_they_are_regressed():
+    numbers = np.argmax(FEATURES[:, 0, :3], axis=1)
+    data = bpkr.Data(FEATURES, numbers)
+    with pytest.warns(bpkr.LabelsWarning, match="labels are the numbers 0 to 2 of one output, which are regressed"):
+        bpkr.solve(ONE, FEATURES, numbers)
+    with pytest.warns(bpkr.LabelsWarning) as told:
+        sweeps.sweep(ONE, data, widths=(20, 30), temperatures=(0.1,), progress=False)
+    assert len(told) == 1
+    for labels in (np.sign(numbers - 0.5), numbers + 1, numbers / 2, np.arange(24.0), DATA.labels[:, 0] * 0):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", bpkr.LabelsWarning)
+            bpkr.solve(ONE, FEATURES, labels)
