@@ -15,8 +15,7 @@ import numpy as np
 
 import theorykit
 from theorykit import dmft, dynamics
-from theorykit.dmft.diagrams.attractors import coexisting_attractors, nearby_windows
-from theorykit.dmft.diagrams.orbits import OrbitSettings
+from theorykit.dmft.diagrams import OrbitSettings, coexisting_attractors, nearby_windows
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()

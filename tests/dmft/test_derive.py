@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sympy import MatrixSymbol, S
+from sympy import Expr, MatrixSymbol, S
 
 from theorykit import dmft
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation import claims, derivation_blocks
 from theorykit.derivation.sampling import random_values
 from theorykit.dmft.derivation.derivation import derive
-from theorykit.dmft.derivation.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS
+from theorykit.dmft.derivation.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols
 from theorykit.symbolic import Equation, as_markdown, transpose
 
 from ..derivation.mistakes import is_caught, planted
@@ -224,7 +224,8 @@ def test_all_histories_together_have_probability_one_and_the_first_overlaps_foll
 def test_the_compiled_map_is_the_derived_one():
     values = drawn(SIZES[2])
     outputs = {name: getattr(THEORY, name) for name in RESULTS}
-    function = compile_expressions("mean_field", outputs, tuple(vars(SYMBOLS).values()))
+    symbols = tuple(each for each in vars(MapSymbols).values() if isinstance(each, Expr))
+    function = compile_expressions("mean_field", outputs, symbols)
     compiled = function.call_from(jax.tree.map(jnp.asarray, values))
     for name, expression in outputs.items():
         np.testing.assert_allclose(compiled[name], interpret(expression, values), atol=1e-13)

@@ -80,10 +80,9 @@ FACE = Face(
         "model": instance(
             model, "network", "start", also=lambda: {"weights": weights(), "of other patterns": model(patterns=3)}
         ),
-        "attractors.random_windows.model": instance(model, also=lambda: {"weights": weights()}),
-        "orbits.OrbitSettings.transient_of.model": instance(model, also=lambda: {"weights": weights()}),
-        "orbits.OrbitSettings.checked_for.model": instance(model, also=lambda: {"weights": weights()}),
-        "orbits.checked_settings.model": instance(model, also=lambda: {"weights": weights()}),
+        "random_windows.model": instance(model, also=lambda: {"weights": weights()}),
+        "OrbitSettings.transient_of.model": instance(model, also=lambda: {"weights": weights()}),
+        "OrbitSettings.checked_for.model": instance(model, also=lambda: {"weights": weights()}),
         "parameters": instance(
             lambda: dmft.Parameters([1.5, 1.6], 4.0, 0.1),
             also=lambda: {
@@ -91,16 +90,12 @@ FACE = Face(
                 "of two axes": dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
             },
         ),
-        "attractors.coexisting_attractors.parameters": instance(
+        "coexisting_attractors.parameters": instance(
             lambda: dmft.Parameters(1.5, 4.0, 0.1), also=lambda: {"a batch": dmft.Parameters([1.5, 1.6], 4.0, 0.1)}
         ),
-        **{
-            f"orbits.{name}.parameters": instance(lambda: dmft.Parameters(1.5, 4.0, 0.1))
-            for name in ("checked_settings", "checked_begin")
-        },
         "start": start(),
         "settings": settings(),
-        "phases.phase_diagram.settings": instance(
+        "phase_diagram.settings": instance(
             lambda: TWO_EXPONENTS,
             also=lambda: {"a dictionary of them": vars(BRIEF), "of one exponent": OrbitSettings(exponents=1)},
         ),
@@ -129,7 +124,7 @@ FACE = Face(
         "compute": Kind(lambda: only_orbits, {"a class": "it can be called, and what it raises is passed on"}),
         "orbits": whole_number(3, least=1),
         "orbits_per_block": whole_number(2, least=1),
-        "blocks.in_blocks.settings": Kind(lambda: {"settings": "of blocks"}, {"a dictionary": "by name"}),
+        "in_blocks.settings": Kind(lambda: {"settings": "of blocks"}, {"a dictionary": "by name"}),
         "transient": whole_number(0, least=0),
         "recorded": whole_number(20, least=20),
         "exponents": whole_number(0, least=0),
@@ -143,6 +138,6 @@ FACE = Face(
         "measured": whole_number(20, least=20),
         "spectrum": instance(spectrum, also=lambda: {"its exponents": spectrum().exponents}),
     },
-    given={"continuation.continuation_diagram": ("settling",)},
-    instances={"orbits.OrbitSettings": lambda: BRIEF},
+    given={"continuation_diagram": ("settling",)},
+    instances={"OrbitSettings": lambda: BRIEF},
 )

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
+from scipy.interpolate import KroghInterpolator
 from scipy.optimize import brentq
 
 from ..arguments import checked_instance, checked_number
@@ -127,13 +128,12 @@ class Segment:
         """As `root`, and the cycle there, by cubic interpolation: at a branch point Newton's method is singular."""
         spread = _AROUND * self.length
         stations = [self.at(near + spread * node) for node in _NODES]
-        weights = partial(_lagrange, np.array(_NODES))
-        values = np.array([quantity(station) for station in stations])
+        values = [quantity(station) for station in stations]
         if values[0] * values[-1] > 0:
             raise NoCycleError("what was located where branches meet is not zero around there")
-        ahead = brentq(lambda to: float(weights(to) @ values), _NODES[0], _NODES[-1])
+        ahead = brentq(KroghInterpolator(_NODES, values), _NODES[0], _NODES[-1])
         at = jax.tree.map(
-            lambda *leaves: jnp.tensordot(weights(ahead), jnp.stack(leaves), 1), *(s.at for s in stations)
+            lambda *leaves: jnp.asarray(KroghInterpolator(_NODES, leaves)(ahead)), *(s.at for s in stations)
         )
         return near + spread * ahead, at
 
@@ -141,14 +141,6 @@ class Segment:
         """The same in two."""
         middle = self.at(self.length / 2)
         return Segment(self.step, self.start, middle), Segment(self.step, middle, self.end)
-
-
-def _lagrange(nodes: np.ndarray, to: float) -> np.ndarray:
-    """Weights of the values at the nodes in Lagrange's interpolation polynomial."""
-    others = ~np.eye(len(nodes), dtype=bool)
-    return np.array(
-        [np.prod((to - nodes[rest]) / (node - nodes[rest])) for node, rest in zip(nodes, others, strict=True)]
-    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, rules
 from ...symbolic import Softmax, from_terms, matrix_terms, normal, transpose
-from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols, map_symbols
+from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols
 
 _LAPLACE = r"$N \to \infty$ at fixed patterns, context and horizon"
 # every configuration of the spins is tried, so there are few neurons
@@ -58,7 +58,7 @@ class MeanField:
 @lru_cache
 def derive() -> MeanField:
     """The map, derived step by step from the generating functional of the spins."""
-    symbols, route = map_symbols(), Recorder()
+    symbols, route = MapSymbols(), Recorder()
     path = TrajectorySymbols(symbols)
     _normalisation(route, path)
     action = Add(*(_sum_spins(route, path, time) for time in path.times))

@@ -1,7 +1,6 @@
 """The symbols that the dynamical mean-field theory is derived and compiled in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sympy import Expr, MatrixSymbol, Symbol, Trace, log
 from sympy.matrices.expressions.diagonal import DiagMatrix
@@ -23,9 +22,10 @@ def _column(name: str, rows: Expr = PATTERNS) -> MatrixSymbol:
     return MatrixSymbol(name, rows, 1)
 
 
-@dataclass(frozen=True)
 class MapSymbols:
-    """The symbols of the map; J classes of neurons, M patterns, L tokens in the context.
+    """The symbols of the map, under the names that generated functions take them by.
+
+    J classes of neurons, M patterns, L tokens in the context.
 
     - `distinct` (J x M): the output weights w^o of each class; `correlations` (J x M): the weights of one family summed
       over each class with the sign that its output weights have, over N. `position` (M x 1): r of the same family.
@@ -34,23 +34,23 @@ class MapSymbols:
     - `weight`, `row`: of one token, its attention weight s and its column of `attention_response`^T (L x M).
     """
 
-    output_inverse_temperature: Symbol
-    attention_inverse_temperature: Symbol
-    positional_share: Symbol
-    distinct: MatrixSymbol
-    correlations: MatrixSymbol
-    position: MatrixSymbol
-    attention: MatrixSymbol
-    query: MatrixSymbol
-    keys: MatrixSymbol
-    values: MatrixSymbol
-    mask: MatrixSymbol
-    value_response: MatrixSymbol
-    key_response: MatrixSymbol
-    query_response: MatrixSymbol
-    weight: Symbol
-    row: MatrixSymbol
-    attention_response: MatrixSymbol
+    output_inverse_temperature = Symbol("beta", positive=True)
+    attention_inverse_temperature = Symbol("gamma", positive=True)
+    positional_share = Symbol("epsilon", nonnegative=True)
+    distinct = _per_pattern("Omega", CLASSES)
+    correlations = _per_pattern("C", CLASSES)
+    position = _column("r")
+    attention = _column("A")
+    query = _column("q")
+    keys = _per_pattern("K", CONTEXT)
+    values = _per_pattern("V", CONTEXT)
+    mask = _column("ell", CONTEXT)
+    value_response = _per_pattern("D_v", PATTERNS)
+    key_response = _per_pattern("D_k", PATTERNS)
+    query_response = _per_pattern("D_q", PATTERNS)
+    weight = Symbol("s", positive=True)
+    row = _column("g")
+    attention_response = _per_pattern("G", CONTEXT)
 
     @property
     def responses(self) -> tuple[MatrixSymbol, MatrixSymbol, MatrixSymbol]:
@@ -67,29 +67,6 @@ class MapSymbols:
             self.weight: r"\sigma_{d}",
             self.row: "g_{d}",
         }
-
-
-def map_symbols() -> MapSymbols:
-    """The symbols of the map under the names that generated functions take them by."""
-    return MapSymbols(
-        output_inverse_temperature=Symbol("beta", positive=True),
-        attention_inverse_temperature=Symbol("gamma", positive=True),
-        positional_share=Symbol("epsilon", nonnegative=True),
-        distinct=_per_pattern("Omega", CLASSES),
-        correlations=_per_pattern("C", CLASSES),
-        position=_column("r"),
-        attention=_column("A"),
-        query=_column("q"),
-        keys=_per_pattern("K", CONTEXT),
-        values=_per_pattern("V", CONTEXT),
-        mask=_column("ell", CONTEXT),
-        value_response=_per_pattern("D_v", PATTERNS),
-        key_response=_per_pattern("D_k", PATTERNS),
-        query_response=_per_pattern("D_q", PATTERNS),
-        weight=Symbol("s", positive=True),
-        row=_column("g"),
-        attention_response=_per_pattern("G", CONTEXT),
-    )
 
 
 class TrajectorySymbols:

@@ -29,7 +29,7 @@ from ...arguments import (
 from ...dynamics.orthonormal import gram_schmidt
 from ...dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ...dynamics.time_series import SECTIONS
-from ..map.self_attention import check_network, checked_fit
+from ..map.self_attention import check_network, checked_fit, map_batch
 from .blocks import ORBIT, in_blocks
 
 Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
@@ -161,7 +161,6 @@ def broadcast_orbits(parameters: dmft.Parameters) -> dmft.Parameters:
 def checked_settings(settings: OrbitSettings, model: dmft.SelfAttention, parameters: dmft.Parameters) -> OrbitSettings:
     """The settings for `model`. Raises `TypeError` or `ValueError` where these are no such things, or do not fit."""
     checked_instance("settings", settings, OrbitSettings)
-    checked_instance("model", model, dmft.SelfAttention, "as dmft.self_attention_limit(weights, context) returns it")
     checked_instance("parameters", parameters, dmft.Parameters, "such as dmft.Parameters(beta, gamma, epsilon)")
     return settings.checked_for(model)
 
@@ -180,8 +179,7 @@ def _select_orbits(state: dmft.State, block: np.ndarray) -> dmft.State:
     """The state of some orbits, of a state of all or of one that all share."""
     if state.batch_shape in ((), (1,)):
         return state
-    whole = jax.tree.map(lambda values: values[..., block], (state.attention, state.keys, state.values))
-    return dmft.State(*whole, state.position, state.tokens)
+    return map_batch(state, lambda entry, _: entry[..., block])
 
 
 def _block(
@@ -195,7 +193,18 @@ def _block(
         marks.add(np.asarray(overlaps))
         state = end.end
     latest = np.moveaxis(np.asarray(end.window(model).attention), -1, 0)
-    exponents = _exponents(model, parameters, window, settings) if settings.exponents else {}
+    exponents = {}
+    if settings.exponents:
+        spectrum = dmft.lyapunov_spectrum(
+            model,
+            parameters,
+            window,
+            steps=settings.tokens_of_exponents,
+            exponents=min(settings.exponents, model.context * model.patterns),
+            blocks=_BLOCKS,
+            orthonormalise=gram_schmidt,
+        )
+        exponents = describe_exponents(spectrum)
     coordinates = {name: (ORBIT, np.asarray(getattr(parameters, name))) for name in ("beta", "gamma", "epsilon")}
     return xr.Dataset({**marks.variables(), **exponents, "window": ((ORBIT, "age", "pattern"), latest)}, coordinates)
 
@@ -248,21 +257,6 @@ class _Marks:
 
 def _level(values: Float[np.ndarray, "*_"], levels: int) -> np.ndarray:
     return np.rint((values + 1) / 2 * (levels - 1)).astype(int)
-
-
-def _exponents(
-    model: dmft.SelfAttention, parameters: dmft.Parameters, window: dmft.Window, settings: OrbitSettings
-) -> dict:
-    spectrum = dmft.lyapunov_spectrum(
-        model,
-        parameters,
-        window,
-        steps=settings.tokens_of_exponents,
-        exponents=min(settings.exponents, model.context * model.patterns),
-        blocks=_BLOCKS,
-        orthonormalise=gram_schmidt,
-    )
-    return describe_exponents(spectrum)
 
 
 def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:

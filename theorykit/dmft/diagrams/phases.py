@@ -49,7 +49,7 @@ def phase_diagram(
     flat = orbit_diagram(model, parameters, start, unmarked, folder=folder, label="phase diagram", progress=progress)
     flat = flat.drop_vars(["visited", "in_section", "section", "level", "beta", "gamma", "epsilon"])
     axes = {"gamma": gammas, "beta": betas}
-    folded = flat.map(lambda variable: _fold(variable, axes), keep_attrs=True)
+    folded = flat.coarsen({ORBIT: len(betas)}).construct({ORBIT: tuple(axes)})
     regimes = classify_by_levels(folded["distinct"].sel(pattern=1).values, PHASE_DIAGRAM).astype(str)
     folded = folded.assign(regime_by_levels=(tuple(axes), regimes)).assign_coords({**axes, "epsilon": float(epsilon)})
     if "regime" in folded:
@@ -62,13 +62,3 @@ def _checked_axis(name: str, values: ArrayLike) -> np.ndarray:
     if found.ndim != 1 or not len(found):
         raise ValueError(f"{name} must be on one axis, got shape {found.shape}")
     return found
-
-
-def _fold(variable: xr.DataArray, axes: dict[str, np.ndarray]) -> xr.DataArray:
-    """`variable` with its axis of orbits replaced by one axis for each parameter."""
-    if ORBIT not in variable.dims:
-        return variable
-    rest = variable.transpose(ORBIT, ...)
-    values = rest.values.reshape(*map(len, axes.values()), *rest.shape[1:])
-    kept = {name: coordinate for name, coordinate in rest.coords.items() if ORBIT not in coordinate.dims}
-    return xr.DataArray(values, dims=(*axes, *rest.dims[1:]), coords=kept)

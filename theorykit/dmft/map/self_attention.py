@@ -7,6 +7,7 @@ them. A token is stored in the slot of its position; the context is a ring of as
 place of the one a whole context before it.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -89,12 +90,10 @@ def attention_gain(inverse_temperature: ArrayLike, scale: float | int, patterns:
 
     Raises `TypeError` or `ValueError` for what are no finite numbers, and fewer than one pattern.
     """
-    if not isinstance(inverse_temperature, float) and not is_traced(inverse_temperature):
+    if not is_traced(inverse_temperature):
         inverse_temperature = checked_array("inverse_temperature", inverse_temperature)
         if not inverse_temperature.size:
             raise ValueError(f"inverse_temperature has no entry: shape {inverse_temperature.shape}")
-    elif not is_traced(inverse_temperature):
-        checked_number("inverse_temperature", inverse_temperature)
     checked_number("scale", scale)
     checked_whole_number("patterns", patterns, least=1)
     return inverse_temperature * scale / np.sqrt(patterns)
@@ -269,6 +268,16 @@ def broadcast_to_batch(values: Float[Array, "*_"], leading: int, batch: tuple[in
     first, own = values.shape[:leading], values.shape[leading:]
     aligned = values.reshape(*first, *(1 for _ in range(len(batch) - len(own))), *own)
     return jnp.broadcast_to(aligned, (*first, *batch))
+
+
+def map_batch(state: State, function: Callable[[Array, int], Array]) -> State:
+    """`state` with `function` of each array over the batch and of how many axes it has before those of the batch."""
+    return State(
+        tuple(function(entry, 0) for entry in state.attention),
+        *(tuple(function(slots, 1) for slots in family) for family in (state.keys, state.values)),
+        state.position,
+        state.tokens,
+    )
 
 
 def self_attention_limit(weights: Weights, context: int) -> SelfAttention:

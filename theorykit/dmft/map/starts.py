@@ -16,7 +16,17 @@ from jaxtyping import Array, Float, Int
 from ...arguments import checked_array, checked_instance, checked_whole_number, is_traced
 from ...precision import require_float64
 from ..weights.weights import FAMILIES, Weights
-from .self_attention import KEY, VALUE, Parameters, SelfAttention, State, broadcast_to_batch, check_network, checked_fit
+from .self_attention import (
+    KEY,
+    VALUE,
+    Parameters,
+    SelfAttention,
+    State,
+    broadcast_to_batch,
+    check_network,
+    checked_fit,
+    store,
+)
 
 # of overlaps, which are means of signs
 _ROUNDING = 1e-12
@@ -96,12 +106,8 @@ def token_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> Sta
     Raises `TypeError` or `ValueError` for a prompt of another number of patterns.
     """
     overlaps = _first_overlaps(model, parameters, of)
-    empty = _blank(model, overlaps[VALUE], position=1 % model.context, tokens=1)
-    keys, values = (
-        tuple(slots.at[0].set(entry) for slots, entry in zip(blank, overlaps[family], strict=True))
-        for blank, family in ((empty.keys, KEY), (empty.values, VALUE))
-    )
-    return State(empty.attention, keys, values, empty.position, empty.tokens)
+    first = store(_blank(model, overlaps[VALUE]), overlaps[KEY], overlaps[VALUE])
+    return eqx.tree_at(lambda at: at.position, first, jnp.asarray(1 % model.context))
 
 
 def window_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
@@ -109,7 +115,7 @@ def window_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> St
 
     Raises `TypeError` or `ValueError` for a prompt of another number of patterns.
     """
-    return _blank(model, _first_overlaps(model, parameters, of)[VALUE], position=0, tokens=0)
+    return _blank(model, _first_overlaps(model, parameters, of)[VALUE])
 
 
 def state_from_window(model: SelfAttention, parameters: Parameters, window: Window) -> State:
@@ -136,9 +142,9 @@ def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Prompt) ->
     check_network(model, parameters)
     of = checked_prompt("of", of, model)
     share, batch = parameters.epsilon, parameters.batch_shape
-    mixed = ((1 - share) * semantic + share * positional for semantic, positional in _pairs(of, model))  # Eq. (1)
-    flat = [jnp.broadcast_to(entry, batch) for entry in mixed]
-    return [tuple(flat[i : i + model.patterns]) for i in range(0, len(flat), model.patterns)]
+    semantic, positional = (each.reshape(*of.shape, *(1 for _ in batch)) for each in (of, model.positional[0]))
+    mixed = (1 - share) * semantic + share * positional  # Eq. (1)
+    return [tuple(family) for family in jnp.broadcast_to(mixed, (*of.shape, *batch))]
 
 
 def checked_prompt(name: str, of: Any, model: SelfAttention) -> Prompt:
@@ -151,10 +157,7 @@ def checked_prompt(name: str, of: Any, model: SelfAttention) -> Prompt:
     return overlaps
 
 
-def _pairs(of: Prompt, model: SelfAttention):
-    return zip(np.ravel(of), jnp.ravel(model.positional[0]), strict=True)
-
-
-def _blank(model: SelfAttention, attention: tuple[Array, ...], position: int, tokens: int) -> State:
+def _blank(model: SelfAttention, attention: tuple[Array, ...]) -> State:
+    """No token is remembered, and the next position is 0."""
     slots = tuple(jnp.zeros((model.context, *entry.shape)) for entry in attention)
-    return State(attention, slots, slots, jnp.asarray(position), jnp.asarray(tokens))
+    return State(attention, slots, slots, jnp.asarray(0), jnp.asarray(0))

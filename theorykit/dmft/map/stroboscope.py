@@ -5,7 +5,6 @@ from typing import Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...arguments import checked_array, checked_choice, checked_number, checked_whole_number, is_traced
@@ -55,15 +54,12 @@ class Stroboscope(eqx.Module):
                 f"a state of this network is {size} attentions, {self.model.context} tokens of {self.model.patterns} "
                 f"patterns, got shape {jnp.shape(state)}"
             )
-        parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, self._checked(value))
-        return _after(self.model, parameters, state, self.tokens)
-
-    def _checked(self, value: Float[ArrayLike, ""]) -> Float[Array, ""]:
-        """The value of the parameter that is scanned."""
         if not is_traced(value):
             others = {name: getattr(self.parameters, name) for name in get_args(Scanned)}
             Parameters(**{**others, self.scanned: checked_number("value", value)})
-        return jnp.asarray(value, dtype=float)
+        scanned = jnp.asarray(value, dtype=float)
+        parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, scanned)
+        return _after(self.model, parameters, state, self.tokens)
 
     def state(self, window: Window) -> Float[Array, " size"]:
         """The state of a window whose next token is at position 0.

@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ...arguments import checked_whole_number, is_traced
-from .self_attention import Parameters, SelfAttention, State, broadcast_to_batch, checked_fit
+from .self_attention import Parameters, SelfAttention, State, broadcast_to_batch, checked_fit, map_batch
 from .starts import Window
 
 
@@ -100,11 +100,7 @@ def discard_transient(model: SelfAttention, parameters: Parameters, start: State
 def broadcast_to_parameters(parameters: Parameters, state: State) -> State:
     """`state`, broadcast to the batch shape of the parameters."""
     batch = jnp.broadcast_shapes(parameters.batch_shape, state.attention[0].shape)
-
-    def wide(entries: tuple[Array, ...], leading: int) -> tuple[Array, ...]:
-        return tuple(broadcast_to_batch(entry, leading, batch) for entry in entries)
-
-    return State(wide(state.attention, 0), wide(state.keys, 1), wide(state.values, 1), state.position, state.tokens)
+    return map_batch(state, lambda entry, leading: broadcast_to_batch(entry, leading, batch))
 
 
 @eqx.filter_jit

@@ -28,6 +28,7 @@ from ..map.self_attention import (
     State,
     attend,
     checked_fit,
+    map_batch,
     self_attention_limit,
     store,
 )
@@ -212,9 +213,4 @@ def _run(network, parameters, start, steps, samples, key, kept):
 
 def _repeat(state: State, samples: int) -> State:
     """`state` repeated along a new first batch axis."""
-
-    def repeated(entries: tuple[Array, ...], axis: int) -> tuple[Array, ...]:
-        return tuple(jnp.repeat(jnp.expand_dims(entry, axis), samples, axis) for entry in entries)
-
-    slots = (repeated(entries, 1) for entries in (state.keys, state.values))
-    return State(repeated(state.attention, 0), *slots, state.position, state.tokens)
+    return map_batch(state, lambda entry, axis: jnp.repeat(jnp.expand_dims(entry, axis), samples, axis))

@@ -110,12 +110,9 @@ def power_law(
     - `chi_square`: per degree of freedom; far above 1 where values are no power, and 0 of any two sizes.
     - `slope_error`: its standard error, widened by the square root of `chi_square` where that is above 1.
     """
-    abscissa, ordinate, deviation = np.log(sizes), np.log(values), errors / values
-    weight = deviation**-2 / np.sum(deviation**-2)
-    abscissa = abscissa - weight @ abscissa
-    spread = np.sum((abscissa / deviation) ** 2)
-    slope = np.sum(abscissa * ordinate / deviation**2) / spread
-    residuals = (ordinate - weight @ ordinate - slope * abscissa) / deviation
+    abscissa, ordinate, weights = np.log(sizes), np.log(values), values / errors
+    line, covariance = np.polyfit(abscissa, ordinate, 1, w=weights, cov="unscaled")
+    residuals = weights * (ordinate - np.polyval(line, abscissa))
     chi_square = np.sum(residuals**2) / (len(sizes) - 2) if len(sizes) > 2 else 0.0
-    slope_error = np.sqrt(max(1.0, chi_square) / spread)
+    slope, slope_error = line[0], np.sqrt(max(1.0, chi_square) * covariance[0, 0])
     return {"slope": float(slope), "slope_error": float(slope_error), "chi_square": float(chi_square)}
