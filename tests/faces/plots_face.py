@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from theorykit import plots
 
 from .engine import Face, public_callables
-from .values import Kind, array, instance, path, text
+from .values import Kind, array, instance, path, text, whole_number
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="theorykit-faces-")
 FOLDER = Path(_FOLDER.name)
@@ -42,6 +42,12 @@ FACE = Face(
         "draw_marks.marks": instance(lambda: xr.DataArray(np.ones((2, 3)), dims=("beta", "level"))),
         "self_attention_dynamics.draw_marks.marks": instance(lambda: xr.DataArray(np.ones((2, 3)))),
         "self_attention_dynamics.ink.marks": array(lambda: np.ones((2, 3))),
+        "solution": dataset(),
+        "layer": whole_number(1, least=1, most=0),
+        "pattern": whole_number(0, least=0, most=0),
+        "over": text("gamma"),
+        "eigenvalues": array(lambda: np.ones(3), also=lambda: {"fewer": np.ones(2)}),
+        "cosines": array(lambda: np.ones(3), also=lambda: {"fewer": np.ones(2)}),
         "side": Kind(lambda: (1, 1), also=lambda: {"zero": (0, 1), "one": (1,), "no numbers": ("1", "2")}),
         "axes": instance(lambda: Figure().subplots(), also=lambda: {"a figure": Figure()}),
         **dict.fromkeys(("panel", "figure"), instance(Figure, also=lambda: {"axes": Figure().subplots()})),

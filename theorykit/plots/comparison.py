@@ -38,6 +38,7 @@ _LOOKS = {
     "exact": _Look("exact posterior, sampled", "black", True),
     "gibbs": _Look("weights, sampled by Gibbs", LIMITS[0], True),
     "nuts": _Look("weights, sampled by NUTS", LIMITS[1], True),
+    "infinite_width": _Look("infinite width", "0.6", False),
 }
 
 
@@ -78,13 +79,13 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     Where entries are many, every approach over the one that is the measure.
     """
     axes.set(title="order parameters: entries of $U_1$")
-    if _distinct(result, "U_1").shape[1] > _ENTRY_BY_ENTRY:
+    labels = _pairs(result)
+    if len(labels) > _ENTRY_BY_ENTRY:
         _over_measure(axes, result, "U_1")
         return
     _theory_lines(axes, result)
     _sampled_dots(axes, result)
     axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
-    labels = _pairs(result)
     axes.set_xticks(range(len(labels)), labels)
     axes.set(xlabel="pair of paths", ylabel="entry of $U_1$")
 
@@ -93,7 +94,7 @@ def _theory_lines(axes: Axes, result: xr.Dataset) -> None:
     """A line for every distinct entry of U_1, of each theory; later ones shorter, so that none hides another."""
     theories = [approach for approach in _approaches(result) if not _LOOKS[approach].is_sampled]
     for place, approach in enumerate(theories):
-        look, values = _LOOKS[approach], _distinct(result.sel(approach=[approach]), "U_1")[0]
+        look, values = _LOOKS[approach], _distinct(result, approach, "U_1")
         positions, half = np.arange(len(values)), _SLOT / 2 * 0.65**place
         axes.hlines(values, positions - half, positions + half, color=look.color, linewidth=1.6, label=look.name)
 
@@ -102,8 +103,8 @@ def _sampled_dots(axes: Axes, result: xr.Dataset) -> None:
     """A dot with its bar for every distinct entry of U_1, of each sampler, side by side."""
     samplers = [approach for approach in _approaches(result) if _LOOKS[approach].is_sampled]
     for place, approach in enumerate(samplers, 1):
-        look, one = _LOOKS[approach], result.sel(approach=[approach])
-        values, errors = _distinct(one, "U_1")[0], _distinct(one, "U_1_error")[0]
+        look = _LOOKS[approach]
+        values, errors = (_distinct(result, approach, name) for name in ("U_1", "U_1_error"))
         positions = np.arange(len(values)) + _SLOT * (place / (len(samplers) + 1) - 0.5)
         style = {"fmt": "o", "markersize": 3, "linewidth": 1, "color": look.color}
         axes.errorbar(positions, values, BARS * errors, **style, label=look.name)
@@ -137,7 +138,7 @@ def differences(axes: Axes, result: xr.Dataset) -> None:
     ticks = [0, 1, 2, 3, BEYOND_CHANCE, *(10.0 ** np.arange(1, np.ceil(np.log10(top)) + 1))]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_yticks([], minor=True)
-    axes.set_xticks(range(len(others)), others)
+    axes.set_xticks(range(len(others)), [fill(other.replace("_", " "), 8) for other in others])
     axes.set(xlim=(-0.6, len(others) - 0.4), ylim=(-0.2, _with_headroom(top)))
     axes.set(ylabel="|difference| / standard error", title="differences from the exact posterior")
     axes.legend(loc="upper right", handletextpad=0.1)
@@ -214,16 +215,15 @@ def _root_mean_square(values: np.ndarray) -> float:
 def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
     """Every approach's values of `name` over those of the measure, beside the line where they agree."""
     measure = _measure(result)
-    at = result.sel(approach=[measure])
-    values, errors = _distinct(at, name)[0], _distinct(at, f"{name}_error")[0]
+    values, errors = (_distinct(result, measure, each) for each in (name, f"{name}_error"))
     ends = [np.nanmin(values), np.nanmax(values)]
     axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
     for approach in [approach for approach in _approaches(result) if approach != measure]:
-        look, one = _LOOKS[approach], result.sel(approach=[approach])
-        bars = {"yerr": BARS * _distinct(one, f"{name}_error")[0], "xerr": BARS * errors}
+        look = _LOOKS[approach]
+        bars = {"yerr": BARS * _distinct(result, approach, f"{name}_error"), "xerr": BARS * errors}
         shape = {"fmt": "o", "markerfacecolor": "none"} if look.is_sampled else {"fmt": "x", "zorder": 3}
         style = {"markersize": 3, "markeredgewidth": 0.8, "elinewidth": 0.4, "color": look.color}
-        axes.errorbar(values, _distinct(one, name)[0], **bars, **shape, **style, label=look.name)
+        axes.errorbar(values, _distinct(result, approach, name), **bars, **shape, **style, label=look.name)
     axes.set(xlabel=_LOOKS[measure].name, ylabel="the other approaches")
 
 
@@ -253,19 +253,16 @@ def _order_parameter_names(result: xr.Dataset) -> list[str]:
     return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
 
 
-def _distinct(result: xr.Dataset, name: str) -> np.ndarray:
-    """The numbers of `name`, (approaches, numbers); of symmetric matrices each only once."""
-    array = result[name].transpose("approach", ...)
-    if any(str(axis).startswith("other_") for axis in array.dims):
-        rows, columns = np.triu_indices(array.shape[-1])
-        return array.values[:, rows, columns]
-    return array.values.reshape(len(array), -1)
+def _distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
+    """The numbers of `name`, as an approach has them; of a symmetric matrix each only once."""
+    array = result[name].sel(approach=approach)
+    is_symmetric = any(str(axis).startswith("other_") for axis in array.dims)
+    return array.values[np.triu_indices(len(array))] if is_symmetric else array.values.ravel()
 
 
 def _sizes(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
     """How many standard errors lie between an approach and the exact posterior, of every number that has any."""
-    one = result.sel(approach=[approach])
-    found = np.concatenate([np.abs(_distinct(one, f"{name}_deviation")[0]) for name in names])
+    found = np.concatenate([np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names])
     return found[np.isfinite(found)]
 
 

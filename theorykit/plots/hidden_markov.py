@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from ..annotations import checked_arguments
-from .results import draws_results
-from .seeds import over_seeds, with_error
+from .results import draws_results, over_seeds, with_error
 from .style import DIVERGING, LIMITS, THEORY, save, use_style
 
 SHOWN_COMPONENTS = 30
@@ -80,12 +79,7 @@ def order_parameters(figure: Figure | SubFigure, dataset: xr.Dataset, title: str
     first = dataset["U_1"].isel(seed=0)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
     for axes, width in zip(figure.subplots(1, len(widths), squeeze=False)[0], widths, strict=True):
-        matrix = first.sel(width=width)
-        scale = float(np.abs(matrix).max())
-        image = _matrix(axes, matrix, scale)
-        axes.set_title(f"$N={width}$", loc="center", fontweight="normal")
-        bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.9, aspect=15)
-        bar.outline.set_visible(False)
+        _matrix(figure, axes, first.sel(width=width), f"$N={width}$")
 
 
 @draws_results
@@ -105,10 +99,7 @@ def noisy_variant(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) -
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
     accuracy_over_width(left, dataset, title)
     width = int(dataset["width"].min())
-    matrix = dataset["U_1"].isel(seed=0).sel(width=width)
-    image = _matrix(right, matrix, float(np.abs(matrix).max()))
-    right.set_title(f"$U_1$ at $N={width}$", loc="center", fontweight="normal")
-    figure.colorbar(image, ax=right, location="bottom", shrink=0.9, aspect=15).outline.set_visible(False)
+    _matrix(figure, right, dataset["U_1"].isel(seed=0).sel(width=width), f"$U_1$ at $N={width}$")
 
 
 @draws_results
@@ -131,7 +122,9 @@ def path_kernels(figure: Figure | SubFigure, dataset: xr.Dataset, title: str) ->
     figure.colorbar(image, ax=grid, shrink=0.6, aspect=25).outline.set_visible(False)
 
 
-def _matrix(axes: Axes, matrix: xr.DataArray, scale: float):
+def _matrix(figure: Figure | SubFigure, axes: Axes, matrix: xr.DataArray, title: str) -> None:
+    """A matrix between paths with its numbers, on a colour scale of its own."""
+    scale = float(np.abs(matrix).max())
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale)
     labels = [_path_name(label) for label in matrix["path_1"].values]
     axes.set_xticks(range(len(labels)), labels)
@@ -149,7 +142,8 @@ def _matrix(axes: Axes, matrix: xr.DataArray, scale: float):
             fontsize=7,
             color="white" if dark else "black",
         )
-    return image
+    axes.set_title(title, loc="center", fontweight="normal")
+    figure.colorbar(image, ax=axes, location="bottom", shrink=0.9, aspect=15).outline.set_visible(False)
 
 
 def _path_name(label: str) -> str:

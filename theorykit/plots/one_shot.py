@@ -15,8 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..annotations import checked_arguments
 from .one_shot_table import table
-from .results import draws_results
-from .seeds import over_seeds
+from .results import draws_results, over_seeds
 from .style import DIVERGING, LIMITS, THEORY, save, use_style
 
 __all__ = ["draw_all", "figure", "figure_paths", "table"]
@@ -88,7 +87,8 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
     axes = _add_title(panel, title).subplots()
     theory = theory.sortby("width")
     widths = theory["width"].values
-    for name, color in zip(theory["distribution"].values, cycle(_COLORS)):
+    colors = dict(zip(theory["distribution"].values, cycle(_COLORS)))
+    for name, color in colors.items():
         for rule, (of_points, of_limit) in _RULES.items():
             chosen = theory.sel(distribution=name, rule=rule)
             at_best = chosen.sel(temperature=chosen["chosen_temperature"])
@@ -100,8 +100,7 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
             limit = chosen["gp_accuracy"].sel(temperature=chosen["gp_chosen_temperature"])
             _level(axes, limit, band=rule == "accuracy", color=color, **of_limit)
     axes.set(xscale="log", xlabel="width $N$", ylabel="test accuracy")
-    names = zip(theory["distribution"].values, cycle(_COLORS))
-    handles = [Line2D([], [], color=color, linewidth=4, label=str(name)) for name, color in names]
+    handles = [Line2D([], [], color=color, linewidth=4, label=str(name)) for name, color in colors.items()]
     for kind, before in enumerate(("", r"$N=\infty$, ")):
         handles += [
             Line2D([], [], color="0.3", label=f"{before}$T$ by {rule}", **looks[kind]) for rule, looks in _RULES.items()
@@ -180,7 +179,8 @@ def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: st
     above.bar(places, ascending["score"], 0.7, color=THEORY)
     above.set(ylabel="score")
     _points(below, places, ascending["single_accuracy"], color=THEORY, marker="o", markersize=3.5, linestyle="none")
-    _level(below, _whole(ascending), color="0.4", linewidth=1, label="whole network")
+    whole = ascending["accuracy"].sel(removed=0, removal="score")
+    _level(below, whole, color="0.4", linewidth=1, label="whole network")
     below.set_xticks(places, ascending["head"].values, fontsize=8 if len(places) < 12 else 7)
     below.set(xlabel="layer.head", ylabel="accuracy without it")
     panel.legend(loc="outside lower center")
@@ -219,11 +219,6 @@ def _add_title(panel: Figure | SubFigure, title: str) -> Figure | SubFigure:
     from_edge = 0.05 * panel.dpi / panel.bbox.width  # in inches, so that titles of wide and narrow panels align
     panel.suptitle(title, x=from_edge, ha="left", fontsize=9, fontweight="bold")
     return panel
-
-
-def _whole(pruning: xr.Dataset) -> xr.DataArray:
-    """Accuracy (seed,) of the network that has all its heads."""
-    return pruning["accuracy"].sel(removed=0, removal="score")
 
 
 def _points(axes: Axes, places: Any, values: xr.DataArray, **style: Any) -> None:

@@ -6,8 +6,7 @@ from textwrap import indent, wrap
 import numpy as np
 import xarray as xr
 
-from .results import draws_results
-from .seeds import with_error
+from .results import draws_results, with_error
 
 LITTLE = 0.01
 _RULES = {

@@ -175,21 +175,23 @@ def thin(diagram: xr.Dataset) -> xr.DataArray:
 
 @draws_results
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
-    """Marks (beta, level) as pixels, on as much of the level axis as has any."""
-    levels = np.flatnonzero(marks.any("beta"))
+    """Marks (parameter, level) as pixels, on as much of the level axis as has any.
+
+    The parameter's values must be evenly spaced.
+    """
+    (over,) = set(marks.dims) - {"level"}
+    levels = np.flatnonzero(marks.any(over))
     low, high = (levels[0], levels[-1]) if levels.size else (0, marks.sizes["level"] - 1)
     margin = 1 + (high - low) // 30
-    marks = marks.transpose("beta", "level").isel(level=slice(max(low - margin, 0), high + margin + 1))
+    marks = marks.transpose(over, "level").isel(level=slice(max(low - margin, 0), high + margin + 1))
     side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
     image = ink(marks.values, side)
-    sizes = (
-        pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True)
-    )  # the last pixels may be of marks beyond the last
-    reach = [_edges(marks[name].values, size) for name, size in zip(marks.dims, sizes, strict=True)]
+    values, level = marks[over].values, marks["level"].values
+    # the last pixels may be of marks beyond the last
+    across, upwards = (pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True))
     look = {"cmap": _INK, "vmin": 0, "vmax": 1, "origin": "lower", "aspect": "auto", "interpolation": "nearest"}
-    axes.imshow(image.T, extent=(*reach[0], *reach[1]), **look)
-    beta, level = marks["beta"].values, marks["level"].values
-    axes.set(xlim=_edges(beta, len(beta)), ylim=_edges(level, len(level)))
+    axes.imshow(image.T, extent=(*_edges(values, across), *_edges(level, upwards)), **look)
+    axes.set(xlim=_edges(values, len(values)), ylim=_edges(level, len(level)))
 
 
 @checked_arguments

@@ -20,6 +20,8 @@ _TITLES = {
     "action": "action",
 }
 _LEGEND_ENTRIES = 8
+# how the infinitely wide network is drawn
+_LIMIT = {"linestyle": "--", "linewidth": 0.8}
 
 
 @draws_results
@@ -41,17 +43,26 @@ def figure(result: xr.Dataset) -> Figure:
 
 @draws_results
 def over_width(axes: Axes, result: xr.Dataset) -> None:
-    """What `table` tabulates, a line a temperature; points that are not solutions are crossed out."""
+    """What `table` tabulates, a line a temperature, with standard errors where there are any.
+
+    Points that are not solutions are crossed out. The infinitely wide network is a dashed line across.
+    """
     name = _select_shown(result)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
     named = _spread(len(temperatures))
     for i, (temperature, color) in enumerate(zip(temperatures, colors, strict=True)):
-        line = _by_width(result).sel(temperature=temperature)
+        at_temperature = result.sel(temperature=temperature)
+        line = _by_width(at_temperature)
         label = f"$T={temperature:g}$" if i in named else None
-        axes.plot(_positions(line), line[name], color=color, label=label, **_style(result))
+        axes.plot(line["width"].values, line[name], color=color, label=label, **_style(result))
+        if f"{name}_error" in line:
+            error = line[f"{name}_error"]
+            axes.errorbar(line["width"].values, line[name], error, fmt="none", ecolor=color, elinewidth=0.8, alpha=0.5)
+        _draw_limit(axes, at_temperature[name], color)
         unsolved = ~line["converged"].values.astype(bool)
-        axes.plot(_positions(line)[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
+        axes.plot(line["width"].values[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
+    _name_limit(axes, result)
     _width_axis(axes, result)
     axes.set(ylabel=_TITLES[name], title=f"{_TITLES[name]} over width")
     axes.legend()
@@ -60,21 +71,23 @@ def over_width(axes: Axes, result: xr.Dataset) -> None:
 @draws_results
 def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     """The diagonal of U_1 over width, a line a path, at the best temperature of every width, or else at the lowest."""
-    by_width = _by_width(result)
-    lowest = by_width["temperature"].min()
+    lowest = result["temperature"].min()
     if "best_temperature" in result:
-        by_width = by_width.sel(temperature=by_width["best_temperature"].fillna(lowest))
+        chosen = result.sel(temperature=result["best_temperature"].fillna(lowest))
         at = "best temperature"
     else:
-        by_width = by_width.sel(temperature=lowest)
+        chosen = result.sel(temperature=lowest)
         at = f"$T={lowest.item():g}$"
+    by_width = _by_width(chosen)
     paths = result["path_1"].values
     named = _spread(len(paths))
     colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(paths))) if len(paths) > 1 else [THEORY]
     for i, (path, color) in enumerate(zip(paths, colors, strict=True)):
         strength = by_width["U_1"].sel(path_1=path, other_path_1=path)
         label = f"path {path}" if i in named else None
-        axes.plot(_positions(by_width), strength, color=color, label=label, **_style(result))
+        axes.plot(by_width["width"].values, strength, color=color, label=label, **_style(result))
+        _draw_limit(axes, chosen["U_1"].sel(path_1=path, other_path_1=path), color)
+    _name_limit(axes, result)
     _width_axis(axes, result)
     axes.set(ylabel=r"$U_1^{\pi\pi}$", title=f"order parameters at {at}")
     axes.legend()
@@ -87,15 +100,12 @@ def table(result: xr.Dataset) -> str:
     A star marks points that are not solutions.
     """
     name = _select_shown(result)
-    temperatures = result["temperature"].values
-    heads = [f"T={temperature:g}" for temperature in temperatures]
+    heads = [f"T={temperature:g}" for temperature in result["temperature"].values]
     form = ".4f" if name == "test_accuracy" else ".4g"
+    points = result[[name, "converged"]].transpose("width", "temperature")
     cells = [
-        [
-            f"{point[name].item():{form}}{' ' if point['converged'].item() else '*'}"
-            for point in (result.sel(width=width, temperature=temperature) for temperature in temperatures)
-        ]
-        for width in result["width"].values
+        [f"{value:{form}}{' ' if solved else '*'}" for value, solved in zip(values, converged, strict=True)]
+        for values, converged in zip(points[name].values, points["converged"].values, strict=True)
     ]
     widths = [str(width) for width in result["width"].values]
     first = max(map(len, ["width", *widths]))
@@ -119,17 +129,26 @@ def _select_shown(result: xr.Dataset) -> str:
 
 
 def _by_width(result: xr.Dataset) -> xr.Dataset:
-    """Widths in ascending order; labels of several widths as they are."""
-    return result.sortby("width") if _is_numeric(result) else result
+    """Finite widths in ascending order; labels of several widths as they are."""
+    return result.sel(width=np.isfinite(result["width"])).sortby("width") if _is_numeric(result) else result
 
 
-def _positions(by_width: xr.Dataset) -> np.ndarray:
-    """Where widths stand on their axis: at their values, or labels of several widths one beside the other."""
-    widths = by_width["width"].values
-    return widths if _is_numeric(by_width) else np.arange(len(widths))
+def _draw_limit(axes: Axes, values: xr.DataArray, color: Any) -> None:
+    """A dashed line across at the value of the infinitely wide network, where widths are numbers and it is there."""
+    if _has_limit(values):
+        axes.axhline(values.sel(width=np.inf).item(), color=color, zorder=0, **_LIMIT)
 
 
-def _is_numeric(result: xr.Dataset) -> bool:
+def _name_limit(axes: Axes, result: xr.Dataset) -> None:
+    if _has_limit(result):
+        axes.plot([], [], color="0.4", label="infinite width", **_LIMIT)
+
+
+def _has_limit(result: xr.Dataset | xr.DataArray) -> bool:
+    return _is_numeric(result) and bool(np.isinf(result["width"]).any())
+
+
+def _is_numeric(result: xr.Dataset | xr.DataArray) -> bool:
     """Whether each width is one number, that of all layers."""
     return np.issubdtype(result["width"].dtype, np.number)
 
@@ -140,12 +159,10 @@ def _style(result: xr.Dataset) -> dict[str, Any]:
 
 
 def _width_axis(axes: Axes, result: xr.Dataset) -> None:
-    widths = _by_width(result)["width"].values
     if _is_numeric(result):
         axes.set(xscale="log", xlabel="width $N$")
     else:
-        axes.set_xticks(range(len(widths)), widths)
-        axes.set_xlabel(r"widths $N_1$-...-$N_L$-$N_a$")
+        axes.set(xlabel=r"widths $N_1$-...-$N_L$-$N_a$")
 
 
 def _spread(count: int) -> set[int]:

@@ -1,0 +1,90 @@
+"""Panels for figures of one's own: what they draw is in the result, in new axes or in those given."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
+from tests.plots.test_comparison import compared
+from theorykit import bpkr, plots
+
+
+@pytest.fixture(scope="module")
+def sweep() -> xr.Dataset:
+    return swept(random_data(0), widths=(20, 80, np.inf), temperatures=(0.1, 1.0))
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def orbits(over="beta", values=(1.0, 1.5, 2.0)) -> xr.Dataset:
+    """What an orbit diagram has to do with the drawing: marks at levels that the parameter's place determines."""
+    visited = np.zeros((len(values), 2, 40), dtype=bool)
+    visited[np.arange(len(values)), 1, 10 + np.arange(len(values))] = True
+    coordinates = {name: ("orbit", np.full(len(values), 0.3)) for name in ("beta", "gamma", "epsilon")}
+    coordinates[over] = ("orbit", np.array(values))
+    return xr.Dataset(
+        {"visited": (("orbit", "pattern", "level"), visited)}, {**coordinates, "level": np.linspace(-1, 1, 40)}
+    )
+
+
+def test_order_parameters_are_the_colours_of_a_matrix(sweep):
+    one = sweep.isel(width=0, temperature=0)
+    axes = plots.draw_order_parameters(one)
+    np.testing.assert_array_equal(axes.images[0].get_array(), one["U_1"])
+    low, high = axes.images[0].get_clim()
+    assert low == -high == -np.abs(one["U_1"]).max()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
+    with pytest.raises(ValueError, match="U_1 is of several points, along width, temperature: select one"):
+        plots.draw_order_parameters(sweep)
+    with pytest.raises(ValueError, match=r"is not a result that draw_order_parameters is for: .*U_2"):
+        plots.draw_order_parameters(one, layer=2)
+
+
+@pytest.mark.parametrize("draw", [plots.draw_scores_over_width, plots.draw_order_parameters_over_width])
+def test_sweeps_are_drawn_into_the_axes_that_are_given(sweep, draw):
+    _, (left, right) = plt.subplots(1, 2)
+    assert draw(sweep, right) is right
+    assert right.lines and not left.lines
+    assert draw(sweep).figure is not right.figure
+
+
+def test_scores_have_their_standard_errors(sweep):
+    axes = plots.draw_scores_over_width(sweep)
+    (bars, _) = (container.lines[2][0] for container in axes.containers)
+    drawn = np.array([segment[:, 1] for segment in bars.get_segments()])
+    at = sweep.sel(width=[20, 80], temperature=0.1)
+    np.testing.assert_allclose(np.ptp(drawn, axis=1) / 2, at["test_accuracy_error"])
+    np.testing.assert_allclose(drawn.mean(axis=1), at["test_accuracy"])
+
+
+def test_a_comparison_names_every_approach():
+    axes = plots.draw_comparison(compared(("saddle", "exact")))
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["saddle point", "exact posterior, sampled"]
+
+
+def test_a_spectrum_has_eigenvalues_and_squared_cosines():
+    data = random_data(0)
+    kernel = bpkr.kernel(ARCHITECTURE, bpkr.gp_limit(ARCHITECTURE), data.features)
+    alignment = bpkr.kernel_task_alignment(kernel, data.labels)
+    axes = plots.draw_kernel_spectrum(np.asarray(alignment.eigenvalues), np.asarray(alignment.cosines))
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), alignment.eigenvalues)
+    (right,) = (other for other in axes.figure.axes if other is not axes)
+    np.testing.assert_allclose([bar.get_height() for bar in right.patches], alignment.cosines**2)
+    with pytest.raises(ValueError, match="are not one for each of 12 eigenvalues"):
+        plots.draw_kernel_spectrum(np.asarray(alignment.eigenvalues), np.ones(3))
+
+
+@pytest.mark.parametrize("over", ["beta", "gamma", "epsilon"])
+def test_orbits_are_drawn_over_any_parameter(over):
+    axes = plots.draw_orbits(orbits(over), over=over, pattern=1)
+    (image,) = axes.images
+    assert axes.get_xlabel() == over and np.allclose(image.get_extent()[:2], (0.75, 2.25))
+    rows, columns = np.nonzero(np.asarray(image.get_array()) > 0)
+    assert columns.tolist() == sorted(columns) and len(set(rows)) == 3
+    with pytest.raises(ValueError, match=f"the values of over='{over}' do not ascend evenly"):
+        plots.draw_orbits(orbits(over, (1.0, 1.2, 2.0)), over=over)

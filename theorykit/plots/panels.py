@@ -1,0 +1,112 @@
+"""Single panels for figures of one's own: each draws one labelled result into given axes, or new ones.
+
+All return the Matplotlib axes, to be labelled, combined and saved as Matplotlib does.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from ..annotations import checked_arguments
+from ..arguments import checked_array, checked_choice, checked_whole_number
+from . import comparison, self_attention_dynamics, sweep
+from .results import draws_results
+from .style import DIVERGING, THEORY
+
+# how far the spacing of parameters may be from even
+_UNEVEN = 1e-6
+
+
+@draws_results
+def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, layer: int = 1) -> Axes:
+    """U_l between pairs of paths, as colours about zero: of one solution, as `sweeps.label_saddle` labels it.
+
+    Paths are partial paths from the `layer` on, counted from 1; with several outputs "21:2" is path 21 to output 2.
+    """
+    axes = _axes(axes)
+    name = f"U_{checked_whole_number('layer', layer, least=1)}"
+    matrix = solution[name]
+    if matrix.ndim != 2:
+        raise ValueError(f"{name} is of several points, along {', '.join(map(str, matrix.dims[:-2]))}: select one")
+    labels = [str(path) for path in solution[f"path_{layer}"].values]
+    most = float(np.abs(matrix).max())
+    image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
+    axes.figure.colorbar(image, ax=axes, label=f"$U_{{{layer}}}$")
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set(xlabel="path", ylabel="path")
+    return axes
+
+
+@draws_results
+def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Test accuracy with standard errors, or else test error or log evidence, over width: of `sweeps.sweep`.
+
+    A line a temperature; the infinitely wide network is a dashed line across.
+    """
+    axes = _axes(axes)
+    sweep.over_width(axes, result)
+    return axes
+
+
+@draws_results
+def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest."""
+    axes = _axes(axes)
+    sweep.order_parameters(axes, result)
+    return axes
+
+
+@draws_results
+def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Every distinct entry of U_1 by theory and by sampling, of `sampling.compare`; bars are two standard errors."""
+    axes = _axes(axes)
+    comparison.order_parameters(axes, result)
+    axes.legend()
+    return axes
+
+
+@checked_arguments
+def draw_kernel_spectrum(eigenvalues: np.ndarray, cosines: np.ndarray, axes: Axes | None = None) -> Axes:
+    """Eigenvalues of a kernel, and how much the labels point along each eigenvector: of `bpkr.kernel_task_alignment`.
+
+    Both are (components,), the largest eigenvalue first; the squared `cosines` are bars, on an axis at the right.
+    """
+    eigenvalues = checked_array("eigenvalues", eigenvalues, "components")
+    cosines = checked_array("cosines", cosines, "components")
+    if eigenvalues.shape != cosines.shape:
+        raise ValueError(f"cosines of shape {cosines.shape} are not one for each of {len(eigenvalues)} eigenvalues")
+    axes = _axes(axes)
+    numbers, right = np.arange(1, len(eigenvalues) + 1), axes.twinx()
+    right.bar(numbers, cosines**2, color="0.8", width=1.0)
+    right.set(ylabel="squared cosine with the labels")
+    axes.plot(numbers, eigenvalues, "o-", markersize=3, color=THEORY)
+    axes.set(xlabel="component", ylabel="eigenvalue", yscale="log")
+    # the line above the bars
+    axes.set_zorder(right.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    return axes
+
+
+@draws_results
+def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "beta", pattern: int = 0) -> Axes:
+    """What orbits visit of the semantic overlap of a pattern, over a parameter: of `diagrams.orbit_diagram`.
+
+    The values of the parameter `over`, "beta", "gamma" or "epsilon", must be evenly spaced and ascend. `pattern` counts
+    from 0.
+    """
+    checked_choice("over", over, ("beta", "gamma", "epsilon"))
+    pattern = checked_whole_number("pattern", pattern, least=0, most=diagram.sizes["pattern"] - 1)
+    axes, values = _axes(axes), diagram[over].values
+    steps = np.diff(values)
+    if len(values) < 2 or not np.allclose(steps, steps[0], rtol=0, atol=_UNEVEN * np.ptp(values)) or steps[0] <= 0:
+        raise ValueError(f"the values of over={over!r} do not ascend evenly: from {values.min():g} to {values.max():g}")
+    marks = diagram["visited"].isel(pattern=pattern).swap_dims(orbit=over)
+    self_attention_dynamics.draw_marks(axes, marks)
+    axes.set(xlabel=over, ylabel=f"semantic overlap of pattern {pattern + 1}")
+    return axes
+
+
+def _axes(axes: Axes | None) -> Axes:
+    return plt.figure().subplots() if axes is None else axes
