@@ -21,6 +21,11 @@ ARRAYS = {
     "phi_test": draw.normal(size=(5, 2, 3)),
     "x_test": draw.normal(size=(5, 4, 3)),
     "y_test": np.ones(5),
+    **{f"{name}{layer}": draw.normal(size=(heads, 3)) for name in "qk" for layer, heads in ((1, 2), (2, 1))},
+    **{f"A{layer}": draw.normal(size=(6, heads, 4, 4)) for layer, heads in ((1, 2), (2, 1))},
+    **{f"A{layer}_test": draw.normal(size=(5, heads, 4, 4)) for layer, heads in ((1, 2), (2, 1))},
+    "lengths": np.array([4, 3, 2, 1, 4, 3]),
+    "lengths_test": np.array([4, 3, 2, 1, 4]),
     **{f"{name}{layer}": draw.normal(size=(heads, 3, 3)) for name in "WQK" for layer, heads in ((1, 2), (2, 1))},
 }
 KEYS = {
@@ -29,9 +34,15 @@ KEYS = {
     "key_query": ("W1", "W2"),
     "query": ("Q1", "Q2"),
     "key": ("K1", "K2"),
+    "query_bias": ("q1", "q2"),
+    "key_bias": ("k1", "k2"),
+    "attention": ("A1", "A2"),
+    "mask": "lengths",
     "readout": "mean",
     "test_features": "phi_test",
     "test_inputs": "x_test",
+    "test_attention": ("A1_test", "A2_test"),
+    "test_mask": ("causal", "lengths_test"),
     "test_labels": "y_test",
 }
 SUBSETS = list(chain.from_iterable(combinations(KEYS, size) for size in range(len(KEYS) + 1)))
@@ -44,14 +55,15 @@ def folder(tmp_path_factory):
     return path
 
 
-def features_of(tokens, attention, architecture, readout):
+def features_of(tokens, attention, architecture, readout, real_tokens=None):
     """In the place of path features, which take longer: as many, and others for every readout."""
+    assert real_tokens is None or len(real_tokens) == len(tokens)
     return np.full((len(tokens), 2, 3), float(len(readout)))
 
 
 def test_every_set_of_keys_is_used_whole_or_refused(folder, monkeypatch):
     monkeypatch.setattr(bpkr, "path_features", features_of)
-    monkeypatch.setattr(bpkr, "attention", lambda tokens, **heads: bpkr.heads(**heads))
+    monkeypatch.setattr(bpkr, "attention", lambda tokens, mask=None, **heads: bpkr.heads(**heads).layers)
     admitted = 0
     for subset in SUBSETS:
         given = {name: KEYS[name] for name in subset}
@@ -74,7 +86,7 @@ def test_every_set_of_keys_is_used_whole_or_refused(folder, monkeypatch):
             missing = "nowhere" if isinstance(value, str) else ("nowhere", *value[1:])
             with pytest.raises(ValueError, match="no array 'nowhere'"):
                 read_data(DataConfig("data.npz", "y", **{**given, name: missing}), ARCHITECTURE, folder)
-    assert len(SUBSETS) == 512 and admitted == 31
+    assert len(SUBSETS) == 32768 and admitted == 183
 
 
 WRONG = {

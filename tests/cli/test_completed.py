@@ -7,7 +7,7 @@ from theorykit.bpkr import sampling, sweeps
 from theorykit.reproduce import self_attention_dynamics as experiment
 
 from ..plots.test_self_attention_dynamics import tree
-from .test_cli import folder, refused, run, small  # noqa: F401
+from .terminal import refused, run
 
 TABLES = {
     "sweep": ("[sweep]\nwidths = [10, 20]\ntemperatures = [0.5]\n", "mine-sweep"),
@@ -17,7 +17,7 @@ TABLES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", TABLES)
-def test_a_missing_figure_is_drawn_from_the_result_that_is_there(small, command, monkeypatch, capsys):  # noqa: F811
+def test_a_missing_figure_is_drawn_from_the_result_that_is_there(small, command, monkeypatch, capsys):
     text, stem = TABLES[command]
     configuration = small / "mine.toml"
     plain = configuration.read_text().split("[sweep]")[0].split("[compare]")[0]

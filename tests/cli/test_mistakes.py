@@ -331,7 +331,7 @@ REFUSED = [
 USAGE = [
     *((), ("nosuch",), ("solve",), ("solve", "a", "b"), ("derive",), ("reproduce",), ("reproduce", "x"), ("--nosuch",)),
     *((*HIDDEN, "--seeds", value) for value in ("x", "1.5", "")),
-    *((*ONE, "--preset", "x"), (*SELF, "--betas", "x"), ("derive", "--layers", "2", "--format", "html")),
+    *((*ONE, "--preset", "x"), (*SELF, "--betas", "x"), ("derive", "--layers", "2", "--format", "pdf")),
 ]
 
 

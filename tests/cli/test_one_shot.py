@@ -10,7 +10,7 @@ from theorykit.reproduce.one_shot import PAPER, stages
 from theorykit.reproduce.one_shot import sources as sources_module
 
 from ..reproduce.test_one_shot import SETTINGS, forbidden
-from .test_cli import refused, run
+from .terminal import refused, run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from theorykit.plots.style import save
 from theorykit.reproduce import self_attention_dynamics as experiment
 
 from ..plots.test_self_attention_dynamics import tree
-from .test_cli import refused, run
+from .terminal import refused, run
 
 COMMAND = ("reproduce", "self-attention-dynamics")
 WRITTEN = ("self-attention-dynamics.nc", "trajectories.png", "diagram.png", "zoom.png", "phases.png")

@@ -6,6 +6,11 @@ from .. import __version__
 from .application import application
 from .mistakes import tell_in_one_line
 
+_DESCRIPTION = (
+    "The statistical mechanics of transformers. `theorykit --version` prints the version; `theorykit --no-cache "
+    "COMMAND` keeps nothing in the user's cache, as the environment variable THEORYKIT_CACHE=off does."
+)
+
 
 def main() -> None:
     """Entry point: mistakes of the user end in one line on standard error and exit code 1."""
@@ -13,6 +18,11 @@ def main() -> None:
     if arguments == ["--version"]:
         print(f"theorykit {__version__}")
         return
+    if arguments[:1] == ["--no-cache"]:
+        # with what it imports, only where it is wanted
+        from ..cache import turn_off
+
+        turn_off()
+        arguments = arguments[1:]
     with tell_in_one_line():
-        description = "The statistical mechanics of transformers. `theorykit --version` prints the version."
-        application(arguments).cli(prog="theorykit", description=description, args=arguments)
+        application(arguments).cli(prog="theorykit", description=_DESCRIPTION, args=arguments)

@@ -77,8 +77,11 @@ def application(arguments: Sequence[str], commands: Mapping[str, Command | Group
 
 
 def _load(command: Command) -> Callable[..., None]:
+    from ..cache import enable_cache
+
     # the process computes in float64: JAX is told so before anything else is done with it
     enable_float64()
+    enable_cache()
     return getattr(import_module(f".{command.module}", __package__), command.function)
 
 

@@ -6,12 +6,13 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from .. import bpkr
 from ..bpkr.sampling import APPROACHES, DEFAULT_SCHEDULES, Schedule
+from .data_config import DataConfig
 
 
 class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
@@ -53,12 +54,15 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
 
     def build(self) -> bpkr.Architecture:
         """The architecture itself."""
-        return self.build_at(_require("widths", self.widths), _require("temperature", self.temperature))
+        return self.build_at(_require("widths", self.widths))
 
-    def build_at(self, widths: float | tuple[float, ...], temperature: float) -> bpkr.Architecture:
-        """The architecture, but with these widths and this temperature."""
+    def build_at(self, widths: float | tuple[float, ...], temperature: float | None = None) -> bpkr.Architecture:
+        """The architecture, but with these widths, and this temperature if one is given."""
         layers = [layer if isinstance(layer, int) else layer.build() for layer in self.layers]
-        numbers = {"temperature": temperature, "outputs": self.outputs}
+        numbers = {
+            "temperature": _require("temperature", self.temperature) if temperature is None else temperature,
+            "outputs": self.outputs,
+        }
         return bpkr.Architecture(layers, widths, self.prior_variances, **numbers)
 
 
@@ -66,40 +70,6 @@ def _require(name: str, value: Any) -> Any:
     if value is None:
         raise ValueError(f"[architecture] is missing the required field `{name}`")
     return value
-
-
-class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [data]: an npz or netCDF file, and the names of the arrays in it.
-
-    Either `features`, path features (examples, paths, features); or `inputs` (examples, tokens, features) with the
-    heads of each layer that has heads: `key_query`, or `query` and `key`; none for a network without attention; and the
-    `readout`, by default "last". Test examples are given in one of the two ways, too. No key is ignored.
-    """
-
-    file: str
-    labels: str = "labels"
-    features: str | None = None
-    inputs: str | None = None
-    key_query: tuple[str, ...] | None = None
-    query: tuple[str, ...] | None = None
-    key: tuple[str, ...] | None = None
-    readout: Literal["first", "last", "mean"] | None = None
-    test_features: str | None = None
-    test_inputs: str | None = None
-    test_labels: str | None = None
-
-    def __post_init__(self):
-        if (self.features is None) == (self.inputs is None):
-            raise ValueError("[data] needs either `features` or `inputs`, one of the two")
-        if self.test_features is not None and self.test_inputs is not None:
-            raise ValueError("[data] has both `test_features` and `test_inputs`, of which one would be ignored")
-        if self.test_labels is not None and self.test_features is None and self.test_inputs is None:
-            raise ValueError("[data] has `test_labels`, but no `test_features` or `test_inputs` to predict them from")
-        of_inputs = [name for name in ("key_query", "query", "key", "readout") if getattr(self, name) is not None]
-        if of_inputs and self.inputs is None and self.test_inputs is None:
-            raise ValueError(f"[data] has `{of_inputs[0]}`, which `features` have been through already: leave it out")
-        if (self.query is None) != (self.key is None) or (self.query is not None and self.key_query is not None):
-            raise ValueError("[data] gives heads by either `key_query`, or `query` and `key`")
 
 
 class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -138,7 +108,7 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return widths, self.temperatures
 
 
-_THEORIES = ("saddle", "one_over_n")
+_THEORIES = ("saddle", "one_over_n", "infinite_width")
 _Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
@@ -150,7 +120,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     `file` is the one to write, beside the configuration; by default of its name, ending in -comparison.nc.
     """
 
-    approaches: tuple[str, ...] = ("saddle", "one_over_n", "exact", "gibbs")
+    approaches: tuple[str, ...] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width")
     chains: _AtLeastOne | None = None
     draws: _AtLeastOne | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None

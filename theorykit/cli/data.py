@@ -1,27 +1,27 @@
 """The user's arrays: read from npz or netCDF by name, turned into path features where raw inputs are given."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from .. import bpkr
+from .. import bpkr, checkpoints
 from ..bpkr.data.data import check_data
 from ..store.files import read_npz, read_variables
-from .config import DataConfig
+from .data_config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
 
 _NETCDF = (".nc", ".h5", ".netcdf")
+_TEXT = "text: convert it to numbers, or, where labels are classes, set `classes = true`"
 _KINDS = {
     "c": "complex numbers: give real and imaginary parts as features",
     "M": "dates: convert them to numbers",
     "m": "times: convert them to numbers",
     "O": "Python objects, as text is: convert them to numbers",
-    "S": "text: convert it to numbers",
-    "T": "text: convert it to numbers",
-    "U": "text: convert it to numbers",
+    "S": _TEXT,
+    "T": _TEXT,
+    "U": _TEXT,
     "V": "records: write each of their fields as an array",
 }
 # what netCDF puts where nothing was written
@@ -30,50 +30,103 @@ _UNWRITTEN = 9.969209968386869e36
 
 def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> bpkr.Data:
     """The data that `config` describes, its file relative to `folder`."""
-    path = folder / config.file
-    arrays = _read_arrays(path, _names(config))
-
-    def layers(names: Sequence[str] | None) -> list[np.ndarray] | None:
-        return None if names is None else [arrays[name] for name in names]
-
-    def features(direct: str | None, inputs: str | None) -> ArrayLike | None:
-        if direct is not None:
-            return arrays[direct]
-        if inputs is None:
-            return None
-        heads = {"key_query": layers(config.key_query), "query": layers(config.query), "key": layers(config.key)}
-        none = not any(architecture.heads) and not any(heads.values())
-        attention = () if none else bpkr.attention(arrays[inputs], **heads)
-        return bpkr.path_features(arrays[inputs], attention, architecture, config.readout or "last")
-
-    training, test = features(config.features, config.inputs), features(config.test_features, config.test_inputs)
+    labels = [name for name in (config.labels, config.test_labels) if name is not None]
+    arrays = _read_arrays(folder / config.file, _names(config), labels if config.classes else ())
+    heads = None if config.checkpoint is None else _checkpoint_heads(config, architecture, folder)
+    training, test = (_features(config, arrays, architecture, heads, prefix) for prefix in ("", "test_"))
     assert training is not None, "DataConfig admits no file without features or inputs"
     test_labels = None if config.test_labels is None else arrays[config.test_labels]
+    make = bpkr.data_of_classes if config.classes else bpkr.Data
     # before the solve, not after it
-    return check_data(architecture, bpkr.Data(training, arrays[config.labels], test, test_labels))
+    return check_data(architecture, make(training, arrays[config.labels], test, test_labels))
+
+
+def _checkpoint_heads(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> checkpoints.CheckpointHeads:
+    """The heads of the checkpoint's layer, as many as the architecture's one layer of attention has."""
+    assert config.checkpoint is not None and config.layer is not None, "DataConfig admits neither without the other"
+    counts = [count for count in architecture.heads if count]
+    if len(counts) != 1:
+        raise ValueError(f"a `checkpoint` is of one layer, but {len(counts)} layers of [architecture] have heads")
+    options = {"layout": config.layout, "norm_first": config.norm_first}
+    return checkpoints.read_heads(folder / config.checkpoint, layer=config.layer, heads=counts[0], **options)
+
+
+def _features(
+    config: DataConfig,
+    arrays: Mapping[str, np.ndarray],
+    architecture: bpkr.Architecture,
+    heads: checkpoints.CheckpointHeads | None,
+    prefix: str,
+) -> ArrayLike | None:
+    """Path features, given or made of inputs; of the test examples where `prefix` is "test_"."""
+    direct, name = getattr(config, f"{prefix}features"), getattr(config, f"{prefix}inputs")
+    if direct is not None:
+        return arrays[direct]
+    if name is None:
+        return None
+    inputs, mask, maps = arrays[name], _mask(config, arrays, prefix), getattr(config, f"{prefix}attention")
+    if maps is not None:
+        attention = [arrays[name] for name in as_names(maps)]
+    elif heads is not None:
+        inputs, attention = heads.normalise(inputs), [heads.attention(inputs, mask=mask or None)]
+    else:
+        attention = _attention(config, arrays, architecture, inputs, mask)
+    real = [part for part in mask if not isinstance(part, str) and part.ndim <= 2]
+    if len(real) > 1:
+        raise ValueError(f"[data] `{prefix}mask` names {len(real)} arrays that say which tokens are real; give one")
+    if maps is not None and len(real) < len(mask):
+        raise ValueError(f"[data] `{prefix}mask` may only say which tokens are real, beside `{prefix}attention`")
+    options = {"real_tokens": real[0]} if real else {}
+    return bpkr.path_features(inputs, attention, architecture, config.readout or "last", **options)
+
+
+def _mask(config: DataConfig, arrays: Mapping[str, np.ndarray], prefix: str) -> tuple[str | np.ndarray, ...]:
+    """The parts of the mask."""
+    own = getattr(config, f"{prefix}mask")
+    names = as_names(config.mask if own is None and config.is_causal else own)
+    return tuple(name if name == CAUSAL else arrays[name] for name in names)
+
+
+def _attention(
+    config: DataConfig,
+    arrays: Mapping[str, np.ndarray],
+    architecture: bpkr.Architecture,
+    inputs: np.ndarray,
+    mask: tuple[str | np.ndarray, ...],
+) -> Sequence[ArrayLike]:
+    """The attention of the heads that are given, on these inputs."""
+    given = config.given("key_query", "query", "key", "query_bias", "key_bias")
+    if not given and not any(architecture.heads):
+        if mask:
+            raise ValueError("[data] has a mask, but no layer of [architecture] has heads")
+        return ()
+    heads = {name: [arrays[array] for array in as_names(getattr(config, name))] for name in given}
+    return bpkr.attention(inputs, **heads, **({"mask": mask} if mask else {}))
 
 
 def _names(config: DataConfig) -> list[str]:
     """Every array that is asked for."""
-    single = (
-        *(config.labels, config.features, config.inputs),
-        *(config.test_features, config.test_inputs, config.test_labels),
-    )
-    of_layers = chain(config.key_query or (), config.query or (), config.key or ())
-    return list(dict.fromkeys([*(name for name in single if name is not None), *of_layers]))
+    keys = (key for key in config.__struct_fields__ if key not in NOT_ARRAYS)
+    named = ((key, name) for key in keys for name in as_names(getattr(config, key)))
+    return list(dict.fromkeys(name for key, name in named if name != CAUSAL or not key.endswith("mask")))
 
 
-def _read_arrays(path: Path, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+def _read_arrays(path: Path, names: Sequence[str], of_classes: Sequence[str] = ()) -> Mapping[str, np.ndarray]:
+    """The arrays of these names, of finite numbers; those `of_classes` may be text."""
     if path.is_dir():
         raise IsADirectoryError(f"the data file {path} is a folder; name a file in it")
     if not path.exists():
         raise FileNotFoundError(f"no data file {path}")
     if path.suffix == ".npz":
-        return {name: _numbers(array, name, path) for name, array in read_npz(path, names).items()}
+        arrays = read_npz(path, names)
+        return {name: array if name in of_classes else _numbers(array, name, path) for name, array in arrays.items()}
     if path.suffix in _NETCDF:
         variables = read_variables(path, names)
         fills = {name: variable.encoding.get("_FillValue") for name, variable in variables.items()}
-        return {name: _numbers(variable.values, name, path, fills[name]) for name, variable in variables.items()}
+        return {
+            name: variable.values if name in of_classes else _numbers(variable.values, name, path, fills[name])
+            for name, variable in variables.items()
+        }
     raise ValueError(f"data files are .npz or netCDF ({', '.join(_NETCDF)}), got {path}")
 
 

@@ -10,12 +10,12 @@ import tyro
 from .. import bpkr, store
 from ..arguments import shown
 from ..bpkr.action import document
-from ..symbolic import Block, as_latex, as_markdown
+from ..symbolic import Block, as_html, as_latex, as_markdown
 
-Format = Literal["latex", "markdown", "python"]
+Format = Literal["latex", "markdown", "html", "python"]
 # of the largest number of heads
 _DIGITS = 9
-_ENDINGS = {"latex": ".tex", "markdown": ".md", "python": ".py"}
+_ENDINGS = {"latex": ".tex", "markdown": ".md", "html": ".html", "python": ".py"}
 
 
 def derive(
@@ -35,12 +35,13 @@ def derive(
             linear layer without attention, `skip:` before either for a skip connection beside it.
         outputs: How many numbers the network puts out for an example.
         format: LaTeX or Markdown of the action, its saddle-point equations, closed forms, expansion about infinite
-            width and predictor; or the Python source of the generated function, as it runs.
+            width and predictor; a page of these for a browser, always with every step, which unfolds, and a table of
+            symbols; or the Python source of the generated function, as it runs.
         steps: Add every step of the derivation, each checked on random numbers, and the form for more examples than
             features.
         finite_width: Add the exact prior at finite width, derived by a second route.
         verify: Check every step and report on each, on standard error; fail if one does not hold.
-        output: File to write, ending in .tex, .md or .py as the format has it; by default, standard output.
+        output: File to write, ending in .tex, .md, .html or .py as the format has it; by default, standard output.
         overwrite: Replace the output file if it exists.
     """
     if format == "python" and (steps or finite_width):
@@ -54,6 +55,8 @@ def derive(
         _verify(action)
     if format == "python":
         text = bpkr.generate_source(action)
+    elif format == "html":
+        text = as_html(_blocks(action, architecture, True, finite_width), document.definitions(action))
     else:
         text = {"latex": as_latex, "markdown": as_markdown}[format](_blocks(action, architecture, steps, finite_width))
     if output is None:

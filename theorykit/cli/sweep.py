@@ -1,5 +1,6 @@
 """`theorykit sweep CONFIG.toml`: saddle points over widths and temperatures, for data of the user's own."""
 
+import math
 from pathlib import Path
 
 import tyro
@@ -16,7 +17,7 @@ def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
 
     The configuration is that of `theorykit solve` with a table [sweep]; see docs/command-line.md. Prints a table, and
     writes one labelled netCDF file and a figure. Every solved point is kept in a folder beside them, from where a sweep
-    that was stopped, or is given more widths or temperatures, goes on.
+    that was stopped, or is given more widths or temperatures, goes on. The infinitely wide network is always there too.
 
     Args:
         config: The configuration file.
@@ -29,7 +30,8 @@ def sweep(config: tyro.conf.Positional[Path], overwrite: bool = False):
     if is_drawn(config.parent / (settings.sweep.file or default), settings, overwrite, plots.draw, plots.table):
         return
     output = checked_output(config, settings, "sweep", settings.sweep.file, default, overwrite)
-    widths, temperatures = settings.sweep.grid(settings.architecture)
+    finite, temperatures = settings.sweep.grid(settings.architecture)
+    widths = finite if math.inf in finite else (*finite, math.inf)
     architecture = settings.architecture.build_at(1.0, 1.0)
     data = read_data(settings.data, architecture, config.parent)
     result = sweeps.sweep(

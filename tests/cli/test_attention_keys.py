@@ -1,0 +1,106 @@
+"""Attention, masks and biases of [data]: what bpkr makes of the same arrays, and combinations that are refused."""
+
+import numpy as np
+import pytest
+
+from theorykit import bpkr, checkpoints
+from theorykit.cli.data import read_data
+from theorykit.cli.data_config import DataConfig
+
+ARCHITECTURE = bpkr.Architecture((2, 1), 10, temperature=0.2)
+draw = np.random.default_rng(0)
+ARRAYS = {
+    "x": draw.normal(size=(6, 4, 3)),
+    "y": np.sign(draw.normal(size=6)),
+    "x_test": draw.normal(size=(5, 4, 3)),
+    "lengths": np.array([4, 3, 2, 1, 4, 3]),
+    "real_test": np.arange(4) < np.array([2, 4, 4, 1, 3])[:, None],
+    **{f"{name}{layer}": draw.normal(size=(heads, 2, 3)) for name in "QK" for layer, heads in ((1, 2), (2, 1))},
+    **{f"b{layer}": draw.normal(size=(heads, 2)) for layer, heads in ((1, 2), (2, 1))},
+}
+HEADS = {"query": ("Q1", "Q2"), "key": ("K1", "K2"), "query_bias": ("b1", "b2")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data")
+    np.savez(path / "data.npz", **ARRAYS)
+    return path
+
+
+def features(inputs, mask, real, **options):
+    heads = {key: [ARRAYS[name] for name in names] for key, names in HEADS.items()}
+    attention = bpkr.attention(ARRAYS[inputs], **heads, mask=mask)
+    return bpkr.path_features(ARRAYS[inputs], attention, ARCHITECTURE, real_tokens=real, **options)
+
+
+def test_masks_and_biases_are_those_of_bpkr(folder):
+    of_test = {"test_inputs": "x_test", "test_mask": ("causal", "real_test")}
+    config = DataConfig("data.npz", "y", inputs="x", mask=("causal", "lengths"), readout="mean", **HEADS, **of_test)
+    data = read_data(config, ARCHITECTURE, folder)
+    lengths, real = ARRAYS["lengths"], ARRAYS["real_test"]
+    expected = features("x", ("causal", lengths), lengths, readout="mean")
+    np.testing.assert_array_equal(data.features, expected)
+    expected = features("x_test", ("causal", real), real, readout="mean")
+    np.testing.assert_array_equal(data.test_features, expected)
+
+
+def test_a_causal_mask_holds_for_test_examples_too(folder):
+    config = DataConfig("data.npz", "y", inputs="x", mask="causal", **HEADS, test_inputs="x_test")
+    data = read_data(config, ARCHITECTURE, folder)
+    np.testing.assert_array_equal(data.features, features("x", "causal", None))
+    np.testing.assert_array_equal(data.test_features, features("x_test", "causal", None))
+
+
+def test_attention_itself_is_read(tmp_path):
+    heads = {key: [ARRAYS[name] for name in names] for key, names in HEADS.items()}
+    maps = bpkr.attention(ARRAYS["x"], **heads, mask=ARRAYS["lengths"])
+    np.savez(tmp_path / "data.npz", **ARRAYS, A1=maps[0], A2=maps[1])
+    config = DataConfig("data.npz", "y", inputs="x", attention=("A1", "A2"), mask="lengths")
+    data = read_data(config, ARCHITECTURE, tmp_path)
+    np.testing.assert_array_equal(data.features, features("x", ARRAYS["lengths"], ARRAYS["lengths"]))
+
+
+def test_heads_of_a_checkpoint_act_after_their_norm(tmp_path):
+    arrays = {"h.0.attn.c_attn.weight": draw.normal(size=(3, 9)), "h.0.attn.c_attn.bias": draw.normal(size=9)}
+    arrays |= {"h.0.ln_1.weight": np.full(3, 2.0), "h.0.ln_1.bias": np.ones(3)}
+    np.savez(tmp_path / "model.npz", **arrays)
+    np.savez(tmp_path / "data.npz", **ARRAYS)
+    one = bpkr.Architecture((3, bpkr.Dense()), 10, temperature=0.2)
+    config = DataConfig("data.npz", "y", inputs="x", checkpoint="model.npz", layer=0, mask="lengths", readout="mean")
+    data = read_data(config, one, tmp_path)
+    heads = checkpoints.read_heads(arrays, layer=0, heads=3)
+    maps, lengths = heads.attention(ARRAYS["x"], mask=ARRAYS["lengths"]), ARRAYS["lengths"]
+    expected = bpkr.path_features(heads.normalise(ARRAYS["x"]), [maps], one, "mean", real_tokens=lengths)
+    np.testing.assert_array_equal(data.features, expected)
+    with pytest.raises(ValueError, match=r"but 2 layers of \[architecture\] have heads"):
+        read_data(config, ARCHITECTURE, tmp_path)
+
+
+REFUSED = {
+    "a checkpoint alone": ({"checkpoint": "model.npz"}, "needs both `checkpoint` and `layer`"),
+    "a layer alone": ({"layer": 0}, "needs both `checkpoint` and `layer`"),
+    "a layout alone": ({"layout": "gpt2"}, "`layout`, but no `checkpoint`"),
+    "a checkpoint and heads": ({"checkpoint": "a", "layer": 0, "key_query": "W1"}, "both `checkpoint` and `key_query`"),
+    "a checkpoint and maps": ({"checkpoint": "a", "layer": 0, "attention": "A1"}, "both `attention` and `checkpoint`"),
+    "biases of products": ({"key_query": "W1", "query_bias": "b1"}, "`query_bias`, but no `query` and `key`"),
+    "heads and attention": ({"attention": "A1", "key_query": "W1"}, "both `attention` and `key_query`"),
+    "no test attention": ({"attention": "A1", "test_inputs": "x_test"}, "no `test_attention`"),
+    "no inputs to mask": ({"test_mask": "causal"}, "`test_mask`, but no `test_inputs`"),
+    "no test mask": ({**HEADS, "mask": "lengths", "test_inputs": "x_test"}, "no `test_mask` of the `test_inputs`"),
+    "causal once": (
+        {**HEADS, "mask": "causal", "test_inputs": "x_test", "test_mask": "real_test"},
+        'a `mask` that is "causal", which its `test_mask` is not',
+    ),
+    "causal attention": ({"attention": "A1", "mask": "causal"}, "`attention` is what is attended to already"),
+    "two lengths": ({**HEADS, "mask": ("lengths", "lengths")}, "names 2 arrays that say which tokens are real"),
+    "a mask of maps": ({"attention": ("Q1", "Q2"), "mask": "x"}, "may only say which tokens are real"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_keys_that_do_not_belong_together_are_refused(name, folder):
+    keys, message = REFUSED[name]
+    with pytest.raises(ValueError) as refusal:
+        read_data(DataConfig("data.npz", "y", inputs="x", **keys), ARCHITECTURE, folder)
+    assert message in str(refusal.value)
