@@ -14,9 +14,10 @@ import pytest
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE as TRAINED
 from tests.bpkr.training.test_gradient_descent import FEATURES
+from tests.checkpoints.files import HEADS, case
 from tests.dmft.diagrams.networks import GAMMA, published
 from tests.leaves import leaves
-from theorykit import bpkr, dmft, store
+from theorykit import bpkr, checkpoints, dmft, store
 from theorykit.bpkr import training
 from theorykit.dmft.diagrams.orbits import OrbitSettings
 from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
@@ -54,6 +55,7 @@ DATA = {
     "AcceleratedSweeps": lambda: bpkr.AcceleratedSweeps(memory=3),
     "MatrixFreeOptions": bpkr.MatrixFreeOptions,
     "heads": lambda: bpkr.heads(key_query=[np.ones((2, 3, 3))]),
+    "CheckpointHeads": lambda: checkpoints.read_heads(case("vit").arrays, layer=0, heads=HEADS),
     "Network": lambda: training.initial_network(TRAINED, 3, FEATURES, key=jax.random.key(0)),
     "TrainingSettings": training.TrainingSettings,
     "bpkr.Data": lambda: bpkr.Data(FEATURE_VALUES, LABELS),

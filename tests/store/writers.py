@@ -43,7 +43,7 @@ WRITERS: Mapping[str, Writer] = {
     "arrays": Writer(".npz", lambda path, number: store.write_arrays({"a": np.full(400, number)}, {"b": "c"}, path)),
     **{
         f"source {ending}": Writer(ending, lambda path, number: store.write_source(f"{number}\n", path, overwrite=True))
-        for ending in (".md", ".tex", ".py")
+        for ending in (".md", ".tex", ".html", ".py")
     },
     "document": Writer(
         ".md", lambda path, number: store.write_document([Text(f"{number}")], path.with_suffix(""), overwrite=True)

@@ -57,7 +57,7 @@ def test_without_jitter_all_drawings_are_the_same():
     [
         ({"strokes": (0, 2)}, r"strokes must be .* got \(0, 2\)"),
         ({"strokes": (3, 2)}, "strokes"),
-        ({"jitter": -0.1}, r"jitter must be finite and not negative, got -0\.1"),
+        ({"jitter": -0.1}, r"jitter must be finite and >= 0, got -0\.1"),
         ({"warp": float("nan")}, "warp"),
         ({"thickness": 0.0}, "thickness"),
     ],
@@ -68,5 +68,5 @@ def test_a_pen_that_cannot_be_is_refused(wrong, message):
 
 
 def test_nothing_to_draw_is_refused():
-    with pytest.raises(ValueError, match="classes=0"):
+    with pytest.raises(ValueError, match="classes must be at least 1, got 0"):
         stroke_characters(0, 2, key=jax.random.key(0))

@@ -53,10 +53,9 @@ class HiddenMarkov:
         check_fields(self)
         for i, width in enumerate(self.widths):
             checked_whole_number(f"widths[{i}]", width, least=1)
-        for name in ("training_examples", "test_examples"):
-            checked_whole_number(name, getattr(self, name), least=1)
+        for name, least in {"training_examples": 1, "test_examples": 1, "first_seed": 0}.items():
+            checked_whole_number(name, getattr(self, name), least=least)
         checked_number("temperature", self.temperature, above=0.0)
-        checked_whole_number("first_seed", self.first_seed, least=0)
         if not self.widths or self.seeds < 1:
             raise ValueError(f"nothing to run: widths={self.widths}, seeds={self.seeds}")
 
@@ -113,17 +112,14 @@ def run(settings: HiddenMarkov, partial_results: Path, *, progress: bool = True)
             return result.drop_attrs()
 
         nodes = {variant.name: _join([seed_result(variant, seed) for seed in seeds]) for variant in VARIANTS}
-    return xr.DataTree.from_dict({"/": xr.Dataset(attrs={"settings": _text(settings)}), **nodes})
+    about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
+    return xr.DataTree.from_dict({"/": about, **nodes})
 
 
 def _join(datasets: list[xr.Dataset]) -> xr.Dataset:
     """Seeds side by side; the path kernels of the first are enough."""
     seeds = xr.concat([dataset.drop_vars("path_kernel") for dataset in datasets], dim="seed")
     return seeds.assign(path_kernel=datasets[0]["path_kernel"].drop_vars("seed"))
-
-
-def _text(settings) -> str:
-    return msgspec.json.encode(settings).decode()
 
 
 @checked_arguments
@@ -138,7 +134,9 @@ def run_seed(variant: Variant, settings: HiddenMarkov, *, progress: bool = True)
         temperatures=(settings.temperature,),
         progress=progress,
     ).isel(temperature=0, drop=True)
-    solved = solved.rename(test_accuracy="accuracy").drop_vars(["mean", "variance", "test_label", "test_error"])
+    not_shown = [name for name in solved if str(name).startswith("test_")]
+    solved = solved.assign(accuracy=solved["test_accuracy"])
+    solved = solved.drop_vars([*not_shown, "mean", "variance", "class", "predicted_class"])
     by_width = [_describe(architecture, solved.sel(width=width), data) for width in settings.widths]
     return xr.merge(
         [
@@ -184,8 +182,8 @@ def _gp_limits(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
     """Accuracy of infinitely wide networks with some of the paths only, and the kernel alignment with all of them."""
     labels = architecture.path_labels()
     accuracies = {
-        name: _gp_accuracy(architecture, data, np.array(paths))
-        for name, paths in ((name, _indices(labels, chosen)) for name, chosen in GP_PATHS.items())
+        name: _gp_accuracy(architecture, data, np.array([labels.index(label) for label in chosen or labels]))
+        for name, chosen in GP_PATHS.items()
     }
     kernel = bpkr.kernel(architecture, bpkr.gp_limit(architecture), data.features)
     alignment = bpkr.kernel_task_alignment(kernel, data.labels)
@@ -197,10 +195,6 @@ def _gp_limits(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
         },
         coords={"gp_paths": list(accuracies)},
     )
-
-
-def _indices(labels, chosen):
-    return [labels.index(label) for label in (labels if chosen is None else chosen)]
 
 
 def _gp_accuracy(architecture: bpkr.Architecture, data: bpkr.Data, chosen: Int[np.ndarray, " paths"]) -> float:

@@ -165,14 +165,37 @@ def run(settings: SelfAttentionDynamics, partial_results: Path, *, progress: boo
     weights = dmft.published_weights(settings.seed)
     model = dmft.self_attention_limit(weights, _CONTEXT)
     window = settle_window(settings, model, weights)
-    begun, kept = (settings, model, window), partial_results
+
+    def start(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
+        return dmft.state_from_window(model, parameters, window)
+
+    def diagram(name: str, over: Range) -> xr.Dataset:
+        parameters = settings.parameters(model, over.betas())
+        long = OrbitSettings(over.transient, over.recorded, settings.exponents)
+        place = {"folder": partial_results / name, "label": name}
+        found = orbit_diagram(model, parameters, start, long, **place, progress=progress)
+        for marks in ("visited", "in_section"):
+            found[marks].encoding = {"zlib": True}  # bytes, nearly all of them zero
+        return found
+
     nodes = {
-        "trajectories": _trajectories(*begun, kept / "trajectories", progress=progress),
-        "diagram": _diagram(*begun, settings.diagram, kept / "diagram", progress=progress),
-        "zoom": _diagram(*begun, settings.zoom, kept / "zoom", progress=progress),
+        "trajectories": _trajectories(settings, model, window, partial_results / "trajectories", progress=progress),
+        "diagram": diagram("diagram", settings.diagram),
+        "zoom": diagram("zoom", settings.zoom),
     }
     nodes = {name: node.swap_dims({ORBIT: "beta"}) for name, node in nodes.items()}
-    nodes["phases"] = _phases(*begun, kept / "phases", progress=progress)
+    over = settings.phases
+    values = np.linspace(0.0, over.highest, over.values)
+    nodes["phases"] = phase_diagram(
+        model,
+        dmft.attention_gain(values, _SCALE, model.patterns),
+        values,
+        settings.epsilon,
+        start,
+        OrbitSettings(over.transient, over.recorded, exponents=2, measured=over.measured),
+        folder=partial_results / "phases",
+        progress=progress,
+    )
     if settings.is_published:
         nodes["reference"] = xr.Dataset({"exponent": ("beta", [*_REFERENCE.values()])}, {"beta": [*_REFERENCE]})
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
@@ -211,51 +234,6 @@ def _trajectories(
     # blocks of one: which others there are changes no rounding, on which hangs the choice between attractors
     return in_blocks(
         alone, len(betas), settings=run, folder=folder, orbits_per_block=1, label="trajectories", progress=progress
-    )
-
-
-def _diagram(
-    settings: SelfAttentionDynamics,
-    model: dmft.SelfAttention,
-    window: dmft.Window,
-    over: Range,
-    folder: Path,
-    *,
-    progress: bool,
-) -> xr.Dataset:
-    found = orbit_diagram(
-        model,
-        settings.parameters(model, over.betas()),
-        lambda model, parameters: dmft.state_from_window(model, parameters, window),
-        OrbitSettings(over.transient, over.recorded, settings.exponents),
-        folder=folder,
-        label=folder.name,
-        progress=progress,
-    )
-    for marks in ("visited", "in_section"):
-        found[marks].encoding = {"zlib": True}  # bytes, nearly all of them zero
-    return found
-
-
-def _phases(
-    settings: SelfAttentionDynamics,
-    model: dmft.SelfAttention,
-    window: dmft.Window,
-    folder: Path,
-    *,
-    progress: bool,
-) -> xr.Dataset:
-    over = settings.phases
-    values = np.linspace(0.0, over.highest, over.values)
-    return phase_diagram(
-        model,
-        dmft.attention_gain(values, _SCALE, model.patterns),
-        values,
-        settings.epsilon,
-        lambda model, parameters: dmft.state_from_window(model, parameters, window),
-        OrbitSettings(over.transient, over.recorded, exponents=2, measured=over.measured),
-        folder=folder,
-        progress=progress,
     )
 
 

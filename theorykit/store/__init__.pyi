@@ -2,6 +2,7 @@ from .description import describe
 from .files import read, refuse_to_overwrite, replacing, write, write_document, write_source, write_text
 from .outputs import FOLDER, Output, check_outputs, remove_kept
 from .runs import (
+    CHECKPOINT_SECONDS,
     as_text,
     differences,
     fingerprint,
@@ -17,6 +18,7 @@ from .runs import (
 )
 
 __all__ = [
+    "CHECKPOINT_SECONDS",
     "FOLDER",
     "Output",
     "as_text",

@@ -21,7 +21,7 @@ from ..symbolic import Block, as_latex, as_markdown
 __all__ = ["read", "refuse_to_overwrite", "replacing", "write", "write_document", "write_source", "write_text"]
 
 _ENGINE = "h5netcdf"
-_SOURCES = (".md", ".tex", ".py")
+_SOURCES = (".md", ".tex", ".html", ".py")
 
 
 def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = False) -> None:
@@ -43,7 +43,7 @@ def write_text(text: str, path: Path, *, overwrite: bool = False) -> None:
 
 
 def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
-    """Write Markdown, LaTeX or Python to `path`, which ends in .md, .tex or .py, with the mark as a comment."""
+    """Write Markdown, LaTeX, HTML or Python to `path`, which ends in .md, .tex, .html or .py, its mark a comment."""
     content, path = checked_instance("text", text, str).encode(), checked_path("path", path)
     if path.suffix not in _SOURCES:
         raise ValueError(f"path must end in one of {', '.join(_SOURCES)}, got {str(path)!r}")

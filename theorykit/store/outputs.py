@@ -10,7 +10,7 @@ from ..annotations import checked_arguments
 from ..atomic_files import is_marked, refuse_to_overwrite
 
 FOLDER = ""
-_FILE_ENDINGS = (".nc", ".npz", ".png", ".pdf", ".toml", ".md", ".tex", ".py", ".json")
+_FILE_ENDINGS = (".nc", ".npz", ".png", ".pdf", ".toml", ".md", ".tex", ".html", ".py", ".json")
 
 
 class Output(NamedTuple):

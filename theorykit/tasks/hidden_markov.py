@@ -9,6 +9,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arguments import checked_instance, checked_key, checked_number, checked_whole_number
@@ -42,10 +43,8 @@ class HiddenMarkovTask:
         checked_whole_number("dimension", self.dimension)
         if self.dimension < 2 or self.dimension % 2:
             raise ValueError(f"dimension must be even and positive, half for each state, got {self.dimension}")
-        checked_number("stay_probability", self.stay_probability)
+        checked_number("stay_probability", self.stay_probability, least=0.0, most=1.0)
         checked_number("hardness", self.hardness)
-        if not 0 <= self.stay_probability <= 1:
-            raise ValueError(f"stay_probability must lie between 0 and 1, got {self.stay_probability}")
         for name in ("parallel_noise", "orthogonal_noise"):
             checked_number(name, getattr(self, name), least=0.0)
 
@@ -88,15 +87,14 @@ def good_head(task: HiddenMarkovTask, layer: Layer) -> Float[Array, "features fe
     detector = 2 * (stay - switch) / jnp.sum((stay - switch) ** 2)
     preceding = jnp.eye(task.tokens, k=1)
     to_beginning = jnp.full(task.tokens, 1.5).at[0].set(0.0)
-    return task.hardness * _block_diagonal(jnp.outer(detector, detector), preceding.at[0].set(to_beginning))
+    return task.hardness * block_diag(jnp.outer(detector, detector), preceding.at[0].set(to_beginning))
 
 
 def uniform_head(task: HiddenMarkovTask) -> Float[Array, "features features"]:
     """The key-query product of a head that attends to all tokens alike."""
     _check_task(task)
-    return task.hardness * _block_diagonal(
-        jnp.zeros((task.dimension, task.dimension)), jnp.ones((task.tokens, task.tokens))
-    )
+    no_scores = jnp.zeros((task.dimension, task.dimension))
+    return task.hardness * block_diag(no_scores, jnp.ones((task.tokens, task.tokens)))
 
 
 def random_head(task: HiddenMarkovTask, *, key: PRNGKeyArray) -> Float[Array, "features features"]:
@@ -148,12 +146,3 @@ def _tokens(task, states, key):
     parallel = noise @ plane.T @ plane
     means = jnp.where(states[..., None], first, second)
     return means + task.parallel_noise * parallel + task.orthogonal_noise * (noise - parallel)
-
-
-def _block_diagonal(features, positions):
-    return jnp.block(
-        [
-            [features, jnp.zeros((len(features), len(positions)))],
-            [jnp.zeros((len(positions), len(features))), positions],
-        ]
-    )

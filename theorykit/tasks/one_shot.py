@@ -47,21 +47,18 @@ class OneShotTask:
     label_seed: int = 0
 
     def __post_init__(self):
-        for name in ("image_size", "patch_size", "channels", "label_seed"):
-            checked_whole_number(name, getattr(self, name))
+        for name in ("image_size", "patch_size", "channels"):
+            checked_whole_number(name, getattr(self, name), least=1)
+        checked_whole_number("label_seed", self.label_seed)
         checked_number("pixel_mean", self.pixel_mean)
-        checked_number("pixel_deviation", self.pixel_deviation)
-        if self.patch_size < 1 or self.image_size < 1 or self.image_size % self.patch_size:
+        checked_number("pixel_deviation", self.pixel_deviation, above=0.0)
+        if self.image_size % self.patch_size:
             raise ValueError(f"image_size={self.image_size} is no multiple of patch_size={self.patch_size}")
-        if self.channels < 1:
-            raise ValueError(f"channels must be at least 1, got {self.channels}")
         if self.input_features % 2:
             raise ValueError(
                 f"a patch must have an even number of features, got {self.input_features} of patch_size="
                 f"{self.patch_size} and channels={self.channels}"
             )
-        if not 0 < self.pixel_deviation < float("inf"):
-            raise ValueError(f"pixel_deviation must be finite and positive, got {self.pixel_deviation}")
 
     @property
     def patches(self) -> int:

@@ -42,11 +42,8 @@ class Pen:
         if not 1 <= fewest <= most:
             raise ValueError(f"strokes must be the fewest, at least 1, and the most of a character, got {self.strokes}")
         for name in ("jitter", "warp", "shift", "thickness_spread"):
-            if not checked_number(name, getattr(self, name)) >= 0:
-                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
-        checked_number("thickness", self.thickness)
-        if not 0 < self.thickness < 1:
-            raise ValueError(f"thickness must lie between 0 and 1, got {self.thickness}")
+            checked_number(name, getattr(self, name), least=0.0)
+        checked_number("thickness", self.thickness, above=0.0, below=1.0)
 
 
 def stroke_characters(
@@ -54,10 +51,8 @@ def stroke_characters(
 ) -> ImageSet:
     """`drawings` images (size, size) of each of `classes` random characters."""
     for name, number in (("classes", classes), ("drawings", drawings), ("size", size)):
-        checked_whole_number(name, number)
+        checked_whole_number(name, number, least=1)
     checked_key("key", key)
-    if classes < 1 or drawings < 1 or size < 1:
-        raise ValueError(f"nothing to draw: classes={classes}, drawings={drawings}, size={size}")
     pen = Pen() if pen is None else checked_instance("pen", pen, Pen)
 
     pixels = np.asarray(_characters(jax.random.split(key, classes), pen, drawings, size))

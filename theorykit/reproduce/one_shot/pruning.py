@@ -47,6 +47,8 @@ def pruning(network: bpkr.Network, sources: Sources, settings: OneShot, theory: 
     architecture = bpkr.Architecture(network.heads.counts, network.widths, temperature=1.0)
     counts = architecture.heads
     scores = _scores(theory, architecture)
+    # the scores need no kernel, so that a singular matrix, of fewer units than paths, is none the worse
+    trained_scores = bpkr.head_scores(architecture, bpkr.empirical_order_parameters(network))
     heads = bpkr.rank_heads([np.zeros(count) for count in counts])
     held_out = _outputs(network, architecture, sources.validation, settings, seed=-1)
     alone = {head: held_out.accuracy(_stays(architecture, [head])) for head in heads}
@@ -68,7 +70,7 @@ def pruning(network: bpkr.Network, sources: Sources, settings: OneShot, theory: 
             xr.Dataset(
                 {
                     "score": ("head", np.concatenate(scores)),
-                    "trained_score": ("head", _trained_scores(network, architecture)),
+                    "trained_score": ("head", np.concatenate(trained_scores)),
                     "order": (("order_of", "removed"), [["", *map(_label, order)] for order in orders.values()]),
                 },
                 coords={"head": list(map(_label, heads)), "order_of": list(orders)},
@@ -87,11 +89,6 @@ def _scores(theory: xr.Dataset, architecture: bpkr.Architecture) -> list[np.ndar
     chosen = theory["chosen_temperature"].sel(rule="accuracy", width=width)
     at_best = theory.sel(width=width, temperature=float(chosen))
     return [at_best[f"head_score_{layer}"].mean("seed").values for layer in range(1, architecture.depth + 1)]
-
-
-def _trained_scores(network: bpkr.Network, architecture: bpkr.Architecture) -> np.ndarray:
-    # the scores need no kernel, so that a singular matrix, of fewer units than paths, is none the worse
-    return np.concatenate(bpkr.head_scores(architecture, bpkr.empirical_order_parameters(network)))
 
 
 def _random_orders(heads: Sequence[bpkr.Head], count: int) -> list[list[bpkr.Head]]:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-import msgspec
-
 from ...annotations import check_fields
 from ...arguments import checked_number, checked_whole_number
 from ...bpkr.training import TrainingSettings
@@ -82,7 +80,8 @@ class OneShot:
             checked_whole_number(f"widths[{i}]", width, least=1)
         for i, temperature in enumerate(self.temperatures):
             checked_number(f"temperatures[{i}]", temperature, above=0.0)
-        for name, least in {"width": 1, "training_seed": 0, "chains": 1, "warmup": 0, "draws": 1}.items():
+        counts = ("width", "seeds", "training_examples", "test_examples", "chains", "draws", "orders")
+        for name, least in {**dict.fromkeys(counts, 1), "training_seed": 0, "warmup": 0}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         if not self.variants or not self.widths or not self.temperatures:
             raise ValueError("nothing to run: variants, widths and temperatures must not be empty")
@@ -90,9 +89,6 @@ class OneShot:
             raise ValueError(f"variants must have different names, got {[variant.name for variant in self.variants]}")
         if unknown := sorted(set(self.unseen) - set(UNSEEN)):
             raise ValueError(f"unknown images in unseen, {unknown[0]!r}; there are {', '.join(UNSEEN)}")
-        for name in ("seeds", "training_examples", "test_examples", "orders"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 SMALL = OneShot(variants=(Variant("L2H4", (4, 4), 32), Variant("L3H3", (3, 3, 3), 32), Variant("L2H8", (8, 8), 16)))
@@ -112,8 +108,3 @@ PAPER = OneShot(
     training_examples=600,
     temperatures=(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5),
 )
-
-
-def as_text(settings) -> str:
-    """Settings as text, to tell whether a result is of the same."""
-    return msgspec.json.encode(settings).decode()

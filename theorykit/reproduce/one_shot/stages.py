@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import msgspec
 import xarray as xr
 from tqdm import tqdm
 
@@ -15,7 +16,7 @@ from ...annotations import checked_arguments
 from ...bpkr.training import Trained, initial_network, label_network, train
 from .comparison import order_parameters
 from .pruning import pruning
-from .settings import OneShot, Variant, as_text
+from .settings import OneShot, Variant
 from .sources import Sources, sources
 from .theory import READOUT, choose_temperatures, kernel_components, theory_of_seed
 
@@ -41,7 +42,8 @@ def run(settings: OneShot, stages: Path, *, progress: bool = True) -> xr.DataTre
             print(f"{variant.name}: {' x '.join(map(str, variant.heads))} heads", flush=True)
         for name, dataset in run_variant(variant, settings, made, stages / variant.name, progress=progress).items():
             nodes[f"{variant.name}/{name}"] = dataset.drop_encoding()
-    return xr.DataTree.from_dict({"/": xr.Dataset(attrs={"settings": as_text(settings)}), **nodes})
+    about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
+    return xr.DataTree.from_dict({"/": about, **nodes})
 
 
 def run_variant(
@@ -53,21 +55,22 @@ def run_variant(
     folder = folder / f"network-{store.fingerprint(store.describe(network=network))}"
     theory = theory_of_heads(network.heads, settings, made, folder, progress=progress)
 
-    def described(stage: str) -> Mapping[str, str]:
-        return store.settings_of(stage, _VERSION, settings=replace(settings, variants=(variant,)), network=network)
+    def resumed(stage: str, compute: Callable[..., xr.Dataset], *arguments: Any, **options: Any) -> xr.Dataset:
+        alone = replace(settings, variants=(variant,))
+        described = store.settings_of(stage, _VERSION, settings=alone, network=network)
+        found = partial(compute, *arguments, **options)
+        return _resume_stage(folder, stage.replace(" ", "-"), described, found)
 
-    compared = partial(order_parameters, network, made, settings, theory, folder / "draws", progress=progress)
+    given, shown = (made, settings, theory), (min(settings.widths), max(settings.widths))
     return {
         "training": trained.history,
         "network": label_network(network),
         "theory": theory,
-        "kernel": _resume_stage(
-            folder, "kernel", described("kernel"), partial(_components, network.heads, made, settings, theory)
+        "kernel": resumed("kernel", kernel_components, network.heads, *given, shown),
+        "order_parameters": resumed(
+            "order parameters", order_parameters, network, *given, folder / "draws", progress=progress
         ),
-        "order_parameters": _resume_stage(folder, "order-parameters", described("order parameters"), compared),
-        "pruning": _resume_stage(
-            folder, "pruning", described("pruning"), partial(pruning, network, made, settings, theory)
-        ),
+        "pruning": resumed("pruning", pruning, network, *given),
     }
 
 
@@ -78,7 +81,9 @@ def theory_of_heads(
 
     What `theory_of_seed` has of every seed, and the `choose_temperatures`. Seeds are kept in `folder`.
     """
-    described = store.settings_of("theory of one seed", _VERSION, **_of_theory(settings), heads=heads)
+    names = ("images", "task", "unseen", "widths", "temperatures", "training_examples", "test_examples")
+    depends_on = {name: getattr(settings, name) for name in names}
+    described = store.settings_of("theory of one seed", _VERSION, **depends_on, heads=heads)
     found = []
     for seed in tqdm(range(settings.seeds), desc="theory", unit="seed", disable=not progress, dynamic_ncols=True):
         kept = folder / f"sweep-seed={seed}"
@@ -108,19 +113,8 @@ def load_or_train(
     )
 
 
-def _components(heads: bpkr.AbstractHeads, made: Sources, settings: OneShot, theory: xr.Dataset) -> xr.Dataset:
-    shown = (min(settings.widths), max(settings.widths))
-    return kernel_components(heads, made, settings, theory, shown)
-
-
 def _resume_stage(
     folder: Path, stage: str, described: Mapping[str, str], compute: Callable[[], xr.Dataset]
 ) -> xr.Dataset:
     """A stage as it was left in `folder`, or computed; of other settings, such as more seeds, it is another file."""
     return store.resume(folder / f"{stage}-{store.fingerprint(described)}.nc", described, compute)
-
-
-def _of_theory(settings: OneShot) -> Mapping[str, Any]:
-    """What the theory of one seed depends on, beside the heads."""
-    names = ("images", "task", "unseen", "widths", "temperatures", "training_examples", "test_examples")
-    return {name: getattr(settings, name) for name in names}
