@@ -4,7 +4,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSymbol, Rational, S, Trace, ZeroMatrix, log
+from sympy import (
+    Identity,
+    Inverse,
+    KroneckerProduct,
+    MatMul,
+    MatPow,
+    MatrixSymbol,
+    Rational,
+    S,
+    Trace,
+    ZeroMatrix,
+    expand,
+    log,
+)
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
 from tests.expressions import (
@@ -38,6 +51,7 @@ from theorykit.symbolic import (
     PartialTrace,
     SideBySide,
     Stacked,
+    algebra,
     as_number,
     expand_products,
     from_terms,
@@ -165,6 +179,28 @@ def test_expanding_twice_is_expanding_once(expression):
 def test_the_normal_form_of_a_normal_form_is_itself(expression):
     once = normal(expression)
     assert normal(once) == once
+
+
+@given(st.one_of(matrices(), scalars()))
+def test_what_is_called_expanded_is_not_changed_by_expanding(expression):
+    for node in expression.atoms(Trace, LogDet) | {expression}:
+        if algebra._is_expanded(node):
+            assert expand(node, log=True) == node
+
+
+def test_what_can_be_expanded_is_not_called_expanded():
+    for node in (
+        s * (s + t),
+        (s + t) ** 2,
+        s ** (s + t),
+        log(s * t),
+        2 * (L + A),
+        L * (A + L),
+        s + log(t),
+    ):
+        assert not algebra._is_expanded(node)
+    for node in (s * t, s**2 + t, L * A, Trace(L * A.I), LogDet(A + s * L), Inverse(A + L) * A):
+        assert algebra._is_expanded(node)
 
 
 def test_a_matrix_is_square_however_its_sizes_are_written():

@@ -11,8 +11,10 @@ from functools import lru_cache
 
 from sympy import (
     Add,
+    Basic,
     Dummy,
     Expr,
+    Function,
     Identity,
     Inverse,
     KroneckerProduct,
@@ -21,6 +23,7 @@ from sympy import (
     MatPow,
     MatrixSymbol,
     Mul,
+    Pow,
     S,
     Trace,
     Transpose,
@@ -93,10 +96,15 @@ def matrix_terms(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
     Identities are left out and a matrix beside its inverse cancels, so the empty product is the identity.
     """
     checked_matrix("expression", expression)
+    return list(_gathered(expression))
+
+
+@lru_cache(maxsize=4096)
+def _gathered(expression: MatrixExpr) -> tuple[tuple[Expr, Factors], ...]:
     gathered: dict[Factors, Expr] = defaultdict(lambda: S.Zero)
     for coefficient, factors in _products(expression):
         gathered[_cancel(factors)] += coefficient
-    return [(coefficient, factors) for factors, c in gathered.items() if (coefficient := expand(c)) != 0]
+    return tuple((coefficient, factors) for factors, c in gathered.items() if (coefficient := expand(c)) != 0)
 
 
 def _products(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
@@ -142,7 +150,11 @@ def _kronecker_factors(left: MatrixExpr, right: MatrixExpr) -> Factors:
 
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
     """The inverse, taken inside Kronecker products and block diagonals."""
-    checked_matrix("matrix", matrix)
+    return _inverse(checked_matrix("matrix", matrix))
+
+
+@lru_cache(maxsize=4096)
+def _inverse(matrix: MatrixExpr) -> MatrixExpr:
     if isinstance(matrix, (MatAdd, MatMul)):
         matrix = expand_products(matrix)
     coefficient, factor = split_coefficient(matrix)
@@ -237,7 +249,27 @@ def _with_changes(expression: Expr, of_product: Callable[[Factors, Expr], Expr])
 
 @lru_cache(maxsize=4096)
 def _expand_once(node: Expr) -> Expr:
-    return expand(node, log=True)
+    return node if _is_expanded(node) else expand(node, log=True)
+
+
+@lru_cache(maxsize=16384)
+def _is_expanded(node: Basic) -> bool:
+    """Whether there is nothing in it that SymPy would expand, which takes SymPy long to find out."""
+    if isinstance(node, (Mul, MatMul)):
+        expanded = not any(isinstance(factor, (Add, MatAdd)) or _is_power_of_sum(factor) for factor in node.args)
+    elif isinstance(node, Pow):
+        expanded = node.base.is_Atom and not isinstance(node.exp, Add)
+    else:
+        expanded = isinstance(node, LogDet) or not isinstance(node, Function)
+    return expanded and all(_is_expanded(argument) for argument in node.args)
+
+
+def _is_power_of_sum(factor: Basic) -> bool:
+    return (
+        isinstance(factor, (Pow, MatPow))
+        and not isinstance(factor, Inverse)
+        and isinstance(factor.args[0], (Add, MatAdd))
+    )
 
 
 def _outermost(expression: Expr, kind: type) -> list[Expr]:
@@ -245,6 +277,7 @@ def _outermost(expression: Expr, kind: type) -> list[Expr]:
     return [node for node in atoms if not any(other != node and other.has(node) for other in atoms)]
 
 
+@lru_cache(maxsize=4096)
 def _trace_by_terms(matrix: MatrixExpr, of_product: Callable[[Factors, Expr], Expr]) -> Expr:
     return Add(*(c * of_product(factors, matrix.shape[0]) for c, factors in matrix_terms(matrix)))
 
@@ -284,6 +317,7 @@ def _trace_with_identity(product: KroneckerProduct, traced: int, rest: MatrixExp
     return coefficient * _trace_by_terms(kept * PartialTrace(rest, dimensions, traced), _reduce_trace)
 
 
+@lru_cache(maxsize=4096)
 def _normal_log_det(matrix: MatrixExpr) -> Expr:
     coefficient, factor = split_coefficient(matrix)
     if isinstance(factor, (MatAdd, MatMul)):
