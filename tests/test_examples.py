@@ -15,6 +15,8 @@ LONG = (
     "narrow_limit",
     "new_layer_kinds",
     "one_shot_images",
+    "pretrained_layer",
+    "recorded_attention",
     "self_attention_bifurcations",
     "self_attention_dynamics",
 )
@@ -28,6 +30,7 @@ def marked(example):
 def test_example_runs_and_draws_the_figures_it_promises(example, tmp_path):
     for data in example.parent.glob("*.nc"):
         shutil.copy(data, tmp_path)
+    shutil.copytree(example.parent / "vit_digits", tmp_path / "vit_digits")
     copy = Path(shutil.copy(example, tmp_path))
     assert run_script(copy)
     if "save(figure" in example.read_text():
