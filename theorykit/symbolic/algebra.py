@@ -256,20 +256,23 @@ def _expand_once(node: Expr) -> Expr:
 def _is_expanded(node: Basic) -> bool:
     """Whether there is nothing in it that SymPy would expand, which takes SymPy long to find out."""
     if isinstance(node, (Mul, MatMul)):
-        expanded = not any(isinstance(factor, (Add, MatAdd)) or _is_power_of_sum(factor) for factor in node.args)
+        expanded = not any(map(_is_composed, node.args))
     elif isinstance(node, Pow):
         expanded = node.base.is_Atom and not isinstance(node.exp, Add)
     else:
-        expanded = isinstance(node, LogDet) or not isinstance(node, Function)
-    return expanded and all(_is_expanded(argument) for argument in node.args)
+        expanded = isinstance(node, (LogDet, Inverse)) or not isinstance(node, (Function, MatPow))
+    return expanded and all(map(_is_expanded, node.args))
 
 
-def _is_power_of_sum(factor: Basic) -> bool:
-    return (
-        isinstance(factor, (Pow, MatPow))
-        and not isinstance(factor, Inverse)
-        and isinstance(factor.args[0], (Add, MatAdd))
-    )
+def _is_composed(factor: Basic) -> bool:
+    """Whether SymPy may write a product with this factor in another way."""
+    if isinstance(factor, Transpose):
+        return type(factor.arg) is not MatrixSymbol
+    if isinstance(factor, Inverse):
+        return not isinstance(factor.arg, (MatAdd, MatrixSymbol))
+    if isinstance(factor, Pow):
+        return _is_composed(factor.base)
+    return isinstance(factor, (Add, MatAdd, Mul, MatMul, MatPow, Identity, ZeroMatrix))
 
 
 def _outermost(expression: Expr, kind: type) -> list[Expr]:
