@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from .marks import slow
 from .scripts import run_script
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +29,11 @@ def test_the_readme_has_a_session():
     assert ROOT / "README.md" in SESSIONS
 
 
-@pytest.mark.parametrize("page", SESSIONS, ids=lambda path: path.stem)
+LONG = [page for page in SESSIONS if page.stem in ("saddle-points", "sampling")]
+SHORT = [page for page in SESSIONS if page not in LONG]
+
+
+@pytest.mark.parametrize("page", [*SHORT, *slow(LONG)], ids=lambda path: path.stem)
 def test_the_session_on_a_page_holds(page):
     failures, attempted = doctest.testfile(str(page), module_relative=False)
     assert attempted > 10

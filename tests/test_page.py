@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.derivation.architectures import SMALL, action, case
+from tests.marks import slow
 from theorykit import dmft
 from theorykit.bpkr.action import document
 from theorykit.dmft.derivation.document import mean_field_blocks
@@ -54,7 +55,7 @@ def tree(text: str) -> ElementTree.Element:
     return ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
 
 
-every_page = pytest.mark.parametrize("name", [*ACTIONS, "dynamics"])
+every_page = pytest.mark.parametrize("name", ["a skip connection", *slow(("two layers", "two outputs")), "dynamics"])
 
 
 def equations(found) -> list[Equation]:

@@ -22,6 +22,7 @@ from tests.bpkr.sampling.problems import problem
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
 from tests.dmft.diagrams.networks import GAMMA, published
 from tests.leaves import barely_changed, leaves, replaced, written_otherwise
+from tests.marks import slow
 from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
@@ -272,8 +273,15 @@ COMPUTATIONS = {
 
 
 # the others are quick beside them
-_LONG = ("coexisting_attractors", "phase_diagram", "compare", "sweep_seeds", "reproduce one-shot, later stages")
-EVERY = [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in COMPUTATIONS]
+_LONG = (
+    "train",
+    "coexisting_attractors",
+    "phase_diagram",
+    "compare",
+    "sweep_seeds",
+    "reproduce one-shot, later stages",
+)
+EVERY = [*(name for name in COMPUTATIONS if name not in _LONG), *slow(_LONG)]
 
 
 def is_free(computation: Computation, path: tuple[Any, ...]) -> bool:

@@ -33,6 +33,7 @@ def test_solve_equals_the_library(folder, monkeypatch, capsys):
     assert list(written["path_1"].values) == ["11", "21"]
 
 
+@pytest.mark.slow
 def test_solve_takes_any_layers_and_several_outputs(folder, monkeypatch, capsys):
     arrays = dict(np.load(folder / "data.npz"))
     labels, test_labels = (np.stack([arrays[name], -arrays[name]], axis=1) for name in ("y", "y_test"))
@@ -59,6 +60,7 @@ def test_solve_takes_any_layers_and_several_outputs(folder, monkeypatch, capsys)
     assert list(written["path_1"].values) == ["0-1:1", "0-1:2", "1-1:1", "1-1:2", "2-1:1", "2-1:2"]
 
 
+@pytest.mark.slow
 def test_solve_needs_no_heads_where_no_layer_has_any(folder, monkeypatch, capsys):
     text = CONFIG.replace("layers = [2, 1]", 'layers = [{kind = "dense"}, {kind = "dense", skip = 1.0}]')
     text = text.replace('key_query = ["W1", "W2"]\n', "").replace("[20, 15, 10]", "[20, 15, 15]")

@@ -41,6 +41,7 @@ def sources():
     return [function.source for function in (chosen.terms, chosen.predictor, chosen.readout, chosen.kernel)]
 
 
+@pytest.mark.slow
 def test_the_source_is_the_same_in_every_process():
     def started(seed):
         environment = {**os.environ, "PYTHONHASHSEED": seed}

@@ -37,7 +37,11 @@ def test_published_growth_token_by_token(case):
     np.testing.assert_allclose(found[:, :leading], case["S_i_first50"][:, :leading], atol=atol)
 
 
-@pytest.mark.parametrize(("case", "every"), [*((case, 1) for case in REGULAR), (CASES["l01"], 4)], ids=repr)
+@pytest.mark.parametrize(
+    ("case", "every"),
+    [*((case, 1) for case in REGULAR), pytest.param(CASES["l01"], 4, marks=pytest.mark.slow)],
+    ids=repr,
+)
 def test_published_exponents_of_regular_orbits(case, every):
     start = units(case.model, 3)
     found = dmft.lyapunov_spectrum(
@@ -52,6 +56,7 @@ def test_published_exponents_of_regular_orbits(case, every):
     np.testing.assert_allclose(found.exponents, case["S"][:3], atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in REGULAR if repr(case) in ("l01", "l05", "l08")], ids=repr)
 def test_all_published_exponents_of_regular_orbits(case):
     comparable = case.about["leading_exponents_comparable_over_2000"]
@@ -199,6 +204,7 @@ def assert_leading_are_the_largest(context, count, numbers, bases, tokens):
             assert np.all(difference < 10 / tokens + np.log(2) / context)
 
 
+@pytest.mark.slow
 def test_leading_exponents_are_the_largest_of_all():
     """Where the map annihilates directions, too: half of these points have exponents of minus infinity."""
     assert_leading_are_the_largest(context=4, count=200, numbers=(1, 3), bases=(gram_schmidt,), tokens=400)
@@ -210,6 +216,7 @@ def test_leading_exponents_are_the_largest_of_all_at_ten_thousand_points(context
     assert_leading_are_the_largest(context, count, (1, 2, 3, 5), (gram_schmidt, householder), 400)
 
 
+@pytest.mark.slow
 def test_leading_exponents_where_unit_vectors_are_annihilated_for_ever():
     """Begun from there, the first one was minus infinity, before two that are not."""
     parameters, model = dmft.Parameters(4.767, 8577.0, 0.371), dmft.self_attention_limit(WEIGHTS, 4)
@@ -254,8 +261,8 @@ def assert_as_precise(context, parameters, tokens=24):
     "context, parameters",
     [
         (2, dmft.Parameters(13.57, 1.75, 0.556)),
-        (3, dmft.Parameters(14.0, 62.26, 0.799)),
-        (4, dmft.Parameters(4.767, 8577.0, 0.371)),
+        pytest.param(3, dmft.Parameters(14.0, 62.26, 0.799), marks=pytest.mark.slow),
+        pytest.param(4, dmft.Parameters(4.767, 8577.0, 0.371), marks=pytest.mark.slow),
     ],
 )
 def test_exponents_are_those_of_eighty_digits_or_lost(context, parameters):
@@ -273,6 +280,7 @@ def test_exponents_are_those_of_eighty_digits_or_lost_at_hostile_points(context)
         assert_as_precise(context, dmft.Parameters(*draws))
 
 
+@pytest.mark.slow
 def test_exponents_beside_an_annihilated_direction_are_in_order():
     """Of one pattern that each token takes from the one before alone, though a unit vector is annihilated at once."""
     model, parameters = one_that_forgets(), dmft.Parameters(0.8, 0.0, 0.0)

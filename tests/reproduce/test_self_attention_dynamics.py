@@ -50,6 +50,7 @@ def computing_forbidden(monkeypatch):
     monkeypatch.setattr(orbits, "_block", forbidden("a diagram is"))
 
 
+@pytest.mark.slow
 def test_a_hot_network_follows_the_positions_alone(result):
     orbit = result["trajectories"].to_dataset().sel(beta=0.5)
     assert orbit["regime"].item() == "periodic"

@@ -18,8 +18,11 @@ from theorykit.bpkr.order_parameters.coordinates import gp_coordinates, moved, t
 from theorykit.bpkr.saddle.problem import SaddleProblem
 
 from ..bpkr.cases import (
+    ALL_SKIPS,
     CASES,
     GRAMMAR,
+    ONE_HEAD,
+    OWN_KINDS,
     SEEDS,
     SKIP_FIRST,
     THREE_LAYERS,
@@ -29,13 +32,18 @@ from ..bpkr.cases import (
     random_problem,
     refused,
 )
+from ..marks import slow
 
 
 def solved(problem, **options):
     return bpkr.solve(problem.architecture, problem.features, problem.labels, **options)
 
 
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
+QUICKLY_SOLVED = (ONE_HEAD, TWO_LAYERS, ALL_SKIPS, OWN_KINDS)
+OTHERS = [case for case in (*CASES, *GRAMMAR) if case not in QUICKLY_SOLVED]
+
+
+@pytest.mark.parametrize("case", (*QUICKLY_SOLVED, *slow(OTHERS)))
 def test_newton_solves_every_architecture(case):
     saddle = solved(random_problem(case, 0))
     assert saddle.converged, saddle.diagnosis

@@ -32,7 +32,7 @@ def assert_is_the_same(read: bpkr.Action, derived: bpkr.Action) -> None:
     assert bpkr.generate_source(read) == bpkr.generate_source(derived)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_read_is_what_was_derived(name, tmp_path):
     derived, path = action(name), tmp_path / "action.json"
     bpkr.save_action(derived, path)
@@ -62,6 +62,7 @@ LAYERS = st.one_of(
 ANY_LAYER = st.one_of(LAYERS, LAYERS.map(Skip), st.just(Pooling(0.8)))
 
 
+@pytest.mark.slow
 @given(layers=st.lists(ANY_LAYER, min_size=1, max_size=3), outputs=st.integers(1, 2))
 @settings(max_examples=5)
 def test_any_layers_come_back_as_they_were_derived(layers, outputs):

@@ -11,6 +11,7 @@ from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.codegen import interpret
 from theorykit.derivation.sampling import random_values
 
+from ...marks import slow
 from ..cases import GRAMMAR, CorrelatedHeads, TiedHeads
 
 RNG = np.random.default_rng(3)
@@ -28,10 +29,6 @@ def derived(layers, outputs=1):
     return bpkr.derive(bpkr.Architecture(layers, widths=6, temperature=1.0, outputs=outputs))
 
 
-def slow(networks):
-    return [pytest.param(layers, marks=pytest.mark.slow) for layers in networks]
-
-
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("layers", [*SHALLOW, *slow(DEEP)], ids=str)
 def test_the_leading_order_of_the_exact_prior_is_the_action(layers, outputs):
@@ -40,7 +37,7 @@ def test_the_leading_order_of_the_exact_prior_is_the_action(layers, outputs):
         assert expand(leading - entropy) == 0
 
 
-@pytest.mark.parametrize("layers", [*HEADS_ONLY, *RANDOM_NETWORKS], ids=str)
+@pytest.mark.parametrize("layers", [*SHALLOW, *slow(DEEP)], ids=str)
 def test_what_the_exact_prior_has_beyond_it_is_known(layers):
     """(n_l + 1) log det U_l, less (n_{l+1} + 1) log det U_{l+1} where a skip connection holds it."""
     action, heads = derived(layers), bpkr.Architecture(layers, widths=6, temperature=1.0).head_counts()

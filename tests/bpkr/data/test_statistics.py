@@ -141,6 +141,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads():
             assert_identical(statistics_of_batches(loaded(9), executor=executor), expected)
 
 
+@pytest.mark.slow
 def test_the_result_is_the_same_in_other_processes():
     features, labels = random_data(3)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:

@@ -211,6 +211,7 @@ def test_the_stated_errors_cover_the_truth(case, moderate, two_outputs):
     assert np.max(np.abs(np.mean(of_slopes, axis=0))) < 5 / np.sqrt(40) and 0.7 < np.std(of_slopes) < 1.4
 
 
+@pytest.mark.slow
 def test_at_condition_1e7_few_steps_are_not_trusted(hard):
     log_det, misfit, *_ = hard.exact()
     # plain quadrature of 20 steps is off by far more than its standard error over probes

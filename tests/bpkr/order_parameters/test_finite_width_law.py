@@ -35,14 +35,16 @@ SINGULAR = {
     "more outputs than units": Case((2,), (4.0, 1.0), (1.0, 0.8, 1.3), outputs=2),
     "correlated": Case((CorrelatedHeads(CORRELATED, 2),), (1.0, 3.0), (1.0, 1.0, 1.3)),
 }
-COMPARED_QUICKLY = ("attention", "skip", "two outputs", "singular above", "skips")
-every_regular = pytest.mark.parametrize("case", REGULAR.values(), ids=REGULAR)
+COMPARED_QUICKLY = ("attention", "two outputs", "skips")
 DRAWS = 20_000
 
 
 def marked(name, case):
-    """Sampled networks take a while to compile."""
+    """A law takes a while to compile, and so do sampled networks."""
     return pytest.param(case, id=name, marks=[] if name in COMPARED_QUICKLY else [pytest.mark.slow])
+
+
+every_regular = pytest.mark.parametrize("case", [marked(name, case) for name, case in REGULAR.items()])
 
 
 def law_coordinates(architecture, law, coordinates):

@@ -21,6 +21,7 @@ def at(temperature):
     return eqx.tree_at(lambda architecture: architecture.temperature, VALLEY.architecture, temperature)
 
 
+@pytest.mark.slow
 def test_a_minimum_in_a_valley_is_found_by_continuation_in_the_temperature():
     saddle = solved()
     assert saddle.converged, saddle.diagnosis

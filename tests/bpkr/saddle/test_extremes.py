@@ -18,6 +18,7 @@ from theorykit.bpkr.data.principal_axes import in_principal_axes
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import energy_by_kernel, energy_of, energy_of_rotated
 
+from ...marks import slow
 from ..cases import SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close, explicit_gain, random_problem
 
 FEATURES = np.random.default_rng(0).standard_normal((12, 4, 3))
@@ -52,13 +53,14 @@ def test_what_double_precision_can_hold_is_solved(numbers):
     assert solved(**numbers).converged
 
 
+@pytest.mark.slow
 def test_large_labels_are_blamed_where_they_spoil_the_accuracy():
     with pytest.warns(bpkr.ConvergenceWarning, match="Likely cause: the labels are large"):
         saddle = solved(labels=1e50)
     assert not saddle.converged
 
 
-@pytest.mark.parametrize("case", (TWO_LAYERS, SKIP_FIRST, TWO_OUTPUTS))
+@pytest.mark.parametrize("case", (TWO_OUTPUTS, *slow((TWO_LAYERS, SKIP_FIRST))))
 @pytest.mark.parametrize("repeated", (False, True))
 def test_examples_in_principal_axes_have_the_same_energy(case, repeated):
     problem = random_problem(case, 0)

@@ -97,6 +97,7 @@ def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
     assert_close(norm, interpreted_gradient_norm(problem), 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
 def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(case, seed):

@@ -12,6 +12,7 @@ from theorykit import bpkr
 from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Dense, Skip
 from theorykit.symbolic import Diagonal, below
 
+from ...marks import slow
 from ..cases import Case, assert_close, random_inputs, random_key_queries, random_problem, refused
 
 
@@ -76,7 +77,7 @@ def test_the_network_of_several_weight_blocks_is_its_sum_over_paths(case):
     assert_close(bpkr.sum_over_paths(network, architecture, features), network(jnp.asarray(inputs)), 1e-10)
 
 
-@every_kind
+@pytest.mark.parametrize("case", [SEVERAL_BLOCKS["beside itself"], *slow(list(SEVERAL_BLOCKS.values())[1:])])
 def test_the_saddle_point_of_several_weight_blocks_is_found(case):
     problem = random_problem(case, 3)
     saddle = bpkr.solve(problem.architecture, problem.features, problem.labels, throw=True)

@@ -132,6 +132,7 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     np.testing.assert_array_equal(sweeps.best_temperatures(result), [0.5, 0.5])
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_and_loses_nothing(tmp_path, result, starts):
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     command = [sys.executable, "-m", problems.__name__, str(tmp_path)]

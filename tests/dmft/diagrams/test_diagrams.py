@@ -66,6 +66,7 @@ def test_the_window_at_the_end_takes_the_orbit_up(diagram):
     np.testing.assert_allclose(path.attention[4], end.attention[0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_other_parameters_can_be_scanned():
     model, gammas = published(), np.array([1.0, 50.0])
     found = orbits.orbit_diagram(model, dmft.Parameters(1.2, gammas, 0.02), from_window(), SHORT)
@@ -127,6 +128,7 @@ def test_settling_is_a_whole_number_of_contexts():
         continuation.continuation_diagram(published(), parameters, from_window(), settling=101)
 
 
+@pytest.mark.slow
 def test_two_attractors_coexist_at_beta_1_27():
     windows = attractors.nearby_windows(window(), 32, 1e-3, key=jax.random.key(0))
     settings = orbits.OrbitSettings(transient=40_000, recorded=2000, exponents=2, levels=201)
@@ -158,6 +160,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.slow
 def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
     """Points that the published rule calls chaotic; their exponents say otherwise."""
     points = np.array([point for points in KNOWN.values() for point in points])
