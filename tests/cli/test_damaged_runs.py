@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from tests.marks import slow
 from theorykit import cli, store
 
 from .test_mistakes import CONFIG, written
@@ -42,7 +43,7 @@ def ended(arguments: tuple[str, ...], monkeypatch) -> str:
     return ""
 
 
-@pytest.fixture(params=COMMANDS)
+@pytest.fixture(params=["sweep", "compare", *slow(["hidden-markov"])])
 def kept(request, tmp_path, monkeypatch) -> Kept:
     """A run that was killed when all was computed, in the present folder."""
     monkeypatch.chdir(tmp_path)

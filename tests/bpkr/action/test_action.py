@@ -16,7 +16,14 @@ from theorykit.codegen import compile_expressions, interpret
 
 from ..cases import ANY_CASE, CASES, SEEDS, THREE_LAYERS, TWO_LAYERS, assert_close, random_problem, symbol_values
 
-ACTIONS = [bpkr.derive(case.architecture()) for case in CASES]
+
+def actions():
+    return [bpkr.derive(case.architecture()) for case in CASES]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: str(case.layers))
+def action(request):
+    return bpkr.derive(request.param.architecture())
 
 
 @cache
@@ -45,7 +52,6 @@ def test_the_action_depends_on_the_layers_only():
     assert bpkr.derive(narrow) is not bpkr.derive(THREE_LAYERS.architecture())
 
 
-@pytest.mark.parametrize("action", ACTIONS)
 def test_the_total_is_the_sum_of_its_parts(action):
     parts = Add(*action.entropies, action.energy)
     assert simplify(action.total - parts) == 0
@@ -60,7 +66,6 @@ def test_symbolic_shapes_are_the_sizes_of_the_architecture(case):
     assert sides == [(size, size) for size in (*case.architecture().order_parameter_sizes, 1)]
 
 
-@pytest.mark.parametrize("action", ACTIONS)
 def test_there_is_one_saddle_point_equation_for_each_order_parameter(action):
     assert tuple(action.saddle_point_equations) == action.symbols.order_parameters
     for symbol, equation in action.saddle_point_equations.items():
@@ -68,7 +73,7 @@ def test_there_is_one_saddle_point_equation_for_each_order_parameter(action):
 
 
 def test_only_the_first_layer_sees_the_data():
-    for action in ACTIONS:
+    for action in actions():
         _, *others = action.saddle_point_equations.values()
         data = {action.symbols.features, action.symbols.labels, action.symbols.temperature}
         assert not any(equation.free_symbols & data for equation in others)
@@ -109,7 +114,6 @@ def test_the_readout_solution_is_positive_and_solves_its_equation(case, seed):
     assert abs(residual * solution) < 1e-10 * sum(case.widths)
 
 
-@pytest.mark.parametrize("action", ACTIONS)
 def test_latex_is_one_balanced_environment(action):
     text = bpkr.render_latex(action)
     assert text.startswith("\\begin{align*}\n") and text.endswith("\\end{align*}\n")
@@ -117,7 +121,6 @@ def test_latex_is_one_balanced_environment(action):
     assert len(re.findall(r"\\left[^a-z]", text)) == len(re.findall(r"\\right[^a-z]", text))
 
 
-@pytest.mark.parametrize("action", ACTIONS)
 def test_latex_has_a_row_for_each_term_and_each_equation(action):
     depth = len(action.forms)
     rows = bpkr.render_latex(action).split("\\\\\n")
@@ -128,7 +131,6 @@ def test_latex_has_a_row_for_each_term_and_each_equation(action):
         assert sum(rf"\partial {name}}}" in row for row in rows) == 1
 
 
-@pytest.mark.parametrize("action", ACTIONS)
 def test_written_forms_leave_no_sympy_names(action):
     for text in (bpkr.render_latex(action), bpkr.render_markdown(action)):
         assert not re.search(r"sigma2|Trace|LogDet|Kronecker|Identity|Phi_test|\*\*|None", text)
@@ -143,7 +145,6 @@ def test_markdown_names_every_order_parameter_with_its_size(case):
     assert all(f"`Attention(heads={heads})`" in text for heads in case.heads)
 
 
-@pytest.mark.parametrize("action", ACTIONS)
 def test_markdown_shows_the_equations_of_the_latex(action):
     rows = bpkr.render_latex(action).removeprefix("\\begin{align*}\n").removesuffix("\n\\end{align*}\n").split("\\\\\n")
     shown = re.findall(r"\$\$(.+?)\$\$", bpkr.render_markdown(action))
@@ -151,7 +152,7 @@ def test_markdown_shows_the_equations_of_the_latex(action):
 
 
 def test_written_forms_of_different_depths_differ():
-    assert len({bpkr.render_latex(action) for action in ACTIONS}) == len({len(action.forms) for action in ACTIONS})
+    assert len({bpkr.render_latex(action) for action in actions()}) == len({len(action.forms) for action in actions()})
 
 
 @given(seed=SEEDS)
