@@ -1,9 +1,12 @@
 """Derivatives of solutions by the implicit function theorem, against differences of solutions."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.interpreters import partial_eval
 
 from theorykit import bpkr
 
@@ -99,3 +102,37 @@ def test_derivatives_in_attention_weights():
     ahead, behind = evidence(STEP), evidence(-STEP)
     for slope, right, left in zip(by_jax, ahead, behind, strict=True):
         assert_close(slope, (right - left) / (2 * STEP), 1e-4)
+
+
+def test_the_gradient_of_the_log_evidence_solves_no_linear_system_with_the_hessian():
+    problem, numbers = random_problem(TWO_LAYERS, 0), numbers_of(TWO_LAYERS)
+
+    def solves(observable):
+        """Whether the gradient of an observable needs a solution of lineax, by conjugate gradients."""
+
+        def value(at):
+            return observable(bpkr.solve(architecture_of(TWO_LAYERS, at), problem.features, problem.labels))
+
+        program = jax.make_jaxpr(jax.grad(value))(numbers).jaxpr
+        needed, _ = partial_eval.dce_jaxpr(program, [True])
+        return re.search(r"\blinear_solve\[", str(needed)) is not None
+
+    assert solves(lambda saddle: saddle.order_parameters.matrices[0][0, 1])
+    assert not solves(lambda saddle: saddle.log_evidence)
+    assert not solves(lambda saddle: saddle.action)
+
+
+@pytest.mark.slow
+def test_second_derivatives_of_the_log_evidence():
+    problem, numbers = random_problem(TWO_LAYERS, 2), numbers_of(TWO_LAYERS)
+
+    def log_evidence(at):
+        return bpkr.solve(
+            architecture_of(TWO_LAYERS, at), problem.features, problem.labels, tolerance=1e-11
+        ).log_evidence
+
+    slope = jax.jit(jax.grad(log_evidence))
+    by_jax = jax.jit(jax.jacfwd(jax.grad(log_evidence)))(numbers)
+    moved = jnp.eye(len(numbers)) * STEP
+    for row, change in zip(by_jax, moved, strict=True):
+        assert_close(row, (slope(numbers + change) - slope(numbers - change)) / (2 * STEP), 1e-5)

@@ -73,3 +73,23 @@ def _with_derivative_of_jvp(primals, tangents):
     _, _, changes = tangents
     _, change = eqx.filter_jvp(lambda *given: function(*given), arguments, changes)
     return with_derivative_of(value, function, arguments), change
+
+
+@eqx.filter_custom_jvp
+def stationary_value(
+    value: Float[Array, ""], function: Callable, problem: AbstractSaddleProblem, coordinates: Coordinates
+) -> Float[Array, ""]:
+    """`value`, already computed as `function(problem, coordinates)`, which is stationary in the coordinates.
+
+    So its derivative is that at fixed coordinates, and nothing has to be solved for it. Derivatives of this derivative
+    go through the coordinates.
+    """
+    return value
+
+
+@stationary_value.def_jvp
+def _stationary_value_jvp(primals, tangents):
+    value, function, problem, coordinates = primals
+    _, _, change, _ = tangents
+    _, change = eqx.filter_jvp(lambda problem: function(problem, coordinates), (problem,), (change,))
+    return stationary_value(value, function, problem, coordinates), change

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ...arguments import checked_flag, checked_number, checked_whole_number, is_traced
 from ...saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
 from ...saddle.diagnosis import diagnosis_of, warn_of_failures
-from ...saddle.implicit import implicit_minimum, with_derivative_of
+from ...saddle.implicit import implicit_minimum, stationary_value, with_derivative_of
 from ...saddle.problem import Point
 from ...saddle.quadratic_model import QuadraticModel
 from ...saddle.solvers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
@@ -255,7 +255,9 @@ def _minimise(task: _Minimisation) -> Saddle:
     coordinates = implicit_minimum(problem, point.coordinates, forms_curvature)
     parts = point.details.entropy, point.details.energy.value
     of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, (problem, coordinates))
-    action, labels = of_entropy + of_energy, problem.energy.label_count
+    # its gradient, and that of the evidence, need no linear system with the Hessian
+    action = stationary_value(sum(parts), SaddleProblem.action, problem, coordinates)
+    labels = problem.energy.label_count
     of_prior = problem.bound.entropy(gp_limit(problem.architecture))
     stats = {
         "steps": found.stats["num_steps"],
