@@ -1,6 +1,7 @@
 """What the parameters of the public callables of plots are."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,7 @@ FACE = Face(
         "layer": whole_number(1, least=1, most=0),
         "pattern": whole_number(0, least=0, most=0),
         "over": text("gamma"),
+        "score": replace(text("test_accuracy"), admits={"None": "the first that there is"}),
         "eigenvalues": array(lambda: np.ones(3), also=lambda: {"fewer": np.ones(2)}),
         "cosines": array(lambda: np.ones(3), also=lambda: {"fewer": np.ones(2)}),
         "side": Kind(lambda: (1, 1), also=lambda: {"zero": (0, 1), "one": (1,), "no numbers": ("1", "2")}),

@@ -62,6 +62,14 @@ def test_scores_have_their_standard_errors(sweep):
     np.testing.assert_allclose(drawn.mean(axis=1), at["test_accuracy"])
 
 
+def test_any_score_of_a_sweep_is_drawn(sweep):
+    axes = plots.draw_scores_over_width(sweep, score="test_log_loss")
+    assert axes.get_ylabel() == "test log loss"
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), sweep["test_log_loss"].sel(width=[20, 80], temperature=0.1))
+    with pytest.raises(ValueError, match=r"score must be one of 'test_accuracy', .* got 'test_r_squared'"):
+        plots.draw_scores_over_width(sweep, score="test_r_squared")
+
+
 def test_a_comparison_names_every_approach():
     axes = plots.draw_comparison(compared(("saddle", "exact")))
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["saddle point", "exact posterior, sampled"]

@@ -16,6 +16,8 @@ from .style import DIVERGING, THEORY
 
 # how far the spacing of parameters may be from even
 _UNEVEN = 1e-6
+# labels beside each other that there is room for
+_UPRIGHT = 8
 
 
 @draws_results
@@ -33,20 +35,22 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     most = float(np.abs(matrix).max())
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
     axes.figure.colorbar(image, ax=axes, label=f"$U_{{{layer}}}$")
-    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xticks(range(len(labels)), labels, rotation=90 if len(labels) > _UPRIGHT else 0)
     axes.set_yticks(range(len(labels)), labels)
     axes.set(xlabel="path", ylabel="path")
     return axes
 
 
 @draws_results
-def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Test accuracy with standard errors, or else test error or log evidence, over width: of `sweeps.sweep`.
+def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
+    """A score over width, with its standard error where it has one: of `sweeps.sweep`.
 
-    A line a temperature; the infinitely wide network is a dashed line across.
+    A line a temperature; the infinitely wide network is a dashed line across. `score`: "test_accuracy",
+    "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; if not given, the first of these that
+    `result` has.
     """
     axes = _axes(axes)
-    sweep.over_width(axes, result)
+    sweep.over_width(axes, result, score)
     return axes
 
 

@@ -9,13 +9,16 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..arguments import checked_choice
 from .results import draws_results
 from .style import THEORY, save, use_style
 
-# what is shown: the first that there is
+# what can be shown over width; unless one is chosen, the first that there is
 _TITLES = {
     "test_accuracy": "test accuracy",
+    "test_log_loss": "test log loss",
     "test_error": "test error (mean square)",
+    "test_r_squared": "test $R^2$",
     "log_evidence": "log evidence",
     "action": "action",
 }
@@ -42,12 +45,12 @@ def figure(result: xr.Dataset) -> Figure:
 
 
 @draws_results
-def over_width(axes: Axes, result: xr.Dataset) -> None:
-    """What `table` tabulates, a line a temperature, with standard errors where there are any.
+def over_width(axes: Axes, result: xr.Dataset, score: str | None = None) -> None:
+    """`score`, or what `table` tabulates, a line a temperature, with standard errors where there are any.
 
     Points that are not solutions are crossed out. The infinitely wide network is a dashed line across.
     """
-    name = _select_shown(result)
+    name = _select_shown(result, score)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
     named = _spread(len(temperatures))
@@ -121,11 +124,13 @@ def table(result: xr.Dataset) -> str:
     return "\n".join(lines)
 
 
-def _select_shown(result: xr.Dataset) -> str:
+def _select_shown(result: xr.Dataset, score: str | None = None) -> str:
+    if score is not None:
+        checked_choice("score", score, _TITLES)
     found = [name for name in _TITLES if name in result]
     if not found:
         raise KeyError(f"it has none of {', '.join(_TITLES)}")
-    return found[0]
+    return found[0] if score is None else checked_choice("score", score, found)
 
 
 def _by_width(result: xr.Dataset) -> xr.Dataset:
