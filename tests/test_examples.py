@@ -12,6 +12,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 LONG = (
     "choose_by_evidence",
     "hidden_markov_chains",
+    "learn_attention_by_evidence",
     "narrow_limit",
     "new_layer_kinds",
     "one_shot_images",
