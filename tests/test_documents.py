@@ -29,7 +29,7 @@ def test_the_readme_has_a_session():
     assert ROOT / "README.md" in SESSIONS
 
 
-LONG = [page for page in SESSIONS if page.stem in ("saddle-points", "sampling")]
+LONG = [page for page in SESSIONS if page.stem in ("saddle-points", "sampling", "self-attention-dynamics")]
 SHORT = [page for page in SESSIONS if page not in LONG]
 
 
@@ -68,7 +68,12 @@ def test_links_are_seen():
     assert links(text) == ["b.md", "../d.png", "o.md#p"]
 
 
-@pytest.mark.parametrize("script", DERIVATIONS, ids=lambda path: path.stem)
+LONGEST = [script for script in DERIVATIONS if script.stem in ("deep_linear", "skip_connections")]
+
+
+@pytest.mark.parametrize(
+    "script", [*(script for script in DERIVATIONS if script not in LONGEST), *slow(LONGEST)], ids=lambda path: path.stem
+)
 def test_the_committed_derivation_is_what_its_script_writes(script, tmp_path):
     run_script(script, str(tmp_path))
     written = (tmp_path / script.with_suffix(".md").name).read_text()

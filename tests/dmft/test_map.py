@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from theorykit import dmft
 from theorykit.dmft.weights.column_law import ColumnLaw
 
+from ..marks import slow
 from .reference import cases
 
 WEIGHTS = dmft.published_weights()
@@ -30,7 +31,7 @@ def test_published_trajectories_in_the_window_convention(case):
     np.testing.assert_allclose(semantic.T, case["mo_se"], atol=atol)
 
 
-@pytest.mark.parametrize("case", cases("general_M"), ids=repr)
+@pytest.mark.parametrize("case", [*cases("general_M")[:-1], *slow(cases("general_M")[-1:])], ids=repr)
 def test_published_trajectories_in_the_token_exact_convention(case):
     model, parameters = case.model, case.parameters
     start = dmft.token_start(model, parameters, dmft.prompt(case.weights, case["x0"]))

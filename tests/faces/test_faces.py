@@ -43,18 +43,10 @@ def test_every_argument_that_cannot_be_meant_is_refused_by_name(face):
     assert_without_failures(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", FACES)
 def test_single_precision_is_refused_or_not_used(face):
     assert_without_failures(reports(*FACES, "--single-precision")[face])
-
-
-QUICK = ("evaluate", "gradient_norm", "kernel", "predict", "head_scores")
-
-
-def test_other_numbers_compile_nothing_anew():
-    report = reports("bpkr", "--other-numbers", *QUICK)["bpkr"]
-    assert_without_failures(report)
-    assert report["calls"] == len(QUICK)
 
 
 @pytest.mark.slow

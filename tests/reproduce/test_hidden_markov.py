@@ -70,6 +70,7 @@ def test_alignments_are_directions(result):
     np.testing.assert_allclose((dataset["gp_alignment"] ** 2).sum("component"), 1.0, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_what_is_there(result, partial, monkeypatch):
     (partial / "noisy-2.nc").unlink()
     solved = []
@@ -84,6 +85,7 @@ def test_an_interrupted_run_goes_on_with_what_is_there(result, partial, monkeypa
 _solve = bpkr.solve
 
 
+@pytest.mark.slow
 def test_other_settings_do_not_resume_from_it(result, partial, tmp_path):
     warmer = replace(SETTINGS, temperature=1.0, widths=(10,), seeds=1)
     with pytest.raises(FileExistsError, match=r"holds another hidden Markov chains, which differs in settings\.widths"):

@@ -53,6 +53,7 @@ def network(folder) -> bpkr.Network:
     return stages.load_or_train(VARIANT, SETTINGS, sources(SETTINGS, folder), folder / "L2H32" / "training").network
 
 
+@pytest.mark.slow
 def test_every_stage_is_there_and_labelled(result):
     variant = result["L2H32"]
     assert set(variant.children) == {"training", "network", "theory", "kernel", "order_parameters", "pruning"}
@@ -65,6 +66,7 @@ def test_every_stage_is_there_and_labelled(result):
                 assert np.isfinite(values).all(), name
 
 
+@pytest.mark.slow
 def test_the_theory_is_that_of_the_trained_heads(result, network, folder):
     found = result["L2H32/theory"].to_dataset().sel(seed=1, width=8, temperature=0.1)
     data = theory.examples_of_seed(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
@@ -79,6 +81,7 @@ def test_the_theory_is_that_of_the_trained_heads(result, network, folder):
     np.testing.assert_allclose(found["accuracy"], [right[:30].mean(), right[30:].mean()])
 
 
+@pytest.mark.slow
 def test_the_limit_is_that_of_wide_networks(folder, network):
     made = sources(SETTINGS, folder)
     data = theory.examples_of_seed(network.heads, made, SETTINGS, 0)
@@ -95,6 +98,7 @@ def test_the_limit_is_that_of_wide_networks(folder, network):
     np.testing.assert_allclose(limit["gp_accuracy"], theory.accuracies(prediction.mean, data, list(made.tests)))
 
 
+@pytest.mark.slow
 def test_temperatures_are_chosen_by_what_the_rules_say(result):
     found = result["L2H32/theory"].to_dataset()
     for width in found["width"].values:
@@ -110,12 +114,14 @@ def test_temperatures_are_chosen_by_what_the_rules_say(result):
     )
 
 
+@pytest.mark.slow
 def test_kernel_components_share_out_the_labels(result):
     found = result["L2H32/kernel"].to_dataset()
     assert found["kernel_width"].values.tolist() == [8.0, 100.0, np.inf]
     np.testing.assert_allclose((found["alignment"] ** 2).sum("component"), 1.0, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_three_order_parameters_side_by_side(result, network):
     found = result["L2H32/order_parameters"].to_dataset()
     trained = bpkr.empirical_order_parameters(network).matrices[0]
@@ -131,6 +137,7 @@ def test_three_order_parameters_side_by_side(result, network):
     assert float(np.abs(deviations).median()) < 10  # a short chain at a small width: of the right size, no more
 
 
+@pytest.mark.slow
 def test_accuracies_of_three_origins_are_of_the_same_examples(result, network, folder):
     found = result["L2H32/order_parameters"].to_dataset()
     solved = result["L2H32/theory"].to_dataset()
@@ -159,6 +166,7 @@ def test_agreement_of_known_matrices():
     assert block_strength(signs, shared) == 2.0
 
 
+@pytest.mark.slow
 def test_pruned_accuracies_are_those_of_the_smaller_networks(result, network, folder):
     found = result["L2H32/pruning"].to_dataset()
     heads = [tuple(map(int, label.split("."))) for label in found["order"].sel(order_of="score").values[1:]]
@@ -178,6 +186,7 @@ def test_pruned_accuracies_are_those_of_the_smaller_networks(result, network, fo
     )
 
 
+@pytest.mark.slow
 def test_the_order_of_removal_is_that_of_the_scores(result):
     found = result["L2H32/pruning"].to_dataset()
     scores = found["score"].to_series()
@@ -201,6 +210,7 @@ def forbidden(*_, **_options):
     raise AssertionError("computed again")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeypatch):
     for name in ("pruning", "theory_of_seed", "order_parameters", "kernel_components"):
         monkeypatch.setattr(stages, name, forbidden)
@@ -220,6 +230,7 @@ def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeyp
     assert asked == [2]
 
 
+@pytest.mark.slow
 def test_a_network_of_other_heads_does_not_go_on_from_this_one(result, folder):
     other = replace(SETTINGS, variants=(replace(VARIANT, heads=(2, 2)),))
     with pytest.raises(FileExistsError, match=r"another training, which differs in architecture"):

@@ -156,6 +156,7 @@ def from_probes(whitened, probes, order):
     return run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, 5)
 
 
+@pytest.mark.slow
 def test_brackets_hold_the_truth_for_every_probe_and_order(moderate):
     whitened = eqx.filter_jit(whiten_kernel)(moderate.kernel, jax.random.key(0), 5)
     matrix = np.asarray(whitened.product(jnp.eye(moderate.data.rows)))

@@ -122,6 +122,7 @@ def test_a_batch_tells_how_many_of_its_solves_failed():
     assert saddle.diagnosis.startswith("2 of 3 solves did not converge; [1]: gradient norm")
 
 
+@pytest.mark.slow
 def test_a_batch_raises_where_it_is_told_to():
     def at(temperature):
         architecture = bpkr.Architecture((2, 2), 30.0, temperature=temperature)
@@ -202,6 +203,7 @@ def test_the_accuracy_that_is_stated_is_had():
     assert np.median(stated / np.maximum(errors, 1e-300)) < 1000
 
 
+@pytest.mark.slow
 @given(seed=SEEDS, scale=st.sampled_from((1e-3, 1.0, 1e6)))
 def test_the_stated_accuracy_knows_no_units_of_the_features(seed, scale):
     """Features and order parameters in other units: the kernel, and what is known of the energy, are the same."""

@@ -18,6 +18,7 @@ from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
 from theorykit.codegen import interpret
 
+from ...marks import slow
 from ..cases import (
     ALL_SKIPS,
     ANY_OF_THE_GRAMMAR,
@@ -118,7 +119,7 @@ def other_order_parameters(problem, saddle, rng):
     return others
 
 
-@pytest.mark.parametrize("case", (SKIP_FIRST, ALL_SKIPS, OWN_KINDS))
+@pytest.mark.parametrize("case", (SKIP_FIRST, *slow((ALL_SKIPS, OWN_KINDS))))
 def test_any_layers_have_a_saddle_point_of_least_action(case):
     problem, rng = random_problem(case, 0), np.random.default_rng(0)
     saddle = solved(problem)

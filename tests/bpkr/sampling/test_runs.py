@@ -220,6 +220,7 @@ def test_interpolation_by_a_singular_kernel_is_refused():
         quietly(sampling.sample_order_parameters, architecture, features, labels, **SHORT)
 
 
+@pytest.mark.slow
 def test_interpolation_is_sampled_where_the_kernel_has_an_inverse():
     """At T = 0 the mean output on training examples is the labels, and nothing is uncertain there."""
     architecture, features, labels, _ = problem(temperature=0.0)
@@ -267,6 +268,7 @@ def test_a_comparison_of_nothing_known_is_refused(options, named):
         sampling.compare(architecture, bpkr.Data(features, labels), key=jax.random.key(0), **options)
 
 
+@pytest.mark.slow
 def test_corrections_are_left_out_below_the_number_of_paths():
     architecture, features, labels, _ = problem("singular")
     result = sampling.compare(
