@@ -42,7 +42,8 @@ def head_scores(
     """The importance of every head: one array (H_l,) a layer, the most important head of all scoring 1.
 
     The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, and over the
-    outputs, divided by the largest such sum. Layers without heads have an empty array.
+    outputs, divided by the largest such sum. Layers without heads have an empty array. The size of the paths' features
+    does not enter, so a head of small features may score high and do little alone; see `path_kernels` for both.
     """
     order_parameters = checked_order_parameters(architecture, order_parameters)
     shape = (architecture.paths, architecture.outputs) * 2
