@@ -50,7 +50,7 @@ def solve_and_label(architecture: bpkr.Architecture, data: bpkr.Data, settings: 
         max_steps=settings.solver.max_steps,
     )
     parts = [label_saddle(architecture, saddle), *predict_test_examples(architecture, data, saddle.order_parameters)]
-    limit = label_limit(architecture, data, settings)
+    limit = _label_limit(architecture, data)
     beside = [name for name in _OF_LIMIT if name in limit]
     parts.append(limit[beside].rename({name: f"infinite_width_{name}" for name in beside}))
     return _with_test_labels(parts, data, settings)
@@ -67,8 +67,12 @@ _SCORES = {
 
 def label_limit(architecture: bpkr.Architecture, data: bpkr.Data, settings: SolveConfig) -> xr.Dataset:
     """The infinitely wide network, its head scores, and its predictions for the test examples, labelled."""
+    return _with_test_labels([_label_limit(architecture, data)], data, settings)
+
+
+def _label_limit(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
     predictions = predict_test_examples(architecture, data, bpkr.gp_limit(architecture))
-    return _with_test_labels([label_infinite_width(architecture, data), *predictions], data, settings)
+    return xr.merge([label_infinite_width(architecture, data), *predictions])
 
 
 def _with_test_labels(parts: list[xr.Dataset], data: bpkr.Data, settings: SolveConfig) -> xr.Dataset:
