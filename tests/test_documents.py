@@ -69,11 +69,10 @@ def test_links_are_seen():
 
 
 LONGEST = [script for script in DERIVATIONS if script.stem in ("deep_linear", "skip_connections")]
+OTHERS = [script for script in DERIVATIONS if script not in LONGEST]
 
 
-@pytest.mark.parametrize(
-    "script", [*(script for script in DERIVATIONS if script not in LONGEST), *slow(LONGEST)], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("script", [*OTHERS, *slow(LONGEST)], ids=lambda path: path.stem)
 def test_the_committed_derivation_is_what_its_script_writes(script, tmp_path):
     run_script(script, str(tmp_path))
     written = (tmp_path / script.with_suffix(".md").name).read_text()

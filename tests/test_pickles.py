@@ -17,6 +17,7 @@ from tests.bpkr.training.test_gradient_descent import FEATURES
 from tests.checkpoints.files import HEADS, case
 from tests.dmft.diagrams.networks import GAMMA, published
 from tests.leaves import leaves
+from tests.marks import slow
 from theorykit import bpkr, checkpoints, dmft, store
 from theorykit.bpkr import training
 from theorykit.dmft.diagrams.orbits import OrbitSettings
@@ -91,9 +92,7 @@ def test_data_come_back_the_same(name, how):
     assert eqx.tree_equal(*(eqx.filter(each, eqx.is_array) for each in (data, again)))
 
 
-@pytest.mark.parametrize(
-    "how", ["pickle", *(pytest.param(how, marks=pytest.mark.slow) for how in ("deepcopy", "copy"))]
-)
+@pytest.mark.parametrize("how", ["pickle", *slow(("deepcopy", "copy"))])
 @pytest.mark.parametrize("symbolic", [used_action, dmft.derive], ids=["Action", "MeanField"])
 def test_symbolic_results_come_back_the_same(symbolic, how):
     it = symbolic()

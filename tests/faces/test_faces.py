@@ -49,6 +49,15 @@ def test_single_precision_is_refused_or_not_used(face):
     assert_without_failures(reports(*FACES, "--single-precision")[face])
 
 
+QUICK = ("evaluate", "gradient_norm", "kernel", "predict", "head_scores")
+
+
+def test_other_numbers_compile_nothing_anew():
+    report = reports("bpkr", "--other-numbers", *QUICK)["bpkr"]
+    assert_without_failures(report)
+    assert report["calls"] == len(QUICK)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("face", FACES)
 def test_other_numbers_compile_nothing_anew_in_any_function(face):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
+from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import energy_of
@@ -28,7 +29,7 @@ from ..bpkr.cases import (
 )
 
 SLOW = (TWO_LAYERS, ALL_SKIPS, DEEP_LINEAR)
-CASES = (ONE_LAYER, SKIP_FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW))
+CASES = (ONE_LAYER, SKIP_FIRST, *slow(SLOW))
 
 
 def solved(problem, **options):

@@ -13,6 +13,7 @@ import xarray as xr
 
 from tests.bpkr.sampling.problems import problem, quietly
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
+from tests.marks import slow
 from theorykit import bpkr, store
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
@@ -81,7 +82,7 @@ RUNS = {
 
 
 _LONG = ("training", "point", "characters")
-_EVERY = [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in RUNS]
+_EVERY = [*(name for name in RUNS if name not in _LONG), *slow(_LONG)]
 
 
 @pytest.fixture(scope="module", params=_EVERY)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sympy import MatrixSymbol
 
+from tests.marks import slow
 from theorykit import bpkr
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation.sampling import random_values
@@ -30,7 +31,7 @@ QUICK = (ALL_SKIPS, OWN_KINDS)  # each is a compilation of the solver
 SLOW = (TWO_LAYERS, *(case for case in GRAMMAR if case not in QUICK))
 
 
-@pytest.mark.parametrize("case", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)], ids=str)
+@pytest.mark.parametrize("case", [*QUICK, *slow(SLOW)], ids=str)
 def test_the_error_of_first_order_falls_as_the_square_of_the_width(case):
     problem = random_problem(case, 0)
     errors, departures = [], []

@@ -12,12 +12,13 @@ from sympy import Function, Integer, S
 
 from tests.bpkr.cases import CORRELATED, CorrelatedHeads, Pooling, TiedHeads
 from tests.derivation.architectures import ARCHITECTURES, QUICK, action
+from tests.marks import slow
 from theorykit import atomic_files, bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.action import kept
 from theorykit.derivation.records import write_records
 
-NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
+NAMES = [*(name for name in ARCHITECTURES if name in QUICK), *slow(name for name in ARCHITECTURES if name not in QUICK)]
 # of what `derive` makes; another derivation has another, and gets a version of its own
 SUMS = {(1, 1): "20946e74bb057c89"}
 

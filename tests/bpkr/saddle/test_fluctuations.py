@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Skip
 from theorykit.bpkr.evaluation.bound_action import bind
@@ -23,9 +24,7 @@ from ..cases import refused
 WIDTHS = (80.0, 320.0)
 EXAMPLES, TEST_EXAMPLES, INPUT_FEATURES = 5, 3, 4
 NETWORKS = {"one head": (1,), "two heads": (2,), "skip": (Skip(1, 0.7),), "two layers": (1, 1)}
-every_network = pytest.mark.parametrize(
-    "name", ["one head", *(pytest.param(name, marks=pytest.mark.slow) for name in ("skip", "two layers"))]
-)
+every_network = pytest.mark.parametrize("name", ["one head", *slow(("skip", "two layers"))])
 
 
 def problem(name, width):

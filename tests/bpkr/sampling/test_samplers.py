@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
@@ -38,15 +39,13 @@ def assert_within(ours, theirs, errors=4.5):
         assert float(error.max()) < 0.2 * float(np.abs(theirs[name]).max()), f"{name}: errors too large to tell"
 
 
-@pytest.mark.parametrize("name", ["attention", *(pytest.param(n, marks=pytest.mark.slow) for n in list(NETWORKS)[1:])])
+@pytest.mark.parametrize("name", ["attention", *slow(list(NETWORKS)[1:])])
 def test_gibbs_on_the_weights_agrees_with_the_exact_posterior(name):
     assert_within(estimates(name, "gibbs"), estimates(name, "exact"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["singular", *(pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS if n != "singular")]
-)
+@pytest.mark.parametrize("name", ["singular", *slow(n for n in NETWORKS if n != "singular")])
 def test_nuts_on_the_weights_agrees_with_the_exact_posterior(name):
     assert_within(estimates(name, "nuts"), estimates(name, "exact"))
 
