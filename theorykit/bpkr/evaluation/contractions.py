@@ -83,20 +83,25 @@ def curvature_of_blocks(
     # over both orders of each pair: V = E_ab + E_ba, V' = E_cd + E_dc; tr(X V X V')
     of_logdet = 2 * (trace(d, a, b, c) + trace(c, a, b, d))
     weight = np.where(rows == columns, 0.5, 1.0)
-    return _misfit_curvature(blocks, readings, weight) - weight[:, None] * of_logdet * weight
+    return _misfit_curvature(blocks, readings, index, weight) - weight[:, None] * of_logdet * weight
 
 
-def _misfit_curvature(blocks, readings, weight):
-    paths = len(readings)
+def _misfit_curvature(
+    blocks: Float[Array, "pairs features features"],
+    readings: Float[Array, "paths features"],
+    index: np.ndarray,
+    weight: np.ndarray,
+) -> Float[Array, "pairs pairs"]:
+    """2 z^T dW X dW' z; `index` is where the block of two paths is, and `weight` one half on the diagonal."""
+    paths, (count, size, _) = len(readings), blocks.shape
     rows, columns = pairs(paths)
-    # full X, row block by row block; 2 z^T V X V' z
-    size = blocks.shape[1]
-    whole = jnp.zeros((paths, paths, size, size)).at[rows, columns].set(blocks)
-    whole = whole.at[columns, rows].set(blocks.transpose(0, 2, 1))
-    right = jnp.einsum("bcij,dj->bcdi", whole, readings)
-    quartic = jnp.einsum("ai,bcdi->abcd", readings, right)
-    both = quartic + quartic.transpose(1, 0, 2, 3)
-    both = both + both.transpose(0, 1, 3, 2)
+    right = (blocks.reshape(-1, size) @ readings.T).reshape(count, size, paths)
+    upper = jnp.einsum("ai,kid->kad", readings, right)[index]
+    # z_a^T X_bc z_d at [b, c, a, d]
+    above = np.tri(paths, dtype=bool).T[:, :, None, None]
+    quartic = jnp.where(above, upper, upper.swapaxes(2, 3))
+    both = quartic + quartic.swapaxes(0, 2)
+    both = (both + both.swapaxes(1, 3)).transpose(2, 0, 1, 3)
     return 2 * weight[:, None] * both[rows, columns][:, rows, columns] * weight
 
 
