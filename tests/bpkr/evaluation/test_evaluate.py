@@ -30,6 +30,7 @@ from ..cases import (
     Problem,
     TiedHeads,
     assert_close,
+    entries_of_triangle,
     explicit_energy,
     explicit_entropies,
     explicit_gain,
@@ -339,7 +340,7 @@ def test_the_coordinates_decouple_the_entropy(case, seed):
     for width, size, straight in explicit_pieces(problem.architecture):
         triangle, left = np.split(left, [size * (size + 1) // 2])
         rectangle, left = np.split(left, [size * straight])
-        on_diagonal = np.equal(*np.tril_indices(size))
+        on_diagonal = np.equal(*entries_of_triangle(size))
         logarithms, below = triangle[on_diagonal], triangle[~on_diagonal]
         expected += width * np.sum(np.exp(2 * logarithms) - 1 - 2 * logarithms)
         expected += width * (np.sum(below**2) + np.sum(rectangle**2))

@@ -13,7 +13,15 @@ from theorykit.bpkr.order_parameters.finite_width_law import from_positive
 from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
-from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries, refused
+from ..cases import (
+    CORRELATED,
+    Case,
+    CorrelatedHeads,
+    Pooling,
+    entries_of_triangle,
+    random_key_queries,
+    refused,
+)
 
 INPUT_FEATURES = 3
 REGULAR = {
@@ -57,9 +65,10 @@ def law_coordinates(architecture, law, coordinates):
         count = level.columns * (level.columns + 1) // 2
         triangle = coordinates[start : start + count]
         crossing = coordinates[start + count : start + level.coordinates]
-        rows, columns = np.tril_indices(level.columns)
-        below = triangle[rows != columns]
-        diagonal = jnp.exp(triangle[rows == columns]) * np.sqrt(width)
+        rows, columns = entries_of_triangle(level.columns)
+        by_rows = np.lexsort((columns, rows))
+        triangle, is_diagonal = triangle[by_rows], (rows == columns)[by_rows]
+        below, diagonal = triangle[~is_diagonal], jnp.exp(triangle[is_diagonal]) * np.sqrt(width)
         moved += [from_positive(diagonal), below * np.sqrt(width), crossing * np.sqrt(width)]
         # d log B / dt, by which the density is that of the logarithm
         log_stretch += jnp.sum(jnp.log(diagonal) - jax.nn.log_sigmoid(from_positive(diagonal)))

@@ -6,7 +6,7 @@ about eps |D A^-1 D| and b^T A^-1 b to about eps sum_i (A^-1 b)_i^2 A_ii, with D
 independent errors of random sign. Neither changes when rows and columns are scaled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,6 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..order_parameters.order_parameters import OrderParameters, to_overlaps
 from ..specification.architecture import Architecture
 
 MACHINE = float(np.finfo(np.float64).eps)
@@ -22,15 +21,15 @@ MACHINE = float(np.finfo(np.float64).eps)
 MARGIN = 4.0
 
 
-def inverse_of(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """A^-1, whose entries are the sensitivities of log det A."""
-    return cho_solve((jnp.linalg.cholesky(matrix), True), jnp.eye(len(matrix)))
+def inverse_of(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """A^-1 of A = C C^T, given C: its entries are the sensitivities of log det A."""
+    return cho_solve((factor, True), jnp.eye(len(factor)))
 
 
 def log_det_sensitivity(inverse: Float[Array, "n n"], scale: Float[Array, " n"]) -> Float[Array, ""]:
     """Change of log det A by independent relative errors of size one in A, whose diagonal is `scale`."""
     root = jnp.sqrt(scale)
-    return jnp.linalg.norm(root[:, None] * inverse * root)
+    return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
 
 
 def quadratic_sensitivity(solved: Float[Array, " n"], scale: Float[Array, " n"]) -> Float[Array, ""]:
@@ -38,16 +37,20 @@ def quadratic_sensitivity(solved: Float[Array, " n"], scale: Float[Array, " n"])
     return jnp.sum(solved**2 * scale)
 
 
-def entropy_rounding(architecture: Architecture, order_parameters: OrderParameters) -> Float[Array, ""]:
-    """What rounding makes of the entropy at `order_parameters`, per eps: every U_l is factorised for two layers."""
+def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Float[Array, ""]:
+    """What rounding makes of the entropy at U_l = C_l C_l^T, per eps: every U_l is factorised for two layers.
+
+    `factors` are [C_1, ..., C_{L+1}].
+    """
     inner = [
         0.0,
         *(width * branches for width, branches in zip(architecture.widths, architecture.branches, strict=False)),
     ]
     total = 0.0
-    for matrix, width, below in zip(to_overlaps(order_parameters), architecture.widths, inner, strict=True):
-        sensitivity = log_det_sensitivity(inverse_of(matrix), jnp.diagonal(matrix))
-        total += (width + below) * (sensitivity + jnp.sum(jnp.abs(jnp.log(jnp.diagonal(matrix)))))
+    for factor, width, below in zip(factors, architecture.widths, inner, strict=True):
+        diagonal = jnp.sum(factor**2, axis=1)
+        sensitivity = log_det_sensitivity(inverse_of(factor), diagonal)
+        total += (width + below) * (sensitivity + jnp.sum(jnp.abs(jnp.log(diagonal))))
     return total
 
 
@@ -88,10 +91,10 @@ def dual_rounding(
     temperature: ArrayLike,
 ) -> Mapping[str, Float[Array, ""]]:
     """The same in the dual form; `magnitude` is that of the terms of the energy, of which `square` is y^T y / T."""
-    size, inverse = len(gram) // len(u1), inverse_of(u1)
+    size, inverse = len(gram) // len(u1), inverse_of(jnp.linalg.cholesky(u1))
     of_u1 = log_det_sensitivity(inverse, jnp.diagonal(u1))
     prior = temperature * jnp.kron(inverse, jnp.eye(size))
-    resolvent = inverse_of(prior + gram)
+    resolvent = inverse_of(jnp.linalg.cholesky(prior + gram))
     # U_1^-1 carries the rounding of its own factorisation
     scale = of_u1 * jnp.diagonal(prior) + jnp.diagonal(gram)
     return {

@@ -31,20 +31,47 @@ from ..specification import layer_functions
 from ..specification.architecture import Architecture
 from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
+# (B, R) of a level
+Part = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
+
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
-    """The order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1, each by rows."""
-    return from_overlaps(factor @ factor.T for factor in reversed(_factors(architecture, coordinates)))
+    """The order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1."""
+    return of_factors(factors_at(architecture, coordinates))
 
 
-def _factors(architecture: Architecture, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
-    parts = [(_triangular(triangle, len(rest)), rest) for triangle, rest in _split(architecture, coordinates)]
-    return factors(architecture, parts, [1.0] * len(parts))
+def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
+    """The order parameters U_l = C_l C_l^T of [C_1, ..., C_{L+1}]."""
+    return from_overlaps(factor @ factor.T for factor in factors)
+
+
+def factors_at(architecture: Architecture, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
+    """[C_1, ..., C_{L+1}] at `coordinates`: the Cholesky factors of the order parameters."""
+    return _factors_of(architecture, _parts(architecture, coordinates))
+
+
+def factors_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Float[Array, "_ _"]]:
+    """[C_1, ..., C_{L+1}] after a `step`, see `moved`, from the point at `coordinates`."""
+    return _factors_of(architecture, _parts_after(architecture, coordinates, step))
+
+
+def _factors_of(architecture: Architecture, parts: list[Part]) -> list[Float[Array, "_ _"]]:
+    return factors(architecture, parts, [1.0] * len(parts))[::-1]
+
+
+def _parts(architecture: Architecture, coordinates: Coordinates) -> list[Part]:
+    """(B, R) of the readout and of layers L, ..., 1."""
+    return [(_triangular(triangle, len(rest)), rest) for triangle, rest in _split(architecture, coordinates)]
+
+
+def _parts_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Part]:
+    steps = zip(_parts(architecture, coordinates), _parts(architecture, step), strict=True)
+    return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in steps]
 
 
 def factors(
     architecture: Architecture,
-    parts: Iterable[tuple[Float[Array, "_ _"], Float[Array, "_ _"]]],
+    parts: Iterable[Part],
     units: Iterable[Any],
 ) -> list[Float[Array, "_ _"]]:
     """[C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
@@ -84,13 +111,8 @@ def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinate
 
     `step` holds T and r as coordinates hold B and R; zero is no step.
     """
-    there = []
-    for (here, crossing), (turn, shift) in zip(
-        _split(architecture, coordinates), _split(architecture, step), strict=True
-    ):
-        triangle = _triangular(here, len(crossing))
-        there += [_triangle(triangle @ _triangular(turn, len(crossing))), (crossing + triangle @ shift).ravel()]
-    return jnp.concatenate(there)
+    there = _parts_after(architecture, coordinates, step)
+    return jnp.concatenate([piece for blocks, crossing in there for piece in (_triangle(blocks), crossing.ravel())])
 
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
@@ -99,14 +121,13 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
     U_l is taken to vary on and above its diagonal, but for a block that is another order parameter.
     """
     total = jnp.zeros(())
-    levels = zip(_split(architecture, coordinates), _factors(architecture, coordinates), strict=True)
-    for (triangle, crossing), factor in levels:
+    parts = _parts(architecture, coordinates)
+    for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
-        logarithms, (i, j) = jnp.log(jnp.diagonal(factor)), np.tril_indices(rows)
-        of_triangle = triangle[np.flatnonzero(i == j)]
+        logarithms, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
         # the diagonal of C_l is that of W_l times that of B
-        log_whitening = jnp.sum(logarithms[nested:]) - jnp.sum(of_triangle)
-        total += jnp.sum((rows + 1 - np.arange(rows)) * of_triangle)  # d(B B^T)
+        log_whitening = jnp.sum(logarithms[nested:]) - jnp.sum(of_blocks)
+        total += jnp.sum((rows + 1 - np.arange(rows)) * of_blocks)  # d(B B^T)
         total += (rows + 1 + nested) * log_whitening + rows * jnp.sum(logarithms[:nested])
     return total
 
@@ -144,14 +165,18 @@ def _from_the_readout(architecture: Architecture) -> Iterator[tuple[Array, Array
         yield root, layer_functions.gain(form, numbers) if form.has_skip else None
 
 
+# Coordinates of B are its entries in the order in which the rows of a square hold a triangle folded once: slices,
+# reversals and products alone, for gathers, scatters and selections take XLA long to compile
 def _triangular(triangle: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
-    # indices are constants: JAX would compute its own anew at every step of a compiled loop
-    lower = jnp.zeros((size, size)).at[np.tril_indices(size)].set(triangle, unique_indices=True)
-    diagonal = np.eye(size, dtype=bool)
-    return jnp.where(diagonal, jnp.exp(jnp.where(diagonal, lower, 0.0)), lower)
+    folded = jnp.concatenate([triangle[size:], triangle[::-1]]).reshape(size, size)
+    diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
+    return folded * strictly_below + jnp.exp(folded * diagonal) * diagonal
 
 
 def _triangle(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
-    diagonal = np.eye(len(lower), dtype=bool)
-    logarithmic = jnp.where(diagonal, jnp.log(jnp.where(diagonal, lower, 1.0)), lower)
-    return logarithmic[np.tril_indices(len(lower))]
+    size = len(lower)
+    diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
+    logarithmic = lower * strictly_below + jnp.log(lower * diagonal + (1.0 - diagonal))
+    # every entry is in the square once, and zero where it would be again
+    again, whole = jnp.split(logarithmic.ravel(), [size * (size - 1) // 2])
+    return whole[::-1] + jnp.pad(again, (size, 0))

@@ -4,6 +4,8 @@ A tangent at U_l = C_l C_l^T is dU_l = C_l dW_l C_l^T, of length |dW_l|; nothing
 skip connection makes U_{l+1} a block of U_l, changes of the block are changes of U_{l+1} and are counted there.
 """
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -20,35 +22,41 @@ def largest_width(architecture: Architecture) -> Float[Array, ""]:
 
 
 def gradient_length(
-    architecture: Architecture, order_parameters: OrderParameters, gradient: OrderParameters
+    architecture: Architecture, factors: Sequence[Float[Array, "_ _"]], gradient: OrderParameters
 ) -> Float[Array, ""]:
-    """Length of a gradient |C^T (dS/dU) C|, over all order parameters."""
-    points, slopes = to_overlaps(order_parameters), to_overlaps(gradient)
-    factors = [jnp.linalg.cholesky(point) for point in points]
+    """Length of a gradient |C^T (dS/dU) C|, over all order parameters U = C C^T of `factors` [C_1, ..., C_{L+1}]."""
+    slopes = to_overlaps(gradient)
     whitened = [factor.T @ slope @ factor for factor, slope in zip(factors, slopes, strict=True)]
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
             # U_{l+1} is the leading block of U_l: what S gains there it gains in U_{l+1}
             size = len(whitened[i + 1])
             whitened[i + 1] += whitened[i][:size, :size]
-            whitened[i] = whitened[i].at[:size, :size].set(0.0)
+            whitened[i] *= _beyond(len(whitened[i]), size)
     return jnp.sqrt(sum(jnp.sum(slope**2) for slope in whitened))
 
 
 def metric(
-    architecture: Architecture, order_parameters: OrderParameters, changes: OrderParameters
+    architecture: Architecture,
+    factors: Sequence[Float[Array, "_ _"]],
+    changes: Sequence[Float[Array, "changes _ _"]],
 ) -> Float[Array, "changes changes"]:
-    """Inner products of `changes` of the order parameters, stacked along a first axis."""
-    points, moves = to_overlaps(order_parameters), [*changes.matrices, changes.readout]
+    """Inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along a first axis."""
     products = 0.0
-    for point, move, nested in zip(points, moves, _nested_sizes(architecture), strict=True):
-        factor, count = jnp.linalg.cholesky(point), len(move)
-        white = _solve(factor, _solve(factor, move.reshape(count, *point.shape)).swapaxes(1, 2))
+    for factor, change, nested in zip(factors, changes, _nested_sizes(architecture), strict=True):
+        turned = _solve(factor, change)
+        white = turned + turned.swapaxes(1, 2)
         if nested:
-            white = white.at[:, :nested, :nested].set(0.0)
-        flat = white.reshape(count, -1)
+            white *= _beyond(len(factor), nested)
+        flat = white.reshape(len(white), -1)
         products = products + flat @ flat.T
     return products
+
+
+def _beyond(size: int, nested: int) -> np.ndarray:
+    """One for every entry of a matrix but zero for those of its leading block of `nested` rows."""
+    within = np.arange(size) < nested
+    return 1.0 - np.outer(within, within)
 
 
 def _solve(factor: Float[Array, "n n"], matrices: Float[Array, "k n n"]) -> Float[Array, "k n n"]:

@@ -15,7 +15,14 @@ from ..evaluation.bound_action import BoundAction
 from ..evaluation.contractions import pairs
 from ..evaluation.energies import AbstractEnergy, EnergyPoint
 from ..evaluation.rounding import MACHINE, MARGIN, entropy_rounding
-from ..order_parameters.coordinates import from_order_parameters, moved, to_order_parameters
+from ..order_parameters.coordinates import (
+    factors_after,
+    factors_at,
+    from_order_parameters,
+    moved,
+    of_factors,
+    to_order_parameters,
+)
 from ..order_parameters.metric import dimension, displaced, gradient_length, largest_width, metric
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
@@ -25,8 +32,13 @@ _PASSES = 3
 
 
 class Evaluated(eqx.Module):
-    """The two parts of the action at a point, undivided: the details of its `Point`."""
+    """The two parts of the action at a point, undivided, and the factors of the order parameters: a `Point`'s details.
 
+    `factors` are [C_1, ..., C_{L+1}], with U_l = C_l C_l^T.
+    """
+
+    factors: list[Float[Array, "_ _"]]
+    order_parameters: OrderParameters
     entropy: Float[Array, ""]
     energy: EnergyPoint
 
@@ -70,39 +82,44 @@ class SaddleProblem(AbstractSaddleProblem):
         return sum(self.parts(coordinates))
 
     def at(self, coordinates):
-        order_parameters = self.order_parameters(coordinates)
+        factors = factors_at(self.architecture, coordinates)
+        order_parameters = of_factors(factors)
         energy = self.energy.at(order_parameters.matrices[0])
         entropy, slopes = jax.value_and_grad(self.bound.entropy)(order_parameters)
-        norm = gradient_length(self.architecture, order_parameters, _add_to_u1(slopes, energy.slope)) / self.scale
-        return Point(coordinates, entropy + energy.value, energy.magnitude, norm, Evaluated(entropy, energy))
+        norm = gradient_length(self.architecture, factors, _add_to_u1(slopes, energy.slope)) / self.scale
+        details = Evaluated(factors, order_parameters, entropy, energy)
+        return Point(coordinates, entropy + energy.value, energy.magnitude, norm, details)
 
     def expansion(self, point):
-        energy = point.details.energy
+        energy, factors = point.details.energy, point.details.factors
         no_step, slope = jnp.zeros(len(point.coordinates)), jax.lax.stop_gradient(energy.slope)
 
-        def order_parameters_after(step: Coordinates) -> OrderParameters:
-            return self.order_parameters(self.moved(point.coordinates, step))
+        def after(step: Coordinates) -> tuple[OrderParameters, list[Float[Array, "_ _"]]]:
+            moved = factors_after(self.architecture, point.coordinates, step)
+            return of_factors(moved), moved
 
-        def gradient(step: Coordinates) -> tuple[Coordinates, OrderParameters]:
-            order_parameters, pull_back = jax.vjp(order_parameters_after, step)
+        def gradient(step: Coordinates) -> tuple[Coordinates, list[Float[Array, "_ _"]]]:
+            order_parameters, pull_back, moved = jax.vjp(after, step, has_aux=True)
             (of_action,) = pull_back(_add_to_u1(jax.grad(self.bound.entropy)(order_parameters), slope))
-            return of_action, order_parameters
+            return of_action, moved
 
-        (of_action, order_parameters), push = jax.linearize(gradient, no_step)
+        (of_action, _), push = jax.linearize(gradient, no_step)
         bend, changes = jax.vmap(push)(jnp.eye(len(no_step)))
         rows, columns = pairs(len(energy.u1))
-        entries = changes.matrices[0][:, rows, columns]
+        half = changes[0] @ factors[0].T
+        entries = (half + half.swapaxes(1, 2))[:, rows, columns]
         hessian = bend + entries @ self.energy.curvature(energy) @ entries.T
-        return Expansion(of_action, hessian, metric(self.architecture, order_parameters, changes))
+        return Expansion(of_action, hessian, metric(self.architecture, factors, changes))
 
     def swept(self, point):
-        start, energy = self.order_parameters(point.coordinates), point.details.energy
+        energy = point.details.energy
         weight = energy.u1 @ energy.minus_misfit_gradient @ energy.u1
 
         def once(_, order_parameters: OrderParameters) -> OrderParameters:
             return sweep(self.bound, order_parameters, energy.logdet_gradient, weight)
 
-        return from_order_parameters(self.architecture, jax.lax.fori_loop(0, _PASSES, once, start))
+        swept = jax.lax.fori_loop(0, _PASSES, once, point.details.order_parameters)
+        return from_order_parameters(self.architecture, swept)
 
     def along(self, coordinates) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
         here = self.order_parameters(coordinates)
@@ -115,10 +132,10 @@ class SaddleProblem(AbstractSaddleProblem):
 
     def action_error(self, point: Point) -> Mapping[str, Float[Array, ""]]:
         """How well double precision knows S, by where the uncertainty comes from; the error is their sum."""
-        order_parameters = self.order_parameters(point.coordinates)
+        details = point.details
         parts = {
-            "order_parameters": entropy_rounding(self.architecture, order_parameters),
-            **self.energy.rounding(point.details.energy),
+            "order_parameters": entropy_rounding(self.architecture, details.factors),
+            **self.energy.rounding(details.energy),
         }
         return {name: MARGIN * MACHINE * part for name, part in parts.items()}
 

@@ -253,8 +253,9 @@ def _minimise(task: _Minimisation) -> Saddle:
     curvature, remaining = _certify(fixed, point, found, forms_curvature)
     known_to = fixed.action_error(point)
     coordinates = implicit_minimum(problem, point.coordinates, forms_curvature)
-    parts = point.details.entropy, point.details.energy.value
-    of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, (problem, coordinates))
+    found_there, there = point.details, (problem, coordinates)
+    parts = found_there.entropy, found_there.energy.value
+    of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, there)
     # its gradient, and that of the evidence, need no linear system with the Hessian
     action = stationary_value(sum(parts), SaddleProblem.action, problem, coordinates)
     labels = problem.energy.label_count
@@ -270,7 +271,7 @@ def _minimise(task: _Minimisation) -> Saddle:
         **{f"error_of_{name}": part for name, part in known_to.items()},
     }
     return Saddle(
-        order_parameters=problem.order_parameters(coordinates),
+        order_parameters=with_derivative_of(found_there.order_parameters, SaddleProblem.order_parameters, there),
         action=action,
         entropy=of_entropy,
         energy=of_energy,
