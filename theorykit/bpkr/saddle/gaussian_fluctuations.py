@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...arguments import checked_whole_number
+from ...compilation import compiled
 from ..data.checks import check_same_input_features, checked_data, checked_features, checked_results
 from ..evaluation.bound_action import BoundAction, bind
 from ..evaluation.energies import energy_of
@@ -109,7 +110,7 @@ def _corrections(bound: BoundAction, coordinates: Coordinates) -> Float[Array, "
     return of_prior - 2 * log_volume(bound.architecture, coordinates)
 
 
-@eqx.filter_jit
+@compiled
 def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_features) -> Fluctuations:
     problem = SaddleProblem(energy_of(bound, features, labels))
     coordinates = from_order_parameters(bound.architecture, order_parameters)

@@ -1,0 +1,49 @@
+"""Programs compiled with options of the compiler: the same function, alone or within another that is traced."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from theorykit import compilation
+from theorykit.compilation import compiled
+
+
+def square(x):
+    return jnp.sum(x**2)
+
+
+def test_a_whole_program_is_compiled_with_the_options():
+    assert compilation._options() == compilation._OPTIONS
+    assert compiled(square)(jnp.arange(3.0)) == 5.0
+
+
+@pytest.mark.parametrize(
+    "around",
+    [jax.jit, jax.vmap, lambda f: jax.jit(jax.vmap(f)), lambda f: jax.vmap(jax.jit(f))],
+    ids=["jit", "vmap", "jit of vmap", "vmap of jit"],
+)
+def test_within_other_transformations_it_is_the_same_function(around):
+    points = jnp.arange(6.0).reshape(3, 2)
+    over = points if around is not jax.jit else points[0]
+    expected = jnp.sum(over**2, axis=-1)
+    assert jnp.array_equal(around(lambda x: compiled(square)(x))(over), expected)
+    # nothing of the argument traced, but what is around it
+    assert jnp.array_equal(around(lambda x: compiled(square)(points[0]) + 0 * x[0])(over), 0 * expected + 1.0)
+
+
+@pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd, lambda f: lambda x: jax.hessian(f)(x) @ x])
+def test_it_is_differentiable_alone_and_traced(derivative):
+    x = jnp.arange(1.0, 4.0)
+    of = derivative(lambda x: compiled(square)(x))
+    assert jnp.array_equal(of(x), 2 * x)
+    assert jnp.array_equal(jax.jit(of)(x), 2 * x)
+
+
+def test_options_unknown_to_the_compiler_are_left_out(monkeypatch):
+    monkeypatch.setattr(compilation, "_OPTIONS", {"xla_cpu_no_such_option": False})
+    compilation._options.cache_clear()
+    try:
+        assert compilation._options() is None
+        assert compiled(square)(jnp.arange(3.0)) == 5.0
+    finally:
+        compilation._options.cache_clear()
