@@ -78,7 +78,8 @@ def _remark(evidence: Evidence) -> str:
 
 
 def _caption(number: int, step: Step) -> str:
-    equations = f", Eqs. ({step.equations})" if step.equations else ""
+    word = "Eqs." if {",", "-"} & set(step.equations) else "Eq."
+    equations = f", {word} ({step.equations})" if step.equations else ""
     assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
     return f"**{number}. {step.rule[0].upper()}{step.rule[1:]}**{equations}.{assumptions}"
 
