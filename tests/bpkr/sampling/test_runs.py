@@ -242,7 +242,7 @@ def test_the_comparison_measures_in_standard_errors():
             options=options,
             progress=False,
         )
-    assert result["approach"].values.tolist() == ["saddle", "one_over_n", "exact", "gibbs"]
+    assert result["approach"].values.tolist() == ["saddle", "one_over_n", "exact", "gibbs", "infinite_width"]
     assert float(np.abs(result["U_1_deviation"].sel(approach="exact")).max()) == 0
     ours, exact = result.sel(approach="gibbs"), result.sel(approach="exact")
     expected = (ours["mean"] - exact["mean"]) / np.hypot(ours["mean_error"], exact["mean_error"])
