@@ -19,9 +19,10 @@ MOST_FILES = 12
 HOUSE = (
     ("precision",),
     ("arguments",),
-    ("annotations", "atomic_files", "compilation", "workers"),
+    ("annotations", "atomic_files", "compilation"),
     ("cache",),
     ("",),
+    ("workers",),
     ("symbolic",),
     ("codegen", "store"),
     ("derivation", "dynamics", "saddle"),

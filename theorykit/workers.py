@@ -1,17 +1,44 @@
-"""Executors that work may be handed to."""
+"""Work handed to executors: threads, processes of this machine, or the workers of a dask cluster.
 
-from concurrent.futures import Executor
+A task is a call of a module's function. What comes out does not depend on who computes it: tasks know nothing of each
+other, and every worker computes in double precision with the version of theorykit that hands the work over.
+"""
 
-from .arguments import shown
+import os
+import pickle
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+from . import __version__
+from .precision import enable_float64
+
+# a concurrent.futures.Executor, a dask.distributed.Client, or None: no worker but this process. Dask is imported by
+# whoever made the client
+Workers = Any
+
+# a worker process that imported this module itself is no fork of one that did
+_IMPORTED_BY = os.getpid()
+# how long a scheduler may take to answer
+_PATIENCE = "10s"
+# how often dask runs a task again that failed by its worker's fault
+_RETRIES = 3
 
 
-def check_executor(executor: Executor | None) -> None:
-    """Raise `TypeError` for what is no executor, and `ValueError` for one that forks this process.
+def check_executor(executor: Workers) -> None:
+    """Raise `TypeError` for what takes no work, and `ValueError` for an executor that forks this process.
 
-    JAX has threads here, which forks of the process would lack.
+    JAX has threads here, which forks of the process would lack. Where nothing tells how an executor starts its
+    processes, a task in a fork raises `RuntimeError`.
     """
     if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
+        from .arguments import shown
+
+        raise TypeError(f"executor must be a concurrent.futures.Executor or a dask Client, got {shown(executor)}")
     # the only sign of how a pool starts its processes
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
@@ -19,3 +46,156 @@ def check_executor(executor: Executor | None) -> None:
             "the executor forks its processes, which may hang once JAX has run; give it "
             'mp_context=multiprocessing.get_context("spawn")'
         )
+
+
+def local_workers(count: int) -> ProcessPoolExecutor:
+    """An executor of `count` processes on this machine, each bound to its share of the cores where the system can.
+
+    To be used in a `with` statement. XLA takes as many threads as it has cores, and asks nothing else.
+    """
+    from .arguments import checked_whole_number
+
+    context = get_context("spawn")
+    started = context.Value("i", 0)
+    return ProcessPoolExecutor(
+        checked_whole_number("count", count, least=1), mp_context=context, initializer=_bind, initargs=(started, count)
+    )
+
+
+@contextmanager
+def open_executor(workers: int | None, scheduler: str | None) -> Iterator[Workers]:
+    """What does the work where a user has asked for so many processes of this machine, or for a cluster by its address.
+
+    None where for neither. `ValueError` where for both, or where no scheduler with workers answers within ten seconds.
+    """
+    if workers is not None and scheduler is not None:
+        raise ValueError("give --workers or --scheduler, not both: a cluster has workers of its own")
+    if workers is not None:
+        with local_workers(workers) as executor:
+            yield executor
+    elif scheduler is not None:
+        with _connect(scheduler) as client:
+            yield client
+    else:
+        yield None
+
+
+def _connect(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError(
+            "--scheduler needs dask: install it in this environment, with pip install 'theorykit[cluster]'"
+        ) from None
+    try:
+        client = Client(address, timeout=_PATIENCE)
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"no dask scheduler answers at {address}: {' '.join(str(error).split())}") from None
+    if not client.scheduler_info()["workers"]:
+        client.close()
+        raise ValueError(f"the dask scheduler at {address} has no workers; start some: dask worker {address}")
+    return client
+
+
+def _bind(started: Any, count: int) -> None:
+    """Bind this process, one of `count`, to its share of the cores that it may use."""
+    with started.get_lock():
+        number, started.value = started.value, started.value + 1
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[number % count :: count] or {cores[number % len(cores)]})
+
+
+def run_tasks(
+    executor: Workers, function: Callable[..., Any], tasks: Sequence[tuple], common: tuple = ()
+) -> Iterator[tuple[int, Any]]:
+    """The number, from 0 on, and the result of `function(*common, *task)` of every task, each when it has ended.
+
+    Without an `executor` they run here, in their order. Dask has `common` sent once, and runs a task anew, three times
+    at most, whose worker was lost. Where tasks raise, the others run to their end before the first error is raised,
+    which then says how many did.
+    """
+    if executor is None:
+        yield from ((number, function(*common, *task)) for number, task in enumerate(tasks))
+        return
+    check_executor(executor)
+    submit = _submit_to_dask if _is_dask_client(executor) else _submit
+    futures = submit(executor, function, tasks, common)
+    numbers, failures = {future: number for number, future in enumerate(futures)}, {}
+    try:
+        for future in as_completed(futures):
+            if future.exception() is None:
+                yield numbers[future], future.result()
+            else:
+                failures[numbers[future]] = future.exception()
+    finally:
+        for future in futures:
+            future.cancel()
+    if failures:
+        first = failures[min(failures)]
+        first.add_note(f"in task {min(failures)} of {len(tasks)}; {len(tasks) - len(failures)} others were done")
+        raise first
+
+
+def _is_dask_client(executor: Any) -> bool:
+    return callable(getattr(executor, "get_executor", None))
+
+
+def _submit(executor: Executor, function: Callable, tasks: Sequence[tuple], common: tuple) -> list[Future]:
+    whole = _Packed((function, common))
+    return [executor.submit(in_worker, __version__, whole, _Packed(task)) for task in tasks]
+
+
+def _submit_to_dask(client: Any, function: Callable, tasks: Sequence[tuple], common: tuple) -> list[Future]:
+    options = {"pure": False, "retries": _RETRIES}
+    with warnings.catch_warnings():
+        # what tasks have in common is a task, too: unlike scattered data it is made again when its worker is lost
+        warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+        whole = client.submit(_hold, _Packed((function, common)), **options)
+        executor = client.get_executor(**options)
+        return [executor.submit(in_worker, __version__, whole, _Packed(task)) for task in tasks]
+
+
+def _hold(packed: "_Packed") -> "_Packed":
+    return packed
+
+
+class _Packed:
+    """Values that another process unpacks when it is told to, not before: arrays of JAX lose half of their digits in a
+    process that has not been told to compute in float64. Within one process they are the values themselves.
+    """
+
+    def __init__(self, values: tuple):
+        self._values, self._bytes = values, None
+
+    def __getstate__(self) -> bytes:
+        return _dump(self._values) if self._bytes is None else self._bytes
+
+    def __setstate__(self, state: bytes) -> None:
+        self._values, self._bytes = None, state
+
+    def unpack(self) -> tuple:
+        return self._values if self._bytes is None else pickle.loads(self._bytes)
+
+
+def _dump(values: tuple) -> bytes:
+    try:
+        return pickle.dumps(values, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        if "cloudpickle" not in sys.modules:
+            raise
+        # dask brings it: functions that no module has
+        return sys.modules["cloudpickle"].dumps(values)
+
+
+def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
+    """`function(*common, *task)` in a process that may compute it: the same version, no fork, in float64."""
+    if os.getpid() != _IMPORTED_BY:
+        raise RuntimeError(
+            "the executor forks its processes, which may hang once JAX has run: have it spawn them, or use dask"
+        )
+    if version != __version__:
+        raise RuntimeError(f"the worker has theorykit {__version__}, and the work is of theorykit {version}")
+    enable_float64()
+    function, arguments = common.unpack()
+    return function(*arguments, *task.unpack())

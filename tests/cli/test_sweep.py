@@ -1,9 +1,12 @@
 """`theorykit sweep`: single solves over a grid, extended, and mistakes that are named."""
 
 import re
+import shutil
 
+import distributed
 import numpy as np
 import pytest
+import xarray as xr
 
 from theorykit import bpkr, store
 
@@ -113,3 +116,37 @@ def test_a_mistaken_sweep_is_named(folder, monkeypatch, command, old, new, named
     (folder / "mine.toml").write_text(SWEEP.replace(old, new, 1))
     assert named in refused(monkeypatch, command, "mine.toml")
     assert not list(folder.glob("*.nc"))
+
+
+def test_a_sweep_by_several_processes_is_the_same(folder, monkeypatch):
+    (folder / "mine.toml").write_text(SWEEP)
+    run(monkeypatch, "sweep", "mine.toml")
+    alone = store.read(folder / "mine-sweep.nc").to_dataset()
+    shutil.rmtree(folder / "mine-sweep")
+    run(monkeypatch, "sweep", "mine.toml", "--overwrite", "--workers", "2")
+    xr.testing.assert_equal(
+        store.read(folder / "mine-sweep.nc").to_dataset().drop_vars("seconds"), alone.drop_vars("seconds")
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--workers", "0"), "count must be"),
+        (("--workers", "1", "--scheduler", "tcp://127.0.0.1:1"), "--workers or --scheduler, not both"),
+        (("--scheduler", "tcp://127.0.0.1:1"), r"no dask scheduler answers at tcp://127\.0\.0\.1:1"),
+        (("--scheduler", "nowhere"), "no dask scheduler answers at nowhere"),
+    ],
+    ids=" ".join,
+)
+def test_workers_that_there_are_not_are_named(folder, monkeypatch, options, named):
+    monkeypatch.setattr("theorykit.workers._PATIENCE", "1s")
+    (folder / "mine.toml").write_text(SWEEP)
+    assert re.search(named, refused(monkeypatch, "sweep", "mine.toml", *options))
+
+
+def test_a_scheduler_without_workers_is_refused(folder, monkeypatch):
+    (folder / "mine.toml").write_text(SWEEP)
+    with distributed.LocalCluster(n_workers=0, protocol="tcp", dashboard_address=None) as cluster:
+        told = refused(monkeypatch, "sweep", "mine.toml", "--scheduler", cluster.scheduler_address)
+    assert "has no workers; start some: dask worker tcp://" in told

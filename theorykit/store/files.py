@@ -3,6 +3,7 @@
 import io
 import shutil
 import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -32,7 +33,8 @@ def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = Fal
     checked_instance("result", result, (xr.Dataset, xr.DataTree))
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
-    content = result.to_netcdf(engine=_ENGINE)
+    with _no_locks_of_a_cluster():
+        content = result.to_netcdf(engine=_ENGINE)
     atomic_files.write(atomic_files.with_sum(content), path, overwrite=overwrite)
 
 
@@ -149,6 +151,21 @@ class _Refused(ValueError):
 def _check_names(path: Path, names: Iterable[str], known: Sequence[str]) -> None:
     if missing := [name for name in names if name not in known]:
         raise ValueError(f"{path} has no array {missing[0]!r}; it has {', '.join(known) or 'none'}")
+
+
+@contextmanager
+def _no_locks_of_a_cluster() -> Iterator[None]:
+    """Within it xarray asks no dask cluster, of which this process is a client or a worker, for locks of its files.
+
+    They are in the memory of this process, and clusters know no such files.
+    """
+    if "dask" not in sys.modules:
+        yield
+        return
+    import dask
+
+    with dask.config.set(scheduler="threads"):
+        yield
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Sweeps: what single solves give, by neighbours; nothing solved is lost or solved twice, nothing of others is used."""
 
+import math
 import multiprocessing
 import os
 import subprocess
@@ -20,6 +21,7 @@ from theorykit import bpkr, store
 from theorykit.bpkr import sweeps
 from theorykit.bpkr.data.data import check_data
 from theorykit.bpkr.sweeps.grid import Grid, GridPoint, grid_of, nearest
+from theorykit.workers import local_workers
 
 DATA = random_data(0)
 NO_TEST_DATA = bpkr.Data(DATA.features, DATA.labels)
@@ -71,20 +73,27 @@ def test_values_are_those_of_single_solves_from_the_start(result):
             assert point["test_accuracy"].item() == accuracy
 
 
-def test_only_the_first_solve_starts_cold(starts):
+def test_only_the_first_solve_of_a_width_starts_cold(starts):
     result = swept(DATA, **SMALL)
-    assert starts == [False, True, True, True]
+    assert starts == [False, True, False, True]
     assert bool(result["converged"].all())
     assert result["start"].sel(width=80, temperature=0.5).item() == "Gaussian-process limit"
-    assert result["start"].sel(width=20, temperature=0.1).item().startswith("width=")
+    assert result["start"].sel(width=20, temperature=0.1).item() == "width=20, temperature=0.5"
 
 
-def test_the_way_goes_from_the_widest_in_a_snake_to_neighbours():
-    places = Grid((20, (300, 300), 80), (0.1, 1.0, 0.0)).places
-    assert [place.width for place in places] == [(300, 300)] * 3 + [80] * 3 + [20] * 3
-    assert [place.temperature for place in places] == [1.0, 0.1, 0.0, 0.0, 0.1, 1.0, 1.0, 0.1, 0.0]
-    assert nearest(places[4], places[:4]) == GridPoint((300, 300), 0.1)
-    assert nearest(places[0], []) is None
+def test_a_chain_goes_down_in_temperature_from_neighbour_to_neighbour():
+    chains = Grid((20, (300, 300), 80, math.inf), (0.1, 1.0, 0.0)).chains
+    assert [[place.width for place in chain] for chain in chains] == [
+        [math.inf] * 3,
+        [(300, 300)] * 3,
+        [80] * 3,
+        [20] * 3,
+    ]
+    assert all([place.temperature for place in chain] == [1.0, 0.1, 0.0] for chain in chains)
+    infinitely_wide, widest, *_ = chains
+    assert nearest(widest[2], widest[:2]) == widest[1]
+    assert nearest(widest[0], []) is None
+    assert nearest(infinitely_wide[1], infinitely_wide[:1]) is None
 
 
 def test_a_start_that_does_not_converge_is_followed_by_a_cold_one(monkeypatch):
@@ -159,7 +168,7 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
     starts.clear()
     more = {"widths": (300, 20), "temperatures": (0.1, 2.0, 0.5)}
     extended = swept(DATA, tmp_path, **more)
-    assert starts == [True] * 4
+    assert starts == [False, True, True, True]
     assert_same(extended, result.sel(width=[300, 20], temperature=[0.1, 2.0, 0.5]))
 
 
@@ -205,11 +214,23 @@ def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
     assert alone["U_1"].dims[:3] == ("seed", "width", "temperature")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["seed=3", "seed=4"]
     assert_same(alone.sel(seed=4, drop=True), swept(random_data(4), **SMALL))
-    pools = (ThreadPoolExecutor(1), ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")))
+    pools = (ThreadPoolExecutor(1), local_workers(2))
     for executor in pools:
         with executor:
             shared = sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 4), **SMALL, executor=executor)
-        assert_same(shared, alone)
+        xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
+
+
+def test_a_sweep_does_not_depend_on_its_workers(tmp_path, starts):
+    alone = swept(DATA, **SMALL)
+    for number, make in enumerate((lambda: ThreadPoolExecutor(2), lambda: local_workers(1))):
+        with make() as executor:
+            shared = swept(DATA, tmp_path / f"{number}", **SMALL, executor=executor)
+        xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
+        # what workers have left is what a sweep without them would have
+        starts.clear()
+        xr.testing.assert_equal(swept(DATA, tmp_path / f"{number}", **SMALL), shared)
+        assert starts == []
 
 
 def test_executors_that_fork_are_refused():

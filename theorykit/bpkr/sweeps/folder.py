@@ -11,9 +11,10 @@ import xarray as xr
 
 from ... import bpkr, store
 from .grid import GridPoint, width_label
-from .point import FAILED
 
 _POINTS = "points"
+# the `result` of a point whose solve raised
+FAILED = "failed"
 _DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(bpkr.solve).parameters.items()
@@ -74,7 +75,7 @@ class SweepFolder:
         # all points that are there are of one sweep
         for point in itertools.islice((path / _POINTS).glob("width=*.nc"), 1):
             store.read_kept(point, settings)
-        return cls(path, settings, store.as_text(solver_options))
+        return cls(path.absolute(), settings, store.as_text(solver_options))
 
     def point_path(self, place: GridPoint) -> Path:
         """The file of a point."""
@@ -85,6 +86,12 @@ class SweepFolder:
         """Write the file of a point; replaces one that had failed or not converged."""
         point = point.assign_attrs(place=str(place), solver_options=self.solver_options)
         store.keep(point, self.settings, self.point_path(place))
+
+    def complete(self, points: Mapping[GridPoint, xr.Dataset]) -> None:
+        """Write those of `points` that are not there, as where a worker could not reach the folder."""
+        for place, point in points.items():
+            if not self.point_path(place).exists():
+                self.write(place, point)
 
     def read(self, place: GridPoint) -> xr.Dataset | None:
         """The point; None if it is missing, failed, or did not converge with other solver options than now.

@@ -1,4 +1,4 @@
-"""A grid of widths and temperatures: the way through it, from neighbour to neighbour, and the dataset over it."""
+"""A grid of widths and temperatures: chains of neighbours that cover it, and the dataset over it."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,18 +58,20 @@ class Grid:
                 raise ValueError(f"{name} has {', '.join(map(str, repeated))} more than once")
 
     @property
-    def places(self) -> list[GridPoint]:
-        """Every point, in the order in which they are solved: each is the neighbour of one before it.
+    def chains(self) -> list[list[GridPoint]]:
+        """The points at every width, from the widest to the narrowest, down from the highest temperature.
 
-        From the widest network, nearest to the Gaussian-process limit where a first solve starts, to the narrowest; at
-        every width along the temperatures, down from the highest and up again at the next width.
+        The first solve of a chain starts from the Gaussian-process limit, and the others from their neighbours in it,
+        so that chains may be solved side by side.
         """
-        places: list[GridPoint] = []
         temperatures = sorted(self.temperatures, reverse=True)
-        for width in sorted(self.widths, key=_logarithmic_width, reverse=True):
-            places += [GridPoint(width, temperature) for temperature in temperatures]
-            temperatures.reverse()
-        return places
+        widths = sorted(self.widths, key=_logarithmic_width, reverse=True)
+        return [[GridPoint(width, temperature) for temperature in temperatures] for width in widths]
+
+    @property
+    def size(self) -> int:
+        """How many points there are."""
+        return len(self.widths) * len(self.temperatures)
 
     def dataset(self, points: Mapping[GridPoint, xr.Dataset]) -> xr.Dataset:
         """The datasets of all points as one, over `width` and `temperature`; what a point lacks is missing (NaN)."""
@@ -88,12 +90,13 @@ def concatenate(datasets: Sequence[xr.Dataset], name: str, values: Sequence[Any]
 
 
 def nearest(place: GridPoint, solved: Iterable[GridPoint]) -> GridPoint | None:
-    """The one of the `solved` nearest to `place`, by the logarithms of width and temperature; None of none.
+    """The one of the `solved`, all of one width, whose temperature is nearest to that of `place`; None of none.
 
     The infinitely wide network is as near as no start at all, which is the same.
     """
-    solved = [other for other in solved if not other.is_infinitely_wide]
-    return min(solved, key=lambda other: _distance(place, other), default=None)
+    if place.is_infinitely_wide:
+        return None
+    return min(solved, key=lambda other: abs(_log_temperature(place) - _log_temperature(other)), default=None)
 
 
 def grid_of(architecture: bpkr.Architecture, widths: Sequence, temperatures: Sequence) -> Grid:
@@ -142,7 +145,5 @@ def _logarithmic_width(width: Width) -> float:
     return math.fsum(map(math.log, widths)) / len(widths)
 
 
-def _distance(one: GridPoint, other: GridPoint) -> float:
-    widths = _logarithmic_width(one.width) - _logarithmic_width(other.width)
-    temperatures = [math.log(max(place.temperature, _SMALLEST_TEMPERATURE)) for place in (one, other)]
-    return abs(widths) + abs(temperatures[0] - temperatures[1])
+def _log_temperature(place: GridPoint) -> float:
+    return math.log(max(place.temperature, _SMALLEST_TEMPERATURE))

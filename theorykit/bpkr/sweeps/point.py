@@ -1,18 +1,44 @@
-"""One point of a sweep: solved from a neighbour, or else from the start, predicted from, and labelled."""
+"""A chain of points of a sweep, each solved from its neighbour or else from the start, predicted from, and labelled."""
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import xarray as xr
 
 from ... import bpkr
 from .datasets import label_infinite_width, label_saddle, order_parameters_of, predict_test_examples
-from .grid import GridPoint
+from .folder import FAILED, SweepFolder
+from .grid import GridPoint, nearest
 
-FAILED = "failed"
 COLD = "Gaussian-process limit"
+
+
+def solve_chain(
+    architecture: bpkr.Architecture,
+    data: bpkr.Data,
+    folder: SweepFolder | None,
+    options: Mapping[str, Any],
+    places: Sequence[GridPoint],
+    tell: Callable[[GridPoint], None] | None = None,
+) -> Mapping[GridPoint, xr.Dataset]:
+    """The dataset of every place of a chain: from the folder, or else solved, in their order, and left there.
+
+    `tell` is called with every place when it is there.
+    """
+    there = {place: None if folder is None else folder.read(place) for place in places}
+    points = {place: point for place, point in there.items() if point is not None}
+    for place in places:
+        if place not in points:
+            start = nearest(place, [other for other in places if other in points and points[other]["converged"].item()])
+            neighbour = None if start is None else (start, points[start])
+            points[place] = solve_place(architecture, data, place, neighbour, options)
+            if folder is not None:
+                folder.write(place, points[place])
+        if tell is not None:
+            tell(place)
+    return points
 
 
 def solve_place(

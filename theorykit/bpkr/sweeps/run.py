@@ -3,9 +3,10 @@
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import xarray as xr
 from tqdm import tqdm
@@ -20,18 +21,20 @@ from ...arguments import (
     checked_whole_number,
     shown,
 )
-from ...precision import enable_float64, require_float64
-from ...workers import check_executor
+from ...precision import require_float64
+from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
 from .datasets import label_test_labels
 from .folder import SweepFolder, solver_options, sweep_settings
-from .grid import Grid, GridPoint, Number, Width, concatenate, grid_of, nearest
-from .point import solve_place
+from .grid import Grid, GridPoint, Number, Width, concatenate, grid_of
+from .point import solve_chain
 
 # how many points a warning names, and what it says of them
 _NAMED = 10
 _TOLD = ["converged", "message"]
+# what this process made last of the data of a call's seed, for a seed has several chains
+_LATEST: dict[tuple[str, int], tuple[bpkr.Data, Mapping[str, str], SweepFolder | None]] = {}
 
 
 def sweep(
@@ -41,6 +44,7 @@ def sweep(
     widths: Sequence[Width],
     temperatures: Sequence[Number],
     folder: Path | str | None = None,
+    executor: Workers = None,
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
@@ -52,23 +56,39 @@ def sweep(
     each point also predicts, and with test labels says how well. `options` go to `bpkr.solve`.
 
     The result holds what `label_saddle` has of each point, `mean` and `variance` of `label_prediction`, the scores of
-    `prediction_errors`, and `start`, `seconds` and `message` of each solve (see `point`). The way through the grid is
-    from the widest network to the narrowest and along the temperatures, each solve started from the nearest that has
-    converged; one that does not converge from there is tried again from the Gaussian-process limit.
+    `prediction_errors`, and `start`, `seconds` and `message` of each solve (see `point`). At every width the way is
+    down from the highest temperature, each solve started from the nearest that has converged; one that does not
+    converge from there is tried again from the Gaussian-process limit.
+
+    With an `executor`, widths are solved side by side: threads, processes that are started afresh, such as
+    `theorykit.workers.local_workers` makes, or a dask `Client`. What comes out, but for `seconds`, does not depend on
+    how many workers it has.
 
     Every point is written to `folder` when it is solved, and a sweep that was stopped, by whatever means, goes on from
     there; so does one with more widths or temperatures. A point that does not converge is kept and flagged, one whose
     solve raises is recorded with the `message`; one `ConvergenceWarning` at the end lists both. The next sweep tries
     again what failed, and with another `max_steps` or `solver` what did not converge. `progress`: show a bar.
 
-    Raises `ValueError` for data, widths or temperatures that do not fit, `FileExistsError` where `folder` holds a sweep
-    of other data, architecture or tolerance, and `TypeError` for an option that `bpkr.solve` does not have.
+    Raises `ValueError` for data, widths or temperatures that do not fit, and for an executor that forks,
+    `FileExistsError` where `folder` holds a sweep of other data, architecture or tolerance, and `TypeError` for an
+    option that `bpkr.solve` does not have.
     """
+    require_float64()
+    check_executor(executor)
     grid = _checked_grid(architecture, widths, temperatures)
     if isinstance(data, bpkr.Data):
         warn_of_class_numbers(data.labels, stacklevel=2)
-    with _bar(len(grid.places), progress) as bar:
-        result = _sweep(architecture, data, grid, folder, bar, options)
+    data, settings, kept = _prepare(architecture, data, _checked_folder(folder), options)
+    points: dict[GridPoint, xr.Dataset] = {}
+    with _bar(grid.size, progress) as bar:
+        solve = solve_chain if executor is not None else partial(solve_chain, tell=partial(_tell, bar))
+        tasks = [(chain,) for chain in grid.chains]
+        for _, chain in run_tasks(executor, solve, tasks, (architecture, data, kept, options)):
+            points |= chain
+            bar.update(len(chain) if executor is not None else 0)
+            if kept is not None:
+                kept.complete(chain)
+    result = xr.merge([grid.dataset(points), _label_tests(data)]).assign_attrs(settings=json.dumps(settings))
     _warn_of_unsolved(result)
     return result
 
@@ -81,7 +101,7 @@ def sweep_seeds(
     widths: Sequence[Width],
     temperatures: Sequence[Number],
     folder: Path | str | None = None,
-    executor: Executor | None = None,
+    executor: Workers = None,
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
@@ -89,14 +109,13 @@ def sweep_seeds(
 
     Each has a folder of its own in `folder`, from where it goes on if it was stopped.
 
-    With an `executor` the seeds are solved side by side; what comes out does not depend on how many workers it has.
-    Processes must be started afresh, since a fork of a process in which JAX has run may hang, and `data` must be a
-    function of a module that they can import:
+    With an `executor`, seeds and widths are solved side by side, as in `sweep`. Workers of other processes call `data`
+    themselves, which must be a function of a module that they can import, and write to `folder`, which all must see:
 
-        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        with theorykit.workers.local_workers(2) as executor:
             sweep_seeds(architecture, data, range(5), widths=(10, 100), temperatures=(0.1,), executor=executor)
 
-    Raises what `sweep` does, and `ValueError` for an executor that forks and for no seeds, or one twice.
+    Raises what `sweep` does, and `ValueError` for no seeds, or one twice.
     """
     require_float64()
     checked_function("data", data)
@@ -107,20 +126,23 @@ def sweep_seeds(
     ]
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be one or more different numbers, got {seeds}")
-    grid = _checked_grid(architecture, widths, temperatures)
-    tasks = {seed: (architecture, data, seed, grid, _folder_of_seed(folder, seed), options) for seed in seeds}
-    results: dict[int, xr.Dataset] = {}
-    points = len(grid.places)
-    with _bar(len(seeds) * points, progress) as bar:
+    grid, folder = _checked_grid(architecture, widths, temperatures), _checked_folder(folder)
+    # data are made again for another call, even of the same seeds
+    common = (architecture, data, uuid4().hex, folder, options)
+    tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
+    points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
+    labels: dict[int, xr.Dataset] = {}
+    with _bar(len(seeds) * grid.size, progress) as bar:
+        solve = _solve_chain_of_seed
         if executor is None:
-            for seed, task in tasks.items():
-                results[seed] = _sweep_of_seed(*task, bar)
-        else:
-            futures = {executor.submit(_sweep_in_worker, *task): seed for seed, task in tasks.items()}
-            for future in as_completed(futures):
-                results[futures[future]] = future.result()
-                bar.update(points)
-    result = concatenate([results[seed].drop_attrs() for seed in seeds], "seed", seeds)
+            solve = partial(solve, tell=partial(_tell, bar))
+        for number, (chain, tested) in run_tasks(executor, solve, tasks, common):
+            points[tasks[number][0]] |= chain
+            labels[tasks[number][0]] = tested
+            bar.update(len(chain) if executor is not None else 0)
+    _LATEST.clear()
+    each = [xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds]
+    result = concatenate(each, "seed", seeds)
     _warn_of_unsolved(result)
     return result
 
@@ -129,43 +151,50 @@ def _checked_grid(architecture: bpkr.Architecture, widths: Sequence[Width], temp
     return grid_of(checked_instance("architecture", architecture, bpkr.Architecture), widths, temperatures)
 
 
-def _sweep(architecture, data, grid: Grid, folder, bar, options) -> xr.Dataset:
-    """`sweep` on the bar that is given, without a warning."""
-    require_float64()
+def _checked_folder(folder: Path | str | None) -> Path | None:
+    return None if folder is None else checked_path("folder", folder)
+
+
+def _prepare(
+    architecture: bpkr.Architecture, data: bpkr.Data, folder: Path | None, options: Mapping[str, Any]
+) -> tuple[bpkr.Data, Mapping[str, str], SweepFolder | None]:
+    """The data, checked; the settings of the sweep; and its folder, if it has one."""
     data = check_data(architecture, data)
     settings = sweep_settings(architecture, data, options)
-    kept = (
-        None if folder is None else SweepFolder.open(checked_path("folder", folder), settings, solver_options(options))
-    )
-    points = _solve_points(architecture, data, grid.places, kept, options, bar)
-    tested = [] if data.test_labels is None else [label_test_labels(data.test_labels)]
-    return xr.merge([grid.dataset(points), *tested]).assign_attrs(settings=json.dumps(settings))
+    kept = None if folder is None else SweepFolder.open(folder, settings, solver_options(options))
+    return data, settings, kept
 
 
-def _solve_points(
+def _solve_chain_of_seed(
     architecture: bpkr.Architecture,
-    data: bpkr.Data,
-    places: Sequence[GridPoint],
-    folder: SweepFolder | None,
+    data: Callable[[int], bpkr.Data],
+    call: str,
+    folder: Path | None,
     options: Mapping[str, Any],
-    bar: tqdm,
-) -> Mapping[GridPoint, xr.Dataset]:
-    """The dataset of every place: from the folder, or else solved, in their order, and left there."""
-    there = {place: None if folder is None else folder.read(place) for place in places}
-    points = {place: point for place, point in there.items() if point is not None}
-    bar.update(len(points))
-    for place in places:
-        if place in points:
-            continue
-        bar.set_postfix(width=str(place.width), temperature=place.temperature)
-        converged = [other for other in places if other in points and points[other]["converged"].item()]
-        start = nearest(place, converged)
-        neighbour = None if start is None else (start, points[start])
-        points[place] = solve_place(architecture, data, place, neighbour, options)
-        if folder is not None:
-            folder.write(place, points[place])
-        bar.update()
-    return points
+    seed: int,
+    chain: Sequence[GridPoint],
+    tell: Callable[[GridPoint], None] | None = None,
+) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
+    """What `solve_chain` has of the data of a seed, and their labelled test labels."""
+    prepared = _LATEST.get((call, seed))
+    if prepared is None:
+        made = data(seed)
+        if not isinstance(made, bpkr.Data):
+            raise TypeError(f"data must return bpkr.Data of features and labels, got {shown(made)} for seed {seed}")
+        prepared = _prepare(architecture, made, None if folder is None else folder / f"seed={seed}", options)
+        _LATEST.clear()
+        _LATEST[call, seed] = prepared
+    made, _, kept = prepared
+    return solve_chain(architecture, made, kept, options, chain, tell), _label_tests(made)
+
+
+def _label_tests(data: bpkr.Data) -> xr.Dataset:
+    return xr.Dataset() if data.test_labels is None else label_test_labels(data.test_labels)
+
+
+def _tell(bar: tqdm, place: GridPoint) -> None:
+    bar.set_postfix(width=str(place.width), temperature=place.temperature)
+    bar.update()
 
 
 def _warn_of_unsolved(result: xr.Dataset) -> None:
@@ -188,22 +217,6 @@ def _warn_of_unsolved(result: xr.Dataset) -> None:
 def _complaint(point: xr.Dataset, axes: Sequence[Any]) -> str:
     place = ", ".join(f"{axis}={point[axis].item()}" for axis in axes)
     return f"{place}: {point['message'].item()}"
-
-
-def _folder_of_seed(folder: Path | str | None, seed: int) -> Path | None:
-    return None if folder is None else checked_path("folder", folder) / f"seed={seed}"
-
-
-def _sweep_of_seed(architecture, data, seed, grid, folder, options, bar) -> xr.Dataset:
-    made = data(seed)
-    if not isinstance(made, bpkr.Data):
-        raise TypeError(f"data must return bpkr.Data of features and labels, got {shown(made)} for seed {seed}")
-    return _sweep(architecture, made, grid, folder, bar, options)
-
-
-def _sweep_in_worker(architecture, data, seed, grid, folder, options) -> xr.Dataset:
-    enable_float64()
-    return _sweep_of_seed(architecture, data, seed, grid, folder, options, tqdm(disable=True))
 
 
 def _bar(points: int, progress: bool) -> tqdm:

@@ -1,0 +1,167 @@
+"""Work handed to executors: every kind of worker computes the same, and a lost one costs nothing but time."""
+
+import multiprocessing
+import os
+import signal
+import time
+import warnings
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import distributed
+import jax
+import jax.numpy as jnp
+import pytest
+import xarray as xr
+
+from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
+from theorykit.bpkr import sweeps
+from theorykit.workers import _Packed, check_executor, in_worker, local_workers, run_tasks
+
+SMALL = {"widths": (20, 80, 300), "temperatures": (0.1, 0.5)}
+
+
+@contextmanager
+def dask_client(workers: int):
+    """A scheduler on this machine and workers that reach it by TCP, one thread each."""
+    cluster = distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, protocol="tcp", dashboard_address=None, silence_logs=50
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client():
+    with dask_client(2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with local_workers(2) as pool:
+        yield pool
+
+
+@pytest.fixture(params=["threads", "processes", "client"])
+def executor(request):
+    if request.param != "threads":
+        yield request.getfixturevalue(request.param)
+        return
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def power(base: int, exponent: int) -> int:
+    if exponent < 0:
+        raise ArithmeticError(f"{exponent} is negative")
+    return base**exponent
+
+
+def third(values: jax.Array) -> float:
+    """In the precision of the worker, of an array that came to it."""
+    return float(jnp.sum(values) / 3)
+
+
+def kill_once(folder: str, number: int) -> int:
+    """Ends its own process the first time that it is called with a number."""
+    try:
+        os.mkdir(f"{folder}/{number}")
+    except FileExistsError:
+        return number**2
+    os.kill(os.getpid(), signal.SIGKILL)
+    return -1
+
+
+def test_every_task_is_done_once_whoever_does_it(executor):
+    tasks = [(exponent,) for exponent in range(7)]
+    assert dict(run_tasks(executor, power, tasks, (3,))) == {number: 3**number for number in range(7)}
+    assert list(run_tasks(None, power, tasks, (3,))) == [(number, 3**number) for number in range(7)]
+    assert list(run_tasks(executor, power, [])) == []
+
+
+def test_where_a_task_raises_the_others_are_done_first(executor):
+    found = {}
+    with pytest.raises(ArithmeticError, match="-1 is negative") as raised:
+        for number, result in run_tasks(executor, power, [(2,), (-1,), (3,), (-2,)], (3,)):
+            found[number] = result
+    assert found == {0: 9, 2: 27}
+    assert raised.value.__notes__ == ["in task 1 of 4; 2 others were done"]
+
+
+def test_every_worker_computes_in_double_precision(executor):
+    values = jnp.array([1.0, 1e-12])
+    assert dict(run_tasks(executor, third, [(values,)])) == {0: third(values)}
+    assert dict(run_tasks(executor, third, [()], (values,))) == {0: third(values)}
+
+
+def test_a_worker_of_another_version_says_so():
+    with pytest.raises(RuntimeError, match=r"the worker has theorykit \S+, and the work is of theorykit 0\.0\.0"):
+        in_worker("0.0.0", _Packed((power, (3,))), _Packed((2,)))
+
+
+class Wrapped(Executor):
+    """An executor that does not say how it starts its processes."""
+
+    def __init__(self, inner: Executor):
+        self._inner = inner
+
+    def submit(self, function, /, *arguments, **options):
+        return self._inner.submit(function, *arguments, **options)
+
+
+def test_executors_that_fork_are_refused_however_they_are_wrapped():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        with pytest.raises(ValueError, match="spawn"):
+            check_executor(pool)
+        with warnings.catch_warnings(), pytest.raises(RuntimeError, match="forks its processes"):
+            # of forks beside threads, by Python and by JAX
+            warnings.simplefilter("ignore")
+            list(run_tasks(Wrapped(pool), power, [(2,)], (3,)))
+
+
+@pytest.mark.parametrize("value", [3, "tcp://localhost", object()], ids=["number", "address", "object"])
+def test_what_takes_no_work_is_refused(value):
+    with pytest.raises(TypeError, match=r"executor must be a concurrent\.futures\.Executor or a dask Client"):
+        swept(random_data(0), **SMALL, executor=value)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")
+def test_local_workers_share_the_cores():
+    here = os.sched_getaffinity(0)
+    for count in (1, 2):
+        with local_workers(count) as pool:
+            cores = [future.result() for future in [pool.submit(os.sched_getaffinity, 0) for _ in range(20)]]
+        assert all(each <= here and len(each) in (len(here) // count, -(-len(here) // count)) for each in cores)
+    assert os.sched_getaffinity(0) == here
+
+
+def without_times(result: xr.Dataset) -> xr.Dataset:
+    return result.drop_vars("seconds")
+
+
+def test_a_sweep_on_a_cluster_is_that_of_one_process(client, tmp_path):
+    data = random_data(0)
+    alone, shared = swept(data, **SMALL), swept(data, tmp_path, **SMALL, executor=client)
+    xr.testing.assert_identical(without_times(shared), without_times(alone))
+    xr.testing.assert_equal(swept(data, tmp_path, **SMALL), shared)
+
+
+def test_a_process_that_dies_is_replaced(tmp_path):
+    with dask_client(2) as client:
+        found = dict(run_tasks(client, kill_once, [(number,) for number in range(3)], (str(tmp_path),)))
+    assert found == {0: 0, 1: 1, 2: 4}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0, 3.0, 5.0, 8.0])
+def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds):
+    def solve(**options) -> xr.Dataset:
+        return sweeps.sweep_seeds(ARCHITECTURE, random_data, range(3), **SMALL, progress=False, **options)
+
+    alone = solve()
+    with dask_client(2) as client, ThreadPoolExecutor(1) as beside:
+        found = beside.submit(solve, executor=client, folder=tmp_path)
+        time.sleep(seconds)
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        xr.testing.assert_identical(without_times(found.result()), without_times(alone))
