@@ -11,11 +11,15 @@ from contextlib import contextmanager
 import distributed
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import xarray as xr
 
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
+from tests.dmft.diagrams.networks import GAMMA, from_window, published
+from theorykit import dmft
 from theorykit.bpkr import sweeps
+from theorykit.dmft.diagrams import orbits
 from theorykit.workers import _Packed, check_executor, in_worker, local_workers, run_tasks
 
 SMALL = {"widths": (20, 80, 300), "temperatures": (0.1, 0.5)}
@@ -165,3 +169,15 @@ def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds):
         time.sleep(seconds)
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
         xr.testing.assert_identical(without_times(found.result()), without_times(alone))
+
+
+def test_a_diagram_by_workers_is_that_of_one_process(client, tmp_path):
+    settings = orbits.OrbitSettings(transient=50, recorded=40, exponents=2, levels=51)
+    parameters = dmft.Parameters(np.linspace(1.0, 3.0, 70), GAMMA, 0.02)
+
+    def diagram(**options) -> xr.Dataset:
+        return orbits.orbit_diagram(published(), parameters, from_window(), settings, progress=False, **options)
+
+    shared = diagram(folder=tmp_path, executor=client)
+    xr.testing.assert_identical(shared.drop_attrs(), diagram().drop_attrs())
+    xr.testing.assert_equal(diagram(folder=tmp_path), shared)

@@ -100,6 +100,7 @@ FACE = Face(
             also=lambda: {"a dictionary of them": vars(BRIEF), "of one exponent": OrbitSettings(exponents=1)},
         ),
         "folder": path(lambda: None),
+        "executor": Kind(lambda: None),
         "progress": flag(),
         "label": Kind(lambda: "orbits", {"text": "text"}),
         "window": instance(lambda: dmft.Window(ATTENTION), also=lambda: {"an array": ATTENTION, "a batch": windows()}),

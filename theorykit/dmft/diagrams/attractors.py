@@ -9,6 +9,7 @@ from jaxtyping import PRNGKeyArray
 
 from ... import dmft
 from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number
+from ...workers import Workers
 from ..map.self_attention import checked_fit
 from .blocks import ORBIT
 from .orbits import OrbitSettings, checked_settings, orbit_diagram
@@ -46,6 +47,7 @@ def coexisting_attractors(
     *,
     tolerance: float = 0.01,
     folder: Path | str | None = None,
+    executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
     """The orbit diagram of a batch of starts at single numbers of `parameters`, and which of them end up alike.
@@ -55,7 +57,7 @@ def coexisting_attractors(
       `tolerance` (or two errors of the exponent).
     - `share`, `share_error` (basin): of starts that end there, and `typical` (basin), an orbit that does.
 
-    `folder`, `progress` and errors are as in `orbit_diagram`.
+    `folder`, `executor`, `progress` and errors are as in `orbit_diagram`.
     """
     settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
     checked_number("tolerance", tolerance, least=0.0)
@@ -70,7 +72,8 @@ def coexisting_attractors(
     def begin(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
         return dmft.state_from_window(model, parameters, windows)
 
-    found = orbit_diagram(model, every, begin, settings, folder=folder, label="starts", progress=progress)
+    options = {"folder": folder, "executor": executor, "label": "starts", "progress": progress}
+    found = orbit_diagram(model, every, begin, settings, **options)
     groups = sorted(_groups(found, tolerance), key=len, reverse=True)
     numbers = np.zeros(count, dtype=int)
     for number, members in enumerate(groups, 1):

@@ -1,8 +1,9 @@
-"""Many orbits in blocks: on all cores at once, with progress, and each block kept so that a stopped run goes on."""
+"""Many orbits in blocks: on all cores or workers, with progress, and each block kept so that a stopped run goes on."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,13 @@ from ...arguments import (
     checked_text,
     checked_whole_number,
 )
+from ...workers import Workers, check_executor, run_tasks
 
 ORBIT = "orbit"
 # orbits that are iterated together: enough for vectors to be long, few enough for a cache
 _ORBITS, _FEWEST_ORBITS = 256, 32
+# blocks that there are where orbits suffice. The same on every machine: a run goes on with other cores than before
+_BLOCKS = 8
 
 
 def in_blocks(
@@ -31,16 +35,19 @@ def in_blocks(
     settings: Mapping[str, str],
     folder: Path | str | None = None,
     orbits_per_block: int = _ORBITS,
+    executor: Workers = None,
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
     """The dataset of all orbits, from `compute`, which returns that of the orbits whose numbers it is given.
 
-    Blocks are of one size, so that a function is compiled once; they run in threads, for compiled code holds no lock.
-    Where there is a `folder` each finished block is kept there with `settings`, all that the result depends on. Raises
-    `ValueError` where there are no orbits, and where a file in the folder is damaged or of another kind, and
+    Blocks are of one size, so that a function is compiled once. They run in threads, for compiled code holds no lock,
+    or by an `executor`: processes that are started afresh, or a dask `Client`; then `compute` must be such as can be
+    pickled. Where there is a `folder` each finished block is kept there with `settings`, all that the result depends
+    on. Raises `ValueError` where there are no orbits, and where a file in the folder is damaged or of another kind, and
     `FileExistsError` where it is of other settings, saying what differs.
     """
+    check_executor(executor)
     checked_function("compute", compute)
     checked_whole_number("orbits", orbits, least=1)
     checked_whole_number("orbits_per_block", orbits_per_block, least=1)
@@ -50,43 +57,30 @@ def in_blocks(
     for text in (*settings, *settings.values()):
         checked_text("settings", text)
     folder = None if folder is None else checked_path("folder", folder)
-    workers = os.cpu_count() or 1
-    count = max(-(-orbits // orbits_per_block), min(workers, orbits // _FEWEST_ORBITS))
-    size = -(-orbits // count)
+    size = -(-orbits // max(-(-orbits // orbits_per_block), min(_BLOCKS, orbits // _FEWEST_ORBITS)))
     blocks = [np.arange(first, min(first + size, orbits)) for first in range(0, orbits, size)]
+    kept = [None if folder is None else store.read_kept(*_place(folder, block, settings)) for block in blocks]
+    missing = [number for number, found in enumerate(kept) if found is None]
+    tasks = [(blocks[number], size) for number in missing]
+    with (
+        tqdm(total=orbits, desc=label, unit="orbit", disable=hidden, dynamic_ncols=True) as bar,
+        ThreadPoolExecutor(os.cpu_count()) if executor is None else nullcontext(executor) as workers,
+    ):
+        bar.update(sum(len(block) for block, found in zip(blocks, kept, strict=True) if found is not None))
+        for task, result in run_tasks(workers, _compute_padded, tasks, (compute,)):
+            number = missing[task]
+            found = checked_instance("compute", result, xr.Dataset, "as it returns")
+            found = found.isel({ORBIT: slice(len(blocks[number]))})
+            if folder is not None:
+                found = store.resume(*_place(folder, blocks[number], settings), lambda found=found: found)
+            kept[number] = found
+            bar.update(len(blocks[number]))
+    return xr.concat(kept, dim=ORBIT, combine_attrs="drop_conflicts")
 
-    def computed(block: np.ndarray) -> xr.Dataset:
-        padded = np.pad(block, (0, size - len(block)), mode="edge")
-        found = checked_instance("compute", compute(padded), xr.Dataset, "as it returns")
-        return found.isel({ORBIT: slice(len(block))})
 
-    with tqdm(total=orbits, desc=label, unit="orbit", disable=hidden, dynamic_ncols=True) as bar:
-        found = []
-        for block, result in zip(blocks, _in_order(computed, blocks, folder, settings), strict=True):
-            found.append(result)
-            bar.update(len(block))
-    return xr.concat(found, dim=ORBIT, combine_attrs="drop_conflicts")
-
-
-def _in_order(
-    compute, blocks: list[np.ndarray], folder: Path | None, settings: Mapping[str, str]
-) -> Iterator[xr.Dataset]:
-    """The datasets of all blocks; what is on disk is not computed, and what is computed is written by this thread."""
-    there = {} if folder is None else {block[0]: store.read_kept(*_place(folder, block, settings)) for block in blocks}
-    with ThreadPoolExecutor(os.cpu_count()) as executor:
-        try:
-            ahead = [executor.submit(compute, block) for block in blocks if there.get(block[0]) is None]
-            waiting = iter(ahead)
-            for block in blocks:
-                if folder is None:
-                    yield next(waiting).result()
-                elif (found := there.pop(block[0])) is not None:
-                    yield found
-                else:
-                    yield store.resume(*_place(folder, block, settings), lambda: next(waiting).result())
-        except BaseException:
-            executor.shutdown(cancel_futures=True)
-            raise
+def _compute_padded(compute: Callable[[np.ndarray], xr.Dataset], block: np.ndarray, size: int) -> xr.Dataset:
+    """What `compute` has of the orbits of a block, the last of them as often as there are too few."""
+    return compute(np.pad(block, (0, size - len(block)), mode="edge"))
 
 
 def _place(folder: Path, block: np.ndarray, settings: Mapping[str, str]) -> tuple[Path, Mapping[str, str]]:

@@ -5,6 +5,7 @@ parameters, start -> transient -> recorded orbit and exponents -> labelled datas
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ...arguments import (
 from ...dynamics.orthonormal import gram_schmidt
 from ...dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ...dynamics.time_series import SECTIONS
+from ...workers import Workers
 from ..map.self_attention import check_network, checked_fit, map_batch
 from .blocks import ORBIT, in_blocks
 
@@ -118,6 +120,7 @@ def orbit_diagram(
     settings: OrbitSettings | None = None,
     *,
     folder: Path | str | None = None,
+    executor: Workers = None,
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
@@ -131,7 +134,8 @@ def orbit_diagram(
     And `exponent`, `exponent_error` (orbit, exponent), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
     lower bound of it; and `window` (orbit, age, pattern), the attentions that it ends with, for a run to go on from.
     Coordinates `beta`, `gamma`, `epsilon` (orbit). Finished blocks are kept in `folder`, from where an interrupted run
-    goes on. `progress`: show a bar, with its `label`.
+    goes on. Blocks run on all cores, or by an `executor`: processes that are started afresh, or a dask `Client`; what
+    comes out is the same. `progress`: show a bar, with its `label`.
     """
     settings = checked_settings(OrbitSettings() if settings is None else settings, model, parameters)
     folder = None if folder is None else checked_path("folder", folder)
@@ -139,12 +143,9 @@ def orbit_diagram(
     every = broadcast_orbits(parameters)
     begun = checked_begin(start, model, every)
 
-    def compute(block: np.ndarray) -> xr.Dataset:
-        chosen = jax.tree.map(lambda values: values[block], every)
-        return _block(model, chosen, _select_orbits(begun, block), settings)
-
     run = store.settings_of("orbit diagram", _VERSION, settings=settings, model=model, parameters=every, start=begun)
-    found = in_blocks(compute, *every.batch_shape, settings=run, folder=folder, label=label, progress=progress)
+    compute, options = partial(_block, model, every, begun, settings), {"label": label, "progress": progress}
+    found = in_blocks(compute, *every.batch_shape, settings=run, folder=folder, executor=executor, **options)
     passed = settings.transient_of(model) + settings.pieces * settings.tokens_a_piece
     return found.assign_attrs(position=(int(begun.position) + passed) % model.context)
 
@@ -183,8 +184,10 @@ def _select_orbits(state: dmft.State, block: np.ndarray) -> dmft.State:
 
 
 def _block(
-    model: dmft.SelfAttention, parameters: dmft.Parameters, start: dmft.State, settings: OrbitSettings
+    model: dmft.SelfAttention, every: dmft.Parameters, begun: dmft.State, settings: OrbitSettings, block: np.ndarray
 ) -> xr.Dataset:
+    """The orbits whose numbers are in `block`, of all."""
+    parameters, start = jax.tree.map(lambda values: values[block], every), _select_orbits(begun, block)
     window = dmft.discard_transient(model, parameters, start, settings.transient_of(model))
     marks = _Marks(settings, model.patterns, parameters.batch_shape[0])
     state = dmft.state_from_window(model, parameters, window)
