@@ -7,6 +7,7 @@ import time
 import warnings
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import distributed
 import jax
@@ -17,7 +18,7 @@ import xarray as xr
 
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.dmft.diagrams.networks import GAMMA, from_window, published
-from theorykit import dmft
+from theorykit import bpkr, dmft
 from theorykit.bpkr import sweeps
 from theorykit.dmft.diagrams import orbits
 from theorykit.workers import _Packed, check_executor, in_worker, local_workers, run_tasks
@@ -163,6 +164,8 @@ def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds):
     def solve(**options) -> xr.Dataset:
         return sweeps.sweep_seeds(ARCHITECTURE, random_data, range(3), **SMALL, progress=False, **options)
 
+    # compiled with the options of the workers to come, whatever tests came before
+    jax.clear_caches()
     alone = solve()
     with dask_client(2) as client, ThreadPoolExecutor(1) as beside:
         found = beside.submit(solve, executor=client, folder=tmp_path)
@@ -181,3 +184,16 @@ def test_a_diagram_by_workers_is_that_of_one_process(client, tmp_path):
     shared = diagram(folder=tmp_path, executor=client)
     xr.testing.assert_identical(shared.drop_attrs(), diagram().drop_attrs())
     xr.testing.assert_equal(diagram(folder=tmp_path), shared)
+
+
+def batch(number: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(number)
+    return draw.normal(size=(7, 2, 3)), draw.normal(size=7)
+
+
+def test_statistics_by_workers_are_those_of_one_process(executor):
+    batches = [partial(batch, number) for number in range(11)]
+    alone = bpkr.statistics_of_batches(batches, progress=False)
+    shared = bpkr.statistics_of_batches(batches, executor=executor, progress=False)
+    for name in ("gram", "projection", "label_square", "examples"):
+        np.testing.assert_array_equal(getattr(shared, name), getattr(alone, name))

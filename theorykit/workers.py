@@ -8,8 +8,9 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
@@ -118,9 +119,8 @@ def run_tasks(
     if executor is None:
         yield from ((number, function(*common, *task)) for number, task in enumerate(tasks))
         return
-    check_executor(executor)
-    submit = _submit_to_dask if _is_dask_client(executor) else _submit
-    futures = submit(executor, function, tasks, common)
+    submit = _submitter(executor, function, common)
+    futures = [submit(task) for task in tasks]
     numbers, failures = {future: number for number, future in enumerate(futures)}, {}
     try:
         for future in as_completed(futures):
@@ -137,23 +137,39 @@ def run_tasks(
         raise first
 
 
-def _is_dask_client(executor: Any) -> bool:
-    return callable(getattr(executor, "get_executor", None))
+def run_in_order(
+    executor: Workers, function: Callable[..., Any], tasks: Iterable[tuple], under_way: int
+) -> Iterator[Any]:
+    """The result of `function(*task)` of every task, in their order; so many are asked for ahead at most."""
+    if executor is None:
+        yield from (function(*task) for task in tasks)
+        return
+    submit, waiting = _submitter(executor, function, ()), deque[Future]()
+    try:
+        for task in tasks:
+            waiting.append(submit(task))
+            if len(waiting) == under_way:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
-def _submit(executor: Executor, function: Callable, tasks: Sequence[tuple], common: tuple) -> list[Future]:
-    whole = _Packed((function, common))
-    return [executor.submit(in_worker, __version__, whole, _Packed(task)) for task in tasks]
-
-
-def _submit_to_dask(client: Any, function: Callable, tasks: Sequence[tuple], common: tuple) -> list[Future]:
-    options = {"pure": False, "retries": _RETRIES}
-    with warnings.catch_warnings():
-        # what tasks have in common is a task, too: unlike scattered data it is made again when its worker is lost
-        warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
-        whole = client.submit(_hold, _Packed((function, common)), **options)
-        executor = client.get_executor(**options)
-        return [executor.submit(in_worker, __version__, whole, _Packed(task)) for task in tasks]
+def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[[tuple], Future]:
+    """What has a task done by `executor`, which is told once what all tasks have in common, if it can be."""
+    check_executor(executor)
+    whole: Any = _Packed((function, common))
+    # a dask Client
+    if callable(getattr(executor, "get_executor", None)):
+        options = {"pure": False, "retries": _RETRIES}
+        with warnings.catch_warnings():
+            # what tasks have in common is a task, too: unlike scattered data it is made again when its worker is lost
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            whole = executor.submit(_hold, whole, **options)
+        executor = executor.get_executor(**options)
+    return lambda task: executor.submit(in_worker, __version__, whole, _Packed(task))
 
 
 def _hold(packed: "_Packed") -> "_Packed":
@@ -196,6 +212,10 @@ def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
         )
     if version != __version__:
         raise RuntimeError(f"the worker has theorykit {__version__}, and the work is of theorykit {version}")
-    enable_float64()
+    if "jax" in sys.modules:
+        enable_float64()
+    else:
+        # not imported for a task that needs no more than NumPy
+        os.environ["JAX_ENABLE_X64"] = "1"
     function, arguments = common.unpack()
     return function(*arguments, *task.unpack())

@@ -266,6 +266,7 @@ KINDS = {
     "spread": number(0.5, above=0.0),
     "chunk": whole_number(2, least=1),
     "in_flight": whole_number(2, least=1),
+    "batches_per_task": whole_number(2, least=1),
     "checkpoint": path(lambda: None, {"text": "a name of a file"}),
     "executor": Kind(lambda: None),
     "layer": LAYER_NUMBER,

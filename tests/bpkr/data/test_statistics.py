@@ -175,12 +175,13 @@ def test_a_worker_uses_numpy_alone():
 
 @pytest.mark.parametrize("in_flight", [1, 3])
 def test_a_bounded_number_of_batches_is_read_ahead(in_flight):
-    lock, under_way, most = Lock(), [], []
+    lock, under_way, most, tasks = Lock(), [], [], []
 
     class Watched(ThreadPoolExecutor):
         def submit(self, function, *arguments):
             with lock:
                 under_way.append(arguments[0])
+                tasks.append(function)
                 most.append(len(under_way))
             future = super().submit(function, *arguments)
             result = future.result
@@ -194,8 +195,8 @@ def test_a_bounded_number_of_batches_is_read_ahead(in_flight):
             return future
 
     with Watched(2) as executor:
-        statistics_of_batches(loaded(8), executor=executor, in_flight=in_flight)
-    assert max(most) == in_flight and not under_way
+        statistics_of_batches(loaded(8), executor=executor, batches_per_task=2, in_flight=in_flight)
+    assert max(most) == in_flight and not under_way and len(tasks) == 4
 
 
 class Killed(Exception):
@@ -209,15 +210,18 @@ def cut_short(batches, after: int):
 
 def test_a_pass_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path):
     features, labels = random_data(4)
-    path, whole = tmp_path / "sums.npz", statistics_of_batches(batches_of(features, labels, 6))
+    path, few = tmp_path / "sums.npz", {"batches_per_task": 2}
+    whole = statistics_of_batches(batches_of(features, labels, 6), **few)
     with pytest.raises(Killed):
-        statistics_of_batches(cut_short(batches_of(features, labels, 6), 5), checkpoint=path)
+        statistics_of_batches(cut_short(batches_of(features, labels, 6), 5), checkpoint=path, **few)
     with np.load(path) as stored:
-        assert stored["examples"] == 30
-    assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=path), whole)
+        assert stored["examples"] == 24, "of the two tasks that were done"
+    assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=path, **few), whole)
     # complete now: what is there is the result
-    assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=str(path)), whole)
+    assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=str(path), **few), whole)
     assert [entry.name for entry in tmp_path.iterdir()] == ["sums.npz"]
+    with pytest.raises(FileExistsError, match="batches_per_task: 2 there, 3 now"):
+        statistics_of_batches(batches_of(features, labels, 6), checkpoint=path, batches_per_task=3)
 
 
 KILLED = """
@@ -234,7 +238,7 @@ def load_or_die(number):
         os._exit(9)
     return load(number)
 
-streaming.statistics_of_batches(loaded(10, load_or_die), checkpoint=sys.argv[1])
+streaming.statistics_of_batches(loaded(10, load_or_die), batches_per_task=2, checkpoint=sys.argv[1])
 """
 
 
@@ -247,9 +251,9 @@ def test_a_process_that_was_killed_leaves_a_checkpoint_that_is_whole(tmp_path):
         called.append(number)
         return load(number)
 
-    found = statistics_of_batches(loaded(10, counted), checkpoint=path)
-    assert_identical(found, statistics_of_batches(loaded(10)))
-    assert called == [0, 6, 7, 8, 9]
+    found = statistics_of_batches(loaded(10, counted), batches_per_task=2, checkpoint=path)
+    assert_identical(found, statistics_of_batches(loaded(10), batches_per_task=2))
+    assert called == [0, 5, 6, 7, 8, 9]
 
 
 def test_a_checkpoint_is_written_when_its_time_has_come(tmp_path, monkeypatch):
@@ -259,7 +263,7 @@ def test_a_checkpoint_is_written_when_its_time_has_come(tmp_path, monkeypatch):
         streaming.store, "write_arrays", lambda *given: written.append(len(given[0]["digests"])) or write(*given)
     )
     monkeypatch.setattr(streaming.time, "monotonic", iter(range(0, 1000, 8)).__next__)
-    statistics_of_batches(loaded(10), checkpoint=tmp_path / "sums.npz")
+    statistics_of_batches(loaded(10), batches_per_task=1, checkpoint=tmp_path / "sums.npz")
     assert written == [3, 6, 9, 10]
 
 
@@ -314,8 +318,11 @@ BAD_BATCHES = {
     "no examples": ((np.ones((0, PATHS, FEATURES)), np.ones(0)), "none of them zero, got (0, 4, 3)"),
     "labels of three axes": ((GOOD[0], np.ones((3, 1, 1))), "batch 1: labels must have shape (examples) or"),
     "lengths": ((GOOD[0], np.ones(4)), "batch 1: features has 3 examples, labels has 4"),
-    "other paths": ((np.ones((3, 2, 6)), np.ones(3)), "batch 1 does not fit those before it: statistics of (paths, "),
-    "other outputs": ((GOOD[0], np.ones((3, 2))), "(4, 3, 1) and (4, 3, 2) cannot be added"),
+    "other paths": (
+        (np.ones((3, 2, 6)), np.ones(3)),
+        "batch 1 does not fit those before it: its (paths, ",
+    ),
+    "other outputs": ((GOOD[0], np.ones((3, 2))), "are (4, 3, 2), theirs (4, 3, 1)"),
     "complex": (
         (GOOD[0] * 1j, np.ones(3)),
         "batch 1: features must be an array of real numbers, got an array of complex128",
@@ -334,8 +341,11 @@ BAD_BATCHES = {
 def test_bad_batches_are_refused_by_number_and_value(batch, message):
     with ThreadPoolExecutor(2) as pool:
         for executor in (None, pool):
-            with pytest.raises((TypeError, ValueError), match=re.escape(message)):
-                statistics_of_batches(iter([GOOD, batch]), executor=executor)
+            for batches_per_task in (1, 4):
+                with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+                    statistics_of_batches(
+                        iter([GOOD, batch]), executor=executor, batches_per_task=batches_per_task, progress=False
+                    )
 
 
 def test_bad_jobs_are_refused():
@@ -348,6 +358,8 @@ def test_bad_jobs_are_refused():
         statistics_of_arrays(features[:0], labels[:0])
     with refused("chunk must be at least 1, got 0"):
         statistics_of_arrays(features, labels, chunk=0)
+    with refused("batches_per_task must be at least 1, got 0"):
+        statistics_of_arrays(features, labels, batches_per_task=0)
     with refused("in_flight must be at least 1, got 0"):
         statistics_of_arrays(features, labels, in_flight=0)
 

@@ -1,7 +1,7 @@
-"""The sums of one batch, in NumPy alone: what a worker of `theorykit.bpkr.data.streaming` computes, and sends back."""
+"""The sums of a few batches, in NumPy alone: what a worker of `theorykit.bpkr.data.streaming` computes and sends."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,34 @@ Batch = tuple[Any, Any] | Callable[[], tuple[Any, Any]]
 """Features (examples, paths, features) and labels (examples,) or (examples, outputs), or a function that returns both.
 """
 
+SUMS = ("gram", "projection", "label_square", "examples")
 _LAYOUTS = {"features": ("examples, paths, features",), "labels": ("examples", "examples, outputs")}
+
+
+def sum_batches(first: int, batches: Sequence[Any], with_digests: bool) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    """The fields of `FeatureStatistics` for batches from number `first` on, and `sum_batch`'s digest of each."""
+    total, digests = None, []
+    for number, batch in enumerate(batches, first):
+        moments, digest = sum_batch(number, batch, with_digests)
+        total = moments if total is None else add_moments(number, total, moments)
+        digests.append(digest)
+    return total, tuple(digests)
+
+
+def add_moments(number: int, total: dict[str, Any], moments: dict[str, Any]) -> dict[str, Any]:
+    """Two sets of sums as one; `ValueError` where batch `number`, whose the second are, is of another shape."""
+    before, here = map(_shape, (total, moments))
+    if before != here:
+        raise ValueError(
+            f"batch {number} does not fit those before it: its (paths, features, outputs) are {here}, theirs {before}"
+        )
+    return {**{name: total[name] + moments[name] for name in SUMS}, "paths": total["paths"]}
+
+
+def _shape(moments: dict[str, Any]) -> tuple[int, int, int]:
+    """(paths, features, outputs)."""
+    columns, outputs = moments["projection"].shape
+    return moments["paths"], columns // moments["paths"], outputs
 
 
 def sum_batch(number: int, batch: Any, with_digest: bool) -> tuple[dict[str, Any], bytes]:

@@ -1,13 +1,13 @@
 """One pass over a training set of any size: its `FeatureStatistics`, batch by batch, here or on many workers.
 
-Batches are added up in their order whatever computes their sums, so the result does not depend on the executor or its
-number of workers, and only a bounded number of batches is held at a time. Workers use NumPy alone.
+Batches are added up by a few, on workers, and these sums in their order here, whatever computes them: so the result
+does not depend on the executor or its number of workers, few sums travel, and only a bounded number of batches is held
+at a time. Workers use NumPy alone.
 """
 
+import itertools
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass
 from operator import length_hint
@@ -21,14 +21,13 @@ from tqdm import tqdm
 
 from ... import store
 from ...arguments import checked_flag, checked_path, checked_whole_number, has_entries, shown
-from ...workers import check_executor
-from .batches import Batch, digest_of_batch, sum_batch
+from ...workers import Workers, check_executor, run_in_order
+from .batches import SUMS, Batch, add_moments, digest_of_batch, sum_batches
 from .statistics import FeatureStatistics
 
 _KIND = "pass over batches"
-# the version is raised whenever the sums of the same batches come to be other numbers
-_SETTINGS = store.settings_of("feature statistics", 1)
-_MOMENTS = ("gram", "projection", "label_square", "examples", "paths")
+# raised whenever the sums of the same batches come to be other numbers
+_VERSION = 2
 
 
 @runtime_checkable
@@ -43,8 +42,9 @@ class Sliceable(Protocol):
 def statistics_of_batches(
     batches: Iterable[Batch],
     *,
-    executor: Executor | None = None,
-    in_flight: int = 8,
+    executor: Workers = None,
+    batches_per_task: int = 4,
+    in_flight: int = 4,
     checkpoint: Path | str | None = None,
     progress: bool = True,
 ) -> FeatureStatistics:
@@ -60,9 +60,11 @@ def statistics_of_batches(
     Functions are called by the worker, so that reading is done in parallel too: `[partial(load, i) for i in range(n)]`;
     for processes they must be such as can be pickled.
 
-    - `executor`: where the sums are computed, such as a thread pool, a process pool that spawns, or dask's
-      `Client.get_executor()`; by default here.
-    - `in_flight`: the most batches that are read ahead of their sums; at least the number of workers keeps all busy.
+    - `executor`: where the sums are computed, such as a thread pool, a process pool that spawns, or a dask `Client`; by
+      default here.
+    - `batches_per_task`: how many batches are added up where they are, before their sum travels. Other numbers add in
+      another order, and the last digits may differ.
+    - `in_flight`: the most tasks that are under way; at least the number of workers keeps all busy.
     - `checkpoint`: a file for the sums so far, written whole every 20 seconds and at the end. Where it exists, the pass
       goes on from there: batches that were done are iterated over, and every value of them compared with what it was.
       Of functions only the first and the last that were done are called again, and compared: the others must return
@@ -74,7 +76,7 @@ def statistics_of_batches(
     """
     if not has_entries(batches) or isinstance(batches, (str, bytes, Mapping)):
         raise TypeError(f"batches must be an iterable of pairs (features, labels), got {shown(batches)}")
-    return _sum(batches, executor, in_flight, checkpoint, progress)
+    return _sum(batches, executor, batches_per_task, in_flight, checkpoint, progress)
 
 
 def statistics_of_arrays(
@@ -82,8 +84,9 @@ def statistics_of_arrays(
     labels: Sliceable,
     *,
     chunk: int = 4096,
-    executor: Executor | None = None,
-    in_flight: int = 8,
+    executor: Workers = None,
+    batches_per_task: int = 4,
+    in_flight: int = 4,
     checkpoint: Path | str | None = None,
     progress: bool = True,
 ) -> FeatureStatistics:
@@ -99,7 +102,7 @@ def statistics_of_arrays(
     if not labels_shape or not shape or shape[0] != labels_shape[0] or shape[0] == 0:
         raise ValueError(f"features of shape {shape} and labels of shape {labels_shape} are not one for one")
     chunks = [_Chunk(features, labels, slice(start, start + chunk)) for start in range(0, shape[0], chunk)]
-    return _sum(chunks, executor, in_flight, checkpoint, progress)
+    return _sum(chunks, executor, batches_per_task, in_flight, checkpoint, progress)
 
 
 def _shape(name: str, array: Any) -> tuple[int, ...]:
@@ -126,29 +129,25 @@ class _Chunk:
 
 
 class _Done(NamedTuple):
-    """The `total` of the batches that are done, and the digest of each."""
+    """The `total` of the batches that are done, the fields of `FeatureStatistics`, and the digest of each."""
 
-    total: FeatureStatistics | None
+    total: dict[str, Any] | None
     digests: tuple[bytes, ...]
 
-    def after(self, moments: Mapping[str, Any], digest: bytes) -> "_Done":
-        """With one batch more."""
-        statistics = FeatureStatistics(**moments)
-        try:
-            total = statistics if self.total is None else self.total + statistics
-        except ValueError as error:
-            raise ValueError(f"batch {len(self.digests)} does not fit those before it: {error}") from None
-        return _Done(total, (*self.digests, digest))
+    def after(self, moments: dict[str, Any], digests: tuple[bytes, ...]) -> "_Done":
+        """With a few batches more."""
+        total = moments if self.total is None else add_moments(len(self.digests), self.total, moments)
+        return _Done(total, (*self.digests, *digests))
 
-    def save(self, path: Path) -> None:
-        moments = {name: np.asarray(getattr(self.total, name)) for name in _MOMENTS}
+    def save(self, path: Path, settings: Mapping[str, str]) -> None:
         digests = np.frombuffer(b"".join(self.digests), dtype=np.uint8).reshape(len(self.digests), -1)
-        store.write_arrays({**moments, "digests": digests}, _SETTINGS, path)
+        store.write_arrays({**self.total, "digests": digests}, settings, path)
 
 
 def _sum(
     batches: Iterable[Any],
-    executor: Executor | None,
+    executor: Workers,
+    batches_per_task: int,
     in_flight: int,
     checkpoint: Path | str | None,
     progress: bool,
@@ -156,33 +155,44 @@ def _sum(
     checked_flag("progress", progress)
     check_executor(executor)
     checked_whole_number("in_flight", in_flight, least=1)
+    checked_whole_number("batches_per_task", batches_per_task, least=1)
     path = None if checkpoint is None else checked_path("checkpoint", checkpoint)
+    settings = store.settings_of("feature statistics", _VERSION, batches_per_task=batches_per_task)
     numbered = enumerate(batches)
-    done = _Done(None, ()) if path is None else _resume(path, numbered)
+    done = _Done(None, ()) if path is None else _resume(path, settings, numbered)
     saved, saved_at = len(done.digests), time.monotonic()
     total = length_hint(batches, saved) or None
+    tasks = _tasks(numbered, batches_per_task, path is not None)
     with (
-        closing(_in_order(numbered, executor, in_flight, path is not None)) as computed,
+        closing(run_in_order(executor, sum_batches, tasks, in_flight)) as computed,
         tqdm(total=total, initial=saved, unit="batch", disable=not progress) as bar,
     ):
         try:
-            for moments, digest in computed:
-                done = done.after(moments, digest)
-                bar.update()
+            for moments, digests in computed:
+                done = done.after(moments, digests)
+                bar.update(len(digests))
                 if path is not None and time.monotonic() - saved_at > store.CHECKPOINT_SECONDS:
-                    done.save(path)
+                    done.save(path, settings)
                     saved, saved_at = len(done.digests), time.monotonic()
         finally:
             if path is not None and len(done.digests) > saved:
-                done.save(path)
+                done.save(path, settings)
     if done.total is None:
         raise ValueError("there are no batches")
-    return done.total
+    return FeatureStatistics(**done.total)
 
 
-def _resume(path: Path, numbered: Iterator[tuple[int, Any]]) -> _Done:
+def _tasks(
+    numbered: Iterator[tuple[int, Any]], batches_per_task: int, with_digests: bool
+) -> Iterator[tuple[int, list[Any], bool]]:
+    """Arguments of `sum_batches`, read when their turn comes."""
+    while group := list(itertools.islice(numbered, batches_per_task)):
+        yield group[0][0], [_read(batch) for _, batch in group], with_digests
+
+
+def _resume(path: Path, settings: Mapping[str, str], numbered: Iterator[tuple[int, Any]]) -> _Done:
     """What the checkpoint at `path` has, and `numbered` batches moved on past it."""
-    arrays = store.read_arrays(path, _KIND, _SETTINGS)
+    arrays = store.read_arrays(path, _KIND, settings)
     if arrays is None:
         return _Done(None, ())
     digests = tuple(digest.tobytes() for digest in arrays["digests"])
@@ -193,29 +203,8 @@ def _resume(path: Path, numbered: Iterator[tuple[int, Any]]) -> _Done:
         is_compared = batch.is_in_memory if isinstance(batch, _Chunk) else not callable(batch)
         if (is_compared or number in (0, len(digests) - 1)) and digest_of_batch(number, _read(batch)) != digest:
             raise ValueError(f"batch {number} is not what it was when the checkpoint {path} was written: other data")
-    moments = {name: arrays[name] for name in _MOMENTS}
-    return _Done(FeatureStatistics(**{**moments, "paths": int(moments["paths"])}), digests)
+    return _Done({**{name: arrays[name] for name in SUMS}, "paths": int(arrays["paths"])}, digests)
 
 
 def _read(batch: Any) -> Any:
     return batch.read() if isinstance(batch, _Chunk) else batch
-
-
-def _in_order(
-    numbered: Iterator[tuple[int, Any]], executor: Executor | None, in_flight: int, with_digests: bool
-) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """`sum_batch` of every batch, in the batches' order; at most `in_flight` of them under way."""
-    if executor is None:
-        yield from (sum_batch(number, _read(batch), with_digests) for number, batch in numbered)
-        return
-    waiting: deque[Future] = deque()
-    try:
-        for number, batch in numbered:
-            waiting.append(executor.submit(sum_batch, number, _read(batch), with_digests))
-            if len(waiting) == in_flight:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
