@@ -54,7 +54,7 @@ def main(examples: int, threads: int) -> None:
     start, before = time.perf_counter(), peak_memory()
     with ThreadPoolExecutor(threads) as executor:
         batches = [partial(load, number) for number in range(chunks)]
-        statistics = bpkr.statistics_of_batches(batches, executor=executor, in_flight=2 * threads, progress=True)
+        statistics = bpkr.statistics_of_batches(batches, executor=executor, in_flight=threads, progress=True)
     passed, peak = time.perf_counter() - start, peak_memory()
     print(f"{int(statistics.examples)} examples, {PATHS * FEATURES} columns, {threads} threads")
     print(f"one pass                       {passed:8.1f} s, peak {peak:.2f} GiB, {before:.2f} of them before it")

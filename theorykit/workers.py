@@ -49,17 +49,19 @@ def check_executor(executor: Workers) -> None:
         )
 
 
-def local_workers(count: int) -> ProcessPoolExecutor:
-    """An executor of `count` processes on this machine, each bound to its share of the cores where the system can.
+def local_workers(count: int, cores: int = 1) -> ProcessPoolExecutor:
+    """An executor of `count` processes on this machine, each bound to so many `cores` of its own where the system can.
 
-    To be used in a `with` statement. XLA takes as many threads as it has cores, and asks nothing else.
+    To be used in a `with` statement. XLA takes as many threads as it has cores, and asks nothing else; linear algebra
+    rounds by the number of its threads, so that results depend on `cores` in their last digits, and not on `count`.
     """
     from .arguments import checked_whole_number
 
     context = get_context("spawn")
-    started = context.Value("i", 0)
+    number = context.Value("i", 0)
+    checked_whole_number("cores", cores, least=1)
     return ProcessPoolExecutor(
-        checked_whole_number("count", count, least=1), mp_context=context, initializer=_bind, initargs=(started, count)
+        checked_whole_number("count", count, least=1), mp_context=context, initializer=_bind, initargs=(number, cores)
     )
 
 
@@ -98,13 +100,13 @@ def _connect(address: str) -> Any:
     return client
 
 
-def _bind(started: Any, count: int) -> None:
-    """Bind this process, one of `count`, to its share of the cores that it may use."""
+def _bind(started: Any, cores: int) -> None:
+    """Bind this process to cores of those that it may use, the next after those of the processes before it."""
     with started.get_lock():
         number, started.value = started.value, started.value + 1
     if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[number % count :: count] or {cores[number % len(cores)]})
+        there = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {there[(number * cores + i) % len(there)] for i in range(cores)})
 
 
 def run_tasks(

@@ -84,6 +84,7 @@ FACE = Face(
         "one_shot.run.settings": settings(lambda: one_shot.SMALL),
         "settings": settings(lambda: SETTINGS),
         **dict.fromkeys(("partial_results", "stages"), path(lambda: FOLDER)),
+        "executor": Kind(lambda: None),
         "variants": Kind(lambda: one_shot.SMALL.variants, also=lambda: {"one": one_shot.SMALL.variants[0]}),
         "images": Kind(one_shot.Strokes),
         "unseen": Kind(

@@ -9,6 +9,7 @@ import xarray as xr
 from theorykit import bpkr, store
 from theorykit.plots import hidden_markov as plots
 from theorykit.reproduce import hidden_markov as experiment
+from theorykit.workers import local_workers
 
 SETTINGS = experiment.HiddenMarkov(widths=(10, 1000), seeds=2, test_examples=400, first_seed=1)
 
@@ -68,6 +69,15 @@ def test_alignments_are_directions(result):
     dataset = result["default"].to_dataset()
     np.testing.assert_allclose((dataset["alignment"] ** 2).sum("component"), 1.0, rtol=1e-10)
     np.testing.assert_allclose((dataset["gp_alignment"] ** 2).sum("component"), 1.0, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_seeds_may_run_side_by_side(result, tmp_path):
+    with local_workers(2) as executor:
+        shared = experiment.run(SETTINGS, tmp_path, executor=executor, progress=False)
+    for variant in experiment.VARIANTS:
+        one, other = (tree[variant.name].to_dataset().drop_vars("seconds") for tree in (shared, result))
+        xr.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from ..plots import self_attention_dynamics as dynamics_plots
 from ..reproduce import hidden_markov as experiment
 from ..reproduce import one_shot as one_shot_experiment
 from ..reproduce import self_attention_dynamics as dynamics_experiment
+from ..workers import open_executor
 from .report import is_completed
 
 _PRESETS = {"small": one_shot_experiment.SMALL, "paper": one_shot_experiment.PAPER}
@@ -24,6 +25,8 @@ def hidden_markov(
     settings: tyro.conf.OmitArgPrefixes[experiment.HiddenMarkov],
     output: Path = Path("hidden-markov"),
     overwrite: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
 ):
     """Classify hidden Markov chains at many widths: Figs. 2 b-e and 5 b-c of Tiberi et al.
 
@@ -34,13 +37,16 @@ def hidden_markov(
         settings: The experiment.
         output: Folder for the results.
         overwrite: Replace results that are there.
+        workers: Run as many seeds side by side, each in a process and on a core of its own.
+        scheduler: The address of a dask scheduler whose workers run the seeds, such as tcp://10.0.0.1:8786.
     """
     _check_numbers(settings)
     path, partial = output / "hidden-markov.nc", output / "partial"
     if is_completed(path, plots.figure_paths(output), settings, lambda tree: plots.draw_all(tree, output), overwrite):
         return
     _check(output, path, plots.figure_paths(output), partial, overwrite)
-    result = experiment.run(settings, partial)
+    with open_executor(workers, scheduler) as executor:
+        result = experiment.run(settings, partial, executor=executor)
     store.write(result, path, overwrite=overwrite)
     store.remove_kept(partial)
     print(plots.table(result))

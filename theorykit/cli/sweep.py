@@ -28,7 +28,7 @@ def sweep(
     Args:
         config: The configuration file.
         overwrite: Replace the output file and the figure if they exist; solved points are used again.
-        workers: Solve as many widths side by side, each in a process of its own with its share of the cores.
+        workers: Solve as many widths side by side, each in a process and on a core of its own.
         scheduler: The address of a dask scheduler whose workers solve the widths, such as tcp://10.0.0.1:8786.
     """
     settings = read_config(config)

@@ -4,6 +4,7 @@ The whole way in one function, `run_seed`: sample the task, extract path feature
 width, predict, compare with the Gaussian-process limit.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from ..annotations import check_fields, checked_arguments
 from ..arguments import checked_choice, checked_key, checked_number, checked_whole_number
 from ..bpkr.sweeps import order_parameters_of, sweep
 from ..tasks import hidden_markov as task
+from ..workers import Workers, check_executor, run_tasks
 
 # the path subsets whose Gaussian-process limits are compared, by path label
 GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
@@ -94,26 +96,38 @@ VARIANTS = (
 
 
 @checked_arguments
-def run(settings: HiddenMarkov, partial_results: Path, *, progress: bool = True) -> xr.DataTree:
+def run(
+    settings: HiddenMarkov, partial_results: Path, *, executor: Workers = None, progress: bool = True
+) -> xr.DataTree:
     """All variants, widths and seeds, as a tree of labelled datasets, one node a variant.
 
-    Each finished seed is kept in `partial_results`, from where an interrupted run goes on. `progress`: show bars.
+    Each finished seed is kept in `partial_results`, from where an interrupted run goes on. With an `executor`, see
+    `sweeps.sweep`, seeds run side by side. `progress`: show bars.
     """
+    check_executor(executor)
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
-    total = len(VARIANTS) * len(seeds)
-    with tqdm(total=total, desc="hidden Markov chains", unit="seed", disable=not progress, dynamic_ncols=True) as bar:
-
-        def seed_result(variant: Variant, seed: int) -> xr.Dataset:
-            alone = replace(settings, seeds=1, first_seed=seed)
-            of_seed = store.settings_of("hidden Markov chains", _VERSION, settings=alone, variant=variant)
-            compute = partial(run_seed, variant, alone, progress=progress)
-            result = store.resume(partial_results / f"{variant.name}-{seed}.nc", of_seed, compute)
+    tasks = [(variant, replace(settings, seeds=1, first_seed=seed)) for variant in VARIANTS for seed in seeds]
+    places = [_place(partial_results, *task) for task in tasks]
+    results = [store.read_kept(*place) for place in places]
+    missing = [number for number, result in enumerate(results) if result is None]
+    # bars of workers would be drawn over each other
+    compute = partial(run_seed, progress=progress and executor is None)
+    shown = {"desc": "hidden Markov chains", "unit": "seed", "disable": not progress, "dynamic_ncols": True}
+    with tqdm(total=len(tasks), initial=len(tasks) - len(missing), **shown) as bar:
+        for task, result in run_tasks(executor, compute, [tasks[number] for number in missing]):
+            number = missing[task]
+            results[number] = store.resume(*places[number], lambda result=result: result)
             bar.update()
-            return result.drop_attrs()
-
-        nodes = {variant.name: _join([seed_result(variant, seed) for seed in seeds]) for variant in VARIANTS}
+    each = iter([result.drop_attrs() for result in results])
+    nodes = {variant.name: _join(list(itertools.islice(each, len(seeds)))) for variant in VARIANTS}
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
     return xr.DataTree.from_dict({"/": about, **nodes})
+
+
+def _place(partial_results: Path, variant: Variant, of_seed: HiddenMarkov) -> tuple[Path, Mapping[str, str]]:
+    """Where the result of a variant and a seed is kept, and what it is of."""
+    described = store.settings_of("hidden Markov chains", _VERSION, settings=of_seed, variant=variant)
+    return partial_results / f"{variant.name}-{of_seed.first_seed}.nc", described
 
 
 def _join(datasets: list[xr.Dataset]) -> xr.Dataset:

@@ -62,7 +62,7 @@ def sweep(
 
     With an `executor`, widths are solved side by side: threads, processes that are started afresh, such as
     `theorykit.workers.local_workers` makes, or a dask `Client`. What comes out, but for `seconds`, does not depend on
-    how many workers it has.
+    how many workers it has, if each has as many cores.
 
     Every point is written to `folder` when it is solved, and a sweep that was stopped, by whatever means, goes on from
     there; so does one with more widths or temperatures. A point that does not converge is kept and flagged, one whose
