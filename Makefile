@@ -17,7 +17,7 @@ test: $(INSTALLED)  ## The tests that take minutes in all
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-all: $(INSTALLED)  ## Every test
-	@echo "Running every test, on every core: about forty minutes on two."
+	@echo "Running every test, on every core: about thirty-five minutes on two."
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(INSTALLED)

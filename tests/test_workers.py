@@ -30,7 +30,7 @@ SMALL = {"widths": (20, 80, 300), "temperatures": (0.1, 0.5)}
 def dask_client(workers: int):
     """A scheduler on this machine and workers that reach it by TCP, one thread each."""
     cluster = distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, protocol="tcp", dashboard_address=None, silence_logs=50
+        n_workers=workers, threads_per_worker=1, processes=True, protocol="tcp", dashboard_address=":0", silence_logs=50
     )
     with cluster, distributed.Client(cluster) as client:
         yield client

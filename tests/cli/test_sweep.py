@@ -147,6 +147,6 @@ def test_workers_that_there_are_not_are_named(folder, monkeypatch, options, name
 
 def test_a_scheduler_without_workers_is_refused(folder, monkeypatch):
     (folder / "mine.toml").write_text(SWEEP)
-    with distributed.LocalCluster(n_workers=0, protocol="tcp", dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=0, protocol="tcp", dashboard_address=":0") as cluster:
         told = refused(monkeypatch, "sweep", "mine.toml", "--scheduler", cluster.scheduler_address)
     assert "has no workers; start some: dask worker tcp://" in told
