@@ -75,6 +75,12 @@ def forget_compiled_code():
         jax.clear_caches()
 
 
+@pytest.fixture
+def compiled_as_by_workers():
+    """Nothing is left that tests before compiled with other options than processes that this test starts will."""
+    jax.clear_caches()
+
+
 def pytest_unconfigure():
     """Remove the folder of compiled code, if this process made it."""
     if _MAKES_THE_CACHE:

@@ -145,7 +145,7 @@ def without_times(result: xr.Dataset) -> xr.Dataset:
     return result.drop_vars("seconds")
 
 
-def test_a_sweep_on_a_cluster_is_that_of_one_process(client, tmp_path):
+def test_a_sweep_on_a_cluster_is_that_of_one_process(client, tmp_path, compiled_as_by_workers):
     data = random_data(0)
     alone, shared = swept(data, **SMALL), swept(data, tmp_path, **SMALL, executor=client)
     xr.testing.assert_identical(without_times(shared), without_times(alone))
@@ -160,12 +160,10 @@ def test_a_process_that_dies_is_replaced(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0, 3.0, 5.0, 8.0])
-def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds):
+def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds, compiled_as_by_workers):
     def solve(**options) -> xr.Dataset:
         return sweeps.sweep_seeds(ARCHITECTURE, random_data, range(3), **SMALL, progress=False, **options)
 
-    # compiled with the options of the workers to come, whatever tests came before
-    jax.clear_caches()
     alone = solve()
     with dask_client(2) as client, ThreadPoolExecutor(1) as beside:
         found = beside.submit(solve, executor=client, folder=tmp_path)
@@ -174,7 +172,7 @@ def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds):
         xr.testing.assert_identical(without_times(found.result()), without_times(alone))
 
 
-def test_a_diagram_by_workers_is_that_of_one_process(client, tmp_path):
+def test_a_diagram_by_workers_is_that_of_one_process(client, tmp_path, compiled_as_by_workers):
     settings = orbits.OrbitSettings(transient=50, recorded=40, exponents=2, levels=51)
     parameters = dmft.Parameters(np.linspace(1.0, 3.0, 70), GAMMA, 0.02)
 

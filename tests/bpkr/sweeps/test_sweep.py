@@ -26,6 +26,8 @@ from theorykit.workers import local_workers
 DATA = random_data(0)
 NO_TEST_DATA = bpkr.Data(DATA.features, DATA.labels)
 SMALL = {"widths": (20, 80), "temperatures": (0.1, 0.5)}
+# workers of other numbers of threads round otherwise
+ALL_CORES = os.cpu_count() or 1
 # what may differ between two runs of one sweep
 OF_THE_RUN = ["start", "seconds", "steps", "content", "evaluations", "curvatures", "refinement_steps", "gradient_norm"]
 
@@ -208,22 +210,21 @@ def test_widths_layer_by_layer_are_labelled():
 
 
 @pytest.mark.slow
-def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, compiled_as_by_workers):
     alone = sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 4), **SMALL, folder=tmp_path)
     assert alone["U_1"].dims[:3] == ("seed", "width", "temperature")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["seed=3", "seed=4"]
     assert_same(alone.sel(seed=4, drop=True), swept(random_data(4), **SMALL))
-    pools = (ThreadPoolExecutor(1), local_workers(2))
+    pools = (ThreadPoolExecutor(1), local_workers(2, ALL_CORES))
     for executor in pools:
         with executor:
             shared = sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 4), **SMALL, executor=executor)
         xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
 
 
-def test_a_sweep_does_not_depend_on_its_workers(tmp_path, starts):
+def test_a_sweep_does_not_depend_on_its_workers(tmp_path, starts, compiled_as_by_workers):
     alone = swept(DATA, **SMALL)
-    for number, make in enumerate((lambda: ThreadPoolExecutor(2), lambda: local_workers(1))):
+    for number, make in enumerate((lambda: ThreadPoolExecutor(2), lambda: local_workers(1, ALL_CORES))):
         with make() as executor:
             shared = swept(DATA, tmp_path / f"{number}", **SMALL, executor=executor)
         xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
