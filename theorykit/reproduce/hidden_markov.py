@@ -22,8 +22,9 @@ from .. import bpkr, store
 from ..annotations import check_fields, checked_arguments
 from ..arguments import checked_choice, checked_key, checked_number, checked_whole_number
 from ..bpkr.sweeps import order_parameters_of, sweep
+from ..store.runs import resume_tasks
 from ..tasks import hidden_markov as task
-from ..workers import Workers, check_executor, run_tasks
+from ..workers import Workers, check_executor
 
 # the path subsets whose Gaussian-process limits are compared, by path label
 GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
@@ -108,17 +109,14 @@ def run(
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
     tasks = [(variant, replace(settings, seeds=1, first_seed=seed)) for variant in VARIANTS for seed in seeds]
     places = [_place(partial_results, *task) for task in tasks]
-    results = [store.read_kept(*place) for place in places]
-    missing = [number for number, result in enumerate(results) if result is None]
     # bars of workers would be drawn over each other
-    compute = partial(run_seed, progress=progress and executor is None)
+    compute, results = partial(run_seed, progress=progress and executor is None), {}
     shown = {"desc": "hidden Markov chains", "unit": "seed", "disable": not progress, "dynamic_ncols": True}
-    with tqdm(total=len(tasks), initial=len(tasks) - len(missing), **shown) as bar:
-        for task, result in run_tasks(executor, compute, [tasks[number] for number in missing]):
-            number = missing[task]
-            results[number] = store.resume(*places[number], lambda result=result: result)
+    with tqdm(total=len(tasks), **shown) as bar:
+        for number, result in resume_tasks(executor, compute, tasks, places):
+            results[number] = result.drop_attrs()
             bar.update()
-    each = iter([result.drop_attrs() for result in results])
+    each = iter([results[number] for number in range(len(tasks))])
     nodes = {variant.name: _join(list(itertools.islice(each, len(seeds)))) for variant in VARIANTS}
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
     return xr.DataTree.from_dict({"/": about, **nodes})

@@ -12,7 +12,7 @@ all that stands before, so that one that has been cut or changed, or that anothe
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from .. import atomic_files
 from ..annotations import checked_arguments
 from ..arguments import checked_instance, checked_whole_number, shown
 from ..precision import require_float64
+from ..workers import Workers, run_tasks
 from .description import UNKNOWN, describe
 from .files import read, write
 
@@ -95,6 +96,25 @@ def resume(path: Path, settings: Mapping[str, str], compute: Callable[[], xr.Dat
         return found
     keep(checked_instance("what compute returns", compute(), xr.Dataset), settings, path)
     return checked_instance("what was kept", read_kept(path, settings), xr.Dataset)
+
+
+def resume_tasks(
+    executor: Workers,
+    compute: Callable[..., xr.Dataset],
+    tasks: Sequence[tuple],
+    places: Sequence[tuple[Path, Mapping[str, str]] | None],
+    common: tuple = (),
+) -> Iterator[tuple[int, xr.Dataset]]:
+    """The number and the dataset of every task: those that are kept first, then what `run_tasks` computes, as it comes.
+
+    `places` are the path and the settings of each, where what is computed is left; None keeps nothing.
+    """
+    kept = [None if place is None else read_kept(*place) for place in places]
+    yield from ((number, found) for number, found in enumerate(kept) if found is not None)
+    missing = [number for number, found in enumerate(kept) if found is None]
+    for task, result in run_tasks(executor, compute, [tasks[number] for number in missing], common):
+        place = places[missing[task]]
+        yield missing[task], result if place is None else resume(*place, lambda result=result: result)
 
 
 @checked_arguments

@@ -10,7 +10,6 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from ... import store
 from ...arguments import (
     checked_flag,
     checked_function,
@@ -19,7 +18,8 @@ from ...arguments import (
     checked_text,
     checked_whole_number,
 )
-from ...workers import Workers, check_executor, run_tasks
+from ...store.runs import resume_tasks
+from ...workers import Workers, check_executor
 
 ORBIT = "orbit"
 # orbits that are iterated together: enough for vectors to be long, few enough for a cache
@@ -59,28 +59,22 @@ def in_blocks(
     folder = None if folder is None else checked_path("folder", folder)
     size = -(-orbits // max(-(-orbits // orbits_per_block), min(_BLOCKS, orbits // _FEWEST_ORBITS)))
     blocks = [np.arange(first, min(first + size, orbits)) for first in range(0, orbits, size)]
-    kept = [None if folder is None else store.read_kept(*_place(folder, block, settings)) for block in blocks]
-    missing = [number for number, found in enumerate(kept) if found is None]
-    tasks = [(blocks[number], size) for number in missing]
+    places = [None if folder is None else _place(folder, block, settings) for block in blocks]
+    tasks, found = [(block, size) for block in blocks], {}
     with (
         tqdm(total=orbits, desc=label, unit="orbit", disable=hidden, dynamic_ncols=True) as bar,
         ThreadPoolExecutor(os.cpu_count()) if executor is None else nullcontext(executor) as workers,
     ):
-        bar.update(sum(len(block) for block, found in zip(blocks, kept, strict=True) if found is not None))
-        for task, result in run_tasks(workers, _compute_padded, tasks, (compute,)):
-            number = missing[task]
-            found = checked_instance("compute", result, xr.Dataset, "as it returns")
-            found = found.isel({ORBIT: slice(len(blocks[number]))})
-            if folder is not None:
-                found = store.resume(*_place(folder, blocks[number], settings), lambda found=found: found)
-            kept[number] = found
+        for number, result in resume_tasks(workers, _compute_padded, tasks, places, (compute,)):
+            found[number] = result
             bar.update(len(blocks[number]))
-    return xr.concat(kept, dim=ORBIT, combine_attrs="drop_conflicts")
+    return xr.concat([found[number] for number in range(len(blocks))], dim=ORBIT, combine_attrs="drop_conflicts")
 
 
 def _compute_padded(compute: Callable[[np.ndarray], xr.Dataset], block: np.ndarray, size: int) -> xr.Dataset:
-    """What `compute` has of the orbits of a block, the last of them as often as there are too few."""
-    return compute(np.pad(block, (0, size - len(block)), mode="edge"))
+    """What `compute` has of the orbits of a block, the last of them given as often as there are too few."""
+    found = compute(np.pad(block, (0, size - len(block)), mode="edge"))
+    return checked_instance("compute", found, xr.Dataset, "as it returns").isel({ORBIT: slice(len(block))})
 
 
 def _place(folder: Path, block: np.ndarray, settings: Mapping[str, str]) -> tuple[Path, Mapping[str, str]]:
