@@ -187,13 +187,16 @@ class _Packed:
         self._values, self._bytes = values, None
 
     def __getstate__(self) -> bytes:
-        return _dump(self._values) if self._bytes is None else self._bytes
+        # once, however many tasks it goes with
+        if self._bytes is None:
+            self._bytes = _dump(self._values)
+        return self._bytes
 
     def __setstate__(self, state: bytes) -> None:
         self._values, self._bytes = None, state
 
     def unpack(self) -> tuple:
-        return self._values if self._bytes is None else pickle.loads(self._bytes)
+        return pickle.loads(self._bytes) if self._values is None else self._values
 
 
 def _dump(values: tuple) -> bytes:

@@ -75,7 +75,7 @@ class SweepFolder:
         # all points that are there are of one sweep
         for point in itertools.islice((path / _POINTS).glob("width=*.nc"), 1):
             store.read_kept(point, settings)
-        return cls(path.absolute(), settings, store.as_text(solver_options))
+        return cls(path, settings, store.as_text(solver_options))
 
     def point_path(self, place: GridPoint) -> Path:
         """The file of a point."""

@@ -152,7 +152,8 @@ def _checked_grid(architecture: bpkr.Architecture, widths: Sequence[Width], temp
 
 
 def _checked_folder(folder: Path | str | None) -> Path | None:
-    return None if folder is None else checked_path("folder", folder)
+    # the same for workers, which may be elsewhere
+    return None if folder is None else checked_path("folder", folder).absolute()
 
 
 def _prepare(
