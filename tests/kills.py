@@ -63,9 +63,9 @@ def diagrammed(folder: Path):
 
 
 def carried(folder: Path):
-    settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=51)
+    settings = orbits.OrbitSettings(transient=100, recorded=40, exponents=0, levels=51)
     arguments = (published(), dmft.Parameters(np.linspace(0.5, 1.0, 120), GAMMA, 0.02), _start, settings)
-    return _values(continuation.continuation_diagram(*arguments, settling=100, folder=folder))
+    return _values(continuation.continuation_diagram(*arguments, folder=folder))
 
 
 def _start(model, parameters):

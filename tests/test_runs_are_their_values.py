@@ -4,6 +4,7 @@ The public function is called with a folder, up to where it says what its run is
 by 1e-12 relative, must make another run or be refused; the same value written as another kind of scalar must not.
 """
 
+import dataclasses
 import itertools
 import warnings
 from collections.abc import Callable, Mapping
@@ -68,10 +69,10 @@ def settings_of(computation: Computation, arguments: Mapping[str, Any], folder: 
     pytest.fail("the computation did not say what its run is of")
 
 
-def sampled(**changes):
+def sampled(keep_weights=False, **changes):
     architecture, features, labels, test_features = problem("skip")
     data = bpkr.Data(features, labels, test_features, np.ones(len(test_features)))
-    schedule = {"chains": 2, "warmup": 7, "draws": 5}
+    schedule = {"chains": 2, "warmup": 7, "draws": 5} | ({"keep_weights": True} if keep_weights else {})
     return {"architecture": architecture, "data": data, "key": jax.random.key(3), "schedule": schedule, **changes}
 
 
@@ -125,6 +126,7 @@ def _without_data():
 
 
 SHORT = orbits.OrbitSettings(transient=8, recorded=20, exponents=2, levels=11)
+NOT_CARRIED = tuple(field.name for field in dataclasses.fields(SHORT) if field.name != "transient")
 
 
 def model():
@@ -157,7 +159,7 @@ def _phases(**arguments):
 
 
 def _trajectories(folder, settings, model, window):
-    return self_attention_dynamics._trajectories(settings, model, window, folder, progress=False)
+    return self_attention_dynamics._trajectories(settings, model, window, folder=folder, progress=False)
 
 
 DYNAMICS = self_attention_dynamics.SelfAttentionDynamics(betas=(1.0, 1.3), transient=8, recorded=400, shown=40)
@@ -228,14 +230,14 @@ COMPUTATIONS = {
     ),
     "phase_diagram": Computation(
         _phases,
-        partial(diagrammed, gammas=np.array([1.0, 2.0]), betas=np.array([1.0, 1.2]), epsilon=0.02),
+        partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.2]), np.array([[1.0], [2.0]]), 0.02)),
         (("settings", "levels"), ("settings", "sections")),
     ),
     "continuation_diagram": Computation(
         partial(_from, diagram=continuation.continuation_diagram),
-        partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.1, 1.2]), GAMMA, 0.02), centre=1, settling=8),
+        partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.1, 1.2]), GAMMA, 0.02), centre=1),
         # what the orbits that are recorded afterwards are of: those of `orbit_diagram`
-        (("settings",),),
+        tuple(("settings", name) for name in NOT_CARRIED),
     ),
     "coexisting_attractors": Computation(
         _attracted,

@@ -16,6 +16,7 @@ from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
 CONTEXT, PATTERNS = 3, 2
 KEY = jax.random.key(0)
 BRIEF = orbits.OrbitSettings(transient=0, recorded=20, exponents=0, sections=())
+CARRIED = orbits.OrbitSettings(transient=CONTEXT, recorded=20, exponents=0, sections=())
 
 
 def weights_of(patterns=PATTERNS):
@@ -71,10 +72,10 @@ OF_STATES = {
     "network.run_with_spins: start": lambda start: network.run_with_spins(NETWORK, PARAMETERS, start, **MANY),
     "orbits.orbit_diagram: start": lambda state: orbits.orbit_diagram(MODEL, BATCH, lambda *_: state, BRIEF),
     "phases.phase_diagram: start": lambda state: phases.phase_diagram(
-        MODEL, np.ones(1), np.ones(1), 0.1, lambda *_: state, BRIEF
+        MODEL, dmft.Parameters(np.ones(1), np.ones((1, 1)), 0.1), lambda *_: state, BRIEF
     ),
     "continuation.continuation_diagram: start": lambda state: continuation.continuation_diagram(
-        MODEL, BATCH, lambda *_: state, BRIEF, settling=CONTEXT
+        MODEL, BATCH, lambda *_: state, CARRIED
     ),
     "convergence: start": lambda state: dmft.convergence(
         WEIGHTS, CONTEXT, PARAMETERS, state, repeats=(1, 2), samples=2, key=KEY

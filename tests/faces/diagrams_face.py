@@ -1,5 +1,6 @@
 """What the parameters of the public callables of diagrams are; none of the mistakes may come to iterate an orbit."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -11,10 +12,11 @@ from theorykit.dmft import diagrams
 from theorykit.dmft.diagrams.orbits import OrbitSettings
 
 from .engine import Face
-from .values import Kind, array, flag, instance, number, path, whole_number
+from .values import Kind, flag, instance, number, path, whole_number
 
 CONTEXT, PATTERNS = 3, 2
 BRIEF = OrbitSettings(transient=0, recorded=20, exponents=0, levels=11, sections=())
+CARRIED = replace(BRIEF, transient=6)
 TWO_EXPONENTS = OrbitSettings(transient=0, recorded=20, exponents=2, levels=11, sections=())
 ATTENTION = np.random.default_rng(0).uniform(-0.5, 0.5, size=(CONTEXT, PATTERNS))
 
@@ -64,12 +66,6 @@ def start():
     return Kind(lambda: begin, also=lambda: also)
 
 
-def axis():
-    """One number, or several on one axis."""
-    taken = {**number(1.5).admits, "True": "booleans count as 0 and 1"}
-    return array(lambda: np.array([1.5, 1.6]), admits=taken)
-
-
 def only_orbits(orbits):
     return xr.Dataset({"number": ("orbit", orbits)})
 
@@ -90,11 +86,22 @@ FACE = Face(
                 "of two axes": dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
             },
         ),
+        "phase_diagram.parameters": instance(
+            lambda: dmft.Parameters([1.5, 1.6], [[4.0]], 0.1),
+            also=lambda: {
+                "of one axis": dmft.Parameters([1.5, 1.6], 4.0, 0.1),
+                "of every pair": dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
+            },
+        ),
         "coexisting_attractors.parameters": instance(
             lambda: dmft.Parameters(1.5, 4.0, 0.1), also=lambda: {"a batch": dmft.Parameters([1.5, 1.6], 4.0, 0.1)}
         ),
         "start": start(),
         "settings": settings(),
+        "continuation_diagram.settings": instance(
+            lambda: CARRIED,
+            also=lambda: {"a dictionary of them": vars(BRIEF), "of less than a window": BRIEF},
+        ),
         "phase_diagram.settings": instance(
             lambda: TWO_EXPONENTS,
             also=lambda: {"a dictionary of them": vars(BRIEF), "of one exponent": OrbitSettings(exponents=1)},
@@ -117,11 +124,7 @@ FACE = Face(
         "spread": number(0.1, least=0.0),
         "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
         "tolerance": number(0.01, least=0.0),
-        "betas": axis(),
-        "gammas": axis(),
-        "epsilon": number(0.1, least=0.0, most=1.0),
         "centre": whole_number(1, least=-2, most=1),
-        "settling": whole_number(6, least=CONTEXT),
         "compute": Kind(lambda: only_orbits, {"a class": "it can be called, and what it raises is passed on"}),
         "orbits": whole_number(3, least=1),
         "orbits_per_block": whole_number(2, least=1),
@@ -139,6 +142,6 @@ FACE = Face(
         "measured": whole_number(20, least=20),
         "spectrum": instance(spectrum, also=lambda: {"its exponents": spectrum().exponents}),
     },
-    given={"continuation_diagram": ("settling",)},
+    given={"continuation_diagram": ("settings",)},
     instances={"OrbitSettings": lambda: BRIEF},
 )

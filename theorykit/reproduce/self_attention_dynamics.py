@@ -5,7 +5,9 @@ or over a range of beta; settings in, one labelled tree out.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +24,7 @@ from ..dmft.diagrams.orbits import OrbitSettings, describe_exponents, orbit_diag
 from ..dmft.diagrams.phases import phase_diagram
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
+from ..workers import Workers, check_executor
 
 # the published network: position bits for as many tokens, and the scale of its attention scores
 _CONTEXT = 4
@@ -155,13 +158,16 @@ class SelfAttentionDynamics:
 
 
 @checked_arguments
-def run(settings: SelfAttentionDynamics, partial_results: Path, *, progress: bool = True) -> xr.DataTree:
+def run(
+    settings: SelfAttentionDynamics, partial_results: Path, *, executor: Workers = None, progress: bool = True
+) -> xr.DataTree:
     """The nodes `trajectories`, `diagram` and `zoom`, datasets over `beta`, and `phases`, over `gamma` and `beta`.
 
     Diagrams are those of `theorykit.dmft.diagrams`, and `trajectories` is described at `orbit`. Of the published
     network there is `reference`, too, exponents by another program. Finished orbits are kept in `partial_results`, from
-    where an interrupted run goes on. `progress`: show bars.
+    where an interrupted run goes on. With an `executor`, see `orbit_diagram`, it computes them. `progress`: show bars.
     """
+    check_executor(executor)
     weights = dmft.published_weights(settings.seed)
     model = dmft.self_attention_limit(weights, _CONTEXT)
     window = settle_window(settings, model, weights)
@@ -169,32 +175,32 @@ def run(settings: SelfAttentionDynamics, partial_results: Path, *, progress: boo
     def start(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
         return dmft.state_from_window(model, parameters, window)
 
+    def place(name: str) -> dict[str, Any]:
+        return {"folder": partial_results / name, "executor": executor, "progress": progress}
+
     def diagram(name: str, over: Range) -> xr.Dataset:
         parameters = settings.parameters(model, over.betas())
         long = OrbitSettings(over.transient, over.recorded, settings.exponents)
-        place = {"folder": partial_results / name, "label": name}
-        found = orbit_diagram(model, parameters, start, long, **place, progress=progress)
+        found = orbit_diagram(model, parameters, start, long, label=name, **place(name))
         for marks in ("visited", "in_section"):
             found[marks].encoding = {"zlib": True}  # bytes, nearly all of them zero
         return found
 
     nodes = {
-        "trajectories": _trajectories(settings, model, window, partial_results / "trajectories", progress=progress),
+        "trajectories": _trajectories(settings, model, window, **place("trajectories")),
         "diagram": diagram("diagram", settings.diagram),
         "zoom": diagram("zoom", settings.zoom),
     }
     nodes = {name: node.swap_dims({ORBIT: "beta"}) for name, node in nodes.items()}
     over = settings.phases
     values = np.linspace(0.0, over.highest, over.values)
+    gammas = dmft.attention_gain(values, _SCALE, model.patterns)
     nodes["phases"] = phase_diagram(
         model,
-        dmft.attention_gain(values, _SCALE, model.patterns),
-        values,
-        settings.epsilon,
+        dmft.Parameters(values, gammas[:, None], settings.epsilon),
         start,
         OrbitSettings(over.transient, over.recorded, exponents=2, measured=over.measured),
-        folder=partial_results / "phases",
-        progress=progress,
+        **place("phases"),
     )
     if settings.is_published:
         nodes["reference"] = xr.Dataset({"exponent": ("beta", [*_REFERENCE.values()])}, {"beta": [*_REFERENCE]})
@@ -214,15 +220,9 @@ def _trajectories(
     settings: SelfAttentionDynamics,
     model: dmft.SelfAttention,
     window: dmft.Window,
-    folder: Path,
-    *,
-    progress: bool,
+    **place: Any,
 ) -> xr.Dataset:
     betas = np.asarray(settings.betas)
-
-    def alone(index: np.ndarray) -> xr.Dataset:
-        return orbit(settings, model, settings.parameters(model, betas[index]), window)
-
     run = store.settings_of(
         "trajectories",
         _VERSION,
@@ -232,9 +232,15 @@ def _trajectories(
         window=window,
     )
     # blocks of one: which others there are changes no rounding, on which hangs the choice between attractors
-    return in_blocks(
-        alone, len(betas), settings=run, folder=folder, orbits_per_block=1, label="trajectories", progress=progress
-    )
+    alone = partial(_orbits_of, settings, model, window)
+    return in_blocks(alone, len(betas), settings=run, orbits_per_block=1, label="trajectories", **place)
+
+
+def _orbits_of(
+    settings: SelfAttentionDynamics, model: dmft.SelfAttention, window: dmft.Window, numbers: np.ndarray
+) -> xr.Dataset:
+    """Those of the trajectories that have these numbers."""
+    return orbit(settings, model, settings.parameters(model, np.asarray(settings.betas)[numbers]), window)
 
 
 @checked_arguments

@@ -89,7 +89,7 @@ def test_there_must_be_something_to_keep():
 def test_a_phase_diagram_is_the_orbits_of_every_pair():
     model, gammas, betas = published(), np.array([GAMMA, 5.0]), np.array([0.5, 1.28, 1.4])
     settings = orbits.OrbitSettings(transient=2000, recorded=3000, exponents=0)
-    found = phases.phase_diagram(model, gammas, betas, 0.02, from_window(), settings)
+    found = phases.phase_diagram(model, dmft.Parameters(betas, gammas[:, None], 0.02), from_window(), settings)
     assert found["regime_by_levels"].dims == ("gamma", "beta")
     assert found["regime_by_levels"].values[0].tolist() == ["periodic", "chaotic", "chaotic"]
     alone = orbits.orbit_diagram(model, dmft.Parameters(betas, 5.0, 0.02), from_window(), settings)
@@ -98,9 +98,9 @@ def test_a_phase_diagram_is_the_orbits_of_every_pair():
 
 def test_continuation_starts_each_value_where_its_neighbour_ended():
     model, betas = published(), np.array([1.1, 1.15, 1.2, 1.25])
-    settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=201)
+    settings = orbits.OrbitSettings(transient=100, recorded=40, exponents=0, levels=201)
     every = dmft.Parameters(betas, GAMMA, 0.02)
-    found = continuation.continuation_diagram(model, every, from_window(), settings, centre=2, settling=100)
+    found = continuation.continuation_diagram(model, every, from_window(), settings, centre=2)
     at = window()
     for beta in (1.2, 1.15, 1.1):
         parameters = dmft.Parameters(beta, GAMMA, 0.02)
@@ -114,10 +114,10 @@ def test_continuation_starts_each_value_where_its_neighbour_ended():
 
 def test_continuation_goes_on_where_it_was_stopped(tmp_path):
     arguments = (published(), dmft.Parameters(np.linspace(1.1, 1.2, 3), GAMMA, 0.02), from_window())
-    settings = orbits.OrbitSettings(transient=0, recorded=40, exponents=0, levels=201)
-    first = continuation.continuation_diagram(*arguments, settings, settling=100, folder=tmp_path)
+    settings = orbits.OrbitSettings(transient=100, recorded=40, exponents=0, levels=201)
+    first = continuation.continuation_diagram(*arguments, settings, folder=tmp_path)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nc")}
-    again = continuation.continuation_diagram(*arguments, settings, settling=100, folder=tmp_path)
+    again = continuation.continuation_diagram(*arguments, settings, folder=tmp_path)
     assert kept and kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nc")}
     np.testing.assert_array_equal(first["visited"], again["visited"])
 
@@ -125,7 +125,22 @@ def test_continuation_goes_on_where_it_was_stopped(tmp_path):
 def test_settling_is_a_whole_number_of_contexts():
     with pytest.raises(ValueError, match="multiple of the context"):
         parameters = dmft.Parameters(np.linspace(1.1, 1.2, 3), GAMMA, 0.02)
-        continuation.continuation_diagram(published(), parameters, from_window(), settling=101)
+        continuation.continuation_diagram(published(), parameters, from_window(), orbits.OrbitSettings(transient=101))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        dmft.Parameters(np.ones(2), GAMMA, 0.02),
+        dmft.Parameters(np.ones((2, 1)), np.ones(3), 0.02),
+        dmft.Parameters(np.ones((2, 3)), GAMMA, 0.02),
+        dmft.Parameters(np.ones(2), np.ones((3, 1)), np.full(2, 0.02)),
+    ],
+    ids=["one axis", "beta by gamma", "every pair", "of several epsilons"],
+)
+def test_a_phase_diagram_is_of_gammas_by_betas(parameters):
+    with pytest.raises(ValueError, match=r"such as Parameters\(betas, gammas\[:, None\], 0\.02\); got shapes"):
+        phases.phase_diagram(published(), parameters, from_window())
 
 
 @pytest.mark.slow
@@ -176,9 +191,8 @@ def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
 
 def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
     settings = orbits.OrbitSettings(transient=2000, recorded=600, exponents=2, measured=4000)
-    found = phases.phase_diagram(
-        published(), np.array([3.0, GAMMA]), np.array([0.5, 1.28]), 0.02, from_window(), settings
-    )
+    parameters = dmft.Parameters(np.array([0.5, 1.28]), np.array([[3.0], [GAMMA]]), 0.02)
+    found = phases.phase_diagram(published(), parameters, from_window(), settings)
     assert found["regime"].dims == found["differs"].dims == ("gamma", "beta")
     assert found["regime"].sel(beta=0.5).values.tolist() == ["periodic", "periodic"]
     again = regimes.differ(found["regime"].values, found["regime_by_levels"].values)

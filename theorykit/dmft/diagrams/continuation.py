@@ -4,6 +4,7 @@ The same parameters begun elsewhere, or from the other end, may settle elsewhere
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -13,6 +14,7 @@ from tqdm import tqdm
 
 from ... import dmft, store
 from ...arguments import checked_flag, checked_path, checked_whole_number
+from ...workers import Workers, check_executor
 from .orbits import OrbitSettings, Start, broadcast_orbits, checked_begin, checked_settings, orbit_diagram
 
 # orbits whose windows are kept together
@@ -28,28 +30,31 @@ def continuation_diagram(
     settings: OrbitSettings | None = None,
     *,
     centre: int | None = None,
-    settling: int = 100_000,
     folder: Path | str | None = None,
+    executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
     """The orbit diagram of `parameters` with the orbits that are carried on from one parameter to the next.
 
-    `start` begins the one at index `centre`, by default the middle; each is followed for `settling` tokens, and its
-    last attentions are the window that its neighbour begins with, on both sides. From these windows orbits are then
-    recorded as `orbit_diagram` does. `folder`, `progress` and errors are as there.
+    `start` begins the one at index `centre`, by default the middle; each is followed for the `transient` of `settings`,
+    and its last attentions are the window that its neighbour begins with, on both sides, one after another. From these
+    windows orbits are then recorded as `orbit_diagram` does, in blocks, by the `executor` if there is one. `folder`,
+    `progress` and errors are as there.
     """
+    check_executor(executor)
     folder = None if folder is None else checked_path("folder", folder)
-    settings = OrbitSettings(transient=0, recorded=150_000) if settings is None else settings
+    settings = OrbitSettings(recorded=150_000) if settings is None else settings
     checked_settings(settings, model, parameters)
     every = broadcast_orbits(parameters)
     (orbits,) = every.batch_shape
     whole = orbits // 2 if centre is None else checked_whole_number("centre", centre)
     if not -orbits <= whole < orbits:
         raise ValueError(f"centre={whole} is none of the {orbits} parameters")
-    if checked_whole_number("settling", settling) < model.context:
-        raise ValueError(f"settling={settling} tokens must fill a window of {model.context}")
-    if orbits > 1 and settling % model.context:  # every orbit is one settling further from the centre
-        raise ValueError(f"settling={settling} tokens must be a multiple of the context, {model.context}")
+    settling = settings.transient
+    if settling < model.context:
+        raise ValueError(f"settings: transient={settling} tokens must fill a window of {model.context}")
+    if orbits > 1 and settling % model.context:  # every orbit is one transient further from the centre
+        raise ValueError(f"settings: transient={settling} tokens must be a multiple of the context, {model.context}")
     hidden, centre = not checked_flag("progress", progress), whole % orbits
     with tqdm(total=orbits, desc="settling", unit="orbit", disable=hidden, dynamic_ncols=True) as bar:
         windows = _carry(model, every, start, centre, settling, folder, bar)
@@ -58,8 +63,8 @@ def continuation_diagram(
         return dmft.state_from_window(model, parameters, windows)
 
     recorded = None if folder is None else folder / "orbits"
-    options = {"folder": recorded, "label": "carried on", "progress": progress}
-    return orbit_diagram(model, every, carried, settings, **options).assign_attrs(centre=centre)
+    options = {"folder": recorded, "executor": executor, "label": "carried on", "progress": progress}
+    return orbit_diagram(model, every, carried, replace(settings, transient=0), **options).assign_attrs(centre=centre)
 
 
 def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, bar: tqdm) -> dmft.Window:
