@@ -11,12 +11,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 from . import __version__
 from .precision import enable_float64
+from .progress import Heard, Tell, listen
 
 # a concurrent.futures.Executor, a dask.distributed.Client, or None: no worker but this process. Dask is imported by
 # whoever made the client
@@ -110,19 +112,32 @@ def _bind(started: Any, cores: int) -> None:
 
 
 def run_tasks(
-    executor: Workers, function: Callable[..., Any], tasks: Sequence[tuple], common: tuple = ()
+    executor: Workers,
+    function: Callable[..., Any],
+    tasks: Sequence[tuple],
+    common: tuple = (),
+    heard: Heard | None = None,
 ) -> Iterator[tuple[int, Any]]:
     """The number, from 0 on, and the result of `function(*common, *task)` of every task, each when it has ended.
 
     Without an `executor` they run here, in their order. Dask has `common` sent once, and runs a task anew, three times
     at most, whose worker was lost. Where tasks raise, the others run to their end before the first error is raised,
     which then says how many did.
+
+    Where there is `heard`, functions are given `tell`, too, which they call with how many of their steps are done, and
+    `heard` is called with the number of the task, and that.
     """
     if executor is None:
-        yield from ((number, function(*common, *task)) for number, task in enumerate(tasks))
+        for number, task in enumerate(tasks):
+            yield number, function(*common, *task, **({} if heard is None else {"tell": partial(heard, number)}))
         return
     submit = _submitter(executor, function, common)
-    futures = [submit(task) for task in tasks]
+    with nullcontext(lambda _: None) if heard is None else listen(executor, heard) as tell:
+        yield from _results([submit(task, tell(number)) for number, task in enumerate(tasks)])
+
+
+def _results(futures: Sequence[Future]) -> Iterator[tuple[int, Any]]:
+    """The number and the result of each, when it is there; the first error when all have ended."""
     numbers, failures = {future: number for number, future in enumerate(futures)}, {}
     try:
         for future in as_completed(futures):
@@ -135,7 +150,7 @@ def run_tasks(
             future.cancel()
     if failures:
         first = failures[min(failures)]
-        first.add_note(f"in task {min(failures)} of {len(tasks)}; {len(tasks) - len(failures)} others were done")
+        first.add_note(f"in task {min(failures)} of {len(futures)}; {len(futures) - len(failures)} others were done")
         raise first
 
 
@@ -159,7 +174,7 @@ def run_in_order(
             future.cancel()
 
 
-def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[[tuple], Future]:
+def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[..., Future]:
     """What has a task done by `executor`, which is told once what all tasks have in common, if it can be."""
     check_executor(executor)
     whole: Any = _Packed((function, common))
@@ -171,7 +186,7 @@ def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             whole = executor.submit(_hold, whole, **options)
         executor = executor.get_executor(**options)
-    return lambda task: executor.submit(in_worker, __version__, whole, _Packed(task))
+    return lambda task, tell=None: executor.submit(in_worker, __version__, whole, _Packed(task), tell)
 
 
 def _hold(packed: "_Packed") -> "_Packed":
@@ -209,7 +224,7 @@ def _dump(values: tuple) -> bytes:
         return sys.modules["cloudpickle"].dumps(values)
 
 
-def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
+def in_worker(version: str, common: "_Packed", task: "_Packed", tell: Tell | None = None) -> Any:
     """`function(*common, *task)` in a process that may compute it: the same version, no fork, in float64."""
     if os.getpid() != _IMPORTED_BY:
         raise RuntimeError(
@@ -223,4 +238,4 @@ def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
         # not imported for a task that needs no more than NumPy
         os.environ["JAX_ENABLE_X64"] = "1"
     function, arguments = common.unpack()
-    return function(*arguments, *task.unpack())
+    return function(*arguments, *task.unpack(), **({} if tell is None else {"tell": tell}))

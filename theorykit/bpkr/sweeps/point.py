@@ -2,12 +2,13 @@
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import xarray as xr
 
 from ... import bpkr
+from ...progress import Tell
 from .datasets import label_infinite_width, label_saddle, order_parameters_of, predict_test_examples
 from .folder import FAILED, SweepFolder
 from .grid import GridPoint, nearest
@@ -21,15 +22,15 @@ def solve_chain(
     folder: SweepFolder | None,
     options: Mapping[str, Any],
     places: Sequence[GridPoint],
-    tell: Callable[[GridPoint], None] | None = None,
+    tell: Tell | None = None,
 ) -> Mapping[GridPoint, xr.Dataset]:
     """The dataset of every place of a chain: from the folder, or else solved, in their order, and left there.
 
-    `tell` is called with every place when it is there.
+    `tell` is called after every place, with how many are there.
     """
     there = {place: None if folder is None else folder.read(place) for place in places}
     points = {place: point for place, point in there.items() if point is not None}
-    for place in places:
+    for number, place in enumerate(places, 1):
         if place not in points:
             start = nearest(place, [other for other in places if other in points and points[other]["converged"].item()])
             neighbour = None if start is None else (start, points[start])
@@ -37,7 +38,7 @@ def solve_chain(
             if folder is not None:
                 folder.write(place, points[place])
         if tell is not None:
-            tell(place)
+            tell(number)
     return points
 
 

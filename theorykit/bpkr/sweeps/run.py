@@ -3,13 +3,11 @@
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import xarray as xr
-from tqdm import tqdm
 
 from ... import bpkr
 from ...arguments import (
@@ -22,6 +20,7 @@ from ...arguments import (
     shown,
 )
 from ...precision import require_float64
+from ...progress import TaskBar, Tell
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
@@ -80,12 +79,12 @@ def sweep(
         warn_of_class_numbers(data.labels, stacklevel=2)
     data, settings, kept = _prepare(architecture, data, _checked_folder(folder), options)
     points: dict[GridPoint, xr.Dataset] = {}
-    with _bar(grid.size, progress) as bar:
-        solve = solve_chain if executor is not None else partial(solve_chain, tell=partial(_tell, bar))
-        tasks = [(chain,) for chain in grid.chains]
-        for _, chain in run_tasks(executor, solve, tasks, (architecture, data, kept, options)):
+    tasks = [(chain,) for chain in grid.chains]
+    with _bar(tasks, progress) as bar:
+        common = (architecture, data, kept, options)
+        for number, chain in run_tasks(executor, solve_chain, tasks, common, bar.heard):
             points |= chain
-            bar.update(len(chain) if executor is not None else 0)
+            bar.heard(number, len(chain))
             if kept is not None:
                 kept.complete(chain)
     result = xr.merge([grid.dataset(points), _label_tests(data)]).assign_attrs(settings=json.dumps(settings))
@@ -132,14 +131,11 @@ def sweep_seeds(
     tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
     points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
     labels: dict[int, xr.Dataset] = {}
-    with _bar(len(seeds) * grid.size, progress) as bar:
-        solve = _solve_chain_of_seed
-        if executor is None:
-            solve = partial(solve, tell=partial(_tell, bar))
-        for number, (chain, tested) in run_tasks(executor, solve, tasks, common):
+    with _bar(tasks, progress) as bar:
+        for number, (chain, tested) in run_tasks(executor, _solve_chain_of_seed, tasks, common, bar.heard):
             points[tasks[number][0]] |= chain
             labels[tasks[number][0]] = tested
-            bar.update(len(chain) if executor is not None else 0)
+            bar.heard(number, len(chain))
     _LATEST.clear()
     each = [xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds]
     result = concatenate(each, "seed", seeds)
@@ -174,7 +170,7 @@ def _solve_chain_of_seed(
     options: Mapping[str, Any],
     seed: int,
     chain: Sequence[GridPoint],
-    tell: Callable[[GridPoint], None] | None = None,
+    tell: Tell | None = None,
 ) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
     """What `solve_chain` has of the data of a seed, and their labelled test labels."""
     prepared = _LATEST.get((call, seed))
@@ -191,11 +187,6 @@ def _solve_chain_of_seed(
 
 def _label_tests(data: bpkr.Data) -> xr.Dataset:
     return xr.Dataset() if data.test_labels is None else label_test_labels(data.test_labels)
-
-
-def _tell(bar: tqdm, place: GridPoint) -> None:
-    bar.set_postfix(width=str(place.width), temperature=place.temperature)
-    bar.update()
 
 
 def _warn_of_unsolved(result: xr.Dataset) -> None:
@@ -220,7 +211,14 @@ def _complaint(point: xr.Dataset, axes: Sequence[Any]) -> str:
     return f"{place}: {point['message'].item()}"
 
 
-def _bar(points: int, progress: bool) -> tqdm:
-    hidden = not checked_flag("progress", progress)
+def _bar(tasks: Sequence[tuple], progress: bool) -> TaskBar:
+    """Over the points of tasks, whose last argument is a chain of them."""
+    chains = [task[-1] for task in tasks]
+
+    def postfix(task: int, done: int) -> dict[str, Any]:
+        place = chains[task][done - 1]
+        return {"width": str(place.width), "temperature": place.temperature}
+
+    shown = {"desc": "saddle points", "unit": "point", "postfix": postfix}
     # one below another bar is removed when it is full
-    return tqdm(total=points, desc="saddle points", unit="point", disable=hidden, leave=None, dynamic_ncols=True)
+    return TaskBar(sum(map(len, chains)), progress=checked_flag("progress", progress), leave=None, **shown)
