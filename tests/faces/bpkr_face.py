@@ -262,6 +262,16 @@ KINDS = {
     "weights": Kind(lambda: [network().embedding, *network().weights, network().readout_weights], also=other_weights),
     "options": instance(bpkr.MatrixFreeOptions, also=lambda: {"a class": bpkr.MatrixFreeOptions}),
     "progress": flag(),
+    "search_minima.data": instance(
+        lambda: bpkr.Data(DATA, LABELS),
+        "features",
+        "labels",
+        also=lambda: {
+            "a pair": (DATA, LABELS),
+            "of other paths": bpkr.Data(DATA[:, :3], LABELS),
+            "of fewer labels": bpkr.Data(DATA, LABELS[1:]),
+        },
+    ),
     "starts": whole_number(1, least=0),
     "spread": number(0.5, above=0.0),
     "chunk": whole_number(2, least=1),

@@ -103,7 +103,7 @@ def symmetric_problem():
 def test_multistart_finds_one_minimum_where_there_is_one():
     features, labels = symmetric_problem()
     architecture = bpkr.Architecture((2,), 5.0, temperature=0.1)
-    minima = bpkr.search_minima(architecture, features, labels, key=jax.random.key(0), starts=6)
+    minima = bpkr.search_minima(architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=6)
     assert minima.is_unique
     assert minima.failures == 0
     assert minima.starts == (8,)
@@ -115,4 +115,4 @@ def test_search_refuses_what_cannot_be_meant():
     features, labels = symmetric_problem()
     architecture = bpkr.Architecture((2,), 5.0, temperature=0.1)
     with refused("starts must be at least 0, got -1"):
-        bpkr.search_minima(architecture, features, labels, key=jax.random.key(0), starts=-1)
+        bpkr.search_minima(architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=-1)

@@ -4,8 +4,9 @@ The action is not convex, and a solve finds one minimum. Nothing proves that the
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,7 +18,8 @@ from tqdm import tqdm
 
 from ...arguments import checked_flag, checked_key, checked_number, checked_whole_number
 from ...saddle.diagnosis import ConvergenceWarning
-from ..data.checks import checked_data
+from ...workers import Workers, check_executor, run_tasks
+from ..data.data import Data, check_data
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
@@ -58,59 +60,71 @@ class Minima:
 
 def search_minima(
     architecture: Architecture,
-    features: ArrayLike,
-    labels: ArrayLike,
+    data: Data,
     *,
     key: PRNGKeyArray,
     starts: int = 16,
     spread: float = 1.0,
-    tolerance: float = 1e-9,
+    executor: Workers = None,
     progress: bool = True,
+    **options: Any,
 ) -> Minima:
     """Solve from the Gaussian-process limit, from `starts` random points, and by continuation from infinite width.
 
     Random points have coordinates (whitened Cholesky factors, logarithmic on the diagonal) of standard deviation
-    `spread`, drawn with `key`. `progress`: show a bar. Raises `ValueError` for data that do not fit, and if no solve
-    converges.
+    `spread`, drawn with `key`. With an `executor`, see `sweeps.sweep`, solves run side by side. `progress`: show a bar.
+    `options` go to `bpkr.solve`. Raises `ValueError` for data that do not fit, and if no solve converges.
     """
     checked_key("key", key)
+    check_executor(executor)
     checked_flag("progress", progress)
     checked_whole_number("starts", starts, least=0)
     checked_number("spread", spread, above=0.0)
-    checked_number("tolerance", tolerance, above=0.0)
-    checked_data(architecture, features, labels)
+    data = check_data(architecture, data)
     origin = gp_coordinates(architecture)
     noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
-    found: list[Saddle] = []
-    with tqdm(total=starts + 2, desc="starting points", disable=not progress) as bar:
-        for coordinates in [origin, *noise]:
-            initial = to_order_parameters(architecture, coordinates)
-            found.append(_quietly(architecture, features, labels, initial, tolerance))
+    # the longest first: a solve at every width on the way
+    tasks = [(None,), (origin,), *((coordinates,) for coordinates in noise)]
+    common = (architecture, data.features, data.labels, options)
+    with tqdm(total=len(tasks), desc="starting points", disable=not progress, dynamic_ncols=True) as bar:
+        solved = {}
+        for number, saddle in run_tasks(executor, _solve_from, tasks, common):
+            solved[number] = saddle
             bar.update()
-        followed = _from_infinite_width(architecture, features, labels, tolerance)
-        bar.update()
-    converged = [saddle for saddle in [*found, followed] if saddle is not None and saddle.converged]
+    followed, *found = (solved[number] for number in range(len(tasks)))
+    converged = [saddle for saddle in [*found, followed] if saddle.converged]
     if not converged:
-        raise ValueError(f"none of {starts + 2} solves converged; the last: {found[-1].diagnosis}")
+        raise ValueError(f"none of {len(tasks)} solves converged; the last: {found[-1].diagnosis}")
     minima = _distinct(architecture, converged)
     return Minima(
         saddles=tuple(group[0] for group in minima),
         starts=tuple(len(group) for group in minima),
-        failures=len(found) + 1 - len(converged),
+        failures=len(tasks) - len(converged),
         followed=next((i for i, group in enumerate(minima) if any(s is followed for s in group)), None),
     )
 
 
-def _from_infinite_width(architecture, features, labels, tolerance) -> Saddle | None:
-    """Continuation: solves at falling widths, each from the one before, until the widths asked for."""
-    initial, saddle = None, None
+def _solve_from(architecture, features, labels, options, coordinates: ArrayLike | None) -> Saddle:
+    """The solution from a starting point, or, where there is none, by continuation from infinite width."""
+    if coordinates is None:
+        return _from_infinite_width(architecture, features, labels, options)
+    initial = to_order_parameters(architecture, coordinates)
+    return _quietly(architecture, features, labels, initial, options)
+
+
+def _from_infinite_width(architecture, features, labels, options) -> Saddle:
+    """Continuation: solves at falling widths, each from the one before, until the widths asked for.
+
+    The first that does not converge where there is one.
+    """
+    initial = None
     for factor in _falling(max(map(float, architecture.widths)), len(np.asarray(labels))):
         wider = eqx.tree_at(
             lambda a: a.widths, architecture, tuple(factor * float(width) for width in architecture.widths)
         )
-        saddle = _quietly(wider, features, labels, initial, tolerance)
+        saddle = _quietly(wider, features, labels, initial, options)
         if not saddle.converged:
-            return None
+            break
         initial = saddle.order_parameters
     return saddle
 
@@ -122,10 +136,10 @@ def _falling(width: float, examples: int) -> Sequence[float]:
     return np.geomspace(highest, 1.0, count).tolist()
 
 
-def _quietly(architecture, features, labels, initial: OrderParameters | None, tolerance: float) -> Saddle:
+def _quietly(architecture, features, labels, initial: OrderParameters | None, options: Mapping[str, Any]) -> Saddle:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return solve(architecture, features, labels, initial=initial, tolerance=tolerance)
+        return solve(architecture, features, labels, initial=initial, **options)
 
 
 def _distinct(architecture: Architecture, saddles: Sequence[Saddle]) -> list[list[Saddle]]:
