@@ -30,7 +30,7 @@ def test_compare_writes_table_figure_and_data_and_goes_on_from_its_draws(small, 
     (small / "mine-comparison.nc").unlink()
     assert "mine-comparison.png exists" in refused(monkeypatch, "compare", "mine.toml")
     for sampler in ("exact", "gibbs"):
-        assert (small / "mine-comparison" / sampler / "chains.npz").exists()
+        assert (small / "mine-comparison" / sampler / "chain-0.npz").exists()
     (small / "mine.toml").write_text(COMPARE.replace("draws = 20", "draws = 19"))
     run(monkeypatch, "compare", "mine.toml", "--overwrite")
     again = store.read(small / "mine-comparison.nc").to_dataset()

@@ -17,6 +17,7 @@ from .values import Kind, flag, instance, number, path, text, whole_number
 
 DATA = problem()
 SCHEDULE = sampling.Schedule(chains=2, warmup=1, draws=3)
+KEPT = sampling.Schedule(chains=2, warmup=1, draws=3, keep_weights=True)
 
 
 @cache
@@ -27,7 +28,7 @@ def heads():
 @cache
 def draws(name="attention", **changes):
     warnings.simplefilter("ignore", sampling.MixingWarning)
-    options = {"key": jax.random.key(0), "schedule": SCHEDULE, "progress": False, "keep_weights": True}
+    options = {"key": jax.random.key(0), "schedule": KEPT, "progress": False}
     architecture, features, labels, _ = problem(name, **changes)
     return sampling.sample_weights_by_gibbs(architecture, bpkr.Data(features, labels), **options)
 
@@ -47,6 +48,7 @@ FACE = Face(
         "architecture": instance(lambda: DATA[0], also=other_architectures),
         "data": instance(data, *FIELDS, also=mistaken_data),
         "schedule": instance(lambda: SCHEDULE, also=lambda: {"three numbers": (2, 1, 3)}),
+        "sample_order_parameters.schedule": instance(lambda: SCHEDULE, also=lambda: {"of weights": KEPT}),
         "no_u_turn": instance(lambda: sampling.NoUTurn(max_tree_depth=2), also=lambda: {"a rate alone": 0.8}),
         "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
         "chains": whole_number(1, least=1),
@@ -56,6 +58,7 @@ FACE = Face(
         "max_tree_depth": whole_number(2, least=1),
         "keep_weights": flag(),
         "folder": path(lambda: None),
+        "executor": Kind(lambda: None),
         "progress": flag(),
         "approaches": Kind(
             lambda: ("saddle",),

@@ -72,7 +72,7 @@ def drawn(folder: Path):
 
 
 RUNS = {
-    "chains": Run(sampled, "chains.npz"),
+    "chains": Run(sampled, "chain-0.npz"),
     "training": Run(trained, "training.npz"),
     "point": Run(swept, "points/width=20,temperature=0.5.nc"),
     "block": Run(diagrammed, "000000-000004.nc"),
@@ -154,8 +154,8 @@ def test_runs_of_a_version_that_described_them_otherwise_are_refused(tmp_path):
     store.keep(xr.Dataset({"a": 1}), {**settings, "description": "0"}, tmp_path / "part.nc")
     with pytest.raises(FileExistsError, match="of another version of theorykit, which described runs otherwise"):
         store.read_kept(tmp_path / "part.nc", settings)
-    np.savez(tmp_path / "chains.npz", settings=np.array(json.dumps({"architecture": "Architecture()"})), steps=3)
-    with pytest.raises(ValueError, match=r"chains\.npz is not a checkpoint of a run of chains that this version"):
+    np.savez(tmp_path / "chain-0.npz", settings=np.array(json.dumps({"architecture": "Architecture()"})), steps=3)
+    with pytest.raises(ValueError, match=r"chain-0\.npz is not a checkpoint of a run of chains that this version"):
         sampled(tmp_path)
 
 

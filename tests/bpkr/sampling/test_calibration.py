@@ -35,7 +35,7 @@ def sampler_of(kind, architecture, data):
         energy = energy_by_kernel(bind(numbers), data.features, data.labels)
         posterior = OrderParameterPosterior(law, energy, data.features, data.labels, data.features[:0])
         return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.7), warmup=200, dense_mass=True)
-    posterior = _weight_posterior(architecture, data, False)
+    posterior = _weight_posterior(architecture, data, Schedule(1, 0, 1))
     if kind == "gibbs":
         return Gibbs(posterior)
     return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.8), warmup=200, dense_mass=False)
@@ -72,7 +72,7 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         sampler = sampler_of(kind, architecture, _check(architecture, bpkr.Data(features, labels)))
         schedule = Schedule(chains=1, warmup=200, draws=thinning * (RANKS - 1))
         settings = {"sampler": kind}
-        drawn = run_chains(sampler, schedule, key=chain_key, settings=settings, progress=False)
+        drawn = run_chains(lambda sampler=sampler: sampler, schedule, key=chain_key, settings=settings, progress=False)
         kept = {name: values[0, ::thinning] for name, values in drawn.record.items()}
         ranks.append(
             [

@@ -66,8 +66,8 @@ def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
     with pytest.raises(FileExistsError, match="temperature"):
         other = problem(temperature=0.4)[0]
         quietly(sample, other, features, labels, folder=tmp_path, **SHORT)
-    (tmp_path / "chains.npz").write_bytes(b"not draws")
-    with pytest.raises(ValueError, match=r"chains\.npz is not a checkpoint of a run of chains"):
+    (tmp_path / "chain-1.npz").write_bytes(b"not draws")
+    with pytest.raises(ValueError, match=r"chain-1\.npz is not a checkpoint of a run of chains"):
         quietly(sample, architecture, features, labels, folder=tmp_path, **SHORT)
 
 
@@ -91,7 +91,6 @@ def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample
     [
         *(({"schedule": value}, "schedule") for value in (None, 4, (4, 500, 1000), {"chains": 4}, Schedule)),
         *(({"no_u_turn": value}, "no_u_turn") for value in (None, 0.8, {"target_accept": 0.8}, NoUTurn)),
-        *(({"keep_weights": value}, "keep_weights") for value in (None, "no", 2)),
         *(({"folder": value}, "folder") for value in (3, b"", "")),
         *(({"key": value}, "key") for value in (None, 3, "key", np.zeros(2))),
     ],
@@ -112,6 +111,7 @@ def test_options_of_another_kind_or_out_of_range_are_refused_by_name(options, na
         (partial(NoUTurn, target_accept=0.8), {"max_tree_depth": (0, 1e9, 10**9, None)}),
         (partial(Schedule, warmup=1, draws=1), {"chains": (None, 1.5, "3", True, -1, 0)}),
         (partial(Schedule, chains=1, draws=1), {"warmup": (None, 1.5, "3", True, -1)}),
+        (partial(Schedule, 1, 1, 1), {"keep_weights": (None, "no", 2)}),
         (partial(Schedule, chains=1, warmup=1), {"draws": (None, 1.5, "3", True, -1, 0)}),
     ],
 )

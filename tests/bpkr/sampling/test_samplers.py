@@ -92,7 +92,7 @@ def test_sampled_weights_are_those_of_the_network(name):
     key_query = [rng.normal(size=(heads, INPUT_FEATURES, INPUT_FEATURES)) for heads in architecture.heads if heads]
     attention = bpkr.attention(inputs, key_query=key_query)
     features = bpkr.path_features(inputs, attention, architecture)
-    options = {"schedule": Schedule(chains=2, warmup=2, draws=3), "keep_weights": True}
+    options = {"schedule": Schedule(chains=2, warmup=2, draws=3, keep_weights=True)}
     tree = quietly(sampling.sample_weights_by_gibbs, architecture, features, labels, features, **options)
     heads = bpkr.heads(key_query=key_query)
     network = sampling.network_of(architecture, tree, heads, chain=1, draw=2)
@@ -105,7 +105,7 @@ def test_sampled_weights_are_those_of_the_network(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_density_of_the_weights_is_that_of_its_parts(name):
     architecture, features, labels, _ = problem(name)
-    posterior = _weight_posterior(architecture, _check(architecture, bpkr.Data(features, labels)), False)
+    posterior = _weight_posterior(architecture, _check(architecture, bpkr.Data(features, labels)), Schedule(1, 0, 1))
     white = posterior.start(jax.random.key(0))
     outputs = posterior.outputs(posterior.split(white), jnp.asarray(features))
     residual = np.asarray(outputs).reshape(labels.shape) - labels

@@ -1,9 +1,10 @@
-"""Markov chains run side by side: a compiled loop over steps, a progress bar, and a folder from where a run goes on."""
+"""Markov chains, each a task: a compiled loop over steps, a progress bar, and a folder from where a run goes on."""
 
 import abc
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
-from tqdm import tqdm
 
 from ... import store
+from ...progress import TaskBar, Tell
+from ...workers import Workers, run_tasks
 from .settings import Schedule
 
 # steps in one call of compiled code
 _STEPS = 50
-_FILE = "chains.npz"
+_TOGETHER = "chains"
 # what the names of arrays that were drawn begin with
 _RECORD, _STATS = "record ", "stats "
 
@@ -51,7 +53,7 @@ class AbstractSampler(eqx.Module):
 
 @dataclass(frozen=True)
 class Draws:
-    """What chains have drawn: arrays (chains, draws, ...), and the seconds that warm-up and drawing took."""
+    """What chains have drawn: arrays (chains, draws, ...), and the seconds of warm-up and drawing, of all added up."""
 
     record: Mapping[str, np.ndarray]
     stats: Mapping[str, np.ndarray]
@@ -61,7 +63,7 @@ class Draws:
 
 @dataclass
 class _Run:
-    """A run under way: the chains' states, what they have drawn, how many steps are done."""
+    """A batch of chains under way: their states, what they have drawn, how many steps are done."""
 
     states: Any
     blocks: list[dict[str, np.ndarray]]
@@ -85,51 +87,102 @@ class _Run:
 
 
 def run_chains(
-    sampler: AbstractSampler,
+    make: Callable[[], AbstractSampler],
     schedule: Schedule,
     *,
     key: PRNGKeyArray,
     settings: Mapping[str, str],
     folder: Path | None = None,
+    executor: Workers = None,
     progress: bool = True,
 ) -> Draws:
-    """Run `schedule.chains` chains of `sampler` from independent starts.
+    """Run `schedule.chains` chains of the sampler that `make` makes, from independent starts, one after another.
 
-    With a `folder`, draws and states are kept there, and a run that was stopped, or wants more draws than are there,
-    goes on as if it never had been stopped; `settings` say which run it is, and a folder with another is refused.
+    With an `executor`, chains run side by side; `make` must be such as can be pickled. With a `folder`, draws and
+    states are kept there, and a run that was stopped, or wants more draws than are there, goes on as if it never had
+    been stopped; `settings` say which run it is, and a folder with another is refused.
     """
-    run = _start_run(sampler, schedule, key, settings, folder)
-    total, saved = schedule.warmup + schedule.draws, run.steps
-    bar = tqdm(total=total, initial=min(run.steps, total), unit="draw", disable=not progress, dynamic_ncols=True)
-    if run.steps < total:
-        jax.block_until_ready(
-            _advance(sampler, run.states, jnp.array(0), jnp.array(True))
-        )  # compiled now: the seconds are of draws
-    checkpointed = time.monotonic()
-    with bar:
-        try:
-            while run.steps < total:
-                bar.set_description(f"{settings['sampler']}: {'warm-up' if run.steps < schedule.warmup else 'draws'}")
-                bar.update(_advance_run(run, sampler, schedule))
-                if folder is not None and time.monotonic() - checkpointed > store.CHECKPOINT_SECONDS:
-                    store.write_arrays(run.arrays(), settings, folder / _FILE)
-                    checkpointed, saved = time.monotonic(), run.steps
-        finally:
-            if folder is not None and run.steps > saved:
-                store.write_arrays(run.arrays(), settings, folder / _FILE)
-    drawn = {name: array[:, : schedule.draws] for name, array in _join(run.blocks).items()}
-    record, stats = (
-        {name.removeprefix(kind): array for name, array in drawn.items() if name.startswith(kind)}
-        for kind in (_RECORD, _STATS)
-    )
-    return Draws(record, stats, run.warmup_seconds, run.seconds)
-
-
-def _start_run(sampler, schedule: Schedule, key, settings: Mapping[str, str], folder: Path | None) -> _Run:
     # plain numbers instead of typed keys, so that states can be written to disk
-    keys = jax.random.key_data(jax.random.split(key, schedule.chains))
+    keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
+    batches = _batches(schedule.chains, folder, executor)
+    described = [settings if len(batches) == 1 else {**settings, "chain": name} for name in batches]
+    paths = [None if folder is None else folder / f"{name}.npz" for name in batches]
+    tasks = [(keys[chains], path, of) for chains, path, of in zip(batches.values(), paths, described, strict=True)]
+    steps, found = schedule.warmup + schedule.draws, {}
+
+    def postfix(number: int, done: int) -> dict[str, str]:
+        return {list(batches)[number]: "warm-up" if done <= schedule.warmup else "draws"}
+
+    shown = {"desc": settings["sampler"], "unit": "draw", "postfix": postfix}
+    with TaskBar(steps * len(batches), progress=progress, **shown) as bar:
+        common = (make if executor is not None else cache(make), schedule)
+        for number, arrays in run_tasks(executor, _run_batch, tasks, common, bar.heard):
+            found[number] = arrays
+            bar.heard(number, steps)
+            _, path, of = tasks[number]
+            # a worker may not have reached the folder
+            if path is not None and not path.exists():
+                store.write_arrays(arrays, of, path)
+    return _draws([found[number] for number in range(len(tasks))], schedule.draws)
+
+
+def _batches(chains: int, folder: Path | None, executor: Workers) -> Mapping[str, list[int]]:
+    """Which chains are one batch of compiled code, by the name of the file where they are kept.
+
+    All are on an accelerator, which makes up for what they wait for one another; elsewhere each is alone, so that it
+    draws the same wherever it runs. A run that goes on has them as they are kept.
+    """
+    together = {_TOGETHER: list(range(chains))}
+    alone = {f"chain-{chain}": [chain] for chain in range(chains)}
+    for kept in (together, alone):
+        if folder is not None and any((folder / f"{name}.npz").exists() for name in kept):
+            return kept
+    return together if executor is None and jax.default_backend() != "cpu" else alone
+
+
+def _run_batch(
+    make: Callable[[], AbstractSampler],
+    schedule: Schedule,
+    keys: np.ndarray,
+    path: Path | None,
+    settings: Mapping[str, str],
+    tell: Tell,
+) -> Mapping[str, Any]:
+    """Chains from `keys`, side by side: what `_Run.arrays` has when they have run to the end of the `schedule`."""
+    sampler = make()
+    run = _start_run(sampler, jnp.asarray(keys), settings, path)
+    total, saved = schedule.warmup + schedule.draws, run.steps
+    tell(min(run.steps, total))
+    if run.steps < total:
+        # compiled now: the seconds are of draws
+        jax.block_until_ready(_advance(sampler, run.states, jnp.array(0), jnp.array(True)))
+    checkpointed = time.monotonic()
+    try:
+        while run.steps < total:
+            _advance_run(run, sampler, schedule)
+            tell(run.steps)
+            if path is not None and time.monotonic() - checkpointed > store.CHECKPOINT_SECONDS:
+                store.write_arrays(run.arrays(), settings, path)
+                checkpointed, saved = time.monotonic(), run.steps
+    finally:
+        if path is not None and run.steps > saved:
+            store.write_arrays(run.arrays(), settings, path)
+    return run.arrays()
+
+
+def _draws(runs: Sequence[Mapping[str, Any]], draws: int) -> Draws:
+    """The first draws of all runs, chain after chain, and the seconds of all."""
+    parts = []
+    for kind in (_RECORD, _STATS):
+        names = [name for name in runs[0] if name.startswith(kind)]
+        joined = {name: np.concatenate([run[name][:, :draws] for run in runs]) for name in names}
+        parts.append({name.removeprefix(kind): array for name, array in joined.items()})
+    return Draws(*parts, *(float(sum(run[name] for run in runs)) for name in ("warmup_seconds", "seconds")))
+
+
+def _start_run(sampler, keys, settings: Mapping[str, str], path: Path | None) -> _Run:
     run = _Run(_start(sampler, keys), [])
-    arrays = None if folder is None else store.read_arrays(folder / _FILE, "run of chains", settings)
+    arrays = None if path is None else store.read_arrays(path, "run of chains", settings)
     return run if arrays is None else run.resume(arrays)
 
 
@@ -138,8 +191,8 @@ def _start(sampler: AbstractSampler, keys):
     return jax.vmap(sampler.start)(keys)
 
 
-def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> int:
-    """One call of compiled code; how many steps that is. Draws of warm-up are not kept."""
+def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> None:
+    """One call of compiled code. Draws of warm-up are not kept."""
     in_warmup = run.steps < schedule.warmup
     end = schedule.warmup if in_warmup else schedule.warmup + schedule.draws
     steps, begun = min(_STEPS, end - run.steps), time.monotonic()
@@ -151,7 +204,6 @@ def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> int
         run.seconds += seconds
         run.blocks.append({name: np.asarray(values)[:, :steps] for name, values in drawn.items()})
     run.states, run.steps = states, run.steps + steps
-    return steps
 
 
 @eqx.filter_jit

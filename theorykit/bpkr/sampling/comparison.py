@@ -28,6 +28,7 @@ from ...arguments import (
     checked_sequence,
     shown,
 )
+from ...workers import Workers, check_executor
 from ..data.accuracy import are_classes, class_accuracy
 from ..data.data import check_data
 from ..order_parameters.finite_width_law import law_of
@@ -43,7 +44,7 @@ _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
 }
 
 # keywords of samplers that a comparison gives itself
-_OWN = ("key", "folder", "progress")
+_OWN = ("key", "folder", "executor", "progress")
 
 
 def compare(
@@ -54,6 +55,7 @@ def compare(
     approaches: Sequence[str] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width"),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     folder: Path | str | None = None,
+    executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
     """Every approach's order parameters and predictions for one architecture and data set, along an axis `approach`.
@@ -67,8 +69,10 @@ def compare(
     `approaches` are some of `APPROACHES`; "one_over_n" is left out, with its reason as `diagnosis`, where a layer has
     fewer units than partial paths. `options` are keywords of the samplers, by approach, such as
     {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}, and under "saddle" those of `bpkr.solve`.
-    With a `folder`, samplers keep draws in folders of their own there, and go on from them.
+    With a `folder`, samplers keep draws in folders of their own there, and go on from them. With an `executor`, see
+    `sweeps.sweep`, the chains of a sampler run side by side.
     """
+    check_executor(executor)
     key = checked_key("key", key)
     folder = None if folder is None else checked_path("folder", folder)
     data = check_data(architecture, data)  # before anything takes its time
@@ -91,6 +95,7 @@ def compare(
                 data,
                 key=random.fold_in(key, APPROACHES.index(approach)),
                 folder=None if folder is None else folder / approach,
+                executor=executor,
                 progress=progress,
                 **options.get(approach, {}),
             )

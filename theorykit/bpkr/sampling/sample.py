@@ -9,7 +9,8 @@ The latter two know nothing of order parameters: they run the finite network.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ... import bpkr, store
 from ...arguments import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number
+from ...workers import Workers, check_executor
 from ..data.checks import check_interpolation
 from ..data.data import check_data
 from ..data.magnitudes import check_magnitudes
@@ -51,6 +53,7 @@ def sample_order_parameters(
     schedule: Schedule = DEFAULT_SCHEDULES["exact"],
     no_u_turn: NoUTurn = _ON_ORDER_PARAMETERS,
     folder: Path | str | None = None,
+    executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
     """Draws from the exact posterior of the order parameters at the architecture's widths, however small.
@@ -60,22 +63,23 @@ def sample_order_parameters(
 
     The tree is that of `label_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
     the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
-    stopped, or wants more draws, goes on from there. Warns with `MixingWarning` if the chains did not mix.
+    stopped, or wants more draws, goes on from there. With an `executor`, see `sweeps.sweep`, chains run side by side;
+    what comes out does not depend on it. Warns with `MixingWarning` if the chains did not mix.
+
+    Raises `ValueError` for data that do not fit, and for a schedule that is to keep weights, of which there are none.
     """
     _check_settings(schedule, no_u_turn)
+    if schedule.keep_weights:
+        raise ValueError("schedule: keep_weights=True, but order parameters are drawn here, and no weights")
     data = _check(architecture, data)
-    numbers = architecture.with_arrays()
-    law = law_of(numbers)
-    if law.is_singular and float(architecture.temperature) == 0:
+    if law_of(architecture.with_arrays()).is_singular and float(architecture.temperature) == 0:
         raise ValueError(
             f"temperature=0 with widths={architecture.widths}: a layer with fewer units than partial paths makes the "
             "kernel singular; use a positive temperature"
         )
-    energy = (energy_by_kernel if law.is_singular else energy_of)(bind(numbers), data.features, data.labels)
-    posterior = OrderParameterPosterior(law, energy, data.features, data.labels, _test_features(data))
-    sampler = no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=True)
     options = {"sampler": "NUTS on the order parameters", "no_u_turn": no_u_turn}
-    return _run(sampler, architecture, data, schedule, options, key, folder, progress)
+    make = partial(_sampler_of_order_parameters, no_u_turn)
+    return _run(make, architecture, data, schedule, options, key, folder, executor, progress)
 
 
 def sample_weights(
@@ -85,24 +89,23 @@ def sample_weights(
     key: PRNGKeyArray,
     schedule: Schedule = DEFAULT_SCHEDULES["nuts"],
     no_u_turn: NoUTurn = _ON_WEIGHTS,
-    keep_weights: bool = False,
     folder: Path | str | None = None,
+    executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
     """Draws of all weights but queries and keys from the posterior of Eq. (8), by NUTS, as in the paper.
 
     Arguments and result as of `sample_order_parameters`; U_l and u are those of the weights, Eq. (13), and for test
-    examples there is the network's output, `sampled_output`; with `keep_weights`, `network_of` makes networks of draws.
-    Slow: the posterior of the weights is far from isotropic at a low temperature, and draws take up to 2^max_tree_depth
-    gradients.
+    examples there is the network's output, `sampled_output`; where the schedule has `keep_weights`, `network_of` makes
+    networks of draws. Slow: the posterior of the weights is far from isotropic at a low temperature, and draws take up
+    to 2^max_tree_depth gradients.
     """
     _check_settings(schedule, no_u_turn)
-    keep_weights = checked_flag("keep_weights", keep_weights)
     data = _check(architecture, data)
-    posterior = _weight_posterior(architecture, data, keep_weights)
-    sampler = no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=False)
-    options = {"sampler": "NUTS on the weights", "keep_weights": keep_weights, "no_u_turn": no_u_turn}
-    return _run(sampler, architecture, data, schedule, options, key, folder, progress)
+    check_weights_have_a_posterior(architecture)
+    options = {"sampler": "NUTS on the weights", "keep_weights": schedule.keep_weights, "no_u_turn": no_u_turn}
+    make = partial(_sampler_of_weights, no_u_turn)
+    return _run(make, architecture, data, schedule, options, key, folder, executor, progress)
 
 
 def sample_weights_by_gibbs(
@@ -111,8 +114,8 @@ def sample_weights_by_gibbs(
     *,
     key: PRNGKeyArray,
     schedule: Schedule = DEFAULT_SCHEDULES["gibbs"],
-    keep_weights: bool = False,
     folder: Path | str | None = None,
+    executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
     """The same by exact block Gibbs: every block of weights in turn is drawn from its Gaussian conditional.
@@ -121,11 +124,31 @@ def sample_weights_by_gibbs(
     beside the kernel, and slowly where the labels are nearly interpolated.
     """
     _check_settings(schedule)
-    keep_weights = checked_flag("keep_weights", keep_weights)
     data = _check(architecture, data)
-    sampler = Gibbs(_weight_posterior(architecture, data, keep_weights))
-    options = {"sampler": "block Gibbs on the weights", "keep_weights": keep_weights}
-    return _run(sampler, architecture, data, schedule, options, key, folder, progress)
+    check_weights_have_a_posterior(architecture)
+    options = {"sampler": "block Gibbs on the weights", "keep_weights": schedule.keep_weights}
+    return _run(_gibbs_sampler, architecture, data, schedule, options, key, folder, executor, progress)
+
+
+def _sampler_of_order_parameters(
+    no_u_turn: NoUTurn, architecture: bpkr.Architecture, data: bpkr.Data, schedule: Schedule
+) -> AbstractSampler:
+    numbers = architecture.with_arrays()
+    law = law_of(numbers)
+    energy = (energy_by_kernel if law.is_singular else energy_of)(bind(numbers), data.features, data.labels)
+    posterior = OrderParameterPosterior(law, energy, data.features, data.labels, _test_features(data))
+    return no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=True)
+
+
+def _sampler_of_weights(
+    no_u_turn: NoUTurn, architecture: bpkr.Architecture, data: bpkr.Data, schedule: Schedule
+) -> AbstractSampler:
+    posterior = _weight_posterior(architecture, data, schedule)
+    return no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=False)
+
+
+def _gibbs_sampler(architecture: bpkr.Architecture, data: bpkr.Data, schedule: Schedule) -> AbstractSampler:
+    return Gibbs(_weight_posterior(architecture, data, schedule))
 
 
 def network_of(
@@ -137,7 +160,7 @@ def network_of(
     draw: int,
     readout: bpkr.Readout = "last",
 ) -> bpkr.Network:
-    """The network of one draw of `sample_weights` or `sample_weights_by_gibbs`, which was told `keep_weights`.
+    """The network of one draw of `sample_weights` or `sample_weights_by_gibbs`, whose schedule had `keep_weights`.
 
     `chain` and `draw` are counted from 0. `heads` and `readout` must be those of the features that the weights were
     sampled with: the draws do not know them. Raises `ValueError` for draws of another architecture.
@@ -150,7 +173,7 @@ def network_of(
     for name, number in (("chain", chain), ("draw", draw)):
         checked_whole_number(name, number, least=0, most=posterior.sizes[name] - 1)
     if "weights" not in posterior:
-        raise ValueError("the draws have no weights: sample the weights, with keep_weights=True")
+        raise ValueError("the draws have no weights: sample the weights, with keep_weights=True in the schedule")
     white = posterior["weights"].sel(chain=chain, draw=draw).values
     embedding, *others = weight_shapes(architecture, 1)
     shapes = weight_shapes(architecture, (white.size - sum(map(math.prod, others))) // embedding[0])
@@ -199,30 +222,32 @@ def check_weights_have_a_posterior(architecture: bpkr.Architecture) -> None:
         )
 
 
-def _weight_posterior(architecture: bpkr.Architecture, data: bpkr.Data, keep_weights: bool) -> WeightPosterior:
-    check_weights_have_a_posterior(architecture)
+def _weight_posterior(architecture: bpkr.Architecture, data: bpkr.Data, schedule: Schedule) -> WeightPosterior:
     return WeightPosterior(
         architecture.with_arrays(),
         data.features,
         data.labels.reshape(len(data.labels), -1),
         _test_features(data),
         weight_shapes(architecture, data.features.shape[2]),
-        keep_weights,
+        schedule.keep_weights,
     )
 
 
 def _run(
-    sampler: AbstractSampler,
+    make: Callable[[bpkr.Architecture, bpkr.Data, Schedule], AbstractSampler],
     architecture: bpkr.Architecture,
     data: bpkr.Data,
     schedule: Schedule,
     options: Mapping[str, Any],
     key: PRNGKeyArray,
     folder: Path | str | None,
+    executor: Workers,
     progress: bool,
 ) -> xr.DataTree:
+    check_executor(executor)
     checked_flag("progress", progress)
-    folder = None if folder is None else checked_path("folder", folder)
+    # the same for workers, which may be elsewhere
+    folder = None if folder is None else checked_path("folder", folder).absolute()
     described = store.settings_of(
         "sampling",
         _VERSION,
@@ -237,5 +262,8 @@ def _run(
         key=checked_key("key", key),
     )
     settings = {**described, "sampler": options["sampler"]}
-    drawn = run_chains(sampler, schedule, key=key, settings=settings, folder=folder, progress=progress)
+    # made by who runs a chain: a sampler cannot be sent
+    make = partial(make, architecture, data, schedule)
+    where = {"folder": folder, "executor": executor, "progress": progress}
+    drawn = run_chains(make, schedule, key=key, settings=settings, **where)
     return label_draws(architecture, drawn, settings)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...arguments import checked_number, checked_whole_number
+from ...arguments import checked_flag, checked_number, checked_whole_number
 
 # doublings of a trajectory; NumPyro counts its steps in 32 bits
 _DEEPEST_TREE = 30
@@ -10,11 +10,13 @@ _DEEPEST_TREE = 30
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a sampler runs.
+    """How long a sampler runs, and what it keeps.
 
     - `chains`: Markov chains from independent starts, run side by side.
     - `warmup`: steps of each that are not kept; the No-U-Turn sampler adapts its step size and mass matrix in them.
     - `draws`: steps of each that are kept.
+    - `keep_weights`: whether the weights of each draw are kept too, and not only what follows from them; of samplers
+      of weights alone.
 
     Raises `TypeError` or `ValueError` for what is no whole number, or too small a one.
     """
@@ -22,8 +24,10 @@ class Schedule:
     chains: int
     warmup: int
     draws: int
+    keep_weights: bool = False
 
     def __post_init__(self):
+        checked_flag("keep_weights", self.keep_weights)
         for name, least in (("chains", 1), ("warmup", 0), ("draws", 1)):
             object.__setattr__(self, name, checked_whole_number(name, getattr(self, name), least=least))
 
