@@ -47,7 +47,7 @@ def test_missing_figures_of_an_experiment_are_drawn(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     command = ("reproduce", "self-attention-dynamics")
 
-    def computed(settings, partial):
+    def computed(settings, partial, **_options):
         made = tree()
         made.attrs["settings"] = msgspec.json.encode(settings).decode()
         return made
@@ -57,7 +57,7 @@ def test_missing_figures_of_an_experiment_are_drawn(tmp_path, monkeypatch, capsy
     output = tmp_path / "self-attention-dynamics"
     names = {path.name for path in output.iterdir()}
     (output / "zoom.png").unlink()
-    monkeypatch.setattr(experiment, "run", lambda *args: pytest.fail("computed again"))
+    monkeypatch.setattr(experiment, "run", lambda *_, **_options: pytest.fail("computed again"))
     run(monkeypatch, *command)
     assert {path.name for path in output.iterdir()} == names
     assert "of these settings" in capsys.readouterr().out

@@ -26,7 +26,7 @@ def settings_seen(monkeypatch):
     """What the experiment is run with, which returns a result made by hand."""
     seen = []
 
-    def pretended(settings, partial):
+    def pretended(settings, partial, **_options):
         seen.append(settings)
         partial.mkdir(parents=True)
         return tree()

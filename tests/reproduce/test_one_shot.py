@@ -220,7 +220,7 @@ def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeyp
     )
     asked = []
 
-    def recorded(*arguments, progress):
+    def recorded(*arguments, **_options):
         asked.append(arguments[3])
         raise KeyboardInterrupt
 

@@ -60,6 +60,8 @@ def one_shot(
     seeds: int = 5,
     output: Path = Path("one-shot"),
     overwrite: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
 ):
     """One-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.
 
@@ -74,6 +76,8 @@ def one_shot(
         seeds: Independent draws of the theory's training and test examples.
         output: Folder for the results.
         overwrite: Replace results that are there.
+        workers: Run as many widths and chains of the sampler side by side, each in a process and on a core of its own.
+        scheduler: The address of a dask scheduler whose workers run these, such as tcp://10.0.0.1:8786.
     """
     settings = replace(_PRESETS[preset], variants=_choose(_PRESETS[preset].variants, variants), seeds=seeds)
     _check_numbers(settings)
@@ -82,7 +86,8 @@ def one_shot(
     if is_completed(path, figures, settings, lambda tree: one_shot_plots.draw_all(tree, output), overwrite):
         return
     _check(output, path, figures, stages, overwrite)
-    result = one_shot_experiment.run(settings, stages)
+    with open_executor(workers, scheduler) as executor:
+        result = one_shot_experiment.run(settings, stages, executor=executor)
     store.write(result, path, overwrite=overwrite)
     print(one_shot_plots.table(result))
     for written in [path, *one_shot_plots.draw_all(result, output)]:
@@ -130,6 +135,8 @@ def self_attention_dynamics(
     settings: Annotated[dynamics_experiment.SelfAttentionDynamics, tyro.conf.arg(name="")],
     output: Path = Path("self-attention-dynamics"),
     overwrite: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
 ):
     """Trajectories, orbit and phase diagrams of 1-bit self-attention, as published by Poc-Lopez and Aguilera.
 
@@ -140,6 +147,8 @@ def self_attention_dynamics(
         settings: The experiment.
         output: Folder for the results.
         overwrite: Replace results that are there.
+        workers: Run as many blocks of orbits side by side, each in a process and on a core of its own.
+        scheduler: The address of a dask scheduler whose workers run them, such as tcp://10.0.0.1:8786.
     """
     _check_numbers(settings)
     path, partial = output / "self-attention-dynamics.nc", output / "partial"
@@ -147,7 +156,8 @@ def self_attention_dynamics(
     if is_completed(path, figures, settings, lambda tree: dynamics_plots.draw_all(tree, output), overwrite):
         return
     _check(output, path, figures, partial, overwrite)
-    result = dynamics_experiment.run(settings, partial)
+    with open_executor(workers, scheduler) as executor:
+        result = dynamics_experiment.run(settings, partial, executor=executor)
     store.write(result, path, overwrite=overwrite)
     store.remove_kept(partial)
     print(dynamics_plots.table(result))

@@ -15,6 +15,7 @@ from ...bpkr.sampling import Schedule, sample_weights_by_gibbs
 from ...bpkr.sampling.results import entry_estimates
 from ...bpkr.sweeps import order_parameters_of
 from ...bpkr.sweeps.datasets import axes, path_coordinates
+from ...workers import Workers
 from .settings import OneShot
 from .sources import Sources
 from .theory import accuracies, examples_of_seed
@@ -27,6 +28,7 @@ def order_parameters(
     theory: xr.Dataset,
     folder: Path,
     *,
+    executor: Workers,
     progress: bool,
 ) -> xr.Dataset:
     """U_1 and accuracies along an axis `origin`, "theory", "sampled" and "trained", and how far they agree.
@@ -58,6 +60,7 @@ def order_parameters(
             key=jax.random.key(seed),
             schedule=Schedule(settings.chains, settings.warmup, settings.draws),
             folder=kept / f"seed={seed}",
+            executor=executor,
             progress=progress,
         )
         found.append(_of_seed(network, architecture, data, list(sources.tests), solution, draws))

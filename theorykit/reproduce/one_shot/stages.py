@@ -14,6 +14,7 @@ from tqdm import tqdm
 from ... import bpkr, store
 from ...annotations import checked_arguments
 from ...bpkr.training import Trained, initial_network, label_network, train
+from ...workers import Workers, check_executor
 from .comparison import order_parameters
 from .pruning import pruning
 from .settings import OneShot, Variant
@@ -25,7 +26,7 @@ _VERSION = 1
 
 
 @checked_arguments
-def run(settings: OneShot, stages: Path, *, progress: bool = True) -> xr.DataTree:
+def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: bool = True) -> xr.DataTree:
     """All variants, as a tree of labelled datasets: a node for each, and in it one for each stage.
 
     - `training`: the history. `network`: the trained weights, queries and keys; see `training.network_from`.
@@ -33,27 +34,37 @@ def run(settings: OneShot, stages: Path, *, progress: bool = True) -> xr.DataTre
     - `order_parameters`: U_1 of theory, sampled and trained. `pruning`: accuracy on removing heads.
 
     Every stage leaves its result in the folder `stages`, from where an interrupted run goes on, as does one with more
-    seeds, widths, temperatures or steps of training. `progress`: show bars.
+    seeds, widths, temperatures or steps of training. With an `executor`, see `sweeps.sweep`, widths of the theory and
+    chains of the sampler run side by side; training runs here. `progress`: show bars.
     """
+    check_executor(executor)
     made = sources(settings, stages)
     nodes = {}
     for variant in settings.variants:
         if progress:
             print(f"{variant.name}: {' x '.join(map(str, variant.heads))} heads", flush=True)
-        for name, dataset in run_variant(variant, settings, made, stages / variant.name, progress=progress).items():
+        place = {"folder": stages / variant.name, "executor": executor, "progress": progress}
+        for name, dataset in run_variant(variant, settings, made, **place).items():
             nodes[f"{variant.name}/{name}"] = dataset.drop_encoding()
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
     return xr.DataTree.from_dict({"/": about, **nodes})
 
 
 def run_variant(
-    variant: Variant, settings: OneShot, made: Sources, folder: Path, *, progress: bool = True
+    variant: Variant,
+    settings: OneShot,
+    made: Sources,
+    folder: Path,
+    *,
+    executor: Workers = None,
+    progress: bool = True,
 ) -> dict[str, xr.Dataset]:
     """The stages of one variant, by name."""
     trained = load_or_train(variant, settings, made, folder / "training", progress=progress)
     network = trained.network
     folder = folder / f"network-{store.fingerprint(store.describe(network=network))}"
-    theory = theory_of_heads(network.heads, settings, made, folder, progress=progress)
+    options = {"executor": executor, "progress": progress}
+    theory = theory_of_heads(network.heads, settings, made, folder, **options)
 
     def resumed(stage: str, compute: Callable[..., xr.Dataset], *arguments: Any, **options: Any) -> xr.Dataset:
         alone = replace(settings, variants=(variant,))
@@ -67,15 +78,19 @@ def run_variant(
         "network": label_network(network),
         "theory": theory,
         "kernel": resumed("kernel", kernel_components, network.heads, *given, shown),
-        "order_parameters": resumed(
-            "order parameters", order_parameters, network, *given, folder / "draws", progress=progress
-        ),
+        "order_parameters": resumed("order parameters", order_parameters, network, *given, folder / "draws", **options),
         "pruning": resumed("pruning", pruning, network, *given),
     }
 
 
 def theory_of_heads(
-    heads: bpkr.AbstractHeads, settings: OneShot, made: Sources, folder: Path, *, progress: bool = True
+    heads: bpkr.AbstractHeads,
+    settings: OneShot,
+    made: Sources,
+    folder: Path,
+    *,
+    executor: Workers = None,
+    progress: bool = True,
 ) -> xr.Dataset:
     """The theory for `heads`, trained or given as `bpkr.heads` takes them, over (seed, width, temperature).
 
@@ -87,7 +102,7 @@ def theory_of_heads(
     found = []
     for seed in tqdm(range(settings.seeds), desc="theory", unit="seed", disable=not progress, dynamic_ncols=True):
         kept = folder / f"sweep-seed={seed}"
-        solve = partial(theory_of_seed, heads, made, settings, seed, kept, progress=progress)
+        solve = partial(theory_of_seed, heads, made, settings, seed, kept, executor=executor, progress=progress)
         found.append(_resume_stage(folder, f"theory-seed={seed}", {**described, "seed": str(seed)}, solve))
     theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
     return theory.assign(choose_temperatures(theory))

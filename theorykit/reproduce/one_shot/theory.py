@@ -14,6 +14,7 @@ from jaxtyping import PRNGKeyArray
 from ... import bpkr
 from ...bpkr.sweeps import best_temperatures, order_parameters_of, sweep
 from ...tasks.one_shot import Episodes
+from ...workers import Workers
 from .settings import OneShot
 from .sources import IN_DISTRIBUTION, Sources
 
@@ -55,7 +56,14 @@ def path_examples(
 
 
 def theory_of_seed(
-    heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int, folder: Path, *, progress: bool
+    heads: bpkr.AbstractHeads,
+    sources: Sources,
+    settings: OneShot,
+    seed: int,
+    folder: Path,
+    *,
+    executor: Workers,
+    progress: bool,
 ) -> xr.Dataset:
     """Every width and temperature, and the Gaussian-process limit, for the examples of one seed.
 
@@ -70,6 +78,7 @@ def theory_of_seed(
         widths=settings.widths,
         temperatures=settings.temperatures,
         folder=folder,
+        executor=executor,
         progress=progress,
         tolerance=_TOLERANCE,
     )
