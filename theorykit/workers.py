@@ -215,13 +215,9 @@ class _Packed:
 
 
 def _dump(values: tuple) -> bytes:
-    try:
-        return pickle.dumps(values, protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        if "cloudpickle" not in sys.modules:
-            raise
-        # dask brings it: functions that no module has
-        return sys.modules["cloudpickle"].dumps(values)
+    # dask brings it: what is of a script, or of no module, goes with its code
+    pickler = sys.modules.get("cloudpickle", pickle)
+    return pickler.dumps(values, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def in_worker(version: str, common: "_Packed", task: "_Packed", tell: Tell | None = None) -> Any:
