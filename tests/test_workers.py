@@ -6,35 +6,19 @@ import signal
 import time
 import warnings
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
 
-import distributed
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 import xarray as xr
 
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
-from tests.dmft.diagrams.networks import GAMMA, from_window, published
-from theorykit import bpkr, dmft
+from tests.cluster import dask_client
 from theorykit.bpkr import sweeps
-from theorykit.dmft.diagrams import orbits
 from theorykit.progress import TaskBar
 from theorykit.workers import _Packed, check_executor, in_worker, local_workers, run_tasks
 
 SMALL = {"widths": (20, 80, 300), "temperatures": (0.1, 0.5)}
-
-
-@contextmanager
-def dask_client(workers: int):
-    """A scheduler on this machine and workers that reach it by TCP, one thread each."""
-    cluster = distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, protocol="tcp", dashboard_address=":0", silence_logs=50
-    )
-    with cluster, distributed.Client(cluster) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -173,13 +157,6 @@ def without_times(result: xr.Dataset) -> xr.Dataset:
     return result.drop_vars("seconds")
 
 
-def test_a_sweep_on_a_cluster_is_that_of_one_process(client, tmp_path, compiled_as_by_workers):
-    data = random_data(0)
-    alone, shared = swept(data, **SMALL), swept(data, tmp_path, **SMALL, executor=client)
-    xr.testing.assert_identical(without_times(shared), without_times(alone))
-    xr.testing.assert_equal(swept(data, tmp_path, **SMALL), shared)
-
-
 def test_a_process_that_dies_is_replaced(tmp_path):
     with dask_client(2) as client:
         found = dict(run_tasks(client, kill_once, [(number,) for number in range(3)], (str(tmp_path),)))
@@ -198,28 +175,3 @@ def test_a_sweep_that_loses_a_worker_loses_nothing(tmp_path, seconds, compiled_a
         time.sleep(seconds)
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
         xr.testing.assert_identical(without_times(found.result()), without_times(alone))
-
-
-def test_a_diagram_by_workers_is_that_of_one_process(client, tmp_path, compiled_as_by_workers):
-    settings = orbits.OrbitSettings(transient=50, recorded=40, exponents=2, levels=51)
-    parameters = dmft.Parameters(np.linspace(1.0, 3.0, 70), GAMMA, 0.02)
-
-    def diagram(**options) -> xr.Dataset:
-        return orbits.orbit_diagram(published(), parameters, from_window(), settings, progress=False, **options)
-
-    shared = diagram(folder=tmp_path, executor=client)
-    xr.testing.assert_identical(shared.drop_attrs(), diagram().drop_attrs())
-    xr.testing.assert_equal(diagram(folder=tmp_path), shared)
-
-
-def batch(number: int) -> tuple[np.ndarray, np.ndarray]:
-    draw = np.random.default_rng(number)
-    return draw.normal(size=(7, 2, 3)), draw.normal(size=7)
-
-
-def test_statistics_by_workers_are_those_of_one_process(executor):
-    batches = [partial(batch, number) for number in range(11)]
-    alone = bpkr.statistics_of_batches(batches, progress=False)
-    shared = bpkr.statistics_of_batches(batches, executor=executor, progress=False)
-    for name in ("gram", "projection", "label_square", "examples"):
-        np.testing.assert_array_equal(getattr(shared, name), getattr(alone, name))

@@ -1,0 +1,194 @@
+"""Every function that takes an executor: workers compute what one process does, bit for bit, and keep it alike."""
+
+import ast
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.bpkr.sampling.problems import problem
+from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
+from tests.cluster import dask_client
+from tests.dmft.diagrams.networks import GAMMA, from_window, published, window
+from tests.marks import slow
+from tests.reproduce import test_one_shot, test_self_attention_dynamics
+from tests.test_shape import PACKAGE, public_functions
+from theorykit import bpkr, dmft
+from theorykit.bpkr import sampling, sweeps
+from theorykit.dmft.diagrams import attractors, blocks, continuation, orbits, phases
+from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
+
+SETTINGS = orbits.OrbitSettings(transient=52, recorded=40, exponents=2, levels=51)
+BETAS = np.linspace(1.0, 3.0, 70)
+SCHEDULE = sampling.Schedule(chains=3, warmup=20, draws=30)
+QUIET = {"progress": False}
+
+
+def batch(number: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(number)
+    return draw.normal(size=(7, 2, 3)), draw.normal(size=7)
+
+
+def batches(folder: Path | None, **options) -> bpkr.FeatureStatistics:
+    checkpoint = None if folder is None else folder / "sums.npz"
+    return bpkr.statistics_of_batches(
+        [partial(batch, number) for number in range(11)], checkpoint=checkpoint, **QUIET, **options
+    )
+
+
+def arrays(folder: Path | None, **options) -> bpkr.FeatureStatistics:
+    features, labels = (np.concatenate(parts) for parts in zip(*map(batch, range(9)), strict=True))
+    checkpoint = None if folder is None else folder / "sums.npz"
+    return bpkr.statistics_of_arrays(features, labels, chunk=5, checkpoint=checkpoint, **QUIET, **options)
+
+
+def swept(**options) -> xr.Dataset:
+    grid = {"widths": (20, 80, 300), "temperatures": (0.1, 0.5)}
+    return sweeps.sweep(ARCHITECTURE, random_data(0), **grid, **QUIET, **options)
+
+
+def swept_seeds(**options) -> xr.Dataset:
+    grid = {"widths": (20, 80), "temperatures": (0.1, 0.5)}
+    return sweeps.sweep_seeds(ARCHITECTURE, random_data, range(2), **grid, **QUIET, **options)
+
+
+def minima(**options) -> list[Any]:
+    architecture, features, labels, _ = problem()
+    found = bpkr.search_minima(
+        architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=3, **QUIET, **options
+    )
+    return [found.starts, found.failures, found.followed, *found.saddles]
+
+
+def sampled(sample: Callable, **options) -> Any:
+    architecture, features, labels, test_features = problem()
+    data = bpkr.Data(features, labels, test_features)
+    return sample(architecture, data, key=jax.random.key(0), schedule=SCHEDULE, **QUIET, **options)
+
+
+def compared(**options) -> xr.Dataset:
+    architecture, features, labels, test_features = problem()
+    data, short = bpkr.Data(features, labels, test_features), {"schedule": SCHEDULE}
+    every = {"approaches": sampling.APPROACHES, "options": dict.fromkeys(("exact", "gibbs", "nuts"), short)}
+    return sampling.compare(architecture, data, key=jax.random.key(0), **every, **QUIET, **options)
+
+
+def diagram(function: Callable, parameters: dmft.Parameters, **options) -> xr.Dataset:
+    return function(published(), parameters, from_window(), SETTINGS, **QUIET, **options)
+
+
+def attracted(**options) -> xr.Dataset:
+    windows = attractors.nearby_windows(window(), 40, 1e-3, key=jax.random.key(0))
+    parameters = dmft.Parameters(1.27, GAMMA, 0.02)
+    return attractors.coexisting_attractors(published(), parameters, windows, SETTINGS, **QUIET, **options)
+
+
+def squares(numbers: np.ndarray) -> xr.Dataset:
+    return xr.Dataset({"square": ("orbit", numbers**2)})
+
+
+def in_blocks(**options) -> xr.Dataset:
+    return blocks.in_blocks(squares, 100, settings={"of": "squares"}, orbits_per_block=30, **QUIET, **options)
+
+
+def in_folder(run: Callable, settings: Any, folder: Path | None, tmp_path_factory: Any, **options) -> xr.DataTree:
+    return run(settings, tmp_path_factory.mktemp("kept") if folder is None else folder, **QUIET, **options)
+
+
+FEW_CHAINS = hidden_markov.HiddenMarkov(widths=(10, 30), seeds=1, training_examples=10, test_examples=10)
+RUNS: Mapping[str, Callable] = {
+    "bpkr.sweeps.run.sweep": swept,
+    "bpkr.sweeps.run.sweep_seeds": swept_seeds,
+    "bpkr.saddle.minima.search_minima": lambda folder, **options: minima(**options),
+    "bpkr.data.streaming.statistics_of_batches": batches,
+    "bpkr.data.streaming.statistics_of_arrays": arrays,
+    "bpkr.sampling.sample.sample_order_parameters": partial(sampled, sampling.sample_order_parameters),
+    "bpkr.sampling.sample.sample_weights": partial(sampled, sampling.sample_weights),
+    "bpkr.sampling.sample.sample_weights_by_gibbs": partial(sampled, sampling.sample_weights_by_gibbs),
+    "bpkr.sampling.comparison.compare": compared,
+    "dmft.diagrams.orbits.orbit_diagram": partial(diagram, orbits.orbit_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)),
+    "dmft.diagrams.phases.phase_diagram": partial(
+        diagram, phases.phase_diagram, dmft.Parameters(BETAS, np.array([[3.0], [GAMMA]]), 0.02)
+    ),
+    "dmft.diagrams.continuation.continuation_diagram": partial(
+        diagram, continuation.continuation_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)
+    ),
+    "dmft.diagrams.attractors.coexisting_attractors": attracted,
+    "dmft.diagrams.blocks.in_blocks": in_blocks,
+    "reproduce.hidden_markov.run": partial(in_folder, hidden_markov.run, FEW_CHAINS),
+    "reproduce.one_shot.stages.run": partial(in_folder, one_shot.run, test_one_shot.SETTINGS),
+    "reproduce.self_attention_dynamics.run": partial(
+        in_folder, self_attention_dynamics.run, test_self_attention_dynamics.SETTINGS
+    ),
+}
+# stages of an experiment, called by its `run`
+_PARTS = {"reproduce.one_shot.stages.run_variant", "reproduce.one_shot.stages.theory_of_heads"}
+# hands the executor of the user to one of these
+_BELOW = {"bpkr.sampling.chains.run_chains", "reproduce.one_shot.theory.theory_of_seed"}
+_BELOW |= {"reproduce.one_shot.comparison.order_parameters"}
+QUICK = ("bpkr.sweeps.run.sweep", "bpkr.data.streaming.statistics_of_batches", "dmft.diagrams.blocks.in_blocks")
+KEEP_NOTHING = ("bpkr.saddle.minima.search_minima",)
+# what a clock has said, or hangs on it
+_TIMES = ("seconds", "warmup_seconds", "inference_seconds", "created_at", "settings")
+
+
+@pytest.fixture(scope="module")
+def clients():
+    """Makes the client whose workers compile as slow tests do, or as others do."""
+    with ExitStack() as opened:
+        yield cache(lambda is_slow: opened.enter_context(dask_client(2)))
+
+
+@pytest.fixture
+def client(clients, request):
+    return clients(request.node.get_closest_marker("slow") is not None)
+
+
+def taking_an_executor() -> Iterator[str]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        for name, function, _ in public_functions(ast.parse(path.read_text()).body, module):
+            if any(each.arg == "executor" for each in (*function.args.args, *function.args.kwonlyargs)):
+                yield name
+
+
+def test_every_function_that_takes_an_executor_is_tried():
+    found = {name for name in taking_an_executor() if not name.startswith(("workers.", "progress.", "store."))}
+    assert found == set(RUNS) | _PARTS | _BELOW
+
+
+def values(found: Any) -> dict[str, np.ndarray]:
+    """All numbers of a result, by name, but for times."""
+    if isinstance(found, xr.DataTree):
+        by_node = {path: values(node.to_dataset()) for path, node in found.subtree_with_keys}
+        return {f"{path} {name}": value for path, node in by_node.items() for name, value in node.items()}
+    if isinstance(found, xr.Dataset):
+        every = {**found.variables, **{f"attribute {name}": value for name, value in found.attrs.items()}}
+        return {str(k): np.asarray(v) for k, v in every.items() if str(k).removeprefix("attribute ") not in _TIMES}
+    return {str(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(found)}
+
+
+@pytest.mark.parametrize("name", [*QUICK, *slow(name for name in RUNS if name not in QUICK)])
+def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, tmp_path_factory):
+    jax.clear_caches()
+    run = partial(RUNS[name], **({"tmp_path_factory": tmp_path_factory} if name.startswith("reproduce") else {}))
+    with warnings.catch_warnings():
+        # so few draws have not mixed
+        warnings.simplefilter("ignore")
+        alone = values(run(folder=None))
+        shared = values(run(folder=tmp_path, executor=client))
+        kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+        again = values(run(folder=tmp_path))
+    assert len(alone) > 0 and alone.keys() == shared.keys() == again.keys()
+    for entry, value in alone.items():
+        np.testing.assert_array_equal(shared[entry], value, err_msg=entry)
+        np.testing.assert_array_equal(again[entry], value, err_msg=entry)
+    assert bool(kept) == (name not in KEEP_NOTHING)
+    assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
