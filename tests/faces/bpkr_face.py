@@ -35,6 +35,12 @@ def new_place():
     return FOLDER / "action.json"
 
 
+def files_of_data():
+    path = FOLDER / "data.npz"
+    np.savez(path, features=DATA, labels=LABELS)
+    return [path]
+
+
 def kept_action():
     bpkr.save_action(bpkr.derive(architecture()), FOLDER / "kept.json", overwrite=True)
     return FOLDER / "kept.json"
@@ -277,6 +283,7 @@ KINDS = {
     "chunk": whole_number(2, least=1),
     "in_flight": whole_number(2, least=1),
     "batches_per_task": whole_number(2, least=1),
+    "files_per_task": whole_number(2, least=1),
     "checkpoint": path(lambda: None, {"text": "a name of a file"}),
     "executor": Kind(lambda: None),
     "layer": LAYER_NUMBER,
@@ -405,6 +412,20 @@ OF_CALLABLES = {
             "of lengths that differ": [(DATA[1:], LABELS)],
             "made by a function that returns none": [lambda: None],
         },
+    ),
+    "statistics_of_files.files": Kind(
+        files_of_data,
+        dict.fromkeys(("a list of text", "an array of text"), "files that are not there"),
+        also=lambda: {
+            "text": "data.npz",
+            "a path": FOLDER,
+            "of three paths": [files_of_data() * 3],
+            "with a number": [1],
+        },
+    ),
+    "statistics_of_files.variables": Kind(
+        lambda: ("features", "labels"),
+        also=lambda: {"of one name": ("features",), "names that are not there": ("features", "target")},
     ),
     "sum_over_paths.features": array(
         lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}

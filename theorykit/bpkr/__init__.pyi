@@ -9,7 +9,7 @@ from .data.accuracy import sign_accuracy
 from .data.classes import Classes, ClassScores, LabelsWarning, find_classes, score_classes
 from .data.data import Data, data_of_classes
 from .data.statistics import FeatureStatistics
-from .data.streaming import statistics_of_arrays, statistics_of_batches
+from .data.streaming import statistics_of_arrays, statistics_of_batches, statistics_of_files
 from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout
 from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
 from .evaluation.observables import KernelTaskAlignment, head_scores, kernel_task_alignment
@@ -121,6 +121,7 @@ __all__ = [
     "solve_matrix_free",
     "statistics_of_arrays",
     "statistics_of_batches",
+    "statistics_of_files",
     "sum_over_paths",
     "without_heads",
 ]

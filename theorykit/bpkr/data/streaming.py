@@ -2,12 +2,13 @@
 
 Batches are added up by a few, on workers, and these sums in their order here, whatever computes them: so the result
 does not depend on the executor or its number of workers, few sums travel, and only a bounded number of batches is held
-at a time. Workers use NumPy alone.
+at a time. What is on disk is read by the worker that adds it up. Workers use NumPy alone, and what reads their files.
 """
 
 import itertools
+import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from operator import length_hint
@@ -20,19 +21,29 @@ from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from ... import store
-from ...arguments import checked_flag, checked_path, checked_whole_number, has_entries, shown
+from ...arguments import (
+    checked_flag,
+    checked_path,
+    checked_sequence,
+    checked_text,
+    checked_whole_number,
+    has_entries,
+    shown,
+)
 from ...workers import Workers, check_executor, run_in_order
-from .batches import SUMS, Batch, add_moments, digest_of_batch, sum_batches
+from .arrays_on_disk import Pieces, in_order, is_in_memory, rows_of
+from .batches import SUMS, Batch, PartialSum, Source, add_moments, digest_of_batch, name_of, sum_batches
+from .files import File
 from .statistics import FeatureStatistics
 
 _KIND = "pass over batches"
 # raised whenever the sums of the same batches come to be other numbers
-_VERSION = 2
+_VERSION = 3
 
 
 @runtime_checkable
 class Sliceable(Protocol):
-    """An array in memory or on disk: NumPy, memory-mapped, an h5py dataset."""
+    """An array in memory or on disk: NumPy, memory-mapped, an h5py dataset, a DataArray."""
 
     shape: tuple[int, ...]
 
@@ -58,7 +69,7 @@ def statistics_of_batches(
                 yield path_features(inputs, attention(inputs, key_query=key_query), architecture), labels
 
     Functions are called by the worker, so that reading is done in parallel too: `[partial(load, i) for i in range(n)]`;
-    for processes they must be such as can be pickled.
+    for processes they must be such as can be pickled. For data in files there is `statistics_of_files`.
 
     - `executor`: where the sums are computed, such as a thread pool, a process pool that spawns, or a dask `Client`; by
       default here.
@@ -76,7 +87,49 @@ def statistics_of_batches(
     """
     if not has_entries(batches) or isinstance(batches, (str, bytes, Mapping)):
         raise TypeError(f"batches must be an iterable of pairs (features, labels), got {shown(batches)}")
-    return _sum(batches, executor, batches_per_task, in_flight, checkpoint, progress)
+    return _sum(batches, {"batches_per_task": batches_per_task}, executor, in_flight, checkpoint, progress)
+
+
+def statistics_of_files(
+    files: Iterable[Path | str | tuple[Path | str, Path | str]],
+    *,
+    variables: tuple[str, str] = ("features", "labels"),
+    chunk: int = 4096,
+    files_per_task: int = 1,
+    executor: Workers = None,
+    in_flight: int = 4,
+    checkpoint: Path | str | None = None,
+    progress: bool = True,
+) -> FeatureStatistics:
+    """Statistics of a training set in many files, each of which the worker opens that adds it up.
+
+    A file has features (examples, paths, features) and labels (examples,), or (examples, outputs), as arrays that
+    `variables` names: an npz archive, a netCDF or HDF5 file, or a zarr store (which takes `theorykit[zarr]`) that
+    `xarray.open_dataset` reads. In the latter, dimensions that are called examples, paths, features and outputs may be
+    in any order. Or it is a pair of npy files, (path of the features, path of the labels).
+
+    - `chunk`: how many examples of a file are in memory at a time. Other numbers add in another order.
+    - `files_per_task`: how many files are added up where they are, before their sum travels; likewise.
+    - `checkpoint`: a file for the sums so far, by which the pass goes on with the files that are not done. The first
+      and the last of those that are done are read again, and compared.
+
+    The rest is as in `statistics_of_batches`. Every worker must see all files, under the same paths; if this process
+    sees some of them, it must see all. Raises `FileNotFoundError` for one that is not there, and `ValueError`, which
+    names the file, for one that is damaged, lacks an array, or has arrays that do not fit the others.
+    """
+    chunk = checked_whole_number("chunk", chunk, least=1)
+    named = tuple(
+        checked_text("each of variables", name) for name in checked_sequence("variables", variables, "names", 2)
+    )
+    sources = [
+        File(_paths(number, each), named, chunk)
+        for number, each in enumerate(checked_sequence("files", files, "paths"))
+    ]
+    if not sources:
+        raise ValueError("files must name at least one file")
+    _check_are_there([path for source in sources for path in source.paths], executor is None)
+    grouping = {"files_per_task": files_per_task, "chunk": chunk}
+    return _sum(sources, grouping, executor, in_flight, checkpoint, progress)
 
 
 def statistics_of_arrays(
@@ -92,17 +145,27 @@ def statistics_of_arrays(
 ) -> FeatureStatistics:
     """Statistics of a training set in two arrays that can be sliced, also on disk.
 
-    `features` (examples, paths, features) and `labels` (examples,), or (examples, outputs), may be NumPy arrays,
-    `np.memmap`, `np.load(..., mmap_mode="r")`, or h5py datasets; `chunk` examples at a time are a batch, read by this
-    process. The rest is as in `statistics_of_batches`, but that of arrays that are not in memory only the first and the
-    last chunk that a checkpoint has done are read again and compared: those between must not have been changed.
+    `features` (examples, paths, features) and `labels` (examples,), or (examples, outputs); `chunk` examples at a time
+    are a batch. Who reads them depends on what the arrays are:
+
+    - `np.load(..., mmap_mode="r")` and any view of it, `np.memmap`, and h5py datasets, if opened for reading: the
+      worker, which opens their file anew. It must see the file under the same path.
+    - xarray DataArrays and dask arrays that are not computed yet, and zarr arrays: the worker, likewise. Dimensions of
+      a DataArray that are called examples, paths, features and outputs may be in any order.
+    - All others, such as NumPy arrays, files that may still be written, and what a cluster has in memory: this process,
+      which sends their rows.
+
+    The rest is as in `statistics_of_batches`, but that of arrays that are not in memory only the first and the last
+    chunk that a checkpoint has done are read again and compared: those between must not have been changed. Raises
+    `FileNotFoundError`, with the path and the host, for a worker that does not see a file.
     """
+    features, labels = in_order(features, labels)
     shape, labels_shape = _shape("features", features), _shape("labels", labels)
     chunk = checked_whole_number("chunk", chunk, least=1)
     if not labels_shape or not shape or shape[0] != labels_shape[0] or shape[0] == 0:
         raise ValueError(f"features of shape {shape} and labels of shape {labels_shape} are not one for one")
     chunks = [_Chunk(features, labels, slice(start, start + chunk)) for start in range(0, shape[0], chunk)]
-    return _sum(chunks, executor, batches_per_task, in_flight, checkpoint, progress)
+    return _sum(chunks, {"batches_per_task": batches_per_task}, executor, in_flight, checkpoint, progress)
 
 
 def _shape(name: str, array: Any) -> tuple[int, ...]:
@@ -112,20 +175,36 @@ def _shape(name: str, array: Any) -> tuple[int, ...]:
     return shape
 
 
+def _paths(number: int, entry: Any) -> tuple[str, ...]:
+    """The path of a file, or of a pair of files, as workers of any folder find it."""
+    pair = entry if isinstance(entry, (tuple, list)) else (entry,)
+    if len(pair) not in (1, 2):
+        raise ValueError(f"files[{number}] must be a path or a pair (features, labels) of paths, got {shown(entry)}")
+    return tuple(str(checked_path(f"files[{number}]", path).absolute()) for path in pair)
+
+
+def _check_are_there(paths: Sequence[str], is_here: bool) -> None:
+    """Raise `FileNotFoundError` for a missing file, unless none is there and others than this process may see them."""
+    missing = [path for path in paths if not os.path.exists(path)]
+    if missing and (is_here or len(missing) < len(paths)):
+        more = f", and {len(missing) - 1} more are missing" if len(missing) > 1 else ""
+        raise FileNotFoundError(f"there is no file {missing[0]}{more}, of {len(paths)}")
+
+
 @dataclass(frozen=True)
 class _Chunk:
-    """A batch of arrays that can be sliced, read when its turn comes."""
+    """A batch of two arrays, of which other processes are told no more than is needed."""
 
     features: Sliceable
     labels: Sliceable
     rows: slice
 
-    def read(self) -> tuple[ArrayLike, ArrayLike]:
-        return self.features[self.rows], self.labels[self.rows]
+    def read(self) -> Pieces:
+        return Pieces(rows_of(self.features, self.rows), rows_of(self.labels, self.rows))
 
     @property
     def is_in_memory(self) -> bool:
-        return all(type(array) is np.ndarray or isinstance(array, jax.Array) for array in (self.features, self.labels))
+        return all(is_in_memory(array) or isinstance(array, jax.Array) for array in (self.features, self.labels))
 
 
 class _Done(NamedTuple):
@@ -134,10 +213,10 @@ class _Done(NamedTuple):
     total: dict[str, Any] | None
     digests: tuple[bytes, ...]
 
-    def after(self, moments: dict[str, Any], digests: tuple[bytes, ...]) -> "_Done":
+    def after(self, more: PartialSum) -> "_Done":
         """With a few batches more."""
-        total = moments if self.total is None else add_moments(len(self.digests), self.total, moments)
-        return _Done(total, (*self.digests, *digests))
+        total = more.moments if self.total is None else add_moments(more.name, self.total, more.moments)
+        return _Done(total, (*self.digests, *more.digests))
 
     def save(self, path: Path, settings: Mapping[str, str]) -> None:
         digests = np.frombuffer(b"".join(self.digests), dtype=np.uint8).reshape(len(self.digests), -1)
@@ -146,31 +225,32 @@ class _Done(NamedTuple):
 
 def _sum(
     batches: Iterable[Any],
+    grouping: Mapping[str, int],
     executor: Workers,
-    batches_per_task: int,
     in_flight: int,
     checkpoint: Path | str | None,
     progress: bool,
 ) -> FeatureStatistics:
+    """The statistics of `batches`, of which the first number of `grouping` are a task; all of it decides the digits."""
     checked_flag("progress", progress)
     check_executor(executor)
     checked_whole_number("in_flight", in_flight, least=1)
-    checked_whole_number("batches_per_task", batches_per_task, least=1)
+    per_task, *_ = (checked_whole_number(name, value, least=1) for name, value in grouping.items())
     path = None if checkpoint is None else checked_path("checkpoint", checkpoint)
-    settings = store.settings_of("feature statistics", _VERSION, batches_per_task=batches_per_task)
+    settings = store.settings_of("feature statistics", _VERSION, **grouping)
     numbered = enumerate(batches)
-    done = _Done(None, ()) if path is None else _resume(path, settings, numbered)
+    done = _Done(None, ()) if path is None else _resume(path, settings, numbered, executor)
     saved, saved_at = len(done.digests), time.monotonic()
     total = length_hint(batches, saved) or None
-    tasks = _tasks(numbered, batches_per_task, path is not None)
+    tasks = _tasks(numbered, per_task, path is not None)
     with (
         closing(run_in_order(executor, sum_batches, tasks, in_flight)) as computed,
         tqdm(total=total, initial=saved, unit="batch", disable=not progress) as bar,
     ):
         try:
-            for moments, digests in computed:
-                done = done.after(moments, digests)
-                bar.update(len(digests))
+            for more in computed:
+                done = done.after(more)
+                bar.update(len(more.digests))
                 if path is not None and time.monotonic() - saved_at > store.CHECKPOINT_SECONDS:
                     done.save(path, settings)
                     saved, saved_at = len(done.digests), time.monotonic()
@@ -183,27 +263,42 @@ def _sum(
 
 
 def _tasks(
-    numbered: Iterator[tuple[int, Any]], batches_per_task: int, with_digests: bool
+    numbered: Iterator[tuple[int, Any]], per_task: int, with_digests: bool
 ) -> Iterator[tuple[int, list[Any], bool]]:
     """Arguments of `sum_batches`, read when their turn comes."""
-    while group := list(itertools.islice(numbered, batches_per_task)):
+    while group := list(itertools.islice(numbered, per_task)):
         yield group[0][0], [_read(batch) for _, batch in group], with_digests
 
 
-def _resume(path: Path, settings: Mapping[str, str], numbered: Iterator[tuple[int, Any]]) -> _Done:
+def _resume(path: Path, settings: Mapping[str, str], numbered: Iterator[tuple[int, Any]], executor: Workers) -> _Done:
     """What the checkpoint at `path` has, and `numbered` batches moved on past it."""
     arrays = store.read_arrays(path, _KIND, settings)
     if arrays is None:
         return _Done(None, ())
     digests = tuple(digest.tobytes() for digest in arrays["digests"])
+    last, read_again = len(digests) - 1, []
     for number, digest in enumerate(digests):
         _, batch = next(numbered, (number, None))
         if batch is None:
             raise ValueError(f"{path} is a checkpoint of {len(digests)} batches, but there are only {number}")
-        is_compared = batch.is_in_memory if isinstance(batch, _Chunk) else not callable(batch)
-        if (is_compared or number in (0, len(digests) - 1)) and digest_of_batch(number, _read(batch)) != digest:
-            raise ValueError(f"batch {number} is not what it was when the checkpoint {path} was written: other data")
+        if _is_in_memory(batch):
+            _compare(path, number, batch, digest, digest_of_batch(number, _read(batch)))
+        elif number in (0, last):
+            read_again.append((number, _read(batch)))
+    # this process need not see what workers read
+    for (number, batch), found in zip(read_again, run_in_order(executor, digest_of_batch, read_again, 2), strict=True):
+        _compare(path, number, batch, digests[number], found)
     return _Done({**{name: arrays[name] for name in SUMS}, "paths": int(arrays["paths"])}, digests)
+
+
+def _compare(path: Path, number: int, batch: Any, before: bytes, now: bytes) -> None:
+    if now != before:
+        name = name_of(number, batch)
+        raise ValueError(f"{name} is not what it was when the checkpoint {path} was written: other data")
+
+
+def _is_in_memory(batch: Any) -> bool:
+    return batch.is_in_memory if isinstance(batch, _Chunk) else not (callable(batch) or isinstance(batch, Source))
 
 
 def _read(batch: Any) -> Any:

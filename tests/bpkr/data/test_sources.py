@@ -1,0 +1,336 @@
+"""Data on disk: the worker reads every format, to the sums of the arrays in memory; what cannot be read is named."""
+
+import os
+import pickle
+import socket
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.marks import slow
+from theorykit.bpkr.data import streaming
+from theorykit.bpkr.data.arrays_on_disk import Piece, rows_of
+from theorykit.bpkr.data.streaming import statistics_of_arrays, statistics_of_files
+from theorykit.workers import local_workers
+
+from ...test_workers import dask_client
+from ..cases import changed, refused
+from .test_statistics import EXAMPLES, assert_identical, random_data
+
+CHUNK = 7
+# of uneven files, one of them shorter than a chunk
+CUTS = (5, 31)
+NAMES = ("features", "labels")
+DIMS = ("examples", "paths", "features")
+
+
+def dataset(features, labels) -> xr.Dataset:
+    return xr.Dataset({"features": (DIMS, features), "labels": (DIMS[: labels.ndim - 1 or 1], labels)})
+
+
+def write_npy(path: Path, features, labels):
+    pair = tuple(path.with_name(f"{path.name}-{name}.npy") for name in NAMES)
+    for each, array in zip(pair, (features, labels), strict=True):
+        np.save(each, array)
+    return pair
+
+
+def write_npz(path: Path, features, labels):
+    np.savez(path.with_suffix(".npz"), features=features, labels=labels)
+    return path.with_suffix(".npz")
+
+
+def write_compressed(path: Path, features, labels):
+    np.savez_compressed(path.with_suffix(".npz"), features=np.asfortranarray(features), labels=labels)
+    return path.with_suffix(".npz")
+
+
+def write_hdf5(path: Path, features, labels):
+    with h5py.File(path.with_suffix(".h5"), "w") as file:
+        file["features"], file["labels"] = features, labels
+    return path.with_suffix(".h5")
+
+
+def write_netcdf(path: Path, features, labels):
+    dataset(features, labels).transpose("features", "examples", "paths").to_netcdf(path.with_suffix(".nc"))
+    return path.with_suffix(".nc")
+
+
+def write_zarr(path: Path, features, labels):
+    pytest.importorskip("zarr")
+    dataset(features, labels).to_zarr(path.with_suffix(".zarr"), zarr_format=3, consolidated=False)
+    return path.with_suffix(".zarr")
+
+
+WRITERS = {
+    "npy": write_npy,
+    "npz": write_npz,
+    "compressed npz": write_compressed,
+    "hdf5": write_hdf5,
+    "netcdf": write_netcdf,
+    "zarr": write_zarr,
+}
+
+
+def written(kind: str, folder: Path, features, labels) -> list:
+    """Files of a format, each with a part of the data."""
+    parts = zip(np.split(features, CUTS), np.split(labels, CUTS), strict=True)
+    return [WRITERS[kind](folder / f"part{number}", *part) for number, part in enumerate(parts)]
+
+
+class Apart(Executor):
+    """Does at once what it is told, by what another process would be told."""
+
+    def submit(self, function, /, *arguments, **options):
+        function, arguments = pickle.loads(pickle.dumps((function, arguments)))
+        done = Future()
+        try:
+            done.set_result(function(*arguments, **options))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+@pytest.fixture(scope="module", params=["apart", *slow(["processes"])])
+def workers(request):
+    if request.param == "apart":
+        yield Apart()
+        return
+    with local_workers(2) as pool:
+        yield pool
+
+
+def in_memory(features, labels):
+    """The statistics of the files that `written` writes: chunks of each, and then the files."""
+    parts = zip(np.split(features, CUTS), np.split(labels, CUTS), strict=True)
+    first, *others = [
+        statistics_of_arrays(*part, chunk=CHUNK, batches_per_task=EXAMPLES, progress=False) for part in parts
+    ]
+    return sum(others, start=first)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_files_of_every_format_are_read_by_workers(kind, tmp_path, workers, monkeypatch):
+    features, labels = random_data(1)
+    files = written(kind, tmp_path, features.astype(np.float32), labels)
+    monkeypatch.chdir(tmp_path)
+    relative = [
+        tuple(path.relative_to(tmp_path) for path in each) if isinstance(each, tuple) else each.relative_to(tmp_path)
+        for each in files
+    ]
+    expected = in_memory(features.astype(np.float32), labels)
+    for executor in (None, workers):
+        assert_identical(statistics_of_files(relative, chunk=CHUNK, executor=executor, progress=False), expected)
+
+
+def test_a_file_is_never_in_memory_whole(tmp_path):
+    features, labels = random_data(2)
+    for kind in ("npy", "npz", "hdf5", "netcdf"):
+        (tmp_path / kind).mkdir()
+        (file,) = [WRITERS[kind](tmp_path / kind / "all", features, labels)]
+        source = streaming.File(streaming._paths(0, file), NAMES, CHUNK)
+        lengths = [len(pair[0]) for _, pair in source.parts("all")]
+        assert lengths == [CHUNK] * (EXAMPLES // CHUNK) + [EXAMPLES % CHUNK]
+
+
+def mapped(path: Path, array) -> np.memmap:
+    np.save(path, array)
+    return np.load(path, mmap_mode="r")
+
+
+@pytest.mark.parametrize("step", [slice(None), slice(3, None), slice(None, None, -2), slice(1, 20, 3)], ids=str)
+def test_every_view_of_a_memory_map_is_found_by_another_process(step, tmp_path):
+    array = mapped(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(30, 6, 5)))
+    for view in (array[step], array[step][:, ::-1, 1:], array[step].transpose(0, 2, 1), np.asarray(array)[step]):
+        rows = rows_of(view, slice(2, 6))
+        assert isinstance(rows, Piece)
+        there = pickle.dumps(rows)
+        assert len(there) < 1000
+        np.testing.assert_array_equal(pickle.loads(there).read(), view[2:6])
+
+
+def test_arrays_on_disk_are_read_by_workers(tmp_path, workers):
+    features, labels = random_data(3, outputs=2)
+    expected = statistics_of_arrays(features, labels, chunk=CHUNK, progress=False)
+    maps = [mapped(tmp_path / f"{name}.npy", array) for name, array in zip(NAMES, (features, labels), strict=True)]
+    with h5py.File(write_hdf5(tmp_path / "data", features, labels)) as file:
+        for arrays in (maps, [file["features"], file["labels"]], [file["features"], labels]):
+            pieces = [rows_of(array, slice(0, 9)) for array in arrays]
+            assert isinstance(pieces[0], Piece) and len(pickle.dumps(pieces[0])) < 1000
+            assert_identical(statistics_of_arrays(*arrays, chunk=CHUNK, executor=workers, progress=False), expected)
+
+
+@pytest.mark.parametrize("chunks", [None, *slow([{"examples": 20, "features": 2}])], ids=["lazy", "dask"])
+@pytest.mark.parametrize("kind", ["netcdf", "zarr"])
+def test_data_arrays_are_read_by_workers(kind, chunks, tmp_path, workers):
+    features, labels = random_data(4)
+    with xr.open_dataset(WRITERS[kind](tmp_path / "data", features, labels), chunks=chunks) as opened:
+        arrays = (opened["features"], opened["labels"])
+        expected = statistics_of_arrays(features, labels, chunk=CHUNK, progress=False)
+        for executor in (None, workers):
+            found = statistics_of_arrays(*arrays, chunk=CHUNK, executor=executor, progress=False)
+            assert_identical(found, expected)
+        if chunks:
+            assert_identical(statistics_of_arrays(*(a.data for a in map(in_layout, arrays)), chunk=CHUNK), expected)
+
+
+def in_layout(array: xr.DataArray) -> xr.DataArray:
+    return array.transpose(*DIMS[: array.ndim])
+
+
+def test_zarr_arrays_are_read_by_workers(tmp_path, workers):
+    zarr = pytest.importorskip("zarr")
+    features, labels = random_data(5)
+    group = zarr.open_group(write_zarr(tmp_path / "data", features, labels), mode="r")
+    memory = zarr.array(features, chunks=(9, 2, 3))
+    expected = statistics_of_arrays(features, labels, chunk=CHUNK)
+    assert isinstance(rows_of(group["features"], slice(3)), Piece) and not isinstance(rows_of(memory, slice(3)), Piece)
+    for array in (group["features"], memory):
+        assert_identical(statistics_of_arrays(array, group["labels"], chunk=CHUNK, executor=workers), expected)
+
+
+def test_dimensions_and_coordinates_are_those_that_they_are_called():
+    features, labels = random_data(6)
+    data = dataset(features, labels)
+    expected = statistics_of_arrays(features, labels)
+    assert_identical(statistics_of_arrays(data["features"].transpose(), data["labels"]), expected)
+    renamed = data["features"].rename(examples="trial", paths="path", features="column")
+    assert_identical(statistics_of_arrays(renamed, data["labels"]), expected)
+    with refused("features has the dimensions ('features', 'trial', 'paths'): rename them to examples, paths"):
+        statistics_of_arrays(data["features"].rename(examples="trial").transpose("features", "trial", "paths"), labels)
+    numbered = data.assign_coords(examples=np.arange(EXAMPLES))
+    assert_identical(statistics_of_arrays(numbered["features"], numbered["labels"]), expected)
+    with refused("features and labels have other coordinates along examples: align them first"):
+        statistics_of_arrays(numbered["features"], numbered["labels"][::-1])
+
+
+def test_what_may_still_be_written_is_read_here(tmp_path, workers):
+    features, labels = random_data(7)
+    array = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", shape=features.shape)
+    array[:] = features
+    private = np.load(tmp_path / "a.npy", mmap_mode="c")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = features
+        for each in (array, private, file["a"]):
+            found = statistics_of_arrays(each, labels, executor=workers, progress=False)
+            assert_identical(found, statistics_of_arrays(features, labels))
+
+
+def test_where_values_are_in_memory_changes_no_digit():
+    features, labels = random_data(12)
+    expected = statistics_of_arrays(features, labels)
+    between = np.frombuffer(b"0" + features.tobytes(), np.float64, offset=1).reshape(features.shape)
+    assert not between.flags.aligned
+    for other in (np.asfortranarray(features), features[::-1].copy()[::-1], between):
+        assert_identical(statistics_of_arrays(other, labels), expected)
+
+
+def test_a_pass_over_files_goes_on_where_it_ended(tmp_path):
+    features, labels = random_data(8)
+    files, path = written("npz", tmp_path, features, labels), tmp_path / "sums.npz"
+    expected = in_memory(features, labels)
+    whole = files[2].read_bytes()
+    files[2].write_bytes(whole[:500])
+    with refused("part2.npz cannot be read"):
+        statistics_of_files(files, chunk=CHUNK, checkpoint=path, progress=False)
+    files[2].write_bytes(whole)
+    with np.load(path) as stored:
+        assert stored["examples"] == CUTS[1]
+    assert_identical(statistics_of_files(files, chunk=CHUNK, checkpoint=path, progress=False), expected)
+    with pytest.raises(FileExistsError, match="differs in chunk: 7 there, 8 now"):
+        statistics_of_files(files, chunk=8, checkpoint=path, progress=False)
+    write_npz(tmp_path / "part2", changed(features[CUTS[1] :], (3, 1, 1), 0.5), labels[CUTS[1] :])
+    with refused(f"{files[2]} is not what it was when the checkpoint"):
+        statistics_of_files(files, chunk=CHUNK, checkpoint=path, progress=False)
+
+
+def test_a_file_that_a_worker_does_not_see_is_named_with_the_host(tmp_path, workers):
+    features, labels = random_data(9)
+    array = mapped(tmp_path / "a.npy", features)
+    (tmp_path / "a.npy").unlink()
+    wanted = f"{tmp_path / 'a.npy'} is not there as process [0-9]+ on {socket.gethostname()} sees it: every worker"
+    with pytest.raises(FileNotFoundError, match=wanted):
+        statistics_of_arrays(array, labels, executor=workers, progress=False)
+    with pytest.raises(FileNotFoundError, match=wanted.replace("a.npy", "b.npz")):
+        statistics_of_files([tmp_path / "b.npz"], executor=workers, progress=False)
+
+
+@pytest.mark.slow
+def test_a_lazy_array_whose_file_a_worker_does_not_see_is_named(tmp_path):
+    opened = xr.open_dataset(write_netcdf(tmp_path / "c", *random_data(9)))
+    (tmp_path / "c.nc").unlink()
+    with local_workers(1) as pool, pytest.raises(FileNotFoundError, match=r"c\.nc is not there as process"):
+        statistics_of_arrays(opened["features"], opened["labels"], executor=pool, progress=False)
+
+
+def broken_files(folder: Path):
+    """Files that are refused, and what of them is said."""
+    features, labels = random_data(10)
+    whole = {kind: WRITERS[kind](folder / "whole", features, labels) for kind in ("npy", "npz", "hdf5")}
+    for kind, path in (*whole.items(), ("pair", whole["npy"][0])):
+        if kind != "npy":
+            cut = path.with_name(f"cut{path.name}")
+            cut.write_bytes(path.read_bytes()[: os.path.getsize(path) // 2])
+            yield (cut, whole["npy"][1]) if kind == "pair" else cut, f"{cut} cannot be read on {socket.gethostname()} ("
+    bits = bytearray(whole["npz"].read_bytes())
+    bits[len(bits) // 2] ^= 1
+    (folder / "flipped.npz").write_bytes(bits)
+    yield folder / "flipped.npz", "(BadZipFile: Bad CRC-32"
+    (folder / "empty.nc").write_bytes(b"")
+    yield folder / "empty.nc", "empty.nc cannot be read on "
+    np.savez(folder / "named.npz", x=features, y=labels)
+    yield folder / "named.npz", "named.npz has no array 'features'; it has x, y: say which by `variables`"
+    np.savez(folder / "objects.npz", features=features.astype(object), labels=labels)
+    yield folder / "objects.npz", "(ValueError: features.npy is of Python objects"
+    yield write_npz(folder / "fewer", features[1:], labels), "fewer.npz: features has 49 examples, labels has 50"
+    yield write_npz(folder / "none", features[:0], labels[:0]), "none.npz: features must have shape (examples, paths,"
+    yield write_npz(folder / "nan", changed(features, (9, 0, 0), np.nan), labels), "nan.npz, from example 7 on: feat"
+    yield write_npz(folder / "other", features[:, :2], labels), "other.npz does not fit those before it: its (paths, f"
+    yield whole["npy"][0], "whole-features.npy holds one array: give the pair"
+    yield (whole["npz"], whole["npz"]), "whole.npz is no npy file, of which pairs are made"
+
+
+def test_files_that_cannot_be_summed_are_named(tmp_path):
+    good, tried = write_npz(tmp_path / "good", *random_data(0)), 0
+    for bad, message in broken_files(tmp_path):
+        tried += 1
+        with ThreadPoolExecutor(1) as pool:
+            for executor, files_per_task in ((None, 2), (pool, 1)):
+                options = {"executor": executor, "files_per_task": files_per_task, "progress": False}
+                with refused(message):
+                    statistics_of_files([good, bad], chunk=CHUNK, **options)
+    assert tried == 13
+
+
+def test_bad_lists_of_files_are_refused(tmp_path):
+    file = write_npz(tmp_path / "a", *random_data(0))
+    with refused("files must name at least one file"):
+        statistics_of_files([])
+    with pytest.raises(FileNotFoundError, match=r"there is no file \S+b\.npz, and 1 more are missing, of 3"):
+        statistics_of_files([file, tmp_path / "b.npz", tmp_path / "c.npz"])
+
+
+def test_a_zarr_store_says_what_it_takes(tmp_path, monkeypatch):
+    (tmp_path / "a.zarr").mkdir()
+    monkeypatch.setattr("theorykit.bpkr.data.files.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"a\.zarr is a zarr store.*pip install 'theorykit\[zarr\]'"):
+        statistics_of_files([tmp_path / "a.zarr"], progress=False)
+
+
+@pytest.mark.slow
+def test_what_a_cluster_reads_and_what_it_holds_are_summed(tmp_path):
+    features, labels = random_data(11)
+    expected = statistics_of_arrays(features, labels, chunk=CHUNK, progress=False)
+    files = written("netcdf", tmp_path, features, labels)
+    options = {"chunk": CHUNK, "progress": False}
+    with dask_client(2) as client:
+        assert_identical(statistics_of_files(files, executor=client, **options), in_memory(features, labels))
+        with xr.open_mfdataset(files, combine="nested", concat_dim="examples") as opened:
+            for data in (opened, opened.persist()):
+                for executor in (None, client):
+                    found = statistics_of_arrays(data["features"], data["labels"], executor=executor, **options)
+                    assert_identical(found, expected)
