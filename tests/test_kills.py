@@ -1,5 +1,6 @@
-"""Runs that are killed at random moments go on to the very numbers, and leave nothing half-written behind."""
+"""Runs that are killed, or whose disk is full, go on to the very numbers, and leave nothing half-written behind."""
 
+import errno
 import os
 import random
 import re
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.kills import RUNS
+from tests.marks import slow
 
 ROOT = Path(__file__).parents[1]
 # seconds that a process may take to leave its first file
@@ -43,23 +45,31 @@ def content(folder: Path) -> Mapping[str, int]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob("*") if re.fullmatch(r"\..*\.[0-9]+", path.name)]
+    return [str(path) for path in folder.rglob("*") if is_leftover(path)]
+
+
+def is_leftover(path: Path) -> bool:
+    return re.fullmatch(r"\..*\.[0-9]+", path.name) is not None
 
 
 def assert_goes_on(name: str, folder: Path, kills: int, seconds: float) -> int:
     """Numbers are those of a run that was never killed; returns how many kills met it at work."""
     draw = random.Random(name)
     met = sum(killed(name, folder / "killed", draw.uniform(0, seconds)) for _ in range(kills))
+    assert_is_whole(name, folder / "killed", folder / "whole")
+    return met
+
+
+def assert_is_whole(name: str, stopped: Path, whole: Path) -> None:
+    """A run that was stopped comes to the numbers of one that was not, and has them when it is asked again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        resumed, whole = RUNS[name](folder / "killed"), RUNS[name](folder / "whole")
-        again = RUNS[name](folder / "killed")
+        resumed, expected, again = (RUNS[name](folder) for folder in (stopped, whole, stopped))
     for found in (resumed, again):
-        assert set(found) == set(whole)
-        for part, values in whole.items():
+        assert set(found) == set(expected)
+        for part, values in expected.items():
             np.testing.assert_array_equal(found[part], values, err_msg=part)
-    assert not leftovers(folder / "killed")
-    return met
+    assert not leftovers(stopped)
 
 
 def test_a_killed_pass_over_data_goes_on_exactly(tmp_path):
@@ -72,3 +82,25 @@ def test_a_run_that_is_killed_again_and_again_goes_on_exactly(name, tmp_path):
     met = assert_goes_on(name, tmp_path, kills=4, seconds=0.5)
     print(f"{name}: {met} of 4 kills met it at work")
     assert met >= 1
+
+
+@pytest.mark.parametrize("name", [name if name == "statistics" else slow([name])[0] for name in RUNS])
+def test_a_run_whose_disk_is_full_says_so_and_goes_on_exactly(name, tmp_path, monkeypatch):
+    folder, flush, files = tmp_path / "full", os.fsync, []
+
+    def full(descriptor: int) -> None:
+        files.append(content(folder))
+        if len(files) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush(descriptor)
+
+    with monkeypatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left on device") as failure:
+            RUNS[name](folder)
+    assert folder in Path(failure.value.filename).parents
+    # what was there when the second file was written, without its hidden beginning
+    kept = {path: time for path, time in files[1].items() if not is_leftover(Path(path))}
+    assert kept and content(folder) == kept
+    assert_is_whole(name, folder, tmp_path / "whole")

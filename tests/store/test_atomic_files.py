@@ -1,7 +1,9 @@
 """Every writer: whole or not there, no file of the user's replaced, links and permissions kept, leftovers removed."""
 
+import ast
 import errno
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -240,3 +242,27 @@ def test_files_of_the_repository_that_a_script_replaces_carry_the_mark(pattern):
     assert files
     for path in files:
         assert atomic_files.is_marked(path), path
+
+
+def writes_a_file(call: ast.Call) -> bool:
+    """Whether a call writes to disk by itself."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    modes = [each.value for each in (*call.args, *(k.value for k in call.keywords)) if isinstance(each, ast.Constant)]
+    if name in ("open", "fdopen"):
+        return any(isinstance(mode, str) and re.fullmatch(r"[rwaxbt]*[wax+][bt+]*", mode) for mode in modes)
+    if name == "to_netcdf":
+        return bool(call.args)  # without a path it is bytes
+    return name in ("write_bytes", "tofile", "to_zarr") or ast.unparse(call.func) in (
+        "np.save",
+        "np.savetxt",
+        "json.dump",
+    )
+
+
+def test_no_module_writes_files_but_that_of_files_that_are_whole():
+    found = {}
+    for path in (ROOT / "theorykit").rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        if any(map(writes_a_file, calls)):
+            found[path.name] = [ast.unparse(call)[:80] for call in calls if writes_a_file(call)]
+    assert set(found) == {"atomic_files.py"}, found
