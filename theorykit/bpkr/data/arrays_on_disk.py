@@ -56,8 +56,8 @@ def reading(path: str) -> Iterator[None]:
         is_missing = not os.path.exists(path) if os.path.isabs(path) else isinstance(error, FileNotFoundError)
         if is_missing:
             raise FileNotFoundError(
-                f"{path} is not there as process {os.getpid()} on {host} sees it: every worker must see the data, under "
-                "the same path"
+                f"{path} is not there as process {os.getpid()} on {host} sees it: every worker must see the "
+                "data, under the same path"
             ) from error
         if isinstance(error, PermissionError):
             raise PermissionError(f"{path} may not be read by process {os.getpid()} on {host}") from error
