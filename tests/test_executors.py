@@ -1,6 +1,7 @@
 """Every function that takes an executor: workers compute what one process does, bit for bit, and keep it alike."""
 
 import ast
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -47,6 +48,15 @@ def arrays(folder: Path | None, **options) -> bpkr.FeatureStatistics:
     features, labels = (np.concatenate(parts) for parts in zip(*map(batch, range(9)), strict=True))
     checkpoint = None if folder is None else folder / "sums.npz"
     return bpkr.statistics_of_arrays(features, labels, chunk=5, checkpoint=checkpoint, **QUIET, **options)
+
+
+def files(folder: Path | None, **options) -> bpkr.FeatureStatistics:
+    checkpoint = None if folder is None else folder / "sums.npz"
+    with tempfile.TemporaryDirectory() as place:
+        paths = [Path(place) / f"{number}.npz" for number in range(5)]
+        for number, path in enumerate(paths):
+            np.savez(path, **dict(zip(("features", "labels"), batch(number), strict=True)))
+        return bpkr.statistics_of_files(paths, chunk=3, checkpoint=checkpoint, **QUIET, **options)
 
 
 def swept(**options) -> xr.Dataset:
@@ -109,6 +119,7 @@ RUNS: Mapping[str, Callable] = {
     "bpkr.saddle.minima.search_minima": lambda folder, **options: minima(**options),
     "bpkr.data.streaming.statistics_of_batches": batches,
     "bpkr.data.streaming.statistics_of_arrays": arrays,
+    "bpkr.data.streaming.statistics_of_files": files,
     "bpkr.sampling.sample.sample_order_parameters": partial(sampled, sampling.sample_order_parameters),
     "bpkr.sampling.sample.sample_weights": partial(sampled, sampling.sample_weights),
     "bpkr.sampling.sample.sample_weights_by_gibbs": partial(sampled, sampling.sample_weights_by_gibbs),

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.cluster import dask_client
 from tests.marks import slow
 from theorykit.bpkr.data import streaming
 from theorykit.bpkr.data.arrays_on_disk import Piece, rows_of
 from theorykit.bpkr.data.streaming import statistics_of_arrays, statistics_of_files
 from theorykit.workers import local_workers
 
-from ...test_workers import dask_client
 from ..cases import changed, refused
 from .test_statistics import EXAMPLES, assert_identical, random_data
 
