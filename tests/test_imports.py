@@ -19,7 +19,7 @@ MOST_FILES = 12
 HOUSE = (
     ("precision",),
     ("arguments",),
-    ("annotations", "atomic_files", "compilation", "progress"),
+    ("annotations", "atomic_files", "compilation", "progress", "sharding"),
     ("cache",),
     ("",),
     ("workers",),

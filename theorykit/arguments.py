@@ -146,12 +146,12 @@ def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
     """
     if is_traced(value):
         array = jnp.asarray(value)
-        _check_dtype(name, array.dtype, value)
-        _check_axes(name, array.shape, axes)
+        check_dtype(name, array.dtype, value)
+        check_axes(name, array.shape, axes)
         array = jnp.asarray(array, dtype=jnp.float64)
         return eqx.error_if(array, ~jnp.all(jnp.isfinite(array)), f"{name} has entries that are not finite")
     array = real_array(name, value)
-    _check_axes(name, array.shape, axes)
+    check_axes(name, array.shape, axes)
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         index = tuple(int(i) for i in bad[0])
@@ -169,11 +169,16 @@ def real_array(name: str, value: Any) -> np.ndarray:
             f"{name} is a masked array, whose mask would be lost; give the entries that count, as .compressed() or "
             ".filled(...) return them"
         )
+    if isinstance(value, jax.Array) and not (value.is_fully_addressable or value.is_fully_replicated):
+        raise ValueError(
+            f"{name} lies on devices of several processes, and this one cannot read it whole; "
+            "jax.experimental.multihost_utils.process_allgather(array, tiled=True) brings it to every process"
+        )
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}: is it ragged?") from None
-    _check_dtype(name, array.dtype, value)
+    check_dtype(name, array.dtype, value)
     return np.asarray(array, dtype=np.float64)
 
 
@@ -183,7 +188,8 @@ def _is_masked(value: Any) -> bool:
     return isinstance(value, np.ma.MaskedArray)
 
 
-def _check_dtype(name: str, dtype: Any, value: Any) -> None:
+def check_dtype(name: str, dtype: Any, value: Any) -> None:
+    """Raise `TypeError` unless entries of `dtype` are real numbers; booleans are."""
     # JAX's own floating-point types are none of NumPy's
     is_number = any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_))
     # time differences count as integers
@@ -202,7 +208,8 @@ _UNREAL = {
 }
 
 
-def _check_axes(name: str, shape: tuple[int, ...], axes: str | None) -> None:
+def check_axes(name: str, shape: tuple[int, ...], axes: str | None) -> None:
+    """Raise `ValueError` unless a `shape` has as many axes as `axes` names, none of them empty."""
     if axes is None:
         return
     names = axes.split()

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 from sympy import Symbol
@@ -399,6 +400,19 @@ OF_CALLABLES = {
     "without_heads.removed": Kind(lambda: HEADS, NO_HEADS, lambda: OTHER_HEADS),
     "statistics_of_arrays.features": array(lambda: DATA, also=lambda: {"fewer": DATA[1:]}),
     "statistics_of_arrays.labels": array(
+        lambda: LABELS, also=lambda: {"fewer": LABELS[1:]}, admits={"with one axis more": "labels of one output"}
+    ),
+    "statistics_on_devices.features": array(
+        lambda: jnp.asarray(DATA),
+        also=lambda: {
+            "of NumPy": DATA,
+            "fewer": jnp.asarray(DATA[1:]),
+            "flat": jnp.asarray(DATA[0]),
+            "with a NaN on the device": jnp.asarray(DATA).at[1, 0, 0].set(np.nan),
+            "complex on the device": jnp.asarray(DATA) + 0j,
+        },
+    ),
+    "statistics_on_devices.labels": array(
         lambda: LABELS, also=lambda: {"fewer": LABELS[1:]}, admits={"with one axis more": "labels of one output"}
     ),
     "statistics_of_batches.batches": Kind(

@@ -8,7 +8,7 @@ from .action.kept import load_action, save_action
 from .data.accuracy import sign_accuracy
 from .data.classes import Classes, ClassScores, LabelsWarning, find_classes, score_classes
 from .data.data import Data, data_of_classes
-from .data.statistics import FeatureStatistics
+from .data.statistics import FeatureStatistics, statistics_on_devices
 from .data.streaming import statistics_of_arrays, statistics_of_batches, statistics_of_files
 from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout
 from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
@@ -122,6 +122,7 @@ __all__ = [
     "statistics_of_arrays",
     "statistics_of_batches",
     "statistics_of_files",
+    "statistics_on_devices",
     "sum_over_paths",
     "without_heads",
 ]

@@ -13,8 +13,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_array, is_traced, real_array
+from ...arguments import check_axes, check_dtype, checked_array, is_traced, real_array
 from ...precision import require_float64
+from ...sharding import all_finite, check_finite, is_sharded, over_examples
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 from .magnitudes import check_magnitudes
@@ -38,10 +39,44 @@ def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array
     return array
 
 
+def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
+    """`finite_array` with a row an example, which stays on its devices where it is sharded over examples."""
+    if not is_sharded(value):
+        return finite_array(name, value, axes)
+    require_float64()
+    array = layout_of_examples(name, value, axes).astype(jnp.float64)
+    check_finite_examples(name, array)
+    return array
+
+
+def layout_of_examples(name: str, array: Array, axes: str) -> Array:
+    """An array of JAX that holds numbers, with a row an example, and sharded over examples if at all."""
+    check_dtype(name, array.dtype, array)
+    check_axes(name, array.shape, axes)
+    return over_examples(name, array) if is_sharded(array) else array
+
+
+def check_finite_examples(name: str, array: Array) -> None:
+    """Raise `ValueError` for entries that are not finite, found where they are."""
+    (check_finite if is_sharded(array) else checked_array)(name, array)
+
+
+def labels_beside(features: Array, labels: ArrayLike, axes: str, name: str = "labels") -> Array:
+    """Labels, one row for one of the checked `features`, on the devices of these."""
+    array = examples_array(name, labels, axes)
+    if len(array) != len(features):
+        raise ValueError(f"{name} has {len(array)} examples, {name.replace('labels', 'features')} has {len(features)}")
+    if is_sharded(features):
+        return jax.device_put(array, features.sharding)
+    if is_sharded(array):
+        raise ValueError(f"{name} are sharded over devices, but {name.replace('labels', 'features')} are not")
+    return array
+
+
 def checked_features(architecture: Architecture, features: ArrayLike, name: str = "features") -> Array:
-    """Path features (examples, paths, features) that fit the architecture."""
+    """Path features (examples, paths, features) that fit the architecture; sharded ones stay so."""
     checked_architecture(architecture)
-    array = finite_array(name, features, "examples paths features")
+    array = examples_array(name, features, "examples paths features")
     if array.shape[1] != architecture.paths:
         raise ValueError(
             f"{name} has {array.shape[1]} paths (axis 1 of shape {array.shape}), but layers of "
@@ -57,20 +92,11 @@ def check_same_input_features(features: Array, others: Array, name: str) -> None
         raise ValueError(f"features have {features.shape[2]} input features, {name} {others.shape[2]}")
 
 
-def checked_labels(architecture: Architecture, labels: ArrayLike, name: str = "labels") -> Array:
-    """Labels (examples,), or (examples, outputs) for an architecture of several outputs."""
-    if architecture.outputs == 1:
-        return finite_array(name, labels, "examples")
-    array = finite_array(name, labels, "examples outputs")
-    if array.shape[1] != architecture.outputs:
-        raise ValueError(f"{name} of shape {array.shape} are for {array.shape[1]} outputs, not {architecture.outputs}")
-    return array
-
-
 def checked_data(
     architecture: Architecture, features: ArrayLike, labels: ArrayLike
 ) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
-    """Path features and their labels, whose kernel has a Cholesky factor at the temperature."""
+    """Path features and their labels on one device, whose kernel has a Cholesky factor at the temperature."""
+    refuse_sharded(features=features, labels=labels)
     checked, labels = checked_examples(architecture, features, labels)
     if not is_traced(labels, architecture):
         check_magnitudes(architecture, np.asarray(labels))
@@ -84,10 +110,26 @@ def checked_examples(
 ) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
     """Path features and their labels, which errors call by these names after a `prefix` such as "test_"."""
     checked = checked_features(architecture, features, f"{prefix}features")
-    labels = checked_labels(architecture, labels, f"{prefix}labels")
-    if len(labels) != len(checked):
-        raise ValueError(f"{prefix}labels has {len(labels)} examples, {prefix}features has {len(checked)}")
+    axes = "examples" if architecture.outputs == 1 else "examples outputs"
+    labels = labels_beside(checked, labels, axes, f"{prefix}labels")
+    if architecture.outputs not in (1, *labels.shape[1:]):
+        raise ValueError(
+            f"{prefix}labels of shape {labels.shape} are for {labels.shape[1]} outputs, not {architecture.outputs}"
+        )
     return checked, labels
+
+
+def refuse_sharded(**arrays: ArrayLike | None) -> None:
+    """Raise `ValueError` where one of the named arrays of a training set is sharded: the dense form has no use of that."""
+    for name, array in arrays.items():
+        if is_sharded(array):
+            raise ValueError(
+                f"{name} of shape {array.shape} are sharded over {len(array.sharding.device_set)} devices, but the "
+                "dense form factorises the kernel of all examples on one. bpkr.solve_matrix_free and "
+                "bpkr.estimate_energy take sharded arrays, and so does bpkr.statistics_on_devices, for "
+                "bpkr.solve_from_statistics. JAX has no Cholesky factorisation over several devices; the package JAXMg "
+                "has one for GPUs. jax.device_put(array, jax.devices()[0]) brings an array to one device"
+            )
 
 
 def check_interpolation(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
@@ -200,6 +242,6 @@ def checked_finite(tree, architecture: Architecture, message: str):
     if is_traced(tree):
         finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
         return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message.format(temperature="traced")), tree)
-    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(tree)):
+    if not all(all_finite(leaf) if is_sharded(leaf) else np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(tree)):
         raise ValueError(message.format(temperature=architecture.temperature))
     return tree

@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 from ...arguments import checked_instance
 from ..specification.architecture import Architecture
-from .checks import check_same_input_features, checked_examples, checked_features
+from .checks import check_same_input_features, checked_examples, checked_features, refuse_sharded
 from .classes import Classes, Coding, Labels, encode_labels, find_classes
 
 
@@ -48,6 +48,8 @@ def data_of_classes(
 def check_data(architecture: Architecture, data: Data) -> Data:
     """`data` as float64 arrays; `ValueError` names what does not fit the architecture or the rest of the data."""
     checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")
+    arrays = ("features", "labels", "test_features", "test_labels")
+    refuse_sharded(**{name: getattr(data, name) for name in arrays})
     if data.classes is not None:
         checked_instance("classes", data.classes, Classes, "as bpkr.data_of_classes makes them")
         if data.classes.outputs != architecture.outputs:

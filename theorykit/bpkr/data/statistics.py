@@ -4,14 +4,22 @@ Numbers for the symbols M, b, y2 and P of `Action.dual`. They are sums over exam
 summed anywhere, in any order, and added; `theorykit.bpkr.data.streaming` does so batch by batch.
 """
 
+from functools import partial
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_instance, checked_whole_number, is_traced
+from ...arguments import checked_instance, checked_whole_number, is_traced, real_array, shown
+from ...precision import require_float64
+from ...sharding import is_sharded, sum_by_blocks
 from ..specification.architecture import Architecture, checked_architecture
-from .checks import checked_symmetric, float64_array
+from .checks import check_finite_examples, checked_symmetric, float64_array, labels_beside, layout_of_examples
+
+_BLOCK_BYTES = 2**25
 
 
 class FeatureStatistics(eqx.Module):
@@ -70,6 +78,47 @@ def summed(features: Float[Array, "examples paths features"], labels: Float[Arra
     examples, paths, _ = features.shape
     flat, columns = features.reshape(examples, -1), labels.reshape(examples, -1)
     return FeatureStatistics(flat.T @ flat, flat.T @ columns, jnp.sum(labels**2), examples, paths)
+
+
+def statistics_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
+    """The statistics of a training set that devices hold, summed where it lies: an array of JAX, sharded or not.
+
+    `features` (examples, paths, features) as `path_features` returns them, and `labels` (examples,), or (examples,
+    outputs). Sharded features are so over examples, on devices of one process or of many: every device sums its own
+    examples, a block at a time, and these sums are added up by all-reduces; every process gets the result. Labels that
+    are not sharded are the same in every process.
+
+    Raises `TypeError` for features that are no array of JAX, which `statistics_of_arrays` takes; `ValueError` for
+    shapes that do not fit, values that are not finite, and arrays that are sharded otherwise.
+    """
+    require_float64()
+    if not isinstance(features, jax.Array) or is_traced(features, labels):
+        raise TypeError(
+            f"features must be an array of JAX that devices hold, got {shown(features)}; bpkr.statistics_of_arrays "
+            "takes others"
+        )
+    features = layout_of_examples("features", features, "examples paths features")
+    labels = labels if is_sharded(labels) else real_array("labels", labels)
+    labels = labels_beside(features, labels, "examples" if labels.ndim == 1 else "examples outputs")
+    sharding = features.sharding if is_sharded(features) else None
+    columns = features.shape[1] * features.shape[2]
+    # as many rows as columns at least: then to add up blocks is less work than to multiply them
+    block = max(columns, _BLOCK_BYTES // (8 * columns))
+    sums = jax.tree.map(np.asarray, _summed_by_blocks(features, labels, block, sharding))
+    if not all(np.all(np.isfinite(value)) for value in sums.values()):
+        check_finite_examples("features", features)
+        raise ValueError("products of features and labels are beyond double precision")
+    return FeatureStatistics(**sums, examples=len(features), paths=features.shape[1])
+
+
+@partial(jax.jit, static_argnames=("block", "sharding"))
+def _summed_by_blocks(features, labels, block, sharding):
+    def of_block(features, labels):
+        # numbers of other types are converted here, where a block is all that is copied
+        flat, columns = features.reshape(len(features), -1).astype(jnp.float64), labels.reshape(len(labels), -1)
+        return {"gram": flat.T @ flat, "projection": flat.T @ columns, "label_square": jnp.sum(columns**2)}
+
+    return sum_by_blocks(of_block, block, sharding, features, labels)
 
 
 def checked_statistics(architecture: Architecture, statistics: FeatureStatistics) -> FeatureStatistics:

@@ -16,23 +16,26 @@ hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm sp
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ...precision import require_float64
 from ...saddle.lanczos import run_lanczos
+from ...sharding import held_whole, is_sharded, laid_over, of_this_process
 from ..data.checks import checked_examples
 from ..evaluation.bound_action import BoundAction, bind
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture, checked_architecture
-from .whitened_kernel import Design, Kernel, path_gram, whiten_kernel
+from .whitened_kernel import Design, Kernel, WhitenedKernel, path_gram, whiten_kernel
 
 # a standard error beside a control variate needs four probes, scatter three repeats
 _LEAST = {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3, "max_steps": 1}
@@ -139,7 +142,7 @@ def estimate_energy(
     options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
     data = checked_for_matrix_free(architecture, features, labels)
     first = checked_order_parameters(architecture, order_parameters).matrices[0]
-    probes = random_probes(key, options.probes, data.rows)
+    probes = random_probes(key, options.probes, data.rows, data.sharding)
     return estimate_at(data, first, probes, key, options)
 
 
@@ -155,6 +158,11 @@ class Data(eqx.Module):
     def rows(self) -> int:
         return self.design.shape[0]
 
+    @property
+    def sharding(self) -> NamedSharding | None:
+        """How the rows are sharded, if they are."""
+        return self.design.sharding
+
 
 def checked_for_matrix_free(architecture: Architecture, features: ArrayLike, labels: ArrayLike) -> Data:
     """The data, refused unless it fits the architecture and has a temperature."""
@@ -168,15 +176,24 @@ def checked_for_matrix_free(architecture: Architecture, features: ArrayLike, lab
             "positive temperature, or the dense form"
         )
     features, labels = checked_examples(architecture, features, labels)
-    design = Design(features, architecture.outputs)
-    return Data(
-        bind(architecture.with_arrays()), design, labels.reshape(-1, 1), path_gram(features, architecture.outputs)
-    )
+    sharding, outputs = features.sharding if is_sharded(features) else None, architecture.outputs
+    gram = path_gram(features, outputs, sharding)
+    return Data(bind(architecture.with_arrays()), Design(features, outputs, sharding), labels.reshape(-1, 1), gram)
 
 
-def random_probes(key: PRNGKeyArray, count: int, rows: int) -> Float[Array, "count rows"]:
-    """Random signs: of all probes with independent entries, those of least variance."""
-    return jax.random.rademacher(jax.random.fold_in(key, 0), (count, rows), dtype=jnp.float64)
+def random_probes(
+    key: PRNGKeyArray, count: int, rows: int, sharding: NamedSharding | None = None
+) -> Float[Array, "count rows"]:
+    """Random signs: of all probes with independent entries, those of least variance; on the devices of their rows."""
+    key = jax.random.fold_in(key, 0)
+    if sharding is None:
+        return jax.random.rademacher(key, (count, rows), dtype=jnp.float64)
+    return _sharded_probes(key, count, rows, NamedSharding(sharding.mesh, PartitionSpec(None, sharding.spec[0])))
+
+
+@partial(jax.jit, static_argnames=("count", "rows", "sharding"))
+def _sharded_probes(key, count, rows, sharding):
+    return laid_over(jax.random.rademacher(key, (count, rows), dtype=jnp.float64), sharding)
 
 
 def estimate_at(
@@ -190,7 +207,8 @@ def estimate_at(
     """`estimate_energy` for probes at hand, of any kind for which the mean of z^T B z is tr B; from `order` on."""
     solver = lx.CG(rtol=0.0, atol=options.tolerance, norm=jnp.linalg.norm, max_steps=options.max_order)
     rank = min(options.rank, data.rows)
-    whitened, of_labels = _of_labels(data, first, jax.random.fold_in(key, 1), rank, solver)
+    preconditioner, of_labels = _of_labels(data, first, jax.random.fold_in(key, 1), rank, solver)
+    whitened = WhitenedKernel(Kernel(data.bound, data.design, first), *preconditioner)
     if not whitened.floor > 0.5:
         raise ValueError(
             f"temperature={float(data.bound.architecture.temperature):.3g} is lost in the rounding of a kernel of "
@@ -199,10 +217,11 @@ def estimate_at(
         )
     limit = min(options.max_order, data.rows)
     order = min(order or options.order, limit)
-    estimate, is_finished = _with_probes(data, whitened, of_labels, probes, order, options.block)
+    estimate, is_finished = _with_probes(whitened, data.path_gram, of_labels, probes, order, options.block)
     while order < limit and not is_finished:
         order = min(limit, 2 * order)
-        estimate, is_finished = _with_probes(data, whitened, of_labels, probes, order, options.block)
+        estimate, is_finished = _with_probes(whitened, data.path_gram, of_labels, probes, order, options.block)
+    estimate = of_this_process(estimate, data.sharding)
     _report(estimate, options)
     return estimate
 
@@ -245,9 +264,9 @@ def _of_labels(data, first, key, rank, solver):
     minus_misfit_gradient = kernel.slope(representer, representer)
     size, missed = jnp.sqrt(jnp.sum(minus_misfit_gradient * first)), jnp.sqrt(unsolved + rounding)
     minus_misfit_gradient_bias = _per_entry(first, missed * (2 * size + missed))
-    return whitened, _OfLabels(
-        misfit, unsolved / 2 + rounding, minus_misfit_gradient, minus_misfit_gradient_bias, steps
-    )
+    of_labels = _OfLabels(misfit, unsolved / 2 + rounding, minus_misfit_gradient, minus_misfit_gradient_bias, steps)
+    # without the kernel: what comes out of a compiled function is a copy, and the features are large
+    return (whitened.basis, whitened.eigenvalues, whitened.floor), of_labels
 
 
 def _conjugate_gradients(whitened, right, solver):
@@ -260,11 +279,11 @@ def _conjugate_gradients(whitened, right, solver):
 
 
 @eqx.filter_jit
-def _with_probes(data, whitened, of_labels, probes, order, block) -> tuple[EnergyEstimate, Bool[Array, ""]]:
+def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[EnergyEstimate, Bool[Array, ""]]:
     """The estimate by Lanczos runs of this `order`, and whether their bias is below half the standard errors."""
     kernel = whitened.kernel
     runs = run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, block)
-    of_trace = whitened.slope_of_trace(data.path_gram)
+    of_trace = whitened.slope_of_trace(path_gram)
     trace = jnp.sum(of_trace * kernel.first) + kernel.temperature * whitened.trace_of_inverse()
     log_det, error, _ = _controlled_mean(runs.middle, runs.form, trace, jnp.ones(()))
     rounding = kernel.rows * whitened.rounding
@@ -300,7 +319,7 @@ def _with_probes(data, whitened, of_labels, probes, order, block) -> tuple[Energ
         ),
         stats={"order": order, "steps": of_labels.steps, "condition": runs.largest / whitened.floor},
     )
-    return estimate, is_finished
+    return held_whole((estimate, is_finished), kernel.design.sharding)
 
 
 def _per_entry(first, bound):

@@ -129,7 +129,7 @@ class _SampleAverage:
 
     def __init__(self, data: Data, key: PRNGKeyArray, options: MatrixFreeOptions):
         self.data, self.key, self.options, self.order = data, key, options, options.order
-        self.probes = random_probes(key, options.probes, data.rows)
+        self.probes = random_probes(key, options.probes, data.rows, data.sharding)
 
     def at(self, order_parameters: OrderParameters) -> EnergyEstimate:
         first = order_parameters.matrices[0]

@@ -7,11 +7,15 @@ logdet A = logdet P + logdet M and y^T A^{-1} y = (P^{-1/2} y)^T M^{-1} (P^{-1/2
 Source of P: Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning" (arXiv 2110.02820), Alg. 2.1.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ...sharding import by_shard, held_whole, laid_over, of_this_process, sum_by_blocks
 from ..evaluation.bound_action import BoundAction
 
 _BLOCK_BYTES = 2**25
@@ -21,11 +25,12 @@ class Design(eqx.Module):
     """The matrix Phi of the symbolic action as an operator: what `flat_features` forms, from the features as they are.
 
     Rows are (example, output), columns (path, output, feature), the last fastest. Outputs share their features, which
-    are stored once.
+    are stored once. `sharding` says how examples are, and so rows, where they are on several devices.
     """
 
     features: Float[Array, "examples paths features"]
     outputs: int = eqx.field(static=True)
+    sharding: NamedSharding | None = eqx.field(static=True, default=None)
     is_transposed: bool = eqx.field(static=True, default=False)
 
     @property
@@ -36,7 +41,7 @@ class Design(eqx.Module):
 
     @property
     def T(self) -> "Design":
-        return Design(self.features, self.outputs, not self.is_transposed)
+        return Design(self.features, self.outputs, self.sharding, not self.is_transposed)
 
     def __matmul__(self, right: Float[Array, "inner k"]) -> Float[Array, "outer k"]:
         examples, paths, features = self.features.shape
@@ -126,30 +131,51 @@ class WhitenedKernel(eqx.Module):
 
 def whiten_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKernel:
     """Whiten by a randomised Nyström approximation of rank `rank`, from `rank` products with the kernel."""
-    rows, temperature = kernel.rows, kernel.temperature
-    sketch, _ = jnp.linalg.qr(jax.random.normal(key, (rows, rank), dtype=jnp.float64))
+    rows, temperature, sharding = kernel.rows, kernel.temperature, kernel.design.sharding
+    sketch, _ = tall_qr(laid_over(jax.random.normal(key, (rows, rank), dtype=jnp.float64), sharding), sharding)
     image = kernel.product(sketch) - temperature * sketch
     shift = rows * jnp.finfo(jnp.float64).eps * jnp.linalg.norm(image)
     shift = jnp.maximum(shift, jnp.finfo(jnp.float64).tiny)
     shifted = image + shift * sketch
     core = sketch.T @ shifted
     factor = jnp.linalg.cholesky((core + core.T) / 2)
-    tall = jax.scipy.linalg.solve_triangular(factor, shifted.T, lower=True).T
-    outer, triangle = jnp.linalg.qr(tall)
+    tall = by_shard(_over_transpose, sharding, shifted, whole=(factor,))
+    outer, triangle = tall_qr(tall, sharding)
     turn, singular, _ = jnp.linalg.svd(triangle)
     # K + shift is no less than Q diag(singular^2) Q^T, so that A is no less than P - shift
     eigenvalues = jnp.maximum(singular**2 - shift, 0.0)
     return WhitenedKernel(kernel, outer @ turn, eigenvalues, 1 - shift / temperature)
 
 
-def path_gram(features: Float[Array, "examples paths features"], outputs: int) -> Float[Array, "n n"]:
+def _over_transpose(rows: Float[Array, "rows k"], factor: Float[Array, "k k"]) -> Float[Array, "rows k"]:
+    """X C^{-T} for a lower triangular C."""
+    return jax.scipy.linalg.solve_triangular(factor, rows.T, lower=True).T
+
+
+def tall_qr(
+    array: Float[Array, "rows k"], sharding: NamedSharding | None
+) -> tuple[Float[Array, "rows k"], Float[Array, "k k"]]:
+    """Q and R of no more columns than rows: each device factorises its own rows, and all together these factors R.
+
+    Source: J. Demmel, L. Grigori, M. Hoemmen, J. Langou, "Communication-optimal parallel and sequential QR and LU
+    factorizations", SIAM J. Sci. Comput. 34 (2012) A206. As stable as Householder's for all rows.
+    """
+    if sharding is None:
+        return jnp.linalg.qr(array)
+    own, triangles = by_shard(jnp.linalg.qr, sharding, array)
+    across, triangle = jnp.linalg.qr(held_whole(triangles, sharding))
+    return by_shard(jnp.matmul, sharding, own, across), triangle
+
+
+def path_gram(
+    features: Float[Array, "examples paths features"], outputs: int, sharding: NamedSharding | None = None
+) -> Float[Array, "n n"]:
     """The gradient of tr K(U_1) in U_1: inner products of the paths' features, block of examples by block."""
-    examples, paths, width = features.shape
+    _, paths, width = features.shape
     block = max(1, _BLOCK_BYTES // (8 * paths * width))
-    blocks = (features[start : start + block] for start in range(0, examples, block))
-    return jnp.kron(sum(map(_gram, blocks)), jnp.eye(outputs))
+    return jnp.kron(of_this_process(_gram(features, block, sharding), sharding), jnp.eye(outputs))
 
 
-@jax.jit
-def _gram(features):
-    return jnp.einsum("pai,pbi->ab", features, features)
+@partial(jax.jit, static_argnames=("block", "sharding"))
+def _gram(features, block, sharding):
+    return sum_by_blocks(lambda own: jnp.einsum("pai,pbi->ab", own, own), block, sharding, features)
