@@ -120,7 +120,7 @@ def checked_examples(
 
 
 def refuse_sharded(**arrays: ArrayLike | None) -> None:
-    """Raise `ValueError` where one of the named arrays of a training set is sharded: the dense form has no use of that."""
+    """Raise `ValueError` where one of the named arrays is sharded: the dense form has all examples on one device."""
     for name, array in arrays.items():
         if is_sharded(array):
             raise ValueError(

@@ -30,6 +30,7 @@ from ...arguments import (
     has_entries,
     shown,
 )
+from ...sharding import is_sharded
 from ...workers import Workers, check_executor, run_in_order
 from .arrays_on_disk import Pieces, in_order, is_in_memory, rows_of
 from .batches import SUMS, Batch, PartialSum, Source, add_moments, digest_of_batch, name_of, sum_batches
@@ -172,6 +173,8 @@ def _shape(name: str, array: Any) -> tuple[int, ...]:
     shape = getattr(array, "shape", None)
     if not isinstance(shape, tuple) or not hasattr(array, "__getitem__"):
         raise TypeError(f"{name} must be an array that can be sliced, got {shown(array)}")
+    if is_sharded(array):
+        raise ValueError(f"{name} are sharded over devices, where bpkr.statistics_on_devices sums them")
     return shape
 
 
