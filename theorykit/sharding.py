@@ -5,13 +5,14 @@ what does travel between devices are sums over examples.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from .arguments import is_traced
@@ -20,6 +21,18 @@ from .arguments import is_traced
 def is_sharded(value: Any) -> bool:
     """Whether no single device holds the whole of `value`, an array of JAX that is known."""
     return isinstance(value, jax.Array) and not is_traced(value) and not value.is_fully_replicated
+
+
+def sharding_of(array: Array) -> NamedSharding | None:
+    """How `array` is sharded, if it is."""
+    return array.sharding if is_sharded(array) else None
+
+
+def outside_meshes() -> AbstractContextManager:
+    """A context without a mesh of the caller's, whose explicit axes would bind every operation in it."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return nullcontext()
+    return jax.set_mesh(Mesh(np.empty((), dtype=object), ()))
 
 
 def over_examples(name: str, array: Array) -> Array:
@@ -35,6 +48,8 @@ def over_examples(name: str, array: Array) -> Array:
             "jax.device_put(array, NamedSharding(mesh, PartitionSpec('examples'))) makes it so, 'examples' being an "
             "axis of the mesh"
         )
+    if AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types:
+        raise ValueError(f"{name} is sharded, and a mesh of explicit axes is set by jax.set_mesh: call this without it")
     # meshes of explicit axes have every operation say how its result is sharded
     sharding = NamedSharding(Mesh(found.mesh.devices, found.mesh.axis_names), PartitionSpec(spec[0]))
     shards = [shard.data for shard in array.addressable_shards]

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from ...arguments import checked_instance, checked_whole_number, is_traced, real_array, shown
 from ...precision import require_float64
-from ...sharding import is_sharded, sum_by_blocks
+from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
 from ..specification.architecture import Architecture, checked_architecture
 from .checks import check_finite_examples, checked_symmetric, float64_array, labels_beside, layout_of_examples
 
@@ -97,18 +97,21 @@ def statistics_on_devices(features: Array, labels: ArrayLike) -> FeatureStatisti
             f"features must be an array of JAX that devices hold, got {shown(features)}; bpkr.statistics_of_arrays "
             "takes others"
         )
-    features = layout_of_examples("features", features, "examples paths features")
-    labels = labels if is_sharded(labels) else real_array("labels", labels)
-    labels = labels_beside(features, labels, "examples" if labels.ndim == 1 else "examples outputs")
-    sharding = features.sharding if is_sharded(features) else None
-    columns = features.shape[1] * features.shape[2]
-    # as many rows as columns at least: then to add up blocks is less work than to multiply them
-    block = max(columns, _BLOCK_BYTES // (8 * columns))
-    sums = jax.tree.map(np.asarray, _summed_by_blocks(features, labels, block, sharding))
-    if not all(np.all(np.isfinite(value)) for value in sums.values()):
-        check_finite_examples("features", features)
-        raise ValueError("products of features and labels are beyond double precision")
+    with outside_meshes():
+        features = layout_of_examples("features", features, "examples paths features")
+        labels = labels if is_sharded(labels) else real_array("labels", labels)
+        labels = labels_beside(features, labels, "examples" if labels.ndim == 1 else "examples outputs")
+        sums = jax.tree.map(np.asarray, _summed_by_blocks(features, labels, _block(features), sharding_of(features)))
+        if not all(np.all(np.isfinite(value)) for value in sums.values()):
+            check_finite_examples("features", features)
+            raise ValueError("products of features and labels are beyond double precision")
     return FeatureStatistics(**sums, examples=len(features), paths=features.shape[1])
+
+
+def _block(features: Array) -> int:
+    """How many examples are summed at a time: as many as columns at least, so that adding up is the lesser work."""
+    columns = features.shape[1] * features.shape[2]
+    return max(columns, _BLOCK_BYTES // (8 * columns))
 
 
 @partial(jax.jit, static_argnames=("block", "sharding"))

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ...precision import require_float64
 from ...saddle.lanczos import run_lanczos
-from ...sharding import held_whole, is_sharded, laid_over, of_this_process
+from ...sharding import held_whole, laid_over, of_this_process, outside_meshes, sharding_of
 from ..data.checks import checked_examples
 from ..evaluation.bound_action import BoundAction, bind
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
@@ -140,10 +140,11 @@ def estimate_energy(
     """
     checked_key("key", key)
     options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
-    data = checked_for_matrix_free(architecture, features, labels)
-    first = checked_order_parameters(architecture, order_parameters).matrices[0]
-    probes = random_probes(key, options.probes, data.rows, data.sharding)
-    return estimate_at(data, first, probes, key, options)
+    with outside_meshes():
+        data = checked_for_matrix_free(architecture, features, labels)
+        first = checked_order_parameters(architecture, order_parameters).matrices[0]
+        probes = random_probes(key, options.probes, data.rows, data.sharding)
+        return estimate_at(data, first, probes, key, options)
 
 
 class Data(eqx.Module):
@@ -176,7 +177,7 @@ def checked_for_matrix_free(architecture: Architecture, features: ArrayLike, lab
             "positive temperature, or the dense form"
         )
     features, labels = checked_examples(architecture, features, labels)
-    sharding, outputs = features.sharding if is_sharded(features) else None, architecture.outputs
+    sharding, outputs = sharding_of(features), architecture.outputs
     gram = path_gram(features, outputs, sharding)
     return Data(bind(architecture.with_arrays()), Design(features, outputs, sharding), labels.reshape(-1, 1), gram)
 

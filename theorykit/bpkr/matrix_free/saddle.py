@@ -24,6 +24,7 @@ from ...arguments import checked_flag, checked_instance, checked_key, checked_nu
 from ...precision import require_float64
 from ...saddle.anderson import AndersonMemory
 from ...saddle.diagnosis import ConvergenceWarning
+from ...sharding import outside_meshes
 from ..evaluation.bound_action import BoundAction
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
@@ -106,7 +107,13 @@ def solve_matrix_free(
     checked_flag("progress", progress)
     checked_number("tolerance", tolerance, above=0.0)
     options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
-    data = checked_for_matrix_free(architecture, features, labels)
+    with outside_meshes():
+        data = checked_for_matrix_free(architecture, features, labels)
+        return _solve(data, key, options, initial, tolerance, progress)
+
+
+def _solve(data, key, options, initial, tolerance, progress) -> MatrixFreeSaddle:
+    architecture = data.bound.architecture
     start = gp_coordinates(architecture)
     if initial is not None:
         start = from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
@@ -196,7 +203,7 @@ def _report(residuals, tolerance, max_steps):
             f"{tolerance:.3g}, after {max_steps} steps. Raise max_steps, start from a neighbouring solution "
             "(initial=...), or loosen the tolerance",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
