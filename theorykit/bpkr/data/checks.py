@@ -50,10 +50,10 @@ def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
 
 
 def layout_of_examples(name: str, array: Array, axes: str) -> Array:
-    """An array of JAX that holds numbers, with a row an example, and sharded over examples if at all."""
+    """An array of JAX that holds numbers, with a row an example: sharded over examples, or on one device."""
     check_dtype(name, array.dtype, array)
     check_axes(name, array.shape, axes)
-    return over_examples(name, array) if is_sharded(array) else array
+    return over_examples(name, array) if is_sharded(array) else array.addressable_data(0)
 
 
 def check_finite_examples(name: str, array: Array) -> None:

@@ -1,0 +1,324 @@
+"""Features sharded over examples: the results of one device, nothing brought together, a share of the memory each."""
+
+import re
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from theorykit import bpkr
+from theorykit.bpkr.data.statistics import _summed_by_blocks
+from theorykit.bpkr.matrix_free import estimate
+from theorykit.bpkr.matrix_free.whitened_kernel import Kernel, WhitenedKernel, _gram, tall_qr
+from theorykit.sharding import over_examples as sharded_over_examples
+
+from .devices import over_examples, process_of_devices, processes_together
+
+EXAMPLES, FEATURES = 400, 8
+OPTIONS = bpkr.MatrixFreeOptions(probes=16, rank=10, repeats=3)
+SEED = 5
+# sums over examples in other orders: about machine precision times the number of examples, or of products
+ROUNDING = 1e-12
+
+
+@pytest.fixture(scope="module")
+def four_devices():
+    with process_of_devices(4) as call:
+        yield call
+
+
+@pytest.fixture(scope="module")
+def two_processes():
+    with processes_together(2) as call:
+        yield call
+
+
+def model(outputs: int = 1) -> bpkr.Architecture:
+    return bpkr.Architecture(layers=(2,), widths=20, temperature=0.3, outputs=outputs)
+
+
+def data(outputs: int = 1, examples: int = EXAMPLES, features: int = FEATURES) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(1)
+    labels = draw.normal(size=(examples, outputs)[: 1 if outputs == 1 else 2])
+    return draw.normal(size=(examples, 2, features)) / 3, labels
+
+
+def moments(features: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    flat, columns = features.reshape(len(features), -1), labels.reshape(len(labels), -1)
+    sums = {"gram": flat.T @ flat, "projection": flat.T @ columns, "label_square": np.sum(columns**2)}
+    return {**sums, "examples": len(features)}
+
+
+def numbers_of(statistics: bpkr.FeatureStatistics) -> dict[str, np.ndarray]:
+    return {name: np.asarray(getattr(statistics, name)) for name in ("gram", "projection", "label_square", "examples")}
+
+
+def refused(call, *arguments, **options) -> str:
+    with pytest.raises((TypeError, ValueError)) as raised:
+        call(*arguments, **options)
+    return f"{raised.type.__name__}: {raised.value}"
+
+
+def statistics(outputs: int) -> dict[str, np.ndarray]:
+    return numbers_of(bpkr.statistics_on_devices(*over_examples(*data(outputs))))
+
+
+def statistics_of_layouts() -> dict[str, dict[str, np.ndarray]]:
+    """Over one axis of two, over both, on all devices, on one; under a mesh of explicit axes; in single precision."""
+    features, labels = data()
+    only = NamedSharding(jax.make_mesh((1,), ("examples",), devices=jax.devices()[:1]), PartitionSpec("examples"))
+    mesh = jax.make_mesh((2, 2), ("x", "y"))
+    layouts = {"one axis": PartitionSpec("x"), "both": PartitionSpec(("x", "y")), "whole": PartitionSpec()}
+    arrays = {name: jax.device_put(features, NamedSharding(mesh, spec)) for name, spec in layouts.items()}
+    arrays |= {"one device": jnp.asarray(features), "a mesh of one": jax.device_put(features, only)}
+    arrays |= {"single": arrays["both"].astype(np.float32)}
+    found = {name: numbers_of(bpkr.statistics_on_devices(array, labels)) for name, array in arrays.items()}
+    with jax.set_mesh(mesh):
+        found["explicit"] = numbers_of(bpkr.statistics_on_devices(arrays["both"], labels))
+    return found
+
+
+def refusals() -> dict[str, str]:
+    features, labels = over_examples(*data())
+    mesh = jax.make_mesh((2, 2), ("x", "y"))
+    by_paths, by_both = (
+        jax.device_put(features, NamedSharding(mesh, PartitionSpec(*spec))) for spec in ((None, "x"), ("x", None, "y"))
+    )
+    wrong = np.array(data()[0])
+    wrong[301, 1, 2] = np.inf
+    (wrong,) = over_examples(wrong)
+    whole, sums, key = data()[0], bpkr.statistics_on_devices, jax.random.key(0)
+    return {
+        "by paths": refused(sums, by_paths, labels),
+        "by both": refused(bpkr.kernel, model(), bpkr.gp_limit(model()), by_both),
+        "wrong": refused(sums, wrong, labels),
+        "wrong too": refused(bpkr.solve_matrix_free, model(), wrong, labels, key=key, progress=False),
+        "complex": refused(sums, features + 0j, labels),
+        "too large": refused(sums, features * 1e200, labels),
+        "fewer labels": refused(sums, features, data()[1][1:]),
+        "labels alone": refused(sums, jnp.asarray(whole), labels),
+        "slices": refused(bpkr.statistics_of_arrays, features, labels, progress=False),
+        "dense": refused(bpkr.solve, model(), features, labels),
+        "indivisible": refused(jax.device_put, whole[1:], features.sharding),
+    }
+
+
+REFUSALS = {
+    "by paths": "ValueError: features of shape .* must be over examples, its first axis, alone",
+    "by both": "ValueError: features of shape .* must be over examples, its first axis, alone",
+    "wrong": r"ValueError: features has 1 entries that are not finite, the first inf at index \(301, 1, 2\)",
+    "wrong too": r"ValueError: features has 1 entries that are not finite, the first inf at index \(301, 1, 2\)",
+    "complex": "TypeError: features must be an array of real numbers",
+    "too large": "ValueError: products of features and labels are beyond double precision",
+    "fewer labels": "ValueError: labels has 399 examples, features has 400",
+    "labels alone": "ValueError: labels are sharded over devices, but features are not",
+    "slices": r"ValueError: features are sharded over devices, where bpkr\.statistics_on_devices sums them",
+    "dense": "ValueError: features of shape .* are sharded over 4 devices, but the dense form .*JAXMg",
+    "indivisible": "ValueError: .*divi",
+}
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_statistics_are_summed_where_the_features_are(four_devices, outputs):
+    for name, value in moments(*data(outputs)).items():
+        np.testing.assert_allclose(four_devices(statistics, outputs)[name], value, rtol=ROUNDING, atol=ROUNDING)
+
+
+def test_statistics_do_not_depend_on_the_layout(four_devices):
+    expected = moments(*data())
+    for layout, found in four_devices(statistics_of_layouts).items():
+        rounding = 1e-5 if layout == "single" else ROUNDING
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=rounding, atol=rounding, err_msg=layout)
+
+
+def test_sharded_arrays_that_cannot_be_meant_are_refused(four_devices):
+    found = four_devices(refusals)
+    assert {name for name, text in found.items() if not re.match(REFUSALS[name], text)} == set(), found
+
+
+def energies(outputs: int) -> dict[str, np.ndarray]:
+    """Of features sharded over all devices there are."""
+    features, labels = over_examples(*data(outputs))
+    return energies_of(outputs, features, labels)
+
+
+def energies_of(outputs: int, features, labels) -> dict[str, np.ndarray]:
+    """The estimate of the energy at the Gaussian-process limit, and the saddle point, by the same probes everywhere."""
+    given, key = (model(outputs), features, labels), jax.random.key(SEED)
+    found = bpkr.estimate_energy(given[0], bpkr.gp_limit(given[0]), *given[1:], key=key, options=OPTIONS)
+    saddle = bpkr.solve_matrix_free(*given, key=key, options=OPTIONS, progress=False)
+    numbers = {name: getattr(found, name) for name in ("value", "standard_error", "log_determinant", "misfit")}
+    numbers |= {"gradient": found.slopes.gradient, "error": found.error(), "action": saddle.action}
+    return {name: np.asarray(value) for name, value in {**numbers, "u1": saddle.order_parameters.matrices[0]}.items()}
+
+
+def assert_same_energies(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for name, value in expected.items():
+        # saddle points end where steps change a coordinate by less than 1e-6
+        tolerance = 1e-5 if name in ("action", "u1") else 1e-9
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_energies_and_saddle_points_are_those_of_one_device(four_devices, outputs):
+    found = four_devices(energies, outputs)
+    assert_same_energies(found, energies_of(outputs, *data(outputs)))
+    exact = bpkr.evaluate(model(outputs), bpkr.gp_limit(model(outputs)), *data(outputs)).energy
+    assert abs(found["value"] - exact) < found["error"]
+
+
+def shares(examples: int) -> dict[str, tuple[int, ...]]:
+    """Of each compiled function the largest array that devices gather, and the bytes that one of them needs."""
+    features, labels = data(2, examples)
+    one = compiled_for(features, labels)
+    (features,) = over_examples(features)
+    return {name: (*share, one[name][1]) for name, share in compiled_for(features, labels).items()}
+
+
+def compiled_for(features, labels) -> dict[str, tuple[int, int]]:
+    held = estimate.checked_for_matrix_free(model(2), features, labels)
+    over, first, key = held.sharding, bpkr.gp_limit(model(2)).matrices[0], jax.random.key(SEED)
+    probes = estimate.random_probes(key, 16, held.rows, over)
+    solver = lx.CG(rtol=0.0, atol=1e-6, norm=jnp.linalg.norm, max_steps=100)
+    preconditioner, of_labels = estimate._of_labels(held, first, key, 10, solver)
+    whitened = WhitenedKernel(Kernel(held.bound, held.design, first), *preconditioner)
+    lowered = {
+        "labels": estimate._of_labels.lower(held, first, key, 10, solver),
+        "probes": estimate._with_probes.lower(whitened, held.path_gram, of_labels, probes, 20, 8),
+    }
+    compiled = {name: each.compile().compiled for name, each in lowered.items()}
+    flat = (held.design.features, held.labels.reshape(len(features), -1))
+    compiled["statistics"] = _summed_by_blocks.lower(*flat, 64, over).compile()
+    compiled["gram"] = _gram.lower(held.design.features, 64, over).compile()
+    return {name: (largest_gathered(each.as_text()), bytes_of(each)) for name, each in compiled.items()}
+
+
+def bytes_of(compiled) -> int:
+    """Of what comes in, what goes out, and what is between, on one device."""
+    memory = compiled.memory_analysis()
+    return memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+
+
+def largest_gathered(text: str) -> int:
+    """Entries of the largest array that one device has from others otherwise than as a sum."""
+    moves = r"= (?P<type>.*?) (?:all-gather|all-to-all|collective-permute|collective-broadcast)(?:-start)?\("
+    shapes = [shape for found in re.finditer(moves, text) for shape in re.findall(r"\[([\d,]*)\]", found["type"])]
+    return max((int(np.prod([int(size) for size in shape.split(",") if size])) for shape in shapes), default=0)
+
+
+@pytest.mark.slow
+def test_each_device_has_its_share_and_nothing_is_gathered(four_devices):
+    examples = 20_000
+    for name, (gathered, bytes_here, bytes_of_one) in four_devices(shares, examples).items():
+        # R of the preconditioner's QR: as many rows and columns as its rank, of each of four devices
+        assert gathered <= 4 * 10 * 10, name
+        assert bytes_here < 0.27 * bytes_of_one, name
+
+
+def test_gathers_are_seen():
+    text = "%g = (f64[5]{0}, f64[20,3]{1,0}) all-gather-start(%x), dimensions={0}\n %y = f64[9]{0} all-reduce(%z)"
+    assert largest_gathered(text) == 60
+
+
+def factors(rows: int) -> tuple[np.ndarray, ...]:
+    """Q and R of badly conditioned columns, of which every device has some rows."""
+    columns = sharded_over_examples("columns", *over_examples(badly_conditioned(rows)))
+    found = jax.jit(tall_qr, static_argnums=1)(columns, columns.sharding)
+    return tuple(map(np.asarray, found))
+
+
+def badly_conditioned(rows: int) -> np.ndarray:
+    draw = np.random.default_rng(2)
+    return draw.normal(size=(rows, 6)) * np.logspace(0, -12, 6) @ draw.normal(size=(6, 6))
+
+
+@pytest.mark.parametrize("rows", [8, 60])
+def test_the_qr_of_many_rows_is_that_of_each_devices_rows_first(four_devices, rows):
+    """Also where a device has fewer rows than there are columns."""
+    array, (q, r) = badly_conditioned(rows), four_devices(factors, rows)
+    np.testing.assert_allclose(q.T @ q, np.eye(6), atol=1e-14)
+    np.testing.assert_allclose(q @ r, array, atol=1e-14)
+    np.testing.assert_array_equal(np.tril(r, -1), 0)
+
+
+def parts(outputs: int) -> dict[str, np.ndarray]:
+    """What a process of several has in the end: all results, and its own part of the predictions."""
+    features, labels = over_examples(*data(outputs))
+    sums = bpkr.statistics_on_devices(features, labels)
+    saddle = bpkr.solve_from_statistics(model(outputs), sums)
+    prediction = bpkr.predict_from_statistics(model(outputs), saddle, sums, features)
+    (own,) = (shard for shard in prediction.mean.addressable_shards)
+    beyond = refused(bpkr.path_features, features, features, model(outputs))
+    return {
+        **numbers_of(sums),
+        **energies_of(outputs, features, labels),
+        "evidence": np.asarray(saddle.log_evidence),
+        "rows": np.arange(EXAMPLES)[own.index[0]],
+        "mean": np.asarray(own.data),
+        "beyond": beyond,
+    }
+
+
+@pytest.mark.slow
+def test_every_process_of_several_has_the_results_of_one(two_processes):
+    features, labels = data(2)
+    sums = bpkr.statistics_of_arrays(features, labels, progress=False)
+    saddle = bpkr.solve_from_statistics(model(2), sums)
+    mean = bpkr.predict_from_statistics(model(2), saddle, sums, features).mean
+    found = two_processes(parts, 2)
+    np.testing.assert_array_equal(np.concatenate([each["rows"] for each in found]), np.arange(EXAMPLES))
+    expected = energies_of(2, features, labels)
+    for each in found:
+        assert_same_energies(each, expected)
+        np.testing.assert_allclose(each["evidence"], saddle.log_evidence, rtol=1e-9)
+        np.testing.assert_allclose(each["mean"], mean[each["rows"]], rtol=1e-6, atol=1e-8)
+        for name, value in moments(features, labels).items():
+            np.testing.assert_allclose(each[name], value, rtol=ROUNDING, atol=ROUNDING)
+            np.testing.assert_array_equal(each[name], found[0][name])
+        assert "several processes" in each["beyond"]
+
+
+def peak(examples: int) -> float:
+    """Bytes an example that this process comes to have at most, beyond what it has for few examples."""
+    _work(4_000)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _memory("VmRSS")
+    _work(examples)
+    return (_memory("VmHWM") - before) / examples
+
+
+def _work(examples: int) -> None:
+    """A pass for the statistics and an estimate of the energy, of features that each process makes for itself."""
+    sharding = NamedSharding(jax.make_mesh((jax.device_count(),), ("examples",)), PartitionSpec("examples"))
+
+    def rows(index: tuple[slice, ...]) -> np.ndarray:
+        start, stop, _ = index[0].indices(examples)
+        return np.random.default_rng(start).normal(size=(stop - start, 2, 40))
+
+    features = jax.make_array_from_callback((examples, 2, 40), sharding, rows)
+    labels = np.random.default_rng(3).normal(size=examples)
+    options = bpkr.MatrixFreeOptions(probes=4, rank=4, order=8, max_order=8, block=4)
+    bpkr.statistics_on_devices(features, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bpkr.MatrixFreeWarning)  # of few products, which are not what this is about
+        bpkr.estimate_energy(model(), bpkr.gp_limit(model()), features, labels, key=jax.random.key(0), options=options)
+
+
+def _memory(name: str) -> int:
+    (found,) = re.findall(rf"{name}:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024 * int(found)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="this system does not tell of peaks of memory")
+def test_each_of_two_processes_needs_half_the_memory(two_processes):
+    with process_of_devices(1) as call:
+        alone = call(peak, 400_000)
+    assert max(two_processes(peak, 400_000)) < 0.6 * alone
