@@ -31,9 +31,7 @@ def process_of_devices(count: int) -> Iterator[Call]:
 @contextmanager
 def processes_together(count: int) -> Iterator[Call]:
     """Calls functions of modules in so many processes, which are one computation of JAX; a list of what they return."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
+    address = free_address()
     with ExitStack() as stack:
         pools = [stack.enter_context(_process(_join, address, count, number)) for number in range(count)]
 
@@ -45,6 +43,13 @@ def processes_together(count: int) -> Iterator[Call]:
         finally:
             # which each waits for the others to do
             call(jax.distributed.shutdown)
+
+
+def free_address() -> str:
+    """Host and port that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return f"localhost:{free.getsockname()[1]}"
 
 
 def _process(initialise: Callable, *arguments: Any) -> ProcessPoolExecutor:

@@ -1,6 +1,8 @@
 """Features sharded over examples: the results of one device, nothing brought together, a share of the memory each."""
 
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from theorykit.bpkr.matrix_free import estimate
 from theorykit.bpkr.matrix_free.whitened_kernel import Kernel, WhitenedKernel, _gram, tall_qr
 from theorykit.sharding import over_examples as sharded_over_examples
 
-from .devices import over_examples, process_of_devices, processes_together
+from .devices import free_address, over_examples, process_of_devices, processes_together
 
+PAGE = Path(__file__).parent.parent / "docs" / "sharded-arrays.md"
 EXAMPLES, FEATURES = 400, 8
 OPTIONS = bpkr.MatrixFreeOptions(probes=16, rank=10, repeats=3)
 SEED = 5
@@ -314,6 +317,18 @@ def _work(examples: int) -> None:
 def _memory(name: str) -> int:
     (found,) = re.findall(rf"{name}:\s*(\d+) kB", Path("/proc/self/status").read_text())
     return 1024 * int(found)
+
+
+@pytest.mark.slow
+def test_the_script_on_the_page_runs_in_two_processes(tmp_path):
+    (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "sharded.py").write_text(script)
+    command = [sys.executable, tmp_path / "sharded.py", free_address(), "2"]
+    started = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(2)]
+    said = [process.communicate()[0].splitlines()[-1] for process in started]
+    assert said[0] == said[1]
+    energy, estimated, error = map(float, re.findall(r"-?\d+\.\d+", said[0]))
+    assert abs(energy - estimated) <= error
 
 
 @pytest.mark.slow
