@@ -132,8 +132,9 @@ def estimate_energy(
     """E = logdet(K + T I) + y^T (K + T I)^{-1} y (Eq. 12) and its gradient, from products with the kernel alone.
 
     `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several. The order of the Lanczos runs grows until their bias is below half the standard error; a
-    `MatrixFreeWarning` says where `options.max_order` comes first.
+    where there are several. Features that are sharded over examples stay on their devices. The order of the Lanczos
+    runs grows until their bias is below half the standard error; a `MatrixFreeWarning` says where `options.max_order`
+    comes first.
 
     Raises `ValueError` for data that do not fit, and for T = 0: all bounds are in units of the smallest eigenvalue of
     K + T I that is known beforehand, which is T.

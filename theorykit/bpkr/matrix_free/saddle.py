@@ -99,9 +99,10 @@ def solve_matrix_free(
     """The saddle point of S (Eq. 32) from products with the kernel alone, with its error.
 
     `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several. Starts from `initial`, by default the Gaussian-process limit. Solves `options.repeats`
-    times, with probes of its own each time, until no coordinate changes by more than `tolerance` in a step; a
-    `ConvergenceWarning` says where `options.max_steps` comes first. Raises `ValueError` as `estimate_energy` does.
+    where there are several. Features that are sharded over examples stay on their devices. Starts from `initial`, by
+    default the Gaussian-process limit. Solves `options.repeats` times, with probes of its own each time, until no
+    coordinate changes by more than `tolerance` in a step; a `ConvergenceWarning` says where `options.max_steps` comes
+    first. Raises `ValueError` as `estimate_energy` does.
     """
     checked_key("key", key)
     checked_flag("progress", progress)
