@@ -4,13 +4,15 @@ A task is a call of a module's function. What comes out does not depend on who c
 other, and every worker computes in double precision with the version of theorykit that hands the work over.
 """
 
+import asyncio
+import logging
 import os
 import pickle
 import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from multiprocessing import get_context
@@ -26,8 +28,8 @@ Workers = Any
 
 # a worker process that imported this module itself is no fork of one that did
 _IMPORTED_BY = os.getpid()
-# how long a scheduler may take to answer
-_PATIENCE = "10s"
+# seconds that a scheduler may take to answer
+_PATIENCE = 10.0
 # how often dask runs a task again that failed by its worker's fault
 _RETRIES = 3
 
@@ -92,14 +94,41 @@ def _connect(address: str) -> Any:
         raise ValueError(
             "--scheduler needs dask: install it in this environment, with pip install 'theorykit[cluster]'"
         ) from None
+    # what it says of a lost scheduler is pages long
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
+        asyncio.run(_greet(address))
         client = Client(address, timeout=_PATIENCE)
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"no dask scheduler answers at {address}: {' '.join(str(error).split())}") from None
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        said = " ".join(str(error).split()) or f"nothing that dask understands came within {_PATIENCE:g} s"
+        raise ValueError(f"no dask scheduler answers at {address}: {said}") from None
+    # what other programs send there cannot be foreseen: sizes of arrays beyond all memory, for one
+    except Exception:
+        raise ValueError(f"no dask scheduler answers at {address}: another program does") from None
     if not client.scheduler_info()["workers"]:
         client.close()
         raise ValueError(f"the dask scheduler at {address} has no workers; start some: dask worker {address}")
     return client
+
+
+async def _greet(address: str) -> None:
+    """Raise an error unless dask answers there. `Client` would wait for ever for a program that says nothing."""
+    from distributed.comm import connect
+
+    # the longer, for its error says less
+    comm = await asyncio.wait_for(connect(address, timeout=_PATIENCE), 1.1 * _PATIENCE)
+    comm.abort()
+
+
+@contextmanager
+def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
+    """Within it, work that was cancelled, as by dask when its scheduler is gone, raises a `ConnectionError`."""
+    try:
+        yield
+    except CancelledError:
+        scheduler = getattr(getattr(executor, "scheduler", None), "address", None)
+        lost = "the executor was shut down" if scheduler is None else f"the dask scheduler at {scheduler} was lost"
+        raise ConnectionError(f"{lost} before the work was done; with a folder, the same call goes on") from None
 
 
 def _bind(started: Any, cores: int) -> None:
@@ -132,7 +161,8 @@ def run_tasks(
             yield number, function(*common, *task, **({} if heard is None else {"tell": partial(heard, number)}))
         return
     submit = _submitter(executor, function, common)
-    with nullcontext(lambda _: None) if heard is None else listen(executor, heard) as tell:
+    telling = nullcontext(lambda _: None) if heard is None else listen(executor, heard)
+    with _naming_what_is_lost(executor), telling as tell:
         yield from _results([submit(task, tell(number)) for number, task in enumerate(tasks)])
 
 
@@ -163,12 +193,13 @@ def run_in_order(
         return
     submit, waiting = _submitter(executor, function, ()), deque[Future]()
     try:
-        for task in tasks:
-            waiting.append(submit(task))
-            if len(waiting) == under_way:
+        with _naming_what_is_lost(executor):
+            for task in tasks:
+                waiting.append(submit(task))
+                if len(waiting) == under_way:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
     finally:
         for future in waiting:
             future.cancel()

@@ -140,7 +140,7 @@ def test_a_sweep_by_several_processes_is_the_same(folder, monkeypatch):
     ids=" ".join,
 )
 def test_workers_that_there_are_not_are_named(folder, monkeypatch, options, named):
-    monkeypatch.setattr("theorykit.workers._PATIENCE", "1s")
+    monkeypatch.setattr("theorykit.workers._PATIENCE", 1.0)
     (folder / "mine.toml").write_text(SWEEP)
     assert re.search(named, refused(monkeypatch, "sweep", "mine.toml", *options))
 
