@@ -1,0 +1,75 @@
+"""A sweep by workers that SLURM starts, through `dask_jobqueue.SLURMCluster`: one worker a job.
+
+    python slurm.py FOLDER --queue NAME [--jobs 16] [--cores 1] [--memory 4GiB] [--walltime 01:00:00]
+    python slurm.py FOLDER --queue NAME --gpu [--jobs 4] [--cores 8]       # a GPU to every worker
+    python slurm.py FOLDER --queue NAME --show                             # prints the job script, submits nothing
+
+Runs on a login node, or in a job of its own that lasts longer; the scheduler is in this process. FOLDER must be seen by
+it alone. When it was lost, the same command goes on from FOLDER. Needs `pip install 'theorykit[cluster]'`.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from dask_jobqueue import SLURMCluster
+from distributed import Client
+from plain import solve_grid
+
+import theorykit
+
+# in every job, before its worker starts
+_SHARED = (
+    'export THEORYKIT_CACHE="${THEORYKIT_CACHE:-$HOME/.cache/theorykit}"',
+    'export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$THEORYKIT_CACHE/jax/$(uname -n)}"',
+    "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
+)
+
+
+def cluster_of_cores(*, cores: int, **options: str) -> SLURMCluster:
+    """Workers of one thread of Python, whose job has `cores`: so many threads XLA takes, by the job's affinity."""
+    prologue = [*_SHARED, "export JAX_PLATFORMS=cpu", f"export OPENBLAS_NUM_THREADS={cores}"]
+    return SLURMCluster(cores=1, processes=1, job_cpu=cores, job_script_prologue=prologue, **options)
+
+
+def cluster_of_gpus(*, cores: int, **options: str) -> SLURMCluster:
+    """The same with one GPU to each; SLURM sets CUDA_VISIBLE_DEVICES to it."""
+    prologue = [*_SHARED, "export XLA_PYTHON_CLIENT_PREALLOCATE=false"]
+    directives = {"job_extra_directives": ["--gpus=1"], "job_script_prologue": prologue}
+    return SLURMCluster(cores=1, processes=1, job_cpu=cores, **directives, **options)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--queue", required=True, help="the partition")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--cores", type=int, default=1, help="of each job")
+    parser.add_argument("--memory", default="4GiB", help="of each job")
+    parser.add_argument("--walltime", default="01:00:00", help="of each job")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--show", action="store_true")
+    arguments = parser.parse_args()
+    make = cluster_of_gpus if arguments.gpu else cluster_of_cores
+    options = {name: getattr(arguments, name) for name in ("queue", "cores", "memory", "walltime")}
+    with make(**options) as cluster:
+        if arguments.show:
+            print(cluster.job_script())
+            return
+        theorykit.enable_float64()
+        arguments.folder.mkdir(parents=True, exist_ok=True)
+        # as `scale` does, and a job that has come to its end is followed by another
+        cluster.adapt(minimum_jobs=arguments.jobs, maximum_jobs=arguments.jobs)
+        with Client(cluster) as client:
+            client.wait_for_workers(1)
+            print("cores of each worker:", client.run(_cores), file=sys.stderr)
+            solve_grid(client, arguments.folder)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+if __name__ == "__main__":
+    main()
