@@ -1,72 +1,268 @@
-"""The same solves on the CPU and on the GPU, in double precision, side by side.
+"""The same computations on the GPU and on the CPU, in double precision: what a GPU is worth, and for what.
 
-    python benchmarks/gpu.py
+    python benchmarks/gpu.py [--json PATH] [--parts NAME ...] [--platforms cuda cpu] [--limit SECONDS]
 
-Needs `pip install '.[cuda]'` and a device; without one it says so and times the CPU alone.
+Parts:
+
+- `solves`: saddle points by the kernel of P examples, P x P, with 4, 16 or 27 paths.
+- `orbits`: the map of self-attention and its leading 3 Lyapunov exponents, so many orbits in one call.
+- `diagrams`: an orbit diagram as users call it, which makes blocks of the orbits.
+- `factorisations`: one `cholesky`, and one `eigh` with and without vectors, of P x P matrices.
+
+Each part runs in a process of its own, first on the GPU where there is one (`pip install '.[cuda]'`), then on the CPU.
+Times to compile and to run are apart; a run is the median of three, or one where it takes 5 s. Memory is what XLA plans
+for the program, and the most that the device had in use so far, where it tells. A size that would take longer than
+--limit, as the one before it lets expect, is left out, and the row says so. PATH is written row by row.
 """
 
+import argparse
+import json
+import os
+import platform
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
+import jaxlib
 
 import theorykit
-from theorykit import bpkr
+from theorykit import bpkr, dmft
+from theorykit.dmft.diagrams.orbits import OrbitSettings, orbit_diagram
+from theorykit.dynamics.orthonormal import gram_schmidt
 
 sys.path.insert(0, str(Path(__file__).parent))
 import problems
+import self_attention
 
-CASES = {
-    "hidden Markov, P = 100, 4 paths": ((2, 2), 100, 231, 0.01),
-    "one-shot size, P = 600, 16 paths": ((4, 4), 600, 192, 0.1),
-    "one-shot size, P = 600, 27 paths": ((3, 3, 3), 600, 192, 0.1),
-    "P = 2000, 16 paths": ((4, 4), 2000, 192, 0.1),
-}
-WIDTHS = (10.0, 100.0)
-
-
-@eqx.filter_jit
-def solved(architecture, features, labels):
-    return bpkr.solve(architecture, features, labels, tolerance=1e-8)
+EXAMPLES = (600, 2000, 5000, 10_000, 20_000)
+ORBITS, DIAGRAMS = (256, 1024, 4096, 16_384, 65_536), (1024, 16_384)
+STEPS, WINDOW = 1000, 4
+DIAGRAM = OrbitSettings(transient=2000, recorded=1000, exponents=3)
+# longer runs are timed once
+LONG, REPETITIONS = 5.0, 3
 
 
-def on_device(device, heads, examples, features, temperature, width):
-    """Median seconds of a solve there, after compilation, and the solution."""
-    with jax.default_device(device):
+class Case(NamedTuple):
+    """What is timed: `program(*arguments)`, and of what it returns, a number that devices should agree on.
+
+    Its work goes with `size` to the power of `order`. Arguments are made on the device, when it is the case's turn.
+    """
+
+    name: str
+    size: int
+    order: int
+    program: Callable[..., Any]
+    arguments: Callable[[], tuple]
+    number: Callable[[Any], float | None] = lambda _: None
+    # whether the program is compiled as a whole, here, or compiles its parts itself
+    whole: bool = True
+
+
+def solves() -> Iterator[Case]:
+    """The smallest is the paper's first task; of the others the labels are random."""
+    yield _solve("4 paths", (2, 2), 100, 10.0, 0.01)
+    yield _solve("27 paths", (3, 3, 3), 600, 100.0, 0.1)
+    yield _solve("16 paths, N = 10", (4, 4), 600, 10.0, 0.1)
+    for examples in EXAMPLES:
+        yield _solve("16 paths", (4, 4), examples, 100.0, 0.1)
+
+
+def _solve(name: str, heads: tuple[int, ...], examples: int, width: float, temperature: float) -> Case:
+    def arguments() -> tuple:
         architecture = bpkr.Architecture(heads, width, temperature=temperature)
         architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
-        data = problems.random_features(examples, architecture.paths, features)
-        data = jax.tree.map(lambda array: jax.device_put(array, device), data)
-        saddle = jax.block_until_ready(solved(architecture, *data))
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            saddle = jax.block_until_ready(solved(architecture, *data))
-            times.append(time.perf_counter() - start)
-    return statistics.median(times), saddle
+        # more features of all paths than examples: else the solve would be in the space of features
+        features = max(192, -(-examples // architecture.paths))
+        return architecture, *problems.random_features(examples, architecture.paths, features)
+
+    return Case(name, examples, 3, partial(bpkr.solve, tolerance=1e-8), arguments, lambda saddle: float(saddle.action))
+
+
+def factorisations() -> Iterator[Case]:
+    """The number is the logarithm of the determinant."""
+    programs = {
+        "cholesky": (jnp.linalg.cholesky, lambda factor: 2 * float(jnp.sum(jnp.log(jnp.diag(factor))))),
+        "eigh, values": (jnp.linalg.eigvalsh, lambda values: float(jnp.sum(jnp.log(values)))),
+        "eigh": (jnp.linalg.eigh, lambda found: float(jnp.sum(jnp.log(found.eigenvalues)))),
+    }
+    for name, (program, number) in programs.items():
+        for size in EXAMPLES:
+            yield Case(name, size, 3, program, partial(_covariance, size), number)
+
+
+def _covariance(size: int) -> tuple:
+    draw = jax.random.normal(jax.random.key(0), (size, size), dtype=jnp.float64)
+    return (draw @ draw.T / size + jnp.eye(size),)
+
+
+def orbits() -> Iterator[Case]:
+    for name, program in {"map": _advance, "leading 3": _leading_exponents}.items():
+        for count in ORBITS:
+            yield Case(name, count, 1, program, partial(_networks, count))
+
+
+def _networks(count: int) -> tuple:
+    weights, model = self_attention.network(WINDOW)
+    parameters = dmft.Parameters(
+        jnp.linspace(*self_attention.BETAS, count), self_attention.GAMMA, self_attention.EPSILON
+    )
+    return model, parameters, dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
+
+
+def _advance(model, parameters, start):
+    return dmft.advance(model, parameters, start, jnp.asarray(STEPS))
+
+
+def _leading_exponents(model, parameters, start):
+    window = dmft.discard_transient(model, parameters, start, WINDOW)
+    return dmft.lyapunov_spectrum(
+        model, parameters, window, steps=STEPS, exponents=3, orthonormalise=gram_schmidt
+    ).exponents
+
+
+def diagrams() -> Iterator[Case]:
+    def program(model, parameters, start):
+        return orbit_diagram(model, parameters, lambda *_: start, DIAGRAM, progress=False)
+
+    for count in DIAGRAMS:
+        yield Case("orbit diagram", count, 1, program, partial(_networks, count), whole=False)
+
+
+PARTS = {"solves": solves, "orbits": orbits, "diagrams": diagrams, "factorisations": factorisations}
+
+
+def about() -> dict[str, Any]:
+    """What this is measured on."""
+    device = jax.devices()[0]
+    return {
+        "platform": jax.default_backend(),
+        "device": device.device_kind,
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": platform.processor() or platform.machine(),
+        "load_before": os.getloadavg()[0],
+        "versions": {"python": platform.python_version(), "jax": jax.__version__, "jaxlib": jaxlib.__version__},
+        "theorykit": theorykit.__version__,
+    }
+
+
+def timed(case: Case) -> dict[str, Any]:
+    """Seconds to compile and to run, memory in bytes, and the number."""
+    arguments = jax.block_until_ready(case.arguments())
+    row: dict[str, Any] = {}
+    start = time.perf_counter()
+    if case.whole:
+        call = eqx.filter_jit(case.program).lower(*arguments).compile()
+        row["compile_s"] = time.perf_counter() - start
+        planned = call.compiled.memory_analysis()
+        row["planned_bytes"] = None if planned is None else planned.temp_size_in_bytes + planned.argument_size_in_bytes
+    else:
+        call = case.program
+        jax.block_until_ready(call(*arguments))
+        first = time.perf_counter() - start
+    runs: list[float] = []
+    while len(runs) < REPETITIONS and (not runs or runs[0] < LONG):
+        start = time.perf_counter()
+        found = jax.block_until_ready(call(*arguments))
+        runs.append(time.perf_counter() - start)
+    row["run_s"] = statistics.median(runs)
+    row.setdefault("compile_s", None if case.whole else max(first - row["run_s"], 0.0))
+    stats = jax.devices()[0].memory_stats() or {}
+    return {**row, "peak_bytes": stats.get("peak_bytes_in_use"), "number": case.number(found)}
+
+
+def measure(part: str, limit: float) -> None:
+    """Print the rows of a part, as lines of JSON, in this process."""
+    theorykit.enable_float64()
+    # times to compile are those of a first run
+    jax.config.update("jax_enable_compilation_cache", False)
+    latest: dict[str, tuple[int, float]] = {}
+    for case in PARTS[part]():
+        row = {"part": part, "name": case.name, "size": case.size, "platform": jax.default_backend()}
+        size, seconds = latest.get(case.name, (case.size, 0.0))
+        expected = seconds * (case.size / size) ** case.order
+        if expected > limit:
+            row["left_out"] = f"about {expected:.0f} s expected"
+        else:
+            try:
+                row |= timed(case)
+                latest[case.name] = case.size, row["run_s"]
+            # a device without memory for it says so in many ways
+            except Exception as error:
+                row["error"] = f"{type(error).__name__}: {error}"[:2000]
+                latest[case.name] = case.size, float("inf")
+        print(json.dumps(row), flush=True)
+
+
+def in_own_process(part: str, name: str, limit: float) -> Iterator[dict[str, Any]]:
+    """What `measure`, or for no part `about`, prints on that platform, line by line; an error if it ends by one."""
+    command = [sys.executable, __file__, "--one", part, "--limit", str(limit)]
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **({"JAX_PLATFORMS": name} if name else {})}
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process:
+            yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
+        if process.returncode:
+            errors.seek(0)
+            yield {"part": part, "platform": name, "error": errors.read()[-2000:] or f"exit {process.returncode}"}
+
+
+def compared(row: dict[str, Any], before: list[dict[str, Any]]) -> dict[str, Any]:
+    """`row`, with how it stands to the same on another platform, if that is there."""
+    same = [other for other in before if all(other.get(key) == row.get(key) for key in ("part", "name", "size"))]
+    for other in same:
+        if "run_s" in row and "run_s" in other:
+            row["times_as_long"] = row["run_s"] / other["run_s"]
+        if row.get("number") is not None and other.get("number") is not None:
+            row["relative_difference"] = abs(row["number"] / other["number"] - 1)
+    return row
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for people."""
+    start = f"{row.get('platform', ''):5} {row.get('name', row['part']):18} {row.get('size', ''):>6} "
+    if "run_s" not in row:
+        return start + (row.get("left_out") or row["error"].strip().splitlines()[-1][:90])
+    planned, peak = (
+        f"{bytes_ / 2**30:7.2f}" if bytes_ else "      -" for bytes_ in (row.get("planned_bytes"), row["peak_bytes"])
+    )
+    text = f"{start} {row['compile_s']:8.2f}s {row['run_s']:9.4f}s {planned} {peak}"
+    if "times_as_long" in row:
+        text += f"  {row['times_as_long']:8.2f}"
+    if "relative_difference" in row:
+        text += f"  {row['relative_difference']:.0e}"
+    return text
 
 
 def main() -> None:
-    theorykit.enable_float64()
-    cpu, gpus = jax.devices("cpu")[0], [device for device in jax.devices() if device.platform == "gpu"]
-    if not gpus:
-        print("no GPU: times of the CPU alone")
-    print(f"{'':34} {'N':>6} {'CPU':>9} {'GPU':>9} {'ratio':>7}  largest difference of U_1")
-    for name, (heads, examples, features, temperature) in CASES.items():
-        for width in WIDTHS:
-            case = (heads, examples, features, temperature, width)
-            seconds, saddle = on_device(cpu, *case)
-            line = f"{name:34} {width:6.0f} {seconds:8.3f}s"
-            if gpus:
-                there, other = on_device(gpus[0], *case)
-                ours, theirs = (np.asarray(s.order_parameters.matrices[0]) for s in (saddle, other))
-                line += f" {there:8.3f}s {seconds / there:7.1f}  {np.max(np.abs(ours - theirs)):.1e}"
-            print(line, flush=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--platforms", nargs="*", help="by default that which JAX prefers, and cpu")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds that a run may be expected to take")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one is not None:
+        return print(json.dumps(about())) if not arguments.one else measure(arguments.one, arguments.limit)
+    (found,) = in_own_process("", "", arguments.limit)
+    results: dict[str, Any] = {"about": found, "rows": []}
+    print(json.dumps(found))
+    print(f"{'':32} {'compile':>9} {'run':>10} {'planned':>8} {'peak/GiB':>8}  times as long, difference")
+    platforms = arguments.platforms or list(dict.fromkeys([{"gpu": "cuda"}.get(found.get("platform"), "cpu"), "cpu"]))
+    for name in platforms:
+        for part in arguments.parts:
+            for row in in_own_process(part, name, arguments.limit):
+                results["rows"].append(compared(row, results["rows"]))
+                print(line(row), flush=True)
+                if arguments.json is not None:
+                    arguments.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
