@@ -7,7 +7,8 @@ Parts:
 - `solves`: saddle points by the kernel of P examples, P x P, with 4, 16 or 27 paths.
 - `orbits`: the map of self-attention and its leading 3 Lyapunov exponents, so many orbits in one call.
 - `diagrams`: an orbit diagram as users call it, which makes blocks of the orbits.
-- `factorisations`: one `cholesky`, and one `eigh` with and without vectors, of P x P matrices.
+- `factorisations`: one `cholesky`, and one `eigh` with and without vectors, of P x P matrices, and of the small ones
+  that a solve takes apart in each step.
 
 Each part runs in a process of its own, first on the GPU where there is one (`pip install '.[cuda]'`), then on the CPU.
 Times to compile and to run are apart; a run is the median of three, or one where it takes 5 s. Memory is what XLA plans
@@ -43,6 +44,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import problems
 import self_attention
 
+# paths, and pairs of 16 and of 27 paths: matrices that every step of a solve takes apart
+SMALL = (16, 136, 378)
 EXAMPLES = (600, 2000, 5000, 10_000, 20_000)
 ORBITS, DIAGRAMS = (256, 1024, 4096, 16_384, 65_536), (1024, 16_384)
 STEPS, WINDOW = 1000, 4
@@ -95,7 +98,7 @@ def factorisations() -> Iterator[Case]:
         "eigh": (jnp.linalg.eigh, lambda found: float(jnp.sum(jnp.log(found.eigenvalues)))),
     }
     for name, (program, number) in programs.items():
-        for size in EXAMPLES:
+        for size in (*SMALL, *EXAMPLES):
             yield Case(name, size, 3, program, partial(_covariance, size), number)
 
 
@@ -241,6 +244,11 @@ def line(row: dict[str, Any]) -> str:
     return text
 
 
+def keep(results: dict[str, Any], path: Path | None) -> None:
+    if path is not None:
+        path.write_text(json.dumps(results, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
@@ -253,6 +261,7 @@ def main() -> None:
         return print(json.dumps(about())) if not arguments.one else measure(arguments.one, arguments.limit)
     (found,) = in_own_process("", "", arguments.limit)
     results: dict[str, Any] = {"about": found, "rows": []}
+    keep(results, arguments.json)
     print(json.dumps(found))
     print(f"{'':32} {'compile':>9} {'run':>10} {'planned':>8} {'peak/GiB':>8}  times as long, difference")
     platforms = arguments.platforms or list(dict.fromkeys([{"gpu": "cuda"}.get(found.get("platform"), "cpu"), "cpu"]))
@@ -261,8 +270,7 @@ def main() -> None:
             for row in in_own_process(part, name, arguments.limit):
                 results["rows"].append(compared(row, results["rows"]))
                 print(line(row), flush=True)
-                if arguments.json is not None:
-                    arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+                keep(results, arguments.json)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,9 @@ def main() -> None:
         if arguments.wheels is not None:
             results["install"] = install(arguments.wheels, site)
         path = os.pathsep.join([str(site), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "MPLBACKEND": "Agg"}
+        # dozens of processes import the same
+        compiled = {"PYTHONPYCACHEPREFIX": str(Path(folder) / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
+        environment = {**os.environ, **compiled, "PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         for part in parts(written, arguments.limit):
             if part.name in arguments.skip:
                 continue
