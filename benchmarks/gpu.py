@@ -13,7 +13,8 @@ Parts:
 Each part runs in a process of its own, first on the GPU where there is one (`pip install '.[cuda]'`), then on the CPU.
 Times to compile and to run are apart; a run is the median of three, or one where it takes 5 s. Memory is what XLA plans
 for the program, and the most that the device had in use so far, where it tells. A size that would take longer than
---limit, as the one before it lets expect, is left out, and the row says so. PATH is written row by row.
+--limit, as the one before it lets expect, is left out, and the row says so. PATH is written row by row; it keeps its
+rows of parts that are not measured again.
 """
 
 import argparse
@@ -99,12 +100,13 @@ def factorisations() -> Iterator[Case]:
     }
     for name, (program, number) in programs.items():
         for size in (*SMALL, *EXAMPLES):
-            yield Case(name, size, 3, program, partial(_covariance, size), number)
+            yield Case(name, size, 3, program, partial(_positive, size), number)
 
 
-def _covariance(size: int) -> tuple:
+def _positive(size: int) -> tuple:
+    """A random symmetric matrix with eigenvalues between 1 and 3, by the semicircle law."""
     draw = jax.random.normal(jax.random.key(0), (size, size), dtype=jnp.float64)
-    return (draw @ draw.T / size + jnp.eye(size),)
+    return ((draw + draw.T) / jnp.sqrt(8.0 * size) + 2 * jnp.eye(size),)
 
 
 def orbits() -> Iterator[Case]:
@@ -182,14 +184,15 @@ def timed(case: Case) -> dict[str, Any]:
     return {**row, "peak_bytes": stats.get("peak_bytes_in_use"), "number": case.number(found)}
 
 
-def measure(part: str, limit: float) -> None:
-    """Print the rows of a part, as lines of JSON, in this process."""
+def measure(part: str, limit: float, first: int) -> None:
+    """Print the rows of a part from its case number `first` on, as lines of JSON, in this process."""
     theorykit.enable_float64()
     # times to compile are those of a first run
     jax.config.update("jax_enable_compilation_cache", False)
     latest: dict[str, tuple[int, float]] = {}
-    for case in PARTS[part]():
+    for case in list(PARTS[part]())[first:]:
         row = {"part": part, "name": case.name, "size": case.size, "platform": jax.default_backend()}
+        row["load"] = os.getloadavg()[0]
         size, seconds = latest.get(case.name, (case.size, 0.0))
         expected = seconds * (case.size / size) ** case.order
         if expected > limit:
@@ -205,16 +208,30 @@ def measure(part: str, limit: float) -> None:
         print(json.dumps(row), flush=True)
 
 
-def in_own_process(part: str, name: str, limit: float) -> Iterator[dict[str, Any]]:
-    """What `measure`, or for no part `about`, prints on that platform, line by line; an error if it ends by one."""
-    command = [sys.executable, __file__, "--one", part, "--limit", str(limit)]
+def told(part: str, name: str, limit: float, first: int = 0) -> Iterator[dict[str, Any]]:
+    """What a process on that platform prints of `measure`, or of `about` for no part; an error if it ends by one."""
+    command = [sys.executable, __file__, "--one", part, "--first", str(first), "--limit", str(limit)]
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **({"JAX_PLATFORMS": name} if name else {})}
     with tempfile.TemporaryFile("w+") as errors:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process:
             yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
         if process.returncode:
             errors.seek(0)
-            yield {"part": part, "platform": name, "error": errors.read()[-2000:] or f"exit {process.returncode}"}
+            said = errors.read().strip()[-2000:]
+            yield {"part": part, "platform": name, "error": f"exit {process.returncode}: {said}"}
+
+
+def told_of_all(part: str, name: str, limit: float) -> Iterator[dict[str, Any]]:
+    """The rows of all cases of a part; a case that ends its process is named, and the next has another process."""
+    cases, count = list(PARTS[part]()), 0
+    while count < len(cases):
+        begun = count
+        for row in told(part, name, limit, count):
+            yield row if "name" in row else {**row, "name": cases[count].name, "size": cases[count].size}
+            count += 1
+        # nothing came but an error: the platform is not there
+        if begun == 0 and count == 1 and "name" not in row:
+            return
 
 
 def compared(row: dict[str, Any], before: list[dict[str, Any]]) -> dict[str, Any]:
@@ -232,7 +249,7 @@ def line(row: dict[str, Any]) -> str:
     """A row for people."""
     start = f"{row.get('platform', ''):5} {row.get('name', row['part']):18} {row.get('size', ''):>6} "
     if "run_s" not in row:
-        return start + (row.get("left_out") or row["error"].strip().splitlines()[-1][:90])
+        return start + (row.get("left_out") or row["error"].splitlines()[-1][:90])
     planned, peak = (
         f"{bytes_ / 2**30:7.2f}" if bytes_ else "      -" for bytes_ in (row.get("planned_bytes"), row["peak_bytes"])
     )
@@ -249,6 +266,13 @@ def keep(results: dict[str, Any], path: Path | None) -> None:
         path.write_text(json.dumps(results, indent=1) + "\n")
 
 
+def rows_of_others(parts: list[str], path: Path | None) -> list[dict[str, Any]]:
+    """What the file already has of parts that are not measured now."""
+    if path is None or not path.exists():
+        return []
+    return [row for row in json.loads(path.read_text())["rows"] if row["part"] not in parts]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
@@ -256,18 +280,19 @@ def main() -> None:
     parser.add_argument("--platforms", nargs="*", help="by default that which JAX prefers, and cpu")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a run may be expected to take")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one is not None:
-        return print(json.dumps(about())) if not arguments.one else measure(arguments.one, arguments.limit)
-    (found,) = in_own_process("", "", arguments.limit)
-    results: dict[str, Any] = {"about": found, "rows": []}
+        return measure(arguments.one, arguments.limit, arguments.first) if arguments.one else print(json.dumps(about()))
+    (found,) = told("", "", arguments.limit)
+    results = {"about": found, "rows": rows_of_others(arguments.parts, arguments.json)}
     keep(results, arguments.json)
     print(json.dumps(found))
     print(f"{'':32} {'compile':>9} {'run':>10} {'planned':>8} {'peak/GiB':>8}  times as long, difference")
-    platforms = arguments.platforms or list(dict.fromkeys([{"gpu": "cuda"}.get(found.get("platform"), "cpu"), "cpu"]))
-    for name in platforms:
+    preferred = "cuda" if found.get("platform") == "gpu" else "cpu"
+    for name in arguments.platforms or dict.fromkeys([preferred, "cpu"]):
         for part in arguments.parts:
-            for row in in_own_process(part, name, arguments.limit):
+            for row in told_of_all(part, name, arguments.limit):
                 results["rows"].append(compared(row, results["rows"]))
                 print(line(row), flush=True)
                 keep(results, arguments.json)

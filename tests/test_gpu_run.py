@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import gpu
 from benchmarks.gpu_run.run import Part, read_json, read_tests, run
 
 from .scripts import run_script
@@ -28,6 +29,28 @@ def test_factorisations_agree_and_too_large_ones_are_left_out(tmp_path):
         np.testing.assert_allclose(row["number"], by_size[16][0]["number"], rtol=1e-12)
         assert row["run_s"] > 0 and row["planned_bytes"] >= 8 * 16**2
     assert len(by_size[16]) == 3 and all("left_out" in row for row in by_size[20_000])
+
+
+def test_a_case_that_ends_its_process_is_named_and_the_next_one_is_measured(monkeypatch):
+    cases = list(gpu.factorisations())
+
+    def told(part, name, limit, first):
+        for number in range(first, len(cases)):
+            if number in (2, 5):
+                yield {"part": part, "platform": name, "error": "exit -11: "}
+                return
+            yield {"part": part, "platform": name, "name": cases[number].name, "size": cases[number].size, "run_s": 1.0}
+
+    monkeypatch.setattr(gpu, "told", told)
+    rows = list(gpu.told_of_all("factorisations", "cpu", 1.0))
+    assert [(row["name"], row["size"]) for row in rows] == [(case.name, case.size) for case in cases]
+    assert [number for number, row in enumerate(rows) if "error" in row] == [2, 5]
+
+    def nothing(part, name, limit, first):
+        yield {"part": part, "platform": name, "error": "exit 1: no such platform"}
+
+    monkeypatch.setattr(gpu, "told", nothing)
+    assert len(list(gpu.told_of_all("factorisations", "cuda", 1.0))) == 1
 
 
 def outcome(code: str, folder: Path, seconds: float, read=read_json) -> dict:
