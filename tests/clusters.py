@@ -1,4 +1,4 @@
-"""A dask scheduler and workers as processes of their own, started as a user starts them, that reach it by TCP."""
+"""Dask clusters on this machine that are reached by TCP: of one process's making, or started as a user starts them."""
 
 import json
 import os
@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+import distributed
 
 ROOT = Path(__file__).parents[1]
 CLUSTERS = ROOT / "examples" / "clusters"
@@ -34,6 +36,16 @@ def bound(count: int) -> Callable[[], None]:
     """What binds a process that is being started to so many cores."""
     chosen = cores(count)
     return lambda: os.sched_setaffinity(0, chosen)
+
+
+@contextmanager
+def dask_client(workers: int) -> Iterator[distributed.Client]:
+    """A scheduler on this machine and workers that reach it by TCP, one thread each."""
+    cluster = distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, protocol="tcp", dashboard_address=":0", silence_logs=50
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import xarray as xr
 
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
-from tests.cluster import dask_client
+from tests.clusters import dask_client
 from tests.dmft.diagrams.networks import GAMMA, from_window, published, window
 from tests.marks import slow
 from tests.reproduce import test_one_shot, test_self_attention_dynamics

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
-from tests.cluster import dask_client
+from tests.clusters import dask_client
 from theorykit.bpkr import sweeps
 from theorykit.progress import TaskBar
 from theorykit.workers import _Packed, check_executor, in_worker, local_workers, run_tasks

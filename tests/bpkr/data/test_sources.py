@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.cluster import dask_client
+from tests.clusters import dask_client
 from tests.marks import slow
 from theorykit.bpkr.data import streaming
 from theorykit.bpkr.data.arrays_on_disk import Piece, rows_of
