@@ -70,7 +70,7 @@ def test_workers_of_another_version_are_named(tmp_path):
         pair(tmp_path, PYTHONPATH=path) as (_, address),
         open_executor(None, address) as client,
         pytest.raises(
-            RuntimeError, match=rf"worker has theorykit 0\.0\.1, and the work is of theorykit {theorykit.__version__}"
+            ValueError, match=rf"worker has theorykit 0\.0\.1, and the work is of theorykit {theorykit.__version__}"
         ),
     ):
         list(run_tasks(client, thirds, [(jnp.ones(2),)]))

@@ -69,6 +69,10 @@ def kill_once(folder: str, number: int) -> int:
     return -1
 
 
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_every_task_is_done_once_whoever_does_it(executor):
     tasks = [(exponent,) for exponent in range(7)]
     assert dict(run_tasks(executor, power, tasks, (3,))) == {number: 3**number for number in range(7)}
@@ -113,7 +117,7 @@ def test_every_worker_computes_in_double_precision(executor):
 
 
 def test_a_worker_of_another_version_says_so():
-    with pytest.raises(RuntimeError, match=r"the worker has theorykit \S+, and the work is of theorykit 0\.0\.0"):
+    with pytest.raises(ValueError, match=r"the worker has theorykit \S+, and the work is of theorykit 0\.0\.0"):
         in_worker("0.0.0", _Packed((power, (3,))), _Packed((2,)))
 
 
@@ -131,7 +135,7 @@ def test_executors_that_fork_are_refused_however_they_are_wrapped():
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         with pytest.raises(ValueError, match="spawn"):
             check_executor(pool)
-        with warnings.catch_warnings(), pytest.raises(RuntimeError, match="forks its processes"):
+        with warnings.catch_warnings(), pytest.raises(ValueError, match="forks its processes"):
             # of forks beside threads, by Python and by JAX
             warnings.simplefilter("ignore")
             list(run_tasks(Wrapped(pool), power, [(2,)], (3,)))
@@ -155,6 +159,11 @@ def test_local_workers_have_cores_of_their_own():
 
 def without_times(result: xr.Dataset) -> xr.Dataset:
     return result.drop_vars("seconds")
+
+
+def test_a_pool_whose_process_dies_says_what_to_do():
+    with local_workers(1) as pool, pytest.raises(ConnectionError, match="with a folder, the same call goes on"):
+        list(run_tasks(pool, die, [()]))
 
 
 def test_a_process_that_dies_is_replaced(tmp_path):

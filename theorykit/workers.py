@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from multiprocessing import get_context
@@ -38,7 +38,7 @@ def check_executor(executor: Workers) -> None:
     """Raise `TypeError` for what takes no work, and `ValueError` for an executor that forks this process.
 
     JAX has threads here, which forks of the process would lack. Where nothing tells how an executor starts its
-    processes, a task in a fork raises `RuntimeError`.
+    processes, a task in a fork raises it.
     """
     if executor is not None and not callable(getattr(executor, "submit", None)):
         from .arguments import shown
@@ -122,13 +122,18 @@ async def _greet(address: str) -> None:
 
 @contextmanager
 def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
-    """Within it, work that was cancelled, as by dask when its scheduler is gone, raises a `ConnectionError`."""
+    """Within it, work that was lost raises a `ConnectionError`: cancelled, as by dask when its scheduler is gone, or
+    that of a process that has ended.
+    """
     try:
         yield
     except CancelledError:
         scheduler = getattr(getattr(executor, "scheduler", None), "address", None)
         lost = "the executor was shut down" if scheduler is None else f"the dask scheduler at {scheduler} was lost"
         raise ConnectionError(f"{lost} before the work was done; with a folder, the same call goes on") from None
+    except BrokenExecutor as error:
+        lost = "a worker process ended before its work was done, as where memory does not suffice"
+        raise ConnectionError(f"{lost}; with a folder, the same call goes on") from error
 
 
 def _bind(started: Any, cores: int) -> None:
@@ -254,11 +259,11 @@ def _dump(values: tuple) -> bytes:
 def in_worker(version: str, common: "_Packed", task: "_Packed", tell: Tell | None = None) -> Any:
     """`function(*common, *task)` in a process that may compute it: the same version, no fork, in float64."""
     if os.getpid() != _IMPORTED_BY:
-        raise RuntimeError(
+        raise ValueError(
             "the executor forks its processes, which may hang once JAX has run: have it spawn them, or use dask"
         )
     if version != __version__:
-        raise RuntimeError(f"the worker has theorykit {__version__}, and the work is of theorykit {version}")
+        raise ValueError(f"the worker has theorykit {__version__}, and the work is of theorykit {version}")
     if "jax" in sys.modules:
         enable_float64()
     else:
