@@ -185,17 +185,18 @@ def measure_kills(small: bool, kills: int) -> list[dict]:
         with dask_client(2) as client:
             timed(job, small, client)
             usual, wanted = timed(job, small, client)
-        for _ in range(kills):
-            with dask_client(2) as client:
-                timed(job, True, client)
+            for _ in range(kills):
+                # the one that takes the place of the last that was killed, which compiles anew
+                client.wait_for_workers(2, timeout=60)
                 moment = draw.uniform(0, usual)
                 victim = draw.choice(list(client.run(os.getpid).values()))
                 killer = threading.Timer(moment, os.kill, (victim, signal.SIGKILL))
                 killer.start()
                 seconds, found = timed(job, small, client)
                 killer.join()
-            rows.append({"job": name, "killed_after": moment, "seconds": seconds, "identical": found == wanted})
-            print(json.dumps({**rows[-1], "undisturbed": usual}), flush=True)
+                row = {"job": name, "undisturbed": usual, "killed_after": moment, "seconds": seconds}
+                rows.append({**row, "identical": found == wanted})
+                print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
