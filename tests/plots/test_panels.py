@@ -53,6 +53,13 @@ def test_sweeps_are_drawn_into_the_axes_that_are_given(sweep, draw):
     assert draw(sweep).figure is not right.figure
 
 
+@pytest.mark.parametrize("draw", [plots.draw_scores_over_width, plots.draw_order_parameters_over_width])
+def test_one_temperature_of_a_sweep_is_drawn_as_it_is_beside_others(sweep, draw):
+    every, one = draw(sweep.sel(temperature=[0.1])), draw(sweep.sel(temperature=0.1))
+    for line, alone in zip(every.lines, one.lines, strict=True):
+        np.testing.assert_array_equal(alone.get_xydata(), line.get_xydata())
+
+
 def test_scores_have_their_standard_errors(sweep):
     axes = plots.draw_scores_over_width(sweep)
     (bars, _) = (container.lines[2][0] for container in axes.containers)

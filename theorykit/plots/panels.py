@@ -45,12 +45,12 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
     """A score over width, with its standard error where it has one: of `sweeps.sweep`.
 
-    A line a temperature; the infinitely wide network is a dashed line across. `score`: "test_accuracy",
-    "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; if not given, the first of these that
-    `result` has.
+    A line a temperature, also where one was selected; the infinitely wide network is a dashed line across. `score`:
+    "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; if not given, the
+    first of these that `result` has.
     """
     axes = _axes(axes)
-    sweep.over_width(axes, result, score)
+    sweep.over_width(axes, _with_temperatures(result), score)
     return axes
 
 
@@ -58,7 +58,7 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
 def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest."""
     axes = _axes(axes)
-    sweep.order_parameters(axes, result)
+    sweep.order_parameters(axes, _with_temperatures(result))
     return axes
 
 
@@ -110,6 +110,11 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
     self_attention_dynamics.draw_marks(axes, marks)
     axes.set(xlabel=over, ylabel=f"semantic overlap of pattern {pattern + 1}")
     return axes
+
+
+def _with_temperatures(result: xr.Dataset) -> xr.Dataset:
+    """`result` with an axis of temperatures, of the one that was selected where there is none."""
+    return result if "temperature" in result.dims else result.expand_dims("temperature")
 
 
 def _axes(axes: Axes | None) -> Axes:

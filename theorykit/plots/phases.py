@@ -20,6 +20,7 @@ REGIME_COLORS = {
     regimes.HYPERCHAOTIC: LIMITS[1],
     regimes.UNDECIDED: "#c4c4c4",
 }
+"""The colour of each regime of orbits."""
 
 
 @draws_results

@@ -12,9 +12,10 @@ from jaxtyping import Array, Bool, Float
 from ...arguments import checked_choice, is_traced, real_array, shown
 from ...precision import require_float64
 
-# what a query does that may attend to no key
 Isolated = Literal["refuse", "self"]
+"""What a query does that may attend to no key: it is refused, or attends to itself."""
 Mask = Literal["causal"] | ArrayLike | tuple[Any, ...]
+"""Which keys a query may attend to; the forms that it takes are those of `attention`."""
 AddedScores = Float[Array, "examples heads keys queries"]
 
 # libraries that add the lowest number of their precision, -3e38 or -6e4, to scores mean that nothing is attended to
@@ -94,6 +95,11 @@ def _added(name: str, part: Any, examples: int, tokens: int, heads: Sequence[int
         allowed = jnp.arange(tokens)[:, None] <= jnp.arange(tokens)
         return _forbidding(allowed[None, None])
     kind, given = _kind(name, part), np.shape(part)
+    if given == (tokens, tokens) and tokens != examples:
+        raise ValueError(
+            f"{name} of shape {given} is neither (examples, tokens), the real tokens, nor (examples, heads, keys, "
+            f"queries); one that all examples share is (1, 1, {tokens}, {tokens}), keys first: {name}[None, None]"
+        )
     if (len(given) == 1 and kind == "i") or (len(given) == 2 and kind in "ib"):
         return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
     if len(given) != 4:

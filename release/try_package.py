@@ -1,0 +1,97 @@
+"""Try the wheel of a folder in empty environments, one for each Python: python -m release.try_package dist PYTHON ...
+
+An environment has the wheel and what it requires, and nothing else. The README's session, and its way from a
+transformer's file to its heads, run there, outside the repository. Before that, the wheel must hold the files of
+theorykit that git has, and its description must be good for a page that has none of the repository's files.
+
+Run in the repository's root, by a Python that can run the tests: it writes the files that the README reads.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from email.parser import HeaderParser
+from pathlib import Path
+
+from release.checks import ROOT
+from tests.readme import CODE, README, write_files
+
+LOCAL_LINK = re.compile(r"\]\((?!https?:|mailto:|#)[^)]*\)")
+# of the environment that this runs in, and of the caller's choice
+OUTSIDE = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "XLA_FLAGS")
+
+
+def wrong_in(wheel: Path) -> list[str]:
+    """What is wrong with the files of a wheel, and with its description."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = HeaderParser().parsestr(archive.read(about).decode())
+    information = about.removesuffix("METADATA")
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "theorykit"], capture_output=True, text=True, check=True)
+    expected = set(listed.stdout.split())
+    files = {name for name in names if not name.startswith(information)}
+    found = [f"{name} is not in the wheel" for name in sorted(expected - files)]
+    found += [f"{name} is in the wheel, and not in git" for name in sorted(files - expected)]
+    found += [
+        f"the wheel has no {name}"
+        for name in ("theorykit/py.typed", f"{information}licenses/LICENSE")
+        if name not in names
+    ]
+    description = metadata.get_payload()
+    return found + [f"the description links to a file: {link}" for link in LOCAL_LINK.findall(description)]
+
+
+def try_in(python: str, wheel: Path, folder: Path) -> str:
+    """Install the wheel with `python` into an empty environment in `folder`, run the README there, and say what ran."""
+    environment, work = folder / "environment", folder / "work"
+    work.mkdir()
+    run([python, "-m", "venv", environment], folder)
+    there = environment / "bin" / "python"
+    run([there, "-m", "pip", "install", "--quiet", wheel], folder)
+    run([there, "-m", "pip", "check"], folder)
+    write_files(work)
+    (work / "lines.py").write_text(CODE)
+    shutil.copy(README, work)
+    run([there, "lines.py"], work)
+    if not (work / "heads.png").exists():
+        raise RuntimeError(f"{python}: the README's lines drew nothing")
+    run([there, "-m", "doctest", README.name], work)
+    version = run([environment / "bin" / "theorykit", "--version"], work)
+    place = run([there, "-c", "import theorykit; print(theorykit.__file__)"], work)
+    if wheel.name.split("-")[1] != version.split()[-1] or not Path(place).is_relative_to(environment):
+        raise RuntimeError(f"{python}: what ran is {version} of {place}")
+    return f"{run([there, '--version'], work)}: {version}, the README's lines and its session"
+
+
+def run(command: Sequence[str | Path], folder: Path) -> str:
+    """What a command says that must succeed, run in `folder` with nothing of this environment."""
+    variables = {name: value for name, value in os.environ.items() if name not in OUTSIDE}
+    variables |= {"MPLBACKEND": "Agg", "THEORYKIT_CACHE": "off"}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}:\n{done.stdout[-5000:]}{done.stderr[-5000:]}")
+    return done.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pythons", nargs="+", metavar="PYTHON")
+    arguments = parser.parse_args()
+    (wheel,) = arguments.folder.resolve().glob("*.whl")
+    if wrong := wrong_in(wheel):
+        sys.exit("\n".join(wrong))
+    for python in arguments.pythons:
+        with tempfile.TemporaryDirectory(prefix="theorykit-package-") as folder:
+            print(try_in(python, wheel, Path(folder)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
