@@ -1,23 +1,11 @@
 """The README's way from a transformer's file to its heads runs as it is written there."""
 
-import re
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 import pytest
 
-from tests.checkpoints.files import safetensors
-
-README = Path(__file__).parents[1] / "README.md"
-(CODE,) = re.findall(r"^```python$(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
-FEATURES, EXAMPLES, TOKENS = 8, 30, 6
-
-
-def write_examples(folder: Path, hidden: np.ndarray) -> None:
-    rng = np.random.default_rng(1)
-    labels = np.where(hidden[:, 0, 0] > 0, "plus", "minus")
-    np.savez(folder / "examples.npz", hidden=hidden, lengths=rng.integers(2, TOKENS + 1, EXAMPLES), labels=labels)
+from .readme import CODE, EXAMPLES, FEATURES, README, TOKENS, write_examples, write_files
 
 
 def run(folder: Path, monkeypatch) -> dict:
@@ -32,14 +20,7 @@ def run(folder: Path, monkeypatch) -> dict:
 
 def test_twenty_lines_lead_from_a_checkpoint_to_its_heads(tmp_path, monkeypatch):
     assert len(CODE.strip().splitlines()) <= 21
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for layer in range(2):
-        arrays[f"h.{layer}.attn.c_attn.weight"] = rng.normal(size=(FEATURES, 3 * FEATURES)).astype(np.float32)
-        arrays[f"h.{layer}.attn.c_attn.bias"] = rng.normal(size=3 * FEATURES).astype(np.float32)
-        arrays |= {f"h.{layer}.ln_1.weight": np.ones(FEATURES), f"h.{layer}.ln_1.bias": np.zeros(FEATURES)}
-    (tmp_path / "model.safetensors").write_bytes(safetensors(arrays))
-    write_examples(tmp_path, rng.normal(size=(EXAMPLES, TOKENS, FEATURES)))
+    write_files(tmp_path)
     assert run(tmp_path, monkeypatch)["heads"].causal
 
 

@@ -11,4 +11,4 @@ import lazy_loader
 
 # the names of __init__.pyi, each imported from its module when it is first asked for
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"

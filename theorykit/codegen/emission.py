@@ -31,7 +31,6 @@ def _infix(operator: str) -> Callable[[Sequence[str]], str]:
     return lambda operands: f" {operator} ".join(map(_factor, operands))
 
 
-# one matrix at a time, or many small ones side by side
 MATRICES = Vocabulary(
     primitives,
     {
@@ -41,7 +40,9 @@ MATRICES = Vocabulary(
         "transpose": lambda operands: f"{_factor(operands[0])}.T",
     },
 )
+"""Functions of one matrix at a time."""
 BATCH = Vocabulary(batch, {})
+"""Functions of many small matrices side by side."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,15 @@ def compile_expressions(
     """Compile the expressions `outputs`, functions of the symbols `arguments`, to one JAX function called `name`.
 
     With the vocabulary `BATCH` it takes a batch of small matrices, a `theorykit.codegen.batch.Matrix`.
+
+        >>> import jax.numpy as jnp
+        >>> from sympy import MatrixSymbol, Trace, symbols
+        >>> from theorykit.codegen import compile_expressions
+        >>> n = symbols("n", integer=True, positive=True)
+        >>> A = MatrixSymbol("A", n, n)
+        >>> square = compile_expressions("square", {"trace": Trace(A * A.T)}, [A])
+        >>> float(square(A=jnp.eye(3))["trace"])
+        3.0
     """
     checked_instance("vocabulary", vocabulary, Vocabulary)
     program = lower(name, outputs, arguments)

@@ -16,6 +16,7 @@ from .claims import Claim
 from .sampling import random_values
 
 Definition = tuple[Expr, Expr]
+"""A symbol and what it stands for."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Evidence:
 
     @property
     def holds(self) -> bool:
+        """Whether the error is within the claim's tolerance."""
         return bool(self.error <= 1)
 
     def __str__(self):
@@ -108,10 +110,12 @@ class Verification:
 
     @property
     def holds(self) -> bool:
+        """Whether every step holds."""
         return all(item.holds for item in self.evidence)
 
     @property
     def failures(self) -> tuple[Evidence, ...]:
+        """The evidence of the steps that do not hold."""
         return tuple(item for item in self.evidence if not item.holds)
 
     def __str__(self):

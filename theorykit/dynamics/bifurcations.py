@@ -17,9 +17,13 @@ from .cycles import Cycle, NoCycleError, cycle_at, smallest_period
 from .shooting import BranchPoint, Linearisation, Step, Unknowns, checked_step, correct, multipliers_of
 
 PERIOD_DOUBLING = "period doubling"
+"""A multiplier goes through -1: a cycle of twice the period branches off."""
 NEIMARK_SACKER = "Neimark-Sacker"
+"""Two complex multipliers cross the unit circle: a torus branches off."""
 FOLD = "fold"
+"""A multiplier goes through 1, and the branch turns back."""
 BRANCH_POINT = "branch point"
+"""A multiplier goes through 1, and two branches of cycles meet."""
 
 # distance from the unit circle that is rounding
 _ON_CIRCLE = 1e-9

@@ -36,6 +36,11 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
 
     Errors: `ValueError` if those of any orbit do not sum to a negative number: more exponents are needed;
     `kaplan_yorke_lower_bound` says what these tell.
+
+        >>> import numpy as np
+        >>> from theorykit import dynamics
+        >>> float(dynamics.kaplan_yorke_dimension(np.array([0.5, 0.0, -1.0])))
+        2.5
     """
     ordered = _descending(exponents)
     short = np.argwhere(np.cumsum(ordered, axis=-1)[..., -1] >= 0)

@@ -17,8 +17,8 @@ from jaxtyping import Array, Complex, Float
 from ..arguments import checked_array, checked_function, checked_number, first_line
 from ..precision import require_float64
 
-# step(state (state,), parameter ()) -> state (state,), smooth
 Step = Callable[[Array, Array], Array]
+"""One step of a smooth map: (state, parameter) to state, a vector; the parameter is a number."""
 
 # largest defect of a cycle that counts as solved, in units of `scale`
 SOLVED = 1e-12

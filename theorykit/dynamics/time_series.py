@@ -186,6 +186,11 @@ def detect_period(series: ArrayLike, max_period: int, tolerance: float | int = 1
     `np.lcm.reduce(periods, axis=-1)`, again 0 if one of them has none.
 
     Errors: `ValueError` for a series shorter than twice `max_period`.
+
+        >>> import numpy as np
+        >>> from theorykit import dynamics
+        >>> int(dynamics.detect_period(np.array([0.0, 1.0, 2.0] * 10), max_period=5))
+        3
     """
     checked_whole_number("max_period", max_period, least=1)
     checked_number("tolerance", tolerance, least=0.0)

@@ -44,10 +44,12 @@ class LanczosRuns(eqx.Module):
 
     @property
     def middle(self) -> Float[Array, "*vectors"]:
+        """Midway between the bounds: the estimate of z^T log(M) z."""
         return (self.lower + self.upper) / 2
 
     @property
     def half_width(self) -> Float[Array, "*vectors"]:
+        """The most that `middle` can be off."""
         return (self.upper - self.lower) / 2
 
 

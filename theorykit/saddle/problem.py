@@ -28,6 +28,7 @@ class Point(eqx.Module):
 
     @property
     def is_finite(self) -> Array:
+        """Whether action and gradient are finite, a boolean array."""
         return jnp.isfinite(self.action) & jnp.isfinite(self.gradient_norm)
 
 

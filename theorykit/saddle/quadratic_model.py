@@ -30,6 +30,7 @@ class QuadraticModel(eqx.Module):
 
     @classmethod
     def of(cls, expansion: Expansion) -> "QuadraticModel":
+        """The model of an expansion, by the eigenvectors of its Hessian in its metric."""
         factor = jnp.linalg.cholesky(expansion.metric)
         half = solve_triangular(factor, expansion.hessian, lower=True)
         curvatures, vectors = jnp.linalg.eigh(solve_triangular(factor, half.T, lower=True))

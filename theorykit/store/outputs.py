@@ -10,6 +10,7 @@ from ..annotations import checked_arguments
 from ..atomic_files import is_marked, refuse_to_overwrite
 
 FOLDER = ""
+"""The ending of an `Output` that is a folder."""
 _FILE_ENDINGS = (".nc", ".npz", ".png", ".pdf", ".toml", ".md", ".tex", ".html", ".py", ".json")
 
 

@@ -32,8 +32,8 @@ from .files import read, write
 _SETTINGS = "settings"
 # of descriptions themselves: runs that were described otherwise cannot be compared
 _DESCRIPTION = {"description": "1"}
-# seconds between two checkpoints of a long computation
 CHECKPOINT_SECONDS = 20.0
+"""Seconds between two checkpoints of a long computation."""
 # how many differences an error message names
 _NAMED = 5
 # where a dataset has the settings of its run

@@ -48,6 +48,7 @@ from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
 from .structure import coefficient_and_factors
 
 Factors = tuple[MatrixExpr, ...]
+"""The factors of a product of matrices, in order."""
 
 # atoms that are linear in their first argument
 _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)

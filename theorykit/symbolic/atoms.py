@@ -68,6 +68,7 @@ class LogDet(Expr):
 
     @property
     def matrix(self):
+        """The matrix whose determinant it is."""
         return self.args[0]
 
 
@@ -76,6 +77,7 @@ class FunctionOfMatrix(MatrixExpr):
 
     @property
     def matrix(self):
+        """The first argument."""
         return self.args[0]
 
     def _entry(self, i, j, **kwargs):
@@ -99,18 +101,22 @@ class PartialTrace(FunctionOfMatrix):
 
     @property
     def dimensions(self):
+        """The dimensions (d_0, d_1) of the two factors."""
         return self.args[1]
 
     @property
     def traced(self) -> int:
+        """The factor that is traced over, 0 or 1."""
         return int(self.args[2])
 
     @property
     def traced_dimension(self):
+        """The dimension of the factor that is traced over."""
         return self.dimensions[self.traced]
 
     @property
     def shape(self):
+        """Square, of the dimension of the factor that is left."""
         kept = self.dimensions[1 - self.traced]
         return (kept, kept)
 
@@ -126,6 +132,7 @@ class Diagonal(FunctionOfMatrix):
 
     @property
     def shape(self):
+        """One column, with the rows of the matrix."""
         return (self.matrix.shape[0], Integer(1))
 
     def _entry(self, i, j, **kwargs):
@@ -140,6 +147,7 @@ class SquareRoot(FunctionOfMatrix):
 
     @property
     def shape(self):
+        """That of the matrix."""
         return self.matrix.shape
 
     def _eval_transpose(self):
@@ -157,10 +165,12 @@ class Softmax(FunctionOfMatrix):
 
     @property
     def column(self):
+        """The column x."""
         return self.args[0]
 
     @property
     def shape(self):
+        """That of the column."""
         return self.column.shape
 
 

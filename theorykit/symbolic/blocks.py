@@ -37,6 +37,7 @@ class Stacked(_Regrouped):
 
     @property
     def shape(self):
+        """k times the rows, and a k-th of the columns, of the matrix."""
         rows, columns = self.matrix.shape
         return (expand(rows * self.blocks), _divide(columns, self.blocks))
 
@@ -46,6 +47,7 @@ class SideBySide(_Regrouped):
 
     @property
     def shape(self):
+        """A k-th of the rows, and k times the columns, of the matrix."""
         rows, columns = self.matrix.shape
         return (_divide(rows, self.blocks), expand(columns * self.blocks))
 
@@ -68,14 +70,17 @@ class PrincipalBlock(FunctionOfMatrix):
 
     @property
     def sizes(self):
+        """The sizes (n_0, n_1) of the two diagonal blocks."""
         return self.args[1]
 
     @property
     def index(self) -> int:
+        """Which of the two it is, 0 or 1."""
         return int(self.args[2])
 
     @property
     def shape(self):
+        """Square, of the size of the block."""
         size = self.sizes[self.index]
         return (size, size)
 

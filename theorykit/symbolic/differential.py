@@ -47,6 +47,11 @@ def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
     """Gradient of a scalar expression with respect to a scalar or matrix symbol, of the symbol's shape.
 
     Raises `NotImplementedError` for a node that has no rule: never a silent zero.
+
+        >>> from sympy import MatrixSymbol
+        >>> from theorykit.symbolic import gradient, log_det, positive_definite
+        >>> gradient(log_det(positive_definite("K", 3)), positive_definite("K", 3))
+        K**(-1)
     """
     checked_instance("variable", variable, (Symbol, MatrixSymbol))
     terms = list(_accumulate(checked_scalar("expression", expression), S.One, variable))

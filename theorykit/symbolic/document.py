@@ -71,6 +71,7 @@ class Folded:
 
 
 Block = Heading | Text | Equation | Items | Folded
+"""What a document is made of."""
 _BLOCKS = (Heading, Text, Equation, Items, Folded)
 
 

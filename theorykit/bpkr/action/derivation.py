@@ -22,6 +22,11 @@ def derive(architecture: Architecture) -> Action:
 
     Widths, variances, heads and the layers' own numbers appear as symbols: the action depends on the kinds of layers,
     and on whether there is more than one output.
+
+        >>> from theorykit import bpkr
+        >>> action = bpkr.derive(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1))
+        >>> action.derivation.verify().holds
+        True
     """
     return _derive(checked_architecture(architecture).forms, architecture.outputs > 1)
 

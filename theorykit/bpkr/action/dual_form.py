@@ -48,6 +48,7 @@ class DualForm:
 
     @property
     def energy(self) -> Expr:
+        """The energy: the sum of its two parts."""
         return Add(self.log_determinants, self.misfit)
 
     @property

@@ -32,6 +32,7 @@ class FiniteWidthPrior:
 
     @property
     def corrections(self) -> tuple[Expr, ...]:
+        """What the exact terms add to the leading ones, of order one in the width."""
         return tuple(expand(exact - leading) for exact, leading in zip(self.exact, self.leading, strict=True))
 
 

@@ -16,6 +16,11 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
     before. NaN where an output is NaN, as predictions are of a solve that failed.
 
     Raises `TypeError` for what is no array of numbers, and `ValueError` where the shapes do not fit.
+
+        >>> import numpy as np
+        >>> from theorykit import bpkr
+        >>> float(bpkr.sign_accuracy(np.array([0.3, -2.0, 0.1, -0.2]), np.array([1, -1, -1, -1])))
+        0.75
     """
     require_float64()
     outputs = outputs if is_traced(outputs) else real_array("outputs", outputs)

@@ -27,6 +27,7 @@ class Piece:
     load: Callable[[], Any]
 
     def read(self) -> Any:
+        """The array, read now; an error names the file."""
         with reading(self.path):
             return self.load()
 

@@ -113,6 +113,11 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
     """The classes among `labels` (examples,), of any type that can be sorted.
 
     `coding` is by default "signs" of two classes, and "one-hot" of more; see `Classes`.
+
+        >>> from theorykit import bpkr
+        >>> classes = bpkr.find_classes(["dog", "cat", "dog"])
+        >>> classes.names
+        ('cat', 'dog')
     """
     entries = _entries("labels", labels)
     try:

@@ -57,6 +57,7 @@ class FeatureStatistics(eqx.Module):
 
     @property
     def outputs(self) -> int:
+        """Outputs of the network: columns of the labels."""
         return self.projection.shape[1]
 
     def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":

@@ -33,6 +33,7 @@ class ActionTerms(eqx.Module):
 
     @property
     def entropy(self) -> Float[Array, ""]:
+        """The sum of all entropies, those of the layers and of the readout."""
         return self.readout_entropy + sum(self.layer_entropies)
 
 

@@ -48,6 +48,7 @@ class EnergyPoint(eqx.Module):
 
     @property
     def slope(self) -> Float[Array, "paths paths"]:
+        """The gradient of the energy in U_1."""
         return self.logdet_gradient - self.minus_misfit_gradient
 
 

@@ -89,6 +89,7 @@ class Slopes(eqx.Module):
 
     @property
     def gradient(self) -> Float[Array, "paths paths"]:
+        """The estimate of the gradient of the energy."""
         return self.logdet_gradient - self.minus_misfit_gradient
 
 
@@ -158,6 +159,7 @@ class Data(eqx.Module):
 
     @property
     def rows(self) -> int:
+        """Rows of the kernel: examples times outputs."""
         return self.design.shape[0]
 
     @property

@@ -35,12 +35,14 @@ class Design(eqx.Module):
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns, exchanged where the operator is transposed."""
         examples, paths, features = self.features.shape
         rows, columns = examples * self.outputs, paths * self.outputs * features
         return (columns, rows) if self.is_transposed else (rows, columns)
 
     @property
     def T(self) -> "Design":
+        """The transpose, with the same features."""
         return Design(self.features, self.outputs, self.sharding, not self.is_transposed)
 
     def __matmul__(self, right: Float[Array, "inner k"]) -> Float[Array, "outer k"]:
@@ -63,10 +65,12 @@ class Kernel(eqx.Module):
 
     @property
     def rows(self) -> int:
+        """Rows of the kernel: examples times outputs."""
         return self.design.shape[0]
 
     @property
     def temperature(self) -> Float[Array, ""]:
+        """T, what is added to the diagonal of K."""
         return jnp.asarray(self.bound.architecture.temperature, dtype=jnp.float64)
 
     def product(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:

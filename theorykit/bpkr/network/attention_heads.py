@@ -17,6 +17,7 @@ from .masks import Isolated, Mask, add_masks
 _ONE_A_LAYER = "arrays, one a layer that has heads"
 
 Attention = Float[Array, "examples heads keys queries"]
+"""The attention of one layer; what a query pays to all keys sums to one."""
 
 
 class AbstractHeads(eqx.Module):
@@ -267,6 +268,16 @@ def attention(
     - a tuple of these, all of which hold.
 
     A query that may attend to no key is refused by its index, or attends to itself where `isolated` is "self".
+
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> rng = np.random.default_rng(0)
+        >>> inputs = rng.normal(size=(6, 4, 3))  # (examples, tokens, features)
+        >>> (attention,) = bpkr.attention(inputs, key_query=[rng.normal(size=(2, 3, 3))], mask="causal")
+        >>> attention.shape
+        (6, 2, 4, 4)
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
     parameters = heads(key_query=key_query, query=query, key=key, query_bias=query_bias, key_bias=key_bias)

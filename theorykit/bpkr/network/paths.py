@@ -17,6 +17,7 @@ from ..specification.layer_form import LayerForm
 from .masks import checked_real_tokens
 
 Readout = Literal["first", "last", "mean"]
+"""What the readout reads: the first token, the last, or the mean over tokens."""
 
 # attention to padding beyond what rounding in half precision leaves
 _LEAK = 1e-6

@@ -46,6 +46,11 @@ def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
 
     `scores` are what `head_scores` returns: one array (H_l,) a layer, empty for a layer without heads. `ValueError`
     where they are not that, or not finite.
+
+        >>> import numpy as np
+        >>> from theorykit import bpkr
+        >>> bpkr.rank_heads([np.array([1.0, 0.2]), np.array([0.7])])
+        [Head(layer=1, head=2), Head(layer=2, head=1), Head(layer=1, head=1)]
     """
     ranked = []
     scores = checked_sequence("scores", scores, "arrays (heads,), one a layer")

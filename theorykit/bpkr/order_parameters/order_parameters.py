@@ -68,6 +68,13 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     """The order parameters of infinite width, layer by layer their mean over the prior: the minimum of the entropy.
 
     For layers of attention alone, U_l = s_a^2 s_L^2 ... s_l^2 I.
+
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> limit = bpkr.gp_limit(bpkr.Architecture(layers=(2, 2), widths=10, prior_variances=2.0, temperature=0.1))
+        >>> [float(matrix[0, 0]) for matrix in limit.matrices]
+        [8.0, 4.0]
     """
     require_float64()
     check_size(checked_architecture(architecture))

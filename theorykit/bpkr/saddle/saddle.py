@@ -122,6 +122,19 @@ def solve(
 
     Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
     finder as a minimiser and reports success at points that are not stationary.
+
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> rng = np.random.default_rng(0)
+        >>> features, labels = rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20)
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> saddle = bpkr.solve(arch, features, labels)
+        >>> bool(saddle.converged)
+        True
+        >>> saddle.order_parameters.matrices[0].shape
+        (2, 2)
     """
     _check(solver, tolerance, max_steps, throw)
     data = checked_data(architecture, features, labels)

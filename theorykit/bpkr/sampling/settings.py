@@ -53,9 +53,9 @@ class NoUTurn:
         object.__setattr__(self, "max_tree_depth", depth)
 
 
-# by approach, as `compare` calls the samplers
 DEFAULT_SCHEDULES = {
     "exact": Schedule(chains=4, warmup=500, draws=1000),
     "gibbs": Schedule(chains=4, warmup=1000, draws=4000),
     "nuts": Schedule(chains=4, warmup=500, draws=500),
 }
+"""The schedule of each sampler, by the approach that `compare` calls it."""

@@ -39,6 +39,11 @@ class Architecture(eqx.Module):
     - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) is admitted where the kernel
       of the data is invertible, which is checked when the data is there.
     - `outputs`: how many numbers C the network puts out for an example.
+
+        >>> from theorykit import bpkr
+        >>> arch = bpkr.Architecture(layers=(2, 3), widths=(50, 50, 20), temperature=0.01)
+        >>> arch.path_labels()
+        ('11', '12', '13', '21', '22', '23')
     """
 
     layers: tuple[AbstractLayer, ...]

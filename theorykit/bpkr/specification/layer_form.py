@@ -40,6 +40,7 @@ class LayerForm:
 
     @property
     def hidden(self) -> MatrixSymbol:
+        """X_{l-1} (N_l x tokens), the activations that the layer takes."""
         return self.symbols.hidden
 
     @property

@@ -42,22 +42,27 @@ class LayerSymbols:
 
     @property
     def heads(self) -> Symbol:
+        """H_l, how many attention heads the layer has."""
         return Symbol(f"H_{self.index}", integer=True, positive=True)
 
     @property
     def tokens(self) -> Symbol:
+        """How many tokens there are, the same for all layers."""
         return Symbol("N_tokens", integer=True, positive=True)
 
     @property
     def variance(self) -> Symbol:
+        """sigma_l^2, the prior variance of the layer's weights."""
         return Symbol(f"sigma2_{self.index}", positive=True)
 
     @property
     def hidden(self) -> MatrixSymbol:
+        """X_{l-1} (N_l x tokens), the activations that the layer takes."""
         return MatrixSymbol(f"X_{self.index - 1}", self.width, self.tokens)
 
     @property
     def attention(self) -> MatrixSymbol:
+        """Omega_l (H_l tokens x tokens), the heads' attention one below the other."""
         return MatrixSymbol(f"Omega_{self.index}", self.heads * self.tokens, self.tokens)
 
     @property
@@ -122,6 +127,7 @@ class Dense(AbstractLayer):
 
     @property
     def heads(self):
+        """Zero: the layer has no attention."""
         return 0
 
     def forward(self, layer):
@@ -132,7 +138,13 @@ class Dense(AbstractLayer):
 
 
 class Skip(AbstractLayer):
-    """A skip connection of strength `gain` beside `layer`: x^l = gain x^{l-1} + layer(x^{l-1}); equal widths."""
+    """A skip connection of strength `gain` beside `layer`: x^l = gain x^{l-1} + layer(x^{l-1}); equal widths.
+
+    >>> from theorykit import bpkr
+    >>> arch = bpkr.Architecture(layers=(2, bpkr.Skip(2, gain=0.5)), widths=10, temperature=0.1)
+    >>> arch.path_labels()  # 0 is past the layer
+    ('10', '11', '12', '20', '21', '22')
+    """
 
     layer: AbstractLayer
     gain: Any
@@ -147,6 +159,7 @@ class Skip(AbstractLayer):
 
     @property
     def heads(self):
+        """Those of the layer that the connection goes around."""
         return self.layer.heads
 
     def forward(self, layer):

@@ -71,6 +71,19 @@ def sweep(
     Raises `ValueError` for data, widths or temperatures that do not fit, and for an executor that forks,
     `FileExistsError` where `folder` holds a sweep of other data, architecture or tolerance, and `TypeError` for an
     option that `bpkr.solve` does not have.
+
+        >>> import math
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> from theorykit.bpkr import sweeps
+        >>> theorykit.enable_float64()
+        >>> rng = np.random.default_rng(0)
+        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> found = sweeps.sweep(arch, data, widths=[10, math.inf], temperatures=[0.1, 0.01], progress=False)
+        >>> dict(found.sizes)["width"], dict(found.sizes)["temperature"]
+        (2, 2)
     """
     require_float64()
     check_executor(executor)

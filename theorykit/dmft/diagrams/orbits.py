@@ -96,10 +96,12 @@ class OrbitSettings:
 
     @property
     def tokens_a_piece(self) -> int:
+        """Tokens of each of the pieces."""
         return -(-self.recorded // self.pieces)
 
     @property
     def tokens_of_exponents(self) -> int:
+        """Tokens that the Lyapunov exponents are means over."""
         return self.pieces * self.tokens_a_piece if self.measured is None else self.measured
 
     def transient_of(self, model: dmft.SelfAttention) -> int:

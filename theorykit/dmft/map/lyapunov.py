@@ -38,6 +38,7 @@ from .trajectory import broadcast_to_parameters
 _SEED = 0
 
 Response = tuple[tuple[Float[Array, "context *batch"], ...], ...]
+"""The derivatives dm/dA of the overlaps m of every token in the context, by pattern of m, then of A."""
 
 
 class Tangent(eqx.Module):

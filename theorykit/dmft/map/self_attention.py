@@ -32,6 +32,7 @@ from ..weights.weights import FAMILIES, Weights, positional_overlaps
 from . import compiled
 
 OUTPUT, VALUE, QUERY, KEY = range(len(FAMILIES))
+"""Places of the four kinds of weights in `FAMILIES`."""
 
 # of parameters; overlaps are at most one, and there are far fewer patterns than would take scores to infinity
 _LARGEST = 1e300
@@ -126,14 +127,17 @@ class State(eqx.Module):
 
     @property
     def context(self) -> int:
+        """Slots of the context: the most tokens whose keys and values are kept."""
         return self.keys[0].shape[0]
 
     @property
     def patterns(self) -> int:
+        """M, patterns of each family of weights."""
         return len(self.attention)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
+        """The shape of the batch of networks; empty for one."""
         return self.attention[0].shape
 
 
@@ -162,10 +166,12 @@ class SelfAttention(eqx.Module):
 
     @property
     def patterns(self) -> int:
+        """M, patterns of each family of weights."""
         return self.directions.shape[1]
 
     @property
     def context(self) -> int:
+        """The most tokens that attention reads; positions repeat after as many."""
         return self.positional.shape[0]
 
     def overlap(

@@ -59,14 +59,17 @@ class Window(eqx.Module):
 
     @property
     def context(self) -> int:
+        """Tokens of the window: those that attention reads."""
         return self.attention.shape[0]
 
     @property
     def patterns(self) -> int:
+        """M, patterns of each family of weights."""
         return self.attention.shape[1]
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
+        """The shape of the batch of networks; empty for one."""
         return self.attention.shape[2:]
 
 

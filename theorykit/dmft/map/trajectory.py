@@ -66,6 +66,17 @@ def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: in
 
     Raises `TypeError` or `ValueError` for a start that is not a state of `model`, and for steps that are no whole
     number from 0 on.
+
+        >>> import jax
+        >>> import theorykit
+        >>> from theorykit import dmft
+        >>> theorykit.enable_float64()
+        >>> weights = dmft.iid_weights(patterns=3, neurons=100, position_bits=3, key=jax.random.key(0))
+        >>> model = dmft.self_attention_limit(weights, context=4)
+        >>> parameters = dmft.Parameters(beta=2.0, gamma=1.0, epsilon=0.1)
+        >>> start = dmft.token_start(model, parameters, dmft.pattern_prompt(weights, 0))
+        >>> dmft.run(model, parameters, start, steps=50).attention.shape  # (tokens, patterns)
+        (51, 3)
     """
     checked_fit("start", start, State, model, parameters)
     return _run(model, parameters, start, checked_whole_number("steps", steps, least=0))

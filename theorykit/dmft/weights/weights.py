@@ -14,6 +14,7 @@ from jaxtyping import Float, Int8, Integer, PRNGKeyArray
 from ...arguments import checked_array, checked_key, checked_whole_number
 
 FAMILIES = ("output", "value", "query", "key")
+"""The four kinds of weights, in the order of the first axis of their arrays."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +41,17 @@ class Weights:
 
     @property
     def patterns(self) -> int:
+        """M, patterns of each family."""
         return self.semantic.shape[1]
 
     @property
     def neurons(self) -> int:
+        """N, entries of the semantic part of a pattern."""
         return self.semantic.shape[2]
 
     @property
     def position_bits(self) -> int:
+        """P, entries of the positional part of a pattern."""
         return self.positional.shape[2]
 
 

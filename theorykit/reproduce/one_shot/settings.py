@@ -92,6 +92,7 @@ class OneShot:
 
 
 SMALL = OneShot(variants=(Variant("L2H4", (4, 4), 32), Variant("L3H3", (3, 3, 3), 32), Variant("L2H8", (8, 8), 16)))
+"""A size for two processor cores, with characters of our own."""
 
 PAPER = OneShot(
     variants=(Variant("L2H4", (4, 4), 128), Variant("L3H3", (3, 3, 3), 170), Variant("L2H8", (8, 8), 64)),
@@ -108,3 +109,4 @@ PAPER = OneShot(
     training_examples=600,
     temperatures=(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5),
 )
+"""The published size: Omniglot, and MNIST images that were never seen."""

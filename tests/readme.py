@@ -1,0 +1,31 @@
+"""The README's way from a transformer's file to its heads: the lines, and files for them to read."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from .checkpoints.files import safetensors
+
+README = Path(__file__).parents[1] / "README.md"
+(CODE,) = re.findall(r"^```python$(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+FEATURES, EXAMPLES, TOKENS = 8, 30, 6
+
+
+def write_files(folder: Path) -> None:
+    """A checkpoint of random weights, and examples."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for layer in range(2):
+        arrays[f"h.{layer}.attn.c_attn.weight"] = rng.normal(size=(FEATURES, 3 * FEATURES)).astype(np.float32)
+        arrays[f"h.{layer}.attn.c_attn.bias"] = rng.normal(size=3 * FEATURES).astype(np.float32)
+        arrays |= {f"h.{layer}.ln_1.weight": np.ones(FEATURES), f"h.{layer}.ln_1.bias": np.zeros(FEATURES)}
+    (folder / "model.safetensors").write_bytes(safetensors(arrays))
+    write_examples(folder, rng.normal(size=(EXAMPLES, TOKENS, FEATURES)))
+
+
+def write_examples(folder: Path, hidden: np.ndarray) -> None:
+    """Hidden states (examples, tokens, features) with lengths and labels."""
+    rng = np.random.default_rng(1)
+    labels = np.where(hidden[:, 0, 0] > 0, "plus", "minus")
+    np.savez(folder / "examples.npz", hidden=hidden, lengths=rng.integers(2, TOKENS + 1, EXAMPLES), labels=labels)
