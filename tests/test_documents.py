@@ -3,6 +3,7 @@
 import doctest
 import pkgutil
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,20 @@ def test_the_readme_has_a_session():
     assert ROOT / "README.md" in SESSIONS
 
 
-LONG = [page for page in SESSIONS if page.stem in ("saddle-points", "sampling", "self-attention-dynamics")]
+# pages whose sessions compile solves or derive several actions
+OF_LONG_SESSIONS = (
+    "carrying-on",
+    "checking",
+    "first-result",
+    "my-attention",
+    "own-layer",
+    "results",
+    "saddle-points",
+    "sampling",
+    "self-attention-dynamics",
+    "which-theory",
+)
+LONG = [page for page in SESSIONS if page.stem in OF_LONG_SESSIONS]
 SHORT = [page for page in SESSIONS if page not in LONG]
 
 
@@ -43,6 +57,11 @@ def test_the_session_on_a_page_holds(page):
 def links(text: str) -> list[str]:
     """Where the links and images of Markdown point to within the repository; code has none, whatever it looks like."""
     return [link for link in LINK.findall(CODE.sub("", text)) if not re.match(r"https?:|mailto:|#", link)]
+
+
+def test_the_table_of_sizes_is_what_the_benchmarks_found():
+    script = runpy.run_path(str(ROOT / "benchmarks" / "table_of_sizes.py"))
+    assert f"{script['BEGIN']}\n\n{script['table']()}\n\n{script['END']}" in script["PAGE"].read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)

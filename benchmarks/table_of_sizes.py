@@ -1,0 +1,114 @@
+"""The table of sizes on the page "which function", from the results of the benchmarks; nothing is measured here.
+
+    python benchmarks/table_of_sizes.py
+
+Writes the table into docs/which-function.md, between its two marks. A test compares what is there.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "which-function.md"
+BEGIN, END = "<!-- written by benchmarks/table_of_sizes.py -->", "<!-- end -->"
+HEAD = "| what | size | time | memory | measured by |\n|---|---|---|---|---|"
+_MILLION = 1e6
+
+
+def read(name: str) -> Mapping[str, Any]:
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def rows() -> Iterator[tuple[str, str, str, str, str]]:
+    """What is computed, how large, seconds, GiB, and the file of the results without its ending."""
+    yield from of_solves(read("saddle"))
+    yield from of_larger_solves(read("gpu")["rows"])
+    yield from of_grid(read("saddle")["grid"])
+    yield from of_passes(read("workers_data"))
+    yield from of_sampling(read("sampling")["rates"]["rows"])
+    yield from of_dynamics(read("self_attention"))
+
+
+def of_solves(saddle: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
+    solves = {"hidden_markov": "100 examples, 4 paths", "one_shot": "600 examples, 16 paths"}
+    for case, size in solves.items():
+        times = [row["seconds"] for row in saddle[case]["rows"]]
+        time = f"{shown(min(times))} to {shown(max(times))}"
+        yield "one solve, `bpkr.solve`", f"{size}, widths 10 to 10,000", time, memory(saddle[case]), "saddle"
+    for case, paths in {"paths_27": 27, "paths_64": 64, "paths_256": 256}.items():
+        (row,) = saddle[case]["rows"]
+        size = f"600 examples, {paths} paths, width {row['N']:g}"
+        yield "one solve, `bpkr.solve`", size, shown(row["seconds"]), memory(saddle[case]), "saddle"
+
+
+def of_larger_solves(rows: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str, str]]:
+    """More examples than those above, on the CPU."""
+    for row in rows:
+        if row["part"] == "solves" and row["platform"] == "cpu" and row["size"] > 600 and "run_s" in row:
+            time = f"{shown(row['run_s'])}, compiling {shown(row['compile_s'])}"
+            planned = f"{row['planned_bytes'] / 2**30:.1f} GiB by the compiler's plan"
+            yield "one solve, `bpkr.solve`", f"{row['size']:,} examples, {row['name']}", time, planned, "gpu"
+
+
+def of_grid(case: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
+    (grid,) = case["rows"]
+    size = f"{grid['points']} points, 600 examples, 16 paths"
+    time = f"{shown(grid['seconds_with_compilation'])}, compiling included"
+    yield "a sweep, `sweeps.sweep`", size, time, memory(case), "saddle"
+
+
+def of_passes(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
+    for result in sorted(results.values(), key=lambda result: result["examples"]):
+        done = result["passes"][-1]
+        size = f"{result['examples']:,} examples on disk, {result['columns']} features, {done['workers']} workers"
+        each = f"{max(done['worker_gib']):.2f} GiB a worker"
+        yield "statistics, `bpkr.statistics_of_files`", size, shown(done["seconds"]), each, "workers_data"
+
+
+def of_sampling(rates: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str, str]]:
+    names = {"exact": "sample_order_parameters", "gibbs": "sample_weights_by_gibbs", "nuts": "sample_weights"}
+    for rate in rates:
+        size = f"100 examples, 4 paths, width {rate['N']}, a thousand effective samples"
+        time = shown(1000 / rate["ess_per_second"])
+        yield f"sampling, `sampling.{names[rate['sampler']]}`", size, time, "", "sampling"
+
+
+def of_dynamics(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
+    rates = {rate["quantity"]: rate["rate"] for rate in results["rates"]["rows"] if rate["window"] == 4}
+    for quantity, what in {"map": "`dmft.run`", "leading 3": "three exponents, `dmft.lyapunov_spectrum`"}.items():
+        time = f"{rates[quantity] / _MILLION:.1f} million tokens a second"
+        yield f"orbits, {what}", "256 orbits, context 4, 3 patterns", time, "", "self_attention"
+    (zoom,) = results["zoom"]["rows"]
+    tokens = zoom["transient"] + zoom["recorded"]
+    size = f"{zoom['orbits']:,} orbits of {tokens:,} tokens, {zoom['exponents']} exponents"
+    time = f"{shown(zoom['seconds'])}, compiling included"
+    yield "a diagram, `diagrams.orbit_diagram`", size, time, "", "self_attention"
+
+
+def shown(seconds: float) -> str:
+    """Two digits of a time, in its unit."""
+    if seconds < 1:
+        return f"{float(f'{1000 * seconds:.2g}'):g} ms"
+    return f"{float(f'{seconds:.2g}'):g} s" if seconds < 600 else f"{seconds / 60:.0f} minutes"
+
+
+def memory(case: Mapping[str, Any]) -> str:
+    return f"{case['peak_gib']:.1f} GiB"
+
+
+def table() -> str:
+    """The table in Markdown."""
+    link = "[{0}.json](../benchmarks/results/{0}.json)"
+    return "\n".join([HEAD, *(f"| {' | '.join([*row[:-1], link.format(row[-1])])} |" for row in rows())])
+
+
+def main() -> None:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
