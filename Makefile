@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do $$p -c "$(USABLE)" >/dev/null 2>&1 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-all lint derivations clean
+.PHONY: demo test test-all lint derivations docs kept clean
 
 demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2: results in demo/
 	$(BIN)/theorykit derive --layers 2 2 --steps --output demo/action.md --overwrite
@@ -28,6 +28,15 @@ lint: $(INSTALLED)
 derivations: $(INSTALLED)  ## Write the derivations that a person reads
 	for script in derivations/*.py; do $(BIN)/python $$script || exit 1; done
 
+docs: $(INSTALLED)  ## The site, in build/docs/html
+	@echo "Building the site in build/docs/html: a few minutes on two cores."
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -W ignore docs/site/build.py
+
+kept: $(INSTALLED)  ## Run anew the long examples whose kept results were made by other code
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python docs/site/kept.py
+
 $(INSTALLED): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found; name one: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv || { $(PYTHON) -m venv --without-pip .venv && \
@@ -37,3 +46,20 @@ $(INSTALLED): pyproject.toml
 
 clean:
 	rm -rf .venv
+
+.PHONY: package release
+
+# every Python that pyproject.toml names
+PYTHONS := python3.11 python3.12 python3.13
+
+package: $(INSTALLED)  ## Wheel and source, in dist/, tried in an empty environment of each of PYTHONS
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m release.try_package dist $(PYTHONS)
+
+release: $(INSTALLED)  ## All of a release but the upload: see "Releases" in CONTRIBUTING.md
+	$(BIN)/python release/checks.py
+	$(MAKE) lint test-all package
+	$(BIN)/python release/tag.py

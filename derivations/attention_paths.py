@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr, store
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
 The network reads a sequence $x$ of tokens, with fixed attention $\Omega^{lh}$ in layer $l$ and head $h$:
@@ -21,7 +21,8 @@ paths, whose posterior goes as $e^{-S/2}$. Names are listed in `notation.md`; eq
 al., arXiv 2405.15926."""
 
 
-def main(folder: Path) -> None:
+def contents() -> tuple[list[Block], list[Definition]]:
+    """The parts of the document, and what its symbols stand for."""
     architecture = bpkr.Architecture((2, 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     blocks = [
@@ -33,6 +34,11 @@ def main(folder: Path) -> None:
         *document.derivation_part(action),
         *document.dual_part(action),
     ]
+    return blocks, document.definitions(action)
+
+
+def main(folder: Path) -> None:
+    blocks, _ = contents()
     store.write_document(blocks, folder / "attention_paths", overwrite=True)
 
 

@@ -16,7 +16,7 @@ import theorykit
 from theorykit import bpkr, store
 from theorykit.bpkr.action import document
 from theorykit.derivation import rules
-from theorykit.symbolic import Block, Equation, Heading, Text, gradient, latex
+from theorykit.symbolic import Block, Definition, Equation, Heading, Text, gradient, latex
 
 INTRODUCTION = r"""
 Without attention there is one path, and every $U_l$ is a number $u_l$. What Li and Sompolinsky found for deep linear
@@ -34,7 +34,8 @@ satisfies it to 1e-6, and its order parameters are the powers of $u_0$, at three
 examples."""
 
 
-def main(folder: Path) -> None:
+def contents() -> tuple[list[Block], list[Definition]]:
+    """The parts of the document, and what its symbols stand for."""
     theorykit.enable_float64()
     architecture = bpkr.Architecture((bpkr.Dense(), bpkr.Dense()), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
@@ -48,6 +49,11 @@ def main(folder: Path) -> None:
         *document.expansion_part(action, action.expansion.derivation.verify()),
         *document.derivation_part(action),
     ]
+    return blocks, document.definitions(action)
+
+
+def main(folder: Path) -> None:
+    blocks, _ = contents()
     store.write_document(blocks, folder / "deep_linear", overwrite=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr, store
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
 Back-propagating kernel renormalisation takes the widths to infinity at a fixed ratio to the number of examples. The
@@ -24,7 +24,8 @@ For each layer of this network, what grows with the width in the exact prior was
 back-propagating kernel renormalisation arrives at. As expressions, they are equal."""
 
 
-def main(folder: Path) -> None:
+def contents() -> tuple[list[Block], list[Definition]]:
+    """The parts of the document, and what its symbols stand for."""
     architecture = bpkr.Architecture((2, 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     blocks = [
@@ -35,6 +36,11 @@ def main(folder: Path) -> None:
         Heading("The two routes agree"),
         Text(AGREEMENT.strip()),
     ]
+    return blocks, document.definitions(action)
+
+
+def main(folder: Path) -> None:
+    blocks, _ = contents()
     store.write_document(blocks, folder / "finite_width", overwrite=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr, store
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
 With $C$ outputs, $f_c(x) = a_c \cdot x^L_{t^*} / \sqrt{N_a}$, the overlap of the readout weights is a $C \times C$
@@ -19,7 +19,8 @@ $\Phi_{(\mu c)(\pi c')} = \phi^\pi_\mu \delta_{cc'}$, so that
 $K_{(\mu c)(\nu c')} = \sum_{\pi\pi'} U_1^{(\pi c)(\pi' c')} \phi^\pi_\mu \cdot \phi^{\pi'}_\nu$."""
 
 
-def main(folder: Path) -> None:
+def contents() -> tuple[list[Block], list[Definition]]:
+    """The parts of the document, and what its symbols stand for."""
     architecture = bpkr.Architecture((2, 2), widths=1, temperature=1.0, outputs=3)
     action = bpkr.derive(architecture)
     blocks = [
@@ -30,6 +31,11 @@ def main(folder: Path) -> None:
         *document.expansion_part(action, action.expansion.derivation.verify()),
         *document.derivation_part(action),
     ]
+    return blocks, document.definitions(action)
+
+
+def main(folder: Path) -> None:
+    blocks, _ = contents()
     store.write_document(blocks, folder / "multiple_outputs", overwrite=True)
 
 

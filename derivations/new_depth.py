@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr, store
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
 Three layers of attention with a dense layer among them. Every layer repeats the same rules on what the layer after it
@@ -18,7 +18,8 @@ left; nothing below is particular to the number of layers. The dense layer has o
 parameter is no larger than the one after it."""
 
 
-def main(folder: Path) -> None:
+def contents() -> tuple[list[Block], list[Definition]]:
+    """The parts of the document, and what its symbols stand for."""
     architecture = bpkr.Architecture((2, 2, bpkr.Dense(), 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     blocks = [
@@ -29,6 +30,11 @@ def main(folder: Path) -> None:
         *document.expansion_part(action, action.expansion.derivation.verify()),
         *document.derivation_part(action),
     ]
+    return blocks, document.definitions(action)
+
+
+def main(folder: Path) -> None:
+    blocks, _ = contents()
     store.write_document(blocks, folder / "new_depth", overwrite=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from theorykit import store
 from theorykit.dmft.derivation import document
 from theorykit.dmft.derivation.derivation import derive
-from theorykit.symbolic import Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
 A network of one layer of self-attention writes its own next token, of $N$ bits, which it then reads. As $N$ grows the
@@ -20,7 +20,8 @@ model is that of Poc-López and Aguilera, arXiv 2406.07247. Names are listed in 
 given here."""
 
 
-def main(folder: Path) -> None:
+def contents() -> tuple[list[Block], list[Definition]]:
+    """The parts of the document, and what its symbols stand for."""
     theory = derive()
     blocks = [
         Heading("Self-attention dynamics: from spins to a deterministic map", 1),
@@ -29,6 +30,11 @@ def main(folder: Path) -> None:
         *document.map_part(theory),
         *document.derivation_part(theory),
     ]
+    return blocks, document.definitions(theory)
+
+
+def main(folder: Path) -> None:
+    blocks, _ = contents()
     store.write_document(blocks, folder / "self_attention_dynamics", overwrite=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr, store
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text
 
 INTRODUCTION = r"""
 A layer of attention beside which the activations also pass straight on, with gain $s$, under a plain one:
@@ -21,7 +21,8 @@ carries the gain and no $1/\sqrt{H_l}$. The leading order of the exact prior, by
 the action were found equal as expressions in the run that wrote this."""
 
 
-def main(folder: Path) -> None:
+def contents() -> tuple[list[Block], list[Definition]]:
+    """The parts of the document, and what its symbols stand for."""
     architecture = bpkr.Architecture((bpkr.Skip(2), 2), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     blocks = [
@@ -32,6 +33,11 @@ def main(folder: Path) -> None:
         *document.derivation_part(action),
         *document.finite_width_part(action),
     ]
+    return blocks, document.definitions(action)
+
+
+def main(folder: Path) -> None:
+    blocks, _ = contents()
     store.write_document(blocks, folder / "skip_connections", overwrite=True)
 
 

@@ -92,3 +92,5 @@ with use_style():
     right.set(xlabel="kernel principal component", ylabel="|cosine| with labels", title="Kernel-task alignment")
     right.legend()
     save(figure, Path(__file__).with_suffix(".png"))
+
+figure

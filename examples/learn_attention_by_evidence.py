@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Queries and keys learned by the evidence of the theory
 #
-# In the theory queries and keys are given, and all other weights are averaged over. So the log evidence, the logarithm
-# of the probability of the training labels, is a function of queries and keys; and it is differentiable. Here we climb
-# it: Adam changes the queries and keys of all heads, and no other weight is ever trained. Ordinary gradient descent
-# trains all weights of one network of the same architecture, from the same queries and keys, on the same examples.
-# Which finds the better attention?
+# Attention that is learned without training a network, beside that of a trained one. In the theory queries and keys are
+# given, and all other weights are averaged over. So the log evidence, the logarithm of the probability of the training
+# labels, is a function of queries and keys; and it is differentiable. Here we climb it: Adam changes the queries and
+# keys of all heads, and no other weight is ever trained. Ordinary gradient descent trains all weights of one network of
+# the same architecture, from the same queries and keys, on the same examples. Which finds the better attention?
 
 # %%
 import time
@@ -322,4 +322,7 @@ def draw() -> plt.Figure:
 
 
 with use_style():
-    save(draw(), Path(__file__).with_suffix(".png"))
+    figure = draw()
+    save(figure, Path(__file__).with_suffix(".png"))
+
+figure

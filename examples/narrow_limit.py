@@ -239,3 +239,5 @@ with use_style():
         axes[panel].minorticks_off()
         axes[panel].set_xlabel("width $N$")
     save(figure, Path(__file__).with_suffix(".png"))
+
+figure

@@ -165,3 +165,5 @@ with use_style():
         ax.set(title=name.capitalize(), xlabel="saddle point", ylabel="posterior mean, sampled")
         ax.legend(title="entries of $U_1$")
     save(figure, Path(__file__).with_suffix(".png"))
+
+figure

@@ -131,7 +131,10 @@ def draw() -> plt.Figure:
 
 
 with use_style():
-    save(draw(), Path(__file__).with_suffix(".png"))
+    figure = draw()
+    save(figure, Path(__file__).with_suffix(".png"))
+
+figure
 
 # %% [markdown]
 # Sign and size of what paths have to do with each other is in `saddle.order_parameters.matrices[0]`; whether networks

@@ -236,3 +236,5 @@ with use_style():
     for place, draw in zip(places, (draw_pitchfork, draw_exponents, draw_rotation, draw_tori, draw_curve), strict=True):
         draw(figure.add_subplot(place))
     save(figure, Path(__file__).with_suffix(".png"))
+
+figure

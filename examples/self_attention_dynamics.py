@@ -175,3 +175,5 @@ with use_style():
     for axes, draw in zip(below, (draw_exponents, draw_paths, draw_law), strict=True):
         draw(axes)
     save(figure, Path(__file__).with_suffix(".png"))
+
+figure

@@ -74,3 +74,5 @@ with use_style():
     axes.set(xlabel="width $N_1$ ($N_2 = 2N_1$, $N_a = 3N_1$)", title="Order parameters approach the Gaussian process")
     axes.legend()
     save(figure, Path(__file__).with_suffix(".png"))
+
+figure

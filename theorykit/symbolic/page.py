@@ -144,9 +144,10 @@ class _Page:
     def row(self, anchor: str, definition: Definition, place: str, called: str) -> str:
         """A row of the table; the symbol is met first at the anchor `place`."""
         symbol = "".join(map(as_text, mathml(definition.symbol)))
+        latex = html.escape(definition.symbol)
         return (
-            f'<tr id="{anchor}"><th scope="row"><math>{symbol}</math></th><td>{self.text(definition.meaning)}</td>'
-            f'<td><a href="#{place}">{html.escape(called)}</a></td></tr>'
+            f'<tr id="{anchor}"><th scope="row" data-latex="{latex}"><math>{symbol}</math></th>'
+            f'<td>{self.text(definition.meaning)}</td><td><a href="#{place}">{html.escape(called)}</a></td></tr>'
         )
 
     def contents(self) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from sympy import Expr
 
 from ...annotations import checked_arguments
-from ...derivation import derivation_blocks, verification_blocks
-from ...symbolic import Block, Equation, Heading, Text, align_environment, as_markdown, fold, latex
+from ...derivation import verification_blocks, verified_blocks
+from ...symbolic import Block, Definition, Equation, Heading, Text, align_environment, as_markdown, fold, latex
 from .derivation import MeanField
-from .symbols import HORIZON
+from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS
 
 _MODEL = r"""
 A token at time $t$ has $N$ semantic bits, the spins $s_t \in \{-1, 1\}^N$, and a position. Four families of weights
@@ -127,5 +127,55 @@ def derivation_part(theory: MeanField) -> Iterator[Block]:
     yield Heading("Derivation, step by step")
     for paragraph in (_GENERATING, _CAUSALITY, _CHECKED):
         yield Text(paragraph.strip())
-    yield from verification_blocks(theory.derivation.verify())
-    yield from derivation_blocks(theory.derivation, theory.latex_names)
+    verification = theory.derivation.verify()
+    yield from verification_blocks(verification)
+    yield from verified_blocks(theory.derivation, verification, theory.latex_names)
+
+
+def definitions(theory: MeanField) -> list[Definition]:
+    """What the symbols in the documents of the theory stand for, those of its derivation last."""
+    names = theory.latex_names
+    found = {latex(symbol, names): meaning for symbol, meaning in _of_the_theory(theory)}
+    for step in theory.derivation.steps:
+        for symbol, value in step.definitions:
+            found.setdefault(latex(symbol, names), f"stands for ${latex(value, names)}$")
+    return [Definition(name, meaning) for name, meaning in found.items()]
+
+
+def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
+    symbols, path = theory.symbols, theory.trajectory
+    yield NEURONS, "neurons: semantic bits of a token"
+    yield PATTERNS, "patterns: rows of weights in each family"
+    yield CONTEXT, "tokens in the context"
+    yield CLASSES, "classes of neurons, whose output weights agree up to a sign"
+    yield symbols.output_inverse_temperature, "inverse temperature of the bits"
+    yield symbols.attention_inverse_temperature, "inverse temperature of the attention, in units of the weights"
+    yield symbols.positional_share, "share of the positional bits in a token"
+    yield symbols.distinct, "output weights of the classes, one a row"
+    yield symbols.correlations, "correlations of a family's weights with the output weights, by class"
+    yield symbols.position, "overlaps of the positional bits"
+    yield symbols.attention, "the attention: the mean value that was attended to"
+    yield symbols.query, "query of the newest token"
+    yield symbols.keys, "keys of the tokens in the context, newest first"
+    yield symbols.values, "values of the tokens in the context, newest first"
+    yield symbols.mask, "mask: minus infinity where there is no token yet"
+    yield symbols.attention_response, "how the attention moves with the exponents of its softmax"
+    for response, family in zip(symbols.responses, ("keys", "values", "queries"), strict=True):
+        yield response, f"how {family} move with the attention that their token was drawn from"
+    yield path.output_weights, "output weights"
+    yield path.weights, "weights of the four families, one below the other"
+    yield path.family_weights, "weights of one family"
+    yield path.family, r"picks the overlaps of the family $\alpha$"
+    for time in path.times:
+        yield path.spins(time), f"spins: the semantic bits of token {time}"
+    for time in (0, *path.times):
+        yield path.overlap(time), f"overlaps of token {time} with the weights" + (", the prompt" if time == 0 else "")
+        yield path.attention(time), f"the attention at time {time}"
+    for time in path.times:
+        yield path.conjugate(time), f"conjugate of the overlaps of token {time}"
+        yield path.source(time), f"source of the overlaps of token {time} in the generating functional"
+        yield path.position(time), f"overlaps of the positional bits of token {time}"
+        yield path.attention_weights(time), f"weights of the attended tokens at time {time}"
+        yield path.attended("k", time), f"keys of the tokens in the context at time {time}"
+        yield path.attended("v", time), f"values of the tokens in the context at time {time}"
+        yield path.mask(time), f"mask at time {time}: minus infinity where there is no token yet"

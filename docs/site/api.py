@@ -1,0 +1,159 @@
+"""What autodoc says of a name: its docstring, which is Markdown, and its signature as it is written in the source.
+
+Names of the package that stand in code anywhere on the site become links to their entries.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.nodes import make_refnode
+
+_SPAN = re.compile(r"(`+)(.+?)\1")
+_SPECIAL = re.compile(r"([\\*|_`])")
+
+
+def restructured(lines: list[str]) -> list[str]:
+    """A docstring in Markdown as reStructuredText: paragraphs, lists, code in backquotes and code that is indented."""
+    found, in_list = [], False
+    for number, line in enumerate(lines):
+        after_blank = number == 0 or not lines[number - 1].strip()
+        is_item = line.startswith("- ")
+        is_code = line.startswith("    ") and not in_list
+        if is_item and not in_list and not after_blank:
+            found.append("")
+        if is_code and after_blank:
+            found += ["::", ""]
+        in_list = is_item or (in_list and (not line.strip() or line.startswith("  ")))
+        found.append(line if is_code else _escaped(line))
+    return found
+
+
+def _escaped(line: str) -> str:
+    """A line of text, in which only code in backquotes means anything."""
+    parts, end = [], 0
+    for span in _SPAN.finditer(line):
+        parts += [_SPECIAL.sub(r"\\\1", line[end : span.start()]), f"``{span[2]}``"]
+        # what follows code at once, as in `name`s
+        parts += ["\\ "] if line[span.end() : span.end() + 1].isalnum() else []
+        end = span.end()
+    return "".join([*parts, _SPECIAL.sub(r"\\\1", line[end:])])
+
+
+def _docstring(app, what, name, value, options, lines: list[str]) -> None:
+    lines[:] = restructured(lines)
+
+
+def _signature(app, what, name, value, options, signature, returned) -> tuple[str, str | None] | None:
+    """Parameters and what is returned, as the source has them; None where autodoc knows as much."""
+    if what == "class":
+        return _constructor(value), None
+    node = _definition(inspect.unwrap(value)) if what in ("function", "method") else None
+    if node is None:
+        return None
+    return _parameters(node, bound=what == "method"), ast.unparse(node.returns) if node.returns else None
+
+
+def _definition(value: object) -> ast.AST | None:
+    try:
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
+    except (TypeError, OSError, SyntaxError, ValueError):
+        return None
+    return node if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
+
+
+def _parameters(node: ast.FunctionDef, bound: bool) -> str:
+    arguments = node.args
+    if bound and arguments.args and arguments.args[0].arg in ("self", "cls"):
+        arguments.args = arguments.args[1:]
+    return f"({ast.unparse(arguments)})"
+
+
+def _constructor(cls: type) -> str:
+    """The parameters of a constructor that is written, or else the fields that one is made of."""
+    if inspect.isabstract(cls) or issubclass(cls, BaseException):
+        return ""
+    node = _definition(cls)
+    written = [each for each in (node.body if node else ()) if getattr(each, "name", "") == "__init__"]
+    if written:
+        return _parameters(written[0], bound=True)
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    annotations = dict(_annotations(cls))
+    shown = []
+    for each in parameters:
+        annotation = f": {annotations[each.name]}" if each.name in annotations else ""
+        default = "" if each.default is each.empty else f" = {_default(each.default)}"
+        shown.append(f"{'*' if each.kind is each.VAR_POSITIONAL else ''}{each.name}{annotation}{default}")
+    return f"({', '.join(shown)})"
+
+
+def _default(value: object) -> str:
+    plain = value is None or isinstance(value, str | bool | int | float) or value == ()
+    return repr(value) if plain else "..."
+
+
+def _annotations(cls: type) -> Iterator[tuple[str, str]]:
+    for each in reversed(cls.__mro__):
+        node = _definition(each) if each.__module__.startswith("theorykit") else None
+        for field in node.body if node else ():
+            if isinstance(field, ast.AnnAssign):
+                yield field.target.id, ast.unparse(field.annotation)
+
+
+def _skip(app, what, name, value, skip, options) -> bool | None:
+    """Fields of named tuples have no docstring of their own."""
+    return True if type(value).__name__ == "_tuplegetter" else None
+
+
+class NamesAreLinks(SphinxPostTransform):
+    """Code that is a name of the reference, such as `bpkr.solve`, or a call of one, is linked to its entry."""
+
+    default_priority = 5
+
+    def run(self, **arguments) -> None:
+        """Called by Sphinx for every page."""
+        places = _places(self.env)
+        for node in list(self.document.findall(nodes.literal)):
+            name = node.astext().partition("(")[0].removeprefix("theorykit.")
+            inside = node.parent
+            while inside is not None and not isinstance(inside, nodes.reference | nodes.title):
+                inside = inside.parent
+            if inside is None and name in places:
+                page, anchor = places[name]
+                link = make_refnode(self.app.builder, self.env.docname, page, anchor, node.deepcopy(), name)
+                node.replace_self(link)
+
+
+def _places(env) -> dict[str, tuple[str, str]]:
+    """By every way to write a name that means one thing: its page and its anchor."""
+    objects = env.get_domain("py").objects
+    inner = ("method", "property", "attribute")
+    tops = {name: entry for name, entry in objects.items() if not entry.aliased and entry.objtype not in inner}
+    ways = Counter(way for name in tops for way in _ways(name))
+    return {way: (e.docname, e.node_id) for name, e in tops.items() for way in _ways(name) if ways[way] == 1}
+
+
+def _ways(name: str) -> list[str]:
+    """A name with the rooms it is in, fewer and fewer of them; alone if it is a class, or of several words."""
+    parts = name.removeprefix("theorykit.").split(".")
+    alone = [parts[-1]] if "_" in parts[-1] or parts[-1][0].isupper() else []
+    return [".".join(parts[start:]) for start in range(len(parts) - 1)] + alone
+
+
+def setup(app: Sphinx) -> dict:
+    """Called by Sphinx."""
+    app.setup_extension("sphinx.ext.autodoc")
+    app.connect("autodoc-process-docstring", _docstring)
+    app.connect("autodoc-process-signature", _signature)
+    app.connect("autodoc-skip-member", _skip)
+    app.add_post_transform(NamesAreLinks)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,172 @@
+"""The site, where `make docs` has built it: nothing on it is broken, in a browser or without one."""
+
+import functools
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+SITE = Path(__file__).parent.parent / "build" / "docs" / "html"
+WIDTHS = [390, 1280]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (SITE / "index.html").exists(), reason="there is no site; build one: make docs"),
+]
+
+
+def pages() -> list[Path]:
+    return sorted(path for path in SITE.rglob("*.html") if "_static" not in path.parts)
+
+
+class Page(HTMLParser):
+    """What a page links to, what it loads, and the places on it that can be linked to."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.links, self.loads, self.anchors = [], [], {"", "top"}
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attributes: list) -> None:
+        found = dict(attributes)
+        self.anchors |= {found["id"]} if "id" in found else set()
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        if tag in ("img", "script", "link", "iframe", "source") and (found.get("src") or found.get("href")):
+            self.loads.append(found.get("src") or found["href"])
+
+
+@functools.cache
+def read(path: Path) -> Page:
+    return Page(path)
+
+
+def is_outside(address: str) -> bool:
+    return re.match(r"(https?|mailto|data):", address) is not None
+
+
+def test_every_link_leads_somewhere():
+    broken = []
+    for page in pages():
+        for link in read(page).links:
+            address, _, anchor = link.partition("#")
+            target = (page.parent / unquote(address.partition("?")[0])).resolve() if address else page
+            if is_outside(link):
+                continue
+            if not target.is_file() or (target.suffix == ".html" and unquote(anchor) not in read(target).anchors):
+                broken.append(f"{page.relative_to(SITE)}: {link}")
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_elsewhere():
+    loads = {(page, load) for page in pages() for load in read(page).loads}
+    assert [(page.name, load) for page, load in loads if is_outside(load)] == []
+    assert [
+        (page.name, load) for page, load in loads if not (page.parent / unquote(load.partition("?")[0])).exists()
+    ] == []
+    styles = "".join(path.read_text() for path in (SITE / "_static").rglob("*.css"))
+    assert re.findall(r"(?:@import|url\()[^;)]*https?:", styles) == []
+
+
+def test_every_example_has_its_script_and_its_notebook():
+    examples = sorted((SITE.parent.parent.parent / "examples").glob("*.py"))
+    assert len(examples) > 10
+    for example in examples:
+        links = [Path(link).name for link in read(SITE / "examples" / f"{example.stem}.html").links]
+        assert example.name in links and f"{example.stem}.ipynb" in links
+        (script,) = [path for path in (SITE / "_downloads").rglob(example.name)]
+        assert script.read_text() == example.read_text()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium is Playwright's own, or the one that the environment variable CHROMIUM names."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as browsers:
+        try:
+            started = browsers.chromium.launch(
+                executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox", "--disable-gpu"]
+            )
+        except playwright.Error as error:
+            pytest.skip(f"there is no Chromium ({str(error).splitlines()[0]})")
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser, request):
+    """A function that opens a page of the site, and what was said on the console meanwhile."""
+    shown, said = browser.new_page(viewport={"width": request.param, "height": 900}), []
+    shown.on("console", lambda message: said.append(message.text))
+    shown.on("pageerror", lambda error: said.append(str(error)))
+    shown.on("requestfailed", lambda failed: said.append(failed.url))
+    shown.on("request", lambda asked: None if asked.url.startswith(("file:", "data:")) else said.append(asked.url))
+
+    def open_page(path: str):
+        name, mark, query = path.partition("?")
+        shown.goto((SITE / name).as_uri() + mark + query)
+        return shown
+
+    yield open_page, said
+    shown.close()
+
+
+@pytest.mark.parametrize("opened", WIDTHS, indirect=True)
+def test_every_page_opens_without_complaint(opened):
+    open_page, said = opened
+    wrong = []
+    for path in pages():
+        shown = open_page(str(path.relative_to(SITE)))
+        name = str(path.relative_to(SITE))
+        if shown.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            wrong.append(f"{name} is wider than the window")
+        if shown.evaluate("[...document.images].some(image => image.complete && !image.naturalWidth)"):
+            wrong.append(f"{name} lacks an image")
+        if shown.evaluate("[...document.querySelectorAll('math')].some(it => !(it instanceof MathMLElement))"):
+            wrong.append(f"{name} has formulas that are none to the browser")
+        if "$" in shown.evaluate(_PROSE):
+            wrong.append(f"{name} shows the source of a formula")
+    assert wrong == []
+    assert said == []
+
+
+# the text of a page but its code
+_PROSE = """(() => { const copy = document.querySelector('article')?.cloneNode(true);
+    copy?.querySelectorAll('pre, code, .viewcode-block').forEach(it => it.remove());
+    return copy ? copy.textContent : ''; })()"""
+
+
+@pytest.mark.parametrize("opened", WIDTHS, indirect=True)
+def test_formulas_are_drawn(opened):
+    open_page, _ = opened
+    shown = open_page("attention-paths.html")
+    assert shown.locator("div.math math").count() >= 3
+    assert shown.locator("div.math math").first.bounding_box()["height"] > 15
+
+
+@pytest.mark.parametrize("opened", WIDTHS, indirect=True)
+def test_search_finds_order_parameters(opened):
+    open_page, said = opened
+    shown = open_page("search.html?q=order+parameter")
+    shown.wait_for_selector("ul.search li a")
+    assert shown.locator("ul.search li a").count() >= 5
+    assert said == []
+
+
+@pytest.mark.parametrize("opened", WIDTHS, indirect=True)
+def test_steps_fold_and_symbols_lead_to_their_meaning(opened):
+    open_page, _ = opened
+    shown = open_page("derivations/attention_paths.html")
+    step, inner = shown.locator("#step-1"), shown.locator("#step-1 .formula").first
+    assert not inner.is_visible()
+    step.locator("summary").click()
+    assert inner.is_visible()
+    step.locator("summary").click()
+    assert not inner.is_visible()
+    shown.locator("mtext a").first.click()
+    assert re.search(r"#symbol-\d+$", shown.url)
+    assert shown.locator(":target").is_visible()
+    shown.locator(":target a.notation").click()
+    assert re.search(r"notation\.html#row-\d+$", shown.url)
