@@ -4,7 +4,8 @@
     python docs/site/kept.py EXAMPLE    runs this one, and keeps what came of it
 
 The stamp is a sum for the example, for every module of the package that it imported and for every file that it read.
-Comments and docstrings do not count: they change nothing that is computed. So does the text of an example.
+Comments, docstrings, the package's version and the text of an example do not count: they change nothing that is
+computed.
 """
 
 import ast
@@ -23,17 +24,23 @@ KEPT = EXAMPLES / "kept"
 
 
 def code_of(source: str) -> str:
-    """A program without comments, docstrings, and empty lines."""
+    """A program without comments, docstrings, the package's version, and empty lines."""
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            first = node.body[0]
-            lines[first.lineno - 1 : first.end_lineno] = [""] * (first.end_lineno - first.lineno + 1)
+        if _changes_nothing(node):
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
     return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _changes_nothing(node: ast.AST) -> bool:
+    """Whether it is a statement of text alone, as docstrings are, or the version."""
+    if isinstance(node, ast.Assign):
+        return [ast.unparse(target) for target in node.targets] == ["__version__"]
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def sum_of(path: Path) -> str:
