@@ -30,11 +30,12 @@ def test_the_readme_has_a_session():
     assert ROOT / "README.md" in SESSIONS
 
 
-# pages whose sessions compile solves or derive several actions
+# pages whose sessions compile solves, derive several actions or start processes
 OF_LONG_SESSIONS = (
     "carrying-on",
     "checking",
     "first-result",
+    "many-machines",
     "my-attention",
     "own-layer",
     "results",

@@ -118,6 +118,7 @@ def test_a_mistaken_sweep_is_named(folder, monkeypatch, command, old, new, named
     assert not list(folder.glob("*.nc"))
 
 
+@pytest.mark.slow
 def test_a_sweep_by_several_processes_is_the_same(folder, monkeypatch):
     (folder / "mine.toml").write_text(SWEEP)
     run(monkeypatch, "sweep", "mine.toml")

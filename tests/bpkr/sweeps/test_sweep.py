@@ -222,6 +222,7 @@ def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, compiled_as_by_w
         xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
 
 
+@pytest.mark.slow
 def test_a_sweep_does_not_depend_on_its_workers(tmp_path, starts, compiled_as_by_workers):
     alone = swept(DATA, **SMALL)
     for number, make in enumerate((lambda: ThreadPoolExecutor(2), lambda: local_workers(1, ALL_CORES))):
