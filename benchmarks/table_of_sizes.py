@@ -1,9 +1,4 @@
-"""The table of sizes on the page "which function", from the results of the benchmarks; nothing is measured here.
-
-    python benchmarks/table_of_sizes.py
-
-Writes the table into docs/which-function.md, between its two marks. A test compares what is there.
-"""
+"""The table of sizes on the page "which function", from the results of the benchmarks."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "which-function.md"
-BEGIN, END = "<!-- written by benchmarks/table_of_sizes.py -->", "<!-- end -->"
 HEAD = "| what | size | time | memory | measured by |\n|---|---|---|---|---|"
 _MILLION = 1e6
 
@@ -102,13 +95,3 @@ def table() -> str:
     """The table in Markdown."""
     link = "[{0}.json](../benchmarks/results/{0}.json)"
     return "\n".join([HEAD, *(f"| {' | '.join([*row[:-1], link.format(row[-1])])} |" for row in rows())])
-
-
-def main() -> None:
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}")
-
-
-if __name__ == "__main__":
-    main()

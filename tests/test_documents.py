@@ -60,9 +60,14 @@ def links(text: str) -> list[str]:
     return [link for link in LINK.findall(CODE.sub("", text)) if not re.match(r"https?:|mailto:|#", link)]
 
 
-def test_the_table_of_sizes_is_what_the_benchmarks_found():
-    script = runpy.run_path(str(ROOT / "benchmarks" / "table_of_sizes.py"))
-    assert f"{script['BEGIN']}\n\n{script['table']()}\n\n{script['END']}" in script["PAGE"].read_text()
+def test_tables_are_what_the_benchmarks_found(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
+    for page, of_page in tables["TABLES"].items():
+        text = (ROOT / "docs" / page).read_text()
+        assert tables["with_tables"](text, of_page) == text
+        with pytest.raises(ValueError, match="no place for the table"):
+            tables["with_tables"]("", of_page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)

@@ -1,0 +1,50 @@
+"""The tables of measured numbers in the documents, from the results of the benchmarks; nothing is measured here.
+
+    python benchmarks/tables.py
+
+Writes every table into its page, between its two marks. A test compares what is there.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import table_of_sizes
+import tables_of_workers
+
+DOCS = Path(__file__).parents[1] / "docs"
+TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "which-function.md": {"sizes": table_of_sizes.table},
+    "many-machines.md": {
+        "times": tables_of_workers.times,
+        "overhead": tables_of_workers.overhead,
+        "sizes": tables_of_workers.sizes,
+        "kills": tables_of_workers.kills,
+        "simulation": tables_of_workers.simulation,
+    },
+}
+
+
+def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """The text of a page with its tables as the results are now.
+
+    **Raises** `ValueError` for a table that has no place on the page.
+    """
+    for name, table in tables.items():
+        begin, end = f"<!-- benchmarks/tables.py: {name} -->", "<!-- end -->"
+        place = re.compile(f"{re.escape(begin)}.*?{end}", re.DOTALL)
+        if not place.search(text):
+            raise ValueError(f"the page has no place for the table {name!r}: {begin} ... {end}")
+        written = f"{begin}\n\n{table()}\n\n{end}"
+        text = place.sub(lambda _, written=written: written, text)
+    return text
+
+
+def main() -> None:
+    for page, tables in TABLES.items():
+        path = DOCS / page
+        path.write_text(with_tables(path.read_text(), tables))
+
+
+if __name__ == "__main__":
+    main()
