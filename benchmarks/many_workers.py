@@ -78,7 +78,7 @@ def simulate(costs: np.ndarray, workers: int, overheads: Overheads) -> Outcome:
     seconds = float(ends.max())
     whole = workers * seconds
     return Outcome(
-        mean_seconds=float(costs.mean()),
+        mean_seconds=float(f"{costs.mean():.6g}"),
         seconds=seconds,
         utilisation=float(costs.sum()) / whole,
         handing_out=waited / whole,
@@ -88,9 +88,9 @@ def simulate(costs: np.ndarray, workers: int, overheads: Overheads) -> Outcome:
 
 
 def lognormal(mean: float, spread: float, count: int) -> np.ndarray:
-    """Costs with this mean."""
-    draw = np.random.default_rng(0).normal(size=count)
-    return mean * np.exp(spread * draw - spread**2 / 2)
+    """Costs whose mean is this."""
+    costs = np.exp(spread * np.random.default_rng(0).normal(size=count))
+    return mean * costs / costs.mean()
 
 
 def main() -> None:

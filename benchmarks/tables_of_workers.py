@@ -82,7 +82,7 @@ def simulation() -> str:
     head = ("mean cost of a task", "all", "workers busy", "lost to handing out", "to starting", "to last tasks")
     rows = (
         (
-            f"{float(f'{row["mean_seconds"]:.1g}'):g} s",
+            f"{row['mean_seconds']:g} s",
             f"{row['seconds']:,.0f} s",
             *(f"{row[part]:.0%}" for part in ("utilisation", "handing_out", "starting", "last_tasks")),
         )
