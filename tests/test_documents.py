@@ -81,6 +81,12 @@ def test_every_page_is_linked_from_the_readme():
     assert set(PAGES) - {ROOT / "README.md"} <= linked
 
 
+def test_every_page_is_in_the_contents_of_the_site():
+    contents = re.findall(r"```{toctree}(.*?)```", (ROOT / "docs" / "site" / "index.md").read_text(), re.DOTALL)
+    listed = {line.strip() for part in contents for line in part.splitlines()}
+    assert {page.stem for page in PAGES if page.parent.name == "docs"} <= listed
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_every_name_that_the_text_of_a_page_mentions_exists(page):
     for name in NAME.findall(page.read_text()):

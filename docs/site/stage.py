@@ -40,7 +40,8 @@ def stage_pages(target: Path) -> None:
 def rewritten(text: str, page: Path, target: Path) -> str:
     """The text of a page of the repository with its links made those of the site in `target`.
 
-    Files that are no pages are copied there, to be downloaded; links to folders that the site has no page of go.
+    Files that are no pages are copied there, to be downloaded; links to folders that the site has no page of, and to files
+    that the site is made from, go.
     """
 
     def link(found: re.Match) -> str:
@@ -72,7 +73,7 @@ def _destination(path: Path, target: Path) -> Path | None:
     inside = path.relative_to(ROOT)
     if str(inside) in _PLACES:
         return Path(_PLACES[str(inside)])
-    if path.is_dir():
+    if path.is_dir() or path.is_relative_to(SITE):
         return None
     is_script = path.suffix == ".py" and str(inside.parent) in ("derivations", "examples")
     if is_script or path.suffix == ".md" or inside.parts[0] == "docs":
