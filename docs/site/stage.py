@@ -40,8 +40,8 @@ def stage_pages(target: Path) -> None:
 def rewritten(text: str, page: Path, target: Path) -> str:
     """The text of a page of the repository with its links made those of the site in `target`.
 
-    Files that are no pages are copied there, to be downloaded; links to folders that the site has no page of, and to files
-    that the site is made from, go.
+    Files that are no pages are copied there, to be downloaded; links to folders that the site has no page of, and to
+    files that the site is made from, go.
     """
 
     def link(found: re.Match) -> str:
