@@ -34,8 +34,8 @@ def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = Fal
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
     with _no_locks_of_a_cluster():
-        content = result.to_netcdf(engine=_ENGINE)
-    atomic_files.write(atomic_files.with_sum(content), path, overwrite=overwrite)
+        content = atomic_files.with_sum(result.to_netcdf(engine=_ENGINE))
+    atomic_files.write(content, path, overwrite=overwrite)
 
 
 def write_text(text: str, path: Path, *, overwrite: bool = False) -> None:
