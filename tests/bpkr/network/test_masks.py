@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
@@ -88,6 +88,7 @@ def test_a_mask_may_differ_from_head_to_head_and_be_added():
     assert_close(found, weights / weights.sum(axis=2, keepdims=True), 1e-12)
 
 
+@settings(max_examples=4)
 @given(seed=SEEDS, readout=st.sampled_from(READOUTS))
 def test_padding_changes_nothing(seed, readout):
     """Each example alone, without its padding, has the same path features."""
@@ -101,6 +102,7 @@ def test_padding_changes_nothing(seed, readout):
         assert_close(features[example], expected[0], 1e-12)
 
 
+@settings(max_examples=4)
 @given(seed=SEEDS, readout=st.sampled_from(READOUTS))
 def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
     rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import KroneckerProduct, OneMatrix, sqrt
 
@@ -107,6 +107,7 @@ def explicit_network(network, architecture, inputs, attention, readout):
     return np.array(outputs)[:, 0] if architecture.outputs == 1 else np.array(outputs)
 
 
+@settings(max_examples=4)
 @given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS, readout=st.sampled_from(READOUTS))
 def test_the_network_is_its_layers_one_after_the_other(case, seed, readout):
     rng, architecture = np.random.default_rng(seed), case.architecture()
