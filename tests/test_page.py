@@ -1,6 +1,5 @@
 """A derivation as a page: every formula of the LaTeX document is on it, and every link leads somewhere on it."""
 
-import os
 import re
 from collections import Counter
 from functools import cache
@@ -9,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.browser import assert_steps_fold_and_symbols_lead_to_their_meaning, chromium, complaints
 from tests.derivation.architectures import SMALL, action, case
 from tests.marks import slow
 from theorykit import dmft
@@ -209,38 +209,18 @@ def test_lines_may_break_before_signs_in_no_bracket():
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_the_page(width, scheme, tmp_path):
-    """Chromium is Playwright's own, or the one that the environment variable CHROMIUM names."""
-    playwright = pytest.importorskip("playwright.sync_api")
     path = tmp_path / "action.html"
     path.write_text(page("a skip connection"))
-    said = []
-    with playwright.sync_playwright() as browsers:
-        try:
-            browser = browsers.chromium.launch(
-                executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox", "--disable-gpu"]
-            )
-        except playwright.Error as error:
-            pytest.skip(f"there is no Chromium ({str(error).splitlines()[0]})")
+    with chromium() as browser:
         shown = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        shown.on("console", lambda message: said.append(message.text))
-        shown.on("pageerror", lambda error: said.append(str(error)))
-        shown.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
+        said = complaints(shown, "file:")
         shown.goto(path.as_uri())
         assert shown.evaluate("document.documentElement.scrollWidth") <= width
         formula = shown.locator(".formula math").first
         assert formula.evaluate("it => it instanceof MathMLElement")
         assert formula.bounding_box()["height"] > 5
-        step, inner = shown.locator("#step-1"), shown.locator("#step-1 .formula")
-        assert not inner.is_visible()
-        step.locator("summary").click()
-        assert inner.is_visible()
-        step.locator("summary").click()
-        assert not inner.is_visible()
-        shown.locator("mtext a").first.click()
-        assert re.search(r"#symbol-\d+$", shown.url)
-        assert shown.locator(":target").is_visible()
+        assert_steps_fold_and_symbols_lead_to_their_meaning(shown)
         light = shown.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", light)[:3])) > 380) == (scheme == "light")
-        browser.close()
     assert said == []
     assert unescape(page("a skip connection")).count("FAILS") == 0

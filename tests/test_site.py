@@ -1,13 +1,14 @@
 """The site, where `make docs` has built it: nothing on it is broken, in a browser or without one."""
 
 import functools
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
+from .browser import assert_steps_fold_and_symbols_lead_to_their_meaning, chromium, complaints
 
 SITE = Path(__file__).parent.parent / "build" / "docs" / "html"
 WIDTHS = [390, 1280]
@@ -82,27 +83,15 @@ def test_every_example_has_its_script_and_its_notebook():
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium is Playwright's own, or the one that the environment variable CHROMIUM names."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as browsers:
-        try:
-            started = browsers.chromium.launch(
-                executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox", "--disable-gpu"]
-            )
-        except playwright.Error as error:
-            pytest.skip(f"there is no Chromium ({str(error).splitlines()[0]})")
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
 def opened(browser, request):
     """A function that opens a page of the site, and what was said on the console meanwhile."""
-    shown, said = browser.new_page(viewport={"width": request.param, "height": 900}), []
-    shown.on("console", lambda message: said.append(message.text))
-    shown.on("pageerror", lambda error: said.append(str(error)))
-    shown.on("requestfailed", lambda failed: said.append(failed.url))
-    shown.on("request", lambda asked: None if asked.url.startswith(("file:", "data:")) else said.append(asked.url))
+    shown = browser.new_page(viewport={"width": request.param, "height": 900})
+    said = complaints(shown, "file:", "data:")
 
     def open_page(path: str):
         name, mark, query = path.partition("?")
@@ -159,14 +148,6 @@ def test_search_finds_order_parameters(opened):
 def test_steps_fold_and_symbols_lead_to_their_meaning(opened):
     open_page, _ = opened
     shown = open_page("derivations/attention_paths.html")
-    step, inner = shown.locator("#step-1"), shown.locator("#step-1 .formula").first
-    assert not inner.is_visible()
-    step.locator("summary").click()
-    assert inner.is_visible()
-    step.locator("summary").click()
-    assert not inner.is_visible()
-    shown.locator("mtext a").first.click()
-    assert re.search(r"#symbol-\d+$", shown.url)
-    assert shown.locator(":target").is_visible()
+    assert_steps_fold_and_symbols_lead_to_their_meaning(shown)
     shown.locator(":target a.notation").click()
     assert re.search(r"notation\.html#row-\d+$", shown.url)
