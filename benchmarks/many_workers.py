@@ -41,7 +41,6 @@ class Overheads:
 class Outcome:
     """Shares of the time of all workers, from the first task to the last result."""
 
-    mean_seconds: float
     seconds: float
     utilisation: float
     handing_out: float
@@ -78,7 +77,6 @@ def simulate(costs: np.ndarray, workers: int, overheads: Overheads) -> Outcome:
     seconds = float(ends.max())
     whole = workers * seconds
     return Outcome(
-        mean_seconds=float(f"{costs.mean():.6g}"),
         seconds=seconds,
         utilisation=float(costs.sum()) / whole,
         handing_out=waited / whole,
@@ -102,16 +100,17 @@ def main() -> None:
     arguments = parser.parse_args()
     overheads = measured(arguments.output / "workers.json")
     print(f"{arguments.tasks} tasks, {arguments.workers} workers, {overheads}")
-    outcomes = [
-        simulate(lognormal(mean, arguments.spread, arguments.tasks), arguments.workers, overheads)
+    outcomes = {
+        mean: simulate(lognormal(mean, arguments.spread, arguments.tasks), arguments.workers, overheads)
         for mean in MEAN_SECONDS
-    ]
+    }
     print(f"{'seconds a task':>15} {'seconds':>10} {'busy':>7} {'handing out':>12} {'starting':>9} {'last tasks':>11}")
-    for mean, one in zip(MEAN_SECONDS, outcomes, strict=True):
+    for mean, one in outcomes.items():
         lost = f"{one.handing_out:12.1%} {one.starting:9.1%} {one.last_tasks:11.1%}"
         print(f"{mean:15g} {one.seconds:10.1f} {one.utilisation:7.1%} {lost}")
     about = {"tasks": arguments.tasks, "workers": arguments.workers, "spread": arguments.spread}
-    results = {**about, "overheads": asdict(overheads), "rows": [asdict(one) for one in outcomes]}
+    rows = [{"mean_seconds": mean, **asdict(one)} for mean, one in outcomes.items()]
+    results = {**about, "overheads": asdict(overheads), "rows": rows}
     (arguments.output / "many_workers.json").write_text(json.dumps(results, indent=1) + "\n")
 
 

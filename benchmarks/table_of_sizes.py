@@ -1,17 +1,12 @@
 """The table of sizes on the page "which function", from the results of the benchmarks."""
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-HEAD = "| what | size | time | memory | measured by |\n|---|---|---|---|---|"
+from kept_results import markdown, read
+
+HEAD = ("what", "size", "time", "memory", "measured by")
 _MILLION = 1e6
-
-
-def read(name: str) -> Mapping[str, Any]:
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
 
 
 def rows() -> Iterator[tuple[str, str, str, str, str]]:
@@ -94,4 +89,4 @@ def memory(case: Mapping[str, Any]) -> str:
 def table() -> str:
     """The table in Markdown."""
     link = "[{0}.json](../benchmarks/results/{0}.json)"
-    return "\n".join([HEAD, *(f"| {' | '.join([*row[:-1], link.format(row[-1])])} |" for row in rows())])
+    return markdown(HEAD, ((*row[:-1], link.format(row[-1])) for row in rows()))

@@ -33,10 +33,10 @@ def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
     for name, table in tables.items():
         begin, end = f"<!-- benchmarks/tables.py: {name} -->", "<!-- end -->"
         place = re.compile(f"{re.escape(begin)}.*?{end}", re.DOTALL)
-        if not place.search(text):
-            raise ValueError(f"the page has no place for the table {name!r}: {begin} ... {end}")
         written = f"{begin}\n\n{table()}\n\n{end}"
-        text = place.sub(lambda _, written=written: written, text)
+        text, places = place.subn(lambda _, written=written: written, text)
+        if not places:
+            raise ValueError(f"the page has no place for the table {name!r}: {begin} ... {end}")
     return text
 
 

@@ -1,12 +1,11 @@
 """The tables of the page on many machines, from the results of `workers.py` and `many_workers.py`."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from kept_results import markdown, read
+
 WORK = {
     "grid": "a grid of 7 widths, 10 temperatures and 5 seeds, 120 examples",
     "orbit diagram": "an orbit diagram of 1000 values",
@@ -15,8 +14,8 @@ WORK = {
 }
 
 
-def read(case: str) -> list[Mapping[str, Any]]:
-    return json.loads((RESULTS / "workers.json").read_text())[case]["rows"]
+def measured(case: str) -> list[Mapping[str, Any]]:
+    return read("workers")[case]["rows"]
 
 
 def by_job(rows: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
@@ -26,7 +25,7 @@ def by_job(rows: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[st
 
 def times() -> str:
     head = ("work", "1 worker", "2", "4", "of two cores, by 2 and by 4", "same bits")
-    return markdown(head, map(_time, by_job(read("times"))))
+    return markdown(head, map(_time, by_job(measured("times"))))
 
 
 def _time(of_job: tuple[str, list[Mapping[str, Any]]]) -> tuple[str, ...]:
@@ -45,7 +44,7 @@ def overhead() -> str:
             f"{1000 * row['seconds_of_one']:.0f} ms",
             f"{1e8 * row['seconds_a_byte'] * row['workers']:.1f} s",
         )
-        for row in read("overhead")
+        for row in measured("overhead")
     )
     return markdown(head, rows)
 
@@ -60,14 +59,14 @@ def sizes() -> str:
             f"{row['by_two_workers']:.2f} s",
             f"{row['ratio']:.2f}",
         )
-        for row in read("sizes")
+        for row in measured("sizes")
     )
     return markdown(head, rows)
 
 
 def kills() -> str:
     head = ("work", "undisturbed", "with a killed worker", "times", "same bits")
-    return markdown(head, map(_kills, by_job(read("kills"))))
+    return markdown(head, map(_kills, by_job(measured("kills"))))
 
 
 def _kills(of_job: tuple[str, list[Mapping[str, Any]]]) -> tuple[str, ...]:
@@ -78,7 +77,7 @@ def _kills(of_job: tuple[str, list[Mapping[str, Any]]]) -> tuple[str, ...]:
 
 
 def simulation() -> str:
-    found = json.loads((RESULTS / "many_workers.json").read_text())
+    found = read("many_workers")
     head = ("mean cost of a task", "all", "workers busy", "lost to handing out", "to starting", "to last tasks")
     rows = (
         (
@@ -94,7 +93,3 @@ def simulation() -> str:
 def yes(rows: list[Mapping[str, Any]]) -> str:
     """Whether every run gave the same bits."""
     return "yes" if all(row["identical"] for row in rows) else "**no**"
-
-
-def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
