@@ -14,8 +14,8 @@ from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
 from theorykit.bpkr.order_parameters.metric import dimension, displaced
 from theorykit.bpkr.saddle.problem import SaddleProblem
 from theorykit.saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
-from theorykit.saddle.lanczos import ritz_values
-from theorykit.saddle.quadratic_model import QuadraticModel
+from theorykit.saddle.solvers.lanczos import ritz_values
+from theorykit.saddle.solvers.quadratic_model import QuadraticModel
 
 from ..bpkr.cases import (
     ALL_SKIPS,

@@ -13,7 +13,7 @@ from theorykit.bpkr.order_parameters.coordinates import (
     to_order_parameters,
 )
 from theorykit.saddle.problem import Expansion
-from theorykit.saddle.quadratic_model import QuadraticModel
+from theorykit.saddle.solvers.quadratic_model import QuadraticModel
 
 from ..bpkr.cases import ALL_SKIPS, SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .lanczos import ritz_values
 from .problem import AbstractSaddleProblem, Point
-from .quadratic_model import QuadraticModel
+from .solvers.lanczos import ritz_values
+from .solvers.quadratic_model import QuadraticModel
 
 # Hessian-vector products spent on an extreme eigenvalue where the Hessian is not formed
 _PRODUCTS = 24

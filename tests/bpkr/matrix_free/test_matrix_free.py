@@ -23,7 +23,7 @@ from theorykit.bpkr.matrix_free.estimate import (
 )
 from theorykit.bpkr.matrix_free.saddle import solve_matrix_free
 from theorykit.bpkr.matrix_free.whitened_kernel import Design, Kernel, path_gram, whiten_kernel
-from theorykit.saddle.lanczos import run_lanczos
+from theorykit.saddle.solvers.lanczos import run_lanczos
 
 from ..cases import (
     OWN_KINDS,

@@ -13,7 +13,7 @@ import theorykit
 from theorykit import bpkr
 from theorykit.bpkr.evaluation import energies
 from theorykit.codegen import CompiledFunction
-from theorykit.saddle.solvers import AcceleratedSweeps
+from theorykit.saddle.solvers.minimisers import AcceleratedSweeps
 
 PACKAGE = str(Path(theorykit.__file__).parent)
 MOST = 6

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ...precision import require_float64
-from ...saddle.lanczos import run_lanczos
+from ...saddle.solvers.lanczos import run_lanczos
 from ...sharding import held_whole, laid_over, of_this_process, outside_meshes, sharding_of
 from ..data.checks import checked_examples
 from ..evaluation.bound_action import BoundAction, bind

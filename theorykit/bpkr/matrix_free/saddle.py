@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from ...arguments import checked_flag, checked_instance, checked_key, checked_number
 from ...precision import require_float64
-from ...saddle.anderson import AndersonMemory
 from ...saddle.diagnosis import ConvergenceWarning
+from ...saddle.solvers.anderson import AndersonMemory
 from ...sharding import outside_meshes
 from ..evaluation.bound_action import BoundAction
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters

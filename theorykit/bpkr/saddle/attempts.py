@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 
-from ...saddle.solvers import Newton
+from ...saddle.solvers.minimisers import Newton
 from ..data.principal_axes import in_principal_axes
 from ..order_parameters.coordinates import Coordinates, from_order_parameters
 from ..specification.architecture import Architecture

@@ -21,8 +21,8 @@ from ...saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_
 from ...saddle.diagnosis import diagnosis_of, warn_of_failures
 from ...saddle.implicit import implicit_minimum, stationary_value, with_derivative_of
 from ...saddle.problem import Point
-from ...saddle.quadratic_model import QuadraticModel
-from ...saddle.solvers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
+from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
+from ...saddle.solvers.quadratic_model import QuadraticModel
 from ..data.checks import checked_data, checked_dual_results, checked_results
 from ..data.classes import warn_of_class_numbers
 from ..data.statistics import FeatureStatistics, checked_statistics

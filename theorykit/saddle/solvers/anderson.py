@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .problem import Coordinates
+from ..problem import Coordinates
 
 
 class AndersonMemory(eqx.Module):

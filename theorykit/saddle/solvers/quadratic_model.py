@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from .problem import Coordinates, Expansion
+from ..problem import Coordinates, Expansion
 
 # of the largest curvature, below which another is rounding
 _FLAT = 1e-15

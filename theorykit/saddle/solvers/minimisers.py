@@ -1,4 +1,4 @@
-"""Minimisers of the action, as Optimistix minimisers that know its structure.
+"""Minimisers of an action, as Optimistix minimisers that know its structure.
 
 They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands them as `args`.
 """
@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..arguments import checked_function, checked_number, checked_whole_number
+from ...arguments import checked_function, checked_number, checked_whole_number
+from ..problem import AbstractSaddleProblem, Coordinates, Point
 from .anderson import AndersonMemory
-from .problem import AbstractSaddleProblem, Coordinates, Point
 from .quadratic_model import QuadraticModel
 
 # the option of a minimisation that bounds its steps, a number or an array

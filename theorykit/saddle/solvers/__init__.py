@@ -1,0 +1,1 @@
+"""How an action is minimised, or made stationary: Newton's method, sweeps, and the algebra they share."""
