@@ -15,7 +15,7 @@ from theorykit import dmft
 from theorykit.bpkr.action import document
 from theorykit.dmft.derivation.document import mean_field_blocks
 from theorykit.symbolic import Block, Definition, Equation, Folded, Heading, Items, Text, as_html, as_latex, as_markdown
-from theorykit.symbolic.mathml import as_text, broken, mathml
+from theorykit.symbolic.documents.mathml import as_text, broken, mathml
 
 ACTIONS = {**SMALL, "two outputs": case(2, outputs=2)}
 

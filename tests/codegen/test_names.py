@@ -15,8 +15,7 @@ from theorykit.bpkr import Dense
 from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen.primitives import trace
 from theorykit.codegen.scalars import SCALAR_FUNCTIONS, print_scalar
-from theorykit.derivation import entrywise
-from theorykit.symbolic import positive_definite
+from theorykit.symbolic import entrywise, positive_definite
 
 from ..expressions import assert_close
 

@@ -5,18 +5,21 @@ from collections.abc import Callable
 from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Trace, sqrt, tanh
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
-from theorykit.derivation import Step, entrywise, log_cosh, rules, sum_of_entries
+from theorykit.derivation import Step, rules
 from theorykit.symbolic import (
     LogDet,
     PartialTrace,
     SideBySide,
     Softmax,
     Stacked,
+    entrywise,
     inverse,
     kronecker,
+    log_cosh,
     normal,
     positive_definite,
     positive_semidefinite,
+    sum_of_entries,
 )
 
 I = S.ImaginaryUnit  # noqa: E741

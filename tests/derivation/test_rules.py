@@ -4,9 +4,18 @@ import numpy as np
 import pytest
 from sympy import Identity, MatrixSymbol, S, Trace, cosh, exp, log, tanh
 
-from theorykit.derivation import Derivation, entrywise, rules
+from theorykit.derivation import Derivation, rules
 from theorykit.derivation.rules import RuleError
-from theorykit.symbolic import LogDet, Stacked, expand_products, inverse, kronecker, normal, positive_definite
+from theorykit.symbolic import (
+    LogDet,
+    Stacked,
+    entrywise,
+    expand_products,
+    inverse,
+    kronecker,
+    normal,
+    positive_definite,
+)
 
 from .examples import (
     RULES,

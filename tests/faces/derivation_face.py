@@ -9,15 +9,15 @@ from functools import cache
 from unittest.mock import patch
 
 import numpy as np
-from sympy import Trace, cosh
+from sympy import Trace
 
-from tests.derivation.examples import RULES, SIZES, M, R, U, W, Z, r, scale, w
+from tests.derivation.examples import RULES, SIZES, M, R, U, Z, r, w
 from theorykit import derivation
 from theorykit.derivation import claims, rules
 from theorykit.derivation.sampling import random_values
 
 from .engine import Face
-from .values import NUMBERS, Kind, function, instance, text, whole_number
+from .values import NUMBERS, Kind, instance, text, whole_number
 
 NOTHING = dict.fromkeys(("an empty list", "an empty array"), "none of them")
 TEXTS = {**dict.fromkeys(("a list of text", "an array of text"), "texts"), **NOTHING}
@@ -113,10 +113,6 @@ FACE = Face(
         "rules.inner_matrix.expression": kind_of(Trace(M * R.T * R)),
         "rules.inner_of_form.expression": kind_of(Trace(r.T * M * r)),
         "expression": kind_of(2 * Trace(r.T * M * w)),
-        "function": function(cosh, {}),
-        "entrywise.matrix": kind_of(W),
-        "sum_of_entries.column": kind_of(r),
-        "number": Kind(lambda: scale, dict.fromkeys(NUMBERS | {"10**400"}, "a number is an expression")),
         "seed": whole_number(0, least=0),
         "sizes": Kind(lambda: SIZES[0], {}, lambda: {"by text": {"n": 2}, "to text": {SIZE: "2"}}),
         "Derivation.sizes": Kind(lambda: SIZES, NOTHING, lambda: {"alone": SIZES[0], "by text": ({"n": 2},)}),

@@ -1,12 +1,12 @@
 """What the parameters of the public callables of symbolic are."""
 
-from sympy import Identity, MatrixSymbol, Symbol, Trace
+from sympy import Identity, MatrixSymbol, Symbol, Trace, cosh
 
 from theorykit import symbolic
 from theorykit.symbolic import Definition, Equation, Heading
 
 from .engine import Face
-from .values import Kind, text, whole_number
+from .values import Kind, function, text, whole_number
 
 N, X = Symbol("N", integer=True, positive=True), Symbol("x", real=True)
 A, C, V, ONE = MatrixSymbol("A", 2, 3), symbolic.positive_definite("C", 4), MatrixSymbol("v", 4, 1), Identity(1)
@@ -56,6 +56,8 @@ FACE = Face(
         **{f"{name}.matrix": square() for name in ("SquareRoot", "inverse", "partial_trace", "principal_block")},
         **{f"{name}.matrix": square() for name in ("quadratic_form", "trace")},
         "as_number.matrix": Kind(lambda: MatrixSymbol("k", 1, 1), {}, lambda: {"of other size": C, "no symbol": ONE}),
+        "function": function(cosh, {}),
+        "sum_of_entries.column": Kind(lambda: V, {}, lambda: {"a scalar": X, "several columns": A}),
         "left": matrix(),
         "right": matrix(),
         "dimensions": two_sizes(),

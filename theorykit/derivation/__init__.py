@@ -5,7 +5,6 @@ before -> rule -> Step(before, after, claim) -> Derivation -> verify
 
 from . import claims, rules
 from .document import derivation_blocks, verification_blocks, verified_blocks
-from .entries import entrywise, log_cosh, sum_of_entries
 from .step import Derivation, Evidence, Recorder, Step, Verification
 
 __all__ = [
@@ -16,10 +15,7 @@ __all__ = [
     "Verification",
     "claims",
     "derivation_blocks",
-    "entrywise",
-    "log_cosh",
     "rules",
-    "sum_of_entries",
     "verification_blocks",
     "verified_blocks",
 ]

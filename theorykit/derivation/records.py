@@ -13,7 +13,7 @@ from typing import Any
 from sympy import Basic
 
 from ..arguments import shown
-from ..symbolic.table import ExpressionTable, read_expressions
+from ..symbolic.documents.table import ExpressionTable, read_expressions
 from . import claims
 from .step import Derivation, Step
 

@@ -33,9 +33,10 @@ from .atoms import (
 )
 from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
 from .differential import gradient
-from .document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
-from .page import Definition, as_html
-from .rendering import fold, latex
+from .documents.document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
+from .documents.page import Definition, as_html
+from .documents.rendering import fold, latex
+from .entries import entrywise, log_cosh, sum_of_entries
 from .structure import is_positive_definite, is_positive_semidefinite
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "below",
     "beside",
     "embed",
+    "entrywise",
     "expand_products",
     "fold",
     "from_terms",
@@ -74,6 +76,7 @@ __all__ = [
     "is_positive_semidefinite",
     "kronecker",
     "latex",
+    "log_cosh",
     "log_det",
     "matrix_terms",
     "normal",
@@ -87,6 +90,7 @@ __all__ = [
     "simplify_traces",
     "split_coefficient",
     "sum_of",
+    "sum_of_entries",
     "trace",
     "transpose",
 ]

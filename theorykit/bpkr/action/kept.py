@@ -2,7 +2,8 @@
 
 A file is JSON and a last line with the sum of what is before it. It says in which version of this format it is written,
 and which version of the derivation led to it; one of another version is refused, as a damaged one is. Reading it runs
-nothing that it says: it names expressions and records of the kinds that are listed here and in `symbolic.table`.
+nothing that it says: it names expressions and records of the kinds that are listed here and in
+`symbolic.documents.table`.
 """
 
 import json

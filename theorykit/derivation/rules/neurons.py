@@ -7,9 +7,20 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...annotations import checked_arguments
-from ...symbolic import Factors, expand_products, from_terms, matrix_terms, normal, product_of, sum_of, transpose
+from ...symbolic import (
+    Factors,
+    expand_products,
+    from_terms,
+    log_cosh,
+    matrix_terms,
+    normal,
+    product_of,
+    sum_of,
+    sum_of_entries,
+    transpose,
+)
+from ...symbolic.entries import ENTRY
 from ..claims import Equal, NeuronsGathered, OrderParameterInserted, SpinSum
-from ..entries import ENTRY, log_cosh, sum_of_entries
 from ..step import Step
 from .identities import replace_product
 from .terms import RuleError, polynomial

@@ -6,8 +6,7 @@ from sympy import Expr, MatrixSymbol, Symbol, Trace, log
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import log_cosh, sum_of_entries
-from ...symbolic import Softmax, sum_of
+from ...symbolic import Softmax, log_cosh, sum_of, sum_of_entries
 
 # tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one
 HORIZON = 3

@@ -7,11 +7,11 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
-from ..arguments import checked_text
-from .arguments import checked_definitions, checked_expression
-from .atoms import LogDet, PartialTrace
-from .blocks import SideBySide, Stacked
-from .structure import is_scalar_trace
+from ...arguments import checked_text
+from ..arguments import checked_definitions, checked_expression
+from ..atoms import LogDet, PartialTrace
+from ..blocks import SideBySide, Stacked
+from ..structure import is_scalar_trace
 
 
 class MatrixLatexPrinter(LatexPrinter):

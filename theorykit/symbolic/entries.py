@@ -6,7 +6,7 @@ from sympy import Expr, Lambda, OneMatrix, Symbol, Trace, cosh, log
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_function, shown
-from ..symbolic.arguments import checked_column, checked_matrix, checked_scalar
+from .arguments import checked_column, checked_matrix, checked_scalar
 
 ENTRY = Symbol("x", real=True)
 

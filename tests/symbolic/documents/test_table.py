@@ -12,8 +12,8 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from theorykit import dmft, symbolic
 from theorykit.codegen import interpreter
-from theorykit.symbolic import table
-from theorykit.symbolic.table import ExpressionTable, read_expressions
+from theorykit.symbolic.documents import table
+from theorykit.symbolic.documents.table import ExpressionTable, read_expressions
 
 N = Symbol("N", integer=True, positive=True)
 SYMBOLS = (N, Symbol("x"), Symbol("x", positive=True), Symbol("sigma2_1", real=True))

@@ -14,8 +14,8 @@ from sympy.core.symbol import Str
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
-from ..arguments import shown
-from .atoms import (
+from ...arguments import shown
+from ..atoms import (
     Diagonal,
     LogDet,
     PartialTrace,
@@ -24,7 +24,7 @@ from .atoms import (
     Softmax,
     SquareRoot,
 )
-from .blocks import PrincipalBlock, SideBySide, Stacked
+from ..blocks import PrincipalBlock, SideBySide, Stacked
 
 Row = list[Any]
 
@@ -117,7 +117,7 @@ def _row(expression: Basic, enter: Callable[[Basic], int]) -> Row:
         return [name, *(enter(argument) for argument in expression.args)]
     raise ValueError(
         f"the expression {shown(expression)} is a {kind.__module__}.{name}, of which there is no text to be kept; the "
-        "kinds of expressions that there is text of are listed in theorykit/symbolic/table.py"
+        "kinds of expressions that there is text of are listed in theorykit/symbolic/documents/table.py"
     )
 
 
