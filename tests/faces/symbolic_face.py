@@ -8,7 +8,7 @@ from theorykit.symbolic import Definition, Equation, Heading
 from .engine import Face
 from .values import Kind, function, text, whole_number
 
-N, X = Symbol("N", integer=True, positive=True), Symbol("x", real=True)
+N, X, Z = Symbol("N", integer=True, positive=True), Symbol("x", real=True), Symbol("z", real=True)
 A, C, V, ONE = MatrixSymbol("A", 2, 3), symbolic.positive_definite("C", 4), MatrixSymbol("v", 4, 1), Identity(1)
 
 A_NUMBER = "a number of Python is an expression"
@@ -74,6 +74,10 @@ FACE = Face(
         **{f"{name}.expression": matrix(lambda: C * C) for name in ("matrix_terms", "expand_products")},
         "number": scalar(lambda: X),
         "variable": Kind(lambda: C, {}, lambda: {"an expression": 2 * C}),
+        "integrand": Kind(lambda: X * Z, OF_NUMBERS, lambda: {"a matrix": C}),
+        "GaussianAverage.variable": Kind(lambda: Z, {}, lambda: {"a matrix": C, "an expression": 2 * Z}),
+        "nodes": whole_number(64, least=1, most=10_000),
+        **{f"{name}.expression": Kind(lambda: C, OF_NUMBERS) for name in ("with_nodes", "with_twice_the_nodes")},
         "factors": matrices(NONE_AT_ALL),
         "product_of.factors": matrices(),
         "matrices": matrices(),

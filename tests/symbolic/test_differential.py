@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from sympy import (
     Determinant,
     HadamardProduct,
+    Heaviside,
     Identity,
     Inverse,
     KroneckerProduct,
     MatPow,
     MatrixSymbol,
-    Max,
     Piecewise,
     Rational,
     Symbol,
@@ -22,6 +22,7 @@ from sympy import (
     ZeroMatrix,
     exp,
     log,
+    sign,
 )
 
 from tests.expressions import (
@@ -48,7 +49,15 @@ from tests.expressions import (
     y,
 )
 from theorykit.codegen import interpret
-from theorykit.symbolic import Diagonal, LogDet, PartialTrace, PositiveDefiniteSymbol, gradient, quadratic_form
+from theorykit.symbolic import (
+    Diagonal,
+    GaussianAverage,
+    LogDet,
+    PartialTrace,
+    PositiveDefiniteSymbol,
+    gradient,
+    quadratic_form,
+)
 
 
 def symbols_of(expression):
@@ -192,7 +201,9 @@ WITHOUT_A_RULE = [
     (Trace(HadamardProduct(A, L)), L, "HadamardProduct"),
     (A[0, 1] ** 2, A, "MatrixElement"),
     (Trace(Diagonal(L) * Diagonal(A).T), L, "Diagonal"),
-    (Max(s, 2), s, "Max"),
+    (Heaviside(s - 2), s, "Heaviside"),
+    (sign(s * t - 2), s, "sign"),
+    (GaussianAverage(Heaviside(t * s - 2), t), s, "Heaviside"),
     (Piecewise((s, s > 1), (s**2, True)), s, "Piecewise"),
     (Trace(MatPow(A, Rational(1, 2))), A, "MatPow|powers"),
     (Trace(MatPow(A, Symbol("k", integer=True))), A, "MatPow|powers"),

@@ -16,7 +16,9 @@ from sympy import Expr, MatrixSymbol
 from ..arguments import checked_instance
 from . import batch, primitives
 from .lowering import lower
+from .names import identifiers
 from .program import Instruction, Program, SizeBinding
+from .scalars import SCALAR_OPERATIONS
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ def emit(program: Program, vocabulary: Vocabulary = MATRICES) -> str:
 
 
 def _imports(program: Program, body: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    used = sorted(set(program.operation_counts()) - set(vocabulary.formulas))
+    operands = [*(operand for step in program.instructions for operand in step.operands), *program.outputs.values()]
+    in_formulas = identifiers(operands) & set(SCALAR_OPERATIONS)
+    used = sorted((in_formulas | set(program.operation_counts())) - set(vocabulary.formulas))
     if unknown := [operation for operation in used if not hasattr(vocabulary.module, operation)]:
         raise NotImplementedError(f"{program.name}: {vocabulary.module.__name__} has no {', '.join(unknown)}")
     lines = ["import jax.numpy as jnp", ""] if any("jnp." in line for line in body) else []

@@ -9,16 +9,21 @@ from dataclasses import dataclass
 from functools import cache, reduce
 
 import numpy as np
+from scipy import special
 from sympy import (
+    Abs,
     Add,
     Basic,
     Expr,
+    Heaviside,
     Identity,
     KroneckerProduct,
     MatAdd,
     MatMul,
     MatPow,
     MatrixSymbol,
+    Max,
+    Min,
     Mul,
     Number,
     NumberSymbol,
@@ -28,17 +33,25 @@ from sympy import (
     Trace,
     Transpose,
     ZeroMatrix,
+    erf,
+    erfc,
+    sign,
 )
 from sympy.core.numbers import ImaginaryUnit
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
-from ..arguments import shown
+from ..arguments import checked_instance, shown
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
+from ..symbolic.averages import GaussianAverage
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
+from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
+from ..symbolic.functions import LogCosh, LogNormalCDF
+from .adaptive_quadrature import normal_mean
 from .scalars import SCALAR_FUNCTIONS
 
+_NAMED = "numbers and arrays by name"
 # the value of an expression; complex where the imaginary unit occurs in it
 Value = np.ndarray | float | int | complex
 
@@ -55,9 +68,13 @@ def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """The values of nodes, given those of the symbols; what has been evaluated is `known`."""
+    """The values of nodes, given those of the symbols; what has been evaluated is `known`.
 
-    symbols: Mapping[str, Value]
+    A variable that the expression binds has an entry of its own in `symbols`, by itself and not by its name. Its value
+    may be an array of many, and scalar expressions of it are then such arrays.
+    """
+
+    symbols: Mapping[str | BoundVariable, Value]
     known: dict[Basic, Value]
 
     def __call__(self, node: Basic) -> Value:
@@ -68,6 +85,10 @@ class _Evaluation:
             self.known[node] = rule(node, self)
         return self.known[node]
 
+    def where(self, values: Mapping[BoundVariable, Value]) -> "_Evaluation":
+        """With these values of variables too."""
+        return _Evaluation({**checked_instance("values", self.symbols, Mapping, _NAMED), **values}, {})
+
 
 @cache
 def _rule_for(kind: type[Basic]) -> Callable[..., Value] | None:
@@ -75,9 +96,10 @@ def _rule_for(kind: type[Basic]) -> Callable[..., Value] | None:
 
 
 def _lookup(node, at):
-    if not isinstance(at.symbols, Mapping) or node.name not in at.symbols:
+    key = node if isinstance(node, BoundVariable) else node.name
+    if not isinstance(at.symbols, Mapping) or key not in at.symbols:
         raise ValueError(f"values must be a mapping with a number or an array for {node.name}, got {shown(at.symbols)}")
-    return at.symbols[node.name]
+    return at.symbols[key]
 
 
 def _product(node, at):
@@ -85,6 +107,10 @@ def _product(node, at):
     for factor in map(at, node.args):
         result = result @ factor if np.ndim(result) and np.ndim(factor) else result * factor
     return result
+
+
+def _scalar_product(node, at):
+    return reduce(lambda left, right: left * right, map(at, node.args))
 
 
 def _matrix_power(node, at):
@@ -123,11 +149,9 @@ def _square_root(node, at):
 
 def _entrywise(node, at):
     (variable,) = node.function.variables
-
-    def of_entry(entry):
-        return interpret(node.function.expr, {**at.symbols, variable.name: entry})
-
-    return np.vectorize(of_entry, otypes=[float])(at(node.expr))
+    own = EntryVariable(variable.name)
+    value = node.function.expr.xreplace({variable: own})
+    return np.vectorize(lambda entry: at.where({own: entry})(value), otypes=[float])(at(node.expr))
 
 
 def _softmax(node, at):
@@ -142,8 +166,33 @@ def _log_det(node, at):
     return value
 
 
+def _gaussian_average(node, at):
+    def integrand(points):
+        return at.where({node.variable: points})(node.integrand)
+
+    if any(map(bound_outside, matrix_scalars(node.integrand))):
+        return normal_mean(lambda points: np.array([integrand(point) for point in points]))
+    outer = [np.shape(at(variable)) for variable in bound_outside(node)]
+    shape = np.broadcast_shapes(*outer)
+    return normal_mean(integrand, _kinks(node, at), shape)
+
+
+def _kinks(node, at):
+    """Where the integrand has a kink or a jump, as far as it is one of a linear function of the variable."""
+    for kink in node.integrand.atoms(Abs, Heaviside, Max, sign):
+        zero = kink.args[0] - kink.args[1] if isinstance(kink, Max) else kink.args[0]
+        if all(variable == node.variable or variable in at.symbols for variable in bound_outside(zero)):
+            offset, end = (at.where({node.variable: point})(zero) for point in (0.0, 1.0))
+            yield np.where(end == offset, 0.0, -offset / np.where(end == offset, 1.0, end - offset))
+
+
 def _function(node, at):
     return getattr(np, SCALAR_FUNCTIONS[type(node)])(*map(at, node.args))
+
+
+def _log_cosh(node, at):
+    number = at(node.args[0])
+    return np.logaddexp(number, -number) - np.log(2)
 
 
 # First match wins, and the matrix nodes derive from the scalar ones.
@@ -161,7 +210,8 @@ _RULES = (
     (SquareRoot, _square_root),
     (MatPow, _matrix_power),
     (Transpose, lambda node, at: at(node.arg).T),
-    ((MatMul, Mul), _product),
+    (MatMul, _product),
+    (Mul, _scalar_product),
     ((MatAdd, Add), lambda node, at: sum(map(at, node.args))),
     (KroneckerProduct, lambda node, at: reduce(np.kron, map(at, node.args))),
     (PartialTrace, _partial_trace),
@@ -171,6 +221,14 @@ _RULES = (
     (Diagonal, lambda node, at: np.diag(at(node.matrix))[:, None]),
     (Trace, lambda node, at: np.trace(at(node.arg))),
     (LogDet, _log_det),
+    (GaussianAverage, _gaussian_average),
     (Pow, lambda node, at: at(node.base) ** at(node.exp)),
+    (LogCosh, _log_cosh),
+    (LogNormalCDF, lambda node, at: special.log_ndtr(at(node.args[0]))),
+    (erf, lambda node, at: special.erf(at(node.args[0]))),
+    (erfc, lambda node, at: special.erfc(at(node.args[0]))),
+    (Heaviside, lambda node, at: np.heaviside(*map(at, node.args))),
+    (Max, lambda node, at: reduce(np.maximum, map(at, node.args))),
+    (Min, lambda node, at: reduce(np.minimum, map(at, node.args))),
     (tuple(SCALAR_FUNCTIONS), _function),
 )

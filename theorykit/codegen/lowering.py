@@ -5,11 +5,12 @@ structured application will do: inverses become Cholesky solves (one factorisati
 solves), Kronecker factors become reshapes, traces of products become contractions. A node without a rule is an error.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import reduce
 
 from sympy import (
+    Basic,
     Expr,
     Identity,
     Integer,
@@ -32,11 +33,13 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_instance, checked_sequence, shown
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
+from ..symbolic.averages import GaussianAverage
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
+from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matrices_are_fixed
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
 from .program import Instruction, Program, SizeBinding
-from .scalars import print_scalar
+from .scalars import average_operands, print_scalar
 from .sizes import bind_sizes
 
 
@@ -121,11 +124,9 @@ class _Builder:
         return self.scalar(expression)
 
     def scalar(self, expression: Expr) -> str:
-        """Python text of a scalar expression, its matrix scalars (traces, log-determinants) computed before."""
-        while atoms := sorted(expression.atoms(LogDet, Trace), key=lambda atom: atom.sort_key()):
-            outermost = [atom for atom in atoms if not any(other != atom and other.has(atom) for other in atoms)]
-            expression = expression.xreplace({atom: Symbol(self.value(atom)) for atom in outermost})
-        return print_scalar(expression)
+        """Python text of a scalar expression, its traces, log-determinants and averages computed before."""
+        found = sorted(set(_computed_before(expression)), key=lambda node: node.sort_key())
+        return print_scalar(expression.xreplace({node: Symbol(self.value(node)) for node in found}))
 
     def cholesky(self, matrix: MatrixExpr) -> str:
         if not is_positive_definite(matrix):
@@ -173,6 +174,15 @@ class _Builder:
         return self.chain(_transpose_factors(factors[:split])), self.chain(factors[split:])
 
 
+def _computed_before(expression: Basic) -> Iterator[Expr]:
+    """The scalars in an expression that are instructions of their own: they depend on no variable bound around it."""
+    if isinstance(expression, (GaussianAverage, LogDet, Trace)) and not bound_outside(expression):
+        yield expression
+    else:
+        for argument in expression.args:
+            yield from _computed_before(argument)
+
+
 def _inner_size_one(factors: Sequence[MatrixExpr]) -> int:
     return next((i for i in range(1, len(factors)) if factors[i].shape[0] == 1), 0)
 
@@ -206,8 +216,15 @@ def _principal_block(builder, expression):
 
 def _entrywise(builder, expression):
     (variable,) = expression.function.variables
-    of_entry = builder.scalar(expression.function.expr.xreplace({variable: Symbol(ENTRY)}))
+    of_entry = builder.scalar(expression.function.expr.xreplace({variable: EntryVariable(ENTRY)}))
     return builder.emit("entrywise", f"lambda {ENTRY}: {of_entry}", builder.value(expression.expr))
+
+
+def _gaussian_average(builder, expression):
+    check_matrices_are_fixed(expression.integrand)
+    found = sorted(set(_computed_before(expression.integrand)), key=lambda node: node.sort_key())
+    held = expression.xreplace({node: Symbol(builder.value(node)) for node in found})
+    return builder.emit("gaussian_mean", *average_operands(held))
 
 
 def _square_root(builder, expression):
@@ -302,5 +319,6 @@ _RULES = (
     (PartialTrace, _partial_trace),
     (Diagonal, _diagonal),
     (Trace, _trace),
+    (GaussianAverage, _gaussian_average),
     (LogDet, lambda builder, expression: builder.emit("log_det", builder.cholesky(expression.matrix))),
 )

@@ -14,14 +14,16 @@ from sympy import Dummy, Expr, MatrixSymbol, Symbol
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from ..arguments import shown
+from ..symbolic.bound_variables import BoundVariable
 from . import primitives
 from .program import OPERATORS
+from .scalars import NORMAL, SCALAR_OPERATIONS
 
 # what a function of every entry of a matrix calls the entry
 ENTRY = "entry"
 # what scalar formulas are written with, beside the names of symbols and of earlier results
-SCALAR_NAMES = frozenset({"abs", "jnp", ENTRY})
-_TAKEN = {*SCALAR_NAMES, *OPERATORS, *vars(primitives)}
+SCALAR_NAMES = frozenset({"abs", "jnp", *SCALAR_OPERATIONS})
+_TAKEN = {*SCALAR_NAMES, ENTRY, NORMAL, *OPERATORS, *vars(primitives)}
 
 
 def check_name(what: str, name: Any) -> None:
@@ -74,7 +76,11 @@ def _symbols(expression: Expr) -> set[Expr]:
     """The symbols of an expression, also those in the shapes of its matrices, but for variables bound in it."""
     bound = {v for node in expression.atoms(ElementwiseApplyFunction) for v in node.function.variables}
     found = expression.atoms(Symbol, MatrixSymbol)
-    return {symbol for symbol in found if symbol in expression.free_symbols or symbol not in bound}
+    return {
+        symbol
+        for symbol in found
+        if symbol in expression.free_symbols or not (symbol in bound or isinstance(symbol, BoundVariable))
+    }
 
 
 def _describe(symbol: Expr) -> str:
@@ -85,5 +91,12 @@ def _describe(symbol: Expr) -> str:
 
 
 def identifiers(texts: Iterable[str]) -> set[str]:
-    """The names in formulas of generated source, of variables and modules but not of attributes."""
-    return {node.id for text in texts for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
+    """The names in formulas of generated source that they take from outside: no attributes, no lambda's arguments."""
+    return {name for text in texts for name in _free_names(ast.parse(text, mode="eval"))}
+
+
+def _free_names(node: ast.AST) -> set[str]:
+    found = {name for child in ast.iter_child_nodes(node) for name in _free_names(child)}
+    if isinstance(node, ast.Lambda):
+        return found - {argument.arg for argument in node.args.args}
+    return found | ({node.id} if isinstance(node, ast.Name) else set())

@@ -1,12 +1,18 @@
 """The operations that generated code calls: small pure JAX functions, every one differentiable."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve
+from jax.scipy.special import erf as erf
+from jax.scipy.special import erfc as erfc
+from jax.scipy.special import log_ndtr as log_normal_cdf  # noqa: F401
 from jaxtyping import Array, Float
+from scipy.special import roots_hermitenorm
 
 Scalar = Float[Array, ""] | float | int
 
@@ -46,6 +52,32 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
         return cho_solve((of.lower, True), right)
 
     return jax.lax.custom_linear_solve(lambda unknown: of.matrix @ unknown, right, by_factor, symmetric=True)
+
+
+@jax.custom_jvp
+def log_cosh(number: Array) -> Array:
+    """log cosh x."""
+    return jnp.logaddexp(number, -number) - jnp.log(2.0)
+
+
+@log_cosh.defjvp
+def _log_cosh_jvp(primals, tangents):
+    (number,), (change,) = primals, tangents
+    return log_cosh(number), jnp.tanh(number) * change
+
+
+@cache
+def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of the mean over a standard normal number, without those whose weight is zero in float64."""
+    points, weights = roots_hermitenorm(nodes)
+    kept = weights > 0
+    return points[kept], weights[kept] / np.sqrt(2 * np.pi)
+
+
+def gaussian_mean(function: Callable[[Array], Array], nodes: int) -> Array:
+    """The mean of `function` over a standard normal number, by Gauss-Hermite quadrature with `nodes` nodes."""
+    points, weights = _gauss_hermite(nodes)
+    return jnp.tensordot(weights, jax.vmap(function)(points), 1)
 
 
 def identity(size: int) -> Float[Array, "n n"]:

@@ -31,12 +31,14 @@ from .atoms import (
     split_coefficient,
     trace,
 )
+from .averages import GaussianAverage, with_nodes, with_twice_the_nodes
 from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
 from .differential import gradient
 from .documents.document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
 from .documents.page import Definition, as_html
 from .documents.rendering import fold, latex
-from .entries import entrywise, log_cosh, sum_of_entries
+from .entries import entrywise, sum_of_entries
+from .functions import log_cosh, log_normal_cdf
 from .structure import is_positive_definite, is_positive_semidefinite
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "Equation",
     "Factors",
     "Folded",
+    "GaussianAverage",
     "Heading",
     "Items",
     "LogDet",
@@ -78,6 +81,7 @@ __all__ = [
     "latex",
     "log_cosh",
     "log_det",
+    "log_normal_cdf",
     "matrix_terms",
     "normal",
     "partial_trace",
@@ -93,4 +97,6 @@ __all__ = [
     "sum_of_entries",
     "trace",
     "transpose",
+    "with_nodes",
+    "with_twice_the_nodes",
 ]

@@ -9,8 +9,12 @@ from collections.abc import Iterable, Iterator
 
 from sympy import (
     Add,
+    Derivative,
+    DiracDelta,
+    Dummy,
     Expr,
     Function,
+    Heaviside,
     Identity,
     Inverse,
     KroneckerProduct,
@@ -19,6 +23,8 @@ from sympy import (
     MatMul,
     MatPow,
     MatrixSymbol,
+    Max,
+    Min,
     Mul,
     Piecewise,
     Pow,
@@ -28,6 +34,7 @@ from sympy import (
     Transpose,
     ZeroMatrix,
     log,
+    sign,
 )
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
@@ -37,10 +44,14 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..arguments import checked_instance
 from .arguments import checked_scalar
 from .atoms import Diagonal, LogDet, PartialTrace, PositiveSemidefiniteSymbol, Softmax, split_coefficient, trace
+from .averages import GaussianAverage, average_like
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
+from .bound_variables import check_matrices_are_fixed, matrix_scalars
 from .structure import coefficient_and_factors
 
 Contribution = tuple[Expr, Expr]
+# their derivatives are not functions
+_JUMPING = (Heaviside, Piecewise, sign)
 
 
 def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
@@ -107,10 +118,25 @@ def _scalar_power(node, cotangent):
 
 
 def _scalar_function(node, cotangent):
-    if isinstance(node, Piecewise):
-        raise NotImplementedError(f"the matrix differential has no rule for Piecewise (in {node})")
+    if isinstance(node, _JUMPING):
+        raise _without_derivative(type(node), node)
     for i, argument in enumerate(node.args):
         yield argument, cotangent * node.fdiff(i + 1)
+
+
+def _without_derivative(kind, node):
+    return NotImplementedError(f"the matrix differential has no rule for {kind.__name__} (in {node}), which may jump")
+
+
+def _slope(expression: Expr, symbol: Symbol) -> Expr:
+    """The derivative of a scalar expression that is made of no matrices."""
+    for node in expression.atoms(*_JUMPING):
+        if symbol in node.free_symbols:
+            raise _without_derivative(type(node), node)
+    slope = expression.diff(symbol)
+    if slope.has(DiracDelta, Derivative):
+        raise NotImplementedError(f"SymPy finds no derivative of {expression} by {symbol}: {slope}")
+    return slope
 
 
 def _matrix_product(node, cotangent):
@@ -169,6 +195,16 @@ def _softmax(node, cotangent):
     yield node.column, DiagMatrix(node) * cotangent - node * (node.T * cotangent)
 
 
+def _gaussian_average(node, cotangent):
+    check_matrices_are_fixed(node.integrand)
+    held = {leaf: Dummy(real=True) for leaf in set(matrix_scalars(node.integrand))}
+    integrand = node.integrand.xreplace(held)
+    numbers = {symbol: symbol for symbol in integrand.free_symbols - {node.variable, *held.values()}}
+    for leaf, symbol in (numbers | held).items():
+        slope = _slope(integrand, symbol).xreplace({number: leaf for leaf, number in held.items()})
+        yield leaf, cotangent * average_like(node, slope)
+
+
 def _block_diagonal(node, cotangent):
     if len(node.diag) != 2:
         raise NotImplementedError(f"the matrix differential takes block diagonals of two blocks, got {node}")
@@ -196,8 +232,9 @@ _RULES = (
     (SideBySide, lambda node, cotangent: [(node.matrix, Stacked(cotangent, node.blocks))]),
     (Trace, lambda node, cotangent: [(node.arg, cotangent * Identity(node.arg.shape[0]))]),
     (LogDet, lambda node, cotangent: [(node.matrix, cotangent * Inverse(node.matrix).T)]),
+    (GaussianAverage, _gaussian_average),
     (Add, _sum),
     (Mul, _scalar_product),
     (Pow, _scalar_power),
-    (Function, _scalar_function),
+    ((Function, Max, Min), _scalar_function),
 )

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from sympy import Expr, Lambda, OneMatrix, Symbol, Trace, cosh, log
+from sympy import Expr, Lambda, OneMatrix, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_function, shown
 from .arguments import checked_column, checked_matrix, checked_scalar
+from .bound_variables import EntryVariable
 
-ENTRY = Symbol("x", real=True)
+ENTRY = EntryVariable("x")
 
 
 def entrywise(function: Callable[[Expr], Expr], matrix: MatrixExpr) -> MatrixExpr:
@@ -26,8 +27,3 @@ def sum_of_entries(function: Callable[[Expr], Expr], column: MatrixExpr) -> Expr
     """The sum over a column's entries of a function of numbers, as the product of a row of ones with a column."""
     checked_column("column", column)
     return Trace(OneMatrix(1, column.shape[0]) * entrywise(function, column))
-
-
-def log_cosh(number: Expr) -> Expr:
-    """log cosh x, without the 2 of 2 cosh x: SymPy takes the logarithm of a product apart."""
-    return log(cosh(checked_scalar("number", number)))

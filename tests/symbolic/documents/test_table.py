@@ -100,6 +100,8 @@ def test_matrices_come_back_as_they_were(matrix):
         MatrixSymbol("z", N, 1).applyfunc(Lambda(Symbol("x", real=True), sympy.tanh(Symbol("x", real=True)))),
         Mul(2, Add(N, 1, evaluate=False), evaluate=False),
         sympy.Tuple(N, A),
+        symbolic.GaussianAverage(sympy.tanh(Symbol("x") * Symbol("z")), Symbol("z"), 32),
+        symbolic.entrywise(sympy.tanh, A),
     ],
     ids=str,
 )

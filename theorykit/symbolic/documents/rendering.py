@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace
+from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace, log
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
@@ -62,6 +62,14 @@ class MatrixLatexPrinter(LatexPrinter):
         names = {**self._settings["symbol_names"], variable: self._print(expr.expr)}
         return latex(expr.function.expr, names)
 
+    def _print_GaussianAverage(self, expr):
+        # a symbol elsewhere may have the same name
+        name, others = self._print(expr.variable), set(map(self._print, expr.free_symbols))
+        while name in others:
+            name += "'"
+        named = latex(expr.integrand, {**self._settings["symbol_names"], expr.variable: name})
+        return rf"\left\langle {named} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
+
     def _parenthesise(self, matrix):
         return rf"\left({self._print(matrix)}\right)"
 
@@ -110,6 +118,13 @@ class MatrixLatexPrinter(LatexPrinter):
     def _print_log(self, expr, exp=None):
         argument = self._print(expr.args[0])
         text = rf"\log {argument}" if expr.args[0].is_Symbol else rf"\log\left({argument}\right)"
+        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+
+    def _print_LogCosh(self, expr, exp=None):
+        return self._print_log(expr.rewrite(log), exp)
+
+    def _print_LogNormalCDF(self, expr, exp=None):
+        text = rf"\log\Phi{self._parenthesise(expr.args[0])}"
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
     def _operand(self, matrix):

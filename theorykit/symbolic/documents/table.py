@@ -24,7 +24,10 @@ from ..atoms import (
     Softmax,
     SquareRoot,
 )
+from ..averages import GaussianAverage
 from ..blocks import PrincipalBlock, SideBySide, Stacked
+from ..bound_variables import EntryVariable, NormalVariable
+from ..functions import LogCosh, LogNormalCDF
 
 Row = list[Any]
 
@@ -51,22 +54,23 @@ def _kinds(makes: Callable[[Any], Callable[..., Basic]], *kinds: Any) -> dict[st
 _FUNCTIONS = (
     *(sympy.exp, sympy.log, sympy.sin, sympy.cos, sympy.tan, sympy.asin, sympy.acos, sympy.atan),
     *(sympy.sinh, sympy.cosh, sympy.tanh, sympy.asinh, sympy.acosh, sympy.atanh),
-    *(sympy.erf, sympy.gamma, sympy.loggamma, sympy.Abs, sympy.sign),
+    *(sympy.erf, sympy.erfc, sympy.gamma, sympy.loggamma, sympy.Abs, sympy.sign, sympy.Heaviside),
+    *(sympy.Max, sympy.Min, LogCosh, LogNormalCDF),
 )
-_MATRICES = (
+_OF_OTHERS = (
     *(sympy.MatrixSymbol, PositiveSemidefiniteSymbol, PositiveDefiniteSymbol),
     *(sympy.Identity, sympy.OneMatrix, sympy.ZeroMatrix, sympy.MatAdd, sympy.MatMul, sympy.MatPow),
     *(sympy.Inverse, sympy.Transpose, sympy.Trace, sympy.KroneckerProduct, sympy.HadamardProduct, sympy.DiagMatrix),
     *(BlockDiagMatrix, LogDet, PartialTrace, Diagonal, SquareRoot, Softmax, Stacked, SideBySide, PrincipalBlock),
-    *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple),
+    *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple, GaussianAverage),
 )
 # what is made of other expressions alone, by the name of its kind -> how it is made
 _COMPOUND: Mapping[str, Callable[..., Basic]] = {
     **_kinds(_of_terms, Add, Mul),
     **_kinds(_unevaluated, Pow, *_FUNCTIONS),
-    **_kinds(lambda kind: kind, *_MATRICES),
+    **_kinds(lambda kind: kind, *_OF_OTHERS),
 }
-_KNOWN = {Add, Mul, Pow, *_FUNCTIONS, *_MATRICES}
+_KNOWN = {Add, Mul, Pow, *_FUNCTIONS, *_OF_OTHERS}
 _CONSTANTS = ("ImaginaryUnit", "Pi", "Exp1", "EulerGamma", "GoldenRatio", "Catalan", "Infinity", "NegativeInfinity")
 
 
@@ -108,6 +112,8 @@ def _row(expression: Basic, enter: Callable[[Basic], int]) -> Row:
     if kind is Symbol:
         (symbol,), assumptions = expression.__getnewargs_ex__()
         return ["Symbol", symbol, dict(sorted(assumptions.items()))]
+    if kind in (EntryVariable, NormalVariable):
+        return [name, expression.name]
     if kind is BlockMatrix:
         blocks = expression.blocks
         return ["BlockMatrix", blocks.rows, *(enter(block) for block in blocks)]
@@ -209,4 +215,6 @@ _READERS: Mapping[str, Callable[..., Basic]] = {
     "Float": _float,
     "Str": lambda text: Str(_text(text)),
     "Symbol": _symbol,
+    "EntryVariable": lambda name: EntryVariable(_text(name)),
+    "NormalVariable": lambda name: NormalVariable(_text(name)),
 }
