@@ -10,7 +10,7 @@ from .data.classes import Classes, ClassScores, LabelsWarning, find_classes, sco
 from .data.data import Data, data_of_classes
 from .data.statistics import FeatureStatistics, statistics_on_devices
 from .data.streaming import statistics_of_arrays, statistics_of_batches, statistics_of_files
-from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout
+from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout, parameter_values
 from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
 from .evaluation.observables import KernelTaskAlignment, head_scores, kernel_task_alignment
 from .evaluation.prediction import Prediction, kernel, path_kernels, predict, predict_from_statistics
@@ -101,6 +101,7 @@ __all__ = [
     "network_of_weights",
     "optimal_readout",
     "parameter_count",
+    "parameter_values",
     "path_features",
     "path_kernels",
     "path_outputs",

@@ -32,6 +32,16 @@ def _implicit_minimum_jvp(primals, tangents):
     problem, coordinates, form_hessian = primals
     change, *_ = tangents
     root = implicit_minimum(problem, coordinates, form_hessian)
+    hessian, of_problem, after = _linearised(problem, root, change)
+    structure = jax.ShapeDtypeStruct(root.shape, root.dtype)
+    operator = lx.FunctionLinearOperator(hessian, structure, lx.positive_semidefinite_tag)
+    options = {"preconditioner": _inverse_hessian(problem, root)} if form_hessian else {}
+    solution = lx.linear_solve(operator, -of_problem, _LINEAR_SOLVER, options=options)
+    return root, jax.jvp(after, (jnp.zeros_like(root),), (solution.value,))[1]
+
+
+def _linearised(problem: AbstractSaddleProblem, root: Coordinates, change: AbstractSaddleProblem):
+    """Products with the Hessian at `root`, the change of the gradient with the problem, and points by their step."""
     no_step = jnp.zeros_like(root)
 
     def after(step: Coordinates) -> Coordinates:
@@ -40,15 +50,11 @@ def _implicit_minimum_jvp(primals, tangents):
     def gradient(problem: AbstractSaddleProblem, step: Coordinates) -> Coordinates:
         return jax.grad(lambda step: problem.action(after(step)))(step)
 
+    def hessian(vector: Coordinates) -> Coordinates:
+        return jax.jvp(lambda step: gradient(problem, step), (no_step,), (vector,))[1]
+
     _, of_problem = eqx.filter_jvp(lambda p: gradient(p, no_step), (problem,), (change,))
-    structure = jax.ShapeDtypeStruct(root.shape, root.dtype)
-    tag = lx.positive_semidefinite_tag
-    hessian = lx.FunctionLinearOperator(
-        lambda vector: jax.jvp(lambda step: gradient(problem, step), (no_step,), (vector,))[1], structure, tag
-    )
-    options = {"preconditioner": _inverse_hessian(problem, root)} if form_hessian else {}
-    solution = lx.linear_solve(hessian, -of_problem, _LINEAR_SOLVER, options=options)
-    return root, jax.jvp(after, (no_step,), (solution.value,))[1]
+    return hessian, of_problem, after
 
 
 def _inverse_hessian(problem: AbstractSaddleProblem, coordinates: Coordinates) -> lx.AbstractLinearOperator:
@@ -57,6 +63,23 @@ def _inverse_hessian(problem: AbstractSaddleProblem, coordinates: Coordinates) -
     structure = jax.ShapeDtypeStruct(coordinates.shape, coordinates.dtype)
     solve = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
     return lx.FunctionLinearOperator(solve, structure, lx.positive_semidefinite_tag)
+
+
+@eqx.filter_custom_jvp
+def implicit_stationary_point(problem: AbstractSaddleProblem, coordinates: Coordinates) -> Coordinates:
+    """`implicit_minimum` of an action whose Hessian may have eigenvalues of both signs: it is formed and factorised."""
+    return coordinates
+
+
+@implicit_stationary_point.def_jvp
+def _implicit_stationary_point_jvp(primals, tangents):
+    problem, coordinates = primals
+    change, _ = tangents
+    root = implicit_stationary_point(problem, coordinates)
+    hessian, of_problem, after = _linearised(problem, root, change)
+    formed = lx.MatrixLinearOperator(jax.vmap(hessian)(jnp.eye(len(root))), lx.symmetric_tag)
+    solution = lx.linear_solve(formed, -of_problem, lx.LU())
+    return root, jax.jvp(after, (jnp.zeros_like(root),), (solution.value,))[1]
 
 
 @eqx.filter_custom_jvp

@@ -9,8 +9,10 @@ from types import MappingProxyType
 from sympy import Add, Expr, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ... import saddle
 from ...arguments import checked_instance
 from ...derivation import Derivation, Step, rules
+from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import as_number, gradient, positive_definite, trace
 from ..specification.layer_form import LayerForm
 from .dual_form import DualForm, dual_form
@@ -80,6 +82,16 @@ class Action:
     def total(self) -> Expr:
         """S, entropy plus energy, in the free order parameters."""
         return Add(self.entropy, self.energy)  # Eq. (32)
+
+    @cached_property
+    def of_free_order_parameters(self) -> saddle.Action:
+        """`total` as `theorykit.saddle` takes any action: each free order parameter with its domain.
+
+        `saddle.minimise` finds its minimum without knowing the theory; `solve` knows it and is faster.
+        """
+        domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
+        parameters = tuple(symbol for symbol in self.symbols.arguments if symbol not in domains)
+        return saddle.Action(self.total, domains, parameters, self.symbols.widths[-1], self.derivation)
 
     def substitute_nested(self, expression: Expr) -> Expr:
         """`expression` with every nested order parameter written as the block that it is."""

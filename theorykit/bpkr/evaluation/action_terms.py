@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+from sympy import Expr
 
 from ..data.checks import checked_data, checked_positive_definite, checked_results
 from ..order_parameters.order_parameters import (
@@ -51,6 +52,19 @@ def evaluate(
     features, labels = checked_data(architecture, features, labels)
     order_parameters = checked_order_parameters(architecture, order_parameters)
     return checked_results(action_terms(bind(architecture), order_parameters, features, labels), architecture)
+
+
+def parameter_values(
+    architecture: Architecture, features: ArrayLike, labels: ArrayLike
+) -> dict[Expr, Float[Array, "..."] | int]:
+    """The value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
+
+    With them `theorykit.saddle` minimises the action of the theory, or one that a term of your own is added to.
+    """
+    features, labels = checked_data(architecture, features, labels)
+    bound = bind(architecture)
+    values = bound.numbers() | bound.data(features, labels)
+    return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
 
 
 @jax.jit

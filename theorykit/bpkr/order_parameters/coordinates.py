@@ -27,6 +27,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from ...saddle.problem import Coordinates
+from ...saddle.triangles import entries_of_factor, filled_factor
 from ..specification import layer_functions
 from ..specification.architecture import Architecture
 from .order_parameters import OrderParameters, from_overlaps, to_overlaps
@@ -61,7 +62,7 @@ def _factors_of(architecture: Architecture, parts: list[Part]) -> list[Float[Arr
 
 def _parts(architecture: Architecture, coordinates: Coordinates) -> list[Part]:
     """(B, R) of the readout and of layers L, ..., 1."""
-    return [(_triangular(triangle, len(rest)), rest) for triangle, rest in _split(architecture, coordinates)]
+    return [(filled_factor(triangle, len(rest)), rest) for triangle, rest in _split(architecture, coordinates)]
 
 
 def _parts_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Part]:
@@ -95,13 +96,13 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
     """The coordinates of `order_parameters`; the inverse of `to_order_parameters`."""
     *matrices, readout = to_overlaps(order_parameters)
     outer = jnp.linalg.cholesky(readout)
-    pieces = [_triangle(outer / jnp.sqrt(architecture.prior_variances[-1]))]
+    pieces = [entries_of_factor(outer / jnp.sqrt(architecture.prior_variances[-1]))]
     layers = zip(_from_the_readout(architecture), reversed(matrices), strict=True)
     for (root, gain), matrix in layers:
         whitening, factor = jnp.kron(root, outer), jnp.linalg.cholesky(matrix)
         skip = 0 if gain is None else len(outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
-        pieces += [_triangle(white[:, skip:]), white[:, :skip].ravel()]
+        pieces += [entries_of_factor(white[:, skip:]), white[:, :skip].ravel()]
         outer = factor
     return jnp.concatenate(pieces)
 
@@ -112,7 +113,8 @@ def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinate
     `step` holds T and r as coordinates hold B and R; zero is no step.
     """
     there = _parts_after(architecture, coordinates, step)
-    return jnp.concatenate([piece for blocks, crossing in there for piece in (_triangle(blocks), crossing.ravel())])
+    pieces = ((entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in there)
+    return jnp.concatenate([piece for pair in pieces for piece in pair])
 
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
@@ -163,20 +165,3 @@ def _from_the_readout(architecture: Architecture) -> Iterator[tuple[Array, Array
     for form in reversed(architecture.forms):
         root = layer_functions.covariance_root(form, numbers)
         yield root, layer_functions.gain(form, numbers) if form.has_skip else None
-
-
-# Coordinates of B are its entries in the order in which the rows of a square hold a triangle folded once: slices,
-# reversals and products alone, for gathers, scatters and selections take XLA long to compile
-def _triangular(triangle: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
-    folded = jnp.concatenate([triangle[size:], triangle[::-1]]).reshape(size, size)
-    diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
-    return folded * strictly_below + jnp.exp(folded * diagonal) * diagonal
-
-
-def _triangle(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
-    size = len(lower)
-    diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
-    logarithmic = lower * strictly_below + jnp.log(lower * diagonal + (1.0 - diagonal))
-    # every entry is in the square once, and zero where it would be again
-    again, whole = jnp.split(logarithmic.ravel(), [size * (size - 1) // 2])
-    return whole[::-1] + jnp.pad(again, (size, 0))

@@ -61,6 +61,28 @@ class QuadraticModel(eqx.Module):
 
         return jax.lax.fori_loop(0, _BISECTIONS, halved, (low, high))[1]
 
+    def towards_index(
+        self, index: int, radius: Float[Array, ""]
+    ) -> tuple[Float[Array, " directions"], Float[Array, ""]]:
+        """The step within `radius` up along the `index` lowest curvatures, down along the others; and its length.
+
+        In components along the `directions`. Where the signature is right it is Newton's step, if that is short enough.
+        """
+        sizes = jnp.abs(self.curvatures)
+        bent = QuadraticModel(
+            jnp.where(jnp.arange(len(sizes)) < index, -self.slopes, self.slopes), sizes, self.directions
+        )
+        floor = _FLAT * jnp.max(sizes)
+        ceiling = floor + jnp.linalg.norm(self.slopes) / radius
+        inside = (jnp.min(sizes) > floor) & (bent._length(0.0) <= radius)
+        shift = jax.lax.cond(inside, lambda: 0.0, lambda: bent._shift(floor, ceiling, radius))
+        along = -bent.slopes / (sizes + shift)
+        return along, jnp.linalg.norm(along)
+
     def remaining(self) -> Float[Array, ""]:
         """By how much a Newton step would lower the model; where a curvature is negative, its size counts."""
         return jnp.sum(self.slopes**2 / jnp.abs(self.curvatures)) / 2
+
+    def newton_length(self) -> Float[Array, ""]:
+        """Length of the Newton step towards the model's stationary point."""
+        return self._length(0.0)

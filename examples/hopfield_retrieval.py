@@ -1,0 +1,79 @@
+# %% [markdown]
+# # An action of your own: when a Hopfield network forgets
+#
+# `theorykit.saddle` solves any action that you write down. Here it is the free energy of a Hopfield network that stores
+# $\alpha N$ random patterns, by the replica-symmetric theory of [Amit, Gutfreund and Sompolinsky](
+# https://doi.org/10.1103/PhysRevLett.55.1530). Its order parameters are the overlap $m$ with one pattern, the noise $r$
+# of all others, and the susceptibility $C$. Memory is lost at a first-order transition: the solution that remembers does
+# not fade, its branch turns back.
+
+# %%
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sympy import log, sqrt, symbols
+
+import theorykit
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
+from theorykit.saddle import Action, Between, Positive, Real, follow, search
+from theorykit.symbolic import LogCosh, gaussian_average
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# ## Without noise
+#
+# At temperature zero the average over the other patterns' noise $z$ is one of $|m + \sqrt{\alpha r} z|$, which is known
+# in closed form. The saddle point is no minimum: along one direction the free energy is maximal.
+
+# %%
+m, z = symbols("m z", real=True)
+r, C, alpha, T = symbols("r C alpha T", positive=True)
+domains = {m: Real(), r: Positive(), C: Between(0, 1)}
+field = m + sqrt(alpha * r) * z
+cold = Action(m**2 / 2 + alpha * r * C / 2 - alpha / (2 * (1 - C)) - gaussian_average(abs(field), z), domains, [alpha])
+print(cold.latex())
+
+
+def remembering(action: Action, values: dict, bounds: tuple[float, float]):
+    """The branch of solutions that remember, towards more patterns and around its fold."""
+    found = [each for each in search(action, values, index=1) if each[m] > 0.2]
+    return follow(action, values, found[0], alpha, bounds)
+
+
+branch = remembering(cold, {alpha: 0.05}, (0.02, 0.2))
+(fold,) = branch.folds
+print(f"alpha_c = {fold.parameter:.6f} at m = {fold.order_parameters['m']:.4f}")
+
+# %% [markdown]
+# ## With noise
+#
+# At a temperature $T$ the average is one of $T \log 2 \cosh$, by Gauss-Hermite quadrature. A solution says how far off
+# its order parameters are for want of nodes.
+
+# %%
+average = gaussian_average(T * LogCosh(field / T), z, nodes=200)
+warm = Action(
+    m**2 / 2 + alpha * r * C / 2 + alpha * T / 2 * (log(1 - C) - (1 / T - C) / (1 - C)) - T * log(2) - average,
+    domains,
+    [alpha, T],
+)
+temperatures, capacities = np.linspace(0.1, 0.9, 9), []
+for temperature in temperatures:
+    values = {alpha: 0.04 * (1 - temperature) ** 2, T: temperature}
+    (turn, *_) = remembering(warm, values, (values[alpha] / 2, 0.2)).folds
+    capacities.append(float(turn.parameter))
+
+# %%
+with use_style():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.5))
+    stable = branch.index == 1
+    for mask, line, label in ((stable, "-", "remembers"), (~stable, ":", "between the two states")):
+        left.plot(branch.parameters[mask], branch.order_parameters["m"][mask], line, color=THEORY, label=label)
+    left.plot(fold.parameter, fold.order_parameters["m"], "o", color=LIMITS[0])
+    left.set(xlabel=r"patterns per neuron $\alpha$", ylabel="overlap $m$", title="Without noise")
+    left.legend()
+    right.plot([float(fold.parameter), *capacities, 0], [0, *temperatures, 1], "o-")
+    right.set(xlabel=r"capacity $\alpha_c$", ylabel="temperature $T$", title="Retrieval below the line")
+    save(figure, Path(__file__).with_suffix(".png"))

@@ -1,0 +1,43 @@
+"""Numbers of the paper's published program: cases by name, their arrays and architectures. See manifest.json there."""
+
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+
+from theorykit import bpkr
+
+DATA = Path(__file__).parents[1] / "data" / "bpkr"
+CASES = {entry["name"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}
+READOUTS = {"average_pooling": "mean", "first_token": "first", "last_token": "last"}
+
+
+@functools.cache
+def arrays(name):
+    with np.load(DATA / f"{name}.npz") as archive:
+        return dict(archive)
+
+
+def architecture_of(name):
+    entry = CASES[name]
+    return bpkr.Architecture(
+        entry["heads"], entry["widths"], entry["prior_variances"], temperature=entry["temperature"]
+    )
+
+
+def path_features(name, inputs):
+    """Path features from tokens, in our layout; the file has (examples, features, tokens)."""
+    inputs = arrays(name)[inputs].transpose(0, 2, 1)
+    key_query = [arrays(name)[f"qk_{layer}"] for layer in range(1, CASES[name]["depth"] + 1)]
+    attention = bpkr.attention(inputs, key_query=key_query)
+    return bpkr.path_features(inputs, attention, architecture_of(name), READOUTS[CASES[name]["readout"]])
+
+
+def order_parameters_of(name):
+    matrices = [arrays(name)[f"U_{layer}"] for layer in range(1, CASES[name]["depth"] + 1)]
+    return bpkr.OrderParameters(matrices, bpkr.optimal_readout(architecture_of(name), matrices[-1]))
+
+
+def stored_features(name):
+    return arrays(name)["attentioned_input"].transpose(0, 2, 1)

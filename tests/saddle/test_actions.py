@@ -1,0 +1,244 @@
+"""Actions of the user's own: stationary points that are known, certified; derivatives; what is refused, and why."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from sympy import MatrixSymbol, Symbol, Trace, exp, log, symbols
+
+from theorykit.codegen import interpret
+from theorykit.saddle import (
+    Action,
+    Between,
+    ConvergenceWarning,
+    Positive,
+    PositiveDefinite,
+    Real,
+    SeveralSolutionsWarning,
+    Symmetric,
+    minimise,
+    render_latex,
+    render_markdown,
+    search,
+    stationary,
+)
+from theorykit.symbolic import log_det, positive_definite, symmetric
+
+from ..bpkr.cases import SEEDS, assert_close
+from .textbook import CURIE_WEISS, RAYLEIGH, WISHART, K, U, beta, h, lam, m, random_matrix, x
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 0.9, 0.99])
+def test_the_magnetisation_of_the_curie_weiss_model_solves_its_equation(temperature):
+    solution = minimise(CURIE_WEISS, {beta: 1 / temperature, h: 0.0}, initial={m: 1.0})
+    assert solution.converged
+    assert abs(solution[m] - np.tanh(solution[m] / temperature)) < 1e-12
+    assert solution[m] > 0.1
+    # by iteration, whose error falls by the slope of tanh in every step
+    by_iteration = 1.0
+    for _ in range(3000):
+        by_iteration = np.tanh(by_iteration / temperature)
+    assert abs(solution[m] - by_iteration) < 1e-12
+
+
+def test_without_a_start_the_lowest_minimum_is_found():
+    solution = minimise(CURIE_WEISS, {beta: 1.5, h: -0.01})
+    assert solution.converged
+    assert solution[m] < -0.8
+    found = search(CURIE_WEISS, {beta: 1.5, h: -0.01})
+    assert [float(each[m]) > 0 for each in found] == [False, True]
+    assert sum(each.stats["reached"] for each in found) == 32
+
+
+@given(seed=SEEDS)
+def test_the_minimum_over_positive_definite_matrices_is_the_inverse(seed):
+    matrix = random_matrix(seed)
+    solution = minimise(WISHART, {K: matrix}, initial={U: np.eye(3)})
+    assert solution.converged
+    assert_close(solution[U] @ matrix, np.eye(3), 1e-11)
+    # tr(K U) - log det U in U = e^X: tr(X^2) / 2
+    assert_close(solution.hessian_eigenvalues, np.ones(6), 1e-9)
+
+
+@pytest.mark.parametrize("index", [1, 2, 3])
+def test_min_max_points_of_a_stated_signature_are_found_from_a_hundred_starts(index):
+    matrix = random_matrix(index)
+    found = search(RAYLEIGH, {K: matrix}, index=index, starts=100, seed=1)
+    # both signs of the eigenvector
+    assert len(found) == 2
+    assert sum(solution.stats["reached"] for solution in found) == 100
+    for solution in found:
+        assert solution.index == index
+        eigenvalue = np.linalg.eigvalsh(matrix)[index - 1]
+        assert_close(solution[lam], -eigenvalue / 2, 1e-10)
+        assert_close(matrix @ solution[x], eigenvalue * solution[x], 1e-9)
+
+
+def test_several_points_of_the_signature_are_told():
+    with pytest.warns(SeveralSolutionsWarning, match="2 stationary points of index 1 were found: S = .* at lam = "):
+        solution = stationary(RAYLEIGH, {K: random_matrix(0)}, index=1)
+    assert solution.converged
+
+
+def test_a_minimiser_on_a_min_max_problem_says_why_it_fails():
+    with pytest.warns(ConvergenceWarning, match="falls without bound.* mostly along lam.* stationary"):
+        solution = minimise(RAYLEIGH, {K: random_matrix(0)}, initial={x: np.ones((3, 1)), lam: 0.1})
+    assert not solution.converged
+    with pytest.raises(RuntimeError, match="falls without bound"):
+        minimise(RAYLEIGH, {K: random_matrix(0)}, initial={x: np.ones((3, 1)), lam: 0.1}, throw=True)
+
+
+def test_a_start_on_a_saddle_is_told_from_a_minimum():
+    with pytest.warns(ConvergenceWarning, match="not a minimum: 1 eigenvalues .* mostly along m"):
+        minimise(CURIE_WEISS, {beta: 1.5, h: 0.0}, initial={m: 0.0})
+    assert stationary(CURIE_WEISS, {beta: 1.5, h: 0.0}, index=1, initial={m: 0.2}).converged
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (m + beta, "falls without bound"),
+        (exp(-m) + beta, "so is the curvature"),
+        (beta * m**4, "degenerate|so is the curvature"),
+        (m**3 / 3 + m + beta, "falls without bound"),
+    ],
+)
+def test_where_there_is_no_minimum_the_reason_is_told(expression, message):
+    with pytest.warns(ConvergenceWarning, match=message):
+        solution = minimise(Action(expression, {m: Real()}, [beta]), {beta: 1.0}, initial={m: 1.0})
+    assert not solution.converged
+
+
+def test_where_there_is_no_stationary_point_of_the_index_the_reason_is_told():
+    with pytest.warns(ConvergenceWarning, match="no stationary point was reached: after .* at m = "):
+        stationary(Action(m + exp(m), {m: Real()}), index=1, initial={m: 0.0}, max_steps=200)
+
+
+def test_a_symmetric_order_parameter_may_have_any_sign():
+    q = symmetric("q", 3)
+    action = Action(Trace(q * q) / 2 - Trace(K * q), {q: Symmetric()}, [K])
+    matrix = random_matrix(3) - 2 * np.eye(3)
+    solution = minimise(
+        Action(action.expression.xreplace({K: symmetric("J", 3)}), {q: Symmetric()}, [symmetric("J", 3)]), {"J": matrix}
+    )
+    assert_close(solution[q], matrix, 1e-11)
+    assert_close(solution.hessian_eigenvalues, np.ones(6), 1e-9)
+
+
+def test_derivatives_of_solutions_are_those_of_differences_to_second_order():
+    def magnetisation(inverse_temperature):
+        return minimise(CURIE_WEISS, {beta: inverse_temperature, h: 0.01}, initial={m: 1.0})[m]
+
+    first, second = jax.grad(magnetisation), jax.grad(jax.grad(magnetisation))
+    step = 1e-4
+    assert_close(first(1.5), (magnetisation(1.5 + step) - magnetisation(1.5 - step)) / (2 * step), 1e-7)
+    assert_close(second(1.5), (first(1.5 + step) - first(1.5 - step)) / (2 * step), 1e-6)
+
+
+def test_derivatives_of_min_max_points_follow_perturbation_theory():
+    matrix, direction = jnp.asarray(random_matrix(4)), np.diag([1.0, -1.0, 0.5])
+    start = stationary(RAYLEIGH, {K: matrix}, index=2, initial={x: np.ones((3, 1)), lam: -1.0})
+
+    def multiplier(by):
+        values = {K: matrix + by * direction}
+        return stationary(RAYLEIGH, values, index=2, initial=start.order_parameters)[lam]
+
+    vector = np.asarray(start[x])
+    assert_close(jax.grad(multiplier)(0.0), -(vector.T @ direction @ vector)[0, 0] / 2, 1e-9)
+
+
+def test_solves_are_batched_by_vmap():
+    fields = jnp.linspace(-0.3, 0.3, 5)
+    solve = jax.jit(jax.vmap(lambda h: minimise(CURIE_WEISS, {"beta": 0.8, "h": h}, initial={m: 0.1})))
+    batch = solve(fields)
+    assert np.all(batch.converged)
+    assert_close(batch[m], np.tanh(0.8 * (batch[m] + fields)), 1e-12)
+
+
+@given(seed=SEEDS)
+def test_symbolic_equations_compiled_code_interpreter_and_automatic_gradients_agree(seed):
+    matrix, value = jnp.asarray(random_matrix(seed)), jnp.asarray(random_matrix(seed + 1))
+    values = {"K": matrix, "U": value}
+    compiled = sum(WISHART.compiled(**values)[f"term_{i}"] for i in range(2))
+    assert_close(compiled, interpret(WISHART.expression, values), 1e-12)
+    slope = WISHART.compiled_equations(**values)["U"]
+    assert_close(slope, interpret(WISHART.equations[U], values), 1e-11)
+    assert_close(slope, matrix - np.linalg.inv(value), 1e-9)
+
+
+def test_an_action_is_rendered_from_its_own_expression():
+    text = render_markdown(CURIE_WEISS)
+    assert "m \\in \\mathbb{R}" in text
+    assert CURIE_WEISS.latex() in text
+    assert "Parameters: $\\beta$, $h$." in text
+    assert "\\frac{\\partial S}{\\partial U}" in render_latex(WISHART)
+    assert "U \\succ 0" in render_markdown(WISHART)
+
+
+def test_an_action_can_be_pickled():
+    again = pickle.loads(pickle.dumps(CURIE_WEISS))
+    assert again.expression == CURIE_WEISS.expression
+    assert minimise(again, {beta: 1.5, h: 0.1}, initial={m: 1.0}).converged
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Action(beta * m**2, {m: Real()}), "beta of beta.m..2 are not declared; declare"),
+        (lambda: Action(Symbol("beta") * m**2, {m: Real()}, [beta]), "another symbol called beta is declared"),
+        (lambda: Action(beta**2, {m: Real()}, [beta]), "does not depend on the order parameter m"),
+        (lambda: Action(m**2, {m: Real()}, [m]), "m: declared both as"),
+        (lambda: Action(m**2, {}), "at least one order parameter"),
+        (lambda: Action(Trace(x * x.T) * x, {x: Real()}), "expression must be a scalar"),
+        (lambda: minimise(CURIE_WEISS, {beta: 1.0}), "values has none for h"),
+        (lambda: minimise(CURIE_WEISS, {beta: 1.0, h: 0.0, "g": 1.0}), "values names 'g'"),
+        (lambda: minimise(CURIE_WEISS, {beta: 1.0, h: np.nan}), r"values\[h\]"),
+        (lambda: minimise(WISHART, {K: np.eye(2)}), r"values\[K\] must have shape \(3, 3\)"),
+        (lambda: minimise(WISHART, {K: np.eye(3)}, initial={U: -np.eye(3)}), r"initial\[U\] must be positive definite"),
+        (lambda: minimise(WISHART, {K: np.eye(3)}, initial={}), "initial has no start for U"),
+        (
+            lambda: minimise(Action(log(m) + m**2, {m: Real()}), initial={m: -1.0}),
+            r"the term log\(m\) of the action is not finite at initial",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_a_domain_that_is_left_during_a_solve_is_told_with_the_term():
+    action = Action(m - log(m - 1) - 3 * log(2 - m), {m: Between(0, 3)})
+    with pytest.raises(ValueError, match=r"the term -log\(m - 1\) of the action is not finite"):
+        minimise(action, initial={m: 0.5})
+    assert minimise(action, initial={m: 1.5}).converged
+
+
+def test_sizes_are_those_of_the_data_of_a_parameter_or_of_the_start():
+    n = symbols("n", integer=True, positive=True)
+    big, data = positive_definite("V", n), MatrixSymbol("D", n, 2)
+    of_data = Action(Trace(big) - log_det(big) + Trace(data.T * big * data), {big: PositiveDefinite()}, [data])
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(4, 2))
+    solution = minimise(of_data, {data: values})
+    assert_close(solution[big] @ (np.eye(4) + values @ values.T), np.eye(4), 1e-11)
+    alone = Trace(big) - log_det(big)
+    with pytest.raises(ValueError, match="what the size n of V is"):
+        minimise(Action(alone, {big: PositiveDefinite()}))
+    for found in (
+        minimise(Action(alone, {big: PositiveDefinite()}), initial={big: 2 * np.eye(3)}),
+        minimise(Action(alone, {big: PositiveDefinite()}, [n]), {n: 3}),
+    ):
+        assert_close(found[big], np.eye(3), 1e-11)
+
+
+def test_gradients_are_measured_per_scale():
+    n, s = symbols("N", positive=True), symbols("s", positive=True)
+    action = Action(n * (s - log(s)), {s: Positive()}, [n], scale=n)
+    solution = minimise(action, {n: 1e6}, initial={s: 3.0})
+    assert solution.converged
+    assert_close(solution[s], 1.0, 1e-12)
+    assert_close(solution.hessian_eigenvalues, [1.0], 1e-9)

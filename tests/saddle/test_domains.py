@@ -1,0 +1,77 @@
+"""Domains: coordinates and values are inverse, and steps have the length that the metric says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import MatrixSymbol, Symbol
+
+from theorykit.saddle import Between, Positive, PositiveDefinite, Real, Symmetric
+from theorykit.symbolic import positive_definite, symmetric
+
+from ..bpkr.cases import SEEDS, assert_close
+
+
+def affine_invariant(value, change):
+    white = np.linalg.solve(value, change)
+    return np.sqrt(np.trace(white @ white))
+
+
+DOMAINS = {
+    "number": (Real(), (), lambda value, change: np.abs(change)),
+    "matrix": (Real(), (2, 3), lambda value, change: np.linalg.norm(change)),
+    "symmetric": (Symmetric(), (3, 3), lambda value, change: np.linalg.norm(change)),
+    "positive": (Positive(), (), lambda value, change: np.abs(change) / value),
+    "interval": (Between(-1, 2), (), lambda value, change: np.abs(change) * 3 / ((value + 1) * (2 - value))),
+    "positive definite": (PositiveDefinite(), (3, 3), affine_invariant),
+}
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+@given(seed=SEEDS)
+def test_coordinates_and_values_are_inverse(name, seed):
+    domain, shape, _ = DOMAINS[name]
+    coordinates = jnp.asarray(np.random.default_rng(seed).normal(size=domain.size(shape)))
+    value = domain.value(coordinates, shape)
+    assert value.shape == shape
+    assert domain.outside(np.asarray(value)) is None
+    assert_close(domain.coordinates(value), coordinates, 1e-10)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+@given(seed=SEEDS)
+def test_steps_have_the_length_of_the_metric(name, seed):
+    domain, shape, length = DOMAINS[name]
+    rng = np.random.default_rng(seed)
+    coordinates, step = jnp.asarray(rng.normal(size=(2, domain.size(shape))))
+    after = lambda t: domain.value(domain.moved(coordinates, t * step, shape), shape)  # noqa: E731
+    value, change = jax.jvp(after, (0.0,), (1.0,))
+    assert_close(value, domain.value(coordinates, shape), 1e-13)
+    assert_close(length(np.asarray(value), np.asarray(change)), np.linalg.norm(step), 1e-8)
+
+
+@given(value=st.sampled_from([-1.0, -1.5, 2.0, 3.0]))
+def test_values_outside_are_refused_by_name(value):
+    with pytest.raises(ValueError, match=r"m must be above -1\.0 and below 2\.0, got"):
+        Between(-1, 2).checked("m", value, ())
+
+
+@pytest.mark.parametrize(
+    ("domain", "symbol", "message"),
+    [
+        (Real(), Symbol("q", positive=True), "declared positive in its symbol"),
+        (Real(), positive_definite("U", 2), "declared symmetric in its symbol"),
+        (Positive(), Symbol("q", negative=True), "declared not to be positive"),
+        (Between(-1, 1), Symbol("q", positive=True), "reaches down to -1"),
+        (Between(-1, 1), Symbol("q", negative=True), "reaches up to 1"),
+        (Positive(), positive_definite("U", 2), "U is a matrix"),
+        (PositiveDefinite(), symmetric("U", 2), "made by positive_definite"),
+        (Symmetric(), MatrixSymbol("U", 2, 2), "made by symmetric"),
+        (Symmetric(), positive_definite("U", 2), "use PositiveDefinite"),
+    ],
+)
+def test_a_domain_that_contradicts_its_symbol_is_refused(domain, symbol, message):
+    with pytest.raises(ValueError, match=message):
+        domain.check_symbol(symbol)

@@ -1,0 +1,30 @@
+"""Textbook actions whose stationary points are known."""
+
+import numpy as np
+from sympy import MatrixSymbol, Trace, cosh, log, symbols
+
+from theorykit.saddle import Action, PositiveDefinite, Real
+from theorykit.symbolic import log_det, positive_definite
+
+m, beta, h, lam = symbols("m beta h lam", real=True)
+x, K, U = MatrixSymbol("x", 3, 1), positive_definite("K", 3), positive_definite("U", 3)
+
+CURIE_WEISS = Action(m**2 / 2 - log(2 * cosh(beta * (m + h))) / beta, {m: Real()}, [beta, h])
+"""The free energy of the Curie-Weiss model: m = tanh(beta (m + h))."""
+RAYLEIGH = Action(Trace(x.T * K * x) / 2 + lam * (Trace(x.T * x) - 1), {x: Real(), lam: Real()}, [K])
+"""x^T K x / 2 on the unit sphere: stationary at the eigenvectors, lam = -eigenvalue / 2, of index 1, 2, 3."""
+WISHART = Action(Trace(K * U) - log_det(U), {U: PositiveDefinite()}, [K])
+"""Minimal at U = K^{-1}, where the Hessian in the affine-invariant metric is the identity."""
+
+
+def random_matrix(seed, size=3):
+    """A positive definite matrix of well separated eigenvalues."""
+    rng = np.random.default_rng(seed)
+    vectors, _ = np.linalg.qr(rng.normal(size=(size, size)))
+    return (vectors * (np.arange(1, size + 1) + rng.uniform(-0.3, 0.3, size))) @ vectors.T
+
+
+def spinodal(inverse_temperature):
+    """(m, h) where the metastable minimum of positive magnetisation ends: beta (1 - m^2) = 1."""
+    edge = np.sqrt(1 - 1 / inverse_temperature)
+    return edge, np.arctanh(edge) / inverse_temperature - edge

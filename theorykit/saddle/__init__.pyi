@@ -1,0 +1,28 @@
+from .action import Action
+from .branch import SolutionBranch, Turn, follow
+from .diagnosis import ConvergenceWarning
+from .document import render_latex, render_markdown
+from .domains import AbstractDomain, Between, Positive, PositiveDefinite, Real, Symmetric
+from .solution import Solution
+from .solve import SeveralSolutionsWarning, minimise, search, stationary
+
+__all__ = [
+    "AbstractDomain",
+    "Action",
+    "Between",
+    "ConvergenceWarning",
+    "Positive",
+    "PositiveDefinite",
+    "Real",
+    "SeveralSolutionsWarning",
+    "Solution",
+    "SolutionBranch",
+    "Symmetric",
+    "Turn",
+    "follow",
+    "minimise",
+    "render_latex",
+    "render_markdown",
+    "search",
+    "stationary",
+]

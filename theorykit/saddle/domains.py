@@ -1,0 +1,265 @@
+"""Domains of order parameters: unconstrained coordinates, and steps whose length is that of a natural metric.
+
+Every real vector of coordinates is a point of the domain. A step from a point is taken by `moved`; its Euclidean length
+is to first order that of
+
+    number, matrix, symmetric matrix     |dx|, Frobenius norm
+    positive number                      |dx| / x
+    interval a < x < b                   |dx| (b - a) / ((x - a) (b - x))
+    positive definite matrix             (tr(U^{-1} dU U^{-1} dU))^{1/2}, the affine-invariant metric
+
+so that curvatures of an action measured in steps do not depend on the units of positive order parameters.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from sympy import Expr, MatrixSymbol, Symbol
+
+from ..arguments import checked_array, checked_number, is_traced, shown
+from ..symbolic import PositiveDefiniteSymbol, SymmetricSymbol
+from .problem import Coordinates
+from .triangles import entries_of, entries_of_factor, filled, filled_factor
+
+Shape = tuple[int, ...]
+Value = Float[Array, "..."]
+
+# by how much a matrix may differ from its transpose, of its largest entry
+_ASYMMETRY = 1e-8
+
+
+class AbstractDomain(eqx.Module):
+    """The values that an order parameter may take, an array of some shape: a number has the shape ()."""
+
+    @abc.abstractmethod
+    def check_symbol(self, symbol: Expr) -> None:
+        """Raise `ValueError` unless `symbol` can stand for a value of the domain."""
+
+    @abc.abstractmethod
+    def size(self, shape: Shape) -> int:
+        """How many coordinates a value of this shape has."""
+
+    @abc.abstractmethod
+    def value(self, coordinates: Coordinates, shape: Shape) -> Value:
+        """The value at `coordinates`."""
+
+    @abc.abstractmethod
+    def coordinates(self, value: Value) -> Coordinates:
+        """The coordinates of a value: the inverse of `value`."""
+
+    @abc.abstractmethod
+    def moved(self, coordinates: Coordinates, step: Coordinates, shape: Shape) -> Coordinates:
+        """The coordinates after a step from `coordinates`, of the metric's length to first order."""
+
+    @abc.abstractmethod
+    def outside(self, value: np.ndarray) -> str | None:
+        """Why a known, finite `value` is not in the domain, or None."""
+
+    @abc.abstractmethod
+    def latex(self, symbol: str) -> str:
+        """The condition that the order parameter written `symbol` obeys, as LaTeX."""
+
+    def checked(self, name: str, value: Any, shape: Shape) -> Value:
+        """`value` as an array of float64 of this shape in the domain, or `ValueError`; traced ones as they are."""
+        array = jnp.asarray(checked_array(name, value))
+        if array.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+        if not is_traced(array) and (reason := self.outside(np.asarray(array))):
+            raise ValueError(f"{name} {reason}, got {shown(value)}")
+        return array
+
+
+class Real(AbstractDomain):
+    """Any number, or a matrix of any numbers."""
+
+    def check_symbol(self, symbol):
+        if isinstance(symbol, SymmetricSymbol):
+            raise ValueError(
+                f"{symbol} is declared symmetric in its symbol, so that its entries are not free: its domain is "
+                "Symmetric() or PositiveDefinite()"
+            )
+        if isinstance(symbol, Symbol) and symbol.is_nonnegative:
+            raise ValueError(
+                f"{symbol} is declared positive in its symbol, and simplifications may rest on it, but its domain is "
+                "Real(); declare it real=True, or use Positive()"
+            )
+
+    def size(self, shape):
+        return int(np.prod(shape, dtype=int))
+
+    def value(self, coordinates, shape):
+        return coordinates.reshape(shape)
+
+    def coordinates(self, value):
+        return value.reshape(-1)
+
+    def moved(self, coordinates, step, shape):
+        return coordinates + step
+
+    def outside(self, value):
+        return None
+
+    def latex(self, symbol):
+        return rf"{symbol} \in \mathbb{{R}}"
+
+
+class Symmetric(AbstractDomain):
+    """A symmetric matrix, of any sign."""
+
+    def check_symbol(self, symbol):
+        if not isinstance(symbol, SymmetricSymbol):
+            raise ValueError(f"a Symmetric order parameter is made by symmetric(name, size), got {shown(symbol)}")
+        _refuse_definite(symbol, self)
+
+    def size(self, shape):
+        return shape[0] * (shape[0] + 1) // 2
+
+    def value(self, coordinates, shape):
+        lower = filled(coordinates, shape[0])
+        return lower + lower.T - jnp.diag(jnp.diagonal(lower))
+
+    def coordinates(self, value):
+        return entries_of(value * np.tri(len(value)))
+
+    def moved(self, coordinates, step, shape):
+        # an entry off the diagonal occurs twice
+        return coordinates + step * _weights(shape[0], 1.0, np.sqrt(0.5))
+
+    def outside(self, value):
+        return _asymmetry(value)
+
+    def latex(self, symbol):
+        return rf"{symbol} = {symbol}^T"
+
+
+class PositiveDefinite(AbstractDomain):
+    """A symmetric positive definite matrix U = C C^T; coordinates are those of its Cholesky factor C.
+
+    They are the lower triangle of C, with the logarithm of its diagonal. A step makes C into C T, T lower triangular.
+    """
+
+    def check_symbol(self, symbol):
+        if not isinstance(symbol, PositiveDefiniteSymbol):
+            raise ValueError(
+                f"a PositiveDefinite order parameter is made by positive_definite(name, size), got {shown(symbol)}"
+            )
+
+    def size(self, shape):
+        return shape[0] * (shape[0] + 1) // 2
+
+    def value(self, coordinates, shape):
+        factor = filled_factor(coordinates, shape[0])
+        return factor @ factor.T
+
+    def coordinates(self, value):
+        return entries_of_factor(jnp.linalg.cholesky(value))
+
+    def moved(self, coordinates, step, shape):
+        # C^{-1} dU C^{-T} is 2 dT on the diagonal, and dT on both sides of it
+        turn = filled_factor(step * _weights(shape[0], 0.5, np.sqrt(0.5)), shape[0])
+        return entries_of_factor(filled_factor(coordinates, shape[0]) @ turn)
+
+    def outside(self, value):
+        if reason := _asymmetry(value):
+            return reason
+        smallest, largest = np.linalg.eigvalsh(value)[[0, -1]]
+        if smallest <= len(value) * np.finfo(np.float64).eps * largest:
+            return f"must be positive definite, its smallest eigenvalue is {smallest:.3g} of {largest:.3g}"
+        return None
+
+    def latex(self, symbol):
+        return rf"{symbol} \succ 0"
+
+
+class Positive(AbstractDomain):
+    """A positive number x; the coordinate is log x."""
+
+    def check_symbol(self, symbol):
+        _check_number(symbol, self)
+        if symbol.is_nonpositive:
+            raise ValueError(f"{symbol} is declared not to be positive in its symbol, but its domain is Positive()")
+
+    def size(self, shape):
+        return 1
+
+    def value(self, coordinates, shape):
+        return jnp.exp(coordinates[0])
+
+    def coordinates(self, value):
+        return jnp.log(value)[None]
+
+    def moved(self, coordinates, step, shape):
+        return coordinates + step
+
+    def outside(self, value):
+        return None if value > 0 else "must be above zero"
+
+    def latex(self, symbol):
+        return rf"{symbol} > 0"
+
+
+class Between(AbstractDomain):
+    """A number x with low < x < high; the coordinate is log((x - low) / (high - x))."""
+
+    low: float = eqx.field(static=True)
+    high: float = eqx.field(static=True)
+
+    def __init__(self, low: float | int, high: float | int):
+        self.low, self.high = float(checked_number("low", low)), float(checked_number("high", high))
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high, got {low} and {high}")
+
+    def check_symbol(self, symbol):
+        _check_number(symbol, self)
+        if symbol.is_nonnegative and self.low < 0:
+            raise ValueError(f"{symbol} is declared positive in its symbol, but its domain reaches down to {self.low}")
+        if symbol.is_nonpositive and self.high > 0:
+            raise ValueError(f"{symbol} is declared negative in its symbol, but its domain reaches up to {self.high}")
+
+    def size(self, shape):
+        return 1
+
+    def value(self, coordinates, shape):
+        return self.low + (self.high - self.low) * jax.nn.sigmoid(coordinates[0])
+
+    def coordinates(self, value):
+        return (jnp.log(value - self.low) - jnp.log(self.high - value))[None]
+
+    def moved(self, coordinates, step, shape):
+        return coordinates + step
+
+    def outside(self, value):
+        return None if self.low < value < self.high else f"must be above {self.low} and below {self.high}"
+
+    def latex(self, symbol):
+        return rf"{self.low:g} < {symbol} < {self.high:g}"
+
+
+def _refuse_definite(symbol: Expr, domain: AbstractDomain) -> None:
+    if isinstance(symbol, PositiveDefiniteSymbol):
+        raise ValueError(
+            f"{symbol} is declared positive definite in its symbol, and simplifications may rest on it, but its domain "
+            f"is {type(domain).__name__}(); use PositiveDefinite()"
+        )
+
+
+def _check_number(symbol: Expr, domain: AbstractDomain) -> None:
+    if isinstance(symbol, MatrixSymbol):
+        raise ValueError(f"{symbol} is a matrix, but its domain {type(domain).__name__} is one of numbers")
+
+
+def _asymmetry(value: np.ndarray) -> str | None:
+    difference = np.max(np.abs(value - value.T))
+    if difference > _ASYMMETRY * np.max(np.abs(value)):
+        return f"must be symmetric, it differs from its transpose by up to {difference:.3g}"
+    return None
+
+
+def _weights(rows: int, on_diagonal: float, below: float) -> Float[Array, " entries"]:
+    """A number for each entry of a lower triangular matrix."""
+    return entries_of(jnp.asarray(np.tri(rows, k=-1) * below + np.eye(rows) * on_diagonal))

@@ -1,0 +1,132 @@
+"""Random points of an action: values of its parameters, and order parameters within their domains."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sympy import Expr, MatrixSymbol
+
+from ...codegen import interpret
+from ...saddle import Action
+from ...saddle.bound_action import BoundAction, bind, named
+from ...symbolic import SymmetricSymbol
+
+# sides of matrices that nothing determines: different ones, so that a transpose shows
+_SIDES = (3, 4, 2, 5)
+
+
+@dataclass(frozen=True)
+class ActionPoint:
+    """An action, a value for each of its parameters, and one for each order parameter; all by name."""
+
+    action: Action
+    bound: BoundAction
+    parameters: Mapping[str, Any]
+    coordinates: np.ndarray
+
+    @property
+    def order_parameters(self) -> dict[str, Any]:
+        """The order parameters as arrays, or numbers of Python."""
+        return {name: _plain(value) for name, value in self.bound.layout.values(self.coordinates).items()}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All that the interpreter needs."""
+        return {**self.parameters, **self.order_parameters}
+
+    def terms(self) -> np.ndarray:
+        """The value of each term of the action by the interpreter; NaN where it is not defined."""
+        return np.array([value_of(term, self.values) for term in self.action.terms])
+
+    def moved(self, step: np.ndarray) -> "ActionPoint":
+        """The point after a step; see `theorykit.saddle.domains`."""
+        return replace(self, coordinates=np.asarray(self.bound.moved(self.coordinates, step)))
+
+    @property
+    def place(self) -> str:
+        """The numbers among the order parameters, as a text."""
+        numbers = {name: value for name, value in self.order_parameters.items() if np.ndim(value) == 0}
+        return ", ".join(f"{name} = {value:.3g}" for name, value in numbers.items()) or "a random point"
+
+
+def value_of(expression: Expr, values: Mapping[str, Any]) -> float:
+    """The value of a scalar expression by the interpreter; NaN where it is not a real number."""
+    with np.errstate(all="ignore"):
+        try:
+            value = np.asarray(interpret(expression, values))
+        except (ValueError, ZeroDivisionError, OverflowError, FloatingPointError):
+            return float("nan")
+    return float(value) if np.isrealobj(value) else float("nan")
+
+
+def random_points(
+    action: Action, values: Mapping[Any, Any] | None, groups: int, points: int, seed: int
+) -> list[list[ActionPoint]]:
+    """`points` points at each of `groups` sets of values of the parameters; one set if `values` are given."""
+    rng = np.random.default_rng(seed)
+    return [[_at(action, *found, rng) for _ in range(points)] for found in _parameters(action, values, groups, rng)]
+
+
+def _at(action: Action, bound: BoundAction, parameters: Mapping[str, Any], rng: np.random.Generator) -> ActionPoint:
+    return ActionPoint(action, bound, parameters, rng.standard_normal(sum(bound.layout.sizes)))
+
+
+def _parameters(
+    action: Action, values: Mapping[Any, Any] | None, groups: int, rng: np.random.Generator
+) -> Iterator[tuple[BoundAction, Mapping[str, Any]]]:
+    sides = _sides(action)
+    for _ in range(groups if values is None else 1):
+        if values is None:
+            given = {symbol.name: _random(symbol, sides, rng) for symbol in action.parameters}
+        else:
+            given = {name: _plain(value) for name, value in named(action, "values", values, action.parameters).items()}
+        guesses = {symbol: _shape(symbol, sides) for symbol in action.order_parameters}
+        bound = bind(action, given, {symbol: np.eye(*shape) for symbol, shape in guesses.items() if shape})
+        known = dict(sides if values is None else _known(action, bound, given))
+        yield bound, {**known, **given}
+
+
+def _sides(action: Action) -> dict[str, int]:
+    """A number for each size symbol, by name."""
+    free = {size for symbol in action.symbols for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
+    ordered = sorted(free, key=lambda size: size.name)
+    return {size.name: _SIDES[at % len(_SIDES)] for at, size in enumerate(ordered)}
+
+
+def _known(action: Action, bound: BoundAction, given: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """The size symbols that the arrays given show outright."""
+    shapes = {name: np.shape(value) for name, value in given.items()}
+    shapes |= dict(zip(bound.layout.names, bound.layout.shapes, strict=True))
+    for symbol in action.symbols:
+        if isinstance(symbol, MatrixSymbol):
+            for side, length in zip(symbol.shape, shapes[symbol.name], strict=True):
+                if side.is_Symbol:
+                    yield side.name, length
+
+
+def _random(symbol: Expr, sides: Mapping[str, int], rng: np.random.Generator) -> Any:
+    if symbol.name in sides:
+        return sides[symbol.name]
+    if not isinstance(symbol, MatrixSymbol):
+        return float(rng.uniform(0.5, 1.5)) * (-1.0 if symbol.is_negative else 1.0)
+    rows, columns = _shape(symbol, sides)
+    matrix = rng.normal(size=(rows, columns))
+    if not isinstance(symbol, SymmetricSymbol):
+        return matrix
+    return matrix @ matrix.T / rows + 0.3 * np.eye(rows)
+
+
+def _shape(symbol: Expr, sides: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(int(interpret(side, sides)) for side in getattr(symbol, "shape", ()))
+
+
+def _plain(value: Any) -> Any:
+    """An array of NumPy, or a number of Python, as the interpreter takes it."""
+    array = np.asarray(value)
+    return array if array.ndim else array.item()
+
+
+def all_of(groups: Sequence[Sequence[ActionPoint]]) -> list[ActionPoint]:
+    """Every point of every group."""
+    return [point for group in groups for point in group]
