@@ -4,8 +4,8 @@
 # `theorykit.saddle` solves any action that you write down. Here it is the free energy of a Hopfield network that stores
 # $\alpha N$ random patterns, by the replica-symmetric theory of [Amit, Gutfreund and Sompolinsky](
 # https://doi.org/10.1103/PhysRevLett.55.1530). Its order parameters are the overlap $m$ with one pattern, the noise $r$
-# of all others, and the susceptibility $C$. Memory is lost at a first-order transition: the solution that remembers does
-# not fade, its branch turns back.
+# of all others, and the susceptibility $C$. Memory is lost at a first-order transition: the solution that remembers
+# does not fade, its branch turns back.
 
 # %%
 from pathlib import Path

@@ -69,7 +69,7 @@ with use_style():
             label = rf"$\lambda = {strength}$" if direction == 1 else None
             axes.plot(branch.parameters, error(branch.order_parameters), style, color=THEORY, label=label)
         students = np.array([[trained(round(300 * load), strength, rng) for _ in range(20)] for load in loads])
-        spread = students.std(axis=1) / np.sqrt(20)
+        spread = students.std(axis=1, ddof=1) / np.sqrt(20)
         axes.errorbar(loads, students.mean(axis=1), 2 * spread, fmt=".", color="black")
     axes.set(xlabel=r"examples per weight $\alpha$", ylabel="error", ylim=(0, 4))
     axes.legend()

@@ -90,7 +90,8 @@ class Action:
         `saddle.minimise` finds its minimum without knowing the theory; `solve` knows it and is faster.
         """
         domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
-        parameters = tuple(symbol for symbol in self.symbols.arguments if symbol not in domains)
+        data = self.symbols.features, self.symbols.labels
+        parameters = self.symbols.completed((*self.symbols.numbers, *data))
         return saddle.Action(self.total, domains, parameters, self.symbols.widths[-1], self.derivation)
 
     def substitute_nested(self, expression: Expr) -> Expr:

@@ -4,7 +4,7 @@ import abc
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from sympy import Expr, MatrixSymbol, flatten
+from sympy import Expr, MatrixSymbol, Symbol, flatten
 
 from ...annotations import check_fields, checked_arguments
 from ...codegen import interpret
@@ -48,7 +48,7 @@ def worst(*errors: float) -> float:
     return float(np.max(errors))
 
 
-def draw(symbol: MatrixSymbol, values: Values, rng: np.random.Generator) -> Values:
+def draw(symbol: Symbol | MatrixSymbol, values: Values, rng: np.random.Generator) -> Values:
     """`values` with another random value for `symbol`."""
     return {**values, symbol.name: random_value(symbol, values, rng)}
 

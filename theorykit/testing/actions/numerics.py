@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 from sympy import Expr
 
@@ -60,7 +61,7 @@ def check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Result]:
         step = rng.standard_normal(point.coordinates.shape) / np.sqrt(len(point.coordinates))
         expected = _slope(lambda t, at=point, by=step: float(np.sum(at.moved(t * by).terms())))
         symbolic.append((_error(_by_equations(point, step), expected), expected))
-        slope = np.asarray(point.bound.slope_after(point.coordinates, np.zeros_like(step)))
+        slope = np.asarray(point.bound.slope_after(point.coordinates, jnp.zeros_like(point.coordinates)))
         automatic.append((_error(float(slope @ step), expected), expected))
     tolerance = max(_DIFFERENCES, _AVERAGES if points[0].action.has_averages else 0.0)
     for claim, errors in (

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol
 
-from ...codegen import interpret
+from ...codegen import bound_sizes, compile_expressions, interpret
 from ...saddle import Action
 from ...saddle.bound_action import BoundAction, bind, named
+from ...saddle.problem import Coordinates
 from ...symbolic import SymmetricSymbol
 
 # sides of matrices that nothing determines: different ones, so that a transpose shows
@@ -23,7 +25,7 @@ class ActionPoint:
     action: Action
     bound: BoundAction
     parameters: Mapping[str, Any]
-    coordinates: np.ndarray
+    coordinates: Coordinates
 
     @property
     def order_parameters(self) -> dict[str, Any]:
@@ -41,7 +43,7 @@ class ActionPoint:
 
     def moved(self, step: np.ndarray) -> "ActionPoint":
         """The point after a step; see `theorykit.saddle.domains`."""
-        return replace(self, coordinates=np.asarray(self.bound.moved(self.coordinates, step)))
+        return replace(self, coordinates=self.bound.moved(self.coordinates, jnp.asarray(step)))
 
     @property
     def place(self) -> str:
@@ -52,6 +54,8 @@ class ActionPoint:
 
 def value_of(expression: Expr, values: Mapping[str, Any]) -> float:
     """The value of a scalar expression by the interpreter; NaN where it is not a real number."""
+    if missing := {symbol.name for symbol in expression.free_symbols} - set(values):
+        raise LookupError(f"no value for {', '.join(sorted(missing))}")
     with np.errstate(all="ignore"):
         try:
             value = np.asarray(interpret(expression, values))
@@ -69,7 +73,7 @@ def random_points(
 
 
 def _at(action: Action, bound: BoundAction, parameters: Mapping[str, Any], rng: np.random.Generator) -> ActionPoint:
-    return ActionPoint(action, bound, parameters, rng.standard_normal(sum(bound.layout.sizes)))
+    return ActionPoint(action, bound, parameters, jnp.asarray(rng.standard_normal(sum(bound.layout.sizes))))
 
 
 def _parameters(
@@ -83,8 +87,7 @@ def _parameters(
             given = {name: _plain(value) for name, value in named(action, "values", values, action.parameters).items()}
         guesses = {symbol: _shape(symbol, sides) for symbol in action.order_parameters}
         bound = bind(action, given, {symbol: np.eye(*shape) for symbol, shape in guesses.items() if shape})
-        known = dict(sides if values is None else _known(action, bound, given))
-        yield bound, {**known, **given}
+        yield bound, {**_known(action, bound, given), **given}
 
 
 def _sides(action: Action) -> dict[str, int]:
@@ -94,15 +97,18 @@ def _sides(action: Action) -> dict[str, int]:
     return {size.name: _SIDES[at % len(_SIDES)] for at, size in enumerate(ordered)}
 
 
-def _known(action: Action, bound: BoundAction, given: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The size symbols that the arrays given show outright."""
-    shapes = {name: np.shape(value) for name, value in given.items()}
-    shapes |= dict(zip(bound.layout.names, bound.layout.shapes, strict=True))
-    for symbol in action.symbols:
-        if isinstance(symbol, MatrixSymbol):
-            for side, length in zip(symbol.shape, shapes[symbol.name], strict=True):
-                if side.is_Symbol:
-                    yield side.name, length
+def _known(action: Action, bound: BoundAction, given: Mapping[str, Any]) -> Mapping[str, int]:
+    """Every size symbol that the shapes determine, by name."""
+    arrays = {name: value for name, value in given.items() if np.ndim(value)}
+    arrays |= {
+        name: np.zeros(shape) for name, shape in zip(bound.layout.names, bound.layout.shapes, strict=True) if shape
+    }
+    symbols = [symbol for symbol in action.symbols if symbol.name in arrays]
+    sizes = [size for size in bound_sizes(symbols) if size.name not in given]
+    if not sizes:
+        return {}
+    of_shapes = compile_expressions("sizes", {size.name: size for size in sizes}, symbols)
+    return {name: int(value) for name, value in of_shapes(**arrays).items()}
 
 
 def _random(symbol: Expr, sides: Mapping[str, int], rng: np.random.Generator) -> Any:

@@ -1,0 +1,175 @@
+"""check_action finds the mistakes that people make in actions, and names them; what is right comes out clean."""
+
+import re
+
+import numpy as np
+import pytest
+from numpy.polynomial.hermite_e import hermegauss
+from scipy.special import gammaln
+from sympy import MatrixSymbol, Trace, cosh, log, sinh, sqrt, symbols
+
+from theorykit import bpkr
+from theorykit.derivation import Derivation, Step, claims
+from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real
+from theorykit.symbolic import GaussianAverage, log_det, positive_definite
+from theorykit.testing.actions.check import check_action
+
+m, h, z = symbols("m h z", real=True)
+beta, q, N = symbols("beta q N", positive=True)
+U, K = positive_definite("U", 3), positive_definite("K", 3)
+x, A, b = MatrixSymbol("x", 3, 1), MatrixSymbol("A", 3, 3), MatrixSymbol("b", 3, 1)
+
+SPIN = log(2 * cosh(beta * (m + h))) / beta
+POINTS, WEIGHTS = hermegauss(100)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+def curie_weiss(expression, domain=None):
+    return Action(expression, {m: domain or Real()}, [beta, h])
+
+
+def of_curie_weiss(m, beta, h):
+    return m**2 / 2 - np.log(2 * np.cosh(beta * (m + h))) / beta
+
+
+def wishart(expression):
+    return Action(expression, {U: PositiveDefinite()}, [K])
+
+
+def of_wishart(U, K):
+    return np.trace(K @ U) - np.linalg.slogdet(U)[1]
+
+
+def linear(expression):
+    return Action(expression, {x: Real()}, [A, b])
+
+
+def of_linear(x, A, b):
+    return np.sum(x * x) / 2 - float((x.T @ A @ b)[0, 0])
+
+
+def spin_glass(width, nodes=64):
+    """The replica-symmetric free energy of the Sherrington-Kirkpatrick model, at fields of this standard deviation."""
+    average = GaussianAverage(log(cosh(beta * width * z)), z, nodes)
+    return Action(-(beta**2) * (1 - q) ** 2 / 4 - average, {q: Between(0, 1)}, [beta])
+
+
+def of_spin_glass(q, beta):
+    return -(beta**2) * (1 - q) ** 2 / 4 - WEIGHTS @ np.log(np.cosh(beta * np.sqrt(q) * POINTS))
+
+
+def magnet(size, inverse_temperature=1.5, field=0.1):
+    """Mean magnetisation of a Curie-Weiss magnet of finite size, by enumeration; without error."""
+    up = np.arange(size + 1)
+    magnetisation = 2 * up / size - 1
+    logarithms = gammaln(size + 1) - gammaln(up + 1) - gammaln(size - up + 1)
+    logarithms += size * inverse_temperature * (magnetisation**2 / 2 + field * magnetisation)
+    weights = np.exp(logarithms - logarithms.max())
+    return {m: (float(weights @ magnetisation / weights.sum()), 0.0)}
+
+
+RIGHT = {
+    "Curie-Weiss": (curie_weiss(m**2 / 2 - SPIN), {"reference": of_curie_weiss, "index": 0}),
+    "Wishart": (wishart(Trace(K * U) - log_det(U)), {"reference": of_wishart, "index": 0}),
+    "linear": (linear(Trace(x.T * x) / 2 - Trace(x.T * A * b)), {"reference": of_linear, "index": 0}),
+    "spin glass": (spin_glass(sqrt(q)), {"reference": of_spin_glass}),
+    "scaled": (Action(N * (q - log(q)), {q: Positive()}, [N], scale=N), {"index": 0}),
+    "finite systems": (
+        curie_weiss(m**2 / 2 - SPIN),
+        {"values": {beta: 1.5, h: 0.1}, "index": 0, "sampled": magnet},
+    ),
+}
+
+# the action, what else the call is given, and what the report says
+PLANTED = {
+    "sign of a term": (curie_weiss(-(m**2) / 2 - SPIN), {"reference": of_curie_weiss}, "a sign: the term -m"),
+    "sign of all": (curie_weiss(-(m**2) / 2 + SPIN), {"reference": of_curie_weiss}, "-1 times the action"),
+    "sign of all, without a reference": (curie_weiss(-(m**2) / 2 + SPIN), {"index": 0}, "the sign of the whole action"),
+    "factor two": (curie_weiss(m**2 - SPIN), {"reference": of_curie_weiss}, "1 / 2 times the term m"),
+    "factor of a parameter": (curie_weiss(m**2 / 2 - beta * SPIN), {"reference": of_curie_weiss}, "1 / beta times"),
+    "missing term": (curie_weiss(-SPIN), {"reference": of_curie_weiss}, "a term is missing: m"),
+    "extra term": (curie_weiss(m**2 / 2 + m**4 - SPIN), {"reference": of_curie_weiss}, "m.*4 should not be there"),
+    "exchanged": (
+        curie_weiss((m**2 / 2 - SPIN).xreplace({beta: h, h: beta})),
+        {"reference": of_curie_weiss},
+        "beta and h exchanged",
+    ),
+    "power": (curie_weiss(m**3 / 2 - SPIN), {"reference": of_curie_weiss}, "m.*2 in place of the term m.*3/2"),
+    "sign of a field": (curie_weiss(m**2 / 2 - SPIN.xreplace({h: -h})), {"reference": of_curie_weiss}, "a sign of"),
+    "function": (curie_weiss(m**2 / 2 - log(2 * sinh(beta * m + h))), {}, "domain Real.* of m is too wide"),
+    "domain too wide": (Action(beta * m - log(m), {m: Real()}, [beta]), {}, "domain Real.* of m is too wide"),
+    "domain too narrow": (
+        curie_weiss(m**2 / 2 - SPIN, Between(-0.3, 0.3)),
+        {"values": {beta: 1.5, h: 0.2}, "index": 0},
+        "Between.* of m is too narrow",
+    ),
+    "sign of a log-determinant": (wishart(Trace(K * U) + log_det(U)), {"reference": of_wishart}, "a sign: .*LogDet"),
+    "missing log-determinant": (wishart(Trace(K * U)), {"reference": of_wishart}, "a term is missing: LogDet"),
+    "unbounded": (wishart(Trace(K * U)), {"index": 0}, "a term that bounds the action is missing"),
+    "inverse": (wishart(Trace(K * U.I) + log_det(U)), {"reference": of_wishart}, "an inverse: write U"),
+    "missing factor matrix": (wishart(Trace(U) - log_det(U) + Trace(K)), {"reference": of_wishart}, "Trace.U.K"),
+    "transpose": (linear(Trace(x.T * x) / 2 - Trace(x.T * A.T * b)), {"reference": of_linear}, "a transpose: write A"),
+    "variance of an average": (spin_glass(q), {"reference": of_spin_glass}, "square root|standard deviation"),
+    "factor in an average": (
+        spin_glass(sqrt(2 * q)),
+        {"reference": of_spin_glass},
+        "standard deviation|factor 1/2 of q",
+    ),
+    "too few nodes": (spin_glass(30 * sqrt(q), nodes=6), {}, "give more nodes"),
+    "scale": (Action(N**2 * (q - log(q)), {q: Positive()}, [N], scale=N), {}, "a factor of the scale"),
+    "flat direction": (
+        Action((m - z) ** 2 + beta * (m - z), {m: Real(), z: Real()}, [beta]),
+        {"index": 0},
+        "not fixed by it|continuous symmetry",
+    ),
+    "signature": (
+        Action(m * z - m**2 / 2 + beta * z**2, {m: Real(), z: Real()}, [beta]),
+        {"index": 0},
+        "index=1",
+    ),
+    "other system": (
+        curie_weiss(m**2 / 2 - SPIN),
+        {"values": {beta: 1.5, h: 0.1}, "index": 0, "sampled": lambda size: magnet(size, 1.8)},
+        "not that of the system that was sampled",
+    ),
+    "a step": (
+        Action(
+            m**2 / 2,
+            {m: Real()},
+            derivation=Derivation((Step("halve", m**2, m**2 / 3, claims.EqualUpToConstant((m,))),), ({},)),
+        ),
+        {},
+        "does not follow from what it starts from",
+    ),
+    "a reference that fails": (
+        curie_weiss(m**2 / 2 - SPIN),
+        {"reference": lambda m, b: m},
+        "takes every symbol by its name",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_an_action_that_is_right_comes_out_clean(name):
+    action, given = RIGHT[name]
+    report = check_action(action, **given)
+    assert report.holds, str(report)
+    assert "nothing wrong was found" in str(report)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_found_and_named(name):
+    action, given, words = PLANTED[name]
+    report = check_action(action, **given)
+    assert not report.holds
+    texts = [f"{finding.measured} {finding.meaning}" for finding in report.findings]
+    assert any(re.search(words, text) for text in texts), str(report)
+
+
+def test_the_action_of_the_theory_is_clean():
+    architecture = bpkr.Architecture(layers=(2, 2), widths=10, temperature=0.1)
+    rng = np.random.default_rng(0)
+    values = bpkr.parameter_values(architecture, rng.normal(size=(6, 4, 3)), rng.normal(size=6))
+    report = check_action(bpkr.derive(architecture).of_free_order_parameters, values, index=0)
+    assert report.holds, str(report)
+    assert any("every step of the derivation holds" in passed.check for passed in report.passed)
