@@ -1,0 +1,3 @@
+from .report import Finding, Passed, Report
+
+__all__ = ["Finding", "Passed", "Report"]

@@ -1,0 +1,84 @@
+"""What a check of a user's own statement found: each mistake with what was measured and what it most likely means."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..annotations import check_fields
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be.
+
+    - `check`: what was checked, as a claim that does not hold.
+    - `measured`: what was found instead, with numbers.
+    - `meaning`: the mistake that most likely makes it so, and what to write instead.
+    """
+
+    check: str
+    measured: str
+    meaning: str
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def __str__(self):
+        return f"{self.check}\n  measured: {self.measured}\n  likely: {self.meaning}"
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A check that found nothing: the claim that holds, and how closely it was seen to."""
+
+    check: str
+    measured: str
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def __str__(self):
+        return f"{self.check}: {self.measured}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all checks of one thing found. `print` it: it is written to be read.
+
+    - `subject`: what was checked, by its name.
+    - `findings`: mistakes; none if all is well.
+    - `passed`: the checks that found nothing.
+    - `left_out`: checks that were not made, each with the reason.
+    """
+
+    subject: str
+    findings: tuple[Finding, ...]
+    passed: tuple[Passed, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def __str__(self):
+        count = len(self.findings)
+        found = {0: "nothing wrong was found", 1: "1 mistake was found"}.get(count, f"{count} mistakes were found")
+        made = f"{count + len(self.passed)} checks" if count + len(self.passed) != 1 else "1 check"
+        lines = [f"{self.subject}: {found} in {made}."]
+        lines += [f"\nWRONG  {finding}" for finding in self.findings]
+        for title, entries in (("Holds:", self.passed), ("Not checked:", self.left_out)):
+            lines += ["", title, *(f"  {entry}" for entry in entries)] if entries else []
+        return "\n".join(lines)
+
+
+Result = Finding | Passed
+"""What came of one check."""
+
+
+def sorted_results(results: Sequence[Result]) -> tuple[tuple[Finding, ...], tuple[Passed, ...]]:
+    """The findings among `results`, and the checks that found nothing."""
+    findings = tuple(result for result in results if isinstance(result, Finding))
+    return findings, tuple(result for result in results if isinstance(result, Passed))
