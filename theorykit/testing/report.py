@@ -1,6 +1,6 @@
 """What a check of a user's own statement found: each mistake with what was measured and what it most likely means."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..annotations import check_fields
@@ -78,7 +78,21 @@ Result = Finding | Passed
 """What came of one check."""
 
 
-def sorted_results(results: Sequence[Result]) -> tuple[tuple[Finding, ...], tuple[Passed, ...]]:
-    """The findings among `results`, and the checks that found nothing."""
-    findings = tuple(result for result in results if isinstance(result, Finding))
-    return findings, tuple(result for result in results if isinstance(result, Passed))
+def merged(results: Iterable[Result]) -> tuple[tuple[Finding, ...], tuple[Passed, ...]]:
+    """The findings among `results`, and the checks that found nothing.
+
+    Those that say the same of one claim become one, with all that was measured; a claim that a finding is of does not
+    hold, whatever passed elsewhere.
+    """
+    findings: dict[tuple[str, str], list[str]] = {}
+    passed: dict[str, list[str]] = {}
+    for result in results:
+        if isinstance(result, Finding):
+            findings.setdefault((result.check, result.meaning), []).append(result.measured)
+        else:
+            passed.setdefault(result.check, []).append(result.measured)
+    wrong = {check for check, _ in findings}
+    return (
+        tuple(Finding(check, "; ".join(measured), meaning) for (check, meaning), measured in findings.items()),
+        tuple(Passed(check, "; ".join(measured)) for check, measured in passed.items() if check not in wrong),
+    )
