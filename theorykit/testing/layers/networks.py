@@ -172,7 +172,6 @@ def _written(matrix: np.ndarray) -> str:
 
 def _moments(placement: Placement, claim: str, pairs: Mapping[str, tuple], meaning: str) -> Result:
     """Means of samples (samples, ...) against what they should be, by name."""
-    claim = "{what}"
     found = {name: largest_deviation(samples, expected) for name, (samples, expected) in pairs.items()}
     worst = max(found, key=lambda name: found[name][0])
     deviation, entry = found[worst]

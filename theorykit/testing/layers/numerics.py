@@ -9,7 +9,7 @@ import numpy as np
 from ... import bpkr
 from ...bpkr.evaluation.action_terms import action_terms
 from ...bpkr.evaluation.bound_action import bind
-from ...bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
+from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
 from ...bpkr.specification import layer_functions
 from ...codegen import interpret
 from ..problems import TOKENS, Problem, random_problem, symbol_values
@@ -56,7 +56,8 @@ def _forward(placement: Placement, seed: int) -> Result:
     heads = placement.architecture.layers[placement.place].heads
     hidden, weights = rng.normal(size=(width, TOKENS)), rng.normal(size=(next_width, blocks * width))
     attention = rng.normal(size=(heads * TOKENS, TOKENS)) if heads else None
-    found = np.asarray(layer_functions.forward(form, numbers, hidden, weights, attention))
+    arrays = (None if array is None else jnp.asarray(array) for array in (hidden, weights, attention))
+    found = np.asarray(layer_functions.forward(form, numbers, *arrays))
     values = {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in numbers.items()}
     values |= {form.hidden.name: hidden, form.weights.name: weights, form.symbols.tokens.name: float(TOKENS)}
     values |= {form.symbols.attention.name: attention} if heads else {}
@@ -140,7 +141,8 @@ def _minimum(placement: Placement, problem: Problem, seed: int) -> Result:
     def entropy(coordinates):
         return bound.entropy(to_order_parameters(architecture, coordinates))
 
-    of_entropy, origin = jax.jit(jax.value_and_grad(entropy)), gp_coordinates(architecture)
+    of_entropy = jax.jit(jax.value_and_grad(entropy))
+    origin = from_order_parameters(architecture, bpkr.gp_limit(architecture))
     least, slope = of_entropy(origin)
     size = float(jnp.max(jnp.abs(slope))) / max(float(width) for width in architecture.widths)
     direction = np.random.default_rng(seed).normal(size=origin.shape) / np.sqrt(len(origin))
