@@ -19,7 +19,7 @@ SECTIONS = {
     "First looks": ("hidden_markov_chains", "derive_three_layers", "self_attention_dynamics"),
     "What the theory says": ("wide_limit", "narrow_limit", "choose_by_evidence", "learn_attention_by_evidence"),
     "Images and trained transformers": ("one_shot_images", "pretrained_layer", "recorded_attention"),
-    "Beyond what is there": ("new_layer_kinds", "self_attention_bifurcations"),
+    "Beyond what is there": ("new_layer_kinds", "find_my_mistake", "self_attention_bifurcations"),
 }
 _GRID = "::::{grid} 1 2 2 2\n:gutter: 3\n"
 

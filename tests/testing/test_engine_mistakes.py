@@ -170,7 +170,7 @@ def test_what_is_wrong_in_the_package_is_found_at_its_place(name, monkeypatch):
     monkeypatch.setattr(check_module, "place", alone(check_module.place))
     report = testing.check_layer(kind, checks=[check])
     found = [finding for finding in report.findings if claim in finding.check]
-    assert found and any(said in str(finding) for finding in found), report
+    assert found and any(said in f"{finding.measured} {finding.meaning}" for finding in found), report
 
 
 def alone(place):

@@ -1,9 +1,12 @@
 """What a check of a user's own statement found: each mistake with what was measured and what it most likely means."""
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..annotations import check_fields
+
+_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Finding:
         check_fields(self)
 
     def __str__(self):
-        return f"{self.check}\n  measured: {self.measured}\n  likely: {self.meaning}"
+        parts = (self.check, f"  measured: {self.measured}", f"  likely: {self.meaning}")
+        return "\n".join(_wrapped(part, "    ") for part in parts)
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,14 @@ class Report:
         found = {0: "nothing wrong was found", 1: "1 mistake was found"}.get(count, f"{count} mistakes were found")
         made = f"{count + len(self.passed)} checks" if count + len(self.passed) != 1 else "1 check"
         lines = [f"{self.subject}: {found} in {made}."]
-        lines += [f"\nWRONG  {finding}" for finding in self.findings]
+        lines += [f"\nWRONG: {finding}" for finding in self.findings]
         for title, entries in (("Holds:", self.passed), ("Not checked:", self.left_out)):
-            lines += ["", title, *(f"  {entry}" for entry in entries)] if entries else []
+            lines += ["", title, *(_wrapped(f"- {entry}", "  ") for entry in entries)] if entries else []
         return "\n".join(lines)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 Result = Finding | Passed
@@ -93,6 +101,10 @@ def merged(results: Iterable[Result]) -> tuple[tuple[Finding, ...], tuple[Passed
             passed.setdefault(result.check, []).append(result.measured)
     wrong = {check for check, _ in findings}
     return (
-        tuple(Finding(check, "; ".join(measured), meaning) for (check, meaning), measured in findings.items()),
-        tuple(Passed(check, "; ".join(measured)) for check, measured in passed.items() if check not in wrong),
+        tuple(Finding(check, _joined(measured), meaning) for (check, meaning), measured in findings.items()),
+        tuple(Passed(check, _joined(measured)) for check, measured in passed.items() if check not in wrong),
     )
+
+
+def _joined(measured: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(measured))

@@ -15,6 +15,7 @@ is what Hypothesis shrinks. Needs Hypothesis: `pip install theorykit[testing]`.
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -130,7 +131,7 @@ def path_features(
     examples = checked_whole_number("examples", examples, least=1)
 
     def of(rng: np.random.Generator) -> Array:
-        tokens = random_inputs(rng, examples)
+        tokens = jnp.asarray(random_inputs(rng, examples))
         return bpkr.path_features(tokens, random_heads(architecture, rng)(tokens), architecture)
 
     return _drawn(of)

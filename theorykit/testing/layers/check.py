@@ -25,6 +25,10 @@ from .trials import Reference
 CHECKS = ("reference", "derivation", "networks", "numerics", "posterior")
 """The parts of `check_layer` that may be chosen; the specification is always checked."""
 _QUICK = CHECKS[:-1]
+_LEFT_OUT = {
+    **{check: f'"{check}": not among `checks`' for check in _QUICK},
+    "posterior": "networks sampled from the posterior: thorough=True does, in minutes",
+}
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,7 @@ def check_layer(
         if "reference" in chosen:
             results += _against_the_user(kind, placements[0], reference, draw_weights, seed, left_out)
         results += _of_the_package(kind, placements, chosen, seed)
-        if "posterior" not in chosen:
-            left_out.append("networks sampled from the posterior: thorough=True does, in minutes")
+        left_out += [said for check, said in _LEFT_OUT.items() if check not in chosen]
     return LayerReport(f"The layer {type(kind).__name__}", *merged(results), tuple(left_out))
 
 
@@ -108,8 +111,9 @@ def _of_the_package(kind, placements: Sequence[Placement], chosen: Sequence[str]
     yield check_parameters(kind, placements[0].form)
     for placement in placements:
         for result in _placed(placement, chosen, placement in placements[:2], seed):
-            yield replace(result, measured=f"{placement.words}: {result.measured}")
-            if isinstance(result, Finding) and result.check == IS_DERIVED:
+            wrong = isinstance(result, Finding)
+            yield replace(result, measured=f"{placement.words}: {result.measured}") if wrong else result
+            if wrong and result.check == IS_DERIVED:
                 return
     if "posterior" in chosen:
         yield check_posterior(placements[0], seed)
