@@ -17,7 +17,7 @@ from sympy import log, sqrt, symbols
 import theorykit
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
 from theorykit.saddle import Action, Between, Positive, Real, follow, search
-from theorykit.symbolic import LogCosh, gaussian_average
+from theorykit.symbolic import gaussian_average, log_cosh
 
 theorykit.enable_float64()
 
@@ -53,7 +53,7 @@ print(f"alpha_c = {fold.parameter:.6f} at m = {fold.order_parameters['m']:.4f}")
 # its order parameters are for want of nodes.
 
 # %%
-average = gaussian_average(T * LogCosh(field / T), z, nodes=200)
+average = gaussian_average(T * log_cosh(field / T), z, nodes=200)
 warm = Action(
     m**2 / 2 + alpha * r * C / 2 + alpha * T / 2 * (log(1 - C) - (1 / T - C) / (1 - C)) - T * log(2) - average,
     domains,

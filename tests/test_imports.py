@@ -30,7 +30,7 @@ HOUSE = (
     ("tasks",),
     ("bpkr", "dmft"),
     ("plots", "checkpoints"),
-    ("reproduce",),
+    ("reproduce", "testing"),
     ("cli",),
     ("__main__",),
 )

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import equinox as eqx
 import numpy as np
@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from jax.typing import ArrayLike
 from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
 
-from theorykit import bpkr
+from theorykit import bpkr, testing
 from theorykit.bpkr import AbstractLayer, Attention, Dense, Skip
+from theorykit.testing import Problem, strategies
+from theorykit.testing.problems import INPUT_FEATURES
 
-EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
 READOUTS = ("first", "last", "mean")
 
 
@@ -119,70 +120,18 @@ GRAMMAR = (
 ANY_CASE = st.sampled_from(CASES)
 ANY_OF_THE_GRAMMAR = st.sampled_from(GRAMMAR)
 SHALLOW_OR_DEEP = st.sampled_from((ONE_LAYER, THREE_LAYERS))  # where the number of layers in between does not matter
-SEEDS = st.integers(0, 2**32 - 1)
+SEEDS = strategies.seeds()
 
 
-@dataclass(frozen=True)
-class Problem:
-    """An architecture, order parameters of random positive definite matrices, and random data."""
-
-    architecture: bpkr.Architecture
-    order_parameters: bpkr.OrderParameters
-    features: np.ndarray
-    labels: np.ndarray
-    test_features: np.ndarray
-
-    def evaluate(self) -> bpkr.ActionTerms:
-        return bpkr.evaluate(self.architecture, self.order_parameters, self.features, self.labels)
-
-    def predict(self) -> bpkr.Prediction:
-        return bpkr.predict(self.architecture, self.order_parameters, self.features, self.labels, self.test_features)
-
-    def at_temperature(self, temperature: float) -> "Problem":
-        old = self.architecture
-        numbers = {"temperature": temperature, "outputs": old.outputs}
-        new = bpkr.Architecture(old.layers, old.widths, old.prior_variances, **numbers)
-        return replace(self, architecture=new)
+def problems(cases: st.SearchStrategy[Case]) -> st.SearchStrategy[Problem]:
+    """Problems of any of `cases`, at any temperature."""
+    return strategies.problems(st.builds(Case.architecture, cases, strategies.temperatures()))
 
 
 def random_problem(case: Case, seed: int) -> Problem:
-    rng = np.random.default_rng(seed)
-    architecture = case.architecture(temperature=float(10 ** rng.uniform(-2, 1)))
-    shape = (architecture.paths, INPUT_FEATURES)
-    return Problem(
-        architecture=architecture,
-        order_parameters=random_order_parameters(architecture, rng),
-        features=rng.normal(size=(EXAMPLES, *shape)) / math.sqrt(math.prod(shape)),
-        labels=rng.normal(size=(EXAMPLES, case.outputs)[: 1 if case.outputs == 1 else 2]),
-        test_features=rng.normal(size=(TEST_EXAMPLES, *shape)) / math.sqrt(math.prod(shape)),
-    )
-
-
-def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.OrderParameters:
-    def positive_definite(size):
-        factor = rng.normal(size=(size, size + 2))
-        return rng.uniform(0.3, 3) * (factor @ factor.T / (size + 2) + 0.1 * np.eye(size))
-
-    outer = positive_definite(architecture.outputs)
-    readout, matrices = outer if len(outer) > 1 else outer[0, 0], []
-    sizes, layers = architecture.order_parameter_sizes, architecture.layers
-    for layer, size in zip(reversed(layers), reversed(sizes), strict=True):
-        matrix = positive_definite(size)
-        if straight := explicit_gain(layer):
-            matrix = with_leading_block(matrix, straight**2 * outer)
-        matrices.insert(0, matrix)
-        outer = matrix
-    return bpkr.OrderParameters(tuple(matrices), readout)
-
-
-def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
-    """A positive definite matrix like `matrix` whose leading block is `block`."""
-    size = len(block)
-    change = np.eye(len(matrix))
-    change[:size, :size] = np.linalg.cholesky(block) @ np.linalg.inv(np.linalg.cholesky(matrix[:size, :size]))
-    result = change @ matrix @ change.T
-    result[:size, :size] = block
-    return result
+    """The problem of `case` with this seed, at a random temperature."""
+    temperature = 10 ** np.random.default_rng(seed).uniform(-2, 1)
+    return testing.random_problem(case.architecture(float(temperature)), seed)
 
 
 def explicit_gain(layer: AbstractLayer) -> float:
@@ -214,10 +163,6 @@ def explicit_covariance(layer: AbstractLayer, variance: float) -> np.ndarray:
 def random_key_queries(heads: tuple[int, ...], rng: np.random.Generator, features: int = INPUT_FEATURES):
     """Key-query products of every layer that has heads."""
     return [rng.normal(size=(head, features, features)) / features for head in heads if head]
-
-
-def random_inputs(rng: np.random.Generator, examples: int = EXAMPLES) -> np.ndarray:
-    return rng.normal(size=(examples, TOKENS, INPUT_FEATURES))
 
 
 def random_permutation(architecture: bpkr.Architecture, rng: np.random.Generator) -> tuple[int, np.ndarray]:
@@ -281,43 +226,6 @@ def explicit_energy(problem: Problem) -> float:
     regularised = kernel + problem.architecture.temperature * np.eye(len(kernel))
     labels = problem.labels.ravel()
     return log_det(regularised) + labels @ np.linalg.inv(regularised) @ labels
-
-
-def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
-    """The value of every symbol of the action by name, sizes included, for the NumPy interpreter."""
-    architecture, symbols = problem.architecture, bpkr.derive(problem.architecture).symbols
-    outputs = architecture.outputs
-    scalars = {
-        **dict(zip(symbols.widths, architecture.widths, strict=True)),
-        **dict(zip(symbols.variances, architecture.prior_variances[1:], strict=True)),
-        symbols.temperature: architecture.temperature,
-        symbols.input_features: float(INPUT_FEATURES),
-    }
-    point = problem.order_parameters
-    matrices = {
-        **dict(zip(symbols.matrices, map(np.asarray, point.matrices), strict=True)),
-        symbols.readout: np.asarray(point.readout) if outputs > 1 else float(point.readout),
-        symbols.features: explicit_design(problem.features, outputs),
-        symbols.test_features: explicit_design(problem.test_features, outputs),
-        symbols.labels: problem.labels.reshape(-1, 1),
-    }
-    heads = {f"H_{layer}": float(heads) for layer, heads in enumerate(architecture.heads, 1) if heads}
-    parameters = {
-        name: np.asarray(value) if np.ndim(value) else float(value)
-        for name, value in architecture.parameter_values().items()
-    }
-    sizes = {"P": float(EXAMPLES), "P_test": float(TEST_EXAMPLES), "C": float(outputs)}
-    named = {symbol.name: value for symbol, value in {**scalars, **matrices}.items()}
-    return {**named, **heads, **parameters, **sizes}
-
-
-def explicit_design(features: np.ndarray, outputs: int) -> np.ndarray:
-    """Phi: one row an (example, output) pair, one column a (path, output, feature)."""
-    examples, paths, width = features.shape
-    design = np.zeros((examples, outputs, paths, outputs, width))
-    for output in range(outputs):
-        design[:, output, :, output] = features
-    return design.reshape(examples * outputs, -1)
 
 
 def assert_close(actual, desired, tolerance: float = 1e-10) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from theorykit import bpkr
+from theorykit.testing.problems import EXAMPLES
 
-from .cases import EXAMPLES, Case, changed, random_problem, refused
+from .cases import Case, changed, random_problem, refused
 
 PAIR = Case((2, 2), (8.0, 8.0, 8.0), (1.0, 1.0, 1.0, 1.0))
 PROBLEM = random_problem(PAIR, 0)

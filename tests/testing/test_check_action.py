@@ -12,7 +12,7 @@ from theorykit import bpkr
 from theorykit.derivation import Derivation, Step, claims
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real
 from theorykit.symbolic import GaussianAverage, log_det, positive_definite
-from theorykit.testing.actions.check import check_action
+from theorykit.testing import check_action
 
 m, h, z = symbols("m h z", real=True)
 beta, q, N = symbols("beta q N", positive=True)

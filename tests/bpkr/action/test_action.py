@@ -13,8 +13,9 @@ from theorykit import bpkr
 from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.codegen import compile_expressions, interpret
+from theorykit.testing import symbol_values
 
-from ..cases import ANY_CASE, CASES, SEEDS, THREE_LAYERS, TWO_LAYERS, assert_close, random_problem, symbol_values
+from ..cases import ANY_CASE, CASES, SEEDS, THREE_LAYERS, TWO_LAYERS, assert_close, problems, random_problem
 
 
 def actions():
@@ -96,9 +97,8 @@ def test_the_compiled_symbolic_gradient_is_the_gradient_by_jax(case, seed):
         assert_close(symbolic[name], slope, 1e-9)
 
 
-@given(case=ANY_CASE, seed=SEEDS)
-def test_the_interpreted_symbolic_gradient_is_the_gradient_by_jax(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(ANY_CASE))
+def test_the_interpreted_symbolic_gradient_is_the_gradient_by_jax(problem):
     equations = bpkr.derive(problem.architecture).saddle_point_equations.values()
     for equation, slope in zip(equations, gradient_by_jax(*arrays(problem)), strict=True):
         assert_close(interpret(equation, symbol_values(problem)), slope, 1e-9)

@@ -19,6 +19,8 @@ from theorykit.bpkr.evaluation.prediction import predict_from_statistics
 from theorykit.codegen import compile_expressions
 from theorykit.derivation import rules
 from theorykit.symbolic import as_markdown, gradient
+from theorykit.testing import random_order_parameters
+from theorykit.testing.problems import feature_matrix
 
 from ..cases import (
     ALL_SKIPS,
@@ -31,8 +33,6 @@ from ..cases import (
     TWO_OUTPUTS,
     Case,
     assert_close,
-    explicit_design,
-    random_order_parameters,
     refused,
 )
 
@@ -104,7 +104,7 @@ def test_energy_and_all_its_gradients_are_those_in_examples(number, seed):
     values = dual_values(architecture, point, explicit_statistics(features, labels))
     dual, primal = compiled(number)
     energy, slopes, _ = dual(values)
-    design, targets = jnp.asarray(explicit_design(features, case.outputs)), jnp.asarray(labels.reshape(-1, 1))
+    design, targets = jnp.asarray(feature_matrix(features, case.outputs)), jnp.asarray(labels.reshape(-1, 1))
     expected, (first, temperature, of_design, of_targets) = primal(values["U_1"], values["T"], design, targets)
     assert_close(energy, expected, 1e-9)
     assert_close(symmetric(slopes["U_1"]), symmetric(first), 1e-9)
@@ -170,7 +170,7 @@ def test_arguments_are_the_moments_of_the_design(case):
     architecture, _, features, labels, _ = random_data(case, 5)
     moments = bind(architecture).moments(explicit_statistics(features, labels))
     values = {symbol.name: value for symbol, value in moments.items()}
-    design, targets = explicit_design(features, case.outputs), labels.reshape(-1, 1)
+    design, targets = feature_matrix(features, case.outputs), labels.reshape(-1, 1)
     assert_close(flat_features(architecture, jnp.asarray(features)), design)
     assert_close(values["M"], design.T @ design, 1e-12)
     assert_close(values["b"], design.T @ targets, 1e-12)

@@ -11,8 +11,9 @@ from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.action.expansion import substitute_nested
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import gradient
+from theorykit.testing.problems import with_leading_block
 
-from ..cases import Case, explicit_covariance, explicit_gain, log_det, random_key_queries, with_leading_block
+from ..cases import Case, explicit_covariance, explicit_gain, log_det, random_key_queries
 
 INPUT_FEATURES = 3
 NETWORKS = {

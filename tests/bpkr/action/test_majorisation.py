@@ -15,6 +15,7 @@ from theorykit.bpkr.saddle.problem import SaddleProblem
 from theorykit.bpkr.saddle.problem import sweep as swept_order_parameters
 from theorykit.codegen import interpret
 from theorykit.symbolic import gradient
+from theorykit.testing import random_order_parameters, symbol_values
 
 from ..cases import (
     DEEP_LINEAR,
@@ -25,9 +26,8 @@ from ..cases import (
     TWO_LAYERS,
     TWO_OUTPUTS,
     assert_close,
-    random_order_parameters,
+    problems,
     random_problem,
-    symbol_values,
 )
 
 SWEPT = (TWO_LAYERS, THREE_LAYERS, TWO_OUTPUTS, DENSE_BETWEEN, DEEP_LINEAR)
@@ -81,10 +81,9 @@ def test_the_bound_touches_the_energy_and_lies_above_it(case, seed):
     assert_close(slope, energy_at(of_problem, problem.order_parameters.matrices[0]).slope, 1e-8)
 
 
-@given(case=ANY_SWEPT, seed=SEEDS)
-def test_a_sweep_solves_the_equations_of_the_bound(case, seed):
+@given(problem=problems(ANY_SWEPT))
+def test_a_sweep_solves_the_equations_of_the_bound(problem):
     """The last one swept, U_1, exactly: its equation given the others as they are after the sweep."""
-    problem = random_problem(case, seed)
     action, at_bound = bpkr.derive(problem.architecture), bound_values(problem)
     bound, matrices = bind(problem.architecture), [jnp.array(at_bound[name]) for name in ("Gplus", "W")]
     swept = swept_order_parameters(bound, problem.order_parameters, *matrices)
@@ -97,9 +96,8 @@ def test_a_sweep_solves_the_equations_of_the_bound(case, seed):
 
 
 @settings(max_examples=8)
-@given(case=ANY_SWEPT, seed=SEEDS)
-def test_a_sweep_never_raises_the_action(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(ANY_SWEPT))
+def test_a_sweep_never_raises_the_action(problem):
     saddle = saddle_problem(problem)
     point = at(saddle, problem.order_parameters)
     for _ in range(4):
@@ -110,9 +108,8 @@ def test_a_sweep_never_raises_the_action(case, seed):
 
 @pytest.mark.slow
 @settings(max_examples=5)
-@given(case=ANY_SWEPT, seed=SEEDS)
-def test_the_saddle_point_is_where_sweeps_rest(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(ANY_SWEPT))
+def test_the_saddle_point_is_where_sweeps_rest(problem):
     saddle = bpkr.solve(problem.architecture, problem.features, problem.labels)
     here = at(saddle_problem(problem), saddle.order_parameters)
     assert_close(after_a_sweep(saddle_problem(problem), here).coordinates, here.coordinates, 1e-6)

@@ -14,7 +14,7 @@ from theorykit.bpkr.evaluation.bound_action import bind, flat_features
 from theorykit.bpkr.evaluation.contractions import combine, pairs
 from theorykit.bpkr.evaluation.energies import DualEnergy, FeatureEnergy, PathKernelEnergy, energy_of
 
-from ..cases import ALL_SKIPS, ANY_OF_THE_GRAMMAR, ONE_LAYER, SEEDS, TWO_OUTPUTS, assert_close, random_problem
+from ..cases import ALL_SKIPS, ANY_OF_THE_GRAMMAR, ONE_LAYER, SEEDS, TWO_OUTPUTS, assert_close, problems, random_problem
 
 
 def forms(problem):
@@ -48,9 +48,8 @@ def entries_to_matrix(entries, size):
 
 
 @settings(max_examples=8)
-@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
-def test_values_and_gradients_are_those_of_the_action(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(ANY_OF_THE_GRAMMAR))
+def test_values_and_gradients_are_those_of_the_action(problem):
     data = jnp.array(problem.features), jnp.array(problem.labels)
 
     def energy(u1):

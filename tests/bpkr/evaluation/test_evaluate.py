@@ -16,18 +16,18 @@ from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.bound_action import bind, flat_features
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from theorykit.codegen import interpret
+from theorykit.testing import Problem, random_order_parameters, symbol_values
+from theorykit.testing.problems import EXAMPLES
 
 from ..cases import (
     ANY_CASE,
     ANY_OF_THE_GRAMMAR,
     CASES,
     DENSE_BETWEEN,
-    EXAMPLES,
     GRAMMAR,
     SEEDS,
     TWO_LAYERS,
     CorrelatedHeads,
-    Problem,
     TiedHeads,
     assert_close,
     entries_of_triangle,
@@ -37,10 +37,9 @@ from ..cases import (
     explicit_kernel,
     permuted_order_parameters,
     permuted_paths,
-    random_order_parameters,
+    problems,
     random_permutation,
     random_problem,
-    symbol_values,
 )
 
 coordinates_of, order_parameters_at = jax.jit(from_order_parameters), jax.jit(to_order_parameters)
@@ -68,9 +67,8 @@ def moved_off_the_gp_limit(architecture, distance, rng):
     return bpkr.OrderParameters(tuple(map(moved, limit.matrices)), readout)
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
-def test_every_term_is_its_explicit_kronecker_form(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR)))
+def test_every_term_is_its_explicit_kronecker_form(problem):
     terms = problem.evaluate()
     entropies = explicit_entropies(problem.architecture, problem.order_parameters)
     assert_close([*terms.layer_entropies, terms.readout_entropy], entropies)
@@ -78,9 +76,8 @@ def test_every_term_is_its_explicit_kronecker_form(case, seed):
     assert_close(terms.total, sum(entropies) + explicit_energy(problem))
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
-def test_generated_code_agrees_with_the_interpreter(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR)))
+def test_generated_code_agrees_with_the_interpreter(problem):
     action, terms, values = bpkr.derive(problem.architecture), problem.evaluate(), symbol_values(problem)
     assert_close(terms.total, interpret(action.total, values))
     assert_close(terms.entropy, interpret(action.entropy, values))
@@ -167,9 +164,8 @@ def test_the_entropy_of_any_layers_is_stationary_at_the_gp_limit(case):
     assert jnp.max(jnp.abs(slope(origin + 0.1))) > 1e-3
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
-def test_the_gp_limit_has_the_least_entropy_of_all(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR)))
+def test_the_gp_limit_has_the_least_entropy_of_all(problem):
     assert problem.evaluate().entropy > entropy(problem, bpkr.gp_limit(problem.architecture))
 
 
@@ -216,9 +212,8 @@ def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
     assert_close(permuted.predict().variance, problem.predict().variance)
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
-def test_the_kernel_is_the_sum_over_pairs_of_paths(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR)))
+def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
     arguments = problem.architecture, problem.order_parameters, problem.features
     own, cross = bpkr.kernel(*arguments), bpkr.kernel(*arguments, problem.test_features)
     assert_close(own, explicit_kernel(problem.order_parameters, problem.features, problem.features))
@@ -236,9 +231,8 @@ def test_the_kernel_is_positive_semidefinite(case, seed):
     assert eigenvalues[EXAMPLES * case.outputs] > 1e-13 * eigenvalues[-1]
 
 
-@given(case=ANY_CASE, seed=SEEDS)
-def test_the_optimal_readout_minimises_the_action_over_the_readout(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(ANY_CASE))
+def test_the_optimal_readout_minimises_the_action_over_the_readout(problem):
     matrices = problem.order_parameters.matrices
     best = bpkr.optimal_readout(problem.architecture, matrices[-1])
     at_best = entropy(problem, bpkr.OrderParameters(matrices, best))

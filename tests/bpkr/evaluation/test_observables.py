@@ -16,6 +16,7 @@ from ..cases import (
     assert_close,
     changed,
     permuted_order_parameters,
+    problems,
     random_permutation,
     random_problem,
     refused,
@@ -80,9 +81,8 @@ def test_the_scale_of_the_labels_does_not_matter(seed):
     assert_close(other.cosines, one.cosines, 1e-12)
 
 
-@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS)
-def test_head_scores_are_their_explicit_sums(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR)))
+def test_head_scores_are_their_explicit_sums(problem):
     scores = bpkr.head_scores(problem.architecture, problem.order_parameters)
     explicit = explicit_head_scores(problem.architecture, np.asarray(problem.order_parameters.matrices[0]))
     for ours, theirs in zip(scores, explicit, strict=True):

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.codegen import interpret
+from theorykit.testing import symbol_values
+from theorykit.testing.problems import EXAMPLES, TEST_EXAMPLES
 
 from ..cases import (
     ANY_OF_THE_GRAMMAR,
-    EXAMPLES,
     SEEDS,
     SHALLOW_OR_DEEP,
-    TEST_EXAMPLES,
     TWO_LAYERS,
     TWO_OUTPUTS,
     assert_close,
     explicit_kernel,
+    problems,
     random_problem,
-    symbol_values,
 )
 
 
@@ -46,18 +46,16 @@ def prior_variance(problem):
     return np.diag(explicit_kernel(problem.order_parameters, problem.test_features, problem.test_features))
 
 
-@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS)
-def test_predictions_are_the_explicit_formulas(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR)))
+def test_predictions_are_the_explicit_formulas(problem):
     prediction, (mean, variance) = problem.predict(), explicit_prediction(problem)
     assert prediction.mean.shape == prediction.variance.shape == (TEST_EXAMPLES, *problem.labels.shape[1:])
     assert_close(prediction.mean, mean)
     np.testing.assert_allclose(prediction.variance, variance, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
 
 
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
-def test_generated_predictor_agrees_with_the_interpreter(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(SHALLOW_OR_DEEP))
+def test_generated_predictor_agrees_with_the_interpreter(problem):
     prediction, values = problem.predict(), symbol_values(problem)
     predictor = bpkr.derive(problem.architecture).predictor
     assert_close(prediction.mean, interpret(predictor.mean, values)[:, 0])
@@ -65,17 +63,15 @@ def test_generated_predictor_agrees_with_the_interpreter(case, seed):
     np.testing.assert_allclose(prediction.variance, interpreted, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
 
 
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
-def test_the_variance_is_between_zero_and_that_of_the_prior(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(SHALLOW_OR_DEEP))
+def test_the_variance_is_between_zero_and_that_of_the_prior(problem):
     variance = problem.predict().variance
     assert np.all(variance >= 0)
     assert np.all(variance < prior_variance(problem))
 
 
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
-def test_noise_raises_the_variance(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(SHALLOW_OR_DEEP))
+def test_noise_raises_the_variance(problem):
     variances = [problem.at_temperature(temperature).predict().variance for temperature in (0.01, 0.1, 1.0, 10.0)]
     assert np.all(np.diff(variances, axis=0) > 0)
 
@@ -120,9 +116,8 @@ def test_at_zero_temperature_the_network_interpolates(case, seed):
     assert np.max(prediction.variance) < 1e-9 * np.max(prior_variance(on_training_set))
 
 
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
-def test_zero_temperature_is_the_limit_of_small_temperature(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(SHALLOW_OR_DEEP))
+def test_zero_temperature_is_the_limit_of_small_temperature(problem):
     zero, small = problem.at_temperature(0.0), problem.at_temperature(1e-10)
     assert_close(small.predict().mean, zero.predict().mean, 1e-5)
     assert_close(small.evaluate().total, zero.evaluate().total, 1e-5)

@@ -24,18 +24,9 @@ from theorykit.bpkr.matrix_free.estimate import (
 from theorykit.bpkr.matrix_free.saddle import solve_matrix_free
 from theorykit.bpkr.matrix_free.whitened_kernel import Design, Kernel, path_gram, whiten_kernel
 from theorykit.saddle.solvers.lanczos import run_lanczos
+from theorykit.testing import random_order_parameters
 
-from ..cases import (
-    OWN_KINDS,
-    SKIP_FIRST,
-    TWO_LAYERS,
-    TWO_OUTPUTS,
-    Case,
-    assert_close,
-    explicit_kernel,
-    random_order_parameters,
-    refused,
-)
+from ..cases import OWN_KINDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, Case, assert_close, explicit_kernel, refused
 
 SQUARE = Case((2, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))
 # few shapes: each costs a compilation

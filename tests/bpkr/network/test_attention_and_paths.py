@@ -9,22 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import bpkr
+from theorykit.testing import random_inputs
+from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
 from ..cases import (
     ANY_OF_THE_GRAMMAR,
     DEEP_LINEAR,
-    EXAMPLES,
-    INPUT_FEATURES,
     READOUTS,
     SEEDS,
     SHALLOW_OR_DEEP,
-    TOKENS,
     TWO_LAYERS,
     assert_close,
     changed,
     explicit_branches,
     permuted_paths,
-    random_inputs,
     random_key_queries,
     random_permutation,
     refused,

@@ -8,19 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
+from theorykit.testing import random_inputs
+from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
-from ..cases import (
-    EXAMPLES,
-    INPUT_FEATURES,
-    READOUTS,
-    SEEDS,
-    TOKENS,
-    TWO_LAYERS,
-    assert_close,
-    random_inputs,
-    random_key_queries,
-    refused,
-)
+from ..cases import READOUTS, SEEDS, TWO_LAYERS, assert_close, random_key_queries, refused
 
 G = 3
 ARCHITECTURE = TWO_LAYERS.architecture()

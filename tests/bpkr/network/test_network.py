@@ -15,14 +15,14 @@ from sympy import KroneckerProduct, OneMatrix, sqrt
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip
+from theorykit.testing import random_inputs
+from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES
 
 from ..cases import (
     ANY_OF_THE_GRAMMAR,
     CASES,
     CORRELATED,
-    EXAMPLES,
     GRAMMAR,
-    INPUT_FEATURES,
     READOUTS,
     SEEDS,
     SHALLOW_OR_DEEP,
@@ -37,7 +37,6 @@ from ..cases import (
     explicit_branches,
     explicit_covariance,
     explicit_gain,
-    random_inputs,
     random_key_queries,
     refused,
 )

@@ -14,11 +14,12 @@ from sympy import Identity, KroneckerProduct, sqrt
 
 from theorykit import bpkr
 from theorykit.bpkr import AbstractHeads, AbstractLayer, Attention, Dense, Head, Skip
+from theorykit.testing import random_inputs
+from theorykit.testing.problems import INPUT_FEATURES
 
 from ..cases import (
     ALL_SKIPS,
     CORRELATED,
-    INPUT_FEATURES,
     OWN_KINDS,
     READOUTS,
     SEEDS,
@@ -26,7 +27,6 @@ from ..cases import (
     CorrelatedHeads,
     TiedHeads,
     assert_close,
-    random_inputs,
     random_key_queries,
     random_problem,
     refused,

@@ -13,15 +13,7 @@ from theorykit.bpkr.order_parameters.finite_width_law import from_positive
 from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
-from ..cases import (
-    CORRELATED,
-    Case,
-    CorrelatedHeads,
-    Pooling,
-    entries_of_triangle,
-    random_key_queries,
-    refused,
-)
+from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, entries_of_triangle, random_key_queries, refused
 
 INPUT_FEATURES = 3
 REGULAR = {

@@ -17,6 +17,7 @@ from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
 from theorykit.codegen import interpret
+from theorykit.testing import random_order_parameters, symbol_values
 
 from ...marks import slow
 from ..cases import (
@@ -27,9 +28,8 @@ from ..cases import (
     SKIP_FIRST,
     Case,
     assert_close,
-    random_order_parameters,
+    problems,
     random_problem,
-    symbol_values,
 )
 
 SQUARE = Case((2, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))
@@ -100,9 +100,8 @@ def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
 
 @pytest.mark.slow
 @settings(max_examples=8)
-@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
-def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(case, seed):
-    problem = random_problem(case, seed)
+@given(problem=problems(ANY_OF_THE_GRAMMAR))
+def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(problem):
     norm = bpkr.gradient_norm(
         problem.architecture, problem.order_parameters, jnp.array(problem.features), jnp.array(problem.labels)
     )

@@ -10,8 +10,9 @@ from sympy import Identity, sqrt
 
 from theorykit import bpkr
 from theorykit.bpkr import AbstractLayer, Attention, Skip
+from theorykit.testing.problems import EXAMPLES
 
-from ..cases import EXAMPLES, TWO_LAYERS, TWO_OUTPUTS, CorrelatedHeads, assert_close, changed, random_problem, refused
+from ..cases import TWO_LAYERS, TWO_OUTPUTS, CorrelatedHeads, assert_close, changed, random_problem, refused
 
 NAN, INF = float("nan"), float("inf")
 
@@ -115,9 +116,15 @@ class WithAttention(Custom):
         return layer.variance * Identity(layer.heads)
 
 
+class WithWidthInPrior(Custom):
+    def prior(self, layer):
+        return layer.variance * Identity(1) / layer.width
+
+
 @pytest.mark.parametrize(
     "layer, message",
     [
+        (WithWidthInPrior(), "of layer 1 (WithWidthInPrior) depends on N_1: keep sizes out of `prior`"),
         (Custom(-1.0), "parameter c_1 of layer 1 (Custom) must be finite and positive, got -1.0"),
         (Custom(given=False), "layer 1 (Custom) gives no value for c_1"),
         (Custom(name="N"), "layer 1 (Custom) cannot have a parameter called N_1: it stands for something else"),

@@ -11,9 +11,10 @@ from sympy import Identity, KroneckerProduct, MatMul, MatrixSymbol, OneMatrix, S
 from theorykit import bpkr
 from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Dense, Skip
 from theorykit.symbolic import Diagonal, below
+from theorykit.testing import random_inputs
 
 from ...marks import slow
-from ..cases import Case, assert_close, random_inputs, random_key_queries, random_problem, refused
+from ..cases import Case, assert_close, random_key_queries, random_problem, refused
 
 
 class BesideItself(AbstractLayer):

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sympy import Expr, Identity, MatrixSymbol
+from sympy import Expr, Identity, MatrixSymbol, Symbol
 
 from ...arguments import check_is_number, real_array
 from ...codegen import check_name, interpret
@@ -98,6 +98,12 @@ def _check_positive_definite(name: str, matrix: np.ndarray) -> None:
 
 
 def _check_prior(layer: str, form: LayerForm, values: Mapping[Expr | str, Any]) -> None:
+    sizes = {form.symbols.width, form.symbols.next_width, form.symbols.tokens}
+    if found := sorted(symbol.name for symbol in sizes & form.covariance.atoms(Symbol)):
+        raise ValueError(
+            f"the prior covariance of the weight blocks of {layer} depends on {', '.join(found)}: keep sizes out of "
+            "`prior`, and divide by sqrt(layer.width) in `forward`"
+        )
     if any(isinstance(value, jax.core.Tracer) for value in values.values()):
         return
     numbers = {

@@ -1,0 +1,439 @@
+"""Mistakes planted in kinds of layers: each is found by `check_layer`, and named."""
+
+import equinox as eqx
+import numpy as np
+import pytest
+from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, sqrt, tanh
+
+from theorykit import testing
+from theorykit.bpkr import AbstractLayer, Attention, Dense, Skip
+
+from ..bpkr.cases import CorrelatedHeads
+from . import layers
+from .layers import independent, normal, stated, values, with_gate
+
+REFERENCE, PRIOR = "the stated forward map is the reference", "weights are drawn with the covariance of `prior`"
+LINEAR, SPECIFICATION = "the reference is linear", "the specification is one of the theory"
+SCALING, PARAMETERS = "divided by sqrt(layer.width)", "every parameter has a symbol of its own"
+
+
+def heads_with(factor, heads=3):
+    """Attention, stated with another factor."""
+    return stated(
+        lambda layer: factor(layer) * values(layer) * layer.attention / sqrt(layer.heads * layer.width),
+        independent,
+        heads,
+    )
+
+
+def of_attention(change):
+    """A reference that is right but for what it does to weights, activations or attention."""
+    return lambda weights, hidden, mixing, parameters: layers.attention(*change(weights, hidden, mixing), parameters)
+
+
+# a layer, its reference, and of a finding: the check, and words of what was measured and what it means
+AGAINST_REFERENCES = {
+    "a sign": (heads_with(lambda layer: -1), layers.attention, "the statement gives -1 times the reference", "a sign"),
+    "a factor": (heads_with(lambda layer: 2 * sqrt(7)), layers.attention, "5.2915", "a factor of 5.2915"),
+    "no 1/sqrt(N)": (
+        heads_with(lambda layer: sqrt(layer.width)),
+        layers.attention,
+        "sqrt(layer.width) = 2.236 times",
+        "normalisation by units",
+    ),
+    "1/N for 1/sqrt(N)": (
+        heads_with(lambda layer: 1 / sqrt(layer.width)),
+        layers.attention,
+        "1 / sqrt(layer.width)",
+        "normalisation by units",
+    ),
+    "the units after the layer": (
+        heads_with(lambda layer: sqrt(layer.width / layer.next_width)),
+        layers.attention,
+        "sqrt(layer.width) / sqrt(layer.next_width)",
+        "the units before the layer, and the other by those after",
+    ),
+    "no 1/sqrt(H)": (
+        heads_with(lambda layer: sqrt(layer.heads)),
+        layers.attention,
+        "sqrt(layer.heads)",
+        "normalisation by heads",
+    ),
+    "divided by tokens": (
+        heads_with(lambda layer: 1 / layer.tokens),
+        layers.attention,
+        "1 / layer.tokens",
+        "normalisation by tokens",
+    ),
+    "a sign and a factor": (
+        heads_with(lambda layer: -sqrt(layer.width)),
+        layers.attention,
+        "-sqrt(layer.width)",
+        "a sign, and the normalisation by units",
+    ),
+    "a power of a gate": (with_gate(2), layers.gated, "gives g = ", "a power of a parameter too many"),
+    "the inverse of a gate": (with_gate(-1), layers.gated, "1 / g**2", "a power of a parameter"),
+    "a function of a gate": (
+        stated(
+            lambda layer: tanh(layer.number("g")) * layer.weights(1) * layer.hidden / sqrt(layer.width),
+            parameters=lambda layer: {layer.number("g"): 1.0},
+        ),
+        layers.gated,
+        "it depends on sizes or parameters",
+        "a factor that depends on sizes or parameters",
+    ),
+    "attention transposed": (
+        Attention(2),
+        of_attention(lambda weights, hidden, mixing: (weights, hidden, mixing.swapaxes(1, 2))),
+        "the transpose of the attention",
+        "keys, queries",
+    ),
+    "normalised over queries": (
+        Attention(2),
+        of_attention(lambda weights, hidden, mixing: (weights, hidden, mixing / mixing.sum(axis=2, keepdims=True))),
+        "divided by its sum over queries",
+        "sums to one over keys already",
+    ),
+    "a softmax too many": (
+        Attention(2),
+        of_attention(
+            lambda weights, hidden, mixing: (weights, hidden, np.exp(mixing) / np.exp(mixing).sum(1)[:, None])
+        ),
+        "a softmax over keys of the attention",
+        "takes the softmax again",
+    ),
+    "masked": (
+        Attention(2),
+        of_attention(lambda weights, hidden, mixing: (weights, hidden, np.triu(mixing))),
+        "causal attention, not normalised anew",
+        "mask=",
+    ),
+    "attention twice": (
+        Attention(2),
+        of_attention(lambda weights, hidden, mixing: (weights, hidden, mixing @ mixing)),
+        "attention applied twice",
+        "twice on one side",
+    ),
+    "no attention": (
+        Attention(2),
+        of_attention(lambda weights, hidden, mixing: (weights, hidden, 0 * mixing + np.eye(mixing.shape[1]))),
+        "no mixing of tokens",
+        "attention is missing",
+    ),
+    "heads in another order": (
+        Attention(3),
+        of_attention(lambda weights, hidden, mixing: (weights, hidden, mixing[[1, 0, 2]])),
+        "the heads in the order (2, 1, 3)",
+        "heads are permuted",
+    ),
+    "the sign of one block": (
+        Attention(2),
+        of_attention(lambda weights, hidden, mixing: (weights * np.array([1, -1])[:, None, None], hidden, mixing)),
+        "weight block 2 of the statement is -1 times",
+        "a sign",
+    ),
+    "shared weights": (
+        Attention(2),
+        of_attention(lambda weights, hidden, mixing: (np.stack([weights[0]] * 2), hidden, mixing)),
+        "the first weight block for all",
+        "layer.weights(1)",
+    ),
+    "transposed weights": (
+        Dense(),
+        lambda weights, *others: layers.dense(weights.swapaxes(1, 2), *others),
+        "the transpose of every weight block",
+        "(next_width, width)",
+    ),
+    "a missing skip connection": (
+        Attention(2),
+        lambda weights, hidden, *others: 0.3 * hidden + layers.attention(weights, hidden, *others),
+        "another term, 0.3 * layer.hidden",
+        "a term is missing in `forward`: the skip connection",
+    ),
+    "a skip connection too many": (
+        Skip(2, 0.7),
+        layers.attention,
+        "the reference has no skip connection",
+        "a term too many in `forward`",
+    ),
+    "a gain squared": (
+        Skip(2, 0.7),
+        lambda weights, hidden, mixing, parameters: layers.skip(weights, hidden, mixing, {"s": parameters["s"] ** 2}),
+        "skip connection `s_1*X_0` of the statement is 1 / s = ",
+        "a power of a parameter",
+    ),
+    "a missing block on the token itself": (
+        Attention(2),
+        lambda weights, hidden, *others: (
+            layers.attention(weights, hidden, *others) + sum(weights) @ hidden / np.sqrt(len(hidden))
+        ),
+        "1 / sqrt(layer.width) * weights * hidden",
+        "a term is missing in `forward`: weights that act on each token itself",
+    ),
+    "one token otherwise": (
+        Dense(),
+        lambda weights, hidden, *others: layers.dense(
+            weights, hidden * np.eye(1, hidden.shape[1])[0] + hidden, *others
+        ),
+        "they differ by",
+        "agree except at token 1",
+    ),
+    "nothing that has a name": (
+        Attention(2),
+        of_attention(lambda weights, hidden, mixing: (weights, hidden, mixing**2)),
+        "an overlap (cosine)",
+        "no single factor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AGAINST_REFERENCES)
+def test_what_a_statement_has_wrong_is_named(name):
+    kind, reference, measured, meaning = AGAINST_REFERENCES[name]
+    report = testing.check_layer(kind, reference=reference, checks=["reference"])
+    assert_found(report, REFERENCE, measured, meaning)
+
+
+def assert_found(report, check, measured, meaning):
+    findings = [finding for finding in report.findings if check in finding.check]
+    assert len(findings) == 1, report
+    assert measured in findings[0].measured and meaning in findings[0].meaning, report
+    assert not report.holds
+    written = " ".join(str(report).split())
+    assert all(" ".join(part.split()) in written for part in (findings[0].measured, findings[0].meaning))
+
+
+def plus(term):
+    return lambda weights, hidden, mixing, parameters: layers.dense(weights, hidden, mixing, parameters) + term(hidden)
+
+
+NOT_LINEAR = {
+    "a bias": (plus(lambda hidden: 1.0), "not zero", "bias"),
+    "ReLU": (lambda *arguments: np.maximum(layers.dense(*arguments), 0), "not minus as much", "ReLU"),
+    "tanh": (lambda *arguments: np.tanh(layers.dense(*arguments)), "times as much", "a nonlinear function"),
+    "layer norm": (
+        lambda weights, hidden, *others: layers.dense(weights, hidden / (1e-300 + np.linalg.norm(hidden)), *others),
+        "twice the hidden activations give the same",
+        "layer norm",
+    ),
+    "weights twice": (
+        lambda weights, hidden, *others: layers.dense(weights * np.abs(weights), hidden, *others),
+        "twice the weights",
+        "more than once",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_LINEAR)
+def test_a_reference_that_is_not_linear_is_named(name):
+    reference, measured, meaning = NOT_LINEAR[name]
+    report = testing.check_layer(Dense(), reference=reference, checks=["reference"])
+    assert_found(report, LINEAR, measured, meaning)
+
+
+UNUSABLE = {
+    "transposed": (lambda *arguments: layers.dense(*arguments).T, "returns an array of shape", "returns the transpose"),
+    "another parameter": (
+        lambda weights, hidden, mixing, parameters: parameters["gain"] * hidden,
+        "KeyError: 'gain'",
+        "a parameter that the statement has not",
+    ),
+    "other heads": (
+        lambda weights, *others: layers.attention(weights, *others),
+        "raises",
+        "numbers of blocks or heads",
+    ),
+    "not a number": (
+        lambda *arguments: layers.dense(*arguments) * np.nan,
+        "not finite",
+        "the reference is called with",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_reference_that_cannot_be_compared_is_a_finding(name):
+    reference, measured, meaning = UNUSABLE[name]
+    report = testing.check_layer(Dense(), reference=reference, checks=["reference"])
+    assert_found(report, "can be compared", measured, meaning)
+
+
+CORRELATED = np.array([[1.4, 0.3], [0.3, 0.6]])
+
+
+def correlated(rng, shape, variance, parameters):
+    return np.einsum("ab,bij->aij", np.linalg.cholesky(parameters["kappa"]), rng.normal(size=shape))
+
+
+DRAWN = {
+    "a standard deviation": (
+        Dense(),
+        lambda rng, shape, variance, _: variance * rng.normal(size=shape),
+        "standard deviation",
+    ),
+    "divided by the width": (
+        Dense(),
+        lambda rng, shape, variance, _: np.sqrt(variance / shape[2]) * rng.normal(size=shape),
+        "with the width in their variance",
+    ),
+    "independently": (
+        CorrelatedHeads(CORRELATED, 2),
+        lambda rng, shape, variance, parameters: (
+            np.sqrt(np.diag(parameters["kappa"]))[:, None, None] * rng.normal(size=shape)
+        ),
+        "drawn independently",
+    ),
+    "with correlations": (
+        Attention(2),
+        lambda rng, shape, variance, _: correlated(
+            rng, shape, 1.0, {"kappa": variance * np.array([[1, 0.5], [0.5, 1]])}
+        ),
+        "independent in `prior`, and drawn with correlations",
+    ),
+    "in another order": (
+        CorrelatedHeads(CORRELATED, 2),
+        lambda *arguments: correlated(*arguments)[::-1],
+        "in another order",
+    ),
+    "by the inverse": (
+        CorrelatedHeads(CORRELATED, 2),
+        lambda rng, shape, variance, parameters: correlated(
+            rng, shape, variance, {"kappa": np.linalg.inv(parameters["kappa"])}
+        ),
+        "a precision matrix",
+    ),
+    "by the covariance itself": (
+        CorrelatedHeads(CORRELATED, 2),
+        lambda rng, shape, variance, parameters: np.einsum("ab,bij->aij", parameters["kappa"], rng.normal(size=shape)),
+        "not its root",
+    ),
+    "uniformly": (
+        Dense(),
+        lambda rng, shape, variance, _: np.sqrt(3 * variance) * rng.uniform(-1, 1, size=shape),
+        "weights are Gaussian",
+    ),
+    "about another mean": (Dense(), lambda *arguments: 0.3 + normal(*arguments), "mean zero"),
+    "alike in a row": (
+        Dense(),
+        lambda rng, shape, variance, _: np.sqrt(variance) * rng.normal(size=(*shape[:2], 1)) * np.ones(shape),
+        "entries of a weight block are independent",
+    ),
+    "in another shape": (Dense(), lambda rng, shape, *_: rng.normal(size=shape[1:]), "of shape (1, 7, 5) are wanted"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_weights_that_are_drawn_otherwise_are_named(name):
+    kind, draw, meaning = DRAWN[name]
+    report = testing.check_layer(kind, draw_weights=draw, checks=["reference"])
+    assert_found(report, PRIOR, "", meaning)
+
+
+def one(layer):
+    return layer.weights(1) * layer.hidden / sqrt(layer.width)
+
+
+class AsymmetricPrior(CorrelatedHeads):
+    """Its covariance is not symmetric."""
+
+
+class ArrayAsStatic(AbstractLayer):
+    """An array in a field that is static."""
+
+    scale: np.ndarray = eqx.field(static=True)
+    heads = 0
+
+    def forward(self, layer):
+        return one(layer)
+
+    def prior(self, layer):
+        return layer.variance * Identity(1)
+
+
+REFUSED = {
+    "a prior that is not symmetric": (AsymmetricPrior(np.array([[1.0, 0.5], [0.1, 1.0]]), 2), "must be symmetric"),
+    "a prior that is not positive definite": (CorrelatedHeads(np.ones((2, 2)), 2), "eigenvalue that is not positive"),
+    "a covariance of other heads": (CorrelatedHeads(np.eye(3), 2), "another size than its symbol"),
+    "a parameter that is not named": (
+        stated(lambda layer: layer.number("g") * one(layer)),
+        "not named in `parameters`",
+    ),
+    "attention without heads": (
+        stated(lambda layer: values(layer) * layer.attention / sqrt(layer.width), independent),
+        "`heads` is 0",
+    ),
+    "heads without attention": (stated(one, heads=2), "does not use layer.attention"),
+    "activations twice": (
+        stated(lambda layer: one(layer) * layer.hidden.T * layer.hidden),
+        "computed of the hidden activations",
+    ),
+    "an activation function": (stated(lambda layer: one(layer).applyfunc(tanh)), "a nonlinear function"),
+    "a stated bias": (stated(lambda layer: one(layer) + OneMatrix(layer.next_width, layer.tokens)), "a bias"),
+    "another number of blocks": (
+        stated(lambda layer: values(layer) * layer.attention, lambda layer: layer.variance * Identity(1), 2),
+        "numbers of weight blocks",
+    ),
+    "the result transposed": (stated(lambda layer: one(layer).T), "other rows or columns"),
+    "sizes that do not match": (
+        stated(lambda layer: one(layer) + layer.weights(1) * OneMatrix(2, 2) * OneMatrix(3, 3) * layer.hidden),
+        "the product of two matrices whose sizes do not match",
+    ),
+    "weights of its own": (
+        stated(lambda layer: MatrixSymbol("W", layer.next_width, layer.width) * layer.hidden),
+        "numbers of weight blocks",
+    ),
+    "a matrix in between": (
+        stated(lambda layer: layer.weights(1) * OneMatrix(layer.width, layer.width) * layer.hidden),
+        "something stands between weights and activations",
+    ),
+    "two skip connections": (
+        stated(lambda layer: one(layer) + layer.hidden + layer.hidden * OneMatrix(layer.tokens, layer.tokens)),
+        "two skip connections",
+    ),
+    "the width in the prior": (
+        stated(one, lambda layer: layer.variance * Identity(1) / layer.width),
+        "the width stands in `prior`",
+    ),
+    "a negative gain": (Skip(2, -0.5), "zero or negative"),
+    "a prior that is a number": (stated(one, lambda layer: layer.variance), "`prior` must be a matrix"),
+    "an array as static": (ArrayAsStatic(np.ones(2)), "in a field marked static"),
+    "the name of something else": (
+        stated(lambda layer: layer.number("N") * one(layer), parameters=lambda layer: {layer.number("N"): 1.0}),
+        "the name of a parameter is taken",
+    ),
+    "code that fails": (stated(lambda layer: layer.weight(1)), "what the error says"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_a_finding_and_no_error(name):
+    kind, meaning = REFUSED[name]
+    report = testing.check_layer(kind)
+    assert_found(report, SPECIFICATION, "Error: ", meaning)
+    assert len(report.findings) == 1 and "refused" in report.left_out[0]
+
+
+SUSPICIOUS = {
+    "no 1/sqrt(N)": (stated(lambda layer: layer.weights(1) * layer.hidden), SCALING, "is missing"),
+    "a parameter that is not used": (
+        stated(one, parameters=lambda layer: {layer.number("g"): 1.0}),
+        PARAMETERS,
+        "was forgotten in `forward`",
+    ),
+    "one symbol for all layers": (
+        stated(
+            lambda layer: Symbol("g", positive=True) * one(layer),
+            parameters=lambda layer: {Symbol("g", positive=True): 2.0},
+        ),
+        PARAMETERS,
+        "a symbol was made by hand",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUSPICIOUS)
+def test_what_the_theory_admits_but_cannot_be_meant_is_found_without_a_reference(name):
+    kind, check, meaning = SUSPICIOUS[name]
+    report = testing.check_layer(kind, checks=[])
+    assert_found(report, check, "", meaning)
+    assert len(report.findings) == 1

@@ -1,0 +1,103 @@
+"""Reports in words, and factors by name."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit import bpkr, testing
+from theorykit.testing import Finding, Passed, Report
+from theorykit.testing.factors import name_factor
+from theorykit.testing.report import merged
+
+FOUND, OTHER = Finding("a claim", "3 for 1", "a factor"), Finding("a claim", "4 for 1", "a factor")
+
+
+def test_a_report_holds_if_nothing_was_found_and_is_written_to_be_read():
+    clean, wrong = Report("A", (), (Passed("b", "1e-16"),)), Report("A", (FOUND,), (), ("all else: no time",))
+    assert clean.holds and not wrong.holds
+    assert str(clean) == "A: nothing wrong was found in 1 check.\n\nHolds:\n- b: 1e-16"
+    assert str(wrong) == (
+        "A: 1 mistake was found in 1 check.\n\nWRONG: a claim\n  measured: 3 for 1\n  likely: a factor\n\n"
+        "Not checked:\n- all else: no time"
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        clean.findings = (FOUND,)
+
+
+def test_lines_of_a_report_are_not_long():
+    long = Finding("a claim " * 30, "a measure " * 30, "a meaning " * 30)
+    assert all(len(line) <= 107 for line in str(Report("A", (long,), (Passed("b", "c " * 200),))).splitlines())
+
+
+def test_what_is_said_of_one_claim_becomes_one():
+    findings, passed = merged(
+        [FOUND, Passed("b", "1"), OTHER, Passed("b", "2"), Passed("a claim", "3"), Passed("b", "1")]
+    )
+    assert findings == (Finding("a claim", "3 for 1; 4 for 1", "a factor"),)
+    assert passed == (Passed("b", "1; 2"),)
+
+
+SIZES = [{"n": 5.0, "m": 7.0}, {"n": 11.0, "m": 5.0}]
+NAMES = {
+    "1": lambda n, m: 1.0,
+    "-1": lambda n, m: -1.0,
+    "n": lambda n, m: n,
+    "-1 / n": lambda n, m: -1 / n,
+    "sqrt(n)": lambda n, m: math.sqrt(n),
+    "n * sqrt(n)": lambda n, m: n**1.5,
+    "1 / m**2": lambda n, m: m**-2,
+    "sqrt(n) / sqrt(m)": lambda n, m: math.sqrt(n / m),
+    "1 / (n * m)": lambda n, m: 1 / (n * m),
+    "2 / n": lambda n, m: 2 / n,
+    "sqrt(2)": lambda n, m: math.sqrt(2),
+    "0.3": lambda n, m: 0.3,
+    "": lambda n, m: n + m,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_factor_has_the_name_of_what_it_is(name):
+    named = name_factor([NAMES[name](**sizes) for sizes in SIZES], SIZES)
+    assert sorted(named.split(" * ")) == sorted(name.split(" * ")) or named in (name, "2 / n", "1 / (m * n)")
+
+
+@given(power=st.sampled_from([0.5, 1.0, -0.5, -2.0]), sign=st.sampled_from([1, -1]), noise=st.floats(-1e-9, 1e-9))
+def test_a_named_factor_is_worth_what_was_measured(power, sign, noise):
+    measured = [sign * (1 + noise) * sizes["n"] ** power for sizes in SIZES]
+    name = name_factor(measured, SIZES)
+    for value, sizes in zip(measured, SIZES, strict=True):
+        assert eval(name, {"sqrt": math.sqrt}, sizes) == pytest.approx(value, rel=1e-8)
+
+
+def test_several_names_are_all_given():
+    assert name_factor([2.0], [{"heads": 2.0}]) == "heads or 2"
+    assert name_factor([0.0], [{"heads": 2.0}]) == name_factor([math.nan], [{"heads": 2.0}]) == ""
+
+
+def test_a_layer_report_is_a_report_and_depends_on_the_seed_alone():
+    first, again = (testing.check_layer(bpkr.Dense(), checks=["networks"]) for _ in range(2))
+    assert isinstance(first, Report) and first == again
+
+
+WITHOUT = """
+import sys
+sys.modules["hypothesis"] = None
+import theorykit
+from theorykit import bpkr, testing
+theorykit.enable_float64()
+assert testing.check_layer(bpkr.Dense(), checks=[]).holds
+try:
+    testing.strategies
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_only_strategies_need_hypothesis():
+    said = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True).stdout
+    assert said == "theorykit.testing.strategies needs Hypothesis: pip install theorykit[testing]\n"

@@ -1,0 +1,62 @@
+"""Which simple expression of known quantities a measured factor is: sqrt(layer.width), 1/layer.heads, -2, ..."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
+
+import numpy as np
+
+# measured factors are ratios of float64 numbers
+_CLOSE = 1e-7
+_POWERS = (0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0)
+_NUMBERS = (2.0, 3.0)
+
+
+def name_factor(
+    values: Sequence[float] | np.ndarray, quantities: Sequence[Mapping[str, float]], tolerance: float = _CLOSE
+) -> str:
+    """The simplest product of powers that is worth `values`, each at its own `quantities` by name; "" if there is none.
+
+    Numbers 2 and 3 are tried too. Where several are equally simple, as they are if layer.heads is 2, all are named.
+    `tolerance` is relative.
+    """
+    values = np.asarray(values, dtype=float)
+    if not np.all(np.isfinite(values)) or np.any(values == 0):
+        return ""
+    sign = -1.0 if np.all(values < 0) else 1.0
+    if _equal(values, sign * np.ones(len(values)), tolerance):
+        return "-1" if sign < 0 else "1"
+    bases = {name: np.asarray([each[name] for each in quantities]) for name in quantities[0]}
+    bases |= {f"{number:g}": np.full(len(values), number) for number in _NUMBERS}
+    bases = {name: base for name, base in bases.items() if np.all(base > 0) and not np.all(base == 1)}
+    for count in (1, 2):
+        matches = [text for text, value in _monomials(bases, count) if _equal(values, sign * value, tolerance)]
+        if matches:
+            return " or ".join(f"-{text}" if sign < 0 else text for text in matches[:2])
+    if np.ptp(values) <= tolerance * np.abs(values[0]):
+        return f"{values[0]:.6g}"
+    return ""
+
+
+def _equal(values: np.ndarray, others: np.ndarray, tolerance: float) -> bool:
+    return bool(np.all(np.abs(values - others) <= tolerance * np.abs(others)))
+
+
+def _monomials(bases: Mapping[str, np.ndarray], count: int) -> Iterator[tuple[str, np.ndarray]]:
+    for names in combinations(bases, count):
+        for powers in product(_POWERS, repeat=count):
+            value = math.prod(bases[name] ** power for name, power in zip(names, powers, strict=True))
+            yield _written(dict(zip(names, powers, strict=True))), value
+
+
+def _written(powers: Mapping[str, float]) -> str:
+    above = [_power(name, power) for name, power in powers.items() if power > 0]
+    below = [_power(name, -power) for name, power in powers.items() if power < 0]
+    over = " * ".join(above) or "1"
+    return over if not below else f"{over} / ({' * '.join(below)})" if len(below) > 1 else f"{over} / {below[0]}"
+
+
+def _power(name: str, power: float) -> str:
+    whole = int(power)
+    written = [f"{name}**{whole}" if whole > 1 else name] * (whole > 0) + [f"sqrt({name})"] * (power != whole)
+    return " * ".join(written)

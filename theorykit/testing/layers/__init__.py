@@ -1,0 +1,1 @@
+"""What `check_layer` checks of a kind of layer, one module a question."""

@@ -1,0 +1,173 @@
+"""A kind of layer alone and beside ordinary layers, and what is refused of it before anything is derived."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields
+
+from sympy import Expr
+
+from ... import bpkr
+from ...bpkr.specification.layer_form import LayerForm
+from ...bpkr.specification.layers import LayerSymbols
+from ..report import Finding, Passed, Result
+
+_VARIANCES = (1.3, 0.8, 1.7, 0.6)
+_TEMPERATURE = 0.3
+
+# what a refusal speaks of, and what to do about it; the first that fits
+_MEANINGS = (
+    ("biases are not covered", "a bias: leave it out, or give the inputs a constant feature, which is one"),
+    (
+        "attention on hidden activations",
+        "attention or a gate that is computed of the hidden activations: compute it of the bare input, and use "
+        "layer.attention",
+    ),
+    ("nonlinear", "a nonlinear function of weights or activations: the theory is of linear values"),
+    ("more than once in a product", "the weights are multiplied with themselves: give every factor a layer of its own"),
+    (
+        "as many blocks as its prior has rows",
+        "the numbers of weight blocks of `forward` and `prior` differ: layer.weights(k) needs a prior of k rows",
+    ),
+    ("more than one skip connection", "two skip connections: add their gains, or their mixings of tokens, in one term"),
+    ("equal widths", "a skip connection to another width: it needs layer.width equal to layer.next_width"),
+    (
+        "it has shape",
+        "the result has other rows or columns than (layer.next_width, layer.tokens): a product is transposed",
+    ),
+    (
+        "its weights act on",
+        "something stands between weights and activations that is not KroneckerProduct(matrix, hidden)",
+    ),
+    ("do not act on", "the weights do not act on layer.hidden"),
+    ("a number of the layer itself stands", "a number was used where its symbol belongs"),
+    ("gives no value for", "a symbol of `forward` or `prior` is not named in `parameters`"),
+    ("stands for something else", "the name of a parameter is taken: call it otherwise"),
+    ("but no attention in its forward map", "`heads` is not 0, and `forward` does not use layer.attention"),
+    ("but heads=0", "`forward` uses layer.attention, and `heads` is 0"),
+    ("must be symmetric", "a covariance must be symmetric: half of it was changed, or it is a Cholesky factor"),
+    (
+        "is not positive definite",
+        "a covariance has an eigenvalue that is not positive: blocks that always agree are one",
+    ),
+    ("must have shape", "a parameter has another size than its symbol: `heads` and the parameter disagree"),
+    ("must be finite and positive", "a number that is zero or negative; signs can be absorbed into the weights"),
+    (
+        "is not a square matrix",
+        "`prior` must be a matrix of one row a weight block, such as layer.variance * Identity(1)",
+    ),
+    (
+        "keep sizes out of `prior`",
+        "the width stands in `prior`: weights have variance layer.variance here, and `forward` divides by "
+        "sqrt(layer.width), where others draw weights of variance 1/width",
+    ),
+    ("is static and", "an array or a list stands in a field marked static: make it a plain field"),
+    ("Incompatible", "the product of two matrices whose sizes do not match: an order of factors, or a transpose"),
+    ("not aligned", "the product of two matrices whose sizes do not match: an order of factors, or a transpose"),
+)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The kind in an architecture: at which place, counted from 0, and in words."""
+
+    architecture: bpkr.Architecture
+    place: int
+    words: str
+
+    @property
+    def form(self) -> LayerForm:
+        """What the theory reads off the kind at its place."""
+        return self.architecture.forms[self.place]
+
+
+def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Result]:
+    """The kind alone, before and behind a layer of attention, with one output and with two; or why it is refused."""
+    claim = "the specification is one of the theory"
+    try:
+        _check_static(kind)
+        alone = bpkr.Architecture((kind,), 6, temperature=_TEMPERATURE)
+        skip = alone.forms[0].has_skip
+        placements = (
+            _placed((kind,), 0, (6, 6) if skip else (5, 7), 1, "alone"),
+            _placed((kind, bpkr.Attention(2)), 0, (5, 5, 7) if skip else (5, 7, 6), 2, "below attention, two outputs"),
+            _placed((bpkr.Dense(), kind), 1, (5, 7, 7) if skip else (5, 7, 6), 1, "above a dense layer"),
+        )
+    except Exception as refusal:  # of the user's own code too, whatever it is
+        return (), _refusal(claim, refusal)
+    return placements, Passed(claim, f"{len(placements)} architectures with it are accepted")
+
+
+def _check_static(kind: bpkr.AbstractLayer) -> None:
+    """Refuse what JAX cannot compare: it is accepted at first, and fails when the layer is met again."""
+    for field in fields(kind):
+        if field.metadata.get("static", False) and not isinstance(getattr(kind, field.name), Hashable):
+            raise TypeError(
+                f"the field {field.name} is static and {type(getattr(kind, field.name)).__name__}: unhashable"
+            )
+
+
+def _placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> Placement:
+    variances = _VARIANCES[: len(layers) + 2]
+    architecture = bpkr.Architecture(layers, widths, variances, temperature=_TEMPERATURE, outputs=outputs)
+    return Placement(architecture, at, words)
+
+
+def _refusal(claim: str, refusal: Exception) -> Finding:
+    said = " ".join(str(refusal).split())
+    meaning = next((meaning for words, meaning in _MEANINGS if words in said), "what the error says")
+    return Finding(claim, f"{type(refusal).__name__}: {said}", meaning)
+
+
+def check_scaling(form: LayerForm) -> Result:
+    """Whether the kernel has a limit of large width: the width must be in 1/sqrt(layer.width), and nowhere else."""
+    claim = "the layer's sum over units is divided by sqrt(layer.width), so that there is a limit of large width"
+    symbols, widths = form.symbols, {form.symbols.width, form.symbols.next_width}
+    found = sorted(str(each) for each in widths & (form.block_tokens.free_symbols | form.gain.free_symbols))
+    if found:
+        return Finding(
+            claim,
+            f"a path through the layer is multiplied by {form.block_tokens}, which depends on {', '.join(found)}",
+            f"1/sqrt({symbols.width}), which is layer.width, is missing, stands twice, or has another width in it",
+        )
+    return Passed(claim, f"a path is multiplied by {form.block_tokens}")
+
+
+def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Result:
+    """Whether the kind's parameters are the layer's own symbols, each used."""
+    claim = "every parameter has a symbol of its own in every layer, and is used"
+    named, elsewhere = kind.parameters(form.symbols), kind.parameters(_moved(form.symbols))
+    unused = sorted(symbol.name for symbol in set(named) - form.parameters)
+    if unused:
+        return Finding(
+            claim,
+            f"`parameters` gives a value for {', '.join(unused)}, which neither `forward` nor `prior` has",
+            "the parameter was forgotten in `forward` or in `prior`, or is called otherwise there",
+        )
+    shared = sorted(symbol.name for symbol in set(named) & set(elsewhere))
+    if shared:
+        return Finding(
+            claim,
+            f"{', '.join(shared)} is one symbol for all layers of the kind",
+            "a symbol was made by hand: two layers of the kind would share its value. Write layer.number(name) or "
+            "layer.covariance(name, size)",
+        )
+    return Passed(claim, ", ".join(sorted(symbol.name for symbol in named)) or "there are none")
+
+
+def _moved(symbols: LayerSymbols) -> LayerSymbols:
+    return LayerSymbols(symbols.index + 1, symbols.width, symbols.next_width)
+
+
+def numbers_of(placement: Placement) -> Mapping[str, float]:
+    """Sizes and numbers that a factor may be made of, by what they are called in `forward`."""
+    architecture, at, form = placement.architecture, placement.place, placement.form
+    values, kind = architecture.layer_numbers(), architecture.layers[placement.place]
+    widths = {"layer.width": architecture.widths[at], "layer.next_width": architecture.widths[at + 1]}
+    heads = {"layer.heads": kind.heads} if kind.heads > 1 else {}
+    own = {short_name(symbol, form): values[symbol.name] for symbol in form.parameters if not symbol.is_Matrix}
+    variance = {"layer.variance": architecture.prior_variances[at + 1]}
+    return {name: float(value) for name, value in {**widths, **heads, **variance, **own}.items()}
+
+
+def short_name(symbol: Expr, form: LayerForm) -> str:
+    """What a parameter is called in the layer, without the layer's number."""
+    return symbol.name.removesuffix(f"_{form.symbols.index}")

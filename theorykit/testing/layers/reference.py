@@ -1,0 +1,175 @@
+"""The stated forward map against a reference of the user's own, and the stated prior against weights that they draw."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from jax.typing import ArrayLike
+from sympy import MatrixSymbol, Symbol
+
+from ...bpkr.specification.layers import AbstractLayer
+from ...codegen import interpret
+from ..report import Finding, Passed, Result
+from .explanations import AGREES, explain, localise
+from .networks import check_covariance
+from .placement import Placement, numbers_of
+from .trials import Reference, Trial, Unusable, make_trials, with_weights
+
+DrawWeights = Callable[[np.random.Generator, tuple[int, int, int], float, Mapping[str, ArrayLike]], ArrayLike]
+"""How weights are drawn: (rng, (blocks, N_{l+1}, N_l), variance, parameters) -> weights; see `check_layer`."""
+
+_CLAIM = "the stated forward map is the reference"
+_PRIMES = (5, 7, 11, 13)
+_DRAWS = 2_000
+
+
+def check_reference(kind: AbstractLayer, placement: Placement, reference: Reference, seed: int) -> Iterator[Result]:
+    """That `forward` is the reference, or how it differs."""
+    form = placement.form
+    sizes = [size for size in _PRIMES if size != kind.heads]
+    unequal = ((sizes[0], sizes[1], sizes[2]), (sizes[2], sizes[0], sizes[1]))
+    equal = tuple((width, width, tokens) for width, _, tokens in unequal)
+    note, trials = "", make_trials(kind, form, equal if form.has_skip else unequal, seed, own_numbers=False)
+    try:
+        referred = [trial.referred(reference) for trial in trials]
+    except Unusable as at_unequal:
+        trials = make_trials(kind, form, equal, seed, own_numbers=False)
+        try:
+            referred = [trial.referred(reference) for trial in trials]
+        except Unusable as problem:
+            yield _unusable(trials[0], problem)
+            return
+        note = f" (compared at equal widths; at others {at_unequal})"
+    nonlinear = _nonlinearity(trials[0], reference)
+    if nonlinear is not None:
+        yield nonlinear
+        return
+    own = make_trials(kind, form, _sizes_of(trials), seed, own_numbers=True)
+    if not _reads_parameters(trials[0], own[0], reference):
+        trials, referred = own, [trial.referred(reference) for trial in own]
+        if set(form.parameters) & form.forward.atoms(Symbol, MatrixSymbol):
+            note += " (compared at the layer's own parameters, which the reference does not read)"
+    yield _compared(trials, referred, note)
+
+
+def _sizes_of(trials: tuple[Trial, ...]) -> list[tuple[int, int, int]]:
+    return [(trial.weights.shape[2], *trial.shape) for trial in trials]
+
+
+def _compared(trials: tuple[Trial, ...], referred: list[np.ndarray], note: str) -> Result:
+    errors = [
+        np.max(np.abs(trial.stated() - target)) / max(np.max(np.abs(target)), 1e-300)
+        for trial, target in zip(trials, referred, strict=True)
+    ]
+    if max(errors) < AGREES:
+        return Passed(_CLAIM, f"to {max(errors):.1g}{note}")
+    found = explain(trials, referred) or localise(trials, referred)
+    return Finding(_CLAIM, f"{found.measured}{note}", found.meaning)
+
+
+def _unusable(trial: Trial, problem: Unusable) -> Finding:
+    shapes = f"weights {trial.weights.shape}, hidden {trial.hidden.shape}"
+    shapes += "" if trial.attention is None else f", attention {trial.attention.shape}"
+    said = str(problem)
+    meaning = (
+        "the reference is called with weights (blocks, next_width, width), one block a row of `prior`, hidden (width, "
+        "tokens), attention (heads, keys, queries) or None, and parameters by name, and returns (next_width, tokens); "
+        "where it is of other numbers of blocks or heads, so is the statement"
+    )
+    if f"shape {trial.shape[::-1]}" in said:
+        meaning = "the reference returns the transpose: a column a token is wanted, (next_width, tokens)"
+    if "KeyError" in said:
+        named = ", ".join(trial.parameters) or "none"
+        meaning = f"the reference has a parameter that the statement has not; the statement's parameters: {named}"
+    return Finding("the reference can be compared", f"{said}, given {shapes}", meaning)
+
+
+def _nonlinearity(trial: Trial, reference: Reference) -> Finding | None:
+    """What in the reference is not linear in weights and activations, if anything is."""
+
+    def at(hidden: np.ndarray, weights: np.ndarray = trial.weights) -> np.ndarray:
+        return replace(trial, hidden=hidden, weights=weights).referred(reference)
+
+    claim = "the reference is linear in weights and hidden activations"
+    hidden, size = trial.hidden, np.max(np.abs(trial.referred(reference))) or 1.0
+    try:
+        constant, value, double, minus = at(0 * hidden), at(hidden), at(2 * hidden), at(-hidden)
+    except Unusable as problem:
+        return Finding(claim, f"{problem} for hidden activations that are zero", "it divides by their size: a norm")
+
+    def differ(one: np.ndarray, other: np.ndarray) -> bool:
+        return bool(np.max(np.abs(one - other)) > AGREES * size)
+
+    if differ(constant, 0 * constant):
+        said = f"without hidden activations it gives {np.max(np.abs(constant)):.3g}, not zero"
+        return Finding(claim, said, "the reference has a bias, which the theory does not cover")
+    if not differ(double, value):
+        said = "twice the hidden activations give the same"
+        return Finding(claim, said, "the reference normalises activations, as layer norm does: the theory is linear")
+    if differ(minus, -value) and not differ(double, 2 * value):
+        said = "twice the hidden activations give twice as much, and minus these not minus as much"
+        return Finding(claim, said, "an activation function such as ReLU: the theory is of linear values")
+    if differ(double, 2 * value):
+        said = f"twice the hidden activations give {np.linalg.norm(double) / np.linalg.norm(value):.4g} times as much"
+        return Finding(
+            claim, said, "a nonlinear function of activations, or attention that is computed of them: not in the theory"
+        )
+    nothing = with_weights(trial, np.zeros_like).referred(reference)
+    if differ(at(hidden, 2 * trial.weights) - nothing, 2 * (value - nothing)):
+        return Finding(claim, "twice the weights do not give twice as much", "the weights enter more than once")
+    return None
+
+
+def _reads_parameters(trial: Trial, own: Trial, reference: Reference) -> bool:
+    """Whether the reference gives something else for other parameters; where there are none, True."""
+    if not trial.parameters:
+        return True
+    changed = replace(trial, parameters=own.parameters).referred(reference)
+    return bool(np.any(changed != trial.referred(reference)))
+
+
+def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWeights, seed: int) -> Result:
+    """That weights which the user draws have the covariance of `prior`, zero mean, and independent entries."""
+    claim, form, architecture = (
+        "weights are drawn with the covariance of `prior`",
+        placement.form,
+        placement.architecture,
+    )
+    (trial,) = make_trials(kind, form, [(6, 6, 5) if form.has_skip else (5, 7, 6)], seed, own_numbers=True)
+    variance, rng = float(architecture.prior_variances[placement.place + 1]), np.random.default_rng(seed)
+    values = {**architecture.layer_numbers(), form.symbols.width.name: trial.weights.shape[2]}
+    values = {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in values.items()}
+    covariance = interpret(form.covariance, values)
+    drawn = []
+    for _ in range(_DRAWS):
+        parameters = {name: np.copy(value) if np.ndim(value) else value for name, value in trial.parameters.items()}
+        try:
+            weights = np.asarray(draw_weights(rng, trial.weights.shape, variance, parameters), dtype=float)
+        except Exception as error:  # of the user's code, whatever it is
+            return Finding(claim, f"{type(error).__name__}: {' '.join(str(error).split())}", "what the error says")
+        if weights.shape != trial.weights.shape or not np.all(np.isfinite(weights)):
+            said = f"an array of shape {weights.shape}, finite: {bool(np.all(np.isfinite(weights)))}"
+            return Finding(claim, said, f"finite weights of shape {trial.weights.shape} are wanted")
+        drawn.append(weights)
+    blocks = np.asarray(drawn)
+    wrong = _not_independent(claim, blocks)
+    otherwise = f"another covariance of the blocks than `prior`, {form.covariance}"
+    return wrong or check_covariance(claim, blocks, covariance, numbers_of(placement), otherwise)
+
+
+def _not_independent(claim: str, weights: np.ndarray) -> Finding | None:
+    """What weights with independent Gaussian entries in a block do not have; (draws, blocks, rows, columns)."""
+    size, error = np.sqrt(np.mean(weights**2)), 1 / np.sqrt(len(weights))
+    mean = float(np.max(np.abs(weights.mean(axis=0)))) / size / error
+    if mean > 6:
+        return Finding(claim, f"a mean of {mean:.0f} standard errors", "the prior has mean zero")
+    flat = weights[:, 0].reshape(len(weights), -1) / size
+    overlaps = flat.T @ flat / len(flat) - np.diag(np.mean(flat**2, axis=0))
+    if np.max(np.abs(overlaps)) > 7 * error:
+        said = f"entries of one block have a correlation of {np.max(np.abs(overlaps)):.2g}"
+        return Finding(claim, said, "entries of a weight block are independent in the theory; here they are not")
+    kurtosis = float(np.mean(flat**4) / np.mean(flat**2) ** 2)
+    if abs(kurtosis - 3) > 0.2:
+        said = f"a fourth moment of {kurtosis:.2f} variances squared"
+        return Finding(claim, said, "weights are Gaussian in the theory, with a fourth moment of 3; here they are not")
+    return None

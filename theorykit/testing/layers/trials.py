@@ -1,0 +1,155 @@
+"""Random arrays at which a layer's forward map is tried: as it is stated, and as the user's reference has it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jax.typing import ArrayLike
+from sympy import Expr
+
+from ...bpkr.specification import layer_functions
+from ...bpkr.specification.layer_form import LayerForm
+from ...bpkr.specification.layers import AbstractLayer
+from ...codegen import interpret
+from ...symbolic import from_terms, matrix_terms
+from .placement import short_name
+
+Reference = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Mapping[str, ArrayLike]], ArrayLike]
+"""A forward map in NumPy: (weights, hidden, attention, parameters) -> next hidden; see `check_layer`."""
+
+
+class Unusable(Exception):
+    """The reference fails, or returns what is no array of next hidden activations."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Arrays of one layer, of sizes that are all different where they may be.
+
+    - `weights` (blocks, N_{l+1}, N_l), `hidden` (N_l, tokens), `attention` (heads, keys, queries) or None.
+    - `parameters`: by what the layer calls them.
+    """
+
+    form: LayerForm
+    weights: np.ndarray
+    hidden: np.ndarray
+    attention: np.ndarray | None
+    parameters: Mapping[str, np.ndarray | float]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the next hidden activations."""
+        return self.weights.shape[1], self.hidden.shape[1]
+
+    @property
+    def quantities(self) -> Mapping[str, float]:
+        """What a factor may be made of, by what it is called in `forward`."""
+        blocks, next_width, width = self.weights.shape
+        sizes = {"layer.width": width, "layer.next_width": next_width, "layer.tokens": self.hidden.shape[1]}
+        if next_width == width:
+            del sizes["layer.next_width"]
+        heads = {} if self.attention is None else {"layer.heads": len(self.attention)}
+        numbers = {name: value for name, value in self.parameters.items() if not np.ndim(value)}
+        others = {} if blocks == heads.get("layer.heads") else {"the number of blocks": blocks}
+        return {name: float(value) for name, value in {**sizes, **heads, **others, **numbers}.items()}
+
+    def terms(self) -> tuple[np.ndarray, ...]:
+        """The value of each term of the stated forward map."""
+        values = self._values()
+        return tuple(np.asarray(interpret(term, values)) for term in term_expressions(self.form))
+
+    def stated(self) -> np.ndarray:
+        """The next hidden activations as `forward` states them."""
+        return np.asarray(interpret(self.form.forward, self._values()))
+
+    def referred(self, reference: Reference) -> np.ndarray:
+        """The next hidden activations as the reference has them; `Unusable` says what is wrong with them."""
+        attention = None if self.attention is None else self.attention.copy()
+        parameters = {name: np.copy(value) if np.ndim(value) else value for name, value in self.parameters.items()}
+        try:
+            with np.errstate(all="ignore"):
+                found = np.asarray(
+                    reference(self.weights.copy(), self.hidden.copy(), attention, parameters), dtype=float
+                )
+        except Exception as error:  # of the user's code, whatever it is
+            raise Unusable(f"it raises {type(error).__name__}: {' '.join(str(error).split())}") from None
+        if found.shape != self.shape:
+            raise Unusable(f"it returns an array of shape {found.shape}, not {self.shape}")
+        if not np.all(np.isfinite(found)):
+            raise Unusable("it returns numbers that are not finite")
+        return found
+
+    def _values(self) -> dict[str, np.ndarray | float]:
+        form, (blocks, next_width, width) = self.form, self.weights.shape
+        by_symbol: dict[Expr, np.ndarray | float] = {
+            form.symbols.width: float(width),
+            form.symbols.next_width: float(next_width),
+            form.symbols.tokens: float(self.hidden.shape[1]),
+            form.weights: self.weights.swapaxes(0, 1).reshape(next_width, blocks * width),
+            form.hidden: self.hidden,
+        }
+        if self.attention is not None:
+            by_symbol[form.symbols.heads] = float(len(self.attention))
+            by_symbol[form.symbols.attention] = self.attention.reshape(-1, self.attention.shape[2])
+        own = {symbol: self.parameters[short_name(symbol, form)] for symbol in form.parameters}
+        return {symbol.name: value for symbol, value in {**by_symbol, **own}.items()}
+
+
+def term_expressions(form: LayerForm) -> tuple[Expr, ...]:
+    """The terms of the sum that the forward map is."""
+    return tuple(from_terms([term], form.forward.shape) for term in matrix_terms(form.forward))
+
+
+def make_trials(
+    kind: AbstractLayer, form: LayerForm, sizes: Sequence[tuple[int, int, int]], seed: int, own_numbers: bool
+) -> tuple[Trial, ...]:
+    """A trial for each of `sizes`, (N_l, N_{l+1}, tokens).
+
+    The parameters are the kind's if `own_numbers`, and others if not.
+    """
+    rng, found = np.random.default_rng(seed), []
+    counts = {form.symbols.heads.name: kind.heads} if kind.heads else {}
+    blocks = layer_functions.count(form.blocks, counts)
+    given = {short_name(symbol, form): value for symbol, value in kind.parameters(form.symbols).items()}
+    for width, next_width, tokens in sizes:
+        scores = np.exp(rng.normal(size=(kind.heads, tokens, tokens)))
+        found.append(
+            Trial(
+                form=form,
+                weights=rng.normal(size=(blocks, next_width, width)),
+                hidden=rng.normal(size=(width, tokens)),
+                attention=scores / scores.sum(axis=1, keepdims=True) if kind.heads else None,
+                parameters=_parameters(given, rng, own_numbers),
+            )
+        )
+    return tuple(found)
+
+
+def _parameters(given: Mapping[str, ArrayLike], rng: np.random.Generator, own_numbers: bool) -> dict:
+    values = {name: np.asarray(value, dtype=float) if np.ndim(value) else float(value) for name, value in given.items()}
+    if own_numbers:
+        return values
+    return {
+        name: _other(value, rng) if np.ndim(value) else value * rng.uniform(1.2, 1.9) for name, value in values.items()
+    }
+
+
+def _other(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Another positive definite matrix of the same size."""
+    factor = np.eye(len(matrix)) + rng.normal(size=matrix.shape) / (2 * len(matrix))
+    return factor @ matrix @ factor.T
+
+
+def with_attention(trial: Trial, change: Callable[[np.ndarray], np.ndarray]) -> Trial:
+    """The trial with other attention."""
+    return replace(trial, attention=change(trial.attention))
+
+
+def with_weights(trial: Trial, change: Callable[[np.ndarray], np.ndarray]) -> Trial:
+    """The trial with other weights."""
+    return replace(trial, weights=change(trial.weights))
+
+
+def with_parameter(trial: Trial, name: str, change: Callable[[np.ndarray | float], np.ndarray | float]) -> Trial:
+    """The trial with another value of one parameter."""
+    return replace(trial, parameters={**trial.parameters, name: change(trial.parameters[name])})

@@ -1,0 +1,141 @@
+"""Random problems of theory 1: a point in the order parameters of an architecture, and data that fit it."""
+
+import math
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from .. import bpkr
+from ..arguments import checked_instance, checked_whole_number
+from ..bpkr.specification import layer_functions
+from ..bpkr.specification.architecture import checked_architecture
+
+# few and fixed: another shape is another compilation
+EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
+
+
+@dataclass(frozen=True, repr=False)
+class Problem:
+    """An architecture, random positive definite order parameters, and random data: what functions of `bpkr` take.
+
+    - `features` (examples, paths, features), `labels` (examples,), or (examples, outputs) of several outputs.
+    - `test_features` (examples, paths, features).
+    - `seed`: what it was drawn with, and `random_problem(architecture, seed)` draws again; None if with no seed alone.
+    """
+
+    architecture: bpkr.Architecture
+    order_parameters: bpkr.OrderParameters
+    features: np.ndarray
+    labels: np.ndarray
+    test_features: np.ndarray
+    seed: int | None = None
+
+    def __repr__(self):
+        return f"{'Problem' if self.seed is None else 'random_problem'}({self.architecture}, seed={self.seed})"
+
+    def evaluate(self) -> bpkr.ActionTerms:
+        """The action and its parts at the order parameters."""
+        return bpkr.evaluate(self.architecture, self.order_parameters, self.features, self.labels)
+
+    def predict(self) -> bpkr.Prediction:
+        """What the theory predicts for the test examples at the order parameters."""
+        return bpkr.predict(self.architecture, self.order_parameters, self.features, self.labels, self.test_features)
+
+    def at_temperature(self, temperature: ArrayLike) -> "Problem":
+        """The same at another temperature."""
+        old = self.architecture
+        numbers = {"temperature": temperature, "outputs": old.outputs}
+        new = bpkr.Architecture(old.layers, old.widths, old.prior_variances, **numbers)
+        return replace(self, architecture=new)
+
+
+def random_problem(architecture: bpkr.Architecture, seed: int) -> Problem:
+    """A problem of `architecture`, with 5 examples, 3 test examples and 6 input features; every draw of `seed`."""
+    checked_architecture(architecture)
+    rng = np.random.default_rng(checked_whole_number("seed", seed, least=0))
+    order_parameters = random_order_parameters(architecture, rng)
+    shape, outputs = (architecture.paths, INPUT_FEATURES), architecture.outputs
+    return Problem(
+        architecture=architecture,
+        order_parameters=order_parameters,
+        features=rng.normal(size=(EXAMPLES, *shape)) / math.sqrt(math.prod(shape)),
+        labels=rng.normal(size=(EXAMPLES, outputs) if outputs > 1 else EXAMPLES),
+        test_features=rng.normal(size=(TEST_EXAMPLES, *shape)) / math.sqrt(math.prod(shape)),
+        seed=seed,
+    )
+
+
+def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.OrderParameters:
+    """Random positive definite (U_1, ..., U_L, u); across a skip connection, U_{l+1} is a block of U_l."""
+    checked_architecture(architecture)
+    checked_instance("rng", rng, np.random.Generator, "such as numpy.random.default_rng(0)")
+    numbers = architecture.layer_numbers()
+    found = [_positive_definite(architecture.outputs, rng)]
+    for form, size in zip(reversed(architecture.forms), reversed(architecture.order_parameter_sizes), strict=True):
+        matrix = _positive_definite(size, rng)
+        if form.has_skip:
+            matrix = with_leading_block(matrix, float(layer_functions.gain(form, numbers)) ** 2 * found[0])
+        found.insert(0, matrix)
+    *matrices, readout = found
+    return bpkr.OrderParameters(tuple(matrices), readout if len(readout) > 1 else readout[0, 0])
+
+
+def _positive_definite(size: int, rng: np.random.Generator) -> np.ndarray:
+    factor = rng.normal(size=(size, size + 2))
+    return rng.uniform(0.3, 3) * (factor @ factor.T / (size + 2) + 0.1 * np.eye(size))
+
+
+def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """A positive definite matrix like `matrix` whose leading block is `block`."""
+    size, change = len(block), np.eye(len(matrix))
+    old = np.linalg.cholesky(matrix[:size, :size])
+    change[:size, :size] = np.linalg.solve(old.T, np.linalg.cholesky(block).T).T
+    result = change @ matrix @ change.T
+    result[:size, :size] = block
+    return result
+
+
+def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
+    """The value of every symbol of the action by name, sizes included, for `codegen.interpret`."""
+    architecture, point = checked_instance("problem", problem, Problem).architecture, problem.order_parameters
+    symbols, outputs = bpkr.derive(architecture).symbols, architecture.outputs
+    matrices = (*point.matrices, point.readout)
+    named = {
+        **architecture.layer_numbers(),
+        **architecture.size_values(),
+        symbols.variances[-1].name: architecture.prior_variances[-1],
+        symbols.temperature.name: architecture.temperature,
+        symbols.input_features.name: problem.features.shape[2],
+        symbols.examples.name: len(problem.features),
+        "P_test": len(problem.test_features),
+        **{symbol.name: value for symbol, value in zip(symbols.order_parameters, matrices, strict=True)},
+        symbols.features.name: feature_matrix(problem.features, outputs),
+        symbols.test_features.name: feature_matrix(problem.test_features, outputs),
+        symbols.labels.name: problem.labels.reshape(-1, 1),
+    }
+    return {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in named.items()}
+
+
+def feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
+    """Phi: one row an (example, output) pair, one column a (path, output, feature)."""
+    examples, paths, width = features.shape
+    found = np.zeros((examples, outputs, paths, outputs, width))
+    for output in range(outputs):
+        found[:, output, :, output] = features
+    return found.reshape(examples * outputs, -1)
+
+
+def random_inputs(rng: np.random.Generator, examples: int = EXAMPLES) -> np.ndarray:
+    """Tokens (examples, 4 tokens, 6 features) of standard normal numbers."""
+    checked_instance("rng", rng, np.random.Generator, "such as numpy.random.default_rng(0)")
+    return rng.normal(size=(checked_whole_number("examples", examples, least=1), TOKENS, INPUT_FEATURES))
+
+
+def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.AbstractHeads:
+    """Heads with random key-query products for every layer of `architecture` that has heads."""
+    checked_instance("rng", rng, np.random.Generator, "such as numpy.random.default_rng(0)")
+    counts = [heads for heads in checked_architecture(architecture).heads if heads]
+    shapes = [(heads, INPUT_FEATURES, INPUT_FEATURES) for heads in counts]
+    return bpkr.heads(key_query=[jnp.asarray(rng.normal(size=shape)) / INPUT_FEATURES for shape in shapes])
