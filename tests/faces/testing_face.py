@@ -3,13 +3,15 @@
 from functools import cache
 
 import numpy as np
+from sympy import symbols
 
 from tests.testing.layers import attention, normal
-from theorykit import bpkr, testing
+from theorykit import bpkr, saddle, testing
 
 from .engine import Face
 from .values import Kind, flag, function, instance, number, text, whole_number
 
+m, beta = symbols("m beta", real=True)
 FINDING = testing.Finding("the claim", "3.0 instead of 1.0", "a factor")
 PASSED = testing.Passed("another claim", "1e-16")
 NOTHING = dict.fromkeys(("an empty list", "an empty array"), "a sequence of no entries")
@@ -27,6 +29,11 @@ def problem():
     return testing.random_problem(architecture(), 0)
 
 
+@cache
+def action():
+    return saddle.Action(beta * (m**2 - m), {m: saddle.Real()}, [beta])
+
+
 def a_kind(*called):
     """A kind of layer, made and not the class of one."""
     return instance(lambda: bpkr.Attention(2), *called, also=lambda: {"a class of layers": bpkr.Attention})
@@ -42,6 +49,12 @@ FACE = Face(
         "findings": Kind(lambda: (FINDING,), NOTHING),
         "passed": Kind(lambda: (PASSED,), NOTHING),
         "left_out": Kind(lambda: ("a check: its reason",), {**NOTHING, **dict.fromkeys(TEXTS, "a sequence of text")}),
+        "action": instance(action, also=lambda: {"its expression": action().expression}),
+        "values": Kind(lambda: {beta: 1.5}, {"None": "random ones"}, lambda: {"of text": {beta: "1"}}),
+        "index": Kind(lambda: 0, {"None": "not looked for", "0": "a minimum", "1": "of one negative direction"}),
+        "check_action.reference": function(lambda m, beta: beta * (m**2 - m), {**NONE, **CLASS}),
+        "sampled": Kind(lambda: None, NONE),
+        "sizes": Kind(lambda: (50, 200), also=lambda: {"of text": ("50",), "with a zero": (0, 10)}),
         "kind": a_kind(),
         "kinds": a_kind(),
         "reference": function(attention, {**NONE, **CLASS}),

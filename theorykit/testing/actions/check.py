@@ -72,6 +72,8 @@ def check_action(
     if sampled is not None and (index is None or values is None):
         raise ValueError("sampled is compared with a saddle point: give its index, and the values of the parameters")
     sizes = checked_sequence("sizes", sizes, "whole numbers")
+    if len(sizes) < 2:
+        raise ValueError(f"sizes must be two at least, to see how the distance falls; got {len(sizes)}")
     for size in sizes:
         checked_whole_number("sizes", size, least=1)
     seed = checked_whole_number("seed", seed, least=0, most=2**32 - 1)

@@ -1,0 +1,21 @@
+"""The table of both ways to a minimum, for docs/own-action.md, from the results of generic.py."""
+
+import kept_results
+
+
+def table() -> str:
+    """Problems, seconds by the package's own solver and by the generic one, and how far their minima differ."""
+    rows = (
+        (
+            row["problem"],
+            f"{row['paths']}",
+            f"{row['width']:g}",
+            f"{1000 * row['own_seconds']:.0f} ms",
+            f"{1000 * row['generic_seconds']:.0f} ms",
+            f"{row['ratio']:.1f}",
+            f"{row['action_difference']:.0e}",
+        )
+        for row in kept_results.read("generic")["rows"]
+    )
+    head = ("problem", "paths", "width", "`bpkr.solve`", "`saddle.minimise`", "ratio", "actions differ by")
+    return kept_results.markdown(head, rows)
