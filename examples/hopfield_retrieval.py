@@ -39,10 +39,10 @@ print(cold.latex())
 def remembering(action: Action, values: dict, bounds: tuple[float, float]):
     """The branch of solutions that remember, towards more patterns and around its fold."""
     found = [each for each in search(action, values, index=1) if each[m] > 0.2]
-    return follow(action, values, found[0], alpha, bounds)
+    return follow(action, values, found[0], alpha, bounds, largest_step=0.05)
 
 
-branch = remembering(cold, {alpha: 0.05}, (0.02, 0.2))
+branch = remembering(cold, {alpha: 0.05}, (0.04, 0.2))
 (fold,) = branch.folds
 print(f"alpha_c = {fold.parameter:.6f} at m = {fold.order_parameters['m']:.4f}")
 
@@ -61,8 +61,8 @@ warm = Action(
 )
 temperatures, capacities = np.linspace(0.1, 0.9, 9), []
 for temperature in temperatures:
-    values = {alpha: 0.04 * (1 - temperature) ** 2, T: temperature}
-    (turn, *_) = remembering(warm, values, (values[alpha] / 2, 0.2)).folds
+    values = {alpha: 0.12 * (1 - temperature) ** 2, T: temperature}
+    (turn, *_) = remembering(warm, values, (0.9 * values[alpha], 0.2)).folds
     capacities.append(float(turn.parameter))
 
 # %%

@@ -4,16 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf as erf_of
-from sympy import Abs, Heaviside, Max, Symbol, Trace, cos, cosh, exp, log, symbols, tanh
+from sympy import Abs, Heaviside, Max, Symbol, Trace, cos, cosh, exp, log, sign, symbols, tanh
 
 from tests.expressions import A, L, assert_close, generate, random_values
-from theorykit.codegen import BATCH, compile_expressions, interpret
+from theorykit.codegen import BATCH, compile_expressions, interpret, quadrature_error
 from theorykit.codegen.adaptive_quadrature import normal_mean
 from theorykit.codegen.primitives import gaussian_mean
-from theorykit.symbolic import GaussianAverage, LogDet, entrywise, gradient
+from theorykit.symbolic import GaussianAverage, LogDet, entrywise, gradient, log_cosh, with_nodes
 
 z, w, h, b = symbols("z w h b", real=True)
 AVERAGES = (
@@ -147,3 +147,37 @@ def interpret_kink():
     # E|z^2 - 2| = 1 - 2 + 2 E[(2 - z^2) 1(|z| < root)], and E[z^2 1(|z| < r)] = erf(r / root 2) - 2 r density(r)
     inside = erf_of(root / np.sqrt(2))
     return -1 + 2 * (2 * inside - (inside - 2 * root * density))
+
+
+SMOOTH = (tanh(b * z + h) ** 2, log_cosh(2 * z + h), exp(z) * cos(h * z))
+ROUGH = (log_cosh(20 * z + h), log_cosh(20 * (z - h)), Abs(z - h), Max(0, b * z + h), sign(z - h))
+
+
+@pytest.mark.parametrize("nodes", [16, 64])
+@pytest.mark.parametrize("integrand", SMOOTH + ROUGH, ids=str)
+@given(field=st.floats(-2, 2))
+@settings(max_examples=8)
+def test_the_estimated_error_is_about_as_large_as_the_error(integrand, nodes, field):
+    average, values = GaussianAverage(integrand, z, nodes), {"h": field, "b": 0.9}
+    error = np.abs(function_of(average)(**values)["value"] - interpret(average, values))
+    estimate = quadrature_error(average, values)
+    assert error <= 3 * estimate + 1e-13
+    # no estimate is far above what the error is where it is largest
+    assert estimate <= (4 / nodes**0.5 if integrand in ROUGH else 0.02)
+
+
+def test_errors_are_estimated_of_matrices_and_of_averages_in_averages():
+    expression = GaussianAverage(GaussianAverage(Abs(z - w), z), w) * A
+    matrix = jnp.diag(jnp.array([1.0, 2.0]))
+    error = quadrature_error(expression, {A: matrix})
+    value = compile_expressions("f", {"value": expression}, (A,))(A=matrix)["value"]
+    found = np.abs(value - 2 / np.sqrt(np.pi) * matrix)
+    assert_close(error[0, 1], 0.0, 0.0)
+    assert found[0, 0] / 3 < error[0, 0] < 3 * found[0, 0] and error[1, 1] == 2 * error[0, 0]
+    assert quadrature_error(h**2, {"h": 2.0}) == 0
+
+
+def test_more_nodes_make_the_error_smaller():
+    values = {"h": 0.3, "b": 1.0}
+    errors = [quadrature_error(with_nodes(AVERAGES[0], nodes), values) for nodes in (8, 32, 128)]
+    assert errors[0] > 10 * errors[1] > 100 * errors[2]

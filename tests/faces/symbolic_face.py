@@ -76,8 +76,9 @@ FACE = Face(
         "variable": Kind(lambda: C, {}, lambda: {"an expression": 2 * C}),
         "integrand": Kind(lambda: X * Z, OF_NUMBERS, lambda: {"a matrix": C}),
         "GaussianAverage.variable": Kind(lambda: Z, {}, lambda: {"a matrix": C, "an expression": 2 * Z}),
+        "variables": Kind(lambda: Z, {}, lambda: {"a matrix": C, "an expression": 2 * Z}),
         "nodes": whole_number(64, least=1, most=10_000),
-        **{f"{name}.expression": Kind(lambda: C, OF_NUMBERS) for name in ("with_nodes", "with_twice_the_nodes")},
+        **{f"{name}.expression": Kind(lambda: C, OF_NUMBERS) for name in ("with_nodes", "with_more_nodes")},
         "factors": matrices(NONE_AT_ALL),
         "product_of.factors": matrices(),
         "matrices": matrices(),
@@ -120,5 +121,5 @@ FACE = Face(
             lambda: (Equation("x", "y"),), NONE_AT_ALL, lambda: {"of text": ("a",), "one": Equation("x", "y")}
         ),
     },
-    given={"beside": ("matrices",), "below": ("matrices",)},
+    given={"gaussian_average": ("variables",), "beside": ("matrices",), "below": ("matrices",)},
 )

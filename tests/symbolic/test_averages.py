@@ -6,11 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Dummy, Symbol, Trace, cos, cosh, diff, exp, log, symbols, tanh
+from sympy import Dummy, Max, Symbol, Trace, cos, cosh, diff, exp, log, symbols, tanh
 
 from tests.expressions import A, L, assert_close
 from theorykit.codegen import interpret
-from theorykit.symbolic import GaussianAverage, LogDet, gradient, latex, with_nodes, with_twice_the_nodes
+from theorykit.symbolic import (
+    GaussianAverage,
+    LogDet,
+    gaussian_average,
+    gradient,
+    latex,
+    log_normal_cdf,
+    with_more_nodes,
+    with_nodes,
+)
+from theorykit.symbolic.documents.mathml import mathml
 
 z, w, h, b = symbols("z w h b", real=True)
 VALUES = {"h": 0.3, "b": 0.8, "z": -0.4, "w": 0.7}
@@ -97,7 +107,7 @@ def test_the_number_of_nodes_is_that_of_every_average(nodes):
     changed = with_nodes(expression, nodes)
     assert {average.nodes for average in changed.atoms(GaussianAverage)} == {nodes}
     assert with_nodes(changed, 64) == expression
-    assert with_twice_the_nodes(changed) == with_nodes(expression, 2 * nodes)
+    assert with_more_nodes(changed) == tuple(with_nodes(expression, 2 * nodes + odd) for odd in (0, 1))
 
 
 def test_signs_are_known():
@@ -123,3 +133,13 @@ def test_signs_are_known():
 )
 def test_a_reader_sees_what_the_variable_is(expression, expected):
     assert latex(expression) == expected
+
+
+@pytest.mark.parametrize(
+    "function", [lambda e: e, lambda e: e**2 / 2, lambda e: abs(e) * gaussian_average(Max(z, h), z)]
+)
+@pytest.mark.parametrize("average", [FIELD, NESTED.xreplace({h: z}), log_normal_cdf(h)], ids=str)
+def test_what_is_written_is_read_by_a_browser(average, function):
+    text = "".join("".join(element.itertext()) for element in mathml(latex(function(average))))
+    if average.has(GaussianAverage):
+        assert "⟩" in text and "∼𝒩(0,1)" in text

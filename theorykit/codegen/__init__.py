@@ -9,6 +9,7 @@ from .interpreter import interpret
 from .lowering import lower
 from .names import check_name
 from .program import Instruction, Program
+from .quadrature import quadrature_error
 from .sizes import bound_sizes
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "emit",
     "interpret",
     "lower",
+    "quadrature_error",
 ]

@@ -55,7 +55,7 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
         check_name(f"a symbol in {name}", symbol.name)
     if repeated := sorted({a.name for i, a in enumerate(arguments) if a in arguments[:i]}):
         raise ValueError(f"{name}: arguments are given twice: {', '.join(repeated)}")
-    _check_distinct(name, {*arguments, *sizes, *(s for e in outputs.values() for s in _symbols(e))})
+    _check_distinct(name, {*arguments, *sizes, *(s for e in outputs.values() for s in symbols_of(e))})
 
 
 def _check_distinct(name: str, symbols: Iterable[Expr]) -> None:
@@ -72,7 +72,7 @@ def _check_distinct(name: str, symbols: Iterable[Expr]) -> None:
             )
 
 
-def _symbols(expression: Expr) -> set[Expr]:
+def symbols_of(expression: Expr) -> set[Expr]:
     """The symbols of an expression, also those in the shapes of its matrices, but for variables bound in it."""
     bound = {v for node in expression.atoms(ElementwiseApplyFunction) for v in node.function.variables}
     found = expression.atoms(Symbol, MatrixSymbol)

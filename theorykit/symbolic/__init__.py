@@ -31,7 +31,7 @@ from .atoms import (
     split_coefficient,
     trace,
 )
-from .averages import GaussianAverage, with_nodes, with_twice_the_nodes
+from .averages import GaussianAverage, with_more_nodes, with_nodes
 from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
 from .differential import gradient
 from .documents.document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
@@ -39,6 +39,7 @@ from .documents.page import Definition, as_html
 from .documents.rendering import fold, latex
 from .entries import entrywise, sum_of_entries
 from .functions import log_cosh, log_normal_cdf
+from .gaussian_table import gaussian_average
 from .structure import is_positive_definite, is_positive_semidefinite
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "expand_products",
     "fold",
     "from_terms",
+    "gaussian_average",
     "gradient",
     "inverse",
     "is_positive_definite",
@@ -97,6 +99,6 @@ __all__ = [
     "sum_of_entries",
     "trace",
     "transpose",
+    "with_more_nodes",
     "with_nodes",
-    "with_twice_the_nodes",
 ]

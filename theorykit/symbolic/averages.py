@@ -13,7 +13,7 @@ from .bound_variables import NormalVariable, matrix_scalars, new_variable
 
 NODES = 64
 # beyond it the rule costs more than it gains
-_MOST_NODES = 10_000
+MOST_NODES = 10_000
 
 
 class GaussianAverage(Expr):
@@ -29,7 +29,7 @@ class GaussianAverage(Expr):
     def __new__(cls, integrand, variable, nodes=NODES):
         integrand = checked_scalar("integrand", integrand)
         checked_instance("variable", variable, Symbol)
-        nodes = Integer(checked_whole_number("nodes", nodes, least=1, most=_MOST_NODES))
+        nodes = Integer(checked_whole_number("nodes", nodes, least=1, most=MOST_NODES))
         bound_inside = {average.variable for average in integrand.atoms(GaussianAverage)}
         if not isinstance(variable, NormalVariable) or variable in bound_inside:
             own = new_variable(NormalVariable, variable.name, integrand)
@@ -99,22 +99,32 @@ class GaussianAverage(Expr):
         return self.integrand.is_negative or None
 
 
+def average_over(integrand: Expr, variable: Symbol, nodes: int) -> Expr:
+    """The average by quadrature, what is constant in front."""
+    constant, rest = integrand.as_independent(variable, as_Add=False)
+    return constant * GaussianAverage(rest, variable, nodes) if rest.has_free(variable) else integrand
+
+
 def average_like(average: GaussianAverage, integrand: Expr) -> Expr:
-    """The average of another function of the variable of `average` by its quadrature, what is constant in front."""
-    constant, rest = integrand.as_independent(average.variable, as_Add=False)
-    return constant if rest == 1 else constant * GaussianAverage(rest, average.variable, average.nodes)
+    """The average of another function of the variable of `average`, by its quadrature."""
+    return average_over(integrand, average.variable, average.nodes)
 
 
 def with_nodes(expression: Expr, nodes: int) -> Expr:
     """`expression` with all its Gaussian averages by quadrature with `nodes` nodes."""
     expression = checked_expression("expression", expression)
-    nodes = checked_whole_number("nodes", nodes, least=1, most=_MOST_NODES)
+    nodes = checked_whole_number("nodes", nodes, least=1, most=MOST_NODES)
     return _with_nodes(expression, lambda average: nodes)
 
 
-def with_twice_the_nodes(expression: Expr) -> Expr:
-    """`expression` with every Gaussian average by quadrature with twice as many nodes as it has."""
-    return _with_nodes(checked_expression("expression", expression), lambda average: 2 * average.nodes)
+def with_more_nodes(expression: Expr) -> tuple[Expr, Expr]:
+    """`expression` with 2n nodes in every Gaussian average that has n, and with 2n + 1.
+
+    What they differ by from `expression` tells the error of its quadratures. With a kink in an integrand that error
+    goes up and down with where the nodes lie, which is otherwise for odd numbers of them; so both are needed.
+    """
+    expression = checked_expression("expression", expression)
+    return tuple(_with_nodes(expression, lambda average, odd=odd: 2 * average.nodes + odd) for odd in (0, 1))
 
 
 def _with_nodes(expression, nodes_of):
