@@ -8,16 +8,18 @@ import pytest
 from .scripts import run_script
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-# these compile a dozen solvers each, follow many cycles, or do over what the tests of `reproduce` do
+# these compile a dozen solvers each, follow many branches, or do over what the tests of `reproduce` do
 LONG = (
     "choose_by_evidence",
     "hidden_markov_chains",
+    "hopfield_retrieval",
     "learn_attention_by_evidence",
     "narrow_limit",
     "new_layer_kinds",
     "one_shot_images",
     "pretrained_layer",
     "recorded_attention",
+    "ridge_replicas",
     "self_attention_bifurcations",
     "self_attention_dynamics",
 )

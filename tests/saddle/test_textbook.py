@@ -1,0 +1,72 @@
+"""Textbook saddle points with known answers: the capacity of a Hopfield network, ridge regression by replicas."""
+
+import numpy as np
+import pytest
+from scipy.special import erf
+from sympy import sqrt, symbols
+
+from theorykit.saddle import Action, Between, Positive, Real, follow, search, stationary
+from theorykit.symbolic import gaussian_average
+
+from ..bpkr.cases import assert_close
+
+m, m_hat, z = symbols("m m_hat z", real=True)
+q, q_hat, V, V_hat, r, C, alpha, ridge, noise = symbols("q q_hat V V_hat r C alpha lambda_ sigma2", positive=True)
+
+HOPFIELD = Action(
+    m**2 / 2 + alpha * r * C / 2 - alpha / (2 * (1 - C)) - gaussian_average(abs(m + sqrt(alpha * r) * z), z),
+    {m: Real(), r: Positive(), C: Between(0, 1)},
+    [alpha],
+)
+"""The replica-symmetric energy at temperature zero; C is the susceptibility."""
+RIDGE = Action(
+    m * m_hat
+    - (q * V_hat - V * q_hat) / 2
+    - (m_hat**2 + q_hat) / (2 * (ridge + V_hat))
+    + alpha * (1 - 2 * m + q + noise) / (2 * (1 + V)),
+    {m: Real(), m_hat: Real(), q: Positive(), q_hat: Positive(), V: Positive(), V_hat: Positive()},
+    [alpha, ridge, noise],
+)
+
+
+def test_a_hopfield_network_forgets_where_the_branch_of_memories_turns_back():
+    (start, *_) = [each for each in search(HOPFIELD, {alpha: 0.12}, index=1) if each[m] > 0.5]
+    branch = follow(HOPFIELD, {alpha: 0.12}, start, alpha, (0.11, 0.2), largest_step=0.05)
+    (fold,) = branch.folds
+    # Amit, Gutfreund and Sompolinsky: 0.138, where the overlap is 0.967
+    assert abs(fold.parameter - 0.1379) < 5e-5
+    assert abs(fold.order_parameters["m"] - 0.967) < 5e-4
+    # the branch is known in closed form: alpha (m) with m = erf(y), where y^2 = m^2 / (2 alpha r)
+    y = float(fold.order_parameters["m"] / np.sqrt(2 * fold.parameter * fold.order_parameters["r"]))
+    slope = (capacity(y + 1e-4) - capacity(y - 1e-4)) / 2e-4
+    assert_close(fold.parameter, capacity(y), 1e-10)
+    assert abs(slope) < 1e-6
+    # two solutions coexist on either side of the fold
+    assert len(branch.near(0.13)) == 2
+
+
+def capacity(y):
+    """alpha as a function of y, from m = erf(y), r (1 - C)^2 = 1 and C sqrt(pi alpha r / 2) = exp(-y^2)."""
+    root = erf(y) / (np.sqrt(2) * y) - np.sqrt(2 / np.pi) * np.exp(-(y**2))
+    return root**2
+
+
+@pytest.mark.parametrize(("load", "strength"), [(0.5, 0.1), (1.0, 0.01), (2.0, 0.3)])
+def test_the_error_of_ridge_regression_is_that_of_random_matrix_theory(load, strength):
+    values = {alpha: load, ridge: strength, noise: 0.25}
+    solution = stationary(RIDGE, values, index=3)
+    assert solution.converged
+    # the resolvent of the Marchenko-Pastur law, g = < 1 / (x + lambda) >, and its derivative
+    g = resolvent(load, strength)
+    step = 1e-5 * strength
+    of_square = -(resolvent(load, strength + step) - resolvent(load, strength - step)) / (2 * step)
+    # student minus teacher: -lambda (X^T X + lambda)^{-1} teacher + (X^T X + lambda)^{-1} X^T noise
+    expected = strength**2 * of_square + 0.25 * (g - strength * of_square)
+    assert_close(1 - 2 * solution[m] + solution[q], expected, 1e-7)
+    assert_close(solution[V], g, 1e-10)
+
+
+def resolvent(load, strength):
+    """The positive root of g (lambda + load / (1 + g)) = 1."""
+    a, b, c = strength, strength + load - 1, -1.0
+    return (-b + np.sqrt(b**2 - 4 * a * c)) / (2 * a)
