@@ -19,7 +19,7 @@ from theorykit.symbolic import (
     normal,
     positive_definite,
     positive_semidefinite,
-    sum_of_entries,
+    sum_of_column,
 )
 
 I = S.ImaginaryUnit  # noqa: E741
@@ -271,14 +271,14 @@ def _classes() -> Step:
 
 
 def _sloped() -> Step:
-    before = Trace(r.T * M * w) - 3 * sum_of_entries(log_cosh, W.T * r + R * w) / N
+    before = Trace(r.T * M * w) - 3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w)) / N
     return rules.slope(before, r)
 
 
 def _sloped_through() -> Step:
     weights, mean, force = MatrixSymbol("p", m, 1), MatrixSymbol("x", n, 1), MatrixSymbol("F", n, 1)
     through = [(weights, Softmax(B * M * r + y)), (mean, Z.T * weights)]
-    before = Trace(r.T * M * mean) + scale * sum_of_entries(log_cosh, W.T * mean)
+    before = Trace(r.T * M * mean) + scale * sum_of_column(entrywise(log_cosh, W.T * mean))
     return rules.slope(before, r, through, {mean: force})
 
 
@@ -292,7 +292,11 @@ def _zero() -> Step:
 
 
 def _zero_in_a_number() -> Step:
-    before = 3 * sum_of_entries(log_cosh, W.T * r + R * w) - sum_of_entries(log_cosh, W.T * r) + Trace(w.T * r)
+    before = (
+        3 * sum_of_column(entrywise(log_cosh, W.T * r + R * w))
+        - sum_of_column(entrywise(log_cosh, W.T * r))
+        + Trace(w.T * r)
+    )
     return rules.set_to_zero(normal(before), w)
 
 

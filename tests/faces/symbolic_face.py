@@ -1,6 +1,6 @@
 """What the parameters of the public callables of symbolic are."""
 
-from sympy import Identity, MatrixSymbol, Symbol, Trace, cosh
+from sympy import Identity, Lambda, MatrixSymbol, Symbol, Trace, cosh
 
 from theorykit import symbolic
 from theorykit.symbolic import Definition, Equation, Heading
@@ -57,7 +57,9 @@ FACE = Face(
         **{f"{name}.matrix": square() for name in ("quadratic_form", "trace")},
         "as_number.matrix": Kind(lambda: MatrixSymbol("k", 1, 1), {}, lambda: {"of other size": C, "no symbol": ONE}),
         "function": function(cosh, {}),
-        "sum_of_entries.column": Kind(lambda: V, {}, lambda: {"a scalar": X, "several columns": A}),
+        "Entrywise.function": Kind(
+            lambda: Lambda(X, X), {}, lambda: {"of two numbers": Lambda((X, Z), X), "to a matrix": Lambda(X, C)}
+        ),
         "left": matrix(),
         "right": matrix(),
         "dimensions": two_sizes(),
@@ -82,7 +84,7 @@ FACE = Face(
         "factors": matrices(NONE_AT_ALL),
         "product_of.factors": matrices(),
         "matrices": matrices(),
-        **{f"{name}.matrices": matrix(lambda: C) for name in ("beside", "below")},
+        **{f"{name}.matrices": matrix(lambda: C) for name in ("beside", "below", "entrywise", "Entrywise")},
         "terms": Kind(
             lambda: [(X, (C,))],
             NONE_AT_ALL,
@@ -121,5 +123,11 @@ FACE = Face(
             lambda: (Equation("x", "y"),), NONE_AT_ALL, lambda: {"of text": ("a",), "one": Equation("x", "y")}
         ),
     },
-    given={"gaussian_average": ("variables",), "beside": ("matrices",), "below": ("matrices",)},
+    given={
+        "entrywise": ("matrices",),
+        "Entrywise": ("matrices",),
+        "gaussian_average": ("variables",),
+        "beside": ("matrices",),
+        "below": ("matrices",),
+    },
 )

@@ -66,9 +66,10 @@ def scale(by: Entry | float | int, matrix: Matrix) -> Matrix:
     return entrywise(lambda entry: by * entry, matrix)
 
 
-def entrywise(function: Callable[[Entry], Entry], matrix: Matrix) -> Matrix:
-    """`function` of every entry."""
-    return replace(matrix, grid=tuple(tuple(map(function, row)) for row in matrix.grid))
+def entrywise(function: Callable[..., Entry | float | int], *matrices: Matrix) -> Matrix:
+    """`function` of the entries of the matrices that stand at the same place."""
+    rows = zip(*(matrix.grid for matrix in matrices), strict=True)
+    return replace(matrices[0], grid=tuple(tuple(map(function, *row)) for row in rows))
 
 
 def transpose(matrix: Matrix) -> Matrix:

@@ -47,6 +47,7 @@ from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
+from ..symbolic.entries import Entrywise, SumOfEntries
 from ..symbolic.functions import LogCosh, LogNormalCDF
 from .adaptive_quadrature import normal_mean
 from .scalars import SCALAR_FUNCTIONS
@@ -148,10 +149,13 @@ def _square_root(node, at):
 
 
 def _entrywise(node, at):
-    (variable,) = node.function.variables
-    own = EntryVariable(variable.name)
-    value = node.function.expr.xreplace({variable: own})
-    return np.vectorize(lambda entry: at.where({own: entry})(value), otypes=[float])(at(node.expr))
+    matrices = (node.expr,) if isinstance(node, ElementwiseApplyFunction) else node.matrices
+    own = {variable: EntryVariable(f"entry {i}") for i, variable in enumerate(node.function.variables)}
+    value = node.function.expr.xreplace(own)
+    of_entries = np.vectorize(
+        lambda *entries: at.where(dict(zip(own.values(), entries, strict=True)))(value), otypes=[float]
+    )
+    return of_entries(*map(at, matrices))
 
 
 def _softmax(node, at):
@@ -215,7 +219,8 @@ _RULES = (
     ((MatAdd, Add), lambda node, at: sum(map(at, node.args))),
     (KroneckerProduct, lambda node, at: reduce(np.kron, map(at, node.args))),
     (PartialTrace, _partial_trace),
-    (ElementwiseApplyFunction, _entrywise),
+    ((ElementwiseApplyFunction, Entrywise), _entrywise),
+    (SumOfEntries, lambda node, at: np.sum(at(node.matrix))),
     (Softmax, _softmax),
     (DiagMatrix, lambda node, at: np.diag(at(node.args[0])[:, 0])),
     (Diagonal, lambda node, at: np.diag(at(node.matrix))[:, None]),

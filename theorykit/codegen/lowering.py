@@ -36,11 +36,15 @@ from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matrices_are_fixed
+from ..symbolic.entries import Entrywise, SumOfEntries
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
 from .program import Instruction, Program, SizeBinding
 from .scalars import average_operands, print_scalar
 from .sizes import bind_sizes
+
+# scalars that are computed before the formulas in which they stand
+_OWN_INSTRUCTIONS = (GaussianAverage, LogDet, SumOfEntries, Trace)
 
 
 def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> Program:
@@ -176,7 +180,7 @@ class _Builder:
 
 def _computed_before(expression: Basic) -> Iterator[Expr]:
     """The scalars in an expression that are instructions of their own: they depend on no variable bound around it."""
-    if isinstance(expression, (GaussianAverage, LogDet, Trace)) and not bound_outside(expression):
+    if isinstance(expression, _OWN_INSTRUCTIONS) and not bound_outside(expression):
         yield expression
     else:
         for argument in expression.args:
@@ -215,9 +219,12 @@ def _principal_block(builder, expression):
 
 
 def _entrywise(builder, expression):
-    (variable,) = expression.function.variables
-    of_entry = builder.scalar(expression.function.expr.xreplace({variable: EntryVariable(ENTRY)}))
-    return builder.emit("entrywise", f"lambda {ENTRY}: {of_entry}", builder.value(expression.expr))
+    matrices = (expression.expr,) if isinstance(expression, ElementwiseApplyFunction) else expression.matrices
+    check_matrices_are_fixed(expression.function.expr)
+    names = [ENTRY if i == 0 else f"{ENTRY}_{i + 1}" for i in range(len(matrices))]
+    variables = dict(zip(expression.function.variables, map(EntryVariable, names), strict=True))
+    of_entries = builder.scalar(expression.function.expr.xreplace(variables))
+    return builder.emit("entrywise", f"lambda {', '.join(names)}: {of_entries}", *map(builder.value, matrices))
 
 
 def _gaussian_average(builder, expression):
@@ -306,7 +313,7 @@ _RULES = (
     (PrincipalBlock, _principal_block),
     (Stacked, _operation("stacked")),
     (SideBySide, _operation("side_by_side")),
-    (ElementwiseApplyFunction, _entrywise),
+    ((ElementwiseApplyFunction, Entrywise), _entrywise),
     (Softmax, _operation("softmax")),
     (DiagMatrix, _operation("diagonal_matrix")),
     (SquareRoot, _square_root),
@@ -320,5 +327,6 @@ _RULES = (
     (Diagonal, _diagonal),
     (Trace, _trace),
     (GaussianAverage, _gaussian_average),
+    (SumOfEntries, _operation("sum_of_entries")),
     (LogDet, lambda builder, expression: builder.emit("log_det", builder.cholesky(expression.matrix))),
 )

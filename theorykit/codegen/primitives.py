@@ -147,9 +147,14 @@ def diagonal_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -
     return jnp.sum(left * right, axis=0)[:, None]
 
 
-def entrywise(function: Callable[[Array], Array], matrix: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """`function` of every entry."""
-    return function(matrix)
+def entrywise(function: Callable[..., Array | float | int], *matrices: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """`function` of the entries of the matrices that stand at the same place."""
+    return jnp.broadcast_to(function(*matrices), matrices[0].shape)
+
+
+def sum_of_entries(matrix: Float[Array, "n m"]) -> Float[Array, ""]:
+    """Sum of all entries."""
+    return jnp.sum(matrix)
 
 
 def scale_rows(by: Float[Array, "n 1"], matrix: Float[Array, "n m"]) -> Float[Array, "n m"]:

@@ -37,7 +37,7 @@ from .differential import gradient
 from .documents.document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
 from .documents.page import Definition, as_html
 from .documents.rendering import fold, latex
-from .entries import entrywise, sum_of_entries
+from .entries import Entrywise, SumOfEntries, entrywise, sum_of_column, sum_of_entries
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
 from .structure import is_positive_definite, is_positive_semidefinite
@@ -46,6 +46,7 @@ __all__ = [
     "Block",
     "Definition",
     "Diagonal",
+    "Entrywise",
     "Equation",
     "Factors",
     "Folded",
@@ -61,6 +62,7 @@ __all__ = [
     "Softmax",
     "SquareRoot",
     "Stacked",
+    "SumOfEntries",
     "Text",
     "align_environment",
     "as_html",
@@ -96,6 +98,7 @@ __all__ = [
     "simplify_traces",
     "split_coefficient",
     "sum_of",
+    "sum_of_column",
     "sum_of_entries",
     "trace",
     "transpose",

@@ -44,12 +44,16 @@ from .arguments import (
     checked_size,
 )
 from .atoms import LogDet, PartialTrace, log_det, split_coefficient
+from .averages import GaussianAverage
 from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
+from .entries import SumOfEntries
 from .structure import coefficient_and_factors
 
 Factors = tuple[MatrixExpr, ...]
 """The factors of a product of matrices, in order."""
 
+# numbers inside of which nothing is expanded
+_KEPT_WHOLE = (GaussianAverage, SumOfEntries)
 # atoms that are linear in their first argument
 _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 
@@ -245,7 +249,9 @@ def _with_changes(expression: Expr, of_product: Callable[[Factors, Expr], Expr])
     # a polynomial in its traces and log-determinants; these come back in other expressions of a derivation
     numbers = {node: Dummy() for kind in (Trace, LogDet) for node in _outermost(changed, kind)}
     expanded_nodes = {number: _expand_once(node) for node, number in numbers.items()}
-    return expand(changed.xreplace(numbers), log=True).xreplace(expanded_nodes)
+    kept = {node: Dummy() for node in _outermost(changed, *_KEPT_WHOLE)}
+    expanded = expand(changed.xreplace(kept | numbers), log=True)
+    return expanded.xreplace(expanded_nodes).xreplace({number: node for node, number in kept.items()})
 
 
 @lru_cache(maxsize=4096)
@@ -276,8 +282,8 @@ def _is_composed(factor: Basic) -> bool:
     return isinstance(factor, (Add, MatAdd, Mul, MatMul, MatPow, Identity, ZeroMatrix))
 
 
-def _outermost(expression: Expr, kind: type) -> list[Expr]:
-    atoms = list(expression.atoms(kind))
+def _outermost(expression: Expr, *kinds: type) -> list[Expr]:
+    atoms = list(expression.atoms(*kinds))
     return [node for node in atoms if not any(other != node and other.has(node) for other in atoms)]
 
 

@@ -5,7 +5,7 @@ called here. The gradient G of a scalar S is defined by dS = tr(G^T dX); with re
 is the symmetric part, the gradient within symmetric matrices.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sympy import (
     Add,
@@ -26,6 +26,7 @@ from sympy import (
     Max,
     Min,
     Mul,
+    OneMatrix,
     Piecewise,
     Pow,
     S,
@@ -46,7 +47,8 @@ from .arguments import checked_scalar
 from .atoms import Diagonal, LogDet, PartialTrace, PositiveSemidefiniteSymbol, Softmax, split_coefficient, trace
 from .averages import GaussianAverage, average_like
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
-from .bound_variables import check_matrices_are_fixed, matrix_scalars
+from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
+from .entries import Entrywise, SumOfEntries, of_entries, sum_of_entries
 from .structure import coefficient_and_factors
 
 Contribution = tuple[Expr, Expr]
@@ -180,15 +182,52 @@ def _partial_trace(node, cotangent):
     yield node.matrix, coefficient * KroneckerProduct(*pair)
 
 
-def _entrywise(node, cotangent):
-    if 1 not in node.shape:
-        raise NotImplementedError(f"the matrix differential takes functions of the entries of columns or rows: {node}")
+def _function_of_entries(node, cotangent):
+    variables, matrices = node.function.variables, node.matrices
+    yield from _through_entries(node.function.expr, variables, matrices, cotangent)
+
+
+def _function_of_one_matrix(node, cotangent):
     (variable,) = node.function.variables
-    slope = Lambda(variable, node.function.expr.diff(variable))
-    if node.shape[1] == 1:
+    own = new_variable(EntryVariable, variable.name, node.function.expr)
+    value = node.function.expr.xreplace({variable: own})
+    of_matrix, *of_numbers = _through_entries(value, (own,), (node.expr,), cotangent)
+    slope = Lambda(own, _slope(value, own))
+    if 1 not in node.shape or isinstance(split_coefficient(cotangent)[1], OneMatrix):
+        yield of_matrix
+    elif node.shape[1] == 1:
         yield node.expr, DiagMatrix(node.expr.applyfunc(slope)) * cotangent
     else:
         yield node.expr, cotangent * DiagMatrix(node.expr.T.applyfunc(slope))
+    yield from of_numbers
+
+
+def _through_entries(value, variables, matrices, cotangent):
+    """Contributions to matrices of which a function is taken entry by entry, then to the numbers in the function."""
+    held, value = _with_held_matrices(value)
+    weight = new_variable(EntryVariable, "g", value)
+
+    def weighted(symbol):
+        slope = _slope(value, symbol).xreplace({number: leaf for leaf, number in held.items()})
+        return of_entries(weight * slope, (weight, *variables), (cotangent, *matrices))
+
+    for variable, matrix in zip(variables, matrices, strict=True):
+        yield matrix, weighted(variable)
+    for leaf, symbol in _numbers(value, variables, held):
+        yield leaf, sum_of_entries(weighted(symbol))
+
+
+def _with_held_matrices(value: Expr) -> tuple[dict[Expr, Dummy], Expr]:
+    """A scalar expression with a symbol for everything that is made of matrices, and what each symbol stands for."""
+    check_matrices_are_fixed(value)
+    held = {leaf: Dummy(real=True) for leaf in dict.fromkeys(matrix_scalars(value))}
+    return held, value.xreplace(held)
+
+
+def _numbers(value: Expr, variables: Sequence[Symbol], held: Mapping[Expr, Symbol]) -> list[tuple[Expr, Symbol]]:
+    """What a function of `variables` depends on besides them, and the symbol of each in `value`."""
+    symbols = value.free_symbols - {*variables, *held.values()}
+    return [*((symbol, symbol) for symbol in sorted(symbols, key=lambda symbol: symbol.name)), *held.items()]
 
 
 def _softmax(node, cotangent):
@@ -196,11 +235,8 @@ def _softmax(node, cotangent):
 
 
 def _gaussian_average(node, cotangent):
-    check_matrices_are_fixed(node.integrand)
-    held = {leaf: Dummy(real=True) for leaf in set(matrix_scalars(node.integrand))}
-    integrand = node.integrand.xreplace(held)
-    numbers = {symbol: symbol for symbol in integrand.free_symbols - {node.variable, *held.values()}}
-    for leaf, symbol in (numbers | held).items():
+    held, integrand = _with_held_matrices(node.integrand)
+    for leaf, symbol in _numbers(integrand, (node.variable,), held):
         slope = _slope(integrand, symbol).xreplace({number: leaf for leaf, number in held.items()})
         yield leaf, cotangent * average_like(node, slope)
 
@@ -223,7 +259,8 @@ _RULES = (
     (Transpose, lambda node, cotangent: [(node.arg, cotangent.T)]),
     (KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
-    (ElementwiseApplyFunction, _entrywise),
+    (ElementwiseApplyFunction, _function_of_one_matrix),
+    (Entrywise, _function_of_entries),
     (Softmax, _softmax),
     (DiagMatrix, lambda node, cotangent: [(node.args[0], Diagonal(cotangent))]),
     (PrincipalBlock, lambda node, cotangent: [(node.matrix, embed(cotangent, node.sizes, node.index))]),
@@ -233,6 +270,7 @@ _RULES = (
     (Trace, lambda node, cotangent: [(node.arg, cotangent * Identity(node.arg.shape[0]))]),
     (LogDet, lambda node, cotangent: [(node.matrix, cotangent * Inverse(node.matrix).T)]),
     (GaussianAverage, _gaussian_average),
+    (SumOfEntries, lambda node, cotangent: [(node.matrix, cotangent * OneMatrix(*node.matrix.shape))]),
     (Add, _sum),
     (Mul, _scalar_product),
     (Pow, _scalar_power),

@@ -1,29 +1,148 @@
-"""Functions of the entries of a column, written so that rules know them again."""
+"""Functions of the entries of matrices of one shape, and sums over entries: of data, of neurons."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from sympy import Expr, Lambda, OneMatrix, Trace
+from sympy import Expr, Integer, Lambda, OneMatrix, Trace, ZeroMatrix
+from sympy.matrices.expressions.matadd import MatAdd
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..arguments import checked_function, shown
-from .arguments import checked_column, checked_matrix, checked_scalar
-from .bound_variables import EntryVariable
+from ..arguments import checked_function, checked_instance, shown
+from .arguments import are_equal_sizes, checked_column, checked_matrices, checked_matrix, checked_scalar
+from .atoms import split_coefficient
+from .bound_variables import EntryVariable, new_variable
 
 ENTRY = EntryVariable("x")
+_NAMES = "xyzuvw"
 
 
-def entrywise(function: Callable[[Expr], Expr], matrix: MatrixExpr) -> MatrixExpr:
-    """A function of numbers applied to every entry of a matrix; equal wherever both are."""
-    checked_matrix("matrix", matrix)
+class Entrywise(MatrixExpr):
+    """f(A_ij, B_ij, ...): a `function`, a SymPy `Lambda` of k numbers, of the entries of k matrices of one shape.
+
+    Of one matrix it is SymPy's own `ElementwiseApplyFunction`; `entrywise` makes whichever it is.
+    """
+
+    def __new__(cls, function, *matrices):
+        checked_instance("function", function, Lambda)
+        matrices = _checked_alike(matrices)
+        if len(function.variables) != len(matrices):
+            raise ValueError(f"function must be of {len(matrices)} numbers, one for each matrix, got {shown(function)}")
+        checked_scalar("what function returns", function.expr)
+        if not all(isinstance(variable, EntryVariable) for variable in function.variables):
+            function = _with_own_variables(function)
+        return super().__new__(cls, function, *matrices)
+
+    @property
+    def function(self):
+        """The function of k numbers."""
+        return self.args[0]
+
+    @property
+    def matrices(self):
+        """The k matrices."""
+        return self.args[1:]
+
+    @property
+    def shape(self):
+        """That of each of the matrices."""
+        return self.matrices[0].shape
+
+    def _entry(self, i, j, **kwargs):
+        return self.function(*(matrix[i, j] for matrix in self.matrices))
+
+    def _eval_transpose(self):
+        return Entrywise(self.function, *(matrix.T for matrix in self.matrices))
+
+
+class SumOfEntries(Expr):
+    """The sum of all entries of a matrix."""
+
+    is_commutative = True
+
+    def __new__(cls, matrix):
+        return super().__new__(cls, checked_matrix("matrix", matrix))
+
+    @property
+    def matrix(self):
+        """The matrix."""
+        return self.args[0]
+
+
+def entrywise(function: Callable[..., Expr], *matrices: MatrixExpr) -> MatrixExpr:
+    """A function of k numbers, applied to the entries of k matrices of one shape; equal wherever both are.
+
+    >>> from sympy import MatrixSymbol
+    >>> from theorykit.symbolic import entrywise, log_cosh, sum_of_entries
+    >>> fields, labels = MatrixSymbol("h", 5, 1), MatrixSymbol("y", 5, 1)
+    >>> sum_of_entries(entrywise(lambda h, y: log_cosh(h) - h * y, fields, labels)).free_symbols == {fields, labels}
+    True
+    """
     checked_function("function", function)
+    matrices = _checked_alike(matrices)
+    variables = _variables(len(matrices))
     try:
-        value = checked_scalar("what the function returns", function(ENTRY))
+        value = checked_scalar("what function returns", function(*variables))
     except TypeError as error:
-        raise TypeError(f"function must take an expression to another, got {shown(function)}: {error}") from error
-    return matrix.applyfunc(Lambda(ENTRY, value))
+        raise TypeError(f"function must take {len(matrices)} expressions to another: {error}") from error
+    return matrices[0].applyfunc(Lambda(ENTRY, value)) if len(matrices) == 1 else of_entries(value, variables, matrices)
 
 
-def sum_of_entries(function: Callable[[Expr], Expr], column: MatrixExpr) -> Expr:
-    """The sum over a column's entries of a function of numbers, as the product of a row of ones with a column."""
-    checked_column("column", column)
-    return Trace(OneMatrix(1, column.shape[0]) * entrywise(function, column))
+def sum_of_entries(matrix: MatrixExpr) -> Expr:
+    """The sum of all entries of a matrix, taken of each term, the scalar coefficient in front."""
+    if isinstance(checked_matrix("matrix", matrix), MatAdd):
+        return sum((sum_of_entries(term) for term in matrix.args), Integer(0))
+    coefficient, factor = split_coefficient(matrix)
+    if isinstance(factor, OneMatrix):
+        return coefficient * factor.shape[0] * factor.shape[1]
+    return Integer(0) if isinstance(factor, ZeroMatrix) else coefficient * SumOfEntries(factor)
+
+
+def sum_of_column(column: MatrixExpr) -> Expr:
+    """The sum of a column's entries as the product of a row of ones with it: rules know products."""
+    return Trace(OneMatrix(1, checked_column("column", column).shape[0]) * column)
+
+
+def of_entries(value: Expr, variables: Sequence[EntryVariable], matrices: Sequence[MatrixExpr]) -> MatrixExpr:
+    """The matrix of `value`, a function of the `variables`, of the entries of `matrices`, in its simplest form.
+
+    Coefficients of the matrices go into the function, and that of the function in front; a matrix that occurs twice,
+    one of equal entries, and one of which it is no function are left out.
+    """
+    shape, kept = matrices[0].shape, {}
+    for variable, matrix in zip(variables, matrices, strict=True):
+        coefficient, factor = split_coefficient(matrix)
+        if isinstance(factor, (OneMatrix, ZeroMatrix)):
+            entry = coefficient if isinstance(factor, OneMatrix) else Integer(0)
+        else:
+            entry = coefficient * kept.setdefault(factor, variable)
+        value = value.xreplace({variable: entry})
+    kept = {matrix: variable for matrix, variable in kept.items() if value.has_free(variable)}
+    coefficient, rest = value.as_independent(*kept.values(), as_Add=False) if kept else (value, Integer(1))
+    if not kept:
+        return coefficient * OneMatrix(*shape) if coefficient != 0 else ZeroMatrix(*shape)
+    if len(kept) == 1:
+        ((matrix, variable),) = kept.items()
+        if rest == variable:
+            return coefficient * matrix
+        return coefficient * matrix.applyfunc(Lambda(ENTRY, rest.xreplace({variable: ENTRY})))
+    return coefficient * Entrywise(Lambda(tuple(kept.values()), rest), *kept)
+
+
+def _checked_alike(matrices: Sequence[MatrixExpr]) -> tuple[MatrixExpr, ...]:
+    matrices = checked_matrices("matrices", matrices)
+    for matrix in matrices[1:]:
+        if not all(map(are_equal_sizes, matrices[0].shape, matrix.shape)):
+            raise ValueError(f"the matrices must have one shape, got {matrices[0].shape} and {matrix.shape}")
+    return matrices
+
+
+def _variables(number: int) -> tuple[EntryVariable, ...]:
+    names = _NAMES if number <= len(_NAMES) else [f"x_{i}" for i in range(1, number + 1)]
+    return tuple(EntryVariable(name) for name in names[:number])
+
+
+def _with_own_variables(function: Lambda) -> Lambda:
+    own, expression = [], function.expr
+    for variable in function.variables:
+        own.append(new_variable(EntryVariable, variable.name, expression))
+        expression = expression.xreplace({variable: own[-1]})
+    return Lambda(tuple(own), expression)

@@ -9,6 +9,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ...annotations import checked_arguments
 from ...symbolic import (
     Factors,
+    entrywise,
     expand_products,
     from_terms,
     log_cosh,
@@ -16,7 +17,7 @@ from ...symbolic import (
     normal,
     product_of,
     sum_of,
-    sum_of_entries,
+    sum_of_column,
     transpose,
 )
 from ...symbolic.entries import ENTRY
@@ -67,7 +68,7 @@ def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
     if quadratic or not linear:
         raise RuleError(f"expected an exponent linear in the spins {spins}, got {before}")
     field = expand_products(-sum_of(linear))
-    after = constant - 2 * (spins.shape[0] * log(2) + sum_of_entries(log_cosh, field))
+    after = constant - 2 * (spins.shape[0] * log(2) + sum_of_column(entrywise(log_cosh, field)))
     return Step("sum over spins", before, expand(after), SpinSum(spins), **record)
 
 

@@ -6,7 +6,7 @@ from sympy import Expr, MatrixSymbol, Symbol, Trace, log
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import Softmax, log_cosh, sum_of, sum_of_entries
+from ...symbolic import Softmax, entrywise, log_cosh, sum_of, sum_of_column
 
 # tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one
 HORIZON = 3
@@ -152,7 +152,9 @@ class TrajectorySymbols:
     def log_probability(self, time: int) -> Expr:
         """Of the bits of time t, given the attention before, Eq. (4)."""
         drive = self.drive(time)
-        return Trace(self.spins(time).T * drive) - sum_of_entries(log_cosh, drive) - NEURONS * log(2)  # Eq. (4)
+        return (
+            Trace(self.spins(time).T * drive) - sum_of_column(entrywise(log_cosh, drive)) - NEURONS * log(2)
+        )  # Eq. (4)
 
     def query(self, time: int) -> MatrixExpr:
         """The query of time t."""

@@ -11,7 +11,10 @@ from ...arguments import checked_text
 from ..arguments import checked_definitions, checked_expression
 from ..atoms import LogDet, PartialTrace
 from ..blocks import SideBySide, Stacked
+from ..entries import Entrywise, SumOfEntries
 from ..structure import is_scalar_trace
+
+_INDICES = "ijklmnpqrs"
 
 
 class MatrixLatexPrinter(LatexPrinter):
@@ -70,6 +73,38 @@ class MatrixLatexPrinter(LatexPrinter):
         named = latex(expr.integrand, {**self._settings["symbol_names"], expr.variable: name})
         return rf"\left\langle {named} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
 
+    def _print_Entrywise(self, expr):
+        indices = self._indices(expr)
+        return rf"\left[{self._entry_of(expr, indices)}\right]_{{{indices}}}"
+
+    def _print_SumOfEntries(self, expr):
+        indices = self._indices(expr.matrix)
+        entry = self._entry_of(expr.matrix, indices)
+        is_sum = isinstance(expr.matrix, (ElementwiseApplyFunction, Entrywise)) and expr.matrix.function.expr.is_Add
+        return rf"\sum_{{{indices}}} " + (rf"\left({entry}\right)" if is_sum else entry)
+
+    def _needs_mul_brackets(self, expr, first=False, last=False):
+        # what follows a sum is read as part of it
+        sums = isinstance(expr, SumOfEntries) and not last
+        return sums or super()._needs_mul_brackets(expr, first=first, last=last)
+
+    def _indices(self, matrix):
+        """Letters that no symbol in the matrix has: one for a column or a row, else two."""
+        taken = {self._print(symbol) for symbol in matrix.free_symbols}
+        letters = [letter for letter in _INDICES if letter not in taken]
+        return " ".join(letters[: 1 if 1 in matrix.shape else 2])
+
+    def _entry_of(self, matrix, indices):
+        """A matrix with the given indices, those of its arguments if it is a function of entries."""
+        if isinstance(matrix, (ElementwiseApplyFunction, Entrywise)):
+            matrices = matrix.matrices if isinstance(matrix, Entrywise) else (matrix.expr,)
+            entries = [self._entry_of(each, indices) for each in matrices]
+            names = dict(zip(matrix.function.variables, entries, strict=True))
+            return latex(matrix.function.expr, {**self._settings["symbol_names"], **names})
+        text = self._print(matrix)
+        is_letter = isinstance(matrix, MatrixSymbol) and not set("_^") & set(text)
+        return rf"{text}_{{{indices}}}" if is_letter else rf"\left({text}\right)_{{{indices}}}"
+
     def _parenthesise(self, matrix):
         return rf"\left({self._print(matrix)}\right)"
 
@@ -88,7 +123,7 @@ class MatrixLatexPrinter(LatexPrinter):
         if coefficient.could_extract_minus_sign():
             return f"- {self._coefficient(-coefficient)}"
         text = self._print(coefficient)
-        ambiguous = coefficient.is_Add or coefficient.has(Trace, LogDet)
+        ambiguous = coefficient.is_Add or coefficient.has(Trace, LogDet, SumOfEntries)
         return rf"\left({text}\right) " if ambiguous else f"{text} "
 
     def _matrix_factor(self, matrix):
@@ -102,7 +137,7 @@ class MatrixLatexPrinter(LatexPrinter):
         return r" \otimes ".join(map(self._matrix_factor, expr.args))
 
     def _print_Pow(self, expr):
-        if isinstance(expr.base, (LogDet, Trace)):
+        if isinstance(expr.base, (LogDet, SumOfEntries, Trace)):
             return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
         return super()._print_Pow(expr)
 

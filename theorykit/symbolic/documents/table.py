@@ -27,6 +27,7 @@ from ..atoms import (
 from ..averages import GaussianAverage
 from ..blocks import PrincipalBlock, SideBySide, Stacked
 from ..bound_variables import EntryVariable, NormalVariable
+from ..entries import Entrywise, SumOfEntries
 from ..functions import LogCosh, LogNormalCDF
 
 Row = list[Any]
@@ -62,7 +63,7 @@ _OF_OTHERS = (
     *(sympy.Identity, sympy.OneMatrix, sympy.ZeroMatrix, sympy.MatAdd, sympy.MatMul, sympy.MatPow),
     *(sympy.Inverse, sympy.Transpose, sympy.Trace, sympy.KroneckerProduct, sympy.HadamardProduct, sympy.DiagMatrix),
     *(BlockDiagMatrix, LogDet, PartialTrace, Diagonal, SquareRoot, Softmax, Stacked, SideBySide, PrincipalBlock),
-    *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple, GaussianAverage),
+    *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple, GaussianAverage, Entrywise, SumOfEntries),
 )
 # what is made of other expressions alone, by the name of its kind -> how it is made
 _COMPOUND: Mapping[str, Callable[..., Basic]] = {

@@ -1,0 +1,225 @@
+"""Functions of the entries of several matrices, and sums over entries: their forms and their derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import (
+    Integer,
+    Lambda,
+    MatrixSymbol,
+    OneMatrix,
+    Symbol,
+    Trace,
+    ZeroMatrix,
+    cos,
+    exp,
+    symbols,
+    tanh,
+)
+
+from tests.expressions import assert_close
+from theorykit.codegen import BATCH, batch, compile_expressions, interpret
+from theorykit.symbolic import (
+    Entrywise,
+    GaussianAverage,
+    LogDet,
+    SumOfEntries,
+    entrywise,
+    gradient,
+    latex,
+    log_cosh,
+    normal,
+    positive_definite,
+    sum_of_column,
+    sum_of_entries,
+)
+from theorykit.symbolic.documents.mathml import mathml
+
+P, N = symbols("P N", integer=True, positive=True)
+U, V, K = MatrixSymbol("U", P, N), MatrixSymbol("V", P, N), positive_definite("K", N)
+X, Y, W = MatrixSymbol("X", P, 1), MatrixSymbol("Y", P, 1), MatrixSymbol("W", N, 1)
+s, z = symbols("s z", real=True)
+SYMBOLS = (U, V, K, X, Y, W, s)
+SIZES = ((3, 2), (1, 3), (4, 1))
+
+
+def random_values(shape, seed):
+    generator, sizes = np.random.default_rng(seed), dict(zip((P, N), shape, strict=True))
+    drawn = {}
+    for symbol in SYMBOLS[:-1]:
+        rows, columns = (int(side.subs(sizes)) for side in symbol.shape)
+        drawn[symbol.name] = generator.standard_normal((rows, columns))
+    drawn["K"] = drawn["K"] @ drawn["K"].T / 2 + np.eye(shape[1])
+    return {**drawn, "s": 0.7, "P": float(shape[0]), "N": float(shape[1])}
+
+
+values_of_any_size = st.builds(random_values, st.sampled_from(SIZES), st.integers(0, 1000))
+EXPRESSIONS = {
+    "a sum over data": sum_of_entries(entrywise(lambda x, y: log_cosh(s * x) - x * y, U * W, Y)),
+    "of one column": sum_of_entries(entrywise(lambda x: tanh(s * x), X)) ** 2,
+    "of one row": Trace(X.T.applyfunc(Lambda(z, exp(s * z / 3))) * Y),
+    "of one matrix": Trace(entrywise(lambda x: cos(s * x), U) * K * V.T),
+    "of two matrices": Trace(
+        entrywise(lambda x, y: x**2 * tanh(s * y), U, V) * K * entrywise(lambda x, y: x * y, V, U).T
+    ),
+    "of three": sum_of_entries(entrywise(lambda x, y, u: cos(x * y + s) * u, U, V, U * K)),
+    "of transposes": sum_of_entries(entrywise(lambda x, y: x * cos(y), U.T, V.T) * X),
+    "with traces in it": sum_of_entries(entrywise(lambda x, y: tanh(x * Trace(K) / 9) * y * LogDet(K), U, V)),
+    "of a function of entries": sum_of_entries(
+        entrywise(lambda x, y: cos(x) * y, entrywise(lambda x, y: x * y, U, V), V)
+    ),
+    "with an average in it": sum_of_entries(entrywise(lambda x, y: GaussianAverage(tanh(x / 2 + s * z), z) * y, U, V)),
+}
+
+
+def compiled(expression, symbols=SYMBOLS):
+    return compile_expressions("f", {"value": expression}, symbols)
+
+
+def on_device(values):
+    return {name: jnp.asarray(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+@given(values=values_of_any_size)
+def test_generated_code_gives_what_the_interpreter_gives(expression, values):
+    assert_close(compiled(expression).call_from(on_device(values))["value"], interpret(expression, values))
+
+
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_gradients_are_those_of_automatic_differentiation_and_of_differences(expression, shape):
+    values = random_values(shape, 1)
+    function = compiled(expression)
+    for symbol in (symbol for symbol in SYMBOLS if expression.has(symbol)):
+        slope = gradient(expression, symbol)
+
+        def of_symbol(value, name=symbol.name):
+            return function.call_from(on_device({**values, name: value}))["value"]
+
+        automatic = jax.grad(of_symbol)(jnp.asarray(values[symbol.name]))
+        automatic = (automatic + automatic.T) / 2 if symbol == K else automatic
+        assert_close(interpret(slope, values), automatic, 1e-9)
+        assert_close(compiled(slope).call_from(on_device(values))["value"], automatic, 1e-11)
+        direction = np.random.default_rng(2).standard_normal(np.shape(values[symbol.name]))
+        direction = direction + direction.T if symbol == K else direction
+        ends = [
+            interpret(expression, {**values, symbol.name: values[symbol.name] + sign * 1e-4 * direction})
+            for sign in (1, -1)
+        ]
+        assert_close((ends[0] - ends[1]) / 2e-4, np.sum(automatic * direction), 1e-6)
+
+
+@given(values=values_of_any_size)
+def test_second_derivatives_are_those_of_automatic_differentiation(values):
+    expression = EXPRESSIONS["a sum over data"]
+    curvature = gradient(sum_of_entries(entrywise(lambda x, y: x * y, gradient(expression, W), W)), W)
+    function = compiled(expression)
+
+    def slope(weights):
+        return jax.grad(lambda w: function.call_from(on_device({**values, "W": w}))["value"])(weights)
+
+    expected = jax.grad(lambda weights: jnp.sum(slope(weights) * weights))(jnp.asarray(values["W"]))
+    assert_close(interpret(curvature, values), expected, 1e-9)
+
+
+def test_what_is_simple_is_written_simply():
+    assert entrywise(lambda x, y: x**2, U, V) == U.applyfunc(entrywise(lambda x: x**2, U).function)
+    assert entrywise(lambda x, y: 3 * y, U, V) == 3 * V
+    assert entrywise(lambda x, y: Integer(2), U, V) == 2 * OneMatrix(P, N)
+    assert entrywise(lambda x, y: x - y, U, U) == ZeroMatrix(P, N)
+    assert entrywise(lambda x, y: x * y, 2 * U, OneMatrix(P, N)) == 2 * U
+    assert entrywise(lambda x, y: s * x * y, U, V) == s * entrywise(lambda x, y: x * y, U, V)
+    assert gradient(EXPRESSIONS["a sum over data"], Y) == -U * W
+    assert sum_of_entries(2 * U + V) == 2 * SumOfEntries(U) + SumOfEntries(V)
+    assert sum_of_entries(s * OneMatrix(P, N)) == s * P * N
+    assert sum_of_entries(ZeroMatrix(P, N)) == 0
+    assert entrywise(lambda x, y: x - y, U.T, V.T) == entrywise(lambda x, y: x - y, U, V).T
+
+
+def test_both_sums_over_a_column_are_one_number():
+    values = random_values((3, 2), 0)
+    column = entrywise(tanh, X)
+    assert_close(interpret(sum_of_entries(column), values), interpret(sum_of_column(column), values), 1e-14)
+
+
+def test_the_variables_of_a_function_are_its_own():
+    named = Symbol("x", real=True)
+    for of_entries in (entrywise(lambda x: x * s, U), entrywise(lambda x, y: x * s * tanh(y), U, V)):
+        put_in = of_entries.xreplace({s: named})
+        assert named in put_in.free_symbols
+        values = {**random_values((3, 2), 0), "x": 0.7}
+        assert_close(interpret(put_in, values), interpret(of_entries, values), 1e-15)
+    given = Entrywise(Lambda((named, s), named * s), U, V)
+    assert given.free_symbols == {U, V}
+    assert given.func(*given.args) == given
+
+
+def test_parameters_in_a_function_of_one_matrix_have_a_gradient():
+    values = random_values((3, 2), 0)
+    slope = gradient(Trace(OneMatrix(1, P) * entrywise(lambda x: cos(s * x), X)), s)
+    assert_close(interpret(slope, values), -np.sum(np.sin(0.7 * values["X"]) * values["X"]), 1e-14)
+
+
+def test_sums_and_averages_are_kept_whole_by_the_normal_form():
+    total = sum_of_entries(entrywise(lambda x, y: (x + y) ** 2, U, V))
+    average = GaussianAverage((z + Trace(K + K)) ** 2, z)
+    assert normal((total + 1) * s) == s * total + s
+    assert normal(average - GaussianAverage((z + 2 * Trace(K)) ** 2, z)) == 0
+
+
+def test_a_matrix_that_depends_on_an_entry_is_refused():
+    function = entrywise(lambda x, y: LogDet(exp(x) * K) * y, U, V)
+    with pytest.raises(NotImplementedError, match="depends on x"):
+        compiled(sum_of_entries(function))
+    with pytest.raises(NotImplementedError, match="depends on x"):
+        gradient(sum_of_entries(function), K)
+
+
+def test_a_batch_has_functions_of_several_matrices():
+    first, second = MatrixSymbol("a", 2, 1), MatrixSymbol("b", 2, 1)
+    function = compile_expressions(
+        "f", {"value": entrywise(lambda x, y: tanh(x * y), first, second)}, (first, second), BATCH
+    )
+    a, b = np.random.default_rng(0).standard_normal((2, 2, 1, 5))
+    found = function(a=batch.matrix(jnp.asarray(a)), b=batch.matrix(jnp.asarray(b)))["value"]
+    assert_close(np.stack(found.column), np.tanh(a * b)[:, 0], 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (
+            EXPRESSIONS["a sum over data"],
+            r"\sum_{i} \left(- \left(U W\right)_{i} Y_{i} + "
+            r"\log\left(\cosh{\left(\left(U W\right)_{i} s \right)}\right)\right)",
+        ),
+        (sum_of_entries(entrywise(tanh, U)) * s, r"s \sum_{i j} \tanh{\left(U_{i j} \right)}"),
+        (sum_of_entries(U) * SumOfEntries(V), r"\left(\sum_{i j} U_{i j}\right) \sum_{i j} V_{i j}"),
+        (sum_of_entries(U) ** 2, r"\left(\sum_{i j} U_{i j}\right)^{2}"),
+        (
+            sum_of_entries(entrywise(lambda x, y: x * y, U, MatrixSymbol("V_1", P, N))),
+            r"\sum_{i j} U_{i j} \left(V_{1}\right)_{i j}",
+        ),
+        (
+            sum_of_entries(entrywise(lambda x: cos(s * x), X)).xreplace({s: Symbol("i")}),
+            r"\sum_{j} \cos{\left(X_{j} i \right)}",
+        ),
+        (entrywise(lambda x, y: x / y, U, V), r"\left[\frac{U_{i j}}{V_{i j}}\right]_{i j}"),
+    ],
+)
+def test_sums_are_written_with_indices(expression, expected):
+    assert latex(expression) == expected
+    assert mathml(expected)
+
+
+def test_matrices_of_other_shapes_are_refused():
+    with pytest.raises(ValueError, match="one shape"):
+        entrywise(lambda x, y: x * y, U, X)
+    with pytest.raises(ValueError, match="of 2 numbers"):
+        Entrywise(Lambda(z, z), U, V)
+    with pytest.raises(TypeError, match="function must take 2 expressions"):
+        entrywise(lambda x: x, U, V)
