@@ -58,7 +58,7 @@ def minimise(
         >>> curie_weiss = Action(beta * m**2 / 2 - log(2 * cosh(beta * m)), {m: Real()}, [beta])
         >>> solution = minimise(curie_weiss, {beta: 1.5}, initial={m: 1.0})
         >>> round(float(solution[m]), 6)
-        0.858624
+        0.85856
     """
     return _solve(action, values, initial, _Request(0, *_checked(tolerance, max_steps, throw)))
 
