@@ -11,6 +11,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 # these compile a dozen solvers each, follow many branches, or do over what the tests of `reproduce` do
 LONG = (
     "choose_by_evidence",
+    "find_my_mistake",
     "hidden_markov_chains",
     "hopfield_retrieval",
     "learn_attention_by_evidence",

@@ -73,3 +73,13 @@ def with_gate(power):
         lambda layer: layer.number("g") ** power * layer.weights(1) * layer.hidden / sqrt(layer.width),
         parameters=lambda layer: {layer.number("g"): 1.0},
     )
+
+
+def assert_found(report, check, measured, meaning):
+    """One finding of a check that has the claim `check`, with these words."""
+    findings = [finding for finding in report.findings if check in finding.check]
+    assert len(findings) == 1, report
+    assert measured in findings[0].measured and meaning in findings[0].meaning, report
+    assert not report.holds
+    written = " ".join(str(report).split())
+    assert all(" ".join(part.split()) in written for part in (findings[0].measured, findings[0].meaning))

@@ -67,7 +67,7 @@ def test_a_layer_that_is_right_is_its_reference(name):
     assert len(report.passed) == 5
 
 
-@pytest.mark.parametrize("name", ["a skip around attention", *slow(sorted(set(KINDS) - {"a skip around attention"}))])
+@pytest.mark.parametrize("name", ["dense", *slow(sorted(set(KINDS) - {"dense"}))])
 def test_a_layer_that_is_right_has_no_findings(name):
     kind, reference, draw = KINDS[name]
     report = testing.check_layer(kind, reference=reference, draw_weights=draw)
@@ -76,7 +76,7 @@ def test_a_layer_that_is_right_has_no_findings(name):
     assert "nothing wrong was found" in str(report)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_reference_holds_whatever_is_drawn(seed):
     kind, reference, draw = KINDS["beside itself"]
     assert testing.check_layer(kind, reference=reference, draw_weights=draw, checks=["reference"], seed=seed).holds

@@ -15,6 +15,7 @@ from .layers import stated
 OWN = TiedHeads(2)
 
 
+@settings(max_examples=4)
 @given(problem=strategies.problems())
 def test_problems_fit_their_architecture(problem):
     assert np.isfinite(problem.evaluate().total)
@@ -31,6 +32,7 @@ def test_architectures_of_a_kind_have_it(architecture):
     assert 0.01 <= architecture.temperature <= 10
 
 
+@settings(max_examples=4)
 @given(data=st.data())
 def test_everything_that_is_drawn_of_an_architecture_fits_it(data):
     architecture = data.draw(strategies.architectures())

@@ -27,7 +27,7 @@ CHECKS = ("reference", "derivation", "networks", "numerics", "posterior")
 _QUICK = CHECKS[:-1]
 _LEFT_OUT = {
     **{check: f'"{check}": not among `checks`' for check in _QUICK},
-    "posterior": "networks sampled from the posterior: thorough=True does, in minutes",
+    "posterior": "networks sampled from the posterior: thorough=True does, in half a minute",
 }
 
 
@@ -48,7 +48,7 @@ def check_layer(
     """Whether the layer `kind` is right: what it states, what follows from it, and what runs.
 
     It is tried alone, below a layer of attention with two outputs, and above a dense layer. Mistakes in it, and what is
-    refused, are findings of the report, not errors; `report.holds` says whether there are none. Some ten seconds.
+    refused, are findings of the report, not errors; `report.holds` says whether there are none. Five to ten seconds.
 
     - `reference`: the forward map once more, in plain NumPy: `reference(weights, hidden, attention, parameters)` of
       arrays (blocks, N_{l+1}, N_l), (N_l, tokens), (heads, keys, queries) or None without attention, and the values of
@@ -57,7 +57,7 @@ def check_layer(
     - `draw_weights`: how the weights are drawn elsewhere, `draw_weights(rng, shape, variance, parameters)` returns
       an array of `shape`, (blocks, N_{l+1}, N_l); compared with the layer's prior.
     - `checks`: some of `CHECKS`, to save time; all but "posterior" if None.
-    - `thorough`: also "posterior": saddle points against networks sampled from the posterior. Minutes.
+    - `thorough`: also "posterior": saddle points against networks sampled from the posterior. Half a minute.
     - `seed`: of all that is random; the same seed gives the same report.
 
         >>> import theorykit

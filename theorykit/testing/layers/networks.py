@@ -9,9 +9,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ... import bpkr
-from ...bpkr.network.network import checked_whole_widths
+from ...bpkr.network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ...bpkr.order_parameters.order_parameters import to_overlaps
 from ...codegen import interpret
+from ...compilation import compiled
 from ..factors import name_factor
 from ..problems import random_heads, random_inputs
 from ..report import Finding, Passed, Result
@@ -67,15 +68,17 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Result]:
 
 
 def _draw(architecture: bpkr.Architecture, heads, inputs, features, seed: int) -> Drawn:
-    def draw(key):
-        network = bpkr.sample_network(architecture, heads, input_features=inputs.shape[2], key=key)
+    def draw(white):
+        network = network_of_whitened(architecture, white, heads)
         outputs = [network(inputs), bpkr.sum_over_paths(network, architecture, features)]
         shaped = [each.reshape(len(inputs), -1) for each in outputs]
         return network.weights, *shaped, tuple(to_overlaps(bpkr.empirical_order_parameters(network)))
 
-    count = min(_NETWORKS, max(_BATCH, _LARGEST // architecture.order_parameter_sizes[0] ** 2))
-    keys = jax.random.split(jax.random.key(seed), count)
-    drawn = jax.jit(lambda keys: jax.lax.map(draw, keys, batch_size=_BATCH))(keys)
+    count = min(_NETWORKS, _LARGEST // architecture.order_parameter_sizes[0] ** 2)
+    # drawn by NumPy, whose generator need not be compiled
+    rng = np.random.default_rng([seed, 1])
+    white = tuple(rng.normal(size=(count, *shape)) for shape in weight_shapes(architecture, inputs.shape[2]))
+    drawn = compiled(lambda white: jax.lax.map(draw, white, batch_size=min(_BATCH, count)))(white)
     return Drawn(*jax.tree.map(np.asarray, drawn))
 
 
