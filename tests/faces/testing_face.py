@@ -34,6 +34,11 @@ def action():
     return saddle.Action(beta * (m**2 - m), {m: saddle.Real()}, [beta])
 
 
+@cache
+def point():
+    return testing.random_action_point(action(), 0)
+
+
 def a_kind(*called):
     """A kind of layer, made and not the class of one."""
     return instance(lambda: bpkr.Attention(2), *called, also=lambda: {"a class of layers": bpkr.Attention})
@@ -69,7 +74,11 @@ FACE = Face(
         "examples": whole_number(3, least=1),
         "temperature": number(0.2, least=0.0),
     },
-    instances={"Problem": problem},
+    instances={"Problem": problem, "ActionPoint": point},
     belonging={"check_layer": "it compiles networks and action of the layer for itself, in every call"},
-    records={"Problem": "random_problem makes it, of parts that fit"},
+    untried={"ActionPoint.moved": "its steps are those of a solver"},
+    records={
+        "ActionPoint": "random_action_point makes it, of parts that fit",
+        "Problem": "random_problem makes it, of parts that fit",
+    },
 )

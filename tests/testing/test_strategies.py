@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
+from sympy import log, symbols
 
-from theorykit import bpkr, testing
+from theorykit import bpkr, saddle, testing
 from theorykit.bpkr.order_parameters.order_parameters import checked_order_parameters
 from theorykit.testing import strategies
 
@@ -65,3 +66,22 @@ def test_a_kind_that_is_no_layer_of_the_theory_is_refused_with_the_reason():
     bad = stated(lambda layer: layer.weights(1) * layer.hidden * layer.hidden.T * layer.hidden)
     with pytest.raises(ValueError, match=r"kinds\[0\]: ValueError: .* likely attention or a gate that is computed"):
         strategies.architectures(bad)
+
+
+@settings(max_examples=12)
+@given(point=strategies.action_points())
+def test_actions_have_one_minimum_and_what_runs_is_what_is_written(point):
+    terms = point.terms()
+    assert_close(np.asarray(point.bound.terms(point.coordinates)), terms, 1e-12)
+    parameters = {name: point.values[name] for name in (symbol.name for symbol in point.action.parameters)}
+    solution = saddle.minimise(point.action, parameters, initial=point.order_parameters)
+    assert solution.converged, solution.diagnosis
+    assert float(solution.action) <= np.sum(terms) + 1e-12
+
+
+def test_points_of_an_action_of_ones_own_are_in_its_domains():
+    q = symbols("q", positive=True)
+    action = saddle.Action(q - log(q), {q: saddle.Positive()})
+    point = find(strategies.action_points(action), lambda point: True)
+    assert point.order_parameters["q"] > 0
+    assert point.place == f"q = {point.order_parameters['q']:.3g}"

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for theory 1: layers, architectures, data, order parameters, and problems of all of these.
+"""Hypothesis strategies: layers, architectures, data, order parameters and problems of theory 1; actions, and points.
 
 Shapes are few and fixed, for JAX compiles anew for every other one; numbers are any. Arrays are drawn by a seed, which
 is what Hypothesis shrinks. Needs Hypothesis: `pip install theorykit[testing]`.
@@ -22,6 +22,9 @@ from jaxtyping import Array, Float
 from .. import bpkr
 from ..arguments import checked_instance, checked_whole_number
 from ..bpkr.specification.architecture import checked_architecture
+from ..saddle import Action
+from .actions.convex import DOMAINS, convex_action
+from .actions.points import ActionPoint, random_action_point
 from .layers.placement import place
 from .problems import EXAMPLES, Problem, random_heads, random_inputs, random_order_parameters, random_problem
 from .report import Finding
@@ -142,6 +145,21 @@ def labels(architecture: bpkr.Architecture, examples: int = EXAMPLES) -> SearchS
     outputs = checked_architecture(architecture).outputs
     examples = checked_whole_number("examples", examples, least=1)
     return _drawn(lambda rng: rng.normal(size=(examples, outputs) if outputs > 1 else examples))
+
+
+def actions() -> SearchStrategy[Action]:
+    """Actions of one or two order parameters of any domains, each with exactly one minimum at any parameters."""
+    one_or_two = st.lists(st.sampled_from(DOMAINS), min_size=1, max_size=2, unique=True)
+    return one_or_two.map(lambda domains: convex_action(sorted(domains)))
+
+
+def action_points(action: Action | SearchStrategy[Action] | None = None) -> SearchStrategy[ActionPoint]:
+    """Values of the parameters and order parameters of an action, or of those of a strategy, `actions()` if None."""
+    if action is None:
+        action = actions()
+    elif not isinstance(action, SearchStrategy):
+        action = st.just(checked_instance("action", action, Action))
+    return st.builds(random_action_point, action, seeds())
 
 
 def _drawn(make: Callable[[np.random.Generator], object]) -> SearchStrategy:

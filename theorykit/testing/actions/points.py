@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol
 
+from ...arguments import checked_instance, checked_whole_number
 from ...codegen import bound_sizes, compile_expressions, interpret
 from ...saddle import Action
-from ...saddle.bound_action import BoundAction, bind, named
+from ...saddle.bound_action import BoundAction, Values, bind, named
 from ...saddle.problem import Coordinates
 from ...symbolic import SymmetricSymbol
 
@@ -20,7 +21,10 @@ _SIDES = (3, 4, 2, 5)
 
 @dataclass(frozen=True)
 class ActionPoint:
-    """An action, a value for each of its parameters, and one for each order parameter; all by name."""
+    """An action, a value for each of its parameters and sizes, and one for each order parameter; all by name.
+
+    `coordinates` are those of the order parameters; see `theorykit.saddle.domains`.
+    """
 
     action: Action
     bound: BoundAction
@@ -50,6 +54,16 @@ class ActionPoint:
         """The numbers among the order parameters, as a text."""
         numbers = {name: value for name, value in self.order_parameters.items() if np.ndim(value) == 0}
         return ", ".join(f"{name} = {value:.3g}" for name, value in numbers.items()) or "a random point"
+
+
+def random_action_point(action: Action, seed: int, values: Values | None = None) -> ActionPoint:
+    """Random order parameters within their domains, at `values` of the parameters: random ones if None.
+
+    Random numbers are between 0.5 and 1.5; sides of matrices that nothing determines are 2 to 5.
+    """
+    checked_instance("action", action, Action)
+    seed = checked_whole_number("seed", seed, least=0)
+    return random_points(action, values, 1, 1, seed)[0][0]
 
 
 def value_of(expression: Expr, values: Mapping[str, Any]) -> float:
