@@ -11,7 +11,7 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from theorykit.codegen import BATCH, compile_expressions, emit, interpret, lower
 from theorykit.codegen import batch as side_by_side
-from theorykit.symbolic import LogDet, Softmax, gradient, latex, positive_definite
+from theorykit.symbolic import LogDet, Softmax, entrywise, gradient, latex, positive_definite
 
 L, M = symbols("L M", integer=True, positive=True)
 K, V = MatrixSymbol("K", L, M), MatrixSymbol("V", L, M)
@@ -115,9 +115,9 @@ def test_the_symbolic_gradient_is_that_of_jax(name, variable, size, seed):
     np.testing.assert_allclose(symbolic, slope, rtol=1e-10, atol=1e-11)
 
 
-def test_functions_of_the_entries_of_a_wide_matrix_have_no_symbolic_gradient():
-    with pytest.raises(NotImplementedError, match="columns or rows"):
-        gradient(Trace(K.T * V.applyfunc(tanh)), V)
+def test_functions_of_the_entries_of_a_wide_matrix_have_a_symbolic_gradient():
+    slope = gradient(Trace(K.T * V.applyfunc(tanh)), V)
+    assert slope == entrywise(lambda x, y: x * (1 - tanh(y) ** 2), K, V)
 
 
 def test_an_operation_without_a_rule_for_a_batch_is_an_error():

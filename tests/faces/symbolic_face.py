@@ -52,14 +52,19 @@ FACE = Face(
         "m": Kind(lambda: N, {}, lambda: {"a matrix": C, "another": 3}),
         "blocks": size(2),
         "matrix": matrix(),
+        **{f"{name}.matrix": square() for name in ("EigenvalueSum", "SpectralFunction", "eigenvalue_sum")},
+        "spectral_function.matrix": square(),
+        **{
+            f"{name}.function": Kind(
+                lambda: Lambda(X, X), {}, lambda: {"of two numbers": Lambda((X, Z), X), "to a matrix": Lambda(X, C)}
+            )
+            for name in ("EigenvalueSum", "SpectralFunction", "Entrywise")
+        },
         **{f"{name}.matrix": square() for name in ("Diagonal", "LogDet", "PartialTrace", "PrincipalBlock")},
         **{f"{name}.matrix": square() for name in ("SquareRoot", "inverse", "partial_trace", "principal_block")},
         **{f"{name}.matrix": square() for name in ("quadratic_form", "trace")},
         "as_number.matrix": Kind(lambda: MatrixSymbol("k", 1, 1), {}, lambda: {"of other size": C, "no symbol": ONE}),
         "function": function(cosh, {}),
-        "Entrywise.function": Kind(
-            lambda: Lambda(X, X), {}, lambda: {"of two numbers": Lambda((X, Z), X), "to a matrix": Lambda(X, C)}
-        ),
         "left": matrix(),
         "right": matrix(),
         "dimensions": two_sizes(),

@@ -49,6 +49,7 @@ from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
 from ..symbolic.entries import Entrywise, SumOfEntries
 from ..symbolic.functions import LogCosh, LogNormalCDF
+from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from .adaptive_quadrature import normal_mean
 from .scalars import SCALAR_FUNCTIONS
 
@@ -158,6 +159,20 @@ def _entrywise(node, at):
     return of_entries(*map(at, matrices))
 
 
+def _eigenvalues(node, at):
+    """The eigenvalues, their vectors, and the function of each: by an algorithm for matrices of any kind."""
+    values, vectors = np.linalg.eig(at(node.matrix))
+    (variable,) = node.function.variables
+    own = EntryVariable("eigenvalue")
+    value = node.function.expr.xreplace({variable: own})
+    return np.array([at.where({own: each})(value) for each in np.real(values)]), np.real(vectors)
+
+
+def _spectral_function(node, at):
+    values, vectors = _eigenvalues(node, at)
+    return np.linalg.solve(vectors.T, values[:, None] * vectors.T).T
+
+
 def _softmax(node, at):
     weights = np.exp(at(node.column))
     return weights / np.sum(weights)
@@ -212,6 +227,8 @@ _RULES = (
     (Stacked, lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1))),
     (SideBySide, lambda node, at: np.hstack(np.split(at(node.matrix), int(at(node.blocks))))),
     (SquareRoot, _square_root),
+    (SpectralFunction, _spectral_function),
+    (EigenvalueSum, lambda node, at: np.sum(_eigenvalues(node, at)[0])),
     (MatPow, _matrix_power),
     (Transpose, lambda node, at: at(node.arg).T),
     (MatMul, _product),

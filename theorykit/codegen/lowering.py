@@ -37,6 +37,7 @@ from ..symbolic.averages import GaussianAverage
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matrices_are_fixed
 from ..symbolic.entries import Entrywise, SumOfEntries
+from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
 from .program import Instruction, Program, SizeBinding
@@ -44,7 +45,7 @@ from .scalars import average_operands, print_scalar
 from .sizes import bind_sizes
 
 # scalars that are computed before the formulas in which they stand
-_OWN_INSTRUCTIONS = (GaussianAverage, LogDet, SumOfEntries, Trace)
+_OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, Trace)
 
 
 def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> Program:
@@ -227,6 +228,18 @@ def _entrywise(builder, expression):
     return builder.emit("entrywise", f"lambda {', '.join(names)}: {of_entries}", *map(builder.value, matrices))
 
 
+def _of_eigenvalues(operation: str) -> Callable[[_Builder, Expr], str]:
+    """Rule for a function of a matrix's eigenvalues, which all functions of it share."""
+
+    def rule(builder, expression):
+        check_matrices_are_fixed(expression.function.expr)
+        value = expression.function.expr.xreplace({expression.function.variables[0]: EntryVariable(ENTRY)})
+        eigen = builder.emit("eigendecomposition", builder.value(expression.matrix))
+        return builder.emit(operation, f"lambda {ENTRY}: {builder.scalar(value)}", eigen)
+
+    return rule
+
+
 def _gaussian_average(builder, expression):
     check_matrices_are_fixed(expression.integrand)
     found = sorted(set(_computed_before(expression.integrand)), key=lambda node: node.sort_key())
@@ -317,6 +330,7 @@ _RULES = (
     (Softmax, _operation("softmax")),
     (DiagMatrix, _operation("diagonal_matrix")),
     (SquareRoot, _square_root),
+    (SpectralFunction, _of_eigenvalues("spectral_function")),
     (Inverse, lambda builder, expression: builder.apply(expression, builder.value(Identity(expression.shape[0])))),
     (MatPow, _power),
     (Transpose, _operation("transpose")),
@@ -327,6 +341,7 @@ _RULES = (
     (Diagonal, _diagonal),
     (Trace, _trace),
     (GaussianAverage, _gaussian_average),
+    (EigenvalueSum, _of_eigenvalues("eigenvalue_sum")),
     (SumOfEntries, _operation("sum_of_entries")),
     (LogDet, lambda builder, expression: builder.emit("log_det", builder.cholesky(expression.matrix))),
 )

@@ -13,6 +13,8 @@ from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 from scipy.special import roots_hermitenorm
 
+from .spectral import eigendecomposition, eigenvalue_sum, spectral_function  # noqa: F401
+
 Scalar = Float[Array, ""] | float | int
 
 

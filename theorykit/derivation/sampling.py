@@ -6,7 +6,7 @@ import numpy as np
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ..codegen import interpret
-from ..symbolic import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol
+from ..symbolic import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
 
 Values = dict[str, np.ndarray | float | int | complex]
 
@@ -31,4 +31,6 @@ def random_value(symbol: Symbol | MatrixSymbol, sizes: Values, rng: np.random.Ge
         return matrix @ matrix.T + 0.5 * np.eye(rows)
     if isinstance(symbol, PositiveSemidefiniteSymbol):
         return matrix @ matrix.T
+    if isinstance(symbol, SymmetricSymbol):
+        return (matrix + matrix.T) / 2
     return matrix

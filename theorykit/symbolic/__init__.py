@@ -23,12 +23,14 @@ from .atoms import (
     PositiveSemidefiniteSymbol,
     Softmax,
     SquareRoot,
+    SymmetricSymbol,
     log_det,
     partial_trace,
     positive_definite,
     positive_semidefinite,
     quadratic_form,
     split_coefficient,
+    symmetric,
     trace,
 )
 from .averages import GaussianAverage, with_more_nodes, with_nodes
@@ -40,12 +42,14 @@ from .documents.rendering import fold, latex
 from .entries import Entrywise, SumOfEntries, entrywise, sum_of_column, sum_of_entries
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
-from .structure import is_positive_definite, is_positive_semidefinite
+from .spectral import EigenvalueSum, SpectralFunction, eigenvalue_sum, spectral_function
+from .structure import is_positive_definite, is_positive_semidefinite, is_symmetric
 
 __all__ = [
     "Block",
     "Definition",
     "Diagonal",
+    "EigenvalueSum",
     "Entrywise",
     "Equation",
     "Factors",
@@ -60,9 +64,11 @@ __all__ = [
     "PrincipalBlock",
     "SideBySide",
     "Softmax",
+    "SpectralFunction",
     "SquareRoot",
     "Stacked",
     "SumOfEntries",
+    "SymmetricSymbol",
     "Text",
     "align_environment",
     "as_html",
@@ -71,6 +77,7 @@ __all__ = [
     "as_number",
     "below",
     "beside",
+    "eigenvalue_sum",
     "embed",
     "entrywise",
     "expand_products",
@@ -81,6 +88,7 @@ __all__ = [
     "inverse",
     "is_positive_definite",
     "is_positive_semidefinite",
+    "is_symmetric",
     "kronecker",
     "latex",
     "log_cosh",
@@ -96,10 +104,12 @@ __all__ = [
     "quadratic_form",
     "rotations",
     "simplify_traces",
+    "spectral_function",
     "split_coefficient",
     "sum_of",
     "sum_of_column",
     "sum_of_entries",
+    "symmetric",
     "trace",
     "transpose",
     "with_more_nodes",

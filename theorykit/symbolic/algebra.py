@@ -47,13 +47,14 @@ from .atoms import LogDet, PartialTrace, log_det, split_coefficient
 from .averages import GaussianAverage
 from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
 from .entries import SumOfEntries
+from .spectral import EigenvalueSum
 from .structure import coefficient_and_factors
 
 Factors = tuple[MatrixExpr, ...]
 """The factors of a product of matrices, in order."""
 
 # numbers inside of which nothing is expanded
-_KEPT_WHOLE = (GaussianAverage, SumOfEntries)
+_KEPT_WHOLE = (EigenvalueSum, GaussianAverage, SumOfEntries)
 # atoms that are linear in their first argument
 _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 

@@ -23,8 +23,8 @@ from .arguments import (
 )
 
 
-class PositiveSemidefiniteSymbol(MatrixSymbol):
-    """A named symmetric positive semidefinite matrix: its transpose is itself."""
+class SymmetricSymbol(MatrixSymbol):
+    """A named symmetric matrix: its transpose is itself."""
 
     def __new__(cls, name, n, m):
         # SymPy keeps the name as a node
@@ -38,8 +38,18 @@ class PositiveSemidefiniteSymbol(MatrixSymbol):
         return self
 
 
+class PositiveSemidefiniteSymbol(SymmetricSymbol):
+    """A named symmetric positive semidefinite matrix."""
+
+
 class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
     """A named symmetric positive definite matrix: it has a Cholesky factor."""
+
+
+def symmetric(name: str, size: Expr | int) -> SymmetricSymbol:
+    """The symmetric `size x size` matrix symbol called `name`, of no sign."""
+    size = checked_size("size", size)
+    return SymmetricSymbol(name, size, size)
 
 
 def positive_definite(name: str, size: Expr | int) -> PositiveDefiniteSymbol:

@@ -5,7 +5,7 @@ called here. The gradient G of a scalar S is defined by dS = tr(G^T dX); with re
 is the symmetric part, the gradient within symmetric matrices.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sympy import (
     Add,
@@ -44,11 +44,12 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..arguments import checked_instance
 from .arguments import checked_scalar
-from .atoms import Diagonal, LogDet, PartialTrace, PositiveSemidefiniteSymbol, Softmax, split_coefficient, trace
+from .atoms import Diagonal, LogDet, PartialTrace, Softmax, SymmetricSymbol, split_coefficient, trace
 from .averages import GaussianAverage, average_like
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
 from .entries import Entrywise, SumOfEntries, of_entries, sum_of_entries
+from .spectral import EigenvalueSum, SpectralFunction, of_eigenvalues
 from .structure import coefficient_and_factors
 
 Contribution = tuple[Expr, Expr]
@@ -73,7 +74,7 @@ def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
     if not terms:
         return ZeroMatrix(*variable.shape)
     total = MatAdd(*terms).doit()
-    if isinstance(variable, PositiveSemidefiniteSymbol):
+    if isinstance(variable, SymmetricSymbol):
         return _symmetric_part(total)
     return total
 
@@ -204,30 +205,29 @@ def _function_of_one_matrix(node, cotangent):
 
 def _through_entries(value, variables, matrices, cotangent):
     """Contributions to matrices of which a function is taken entry by entry, then to the numbers in the function."""
-    held, value = _with_held_matrices(value)
+    slope, numbers = _slopes(value, variables)
     weight = new_variable(EntryVariable, "g", value)
 
     def weighted(symbol):
-        slope = _slope(value, symbol).xreplace({number: leaf for leaf, number in held.items()})
-        return of_entries(weight * slope, (weight, *variables), (cotangent, *matrices))
+        return of_entries(weight * slope(symbol), (weight, *variables), (cotangent, *matrices))
 
     for variable, matrix in zip(variables, matrices, strict=True):
         yield matrix, weighted(variable)
-    for leaf, symbol in _numbers(value, variables, held):
+    for leaf, symbol in numbers:
         yield leaf, sum_of_entries(weighted(symbol))
 
 
-def _with_held_matrices(value: Expr) -> tuple[dict[Expr, Dummy], Expr]:
-    """A scalar expression with a symbol for everything that is made of matrices, and what each symbol stands for."""
+def _slopes(value: Expr, variables: Sequence[Symbol]) -> tuple[Callable[[Symbol], Expr], list[tuple[Expr, Symbol]]]:
+    """The derivative of a function of `variables` by any symbol, and the numbers that it depends on besides.
+
+    A number that is made of matrices, such as a trace, comes with a symbol that stands for it.
+    """
     check_matrices_are_fixed(value)
     held = {leaf: Dummy(real=True) for leaf in dict.fromkeys(matrix_scalars(value))}
-    return held, value.xreplace(held)
-
-
-def _numbers(value: Expr, variables: Sequence[Symbol], held: Mapping[Expr, Symbol]) -> list[tuple[Expr, Symbol]]:
-    """What a function of `variables` depends on besides them, and the symbol of each in `value`."""
-    symbols = value.free_symbols - {*variables, *held.values()}
-    return [*((symbol, symbol) for symbol in sorted(symbols, key=lambda symbol: symbol.name)), *held.items()]
+    value, back = value.xreplace(held), {symbol: leaf for leaf, symbol in held.items()}
+    symbols = sorted(value.free_symbols - {*variables, *back}, key=lambda symbol: symbol.name)
+    numbers = [*((symbol, symbol) for symbol in symbols), *held.items()]
+    return lambda symbol: _slope(value, symbol).xreplace(back), numbers
 
 
 def _softmax(node, cotangent):
@@ -235,10 +235,39 @@ def _softmax(node, cotangent):
 
 
 def _gaussian_average(node, cotangent):
-    held, integrand = _with_held_matrices(node.integrand)
-    for leaf, symbol in _numbers(integrand, (node.variable,), held):
-        slope = _slope(integrand, symbol).xreplace({number: leaf for leaf, number in held.items()})
-        yield leaf, cotangent * average_like(node, slope)
+    slope, numbers = _slopes(node.integrand, (node.variable,))
+    for leaf, symbol in numbers:
+        yield leaf, cotangent * average_like(node, slope(symbol))
+
+
+def _eigenvalue_sum(node, cotangent):
+    (variable,) = node.function.variables
+    slope, numbers = _slopes(node.function.expr, (variable,))
+    yield node.matrix, cotangent * of_eigenvalues(slope(variable), variable, node.matrix)
+    for leaf, symbol in numbers:
+        yield leaf, cotangent * EigenvalueSum(Lambda(variable, slope(symbol)), node.matrix)
+
+
+def _spectral_function(node, cotangent):
+    """Of a cotangent that is a function of the same matrix alone: both then have the same eigenvectors."""
+    coefficient, rest = split_coefficient(cotangent.doit())
+    _, factors = coefficient_and_factors(MatMul(rest))
+    if not all(_is_function_of(factor, node.matrix) for factor in factors):
+        raise NotImplementedError(
+            f"the matrix differential has no rule for SpectralFunction (in {node}) in a product with other matrices"
+        )
+    (variable,) = node.function.variables
+    slope, numbers = _slopes(node.function.expr, (variable,))
+    yield node.matrix, (coefficient * rest * of_eigenvalues(slope(variable), variable, node.matrix)).doit()
+    for leaf, symbol in numbers:
+        yield leaf, trace((cotangent.T * of_eigenvalues(slope(symbol), variable, node.matrix)).doit())
+
+
+def _is_function_of(factor: MatrixExpr, matrix: MatrixExpr) -> bool:
+    if isinstance(factor, Inverse):
+        return _is_function_of(factor.arg, matrix)
+    spectral = isinstance(factor, SpectralFunction) and factor.matrix == matrix
+    return spectral or factor == matrix or isinstance(factor, Identity)
 
 
 def _block_diagonal(node, cotangent):
@@ -262,6 +291,7 @@ _RULES = (
     (ElementwiseApplyFunction, _function_of_one_matrix),
     (Entrywise, _function_of_entries),
     (Softmax, _softmax),
+    (SpectralFunction, _spectral_function),
     (DiagMatrix, lambda node, cotangent: [(node.args[0], Diagonal(cotangent))]),
     (PrincipalBlock, lambda node, cotangent: [(node.matrix, embed(cotangent, node.sizes, node.index))]),
     (BlockDiagMatrix, _block_diagonal),
@@ -269,6 +299,7 @@ _RULES = (
     (SideBySide, lambda node, cotangent: [(node.matrix, Stacked(cotangent, node.blocks))]),
     (Trace, lambda node, cotangent: [(node.arg, cotangent * Identity(node.arg.shape[0]))]),
     (LogDet, lambda node, cotangent: [(node.matrix, cotangent * Inverse(node.matrix).T)]),
+    (EigenvalueSum, _eigenvalue_sum),
     (GaussianAverage, _gaussian_average),
     (SumOfEntries, lambda node, cotangent: [(node.matrix, cotangent * OneMatrix(*node.matrix.shape))]),
     (Add, _sum),

@@ -27,9 +27,7 @@ class Entrywise(MatrixExpr):
         if len(function.variables) != len(matrices):
             raise ValueError(f"function must be of {len(matrices)} numbers, one for each matrix, got {shown(function)}")
         checked_scalar("what function returns", function.expr)
-        if not all(isinstance(variable, EntryVariable) for variable in function.variables):
-            function = _with_own_variables(function)
-        return super().__new__(cls, function, *matrices)
+        return super().__new__(cls, _with_own_variables(function), *matrices)
 
     @property
     def function(self):
@@ -141,8 +139,16 @@ def _variables(number: int) -> tuple[EntryVariable, ...]:
 
 
 def _with_own_variables(function: Lambda) -> Lambda:
-    own, expression = [], function.expr
+    """The function with variables of the names x, y, ..., so that functions which are the same are equal."""
+    own = _variables(len(function.variables))
+    # of a function in the function, which has its own
+    others = function.expr.atoms(EntryVariable) - set(function.variables)
+    if not others & set(own):
+        return Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
+    if all(isinstance(variable, EntryVariable) for variable in function.variables):
+        return function
+    expression, own = function.expr, ()
     for variable in function.variables:
-        own.append(new_variable(EntryVariable, variable.name, expression))
+        own = (*own, new_variable(EntryVariable, variable.name, expression))
         expression = expression.xreplace({variable: own[-1]})
-    return Lambda(tuple(own), expression)
+    return Lambda(own, expression)

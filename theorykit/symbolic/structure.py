@@ -8,7 +8,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from .arguments import checked_matrix
-from .atoms import PartialTrace, PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SquareRoot
+from .atoms import PartialTrace, PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SquareRoot, SymmetricSymbol
 from .blocks import PrincipalBlock
 
 
@@ -52,6 +52,18 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
     while len(factors) >= 2 and factors[0] == factors[-1].T:
         factors = factors[1:-1]
     return not factors or (len(factors) == 1 and is_positive_semidefinite(factors[0]))
+
+
+def is_symmetric(matrix: MatrixExpr) -> bool:
+    """True if `matrix` is provably symmetric: written as its own transpose is, or made of matrices that are."""
+    checked_matrix("matrix", matrix)
+    if isinstance(matrix, SymmetricSymbol) or is_positive_semidefinite(matrix):
+        return True
+    if isinstance(matrix, Inverse):
+        return is_symmetric(matrix.arg)
+    if isinstance(matrix, (BlockDiagMatrix, KroneckerProduct, MatAdd)) and all(map(is_symmetric, matrix.args)):
+        return True
+    return matrix.shape[0] == matrix.shape[1] and matrix.T.doit() == matrix.doit()
 
 
 def coefficient_and_factors(product: MatMul) -> tuple[Expr, list[MatrixExpr]]:

@@ -12,6 +12,7 @@ from ..arguments import checked_definitions, checked_expression
 from ..atoms import LogDet, PartialTrace
 from ..blocks import SideBySide, Stacked
 from ..entries import Entrywise, SumOfEntries
+from ..spectral import EigenvalueSum, SpectralFunction
 from ..structure import is_scalar_trace
 
 _INDICES = "ijklmnpqrs"
@@ -83,9 +84,22 @@ class MatrixLatexPrinter(LatexPrinter):
         is_sum = isinstance(expr.matrix, (ElementwiseApplyFunction, Entrywise)) and expr.matrix.function.expr.is_Add
         return rf"\sum_{{{indices}}} " + (rf"\left({entry}\right)" if is_sum else entry)
 
+    def _print_EigenvalueSum(self, expr):
+        return rf"\sum_{{i}} {self._of_eigenvalue(expr)}"
+
+    def _print_SpectralFunction(self, expr):
+        return rf"\sum_{{i}} {self._of_eigenvalue(expr)} \, v_{{i}} v_{{i}}^{{T}}"
+
+    def _of_eigenvalue(self, expr):
+        """The function of the eigenvalue number i of a matrix, whose eigenvector is v_i."""
+        eigenvalue = rf"\lambda_{{i}}\left({self._print(expr.matrix)}\right)"
+        names = {**self._settings["symbol_names"], expr.function.variables[0]: eigenvalue}
+        text = latex(expr.function.expr, names)
+        return rf"\left({text}\right)" if expr.function.expr.is_Add else text
+
     def _needs_mul_brackets(self, expr, first=False, last=False):
         # what follows a sum is read as part of it
-        sums = isinstance(expr, SumOfEntries) and not last
+        sums = isinstance(expr, (EigenvalueSum, SumOfEntries)) and not last
         return sums or super()._needs_mul_brackets(expr, first=first, last=last)
 
     def _indices(self, matrix):
@@ -123,12 +137,14 @@ class MatrixLatexPrinter(LatexPrinter):
         if coefficient.could_extract_minus_sign():
             return f"- {self._coefficient(-coefficient)}"
         text = self._print(coefficient)
-        ambiguous = coefficient.is_Add or coefficient.has(Trace, LogDet, SumOfEntries)
+        ambiguous = coefficient.is_Add or coefficient.has(EigenvalueSum, Trace, LogDet, SumOfEntries)
         return rf"\left({text}\right) " if ambiguous else f"{text} "
 
     def _matrix_factor(self, matrix):
         text = self._print(matrix)
-        compound = isinstance(matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace, SideBySide, Stacked))
+        compound = isinstance(
+            matrix, (KroneckerProduct, MatAdd, MatMul, PartialTrace, SideBySide, SpectralFunction, Stacked)
+        )
         if isinstance(matrix, ElementwiseApplyFunction):
             compound = not matrix.function.expr.is_Function
         return rf"\left({text}\right)" if compound else text
@@ -137,7 +153,7 @@ class MatrixLatexPrinter(LatexPrinter):
         return r" \otimes ".join(map(self._matrix_factor, expr.args))
 
     def _print_Pow(self, expr):
-        if isinstance(expr.base, (LogDet, SumOfEntries, Trace)):
+        if isinstance(expr.base, (EigenvalueSum, LogDet, SumOfEntries, Trace)):
             return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
         return super()._print_Pow(expr)
 

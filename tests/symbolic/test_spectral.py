@@ -1,0 +1,244 @@
+"""Functions of eigenvalues: derivatives of several orders where eigenvalues agree, and what they are otherwise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import Identity, Inverse, Lambda, MatrixSymbol, Symbol, Trace, cos, cosh, exp, log, sqrt, symbols, tanh
+
+from tests.expressions import assert_close
+from tests.marks import slow
+from theorykit.codegen import compile_expressions, interpret
+from theorykit.codegen.spectral import eigendecomposition
+from theorykit.codegen.spectral import eigenvalue_sum as sum_of
+from theorykit.codegen.spectral import spectral_function as function_of
+from theorykit.symbolic import (
+    EigenvalueSum,
+    GaussianAverage,
+    LogDet,
+    SpectralFunction,
+    eigenvalue_sum,
+    gradient,
+    is_symmetric,
+    latex,
+    normal,
+    positive_definite,
+    spectral_function,
+    symmetric,
+)
+from theorykit.symbolic.documents.mathml import mathml
+
+N = Symbol("N", integer=True, positive=True)
+S, K, L = symmetric("S", N), positive_definite("K", N), MatrixSymbol("L", N, N)
+t, z = symbols("t z", real=True)
+SPECTRA = {
+    "apart": (0.3, 1.1, 2.7),
+    "two the same": (0.6, 0.6, 2.0),
+    "all the same": (0.8, 0.8, 0.8),
+    "close": (0.5, 0.5 + 1e-9, 0.5 + 1e-4),
+    "one": (0.4,),
+    "far apart": (0.01, 0.02, 4.0, 4.0 + 1e-6),
+}
+EXPRESSIONS = {
+    "log": eigenvalue_sum(lambda x: log(1 + t**2 * x**2), S),
+    "of a sum": eigenvalue_sum(lambda x: sqrt(x + t**2), K + L.T * L) ** 2,
+    "average": eigenvalue_sum(lambda x: GaussianAverage(cosh(x * z / 2 + t), z), S),
+    "trace": Trace(spectral_function(lambda x: exp(t * x), S)),
+    "product": Trace(spectral_function(lambda x: tanh(t * x), K) * Inverse(K) * spectral_function(cos, K)),
+    "number in it": eigenvalue_sum(lambda x: tanh(x * LogDet(K) * t), S),
+}
+
+
+def rotated(spectrum, seed=0):
+    generator = np.random.default_rng(seed)
+    rotation, _ = np.linalg.qr(generator.standard_normal((len(spectrum), len(spectrum))))
+    return rotation @ np.diag(spectrum) @ rotation.T
+
+
+def values_of(spectrum, seed=0):
+    size = len(spectrum)
+    general = np.random.default_rng(seed).standard_normal((size, size))
+    return {"S": rotated(spectrum, seed), "K": rotated(spectrum, seed), "L": general, "t": 0.7, "N": float(size)}
+
+
+def compiled(expression):
+    function = compile_expressions("f", {"value": expression}, (S, K, L, t))
+    return lambda values: function(**{name: jnp.asarray(values[name]) for name in "SKLt"})["value"]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+@given(spectrum=st.sampled_from(list(SPECTRA.values())), seed=st.integers(0, 100))
+def test_generated_code_gives_what_the_interpreter_gives(expression, spectrum, seed):
+    values = values_of(spectrum, seed)
+    assert_close(compiled(expression)(values), interpret(expression, values), 1e-9)
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA)
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_gradients_are_those_of_automatic_differentiation_and_of_differences(expression, spectrum):
+    values = values_of(spectrum)
+    for symbol in (symbol for symbol in (S, K, L, t) if expression.has(symbol)):
+        slope, name = gradient(expression, symbol), symbol.name
+        automatic = jax.grad(lambda at, name=name: compiled(expression)({**values, name: at}))(
+            jnp.asarray(values[name])
+        )
+        automatic = (automatic + automatic.T) / 2 if symbol in (S, K) else automatic
+        assert_close(compiled(slope)(values), automatic, 1e-11)
+        assert_close(interpret(slope, values), automatic, 1e-8)
+        direction = np.random.default_rng(1).standard_normal(np.shape(values[name]))
+        direction = direction + direction.T if symbol in (S, K) else direction
+        step = 1e-4 if symbol in (L, t) or min(spectrum) > 0.1 else 1e-5
+        ends = [interpret(expression, {**values, name: values[name] + sign * step * direction}) for sign in (1, -1)]
+        assert_close((ends[0] - ends[1]) / (2 * step), np.sum(automatic * direction), 1e-4)
+
+
+def along_a_line(function, spectrum):
+    """`function` of a matrix of this spectrum, moved along a direction in which eigenvalues that agree separate."""
+    size = len(spectrum)
+    direction = np.random.default_rng(3).standard_normal((size, size))
+    direction = jnp.asarray(direction + direction.T) / 4
+    weights = jnp.asarray(np.random.default_rng(4).standard_normal((size, size)))
+    return lambda step, number: function(jnp.asarray(rotated(spectrum)) + step * direction, number, weights)
+
+
+def ours(matrix, number, weights):
+    eigen = eigendecomposition(matrix)
+    return sum_of(lambda x: jnp.exp(number * x), eigen) + jnp.sum(
+        function_of(lambda x: jnp.exp(number**2 * x), eigen) * weights
+    )
+
+
+def theirs(matrix, number, weights):
+    power = jax.scipy.linalg.expm
+    return jnp.trace(power(number * matrix)) + jnp.sum(power(number**2 * matrix) * weights)
+
+
+@pytest.mark.parametrize("name", ["two the same", *slow(["apart", "all the same", "close", "far apart"])])
+@pytest.mark.parametrize(
+    "arguments", [(0, 0), (0, 1), (1, 0), *slow([(1, 1), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)])], ids=str
+)
+def test_derivatives_of_up_to_third_order_are_those_of_the_matrix_exponential(name, arguments):
+    found, expected = along_a_line(ours, SPECTRA[name]), along_a_line(theirs, SPECTRA[name])
+    for argument in arguments[:-1]:
+        found, expected = jax.grad(found, argument), jax.grad(expected, argument)
+    expected = jax.jit(jax.grad(expected, arguments[-1]))(0.0, 0.7)
+    # backwards, and forwards over backwards, as Newton's method takes them
+    for take in (jax.grad, jax.jacfwd):
+        assert_close(jax.jit(take(found, arguments[-1]))(0.0, 0.7), expected, 1e-11)
+
+
+def test_many_matrices_at_once_have_the_same_derivatives():
+    matrices = jnp.stack([jnp.asarray(rotated(SPECTRA[name], i)) for i, name in enumerate(("apart", "two the same"))])
+    weights = jnp.asarray(np.random.default_rng(0).standard_normal((3, 3)))
+
+    def total(function):
+        return lambda matrices: jnp.sum(jax.vmap(lambda matrix: function(matrix, 0.7, weights))(matrices) ** 2)
+
+    symmetrised = jax.grad(total(theirs))(matrices)
+    symmetrised = (symmetrised + symmetrised.swapaxes(1, 2)) / 2
+    assert_close(jax.grad(total(ours))(matrices), symmetrised, 1e-12)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-6, 1e-2, 0.7])
+@pytest.mark.parametrize("centre", [0.02, 1.0])
+def test_second_derivatives_are_accurate_whatever_the_distance_of_the_eigenvalues(gap, centre):
+    spectrum = (centre, centre * (1 + gap), 3 * centre)
+    direction = np.random.default_rng(0).standard_normal((3, 3))
+    matrix, direction = jnp.asarray(rotated(spectrum)), jnp.asarray(direction + direction.T) * centre / 4
+
+    def ours(step):
+        return sum_of(jnp.log, eigendecomposition(matrix + step * direction))
+
+    inverse = np.linalg.inv(matrix) @ direction
+    expected = -np.trace(inverse @ inverse)
+    assert_close(jax.grad(jax.grad(ours))(0.0), expected, 1e-12)
+    if centre == 1:
+        assert_close(jax.grad(jax.grad(jax.grad(ours)))(0.0), 2 * np.trace(inverse @ inverse @ inverse), 1e-11)
+
+
+def test_a_parameter_that_is_an_array_has_a_gradient():
+    coefficients, matrix = jnp.array([0.3, -0.2, 0.5]), jnp.asarray(rotated(SPECTRA["two the same"]))
+    for function in (sum_of, lambda f, eigen: jnp.sum(function_of(f, eigen)[0])):
+
+        def ours(coefficients, function=function):
+            return function(lambda x: jnp.polyval(coefficients, x), eigendecomposition(matrix))
+
+        powers = [np.linalg.matrix_power(np.asarray(matrix), power) for power in (2, 1, 0)]
+        expected = [np.trace(power) if function is sum_of else np.sum(power[0]) for power in powers]
+        assert_close(jax.grad(ours)(coefficients), expected, 1e-13)
+
+
+def test_one_eigendecomposition_serves_all_functions_of_a_matrix():
+    slope = gradient(EXPRESSIONS["log"], S)
+    program = compile_expressions("f", {"value": EXPRESSIONS["log"], "slope": slope}, (S, t)).program
+    assert program.operation_counts()["eigendecomposition"] == 1
+
+
+def test_a_spectral_function_is_that_of_the_matrix():
+    values = values_of(SPECTRA["two the same"])
+    assert_close(interpret(spectral_function(exp, S), values), scipy.linalg.expm(values["S"]), 1e-13)
+    assert_close(compiled(spectral_function(sqrt, S))(values), scipy.linalg.sqrtm(values["S"]), 1e-13)
+    assert spectral_function(lambda x: t * x, S) == t * S
+    assert spectral_function(lambda x: t, S) == t * Identity(N)
+    assert spectral_function(exp, S) == spectral_function(exp, S).T
+    assert gradient(eigenvalue_sum(lambda x: t * x**2, S), S) == 2 * t * S
+
+
+def test_in_a_product_with_other_matrices_there_is_no_symbolic_gradient_in_it():
+    with pytest.raises(NotImplementedError, match=r"SpectralFunction.*product with other matrices"):
+        gradient(Trace(spectral_function(exp, S) * L), S)
+    expected = spectral_function(exp, S).T
+    assert gradient(Trace(spectral_function(exp, S) * L), L) == expected
+
+
+@pytest.mark.parametrize("make", [eigenvalue_sum, spectral_function])
+def test_a_matrix_that_is_not_provably_symmetric_is_refused(make):
+    for matrix in (L, L * S, L.T + S, K * S):
+        assert not is_symmetric(matrix)
+        with pytest.raises(ValueError, match=r"provably symmetric.*symmetric\(\.\.\.\)"):
+            make(exp, matrix)
+    for matrix in (S, K, 2 * S - K, L + L.T, L * S * L.T, S * K + K * S, Inverse(S), spectral_function(exp, S) + S):
+        assert is_symmetric(matrix)
+        make(exp, matrix)
+
+
+def test_symmetric_symbols_are_their_own_transposes_and_of_no_sign():
+    assert S.T == S and MatrixSymbol("S", N, N) != S
+    assert gradient(Trace(L * S), S) == L / 2 + L.T / 2
+    with pytest.raises(NotImplementedError, match="positive definite"):
+        compile_expressions("f", {"value": LogDet(S)}, (S,))
+
+
+def test_sums_over_eigenvalues_are_kept_whole_by_the_normal_form():
+    total = eigenvalue_sum(lambda x: log((1 + x) * t), S)
+    assert normal((total + 1) * t) == t * total + t
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (eigenvalue_sum(exp, S), r"\sum_{i} e^{\lambda_{i}\left(S\right)}"),
+        (
+            eigenvalue_sum(lambda x: x**2 + t, K + S) * t,
+            r"t \sum_{i} \left(\lambda_{i}\left(K + S\right)^{2} + t\right)",
+        ),
+        (
+            L * spectral_function(tanh, S),
+            r"L \left(\sum_{i} \tanh{\left(\lambda_{i}\left(S\right) \right)} \, v_{i} v_{i}^{T}\right)",
+        ),
+    ],
+)
+def test_eigenvalues_are_written_out(expression, expected):
+    assert latex(expression) == expected
+    assert mathml(expected)
+
+
+def test_the_variable_is_its_own():
+    named = Symbol("x", real=True)
+    for made in (EigenvalueSum(Lambda(named, named * t), S), SpectralFunction(Lambda(named, exp(named * t)), S)):
+        assert made.free_symbols == {S, t}
+        assert made.func(*made.args) == made
+        assert made.xreplace({t: named}).free_symbols == {S, named}

@@ -1,0 +1,221 @@
+"""Functions of symmetric matrices through their eigenvalues, with derivatives of any order.
+
+A function f of K = sum_i l_i P_i, with the projectors P_i on its eigenvectors, is sum_i f(l_i) P_i, and by Daleckii and
+Krein its derivative along E is sum_ij f[l_i, l_j] P_i E P_j, with the divided difference (f(a) - f(b)) / (a - b), which
+is f'(a) for a = b. The next derivative has divided differences of three eigenvalues, and so on: none of them divides by
+the distance of eigenvalues that are close, as derivatives of eigenvectors do.
+
+The derivative of each of these products is a sum of longer ones. They are primitives of JAX with rules that say so: of
+a custom rule JAX forgets, where derivatives are taken in both directions, that what it calls has such a rule too.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from string import ascii_letters
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, Float
+
+# nodes of the quadrature of divided differences of close points, and of a coarser one that tells its error
+_FINE, _COARSE = 6, 4
+
+
+class Eigendecomposition(NamedTuple):
+    """A symmetric matrix with its eigenvalues, ascending, and its eigenvectors as columns.
+
+    Derivatives are those of the matrix, never of the eigenvectors: they are finite whatever eigenvalues agree.
+    """
+
+    matrix: Float[Array, "n n"]
+    eigenvalues: Float[Array, " n"]
+    vectors: Float[Array, "n n"]
+
+
+def eigendecomposition(matrix: Float[Array, "n n"]) -> Eigendecomposition:
+    """The matrix, symmetrised, with its eigenvalues and eigenvectors."""
+    symmetric = (matrix + matrix.T) / 2
+    eigenvalues, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(symmetric))
+    return Eigendecomposition(symmetric, eigenvalues, vectors)
+
+
+def eigenvalue_sum(function: Callable[[Array], Array | float | int], of: Eigendecomposition) -> Float[Array, ""]:
+    """The sum of `function` over the eigenvalues."""
+    function, constants = _with_constants(function, of)
+    return _SUM.bind(*of, *constants, function=function)
+
+
+def spectral_function(function: Callable[[Array], Array | float | int], of: Eigendecomposition) -> Float[Array, "n n"]:
+    """The matrix with the same eigenvectors and with `function` of the eigenvalues."""
+    function, constants = _with_constants(function, of)
+    return _PRODUCT.bind(*of, *constants, function=function, order=0)
+
+
+def _with_constants(function: Callable, of: Eigendecomposition) -> tuple[Callable, tuple[Array, ...]]:
+    """A function of one number as one of that and of the arrays that it takes from around it, and these."""
+    number = jax.lax.stop_gradient(of.eigenvalues[0])
+    function, constants = jax.closure_convert(lambda x: jnp.asarray(function(x), number.dtype), number)
+    return function, tuple(map(jnp.asarray, constants))
+
+
+def _slope(function: Callable) -> Callable:
+    """The derivative of a function of a number and of constants by the number."""
+    return lambda x, *constants: jax.jvp(lambda at: function(at, *constants), (x,), (jnp.ones_like(x),))[1]
+
+
+def _along_constant(function: Callable, i: int) -> Callable:
+    """The derivative by constant number i along a direction, which is one more constant."""
+
+    def derivative(x, *constants_and_direction):
+        *constants, direction = constants_and_direction
+        return jax.jvp(lambda at: function(x, *constants[:i], at, *constants[i + 1 :]), (constants[i],), (direction,))[
+            1
+        ]
+
+    return derivative
+
+
+def _sum(matrix, eigenvalues, vectors, *constants, function):
+    return jnp.sum(_of_each(function, constants, eigenvalues))
+
+
+def _sum_jvp(primals, tangents, *, function):
+    of, constants = primals[:3], primals[3:]
+    change = jnp.zeros_like(primals[1][0])
+    if type(tangents[0]) is not ad.Zero:
+        change += jnp.sum(_PRODUCT.bind(*of, *constants, function=_slope(function), order=0) * tangents[0])
+    for i, tangent in _changes(tangents[3:]):
+        change += _contracted(
+            tangent, lambda along, i=i: _SUM.bind(*of, *constants, along, function=_along_constant(function, i))
+        )
+    return _SUM.bind(*primals, function=function), change
+
+
+def _product(matrix, eigenvalues, vectors, *between_and_constants, function, order):
+    """sum f[l_i, l_j, ..., l_k] P_i E_1 P_j E_2 ... P_k for `order` matrices E between the projectors."""
+    between, constants = between_and_constants[:order], between_and_constants[order:]
+    shape = (len(eigenvalues),) * (order + 1)
+    axes = [eigenvalues.reshape([-1 if i == axis else 1 for i in range(order + 1)]) for axis in range(order + 1)]
+    points = jnp.sort(jnp.stack([jnp.broadcast_to(axis, shape) for axis in axes]), axis=0)
+    weights = _divided_difference(lambda x: function(x, *constants), list(points))[0]
+    if order == 0:
+        return (vectors * weights) @ vectors.T
+    letters = ascii_letters[: order + 1]
+    terms = ",".join([letters, *(letters[i : i + 2] for i in range(order))])
+    rotated = [vectors.T @ matrix @ vectors for matrix in between]
+    return vectors @ jnp.einsum(f"{terms}->{letters[0]}{letters[-1]}", weights, *rotated) @ vectors.T
+
+
+def _product_jvp(primals, tangents, *, function, order):
+    of, between, constants = primals[:3], primals[3 : 3 + order], primals[3 + order :]
+    bind = partial(_PRODUCT.bind, *of, function=function)
+    value = bind(*between, *constants, order=order)
+    change = jnp.zeros_like(value)
+    if type(tangents[0]) is not ad.Zero:
+        for i in range(order + 1):
+            change += bind(*between[:i], tangents[0], *between[i:], *constants, order=order + 1)
+    for i, tangent in _changes(tangents[3 : 3 + order]):
+        change += bind(*between[:i], tangent, *between[i + 1 :], *constants, order=order)
+    for i, tangent in _changes(tangents[3 + order :]):
+        derivative = partial(
+            _PRODUCT.bind, *of, *between, *constants, function=_along_constant(function, i), order=order
+        )
+        change += _contracted(tangent, derivative)
+    return value, change
+
+
+def _product_transpose(cotangent, matrix, eigenvalues, vectors, *between_and_constants, function, order):
+    """The cotangent of the matrix in which the product is linear: of the same form, by going round in a trace."""
+    between, constants = between_and_constants[:order], between_and_constants[order:]
+    found: list[Any] = [None] * (3 + len(between_and_constants))
+    (i,) = (i for i, each in enumerate(between) if ad.is_undefined_primal(each))
+    if type(cotangent) is not ad.Zero:
+        turned = (*between[i + 1 :], cotangent.T, *between[:i])
+        bound = (matrix, eigenvalues, vectors, *turned, *constants)
+        found[3 + i] = _PRODUCT.bind(*bound, function=function, order=order).T
+    return found
+
+
+def _changes(tangents: Sequence[Any]) -> list[tuple[int, Any]]:
+    return [(i, tangent) for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
+
+
+def _contracted(tangent: Array, derivative: Callable[[Array], Array]) -> Array:
+    """The derivative along `tangent`, linear in it, from those along each of its entries."""
+    units = jnp.eye(tangent.size, dtype=tangent.dtype).reshape(tangent.size, *tangent.shape)
+    if tangent.size == 1:
+        return tangent.reshape(()) * derivative(units[0])
+    return jnp.tensordot(tangent.reshape(-1), jnp.stack([derivative(unit) for unit in units]), 1)
+
+
+def _primitive(name: str, body: Callable, shape_of: Callable, jvp: Callable) -> Primitive:
+    made = Primitive(name)
+    made.def_impl(body)
+    made.def_abstract_eval(lambda matrix, *others, **_: jax.core.ShapedArray(shape_of(matrix), matrix.dtype))
+    mlir.register_lowering(made, mlir.lower_fun(body, multiple_results=False))
+    ad.primitive_jvps[made] = jvp
+
+    def of_a_batch(operands, axes, **parameters):
+        # one after the other, as what is done to all at once would have other derivatives
+        batched = [i for i, axis in enumerate(axes) if axis is not None]
+
+        def of_one(chosen):
+            chosen = dict(zip(batched, chosen, strict=True))
+            return made.bind(*(chosen.get(i, operand) for i, operand in enumerate(operands)), **parameters)
+
+        return jax.lax.map(of_one, [jnp.moveaxis(operands[i], axes[i], 0) for i in batched]), 0
+
+    batching.primitive_batchers[made] = of_a_batch
+    return made
+
+
+_SUM = _primitive("eigenvalue_sum", _sum, lambda matrix: (), _sum_jvp)
+_PRODUCT = _primitive("spectral_product", _product, lambda matrix: matrix.shape, _product_jvp)
+ad.primitive_transposes[_PRODUCT] = _product_transpose
+
+
+def _divided_difference(function: Callable, points: Sequence[Array]) -> tuple[Array, Array]:
+    """The divided difference f[x_0, ..., x_k] for arrays of ascending points, and its error.
+
+    Of the quotient of differences and the mean of the k-th derivative over the points' simplex (Hermite and Genocchi)
+    it is the one with the smaller error.
+    """
+    if len(points) == 1:
+        value = _of_each(function, (), points[0])
+        return value, jnp.finfo(value.dtype).eps * jnp.abs(value)
+    (low, low_error), (high, high_error) = (_divided_difference(function, part) for part in (points[:-1], points[1:]))
+    gap = points[-1] - points[0]
+    divisor = jnp.where(gap > 0, gap, 1.0)
+    error = jnp.where(gap > 0, (low_error + high_error) / divisor, jnp.inf)
+    fine, coarse = (_simplex_mean(function, points, nodes) for nodes in (_FINE, _COARSE))
+    error_of_mean = jnp.abs(fine - coarse) + jnp.finfo(fine.dtype).eps * jnp.abs(fine)
+    by_mean = error_of_mean < error
+    return jnp.where(by_mean, fine, (high - low) / divisor), jnp.where(by_mean, error_of_mean, error)
+
+
+def _of_each(function: Callable, constants: Sequence[Array], points: Array) -> Array:
+    return jax.vmap(lambda x: function(x, *constants))(points.reshape(-1)).reshape(points.shape)
+
+
+def _simplex_mean(function: Callable, points: Sequence[Array], nodes: int) -> Array:
+    """The integral of the k-th derivative over the simplex of k + 1 points, by Gauss-Legendre quadrature."""
+    order = len(points) - 1
+    derivative = function
+    for _ in range(order):
+        derivative = _slope(derivative)
+    abscissas, weights = np.polynomial.legendre.leggauss(nodes)
+    abscissas, weights = (abscissas + 1) / 2, weights / 2
+    total = jnp.zeros_like(points[0])
+    for chosen in product(range(nodes), repeat=order):
+        position, reach, weight = points[0], 1.0, 1.0
+        for i, node in enumerate(chosen):
+            weight = weight * weights[node] * reach
+            reach = reach * abscissas[node]
+            position = position + reach * (points[i + 1] - points[i])
+        total = total + weight * _of_each(derivative, (), position)
+    return total
