@@ -160,13 +160,13 @@ def test_solves_are_batched_by_vmap():
 
 @given(seed=SEEDS)
 def test_symbolic_equations_compiled_code_interpreter_and_automatic_gradients_agree(seed):
-    matrix, value = jnp.asarray(random_matrix(seed)), jnp.asarray(random_matrix(seed + 1))
-    values = {"K": matrix, "U": value}
-    compiled = sum(WISHART.compiled(**values)[f"term_{i}"] for i in range(2))
+    values = {"K": random_matrix(seed), "U": random_matrix(seed + 1)}
+    arrays = {name: jnp.asarray(value) for name, value in values.items()}
+    compiled = sum(WISHART.compiled(**arrays)[f"term_{i}"] for i in range(2))
     assert_close(compiled, interpret(WISHART.expression, values), 1e-12)
-    slope = WISHART.compiled_equations(**values)["U"]
+    slope = WISHART.compiled_equations(**arrays)["U"]
     assert_close(slope, interpret(WISHART.equations[U], values), 1e-11)
-    assert_close(slope, matrix - np.linalg.inv(value), 1e-9)
+    assert_close(slope, values["K"] - np.linalg.inv(values["U"]), 1e-9)
 
 
 def test_an_action_is_rendered_from_its_own_expression():

@@ -194,7 +194,10 @@ def _function_of_one_matrix(node, cotangent):
     value = node.function.expr.xreplace({variable: own})
     of_matrix, *of_numbers = _through_entries(value, (own,), (node.expr,), cotangent)
     slope = Lambda(own, _slope(value, own))
-    if 1 not in node.shape or isinstance(split_coefficient(cotangent)[1], OneMatrix):
+    coefficient, rest = split_coefficient(cotangent)
+    if isinstance(rest, OneMatrix):
+        yield node.expr, coefficient * node.expr.applyfunc(slope)
+    elif 1 not in node.shape:
         yield of_matrix
     elif node.shape[1] == 1:
         yield node.expr, DiagMatrix(node.expr.applyfunc(slope)) * cotangent
