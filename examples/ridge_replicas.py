@@ -69,8 +69,11 @@ with use_style():
             label = rf"$\lambda = {strength}$" if direction == 1 else None
             axes.plot(branch.parameters, error(branch.order_parameters), style, color=THEORY, label=label)
         students = np.array([[trained(round(300 * load), strength, rng) for _ in range(20)] for load in loads])
-        spread = students.std(axis=1, ddof=1) / np.sqrt(20)
-        axes.errorbar(loads, students.mean(axis=1), 2 * spread, fmt=".", color="black")
+        means, errors = students.mean(axis=1), students.std(axis=1, ddof=1) / np.sqrt(20)
+        axes.errorbar(loads, means, 2 * errors, fmt=".", color="black")
+        points = [at for load in loads for at in curves[strength, 1 if load > 1.5 else -1].near(load)]
+        off = (means - [error(at) for at in points]) / errors
+        print(f"lambda = {strength}: students are {np.abs(off).max():.1f} standard errors off at most")
     axes.set(xlabel=r"examples per weight $\alpha$", ylabel="error", ylim=(0, 4))
     axes.legend()
     save(figure, Path(__file__).with_suffix(".png"))
