@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from sympy import Expr
@@ -10,6 +11,7 @@ from ...arguments import shown
 from ...codegen import interpret
 from ...saddle import Action
 from ...symbolic import GaussianAverage
+from ..differences import relative_error, slope_at_zero
 from ..report import Finding, Passed, Result
 from .points import ActionPoint, value_of
 
@@ -59,17 +61,16 @@ def check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Result]:
     rng, symbolic, automatic = np.random.default_rng(seed), [], []
     for point in points:
         step = rng.standard_normal(point.coordinates.shape) / np.sqrt(len(point.coordinates))
-        expected = _slope(lambda t, at=point, by=step: float(np.sum(at.moved(t * by).terms())))
-        symbolic.append((_error(_by_equations(point, step), expected), expected))
+        expected = slope_at_zero(lambda t, at=point, by=step: float(np.sum(at.moved(t * by).terms())), _STEP)
+        symbolic.append((relative_error(_by_equations(point, step), expected), expected))
         slope = np.asarray(point.bound.slope_after(point.coordinates, jnp.zeros_like(point.coordinates)))
-        automatic.append((_error(float(slope @ step), expected), expected))
-    tolerance = max(_DIFFERENCES, _AVERAGES if points[0].action.has_averages else 0.0)
+        automatic.append((relative_error(float(slope @ step), expected), expected))
     for claim, errors in (
         ("the saddle-point equations are the gradient of the action", symbolic),
         ("the gradient that runs is that of the action", automatic),
     ):
         error, expected = max(errors)
-        if error < tolerance:
+        if error < _DIFFERENCES:
             yield Passed(claim, f"to {error:.1g} in {len(errors)} directions")
         else:
             measured = f"off by {error:.3g} where differences of the action have {expected:.6g}"
@@ -80,26 +81,13 @@ def check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Result]:
 
 def _by_equations(point: ActionPoint, step: np.ndarray) -> float:
     """The slope along a step by the symbolic equations."""
-    ahead, behind = (point.moved(sign * _STEP * step).order_parameters for sign in (1, -1))
-    far, back = (point.moved(2 * sign * _STEP * step).order_parameters for sign in (1, -1))
-    total = 0.0
-    for symbol, equation in point.action.equations.items():
-        name = symbol.name
-        near = (ahead[name] - behind[name]) / (2 * _STEP)
-        change = (4 * near - (far[name] - back[name]) / (4 * _STEP)) / 3
-        total += float(np.sum(np.asarray(interpret(equation, point.values)) * change))
-    return total
 
+    def order_parameters(t):
+        return point.bound.layout.values(point.bound.moved(point.coordinates, t * jnp.asarray(step)))
 
-def _slope(function) -> float:
-    """The derivative at zero by central differences, to fourth order in the step."""
-    near = (function(_STEP) - function(-_STEP)) / (2 * _STEP)
-    far = (function(2 * _STEP) - function(-2 * _STEP)) / (4 * _STEP)
-    return float((4 * near - far) / 3)
-
-
-def _error(found: float, expected: float) -> float:
-    return abs(found - expected) / max(abs(expected), 1.0)
+    _, changes = jax.jvp(order_parameters, (jnp.zeros(()),), (jnp.ones(()),))
+    slopes = {symbol.name: interpret(equation, point.values) for symbol, equation in point.action.equations.items()}
+    return float(sum(np.sum(np.asarray(slope) * np.asarray(changes[name])) for name, slope in slopes.items()))
 
 
 def check_averages(points: Sequence[ActionPoint]) -> Result | None:

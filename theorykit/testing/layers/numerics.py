@@ -13,6 +13,7 @@ from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order
 from ...bpkr.specification import layer_functions
 from ...codegen import interpret
 from ...compilation import compiled
+from ..differences import relative_error, slope_at_zero
 from ..problems import TOKENS, Problem, random_problem, symbol_values
 from ..report import Finding, Passed, Result
 from .placement import Placement
@@ -90,7 +91,7 @@ def _gradient(placement: Placement, of_total, coordinates, gradient, seed: int) 
     rng, errors = np.random.default_rng(seed), []
     for _ in range(_DIRECTIONS):
         direction = rng.normal(size=coordinates.shape) / np.sqrt(len(coordinates))
-        slope = _slope(lambda step, at=direction: float(of_total(coordinates + step * at)[0][0]))
+        slope = slope_at_zero(lambda step, at=direction: float(of_total(coordinates + step * at)[0][0]), _STEP)
         errors.append(_error(float(gradient @ direction), slope))
     return _differences(claim, errors, f"automatic differentiation of the generated code is wrong. {_PACKAGE}")
 
@@ -112,19 +113,12 @@ def _symbolic_gradient(placement: Placement, problem: Problem, seed: int) -> Res
             # the nested order parameters are written as blocks of the free ones in `total`
             return interpret(action.total, {**values, symbol.name: moved})
 
-        errors.append(_error(float(np.sum(interpret(equation, values) * step)), _slope(total)))
+        errors.append(_error(float(np.sum(interpret(equation, values) * step)), slope_at_zero(total, _STEP)))
     return _differences(claim, errors, f"`theorykit.symbolic.gradient` has a wrong rule. {_PACKAGE}")
 
 
-def _slope(function) -> float:
-    """The derivative at zero by central differences, to fourth order in the step."""
-    near = (function(_STEP) - function(-_STEP)) / (2 * _STEP)
-    far = (function(2 * _STEP) - function(-2 * _STEP)) / (4 * _STEP)
-    return float((4 * near - far) / 3)
-
-
 def _error(found: float, expected: float) -> tuple[float, float, float]:
-    return abs(found - expected) / max(abs(expected), 1.0), found, expected
+    return relative_error(found, expected), found, expected
 
 
 def _differences(claim: str, errors: list[tuple[float, float, float]], meaning: str) -> Result:
