@@ -195,7 +195,7 @@ def test_a_batch_has_functions_of_several_matrices():
         (
             EXPRESSIONS["a sum over data"],
             r"\sum_{i} \left(- \left(U W\right)_{i} Y_{i} + "
-            r"\log\left(\cosh{\left(\left(U W\right)_{i} s \right)}\right)\right)",
+            r"\log\left(\cosh{\left(s \left(U W\right)_{i} \right)}\right)\right)",
         ),
         (sum_of_entries(entrywise(tanh, U)) * s, r"s \sum_{i j} \tanh{\left(U_{i j} \right)}"),
         (sum_of_entries(U) * SumOfEntries(V), r"\left(\sum_{i j} U_{i j}\right) \sum_{i j} V_{i j}"),
@@ -206,7 +206,7 @@ def test_a_batch_has_functions_of_several_matrices():
         ),
         (
             sum_of_entries(entrywise(lambda x: cos(s * x), X)).xreplace({s: Symbol("i")}),
-            r"\sum_{j} \cos{\left(X_{j} i \right)}",
+            r"\sum_{j} \cos{\left(i X_{j} \right)}",
         ),
         (entrywise(lambda x, y: x / y, U, V), r"\left[\frac{U_{i j}}{V_{i j}}\right]_{i j}"),
     ],

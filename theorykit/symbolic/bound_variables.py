@@ -19,6 +19,11 @@ class BoundVariable(Symbol):
         # SymPy hands its assumptions over again when it makes a copy
         return super().__new__(cls, checked_text("name", name), real=True)
 
+    @classmethod
+    def class_key(cls):
+        """Written in the order of its name, as any symbol."""
+        return Symbol.class_key()
+
     def __getnewargs_ex__(self):
         return ((self.name,), {})
 
