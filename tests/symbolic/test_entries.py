@@ -158,6 +158,17 @@ def test_the_variables_of_a_function_are_its_own():
     assert given.func(*given.args) == given
 
 
+def test_sums_in_the_function_keep_their_own_variables():
+    total = sum_of_entries(entrywise(lambda x: x**2, X))
+    for value in (entrywise(lambda x, y: x * y * total, OneMatrix(P, 1), X), entrywise(lambda x, y: x * total, X, Y)):
+        assert value == total * X
+    values = random_values((3, 2), 0)
+    nested = sum_of_entries(entrywise(lambda x, y: tanh(x * total / 5) * y, X, Y))
+    assert_close(interpret(nested, values), np.sum(np.tanh(values["X"] * np.sum(values["X"] ** 2) / 5) * values["Y"]))
+    automatic = jax.grad(lambda x: compiled(nested).call_from(on_device({**values, "X": x}))["value"])
+    assert_close(interpret(gradient(nested, X), values), automatic(jnp.asarray(values["X"])), 1e-12)
+
+
 def test_parameters_in_a_function_of_one_matrix_have_a_gradient():
     values = random_values((3, 2), 0)
     slope = gradient(Trace(OneMatrix(1, P) * entrywise(lambda x: cos(s * x), X)), s)

@@ -7,7 +7,7 @@ taken for its variable.
 from collections.abc import Iterator
 from itertools import chain, count
 
-from sympy import Basic, Expr, Symbol
+from sympy import Basic, Dummy, Expr, Symbol
 
 from ..arguments import checked_text
 
@@ -50,6 +50,13 @@ def matrix_scalars(expression: Basic) -> Iterator[Expr]:
     else:
         for argument in expression.args:
             yield from matrix_scalars(argument)
+
+
+def with_value(expression: Expr, variable: BoundVariable, value: Expr) -> Expr:
+    """A scalar expression with a value for the variable, not for one of its name that a matrix in it binds."""
+    held = {node: Dummy() for node in matrix_scalars(expression) if variable not in node.free_symbols}
+    back = {number: node for node, number in held.items()}
+    return expression.xreplace(held).xreplace({variable: value}).xreplace(back)
 
 
 def check_matrices_are_fixed(expression: Expr) -> None:
