@@ -119,10 +119,10 @@ def test_signs_are_known():
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        (FIELD, r"\left\langle \tanh{\left(z b + h \right)} \right\rangle_{z \sim \mathcal{N}(0, 1)}"),
+        (FIELD, r"\left\langle \tanh{\left(b z + h \right)} \right\rangle_{z \sim \mathcal{N}(0, 1)}"),
         (
             FIELD.xreplace({h: z}),
-            r"\left\langle \tanh{\left(z' b + z \right)} \right\rangle_{z' \sim \mathcal{N}(0, 1)}",
+            r"\left\langle \tanh{\left(b z' + z \right)} \right\rangle_{z' \sim \mathcal{N}(0, 1)}",
         ),
         (
             GaussianAverage(GaussianAverage(cos(z * w), z), w),

@@ -158,6 +158,17 @@ def test_the_variables_of_a_function_are_its_own():
     assert given.func(*given.args) == given
 
 
+def test_sums_in_the_function_keep_their_own_variables():
+    total = sum_of_entries(entrywise(lambda x: x**2, X))
+    for value in (entrywise(lambda x, y: x * y * total, OneMatrix(P, 1), X), entrywise(lambda x, y: x * total, X, Y)):
+        assert value == total * X
+    values = random_values((3, 2), 0)
+    nested = sum_of_entries(entrywise(lambda x, y: tanh(x * total / 5) * y, X, Y))
+    assert_close(interpret(nested, values), np.sum(np.tanh(values["X"] * np.sum(values["X"] ** 2) / 5) * values["Y"]))
+    automatic = jax.grad(lambda x: compiled(nested).call_from(on_device({**values, "X": x}))["value"])
+    assert_close(interpret(gradient(nested, X), values), automatic(jnp.asarray(values["X"])), 1e-12)
+
+
 def test_parameters_in_a_function_of_one_matrix_have_a_gradient():
     values = random_values((3, 2), 0)
     slope = gradient(Trace(OneMatrix(1, P) * entrywise(lambda x: cos(s * x), X)), s)
@@ -195,7 +206,7 @@ def test_a_batch_has_functions_of_several_matrices():
         (
             EXPRESSIONS["a sum over data"],
             r"\sum_{i} \left(- \left(U W\right)_{i} Y_{i} + "
-            r"\log\left(\cosh{\left(\left(U W\right)_{i} s \right)}\right)\right)",
+            r"\log\left(\cosh{\left(s \left(U W\right)_{i} \right)}\right)\right)",
         ),
         (sum_of_entries(entrywise(tanh, U)) * s, r"s \sum_{i j} \tanh{\left(U_{i j} \right)}"),
         (sum_of_entries(U) * SumOfEntries(V), r"\left(\sum_{i j} U_{i j}\right) \sum_{i j} V_{i j}"),
@@ -206,7 +217,7 @@ def test_a_batch_has_functions_of_several_matrices():
         ),
         (
             sum_of_entries(entrywise(lambda x: cos(s * x), X)).xreplace({s: Symbol("i")}),
-            r"\sum_{j} \cos{\left(X_{j} i \right)}",
+            r"\sum_{j} \cos{\left(i X_{j} \right)}",
         ),
         (entrywise(lambda x, y: x / y, U, V), r"\left[\frac{U_{i j}}{V_{i j}}\right]_{i j}"),
     ],

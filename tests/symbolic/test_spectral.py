@@ -223,7 +223,7 @@ def test_sums_over_eigenvalues_are_kept_whole_by_the_normal_form():
         (eigenvalue_sum(exp, S), r"\sum_{i} e^{\lambda_{i}\left(S\right)}"),
         (
             eigenvalue_sum(lambda x: x**2 + t, K + S) * t,
-            r"t \sum_{i} \left(\lambda_{i}\left(K + S\right)^{2} + t\right)",
+            r"t \sum_{i} \left(t + \lambda_{i}\left(K + S\right)^{2}\right)",
         ),
         (
             L * spectral_function(tanh, S),

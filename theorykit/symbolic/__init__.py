@@ -1,4 +1,4 @@
-"""The symbolic vocabulary: atoms, algebra, the matrix differential, rendering. Knows no theory."""
+"""The symbolic vocabulary: atoms, algebra, the matrix differential, documents. Knows no theory."""
 
 from .algebra import (
     Factors,

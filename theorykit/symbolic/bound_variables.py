@@ -7,7 +7,7 @@ taken for its variable.
 from collections.abc import Iterator
 from itertools import chain, count
 
-from sympy import Basic, Expr, Symbol
+from sympy import Basic, Dummy, Expr, Symbol
 
 from ..arguments import checked_text
 
@@ -18,6 +18,11 @@ class BoundVariable(Symbol):
     def __new__(cls, name, **assumptions):
         # SymPy hands its assumptions over again when it makes a copy
         return super().__new__(cls, checked_text("name", name), real=True)
+
+    @classmethod
+    def class_key(cls):
+        """Written in the order of its name, as any symbol."""
+        return Symbol.class_key()
 
     def __getnewargs_ex__(self):
         return ((self.name,), {})
@@ -45,6 +50,13 @@ def matrix_scalars(expression: Basic) -> Iterator[Expr]:
     else:
         for argument in expression.args:
             yield from matrix_scalars(argument)
+
+
+def with_value(expression: Expr, variable: BoundVariable, value: Expr) -> Expr:
+    """A scalar expression with a value for the variable, not for one of its name that a matrix in it binds."""
+    held = {node: Dummy() for node in matrix_scalars(expression) if variable not in node.free_symbols}
+    back = {number: node for node, number in held.items()}
+    return expression.xreplace(held).xreplace({variable: value}).xreplace(back)
 
 
 def check_matrices_are_fixed(expression: Expr) -> None:

@@ -190,7 +190,8 @@ def _function_of_entries(node, cotangent):
 
 def _function_of_one_matrix(node, cotangent):
     (variable,) = node.function.variables
-    own = new_variable(EntryVariable, variable.name, node.function.expr)
+    is_own = isinstance(variable, EntryVariable)
+    own = variable if is_own else new_variable(EntryVariable, variable.name, node.function.expr)
     value = node.function.expr.xreplace({variable: own})
     of_matrix, *of_numbers = _through_entries(value, (own,), (node.expr,), cotangent)
     slope = Lambda(own, _slope(value, own))

@@ -9,7 +9,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..arguments import checked_function, checked_instance, shown
 from .arguments import are_equal_sizes, checked_column, checked_matrices, checked_matrix, checked_scalar
 from .atoms import split_coefficient
-from .bound_variables import EntryVariable, new_variable
+from .bound_variables import EntryVariable, new_variable, with_value
 
 ENTRY = EntryVariable("x")
 _NAMES = "xyzuvw"
@@ -102,17 +102,19 @@ def sum_of_column(column: MatrixExpr) -> Expr:
 def of_entries(value: Expr, variables: Sequence[EntryVariable], matrices: Sequence[MatrixExpr]) -> MatrixExpr:
     """The matrix of `value`, a function of the `variables`, of the entries of `matrices`, in its simplest form.
 
-    Coefficients of the matrices go into the function, and that of the function in front; a matrix that occurs twice,
-    one of equal entries, and one of which it is no function are left out.
+    Coefficients stand in front, of matrices in which it is linear too; a matrix that occurs twice, one of equal
+    entries, and one of which it is no function are left out.
     """
     shape, kept = matrices[0].shape, {}
     for variable, matrix in zip(variables, matrices, strict=True):
         coefficient, factor = split_coefficient(matrix)
         if isinstance(factor, (OneMatrix, ZeroMatrix)):
             entry = coefficient if isinstance(factor, OneMatrix) else Integer(0)
-        else:
+        elif value == variable * with_value(value, variable, Integer(1)):
             entry = coefficient * kept.setdefault(factor, variable)
-        value = value.xreplace({variable: entry})
+        else:
+            entry = kept.setdefault(matrix, variable)
+        value = with_value(value, variable, entry)
     kept = {matrix: variable for matrix, variable in kept.items() if value.has_free(variable)}
     coefficient, rest = value.as_independent(*kept.values(), as_Add=False) if kept else (value, Integer(1))
     if not kept:
