@@ -28,7 +28,7 @@ def render_markdown(action: Action, symbol_names: Mapping[Expr, str] | None = No
 def action_blocks(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> Iterator[Block]:
     """The parts of a document about an action."""
     names = symbol_names or {}
-    yield Heading("Action")
+    yield Heading("Action", 1)
     yield _definition(action, names)
     yield Items(tuple(_order_parameters(action, names)))
     if action.parameters:
