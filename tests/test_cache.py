@@ -19,7 +19,8 @@ from tests.bpkr.action.test_kept import DAMAGED, assert_is_the_same
 from theorykit import bpkr, cache, cli
 from theorykit.bpkr import Dense
 from theorykit.bpkr.action import cached, derivation, kept
-from theorykit.symbolic import LogDet, table
+from theorykit.symbolic import LogDet
+from theorykit.symbolic.documents import table
 
 SETTINGS = (
     "jax_compilation_cache_dir",

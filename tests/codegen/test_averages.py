@@ -131,7 +131,7 @@ def test_the_quadrature_integrates_polynomials_exactly(nodes):
         (exp(z**2 / 4), lambda: np.sqrt(2)),
         (exp(3 * z), lambda: np.exp(4.5)),
     ],
-    ids=str,
+    ids=lambda value: "" if callable(value) else str(value),
 )
 def test_the_interpreter_integrates_kinks_and_jumps(integrand, expected):
     assert_close(interpret(GaussianAverage(integrand, z), {"h": 0.6}), expected(), 3e-15)
