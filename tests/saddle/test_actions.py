@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from sympy import MatrixSymbol, Symbol, Trace, exp, log, symbols
+from sympy import MatrixSymbol, Symbol, Trace, exp, log, sqrt, symbols
 
 from theorykit.codegen import interpret
 from theorykit.saddle import (
@@ -25,7 +25,7 @@ from theorykit.saddle import (
     search,
     stationary,
 )
-from theorykit.symbolic import log_det, positive_definite, symmetric
+from theorykit.symbolic import gaussian_average, log_cosh, log_det, positive_definite, symmetric
 
 from ..bpkr.cases import SEEDS, assert_close
 from .textbook import CURIE_WEISS, RAYLEIGH, WISHART, K, U, beta, h, lam, m, random_matrix, x
@@ -242,3 +242,20 @@ def test_gradients_are_measured_per_scale():
     assert solution.converged
     assert_close(solution[s], 1.0, 1e-12)
     assert_close(solution.hessian_eigenvalues, [1.0], 1e-9)
+
+
+@pytest.mark.parametrize(("temperature", "nodes"), [(0.2, 12), (0.2, 24), (0.5, 8)])
+def test_the_error_of_quadrature_is_told_in_order_parameters(temperature, nodes):
+    q, z = symbols("q z", positive=True)
+
+    def overlap(nodes):
+        average = gaussian_average(log_cosh(beta * sqrt(q) * z), z, nodes=nodes)
+        # the replica-symmetric free energy of a spin glass: a maximum in q
+        glass = Action(-(beta**2) * (1 - q) ** 2 / 4 - average, {q: Between(0, 1)}, [beta])
+        return stationary(glass, {beta: 1 / temperature}, index=1, initial={q: 0.7})
+
+    found, exact = overlap(nodes), overlap(400)
+    assert exact.quadrature_error < 1e-6
+    (off,) = np.abs(found.stats["coordinates"] - exact.stats["coordinates"])
+    assert 1e-8 < off < 3 * found.quadrature_error
+    assert found.quadrature_error < 10 * off

@@ -15,7 +15,7 @@ from sympy import Add, Expr, MatrixSymbol, S, Symbol
 from ..arguments import checked_instance, checked_sequence, checked_whole_number, shown
 from ..codegen import CompiledFunction, check_name, compile_expressions
 from ..derivation import Derivation
-from ..symbolic import GaussianAverage, gradient, latex, with_nodes
+from ..symbolic import GaussianAverage, gradient, latex, with_more_nodes, with_nodes
 from ..symbolic.arguments import checked_scalar
 from .domains import AbstractDomain
 
@@ -118,15 +118,17 @@ class Action:
     def with_nodes(self, nodes: int) -> "Action":
         """The same action, its Gaussian averages by quadrature with so many nodes."""
         checked_whole_number("nodes", nodes, least=2)
-        return Action(
-            with_nodes(self.expression, nodes), self.order_parameters, self.parameters, self.scale, self.derivation
-        )
+        return self._like(with_nodes(self.expression, nodes))
 
     @cached_property
-    def finer(self) -> "Action":
-        """The same action with twice the nodes in every Gaussian average: the difference estimates their error."""
-        nodes = max(average.nodes for average in self.expression.atoms(GaussianAverage))
-        return self.with_nodes(2 * nodes)
+    def finer(self) -> tuple["Action", "Action"]:
+        """The same action with twice the nodes in every Gaussian average, and one more: both differences estimate
+        their error, and where one vanishes by symmetry the other does not.
+        """
+        return tuple(map(self._like, with_more_nodes(self.expression)))
+
+    def _like(self, expression: Expr) -> "Action":
+        return Action(expression, self.order_parameters, self.parameters, self.scale, self.derivation)
 
     @cached_property
     def compiled(self) -> CompiledFunction:

@@ -207,12 +207,16 @@ def _end_point(bound: BoundAction, start: Coordinates, solver: AbstractSaddleSol
 
 
 def _quadrature_error(bound: BoundAction, model: QuadraticModel, point: Point) -> Float[Array, ""]:
-    """Length of the Newton step that the gradient by twice the nodes asks for."""
+    """Length of the Newton step that the gradient by twice the nodes asks for, or by one node more."""
     if not bound.of.has_averages:
         return jnp.array(0.0)
-    finer = BoundAction(bound.of.finer, bound.layout, bound.parameters, bound.sizes)
-    slope = finer.slope_after(point.coordinates, jnp.zeros_like(point.coordinates))
-    return jnp.linalg.norm(model.directions.T @ (slope - point.details) / model.curvatures)
+
+    def step(finer: Action) -> Float[Array, ""]:
+        problem = BoundAction(finer, bound.layout, bound.parameters, bound.sizes)
+        slope = problem.slope_after(point.coordinates, jnp.zeros_like(point.coordinates))
+        return jnp.linalg.norm(model.directions.T @ (slope - point.details) / model.curvatures)
+
+    return jnp.max(jnp.stack([step(finer) for finer in bound.of.finer]))
 
 
 def _judge(result: optx.RESULTS, point: Point, model: QuadraticModel, index: int, tolerance: Array) -> optx.RESULTS:

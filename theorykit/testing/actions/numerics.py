@@ -10,6 +10,7 @@ from sympy import Expr
 from ...arguments import shown
 from ...codegen import interpret
 from ...saddle import Action
+from ...saddle.action import SCALE
 from ...symbolic import GaussianAverage
 from ..differences import relative_error, slope_at_zero
 from ..report import Finding, Passed, Result
@@ -96,12 +97,13 @@ def check_averages(points: Sequence[ActionPoint]) -> Result | None:
     if not action.has_averages:
         return None
     claim = "Gaussian averages are resolved by their nodes"
-    finer = action.finer
     errors = []
     for point in points:
-        few = np.asarray(point.bound.terms(point.coordinates))
-        many = np.array([float(finer.compiled(**_arguments(point))[f"term_{i}"]) for i in range(len(few))])
-        errors.append(np.max(np.abs(few - many)) / max(np.max(np.abs(many)), 1.0))
+        terms = np.asarray(point.bound.terms(point.coordinates))
+        for finer in action.finer:
+            results = finer.compiled(**_arguments(point))
+            total = sum(float(value) for name, value in results.items() if name != SCALE)
+            errors.append(abs(float(np.sum(terms)) - total) / max(float(np.max(np.abs(terms))), 1.0))
     if max(errors) < _AVERAGES:
         return Passed(claim, f"twice the nodes change the action by {max(errors):.1g} of its size")
     return Finding(
