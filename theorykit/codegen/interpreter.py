@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache, reduce
 
 import numpy as np
+import scipy.linalg
 from scipy import special
 from sympy import (
     Abs,
@@ -160,17 +161,17 @@ def _entrywise(node, at):
 
 
 def _eigenvalues(node, at):
-    """The eigenvalues, their vectors, and the function of each: by an algorithm for matrices of any kind."""
-    values, vectors = np.linalg.eig(at(node.matrix))
+    """The function of each eigenvalue, and orthonormal eigenvectors: by the Schur form, which any matrix has."""
+    triangular, vectors = scipy.linalg.schur(at(node.matrix))
     (variable,) = node.function.variables
     own = EntryVariable("eigenvalue")
     value = node.function.expr.xreplace({variable: own})
-    return np.array([at.where({own: each})(value) for each in np.real(values)]), np.real(vectors)
+    return np.array([at.where({own: each})(value) for each in np.diag(triangular)]), vectors
 
 
 def _spectral_function(node, at):
     values, vectors = _eigenvalues(node, at)
-    return np.linalg.solve(vectors.T, values[:, None] * vectors.T).T
+    return (vectors * values) @ vectors.T
 
 
 def _softmax(node, at):
