@@ -144,7 +144,7 @@ _PARTS = {"reproduce.one_shot.stages.run_variant", "reproduce.one_shot.stages.th
 # hands the executor of the user to one of these
 _BELOW = {"bpkr.sampling.chains.run_chains", "reproduce.one_shot.theory.theory_of_seed"}
 _BELOW |= {"reproduce.one_shot.comparison.order_parameters"}
-QUICK = ("bpkr.sweeps.run.sweep", "bpkr.data.streaming.statistics_of_batches", "dmft.diagrams.blocks.in_blocks")
+QUICK = ("bpkr.data.streaming.statistics_of_batches", "dmft.diagrams.blocks.in_blocks")
 KEEP_NOTHING = ("bpkr.saddle.minima.search_minima",)
 # what a clock has said, or hangs on it
 _TIMES = ("seconds", "warmup_seconds", "inference_seconds", "created_at", "settings")

@@ -166,6 +166,7 @@ def test_a_pool_whose_process_dies_says_what_to_do():
         list(run_tasks(pool, die, [()]))
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_replaced(tmp_path):
     with dask_client(2) as client:
         found = dict(run_tasks(client, kill_once, [(number,) for number in range(3)], (str(tmp_path),)))

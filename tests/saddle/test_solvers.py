@@ -52,6 +52,7 @@ def test_newton_solves_every_architecture(case):
     assert saddle.stats["evaluations"] < 20
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(problem=problems(st.sampled_from((TWO_LAYERS, TWO_OUTPUTS))))
 def test_sweeps_and_newton_agree(problem):

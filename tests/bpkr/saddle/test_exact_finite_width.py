@@ -52,9 +52,8 @@ def posterior_mean(architecture, features, labels, draws):
     return mean, error, 1 / jnp.sum(weights**2)
 
 
-@pytest.mark.parametrize(
-    ("name", "draws"), [("skip", 4_000), *(pytest.param(name, 100_000, marks=pytest.mark.slow) for name in NETWORKS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "draws"), [("skip", 4_000), *((name, 100_000) for name in NETWORKS)])
 def test_the_saddle_point_approaches_the_exact_posterior_mean(name, draws):
     layers, outputs = NETWORKS[name]
     gaps, errors = [], []
