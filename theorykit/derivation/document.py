@@ -105,6 +105,7 @@ _CHECKED_BY = {
     claims.SumOverRows: "summing over rows, to {tolerance}",
     claims.LeadingOrder: "evaluation at two widths, to {tolerance}",
     claims.GaussianAverage: "Gauss-Hermite quadrature, to {tolerance}, or Monte Carlo above three dimensions",
+    claims.SameMoments: "quadrature over directions and lengths of the weights, to {tolerance}",
     claims.AverageIs: "Gauss-Hermite quadrature, to {tolerance}, or Monte Carlo above three dimensions",
     claims.OrderParameterInserted: "evaluation where the delta function is, to {tolerance}",
     claims.GaussianDensity: "second differences of both exponents, to {tolerance}",

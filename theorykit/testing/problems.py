@@ -72,8 +72,9 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
     checked_architecture(architecture)
     checked_instance("rng", rng, np.random.Generator, "such as numpy.random.default_rng(0)")
     numbers = architecture.layer_numbers()
-    found = [_positive_definite(architecture.outputs, rng)]
-    for form, size in zip(reversed(architecture.forms), reversed(architecture.order_parameter_sizes), strict=True):
+    *sizes, last = architecture.order_parameter_sizes
+    found = [_positive_definite(last, rng)]
+    for form, size in zip(reversed(architecture.forms), reversed(sizes), strict=True):
         matrix = _positive_definite(size, rng)
         if form.has_skip:
             matrix = with_leading_block(matrix, float(layer_functions.gain(form, numbers)) ** 2 * found[0])

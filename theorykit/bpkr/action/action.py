@@ -12,13 +12,15 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ... import saddle
 from ...arguments import checked_instance
 from ...derivation import Derivation, Step, rules
+from ...derivation.claims import SameMoments
 from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import as_number, gradient, positive_definite, trace
 from ..specification.layer_form import LayerForm
+from ..specification.network_form import NetworkForm
 from .dual_form import DualForm, dual_form
 from .expansion import FirstOrder, expand_about_infinite_width, substitute_nested
 from .finite_width_prior import FiniteWidthPrior, finite_width_prior
-from .kernel_energy import KernelEnergy, kernel_energy
+from .kernel_energy import KernelEnergy, KernelPredictor, kernel_energy, kernel_predictor
 from .majorisation import Majoriser, majorise
 from .symbols import ActionSymbols
 
@@ -42,7 +44,7 @@ class Action:
     Differentiate it, render it, compile it: every other room uses these expressions and no other.
     """
 
-    forms: tuple[LayerForm, ...]
+    form: NetworkForm
     symbols: ActionSymbols
     overlap_entropies: tuple[Expr, ...]
     overlap_blocks: Mapping[MatrixSymbol, MatrixExpr]
@@ -55,6 +57,17 @@ class Action:
     def __getstate__(self):
         """The fields alone: what follows from them is made again where it is wanted."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def forms(self) -> tuple[LayerForm, ...]:
+        """What the theory reads off each layer, from the input side."""
+        return self.form.layers
+
+    @property
+    def ansatz(self) -> tuple[str, ...]:
+        """What the action assumes that no limit makes exact, in words; empty where hidden units are linear."""
+        steps = (step for step in self.derivation.steps if isinstance(step.claim, SameMoments))
+        return tuple(dict.fromkeys(assumption for step in steps for assumption in step.assumptions))
 
     @cached_property
     def entropies(self) -> tuple[Expr, ...]:
@@ -131,6 +144,8 @@ class Action:
     def readout_solution(self) -> Expr:
         """The readout order parameter u eliminated: the solution of its saddle-point equation, given U_L."""
         readout = self.symbols.readout
+        if not self.symbols.matrices:
+            raise ValueError(f"{readout} is the only order parameter, and the data enter its equation: solve instead")
         if readout in self.nested:
             raise ValueError(f"{readout} is a block of {self.symbols.matrices[-1]} across a skip connection: not free")
         if readout not in self.closed_forms:
@@ -203,6 +218,11 @@ class Action:
     def kernel_energy(self) -> KernelEnergy:
         """The energy as a function of the kernel K, its derivatives, and the kernel of a pair of paths."""
         return kernel_energy(self.energy, self.kernel, self.symbols)
+
+    @cached_property
+    def kernel_predictor(self) -> KernelPredictor:
+        """The predictor as a function of kernels alone."""
+        return kernel_predictor(self.predictor.mean, self.predictor.variance.matrix, self.kernel, self.symbols)
 
     @cached_property
     def dual(self) -> DualForm:

@@ -19,7 +19,9 @@ from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import Equal
 from ...symbolic import Diagonal, SideBySide, Stacked, expand_products, kronecker, latex, normal, positive_definite
 from ..specification.layer_form import LayerForm
+from ..specification.network_form import NetworkForm
 from .action import Action, Predictor
+from .equivalence import equivalent_linear_layers
 from .symbols import ActionSymbols
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
@@ -54,24 +56,25 @@ class _Route(Recorder):
 
 
 def backpropagate(
-    forms: tuple[LayerForm, ...], symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
+    form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
 ) -> Action:
-    """Integrate all weights out of the posterior, Eq. (8), of a network with the layers `forms`.
+    """Integrate all weights out of the posterior, Eq. (8), of a network of this form.
 
     Every step can be tried at each of `sizes`.
     """
     route = _Route(symbols=symbols)
+    equivalent_linear_layers(route, form, symbols)
     _labels(route)
     inner = _readout(route)
-    for layer, form in reversed(list(enumerate(forms, 1))):
-        inner = _layer(route, layer, form, inner)
+    for layer, layer_form in reversed(list(enumerate(form.layers, 1))):
+        inner = _layer(route, layer, layer_form, inner)
     of_data = _embedding(route, inner)
     kernel, test_kernel = _kernels(route, of_data)
     energy, mean, covariance = _predictor(route, _training_examples(route, of_data))
     _meaning(route, inner)
     entropies = _entropies(route)
     return Action(
-        forms=forms,
+        form=form,
         symbols=symbols,
         overlap_entropies=entropies,
         overlap_blocks={symbol: route.nested[symbol] for symbol in symbols.nested},
@@ -93,20 +96,25 @@ def _labels(route: _Route) -> None:
 def _readout(route: _Route) -> MatrixExpr:
     """The readout weights integrated out; what is left between the readings of the last layer's output."""
     route.section, symbols = "Readout", route.symbols
-    width, depth = symbols.widths[-1], len(symbols.matrices)
-    weights = MatrixSymbol("A", symbols.outputs, width)
-    hidden = MatrixSymbol(f"X_{depth}", width, symbols.examples)
-    output = Stacked(weights * hidden, symbols.examples) / sqrt(width)  # Eq. (4)
+    tokens, depth = symbols.read_tokens, len(symbols.matrices)
+    units = expand(tokens * symbols.widths[-1])
+    weights = MatrixSymbol("A", symbols.outputs, units)
+    # the tokens that are read, side by side
+    hidden = Stacked(MatrixSymbol(f"X_{depth}", symbols.widths[-1], expand(tokens * symbols.examples)), tokens)
+    output = Stacked(weights * hidden, symbols.examples) / sqrt(units)  # Eq. (4)
     coupling = route.apply(rules.unstack, 2 * S.ImaginaryUnit * Trace(route.field.T * output), equations="4, 40")
-    readings = route.readings(depth)
+    read = MatrixSymbol(f"R_{depth}a", units, symbols.outputs) if symbols.several_tokens else route.readings(depth)
     value = hidden * Stacked(route.field.T, symbols.examples)
-    coupling = route.apply(rules.name, coupling, readings, value, equations="43")
-    row, column = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
-    rows = [(row, weights), (column, readings.T)]
+    coupling = route.apply(rules.name, coupling, read, value, equations="43")
+    row, column = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
+    rows = [(row, weights), (column, read.T)]
     one_row = route.apply(rules.split_into_rows, coupling, rows, equations="43")
-    covariance = symbols.variances[-1] * Identity(width)
+    covariance = symbols.variances[-1] * Identity(units)
     integrated = route.apply(rules.gaussian_average, one_row, row, covariance, equations="44")
-    total = route.apply(rules.sum_over_rows, integrated, symbols.outputs, [(column, readings.T)], equations="45")
+    total = route.apply(rules.sum_over_rows, integrated, symbols.outputs, [(column, read.T)], equations="45")
+    readings = route.readings(depth)
+    if symbols.several_tokens:
+        total = route.apply(rules.gather_blocks, total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)}))
     return _next_inner(route, depth + 1, total, readings)
 
 

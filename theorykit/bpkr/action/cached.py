@@ -9,7 +9,7 @@ import sympy
 
 from ... import __version__, cache
 from ...derivation.records import write_records
-from ..specification.layer_form import LayerForm
+from ..specification.network_form import NetworkForm
 from .action import Action
 from .kept import KINDS, action_text, read_action
 
@@ -18,29 +18,28 @@ _PART = "actions"
 _DERIVES = ("symbolic", "codegen", "derivation", "bpkr/specification", "bpkr/action")
 
 
-def read_cached(forms: tuple[LayerForm, ...], several_outputs: bool) -> Action | None:
-    """The action of these layers, None where the cache has none that is whole."""
+def read_cached(form: NetworkForm) -> Action | None:
+    """The action of a network of this form, None where the cache has none that is whole."""
     if not cache.is_enabled():
         return None
     with suppress(ValueError):
-        content = cache.read_entry(_PART, _name(forms, several_outputs))
+        content = cache.read_entry(_PART, _name(form))
         found = None if content is None else read_action(content)
-        if found is not None and found.forms == forms:
+        if found is not None and found.form == form:
             return found
     return None
 
 
-def write_cached(action: Action, several_outputs: bool) -> None:
+def write_cached(action: Action) -> None:
     """Keep `action` in the cache, unless it has an expression that cannot be kept."""
     if cache.is_enabled():
         with suppress(ValueError):
-            cache.write_entry(_PART, _name(action.forms, several_outputs), action_text(action))
+            cache.write_entry(_PART, _name(action.form), action_text(action))
 
 
-def _name(forms: tuple[LayerForm, ...], several_outputs: bool) -> str:
+def _name(form: NetworkForm) -> str:
     derived_by = {"theorykit": __version__, "sympy": sympy.__version__, "program": _program()}
-    text = write_records((forms, several_outputs), KINDS, derived_by)
-    return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    return f"{hashlib.sha256(write_records(form, KINDS, derived_by).encode()).hexdigest()[:32]}.json"
 
 
 @remember

@@ -73,7 +73,7 @@ def dual_form(
 
     Every step can be tried at each of `sizes`.
     """
-    features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.matrices[0]
+    features, labels, temperature, u1 = symbols.features, symbols.labels, symbols.temperature, symbols.first
     gram = positive_semidefinite("M", features.shape[1])
     projection, label_square = MatrixSymbol("b", features.shape[1], 1), Symbol("y2", positive=True)
     moments = {gram: features.T * features, projection: features.T * labels, label_square: Trace(labels.T * labels)}

@@ -17,16 +17,18 @@ from ... import __version__, atomic_files
 from ...annotations import checked_arguments
 from ...arguments import shown
 from ...derivation.records import RECORDS, read_records, write_records
+from ..specification.activations import Activation
 from ..specification.layer_form import LayerForm
 from ..specification.layers import LayerSymbols
+from ..specification.network_form import NetworkForm
 from .action import Action, Predictor
 from .symbols import ActionSymbols
 
 # of how the file is written
-FORMAT = 1
+FORMAT = 2
 # raised whenever `derive` comes to other expressions, or by other steps, for an architecture that it has derived before
 DERIVATION = 1
-KINDS = (Action, ActionSymbols, LayerForm, LayerSymbols, Predictor, *RECORDS)
+KINDS = (Action, ActionSymbols, Activation, LayerForm, LayerSymbols, NetworkForm, Predictor, *RECORDS)
 _KIND = "an action of theorykit"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sympy import Add, Expr, Identity, Inverse, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import gradient, kronecker, normal, positive_definite, positive_semidefinite, trace
+from ...symbolic import Diagonal, gradient, kronecker, normal, positive_definite, positive_semidefinite, trace
 from .symbols import ActionSymbols
 
 
@@ -71,7 +71,7 @@ def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> K
     resolvent = gradient(log_determinants, symbol)
 
     def slope(part: Expr) -> MatrixExpr:
-        in_u1 = gradient(part.xreplace({symbol: kernel}), symbols.matrices[0])
+        in_u1 = gradient(part.xreplace({symbol: kernel}), symbols.first)
         in_resolvent = in_u1.xreplace({resolvent.xreplace({symbol: kernel}): resolvent_symbol})
         in_resolvent = in_resolvent.subs(resolvent_symbol * labels, representer_symbol)
         return in_resolvent.subs(labels.T * resolvent_symbol, representer_symbol.T)
@@ -125,7 +125,7 @@ def _curvature(
 
 def _path_kernel(kernel: MatrixExpr, symbols: ActionSymbols) -> tuple[tuple[MatrixSymbol, MatrixSymbol], MatrixExpr]:
     """The kernel where U_1 is e e'^T, e and e' the unit vectors of two paths: F F'^T, F = Phi (e (x) I)."""
-    u1, features, columns = symbols.matrices[0], symbols.features, symbols.input_features
+    u1, features, columns = symbols.first, symbols.features, symbols.input_features
     left, right = (MatrixSymbol(name, u1.shape[0], 1) for name in ("e", "e_other"))
     sides = tuple(MatrixSymbol(name, kernel.shape[0], columns) for name in ("F", "F_other"))
     choose, choose_other = kronecker(left, Identity(columns)), kronecker(right.T, Identity(columns))
@@ -135,3 +135,45 @@ def _path_kernel(kernel: MatrixExpr, symbols: ActionSymbols) -> tuple[tuple[Matr
     if value.has(left, right, features):
         raise NotImplementedError(f"the kernel {kernel} is not a sum over pairs of paths")
     return sides, value
+
+
+@dataclass(frozen=True)
+class KernelPredictor:
+    """Mean and variance of the outputs on test examples, in kernels alone.
+
+    - `kernel`: the symbol K, among training examples. `between`: K of test examples with these. `test`: among test
+      examples, of which the diagonal alone enters, as the column `test_diagonal`.
+    """
+
+    kernel: MatrixSymbol
+    between: MatrixSymbol
+    test_diagonal: MatrixSymbol
+    mean: MatrixExpr
+    variance: MatrixExpr
+
+
+def kernel_predictor(
+    mean: MatrixExpr, covariance: MatrixExpr, kernel: MatrixExpr, symbols: ActionSymbols
+) -> KernelPredictor:
+    """Write the derived mean and covariance of the outputs in kernels."""
+    rows, test_rows = kernel.shape[0], symbols.test_features.shape[0]
+    weights = kronecker(symbols.first, Identity(symbols.input_features))
+    symbol, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
+    of_test, diagonal = positive_semidefinite("K_test", test_rows), MatrixSymbol("k_test", test_rows, 1)
+    named = {
+        symbols.test_features * weights * symbols.features.T: between,
+        symbols.features * weights * symbols.test_features.T: between.T,
+        symbols.test_features * weights * symbols.test_features.T: of_test,
+    }
+
+    def in_kernels(expression: MatrixExpr) -> MatrixExpr:
+        written = expression.xreplace({kernel: symbol})
+        for product, name in named.items():
+            written = written.subs(product, name)
+        if written.has(symbols.features, symbols.test_features):
+            raise NotImplementedError(f"{expression} is not a function of kernels alone")
+        return written
+
+    written = in_kernels(covariance)
+    alone = Add(*(term for term in Add.make_args(written) if term != of_test))
+    return KernelPredictor(symbol, between, diagonal, in_kernels(mean), diagonal + Diagonal(alone))

@@ -15,7 +15,8 @@ class ActionSymbols:
     `parameters` are the layers' own, such as a skip's gain; `overlaps` the matrices U_1, ..., U_{L+1}, and `nested`
     those that are a block of the one before, across a skip connection, and so not arguments of the action. Of the data:
     path features Phi (labels x paths N_0), one row of Phi and one label an example and output; those of test examples;
-    N_0, the outputs, and how many examples there are.
+    N_0, the outputs, and how many examples there are. `read_tokens` is how many tokens the readout has weights of its
+    own for.
     """
 
     heads: tuple[Symbol, ...]
@@ -31,6 +32,17 @@ class ActionSymbols:
     input_features: Symbol
     outputs: Expr
     examples: Symbol
+    read_tokens: Expr
+
+    @property
+    def first(self) -> MatrixSymbol:
+        """U_1, which the kernel is made of: of the first layer, or of the readout where there is no layer."""
+        return self.overlaps[0]
+
+    @property
+    def several_tokens(self) -> bool:
+        """Whether the readout has weights of its own for every token."""
+        return self.read_tokens != 1
 
     @property
     def matrices(self) -> tuple[MatrixSymbol, ...]:
@@ -39,8 +51,9 @@ class ActionSymbols:
 
     @property
     def readout(self) -> Symbol | MatrixSymbol:
-        """U_{L+1}, or the number u that it is for one output."""
-        return Symbol("u", positive=True) if self.outputs == 1 else self.overlaps[-1]
+        """U_{L+1}, or the number u that it is for one output of one token above layers."""
+        is_number = bool(self.matrices) and self.overlaps[-1].shape[0] == 1
+        return Symbol("u", positive=True) if is_number else self.overlaps[-1]
 
     @property
     def order_parameters(self) -> tuple[Expr, ...]:
@@ -64,8 +77,8 @@ class ActionSymbols:
 
     @property
     def sizes(self) -> tuple[Symbol, ...]:
-        """Head counts and the number of outputs."""
-        return (*self.heads, *([self.outputs] if isinstance(self.outputs, Symbol) else []))
+        """Head counts, the number of outputs, and that of the tokens read."""
+        return (*self.heads, *(size for size in (self.outputs, self.read_tokens) if isinstance(size, Symbol)))
 
     @property
     def arguments(self) -> tuple[Expr, ...]:

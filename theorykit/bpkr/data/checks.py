@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from ...arguments import check_axes, check_dtype, checked_array, is_traced, real_array
 from ...precision import require_float64
 from ...sharding import all_finite, check_finite, is_sharded, over_examples
+from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 from .magnitudes import check_magnitudes
@@ -61,7 +62,7 @@ def check_finite_examples(name: str, array: Array) -> None:
     (check_finite if is_sharded(array) else checked_array)(name, array)
 
 
-def labels_beside(features: Array, labels: ArrayLike, axes: str, name: str = "labels") -> Array:
+def labels_beside(features: PathFeatures, labels: ArrayLike, axes: str, name: str = "labels") -> Array:
     """Labels, one row for one of the checked `features`, on the devices of these."""
     array = examples_array(name, labels, axes)
     if len(array) != len(features):
@@ -73,10 +74,21 @@ def labels_beside(features: Array, labels: ArrayLike, axes: str, name: str = "la
     return array
 
 
-def checked_features(architecture: Architecture, features: ArrayLike, name: str = "features") -> Array:
+def checked_features(
+    architecture: Architecture, features: ArrayLike | ImplicitFeatures, name: str = "features"
+) -> PathFeatures:
     """Path features (examples, paths, features) that fit the architecture; sharded ones stay so."""
     checked_architecture(architecture)
-    array = examples_array(name, features, "examples paths features")
+    if isinstance(features, ImplicitFeatures):
+        array = _checked_implicit(architecture, features, name)
+    else:
+        array = examples_array(name, features, "examples paths features")
+        if not architecture.is_linear:
+            raise ValueError(
+                f"{name} are an array, but the architecture has nonlinear hidden units "
+                f"({', '.join(activation.name for activation in architecture.activations)}): there are no features "
+                "then, but kernels between paths; give what bpkr.path_features returns for this architecture"
+            )
     if array.shape[1] != architecture.paths:
         raise ValueError(
             f"{name} has {array.shape[1]} paths (axis 1 of shape {array.shape}), but layers of "
@@ -86,28 +98,44 @@ def checked_features(architecture: Architecture, features: ArrayLike, name: str 
     return array
 
 
-def check_same_input_features(features: Array, others: Array, name: str) -> None:
+def _checked_implicit(architecture: Architecture, features: ImplicitFeatures, name: str) -> ImplicitFeatures:
+    """Features by their kernels, of the functions of this architecture, every number finite."""
+    require_float64()
+    here, there = architecture.activations, features.activations
+    if here != there:
+        raise ValueError(
+            f"{name} are of hidden units that pass through {', '.join(each.name for each in there)}, but those of the "
+            f"architecture pass through {', '.join(each.name for each in here)}: make them anew with bpkr.path_features"
+        )
+    for part in ("tokens", "readings", "variances"):
+        array = getattr(features, part)
+        if not is_traced(array) and not bool(jnp.all(jnp.isfinite(array))):
+            raise ValueError(f"{name} are not finite: {part} have entries that are infinite or not a number")
+    return features
+
+
+def check_same_input_features(features: PathFeatures, others: PathFeatures, name: str) -> None:
     """Refuse path features `others` unless they are of as many input features as `features`."""
     if features.shape[2] != others.shape[2]:
         raise ValueError(f"features have {features.shape[2]} input features, {name} {others.shape[2]}")
 
 
 def checked_data(
-    architecture: Architecture, features: ArrayLike, labels: ArrayLike
-) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
+    architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike
+) -> tuple[PathFeatures, Float[Array, "examples *outputs"]]:
     """Path features and their labels on one device, whose kernel has a Cholesky factor at the temperature."""
     refuse_sharded(features=features, labels=labels)
     checked, labels = checked_examples(architecture, features, labels)
     if not is_traced(labels, architecture):
         check_magnitudes(architecture, np.asarray(labels))
-    if not is_traced(features, architecture):
+    if not is_traced(features, architecture) and not isinstance(checked, ImplicitFeatures):
         check_interpolation(architecture, np.asarray(features, dtype=np.float64))
     return checked, labels
 
 
 def checked_examples(
-    architecture: Architecture, features: ArrayLike, labels: ArrayLike, prefix: str = ""
-) -> tuple[Float[Array, "examples paths features"], Float[Array, "examples *outputs"]]:
+    architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike, prefix: str = ""
+) -> tuple[PathFeatures, Float[Array, "examples *outputs"]]:
     """Path features and their labels, which errors call by these names after a `prefix` such as "test_"."""
     checked = checked_features(architecture, features, f"{prefix}features")
     axes = "examples" if architecture.outputs == 1 else "examples outputs"
@@ -119,7 +147,7 @@ def checked_examples(
     return checked, labels
 
 
-def refuse_sharded(**arrays: ArrayLike | None) -> None:
+def refuse_sharded(**arrays: ArrayLike | ImplicitFeatures | None) -> None:
     """Raise `ValueError` where one of the named arrays is sharded: the dense form has all examples on one device."""
     for name, array in arrays.items():
         if is_sharded(array):
@@ -169,7 +197,7 @@ def check_interpolation(architecture: Architecture, features: Float[np.ndarray, 
 
 
 def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
-    """U_1 of one output at infinite width."""
+    """U_1 of one output at infinite width, of every token that is read."""
     check_size(architecture)
     # constants of the architecture, also where this runs inside a function that is being traced
     with jax.ensure_compile_time_eval():
@@ -180,8 +208,8 @@ def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths path
 
 @eqx.filter_jit
 def _compiled_prior_of_paths(architecture: Architecture) -> Float[Array, "paths paths"]:
-    readout = jnp.reshape(architecture.prior_variances[-1], (1, 1))
-    return layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)[0]
+    readout = architecture.prior_variances[-1] * jnp.eye(architecture.read_tokens)
+    return (*layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout), readout)[0]
 
 
 def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:

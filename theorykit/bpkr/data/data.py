@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jax.typing import ArrayLike
 
 from ...arguments import checked_instance
+from ..features.implicit import ImplicitFeatures
 from ..specification.architecture import Architecture
 from .checks import check_same_input_features, checked_examples, checked_features, refuse_sharded
 from .classes import Classes, Coding, Labels, encode_labels, find_classes
@@ -21,17 +22,17 @@ class Data:
     They are checked where they meet an architecture.
     """
 
-    features: ArrayLike
+    features: ArrayLike | ImplicitFeatures
     labels: ArrayLike
-    test_features: ArrayLike | None = None
+    test_features: ArrayLike | ImplicitFeatures | None = None
     test_labels: ArrayLike | None = None
     classes: Classes | None = None
 
 
 def data_of_classes(
-    features: ArrayLike,
+    features: ArrayLike | ImplicitFeatures,
     labels: Labels,
-    test_features: ArrayLike | None = None,
+    test_features: ArrayLike | ImplicitFeatures | None = None,
     test_labels: Labels | None = None,
     *,
     coding: Coding | None = None,

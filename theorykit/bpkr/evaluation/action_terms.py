@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from sympy import Expr
 
 from ..data.checks import checked_data, checked_positive_definite, checked_results
+from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import (
     HasOrderParameters,
     OrderParameters,
@@ -17,8 +18,9 @@ from ..order_parameters.order_parameters import (
     from_overlaps,
     gp_limit,
 )
-from ..specification.architecture import Architecture
+from ..specification.architecture import Architecture, checked_architecture
 from .bound_action import BoundAction, bind
+from .energies import energy_of
 
 
 class ActionTerms(eqx.Module):
@@ -41,7 +43,7 @@ class ActionTerms(eqx.Module):
 def evaluate(
     architecture: Architecture,
     order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike,
+    features: ArrayLike | ImplicitFeatures,
     labels: ArrayLike,
 ) -> ActionTerms:
     """Entropy, energy and total of the action (Eq. 32) at `order_parameters`.
@@ -55,7 +57,7 @@ def evaluate(
 
 
 def parameter_values(
-    architecture: Architecture, features: ArrayLike, labels: ArrayLike
+    architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike
 ) -> dict[Expr, Float[Array, "..."] | int]:
     """The value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
 
@@ -63,6 +65,8 @@ def parameter_values(
     """
     features, labels = checked_data(architecture, features, labels)
     bound = bind(architecture)
+    if isinstance(features, ImplicitFeatures):
+        raise ValueError("features are known by their kernels, and are no parameters of the action: use bpkr.solve")
     values = bound.numbers() | bound.data(features, labels)
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
 
@@ -71,12 +75,17 @@ def parameter_values(
 def action_terms(
     bound: BoundAction,
     order_parameters: OrderParameters,
-    features: Float[Array, "examples paths features"],
+    features: PathFeatures,
     labels: Float[Array, "examples *outputs"],
 ) -> ActionTerms:
     """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
-    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
-    values = bound.compiled.terms.call_from(given)
+    given = bound.numbers() | bound.point(order_parameters)
+    if isinstance(features, ImplicitFeatures):
+        values = dict(bound.compiled.entropies.call_from(given))
+        values["energy"] = energy_of(bound, features, labels).value(order_parameters.first)
+        values["total"] = values["entropy"] + values["energy"]
+    else:
+        values = bound.compiled.terms.call_from(given | bound.data(features, labels))
     return ActionTerms(
         layer_entropies=tuple(values[f"entropy_{layer}"] for layer in range(1, bound.architecture.depth + 1)),
         readout_entropy=values["entropy_a"],
@@ -85,7 +94,7 @@ def action_terms(
     )
 
 
-def first_order(architecture: Architecture, features: ArrayLike, labels: ArrayLike) -> OrderParameters:
+def first_order(architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike) -> OrderParameters:
     """The saddle point to first order in one over the widths, about the Gaussian-process limit, in closed form.
 
     `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
@@ -99,7 +108,10 @@ def first_order(architecture: Architecture, features: ArrayLike, labels: ArrayLi
 @jax.jit
 def _first_order(bound: BoundAction, features, labels):
     compiled, numbers, limit = bound.compiled, bound.numbers(), bound.point(gp_limit(bound.architecture))
-    force = compiled.force.call_from(numbers | limit | bound.data(features, labels))["force"]
+    if isinstance(features, ImplicitFeatures):
+        force = energy_of(bound, features, labels).at(gp_limit(bound.architecture).first).slope
+    else:
+        force = compiled.force.call_from(numbers | limit | bound.data(features, labels))["force"]
     return from_overlaps(compiled.first_order.call_from(numbers | {bound.action.expansion.force: force}).values())
 
 
@@ -109,6 +121,7 @@ def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array,
     A number for one output, a matrix (outputs, outputs) for several. Raises `ValueError` where a skip connection in the
     last layer makes it a block of U_L.
     """
-    bound = bind(architecture)
-    matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-1])
+    bound = bind(checked_architecture(architecture))
+    bound.action.readout_solution  # refused before U_L is looked at, where there is none
+    matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-2])
     return bound.compiled.readout.call_from(bound.numbers() | {bound.symbols.matrices[-1]: matrix})["u"]

@@ -52,6 +52,8 @@ class BoundAction(eqx.Module):
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
         """The value of every order parameter's symbol."""
         values = (*order_parameters.matrices, order_parameters.readout)
+        if not self.symbols.matrices:
+            values = (order_parameters.first,)
         return dict(zip(self.symbols.order_parameters, values, strict=True))
 
     def data(

@@ -34,11 +34,22 @@ class CompiledAction:
     @cached_property
     def terms(self) -> CompiledFunction:
         """The entropies, the energy and the total S, Eq. (32)."""
-        action, (*layers, readout) = self.action, self.action.entropies
-        outputs = {f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}
-        outputs |= {"entropy_a": readout, "energy": action.energy, "total": action.total}
-        free = {name: action.substitute_nested(expression) for name, expression in outputs.items()}
+        outputs = {**self._entropies, "energy": self.action.energy, "total": self.action.total}
+        free = {name: self.action.substitute_nested(expression) for name, expression in outputs.items()}
         return compile_expressions("action", free, self.symbols.arguments)
+
+    @cached_property
+    def entropies(self) -> CompiledFunction:
+        """The entropies and their sum."""
+        outputs = {**self._entropies, "entropy": self.action.entropy}
+        free = {name: self.action.substitute_nested(expression) for name, expression in outputs.items()}
+        return self._compile("entropies", free, *self.symbols.free, *self.symbols.numbers)
+
+    @property
+    def _entropies(self) -> Mapping[str, Expr]:
+        """The entropy of every order parameter given the next, by name."""
+        *layers, readout = self.action.entropies
+        return {**{f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}, "entropy_a": readout}
 
     @cached_property
     def entropy(self) -> CompiledFunction:
@@ -80,13 +91,13 @@ class CompiledAction:
     def majorised_energy(self) -> CompiledFunction:
         """`Action.majoriser`'s bound of the energy, up to a constant."""
         majoriser = self.action.majoriser
-        arguments = (self.symbols.matrices[0], majoriser.logdet_gradient, majoriser.weight)
+        arguments = (self.symbols.first, majoriser.logdet_gradient, majoriser.weight)
         return self._compile("majorised_energy", {"bound": majoriser.bound}, *arguments)
 
     @cached_property
     def force(self) -> CompiledFunction:
         """The energy's gradient in U_1, the force of `Action.expansion`."""
-        slope = gradient(self.action.energy, self.symbols.matrices[0])
+        slope = gradient(self.action.energy, self.symbols.first)
         return compile_expressions("force", {"force": slope}, self.symbols.arguments)
 
     @cached_property
@@ -99,7 +110,7 @@ class CompiledAction:
     @cached_property
     def training_kernel(self) -> CompiledFunction:
         """The kernel K among training features, Eq. (10)."""
-        arguments = (self.symbols.matrices[0], self.symbols.features)
+        arguments = (self.symbols.first, self.symbols.features)
         return self._compile("training_kernel", {"kernel": self.action.kernel}, *arguments)
 
     @cached_property
@@ -113,7 +124,7 @@ class CompiledAction:
         """(K + T I) V, V being `columns`: multiplied from the right, the kernel never formed."""
         symbols, columns = self.symbols, self.columns
         product = self.action.kernel * columns + symbols.temperature * columns
-        arguments = (symbols.matrices[0], symbols.temperature, symbols.features, columns)
+        arguments = (symbols.first, symbols.temperature, symbols.features, columns)
         return self._compile("kernel_product", {"product": product}, *arguments)
 
     @property
@@ -133,7 +144,7 @@ class CompiledAction:
     def kernel_slopes(self) -> CompiledFunction:
         """The energy's gradient in U_1, its two parts apart, given resolvent and representer."""
         form = self.action.kernel_energy
-        arguments = (form.resolvent_symbol, form.representer_symbol, self.symbols.matrices[0], self.symbols.features)
+        arguments = (form.resolvent_symbol, form.representer_symbol, self.symbols.first, self.symbols.features)
         return self._compile("kernel_slopes", _gradients(form), *arguments)
 
     @cached_property
@@ -175,15 +186,22 @@ class CompiledAction:
         return compile_expressions("predictor", {"mean": predictor.mean, "variance": predictor.variance}, arguments)
 
     @cached_property
+    def kernel_predictor(self) -> CompiledFunction:
+        """`predictor` from kernels."""
+        form, symbols = self.action.kernel_predictor, self.symbols
+        arguments = (symbols.temperature, form.kernel, form.between, form.test_diagonal, symbols.labels)
+        return self._compile("kernel_predictor", {"mean": form.mean, "variance": form.variance}, *arguments)
+
+    @cached_property
     def dual_predictor(self) -> CompiledFunction:
         """`predictor` in the dual form."""
         form, symbols = self.action.dual, self.symbols
-        arguments = (symbols.matrices[0], symbols.temperature, form.gram, form.projection, symbols.test_features)
+        arguments = (symbols.first, symbols.temperature, form.gram, form.projection, symbols.test_features)
         return self._compile("dual_predictor", {"mean": form.mean, "variance": form.variance}, *arguments)
 
     @property
     def _dual_arguments(self) -> tuple[Expr, ...]:
-        return (self.symbols.matrices[0], self.symbols.temperature, *self.action.dual.statistics)
+        return (self.symbols.first, self.symbols.temperature, *self.action.dual.statistics)
 
     def _compile(self, name: str, outputs: Mapping[str, Expr], *arguments: Expr) -> CompiledFunction:
         return compile_expressions(name, outputs, self.symbols.completed(arguments))

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from ..data.principal_axes import RotatedExamples
 from ..data.statistics import FeatureStatistics, summed
+from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction
 from .contractions import (
@@ -157,7 +158,7 @@ class FeatureEnergy(AbstractKernelEnergy):
     features_error: Float[Array, ""] | float = 0.0
 
     def kernel(self, u1):
-        given = {self.bound.symbols.matrices[0]: u1, self.bound.symbols.features: self.features}
+        given = {self.bound.symbols.first: u1, self.bound.symbols.features: self.features}
         return self.bound.compiled.training_kernel.call_from(self.bound.numbers() | given)["kernel"]
 
     def squares(self):
@@ -166,7 +167,7 @@ class FeatureEnergy(AbstractKernelEnergy):
     def slopes(self, u1, found):
         form, symbols = self.bound.action.kernel_energy, self.bound.symbols
         given = {form.resolvent_symbol: found["resolvent"], form.representer_symbol: found["representer"]}
-        given |= {symbols.matrices[0]: u1, symbols.features: self.features}
+        given |= {symbols.first: u1, symbols.features: self.features}
         slopes = self.bound.compiled.kernel_slopes.call_from(self.bound.numbers() | given)
         return slopes["logdet_gradient"], slopes["minus_misfit_gradient"]
 
@@ -272,7 +273,7 @@ class DualEnergy(AbstractEnergy):
         return blocks_cost(paths, columns // paths, 4 * columns**3, 2 * columns**3)
 
     def _values(self, u1):
-        return self.bound.numbers() | self.bound.moments(self.statistics) | {self.bound.symbols.matrices[0]: u1}
+        return self.bound.numbers() | self.bound.moments(self.statistics) | {self.bound.symbols.first: u1}
 
     def _moments(self) -> tuple[Float[Array, "columns columns"], Float[Array, "columns one"]]:
         """M and b."""
@@ -280,29 +281,39 @@ class DualEnergy(AbstractEnergy):
         return moments[form.gram], moments[form.projection]
 
 
-def has_dual_form(features: Float[Array, "examples paths features"]) -> bool:
+def has_dual_form(features: PathFeatures) -> bool:
     """Whether the energy is taken in feature space: for more examples than features of all paths."""
     examples, paths, width = features.shape
-    return examples > paths * width
+    return not isinstance(features, ImplicitFeatures) and examples > paths * width
 
 
-def energy_of(
-    bound: BoundAction, features: Float[Array, "examples paths features"], labels: Float[Array, "..."]
-) -> AbstractEnergy:
+def energy_of(bound: BoundAction, features: PathFeatures, labels: Float[Array, "..."]) -> AbstractEnergy:
     """The energy of a data set, in the form that costs least."""
+    if isinstance(features, ImplicitFeatures):
+        return energy_of_implicit(bound, features, labels)
     if has_dual_form(features):
         return DualEnergy(bound, summed(features, labels))
     return energy_by_kernel(bound, features, labels)
 
 
+def energy_of_implicit(
+    bound: BoundAction, features: ImplicitFeatures, labels: Float[Array, "..."]
+) -> "PathKernelEnergy":
+    """The energy of a data set whose features are known by their kernels."""
+    kernels = features.pair_kernels(bound.architecture.outputs)
+    return PathKernelEnergy(bound, kernels, labels.reshape(-1, 1))
+
+
 def energy_by_kernel(
     bound: BoundAction,
-    features: Float[Array, "examples paths features"],
+    features: PathFeatures,
     labels: Float[Array, "..."],
     omitted: Float[Array, ""] | float = 0.0,
     features_error: Float[Array, ""] | float = 0.0,
 ) -> AbstractKernelEnergy:
     """The energy of a data set by the kernel of its examples: it may be evaluated where U_1 is singular."""
+    if isinstance(features, ImplicitFeatures):
+        return energy_of_implicit(bound, features, labels)
     flat, column = bound.flat(features), labels.reshape(-1, 1)
     size = bound.architecture.order_parameter_sizes[0]
     if 8 * len(pairs(size)[0]) * len(flat) ** 2 <= _PATH_KERNEL_BYTES:

@@ -47,11 +47,11 @@ def head_scores(
     """
     order_parameters = checked_order_parameters(architecture, order_parameters)
     shape = (architecture.paths, architecture.outputs) * 2
-    magnitudes = jnp.sum(jnp.abs(order_parameters.matrices[0]).reshape(shape), axis=(1, 3))
+    magnitudes = jnp.sum(jnp.abs(order_parameters.first).reshape(shape), axis=(1, 3))
     path_branches = np.array(architecture.path_branches()) - 1
-    sums = []
+    sums: list[Array] = []
     for layer in range(architecture.depth):
         misses = ~architecture.branch_heads(layer + 1)[path_branches[:, layer]]
         sums.append(jnp.sum(magnitudes) - jnp.einsum("ah,ab,bh->h", misses, magnitudes, misses))
-    largest = jnp.max(jnp.concatenate(sums), initial=0.0)
+    largest = jnp.max(jnp.concatenate([jnp.zeros(1), *sums]))
     return tuple(layer_sums / largest for layer_sums in sums)

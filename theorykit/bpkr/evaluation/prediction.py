@@ -3,6 +3,8 @@
 Last stage of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
 
+from collections.abc import Mapping
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,7 @@ from ..data.checks import (
     checked_results,
 )
 from ..data.statistics import FeatureStatistics, checked_statistics
+from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
@@ -35,9 +38,9 @@ class Prediction(eqx.Module):
 def predict(
     architecture: Architecture,
     order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike,
+    features: ArrayLike | ImplicitFeatures,
     labels: ArrayLike,
-    test_features: ArrayLike,
+    test_features: ArrayLike | ImplicitFeatures,
 ) -> Prediction:
     """Mean (Eqs. 9, 29) and variance (Eq. 30) of the output on test examples, given training data.
 
@@ -57,17 +60,32 @@ def predict(
 def prediction_at(
     bound: BoundAction,
     order_parameters: OrderParameters,
-    features: Float[Array, "examples paths features"],
+    features: PathFeatures,
     labels: Float[Array, "examples *outputs"],
-    test_features: Float[Array, "testexamples paths features"],
+    test_features: PathFeatures,
 ) -> Prediction:
     """`predict` without its checks: pure, traceable, also where the order parameters are singular."""
-    test = {bound.symbols.test_features: bound.flat(test_features)}
-    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels) | test
-    values = bound.compiled.predictor.call_from(given)
+    if isinstance(features, ImplicitFeatures):
+        values = _from_kernels(bound, order_parameters.first, features, labels, test_features)
+    else:
+        test = {bound.symbols.test_features: bound.flat(test_features)}
+        given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels) | test
+        values = bound.compiled.predictor.call_from(given)
     shape = (len(test_features), *labels.shape[1:])
     variance = jnp.maximum(values["variance"], 0.0)
     return Prediction(mean=values["mean"].reshape(shape), variance=variance.reshape(shape))
+
+
+def _from_kernels(bound: BoundAction, u1, features, labels, test_features) -> Mapping[str, Array]:
+    """Mean and variance where there are kernels and no features."""
+    form = bound.action.kernel_predictor
+    given = {
+        form.kernel: features.kernel(u1, features),
+        form.between: test_features.kernel(u1, features),
+        form.test_diagonal: test_features.kernel_diagonal(u1)[:, None],
+        bound.symbols.labels: labels.reshape(-1, 1),
+    }
+    return bound.compiled.kernel_predictor.call_from(bound.numbers() | given)
 
 
 def predict_from_statistics(
@@ -104,8 +122,8 @@ def _predict_from_statistics(bound: BoundAction, order_parameters, statistics, t
 def kernel(
     architecture: Architecture,
     order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike,
-    other: ArrayLike | None = None,
+    features: ArrayLike | ImplicitFeatures,
+    other: ArrayLike | ImplicitFeatures | None = None,
 ) -> Float[Array, "rows columns"]:
     """The kernel K (Eq. 10) between the examples of `features` and of `other`, by default the same.
 
@@ -121,11 +139,13 @@ def kernel(
 
 @jax.jit
 def _kernel(bound: BoundAction, order_parameters, features, other):
+    if isinstance(features, ImplicitFeatures):
+        return features.kernel(order_parameters.first, other)
     sides = {bound.symbols.features: bound.flat(features), bound.symbols.test_features: bound.flat(other)}
     return bound.compiled.kernel.call_from(bound.numbers() | bound.point(order_parameters) | sides)["kernel"]
 
 
-def path_kernels(architecture: Architecture, features: ArrayLike) -> Float[Array, "n n rows rows"]:
+def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatures) -> Float[Array, "n n rows rows"]:
     """The kernel of every pair of paths, phi^pi_mu . phi^pi'_nu: what K (Eq. 10) sums with the entries of U_1.
 
     `features` (examples, paths, features) as `path_features` returns them; rows and columns are those of `kernel`. With
@@ -136,5 +156,7 @@ def path_kernels(architecture: Architecture, features: ArrayLike) -> Float[Array
 
 @jax.jit
 def _path_kernels(bound: BoundAction, features):
+    if isinstance(features, ImplicitFeatures):
+        return features.path_kernels(bound.architecture.outputs)
     by_path = bound.flat(features).reshape(-1, bound.architecture.order_parameter_sizes[0], features.shape[2])
     return jax.vmap(jax.vmap(bound.path_kernel, (None, 1)), (1, None))(by_path, by_path)

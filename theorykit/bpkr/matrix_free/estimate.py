@@ -144,7 +144,7 @@ def estimate_energy(
     options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
     with outside_meshes():
         data = checked_for_matrix_free(architecture, features, labels)
-        first = checked_order_parameters(architecture, order_parameters).matrices[0]
+        first = checked_order_parameters(architecture, order_parameters).first
         probes = random_probes(key, options.probes, data.rows, data.sharding)
         return estimate_at(data, first, probes, key, options)
 

@@ -140,7 +140,7 @@ class _SampleAverage:
         self.probes = random_probes(key, options.probes, data.rows, data.sharding)
 
     def at(self, order_parameters: OrderParameters) -> EnergyEstimate:
-        first = order_parameters.matrices[0]
+        first = order_parameters.first
         estimate = estimate_at(self.data, first, self.probes, self.key, self.options, self.order)
         # conditions change little from step to step: what sufficed for the last is tried first
         self.order = estimate.stats["order"]
@@ -159,14 +159,14 @@ def minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes)
     The log-determinant is concave in U_1 and below its tangent; the misfit is convex in U_1^{-1}, and below the second
     trace up to a constant.
     """
-    majoriser, first = bound.action.majoriser, bound.symbols.matrices[0]
-    here = _order_parameters(bound, coordinates).matrices[0]
+    majoriser, first = bound.action.majoriser, bound.symbols.first
+    here = _order_parameters(bound, coordinates).first
     weight = here @ slopes.minus_misfit_gradient @ here
     scale = jnp.max(jnp.stack(bound.architecture.widths))
 
     def above(coordinates, _):
         point = _order_parameters(bound, coordinates)
-        given = {majoriser.logdet_gradient: slopes.logdet_gradient, majoriser.weight: weight, first: point.matrices[0]}
+        given = {majoriser.logdet_gradient: slopes.logdet_gradient, majoriser.weight: weight, first: point.first}
         energy = bound.compiled.majorised_energy.call_from(bound.numbers() | given)["bound"]
         return (bound.entropy(point) + energy) / scale
 
@@ -249,6 +249,6 @@ def _gradient(bound: BoundAction, coordinates, slope):
 
     def linearised(at):
         point = _order_parameters(bound, at)
-        return bound.entropy(point) + jnp.sum(slope * point.matrices[0])
+        return bound.entropy(point) + jnp.sum(slope * point.first)
 
     return jax.grad(linearised)(coordinates)

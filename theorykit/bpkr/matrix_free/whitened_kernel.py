@@ -76,7 +76,7 @@ class Kernel(eqx.Module):
     def product(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:
         """A V, Eq. (10)."""
         symbols, compiled = self.bound.symbols, self.bound.compiled
-        arguments = {symbols.matrices[0]: self.first, symbols.features: self.design, compiled.columns: columns}
+        arguments = {symbols.first: self.first, symbols.features: self.design, compiled.columns: columns}
         return compiled.kernel_product.call_from(self.bound.numbers() | arguments)["product"]
 
     def slope(self, left: Float[Array, "rows k"], right: Float[Array, "rows k"]) -> Float[Array, "paths paths"]:

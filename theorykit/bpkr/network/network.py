@@ -22,22 +22,32 @@ from ...precision import require_float64
 from ..data.checks import checked_features, finite_array
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
-from ..specification.architecture import Architecture, checked_architecture, layer_forms, numbers_of_layers
-from ..specification.layers import AbstractLayer
+from ..specification.activations import Activation
+from ..specification.architecture import (
+    Architecture,
+    checked_architecture,
+    layer_forms,
+    nonlinear_layers,
+    numbers_of_layers,
+)
+from ..specification.layers import AbstractLayer, activation_of
+from ..features.functions import apply_to
 from .attention_heads import AbstractHeads
 from .masks import Mask, checked_real_tokens, join_masks
-from .paths import Readout, over_examples, readout_weights, stack_heads
+from .paths import Readout, check_read_tokens, default_readout, over_examples, readout_weights, stack_heads
 
 
 class Network(eqx.Module):
     """A deep network of linear values; attention acts on the bare input in every layer.
 
+    Embedded tokens, and what dense layers above them make of these, may pass through a function.
+
     - `embedding`: V^0 (N_1, N_0).
     - `weights`: per layer V_l (N_{l+1}, blocks N_l), its weight blocks side by side, with N_{L+1} = N_a.
-    - `readout_weights`: a (outputs, N_a).
+    - `readout_weights`: a (outputs, N_a); where every token is read, with a row for each (token, output).
     - `heads`: the attention parameters of all layers that have heads.
     - `layers`, `variances`: the kinds of the layers with their own numbers, and their prior variances.
-    - `readout`: the token that is read.
+    - `readout`: the token that is read. `outputs`: how many there are. `activation`: the embedding's function.
     """
 
     embedding: Float[Array, "_ _"]
@@ -47,6 +57,13 @@ class Network(eqx.Module):
     layers: tuple[AbstractLayer, ...]
     variances: tuple[Any, ...]
     readout: Readout = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether no hidden unit passes through a function."""
+        return self.activation.is_linear and nonlinear_layers(self.layers) == 0
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -75,10 +92,12 @@ class Network(eqx.Module):
         read = readout_weights(self.readout, inputs.shape[1], real)
 
         def of_example(tokens, mixings, read):
-            hidden = self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1])  # Eq. (1)
-            for form, weights in zip(forms, self.weights, strict=True):
+            hidden = apply_to(self.activation, self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1]))  # Eq. (1)
+            for kind, form, weights in zip(self.layers, forms, self.weights, strict=True):
                 hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
-            return self.readout_weights @ hidden @ read / jnp.sqrt(len(hidden))  # Eq. (4)
+                hidden = apply_to(activation_of(kind), hidden)
+            by_token = self.readout_weights.reshape(read.shape[1], self.outputs, -1)
+            return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / jnp.sqrt(len(hidden))  # Eq. (4)
 
         attention = self.heads(inputs, join_masks(mask, real))
         mixings = stack_heads(forms, [layer.heads for layer in self.layers], attention)
@@ -88,7 +107,7 @@ class Network(eqx.Module):
                 f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make outputs beyond the range of double "
                 "precision: rescale the inputs, or the weights"
             )
-        return outputs[:, 0] if len(self.readout_weights) == 1 else outputs
+        return outputs[:, 0] if self.outputs == 1 else outputs
 
     def _checked(self, inputs: ArrayLike) -> Array:
         """Inputs that fit the embedding; of traced ones the shape alone is checked."""
@@ -99,6 +118,11 @@ class Network(eqx.Module):
                 f"inputs must have shape (examples, tokens, {self.embedding.shape[1]}), as the network's embedding "
                 f"takes them, got {array.shape}"
             )
+        if self.readout == "all" and len(self.readout_weights) != array.shape[1] * self.outputs:
+            raise ValueError(
+                f"inputs of {array.shape[1]} tokens do not fit a readout that has weights of its own for each of "
+                f"{len(self.readout_weights) // self.outputs} tokens"
+            )
         return array
 
 
@@ -107,10 +131,13 @@ def sample_network(
     heads: AbstractHeads,
     *,
     input_features: int,
-    readout: Readout = "last",
+    readout: Readout | None = None,
     key: PRNGKeyArray,
 ) -> Network:
-    """A network with every weight but the queries and keys drawn from its Gaussian prior."""
+    """A network with every weight but the queries and keys drawn from its Gaussian prior.
+
+    It reads the last token unless `readout` says another, or every token where the architecture reads several.
+    """
     require_float64()
     checked_key("key", key)
     shapes = weight_shapes(architecture, input_features)
@@ -120,7 +147,11 @@ def sample_network(
 
 
 def network_of_whitened(
-    architecture: Architecture, white: Sequence[Float[Array, "_ _"]], heads: AbstractHeads, *, readout: Readout = "last"
+    architecture: Architecture,
+    white: Sequence[Float[Array, "_ _"]],
+    heads: AbstractHeads,
+    *,
+    readout: Readout | None = None,
 ) -> Network:
     """The network whose weights are `white` in units of their prior: embedding, every layer's, and readout.
 
@@ -141,14 +172,15 @@ def network_of_weights(
     weights: Sequence[Float[Array, "_ _"]],
     heads: AbstractHeads,
     *,
-    readout: Readout = "last",
+    readout: Readout | None = None,
 ) -> Network:
     """The network of given `weights`: embedding, every layer's, and readout, of `weight_shapes`.
 
     Raises `ValueError` where a shape, or the heads, are not the architecture's.
     """
     require_float64()
-    checked_choice("readout", readout, get_args(Readout))
+    readout = default_readout(checked_architecture(architecture)) if readout is None else readout
+    check_read_tokens(architecture, checked_choice("readout", readout, get_args(Readout)), architecture.read_tokens)
     weights = _checked_weights(weights, checked_architecture(architecture).depth + 2)
     embedding, *layers, last = weights
     _check_heads(architecture, heads, embedding.shape[1])
@@ -167,6 +199,8 @@ def network_of_weights(
         layers=jax.tree.map(as_float, architecture.layers),
         variances=jax.tree.map(as_float, architecture.prior_variances[1:-1]),
         readout=readout,
+        outputs=architecture.outputs,
+        activation=architecture.embedding,
     )
 
 
@@ -188,7 +222,7 @@ def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tupl
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
     blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
-    return (widths[0], input_features), *blocks, (architecture.outputs, widths[-1])
+    return (widths[0], input_features), *blocks, (architecture.order_parameter_sizes[-1], widths[-1])
 
 
 def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
@@ -226,9 +260,14 @@ def _check_heads(architecture: Architecture, heads: AbstractHeads, input_feature
 def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
     """(w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths; the readout last.
 
-    With several outputs a row is a (partial path, output) pair, the output fastest.
+    With several outputs a row is a (partial path, output) pair, the output fastest. Raises `ValueError` for a network
+    whose hidden units pass through a function in a dense layer: no weights of a path go through it.
     """
-    forms, numbers = layer_forms(checked_network(network).layers), network.layer_numbers()
+    if nonlinear_layers(checked_network(network).layers):
+        raise ValueError(
+            "the hidden units of a dense layer of the network pass through a function: its path weights end there"
+        )
+    forms, numbers = layer_forms(network.layers), network.layer_numbers()
     return layer_functions.all_path_weights(forms, numbers, network.weights, network.readout_weights)
 
 
@@ -261,12 +300,14 @@ def checked_network(network: Any) -> Network:
 
 def _checked_features(network: Network, architecture: Architecture, features: ArrayLike) -> Array:
     """Path features of examples, refused unless they fit the network, and the network the architecture."""
-    checked_network(network)
+    if not checked_network(network).is_linear:
+        raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")
     same_layers = jax.tree.structure(network.layers) == jax.tree.structure(checked_architecture(architecture).layers)
-    if not same_layers or len(network.readout_weights) != architecture.outputs:
+    here, there = (network.outputs, len(network.readout_weights)), (architecture.outputs, architecture.order_parameter_sizes[-1])
+    if not same_layers or here != there:
         raise ValueError(
-            f"network is of another architecture: it has the layers {network.layers} and "
-            f"{len(network.readout_weights)} outputs, architecture {architecture.layers} and {architecture.outputs}"
+            f"network is of another architecture: it has the layers {network.layers} and (outputs, rows of readout "
+            f"weights) {here}, architecture {architecture.layers} and {there}"
         )
     features = checked_features(architecture, features)
     if features.shape[2] != network.embedding.shape[1]:

@@ -11,13 +11,15 @@ from jaxtyping import Array, Bool, Float
 
 from ...arguments import checked_choice, checked_flag, checked_sequence, is_traced, real_array, shown
 from ..data.checks import finite_array
+from ..features.implicit import ImplicitFeatures, PathFeatures
+from ..features.square_integrable import check_square_integrable
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import LayerForm
 from .masks import checked_real_tokens
 
-Readout = Literal["first", "last", "mean"]
-"""What the readout reads: the first token, the last, or the mean over tokens."""
+Readout = Literal["first", "last", "mean", "all"]
+"""What the readout reads: the first token, the last, the mean over tokens, or every token with weights of its own."""
 
 # attention to padding beyond what rounding in half precision leaves
 _LEAK = 1e-6
@@ -29,32 +31,37 @@ def path_features(
     inputs: ArrayLike,
     attention: Sequence[ArrayLike],
     architecture: Architecture,
-    readout: Readout | ArrayLike = "last",
+    readout: Readout | ArrayLike | None = None,
     *,
     real_tokens: ArrayLike | None = None,
     sums_over_queries: bool = False,
-) -> Float[Array, "examples paths features"]:
+) -> PathFeatures:
     """The path features phi (examples, paths, features) of `inputs` (examples, tokens, features), Eq. (7).
 
     phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) for layers of attention: each path's attended input, scaled so that the
     kernel is K = sum U_1^{pi pi'} phi^pi . phi^pi'. Other kinds of layers bring their forward map's own scale. Paths
-    are in the order of `Architecture.path_branches`.
+    are in the order of `Architecture.path_branches`. Of a nonlinear embedding there are no feature vectors but the
+    kernels that take their place: `ImplicitFeatures`, which stand wherever path features do.
 
     - `attention`: for each layer that has heads an array (examples, heads, keys, queries), as `bpkr.attention` returns
       it, or (heads, keys, queries) if it is that of all examples; empty where no layer has heads. The theory asks
       nothing of it but that it is fixed: maps recorded from a trained transformer, gates, powers of a graph's
       adjacency matrix and shifts are attention as well as a softmax is.
     - `readout`: the token that the network reads: the first, the last, the mean over tokens, or whole numbers
-      (examples,), the position read in each example, counted from 0.
+      (examples,), the position read in each example, counted from 0. "all" is every token with weights of its own, for
+      an architecture with as many `read_tokens`. By default "last", or "all" where the architecture reads several.
     - `real_tokens`: which tokens are no padding, as booleans (examples, tokens), or how many (examples,), counted from
       the first. First, last and mean are then those of the real tokens.
     - `sums_over_queries`: that attention sums to one over queries, and not over keys, is meant.
 
-    Raises `ValueError` for attention that is transposed, or whose real tokens attend to padding.
+    Raises `ValueError` for attention that is transposed, or whose real tokens attend to padding, and for a nonlinear
+    embedding that is not square integrable under the Gaussian of these inputs.
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
     real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
+    readout = default_readout(architecture) if readout is None else readout
+    check_read_tokens(architecture, readout, inputs.shape[1])
     read = _checked_readout(readout, inputs.shape, real)
     layers = _checked_attention(attention, inputs, architecture)
     for i, layer in enumerate(layers):
@@ -62,35 +69,57 @@ def path_features(
             _check_is_not_transposed(f"attention[{i}]", layer)
         if real is not None:
             _check_ignores_padding(f"attention[{i}]", layer, real)
-    return unchecked_path_features(inputs, layers, architecture, read)
+    if architecture.is_linear:
+        return unchecked_path_features(inputs, layers, architecture, read)
+    return _implicit_features(inputs, layers, architecture, read)
 
 
 def unchecked_path_features(
     inputs: Float[Array, "examples tokens features"],
     attention: Sequence[Float[Array, "... _ keys queries"]],
     architecture: Architecture,
-    read: Float[Array, "... tokens"],
+    read: Float[Array, "... tokens read"],
 ) -> Float[Array, "examples paths features"]:
     """`path_features` of arrays that are known to fit, `read` by `readout_weights`; not finite where they are not."""
+
+    def attended(tokens, reading):
+        return reading.T @ tokens  # Eq. (7)
+
+    scale = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2])
+    return scale * _read_along_paths(attended, inputs, attention, architecture, read)
+
+
+def _implicit_features(inputs, attention, architecture: Architecture, read) -> ImplicitFeatures:
+    """The same of nonlinear embeddings, refused where these are not square integrable."""
+    readings = _read_along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
+    tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
+    above = architecture.prior_variances[1 : len(architecture.activations)]
+    variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
+    check_square_integrable(architecture.activations, variances, tokens)
+    return ImplicitFeatures(tokens, readings, variances, architecture.activations)
+
+
+def _read_along_paths(
+    of_reading: Callable[[Array, Array], Array], inputs, attention, architecture: Architecture, read
+) -> Array:
+    """of_reading(tokens, how every path reads them (tokens x paths)) of every example."""
     forms, numbers = architecture.forms, architecture.layer_numbers()
     mixings = stack_heads(forms, architecture.heads, attention)
 
-    def of_example(tokens, mixings, read):
-        reading = read[:, None]
+    def of_example(tokens, mixings, reading):
         for form in reversed(forms):
             reading = layer_functions.reading(form, numbers, reading, mixings.get(form.symbols.index))
-        return reading.T @ tokens  # Eq. (7)
+        return of_reading(tokens, reading)
 
-    attended = over_examples(of_example, mixings, read)(inputs, mixings, read)
-    return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * attended
+    return over_examples(of_example, mixings, read)(inputs, mixings, read)
 
 
 def over_examples(
-    of_example: Callable[..., Array], mixings: Mapping[int, Array], read: Float[Array, "... tokens"]
+    of_example: Callable[..., Array], mixings: Mapping[int, Array], read: Float[Array, "... tokens read"]
 ) -> Callable[..., Array]:
     """A function of (tokens, mixings, read) of one example, for all; what all share is computed once."""
     axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
-    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 2 else None))
+    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))
 
 
 def stack_heads(
@@ -104,18 +133,36 @@ def stack_heads(
 
 def readout_weights(
     readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
-) -> Float[Array, "... tokens"]:
+) -> Float[Array, "... tokens read"]:
     """How much the network reads of each token: all of the first or the last, or the same of each.
 
-    Of the `real` ones, if it is said which are; then each example has weights of its own.
+    One column, but for "all": there a column is what the weights of one token's own read. Of the `real` tokens, if it
+    is said which are; then each example has weights of its own.
     """
     checked_choice("readout", readout, get_args(Readout))
     real = jnp.ones(tokens, dtype=bool) if real is None else real
+    if readout == "all":
+        return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
     if readout == "first":
-        return jax.nn.one_hot(jnp.argmax(real, axis=-1), tokens)
+        return jax.nn.one_hot(jnp.argmax(real, axis=-1), tokens)[..., None]
     if readout == "last":
-        return jax.nn.one_hot(tokens - 1 - jnp.argmax(real[..., ::-1], axis=-1), tokens)
-    return real / jnp.sum(real, axis=-1, keepdims=True)
+        return jax.nn.one_hot(tokens - 1 - jnp.argmax(real[..., ::-1], axis=-1), tokens)[..., None]
+    return (real / jnp.sum(real, axis=-1, keepdims=True))[..., None]
+
+
+def default_readout(architecture: Architecture) -> Readout:
+    """Every token where the architecture has readout weights for several, and else the last."""
+    return "all" if architecture.read_tokens > 1 else "last"
+
+
+def check_read_tokens(architecture: Architecture, readout: Readout | ArrayLike, tokens: int) -> None:
+    """Refuse a readout of other tokens than the architecture has readout weights for."""
+    needed = tokens if isinstance(readout, str) and readout == "all" else 1
+    if architecture.read_tokens != needed:
+        raise ValueError(
+            f"readout={shown(readout)} of inputs of {tokens} tokens needs an architecture with read_tokens={needed}, got "
+            f"read_tokens={architecture.read_tokens}"
+        )
 
 
 def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real: Array | None) -> Array:
@@ -137,7 +184,7 @@ def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real:
     if real is not None and not is_traced(real):
         for example in np.flatnonzero(~np.asarray(real)[np.arange(examples), positions]):
             raise ValueError(f"readout[{example}] is token {positions[example]}, which real_tokens says is padding")
-    return jax.nn.one_hot(positions, tokens)
+    return jax.nn.one_hot(positions, tokens)[..., None]
 
 
 def _checked_attention(attention, inputs, architecture):

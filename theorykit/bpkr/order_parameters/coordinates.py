@@ -141,8 +141,9 @@ def gp_coordinates(architecture: Architecture) -> Coordinates:
 
 def _lengths(architecture: Architecture) -> list[tuple[int, tuple[int, int]]]:
     """How many coordinates the readout and layers L, ..., 1 have, and the shape of each R: as many rows as B has."""
-    shapes, outer = [(architecture.outputs, 0)], architecture.outputs
-    for form, size in zip(reversed(architecture.forms), reversed(architecture.order_parameter_sizes), strict=True):
+    *sizes, outer = architecture.order_parameter_sizes
+    shapes = [(outer, 0)]
+    for form, size in zip(reversed(architecture.forms), reversed(sizes), strict=True):
         nested = outer if form.has_skip else 0
         shapes.append((size - nested, nested))
         outer = size

@@ -153,7 +153,7 @@ def law_of(architecture: Architecture) -> FiniteWidthLaw:
     A layer may have any real width of at least its number of partial paths, and below that any whole number of units.
     """
     counts = checked_architecture(architecture).head_counts()
-    found = [_level(architecture.outputs, 0, architecture.widths[-1], "N_a")]
+    found = [_level(architecture.order_parameter_sizes[-1], 0, architecture.widths[-1], "N_a")]
     layers = zip(reversed(architecture.forms), reversed(architecture.widths[:-1]), strict=True)
     for form, width in layers:
         rank = found[-1].rank

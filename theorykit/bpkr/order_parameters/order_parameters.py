@@ -23,7 +23,7 @@ _CONSISTENCY = 1e-8
 def _readout(value: ArrayLike) -> Array:
     array = float64_array("readout", value)
     if array.ndim not in (0, 2):
-        raise ValueError(f"readout must be a number, or a matrix of several outputs, got shape {array.shape}")
+        raise ValueError(f"readout must be a number, or a matrix of several outputs or tokens, got {array.shape}")
     return array
 
 
@@ -38,11 +38,17 @@ class OrderParameters(eqx.Module):
     - `matrices`: U_l, symmetric positive definite, n_l x n_l, from the input side; U_1 mixes pairs of attention paths.
       Rows of several outputs: (path, output), the output fastest. Where layer l has a skip connection of strength s,
       the leading block of U_l is s^2 U_{l+1}.
-    - `readout`: u > 0; of C > 1 outputs a symmetric positive definite matrix C x C.
+    - `readout`: u > 0; of C > 1 outputs a symmetric positive definite matrix C x C. Where the readout has weights of
+      its own for every token, its rows are (token, output), the output fastest; without layers, it is U_1.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
     readout: Float[Array, "..."] = eqx.field(converter=_readout)
+
+    @property
+    def first(self) -> Float[Array, "n n"]:
+        """U_1, which the kernel is made of: of the first layer, or of the readout where there is no layer."""
+        return to_overlaps(self)[0]
 
 
 @runtime_checkable
@@ -78,7 +84,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     """
     require_float64()
     check_size(checked_architecture(architecture))
-    readout = architecture.prior_variances[-1] * jnp.eye(architecture.outputs, dtype=jnp.float64)
+    readout = architecture.prior_variances[-1] * jnp.eye(architecture.order_parameter_sizes[-1], dtype=jnp.float64)
     matrices = layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 
@@ -104,7 +110,7 @@ def checked_order_parameters(
     Errors call them `name`.
     """
     point = as_order_parameters(name, order_parameters)
-    sizes, given = checked_architecture(architecture).order_parameter_sizes, point.matrices
+    (*sizes, _), given = checked_architecture(architecture).order_parameter_sizes, point.matrices
     if len(given) != len(sizes):
         raise ValueError(
             f"{name}: {len(sizes)} layers need {len(sizes)} matrices U_1, ..., U_{len(sizes)}, got {len(given)}; are "
@@ -124,9 +130,9 @@ def checked_order_parameters(
 
 
 def _checked_readout(architecture: Architecture, given: ArrayLike, prefix: str) -> Array:
-    name, outputs = f"{prefix}: readout order parameter u", architecture.outputs
-    if outputs > 1:
-        return checked_positive_definite(name, given, outputs)
+    name, size = f"{prefix}: readout order parameter u", architecture.order_parameter_sizes[-1]
+    if size > 1:
+        return checked_positive_definite(name, given, size)
     readout = finite_array(name, given, "")
     if is_traced(given):
         return eqx.error_if(readout, readout <= 0, f"{name} must be positive")

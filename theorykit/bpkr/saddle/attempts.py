@@ -18,6 +18,7 @@ import optimistix as optx
 
 from ...saddle.solvers.minimisers import Newton
 from ..data.principal_axes import in_principal_axes
+from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import Coordinates, from_order_parameters
 from ..specification.architecture import Architecture
 
@@ -57,7 +58,7 @@ def go_on(first: Any, solve: Callable[[tuple, Attempt], Any], data: tuple, attem
     out_of_steps = not short and first.result == optx.RESULTS.nonlinear_max_steps_reached
     if out_of_steps or data[0].size > _ROTATED_SIZE:
         return first
-    rotated = (in_principal_axes(*data),)
+    rotated = data if isinstance(data[0], ImplicitFeatures) else (in_principal_axes(*data),)
     max_steps = attempt.max_steps if attempt.solver is None else math.inf
     search = _Search(first, lambda attempt: solve(rotated, attempt), max_steps)
     if attempt.solver is None:

@@ -24,6 +24,7 @@ from ..data.checks import check_same_input_features, checked_data, checked_featu
 from ..evaluation.bound_action import BoundAction, bind
 from ..evaluation.energies import energy_of
 from ..evaluation.prediction import Prediction, prediction_at
+from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import (
     Coordinates,
     from_order_parameters,
@@ -70,9 +71,9 @@ class Fluctuations(eqx.Module):
 def fluctuations(
     architecture: Architecture,
     order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike,
+    features: ArrayLike | ImplicitFeatures,
     labels: ArrayLike,
-    test_features: ArrayLike | None = None,
+    test_features: ArrayLike | ImplicitFeatures | None = None,
 ) -> Fluctuations:
     """Gaussian fluctuations about the saddle point `order_parameters`, as `solve` finds it.
 
@@ -91,7 +92,7 @@ def fluctuations(
             "no density about the saddle point; sample it instead"
         )
     found = _fluctuations(bind(architecture.with_arrays()), order_parameters, features, labels, test_features)
-    if jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.matrices[0])):
+    if jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.first)):
         raise ValueError(
             "the Hessian of the action is not positive definite at these order parameters: they are no minimum. Give "
             "those that bpkr.solve found for the same architecture and data"

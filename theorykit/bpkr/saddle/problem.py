@@ -24,7 +24,7 @@ from ..order_parameters.coordinates import (
     to_order_parameters,
 )
 from ..order_parameters.metric import dimension, displaced, gradient_length, largest_width, metric
-from ..order_parameters.order_parameters import OrderParameters
+from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification.architecture import Architecture
 
 # passes over all order parameters for one evaluation of the energy; they cost nothing beside it
@@ -76,7 +76,7 @@ class SaddleProblem(AbstractSaddleProblem):
     def parts(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Entropy and energy, undivided."""
         order_parameters = self.order_parameters(coordinates)
-        return self.bound.entropy(order_parameters), self.energy.value(order_parameters.matrices[0])
+        return self.bound.entropy(order_parameters), self.energy.value(order_parameters.first)
 
     def action(self, coordinates):
         return sum(self.parts(coordinates))
@@ -84,7 +84,7 @@ class SaddleProblem(AbstractSaddleProblem):
     def at(self, coordinates):
         factors = factors_at(self.architecture, coordinates)
         order_parameters = of_factors(factors)
-        energy = self.energy.at(order_parameters.matrices[0])
+        energy = self.energy.at(order_parameters.first)
         entropy, slopes = jax.value_and_grad(self.bound.entropy)(order_parameters)
         norm = gradient_length(self.architecture, factors, _add_to_u1(slopes, energy.slope)) / self.scale
         details = Evaluated(factors, order_parameters, entropy, energy)
@@ -126,7 +126,7 @@ class SaddleProblem(AbstractSaddleProblem):
 
         def action(tangent: Tangent) -> Float[Array, ""]:
             there = displaced(self.architecture, here, tangent)
-            return self.bound.entropy(there) + self.energy.value(there.matrices[0])
+            return self.bound.entropy(there) + self.energy.value(there.first)
 
         return action, dimension(self.architecture)
 
@@ -142,6 +142,8 @@ class SaddleProblem(AbstractSaddleProblem):
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
     """Gradients in the order parameters, with another in U_1 added."""
+    if not slopes.matrices:
+        return OrderParameters((), slopes.readout + slope.reshape(slopes.readout.shape))
     u1, *others = slopes.matrices
     return OrderParameters((u1 + slope, *others), slopes.readout)
 
@@ -162,4 +164,6 @@ def sweep(
     for symbol, minimum in reversed(bound.compiled.minima.items()):
         value = minimum.call_from(values)[symbol.name]
         values[symbol] = (value + value.T) / 2
+    if not symbols.matrices:
+        return from_overlaps([values[symbols.first]])
     return OrderParameters(tuple(values[symbol] for symbol in symbols.matrices), values[symbols.readout])

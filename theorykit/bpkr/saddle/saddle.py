@@ -28,6 +28,7 @@ from ..data.classes import warn_of_class_numbers
 from ..data.statistics import FeatureStatistics, checked_statistics
 from ..evaluation.bound_action import BoundAction, bind
 from ..evaluation.energies import AbstractEnergy, DualEnergy, energy_of, energy_of_rotated, has_dual_form
+from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from ..specification.architecture import Architecture
@@ -97,7 +98,7 @@ class Saddle(eqx.Module):
 
 def solve(
     architecture: Architecture,
-    features: ArrayLike,
+    features: ArrayLike | ImplicitFeatures,
     labels: ArrayLike,
     *,
     solver: optx.AbstractMinimiser | None = None,
@@ -144,12 +145,16 @@ def solve(
         return _report(_minimise(_prepare(energy_of, data, attempt)), throw)
     saddle = _minimise(_prepare(energy_of, data, shorten(attempt)))
     if not saddle.converged:
-        saddle = go_on(
-            saddle, lambda data, attempt: _minimise(_prepare(energy_of_rotated, data, attempt)), data, attempt
-        )
+        saddle = _go_on(saddle, data, attempt)
     check = checked_dual_results if has_dual_form(data[0]) else checked_results
     check((saddle.action, saddle.gradient_norm), architecture)
     return _report(saddle, throw)
+
+
+def _go_on(saddle: Saddle, data: tuple, attempt: Attempt) -> Saddle:
+    """Further attempts: in the principal axes of the features, where there are features."""
+    build = energy_of if isinstance(data[0], ImplicitFeatures) else energy_of_rotated
+    return go_on(saddle, lambda data, attempt: _minimise(_prepare(build, data, attempt)), data, attempt)
 
 
 def solve_from_statistics(
@@ -242,7 +247,7 @@ def _forms_curvature(problem: SaddleProblem) -> bool:
 def gradient_norm(
     architecture: Architecture,
     order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike,
+    features: ArrayLike | ImplicitFeatures,
     labels: ArrayLike,
 ) -> Float[Array, ""]:
     """Norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""

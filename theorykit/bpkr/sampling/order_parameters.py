@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..evaluation.energies import AbstractEnergy
 from ..evaluation.prediction import prediction_at
+from ..features.implicit import PathFeatures
 from ..order_parameters.finite_width_law import Coordinates, FiniteWidthLaw
 from .posterior import AbstractPosterior, named
 
@@ -26,9 +27,9 @@ class OrderParameterPosterior(AbstractPosterior):
 
     law: FiniteWidthLaw
     energy: AbstractEnergy
-    features: Float[Array, "examples paths features"]
+    features: PathFeatures
     labels: Float[Array, "examples *outputs"]
-    test_features: Float[Array, "testexamples paths features"]
+    test_features: PathFeatures
 
     @property
     def dimension(self) -> int:
@@ -44,7 +45,7 @@ class OrderParameterPosterior(AbstractPosterior):
 
     def log_likelihood(self, coordinates: Coordinates) -> Float[Array, ""]:
         """log N(y; 0, K(U_1) + T I)."""
-        first = self.law.order_parameters(coordinates).matrices[0]
+        first = self.law.order_parameters(coordinates).first
         return -(_value(self.energy, first) + self.energy.label_count * jnp.log(2 * jnp.pi)) / 2
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:

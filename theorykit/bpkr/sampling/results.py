@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from ... import bpkr
 from ..data.accuracy import class_accuracy
-from ..sweeps.datasets import axes, path_coordinates
+from ..sweeps.datasets import axes, path_coordinates, readout_axes
 from .chains import Draws
 
 # A. Vehtari et al., "Rank-normalization, folding, and localization: an improved R-hat", Bayesian Analysis 16 (2021)
@@ -40,7 +40,7 @@ def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping
     - attributes: `mixed` (0 or 1), `diagnosis` in words, `seconds` of drawing, and `settings`.
     """
     dims = {f"U_{layer}": list(axes(layer)) for layer in range(1, architecture.depth + 1)}
-    dims["u"] = [] if architecture.outputs == 1 else ["output", "other_output"]
+    dims["u"] = list(readout_axes(architecture))
     predicted = ["test_example"] if architecture.outputs == 1 else ["test_example", "output"]
     dims |= dict.fromkeys(("mean", "variance", "sampled_output"), predicted)
     tree = arviz_base.from_dict(

@@ -158,7 +158,7 @@ def network_of(
     *,
     chain: int,
     draw: int,
-    readout: bpkr.Readout = "last",
+    readout: bpkr.Readout | None = None,
 ) -> bpkr.Network:
     """The network of one draw of `sample_weights` or `sample_weights_by_gibbs`, whose schedule had `keep_weights`.
 

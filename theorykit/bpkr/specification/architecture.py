@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -17,14 +17,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from sympy import Expr, Symbol
+from sympy import Expr
 
 from ...arguments import check_is_number, checked_instance, checked_whole_number, has_entries, shown
 from ...precision import require_float64
+from .activations import IDENTITY, Activation, as_activation
 from .layer_checks import check_layer
-from .layer_form import LayerForm, layer_form, network_widths
+from .layer_form import LayerForm, layer_form
 from .layer_functions import branch_heads, count
-from .layers import AbstractLayer, LayerSymbols, as_layer
+from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
+from .network_form import TOKENS, NetworkForm, width_symbol
 
 
 class Architecture(eqx.Module):
@@ -33,12 +35,17 @@ class Architecture(eqx.Module):
     Frozen data and a JAX pytree: kinds of layers, heads and outputs are static, the numbers are leaves, so that one may
     differentiate or vmap over widths, variances, temperature, and the layers' own parameters.
 
-    - `layers`: one or more, from the input side; a whole number stands for that many heads of attention.
+    - `layers`: from the input side; a whole number stands for that many heads of attention. With none, the readout
+      reads the embedding.
     - `widths`: (N_1, ..., N_L, N_a), from the input side; one number stands for all. Equal across a skip connection.
     - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2); one number stands for all.
     - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) is admitted where the kernel
       of the data is invertible, which is checked when the data is there.
     - `outputs`: how many numbers C the network puts out for an example.
+    - `read_tokens`: how many tokens the readout has weights of its own for; 1 is one token, or the mean over tokens.
+    - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or a
+      function of one's own such as `sympy.tanh`. For one that is not linear the theory is an ansatz, Gaussian
+      equivalence, good for examples in proportion to the widths; see `Action.ansatz`.
 
         >>> from theorykit import bpkr
         >>> arch = bpkr.Architecture(layers=(2, 3), widths=(50, 50, 20), temperature=0.01)
@@ -51,6 +58,8 @@ class Architecture(eqx.Module):
     prior_variances: tuple[Any, ...]
     temperature: Any
     outputs: int = eqx.field(static=True)
+    read_tokens: int = eqx.field(static=True)
+    embedding: Activation = eqx.field(static=True)
 
     def __init__(
         self,
@@ -60,8 +69,12 @@ class Architecture(eqx.Module):
         *,
         temperature: ArrayLike,
         outputs: int = 1,
+        read_tokens: int = 1,
+        embedding: str | Expr | Callable[[Expr], Expr] | Activation = IDENTITY,
     ):
         kinds = _checked_layers(layers)
+        self.embedding = as_activation(embedding, "embedding")
+        _check_activations(kinds)
         forms = layer_forms(kinds)
         self.widths = _checked_widths(forms, _per_layer("widths", widths, len(kinds) + 1, "N_1, ..., N_L, N_a"))
         self.prior_variances = _per_layer(
@@ -70,7 +83,8 @@ class Architecture(eqx.Module):
         numbers = zip(kinds, forms, self.prior_variances[1:-1], strict=True)
         self.layers = tuple(check_layer(kind, form, variance) for kind, form, variance in numbers)
         self.temperature = _checked_number("temperature", temperature, zero_allowed=True)
-        self.outputs = _checked_outputs(outputs)
+        self.outputs = _checked_count("outputs", outputs)
+        self.read_tokens = _checked_count("read_tokens", read_tokens)
 
     def with_arrays(self) -> "Architecture":
         """The same with every number a float64 array: one compilation serves all of a structure."""
@@ -88,9 +102,25 @@ class Architecture(eqx.Module):
         return layer_forms(self.layers)
 
     @property
+    def form(self) -> NetworkForm:
+        """All that the action depends on but numbers."""
+        activations = () if self.is_linear else self.activations
+        return NetworkForm(self.forms, self.outputs > 1, self.read_tokens > 1, activations)
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """phi of the embedding, and of the dense layers above it up to the last that is not linear."""
+        return (self.embedding, *map(activation_of, self.layers[: nonlinear_layers(self.layers)]))
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether no hidden unit passes through a function: the theory is no ansatz then."""
+        return all(activation.is_linear for activation in self.activations)
+
+    @property
     def width_symbols(self) -> tuple[Expr, ...]:
         """The symbols of `widths`; both sides of a skip connection have one and the same."""
-        return network_widths(self.forms)
+        return self.form.widths
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -104,21 +134,24 @@ class Architecture(eqx.Module):
 
     @property
     def order_parameter_sizes(self) -> tuple[int, ...]:
-        """(n_1, ..., n_L): outputs times the number of partial paths from layer l on."""
-        return tuple(self.outputs * math.prod(self.branches[layer:]) for layer in range(self.depth))
+        """(n_1, ..., n_{L+1}): outputs and tokens read, times the partial paths from layer l on; the readout's last."""
+        read = self.outputs * self.read_tokens
+        return tuple(read * math.prod(self.branches[layer:]) for layer in range(self.depth + 1))
 
     @property
     def paths(self) -> int:
-        """Number of attention paths, the product of all `branches`."""
-        return math.prod(self.branches)
+        """Number of attention paths, the product of all `branches`, times the tokens that are read."""
+        return math.prod(self.branches) * self.read_tokens
 
     def path_branches(self) -> tuple[tuple[int, ...], ...]:
         """The branch of every layer that each path takes, counted from 1, in the order of the path axis.
 
-        The first layer's is the slowest; in a layer the skip connection comes first.
+        The first layer's is the slowest; in a layer the skip connection comes first. Paths to different tokens that
+        are read may take the same branches.
         """
         check_bytes(self, "the list of them", 64 * self.paths)
-        return tuple(product(*(range(1, branches + 1) for branches in self.branches)))
+        branches = product(*(range(1, branches + 1) for branches in self.branches))
+        return tuple(path for path in branches for _ in range(self.read_tokens))
 
     def branch_heads(self, layer: int) -> np.ndarray:
         """Which heads each branch of a layer (counted from 1) goes through: booleans (branches x heads)."""
@@ -133,25 +166,29 @@ class Architecture(eqx.Module):
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
         """A short name for each path: "201" goes through head 2, straight on, and through head 1.
 
-        "-" is a layer without attention, "1+2" a weight block that several heads share. Of partial paths, from
-        `first_layer` on, where it is not 1.
+        "-" is a layer without attention, or a network without layers, "1+2" a weight block that several heads share.
+        Where the readout has weights of its own for every token, ":3" ends the path to the third. Of partial paths,
+        from `first_layer` on, where it is not 1.
         """
-        first_layer = checked_whole_number("first_layer", first_layer, least=1, most=self.depth)
+        first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_bytes(self, "the list of them", 64 * self.paths)
         for layer in range(self.depth):
             self._check_branch_table(layer + 1)
         layers = zip(self.forms, self.heads, strict=True)
         labels = [_branch_labels(form, heads) for form, heads in layers][first_layer - 1 :]
         separator = "" if all(len(label) == 1 for layer in labels for label in layer) else "."
-        return tuple(separator.join(path) for path in product(*labels))
+        names = [separator.join(path) or "-" for path in product(*labels)]
+        if self.read_tokens == 1:
+            return tuple(names)
+        return tuple(f"{name}:{token}" for name in names for token in range(1, self.read_tokens + 1))
 
     def head_counts(self) -> Mapping[str, int]:
         """The value of the symbol H_l of every layer that has heads, by name."""
         return _head_counts(self.layers)
 
     def size_values(self) -> Mapping[str, int]:
-        """The value of every size symbol of the action, by name: the `head_counts`, and the outputs C."""
-        return {**self.head_counts(), "C": self.outputs}
+        """The value of every size symbol of the action, by name: `head_counts`, outputs C, and the tokens read."""
+        return {**self.head_counts(), "C": self.outputs, TOKENS.name: self.read_tokens}
 
     def parameter_values(self) -> Mapping[str, Any]:
         """The value of every parameter symbol of the layers' own, by name, such as s_l for a skip's gain."""
@@ -205,7 +242,7 @@ def numbers_of_layers(
     """The value of every symbol in the expressions of `layers` that is not an array of weights or of data, by name."""
     forms = layer_forms(layers)
     return {
-        **{symbol.name: width for symbol, width in zip(network_widths(forms), widths, strict=True)},
+        **{symbol.name: width for symbol, width in zip(NetworkForm(forms).widths, widths, strict=True)},
         **{form.symbols.variance.name: variance for form, variance in zip(forms, variances, strict=True)},
         **_head_counts(layers),
         **parameter_values(layers),
@@ -231,9 +268,9 @@ class _Number:
 def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
     """The forms of layers of one structure: they hold whatever numbers are its leaves."""
     layers = jax.tree.unflatten(structure, [_Number()] * structure.num_leaves)
-    width, forms = _width("1"), []
+    width, forms = width_symbol("1"), []
     for index, layer in enumerate(layers, 1):
-        next_width = _width(str(index + 1) if index < len(layers) else "a")
+        next_width = width_symbol(str(index + 1) if index < len(layers) else "a")
         # one with a skip connection cannot be stated between different widths
         at_equal_widths = layer_form(layer, LayerSymbols(index, width, width))
         if at_equal_widths.has_skip:
@@ -242,10 +279,6 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
             forms.append(layer_form(layer, LayerSymbols(index, width, next_width)))
         width = forms[-1].symbols.next_width
     return tuple(forms)
-
-
-def _width(name: str) -> Symbol:
-    return Symbol(f"N_{name}", positive=True)
 
 
 def _branch_labels(form: LayerForm, heads: int) -> list[str]:
@@ -263,18 +296,35 @@ def _branch_labels(form: LayerForm, heads: int) -> list[str]:
 
 def _checked_layers(layers) -> tuple[AbstractLayer, ...]:
     unordered = isinstance(layers, (int, str, bytes, Mapping, Set, AbstractLayer))
-    if unordered or not has_entries(layers) or not hasattr(layers, "__len__") or len(layers) == 0:
+    is_empty = isinstance(layers, (tuple, list)) and not layers
+    if unordered or not (is_empty or has_entries(layers)) or not hasattr(layers, "__len__"):
         raise ValueError(
-            f"layers must be a sequence with at least one layer, such as (2, 3) for two layers of attention with 2 and "
-            f"3 heads, or (Attention(2), Dense()); got {shown(layers)}"
+            f"layers must be a sequence of layers, such as (2, 3) for two layers of attention with 2 and 3 heads, "
+            f"(Attention(2), Dense()), or () for none; got {shown(layers)}"
         )
     return tuple(as_layer(layer, f"layers[{i}]: ") for i, layer in enumerate(layers))
 
 
-def _checked_outputs(outputs) -> int:
-    if not isinstance(outputs, (int, np.integer)) or isinstance(outputs, (bool, np.timedelta64)) or outputs < 1:
-        raise ValueError(f"outputs must be a positive whole number, got {shown(outputs)}")
-    return checked_whole_number("outputs", outputs)
+def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
+    """How many layers there are up to the last whose hidden units pass through a function."""
+    nonlinear = [i for i, layer in enumerate(layers, 1) if not activation_of(layer).is_linear]
+    return max(nonlinear, default=0)
+
+
+def _check_activations(layers: tuple[AbstractLayer, ...]) -> None:
+    """Refuse functions of hidden units above anything but dense layers."""
+    for i in range(nonlinear_layers(layers)):
+        if not isinstance(layers[i], Dense):
+            raise ValueError(
+                f"layers[{i}] is {type(layers[i]).__name__}, and a layer above it applies a function to its hidden units: functions "
+                "are covered in the embedding and in dense layers directly above it, where tokens do not mix yet"
+            )
+
+
+def _checked_count(name: str, value) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, (bool, np.timedelta64)) or value < 1:
+        raise ValueError(f"{name} must be a positive whole number, got {shown(value)}")
+    return checked_whole_number(name, value)
 
 
 def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:

@@ -3,7 +3,6 @@
 Everything the theory and the finite network need of a layer is taken from the expressions that its kind states.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, sqrt
@@ -83,11 +82,6 @@ class LayerForm:
         return BlockDiagMatrix(self.gain**2 * outer, of_blocks) if self.has_skip else of_blocks
 
 
-def network_widths(forms: Sequence[LayerForm]) -> tuple[Expr, ...]:
-    """(N_1, ..., N_L, N_a): the hidden units before every layer, and before the readout."""
-    return (*(form.symbols.width for form in forms), forms[-1].symbols.next_width)
-
-
 def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     """Read the forward map of a layer; `ValueError` says what of it the theory does not cover."""
     forward, covariance = kind.forward(symbols), kind.prior(symbols)
@@ -139,8 +133,9 @@ def _check_linear(kind, forward, weights, symbols):
             if any(_hides(factor, symbol) for factor in factors):
                 raise _refused(
                     kind,
-                    f"{symbol} stands inside a function: a nonlinear block. Path weights are not Gaussian then, and "
-                    "no kernel renormalisation by matrices U_l is known",
+                    f"{symbol} stands inside a function: a nonlinear block. Functions of hidden units are covered, as "
+                    "an ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it; "
+                    "elsewhere path weights are not Gaussian, and no kernel renormalisation by matrices U_l is known",
                 )
         occurrences = sum(_count(factor, symbols.hidden) for factor in factors)
         if occurrences > 1:

@@ -18,6 +18,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_instance, checked_text, checked_whole_number, shown
 from ...symbolic import PositiveDefiniteSymbol, positive_definite
+from .activations import IDENTITY, Activation, as_activation
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,15 @@ class Attention(AbstractLayer):
 
 
 class Dense(AbstractLayer):
-    """A linear layer that acts on every token by itself."""
+    """A layer that acts on every token by itself.
+
+    - `activation`: the function phi of its hidden units, as `Architecture.embedding` takes it; the identity unless it
+      is said. One that is not linear may stand directly above the embedding, or above such a layer.
+    """
+
+    activation: Activation = eqx.field(
+        static=True, kw_only=True, default=IDENTITY, converter=lambda value: as_activation(value)
+    )
 
     @property
     def heads(self):
@@ -170,6 +179,11 @@ class Skip(AbstractLayer):
 
     def parameters(self, layer):
         return {layer.number("s"): self.gain, **self.layer.parameters(layer)}
+
+
+def activation_of(layer: AbstractLayer) -> Activation:
+    """The function that the hidden units of `layer` pass through."""
+    return layer.activation if isinstance(layer, Dense) else IDENTITY
 
 
 def as_layer(layer: "AbstractLayer | int", where: str = "") -> AbstractLayer:

@@ -28,7 +28,8 @@ def label_saddle(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> xr.Dat
 
     - `U_l` (path_l, other_path_l): the order parameter of layer l, between partial paths from layer l on, whose labels
       are coordinates; with several outputs, "21:2" is path 21 to output 2.
-    - `u`: the readout's, a number, or (output, other_output).
+    - `u`: the readout's, a number, or (output, other_output); (token, other_token) where the readout has weights of
+      its own for every token.
     - `action`, `entropy`, `energy`, `log_evidence`, `gradient_norm`, `min_hessian_eigenvalue`: those of `bpkr.Saddle`.
     - `converged`; `result`, the solver's word for it; and every number of `saddle.stats`, such as `steps`.
     - `head_score_l` (head_l): the importance of the heads of each layer that has any.
@@ -76,7 +77,7 @@ def _label_scores(architecture: bpkr.Architecture, point: bpkr.OrderParameters) 
 def label_order_parameters(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> xr.Dataset:
     """`U_l` and `u`, as `label_saddle` has them."""
     matrices = {f"U_{layer}": (axes(layer), np.asarray(matrix)) for layer, matrix in enumerate(point.matrices, 1)}
-    readout = (("output", "other_output")[: point.readout.ndim], np.asarray(point.readout))
+    readout = (readout_axes(architecture), np.asarray(point.readout))
     return xr.Dataset({**matrices, "u": readout}, coords=path_coordinates(architecture))
 
 
@@ -164,8 +165,8 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
 
 def _of_architecture(name: str, architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> bpkr.OrderParameters:
     """`point`, refused where its shapes are not those of the architecture."""
-    outputs = () if architecture.outputs == 1 else (architecture.outputs,) * 2
-    needed = [*((size, size) for size in architecture.order_parameter_sizes), outputs]
+    *sizes, last = architecture.order_parameter_sizes
+    needed = [*((size, size) for size in sizes), () if last == 1 else (last, last)]
     found = [*(np.shape(matrix) for matrix in point.matrices), np.shape(point.readout)]
     if found != needed:
         raise ValueError(
@@ -192,6 +193,13 @@ def path_coordinates(architecture: bpkr.Architecture) -> dict[str, list[str]]:
     """The labels along the axes of every U_l."""
     layers = range(1, architecture.depth + 1)
     return {axis: row_labels(architecture, layer) for layer in layers for axis in axes(layer)}
+
+
+def readout_axes(architecture: bpkr.Architecture) -> tuple[str, ...]:
+    """The names of the axes of u: none of a number, and else of outputs, or of the tokens that are read."""
+    if architecture.order_parameter_sizes[-1] == 1:
+        return ()
+    return ("output", "other_output") if architecture.read_tokens == 1 else ("token", "other_token")
 
 
 def axes(layer: int) -> tuple[str, str]:

@@ -5,6 +5,7 @@ step. Actions are written as S where the integrand is exp(-S/2), so sums of S ar
 """
 
 from .claim import Claim
+from .equivalence import SameMoments
 from .identities import Equal, EqualUpToConstant, LeadingOrder, SumOverRows
 from .integrals import AverageIs, GaussianAverage, GaussianDensity, GramVolume, OrderParameterInserted, SourceDerivative
 from .neurons import NeuronsGathered, SpinSum
@@ -26,6 +27,7 @@ __all__ = [
     "NeuronsGathered",
     "OrderParameterInserted",
     "Response",
+    "SameMoments",
     "Solves",
     "SolvesToFirstOrder",
     "SourceDerivative",

@@ -26,6 +26,7 @@ from .identities import (
 from .integrals import (
     gaussian_average,
     gaussian_density,
+    gaussian_equivalence,
     gram_volume,
     linearise_form,
     linearise_square,
@@ -51,6 +52,7 @@ __all__ = [
     "gather_classes",
     "gaussian_average",
     "gaussian_density",
+    "gaussian_equivalence",
     "gram_volume",
     "inner_matrix",
     "inner_of_form",

@@ -10,6 +10,7 @@ from ...arguments import checked_whole_number
 from ...symbolic import (
     Factors,
     PrincipalBlock,
+    SquareRoot,
     expand_products,
     from_terms,
     inverse,
@@ -20,7 +21,15 @@ from ...symbolic import (
     sum_of,
     transpose,
 )
-from ..claims import AverageIs, GaussianAverage, GaussianDensity, GramVolume, SourceDerivative, SumOverRows
+from ..claims import (
+    AverageIs,
+    GaussianAverage,
+    GaussianDensity,
+    GramVolume,
+    SameMoments,
+    SourceDerivative,
+    SumOverRows,
+)
 from ..step import Step
 from .terms import RuleError, change_products, change_products_with, inner_of_form, polynomial, scalar_terms
 
@@ -138,6 +147,24 @@ def gram_volume(
     after = expand(change_products_with(before, columns, by_overlap) + volume)
     claim = GramVolume(columns, overlap, count, given)
     return Step("volume of weights with an overlap", before, after, claim, **record)
+
+
+@checked_arguments
+def gaussian_equivalence(
+    before: Expr, hidden: MatrixExpr, weights: MatrixSymbol, kernel: tuple[MatrixSymbol, MatrixExpr], **record
+) -> Step:
+    """Nonlinear units phi(V X), `hidden`, as linear ones V' kappa^(1/2) of the same covariance: an ansatz.
+
+    `kernel` pairs the symbol kappa (tokens x tokens) with what it stands for; `weights` is V, a row a unit.
+    """
+    symbol, value = kernel
+    equivalent = MatrixSymbol(f"{weights.name}prime", weights.shape[0], symbol.shape[0])
+    linear = equivalent * SquareRoot(symbol)
+    after = before.xreplace({hidden: linear, transpose(hidden): transpose(linear)})
+    if after == before:
+        raise RuleError(f"{hidden} does not occur in {before}")
+    claim = SameMoments(weights, equivalent, symbol, value)
+    return Step("Gaussian equivalence", before, after, claim, definitions=((symbol, value),), **record)
 
 
 @checked_arguments

@@ -1,0 +1,1 @@
+"""What attention paths read of an example: features, or, of nonlinear embeddings, the kernels between them."""

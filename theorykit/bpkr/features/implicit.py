@@ -1,0 +1,132 @@
+"""Path features of nonlinear embeddings, of which there are only kernels: they take the place of feature vectors.
+
+The features of a token under an embedding phi(V_0 x) are those whose products are the kernel E[phi phi'] of its hidden
+units. What path pi reads of example mu is a weighted sum of them, and all that the theory needs is
+
+    K^{pi pi'}_{mu nu} = sum_{s s'} q^pi_s(mu) kappa(x^mu_s, x^nu_s') q^pi'_s'(nu).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..specification.activations import Activation
+from .token_kernels import token_kernel
+
+# numbers of the kernel between tokens that are held at a time
+_HELD = 2**22
+
+
+class ImplicitFeatures(eqx.Module):
+    """Path features by their kernels; `path_features` makes them for an architecture with a nonlinear embedding.
+
+    They stand wherever path features do, but for functions of second moments of features.
+
+    - `tokens`: in units in which their products are the covariance of the embedding's hidden units.
+    - `readings`: with what weight each path reads each token, Eq. (7).
+    - `variances`: prior variances of the dense layers above the embedding, up to the last that is not linear.
+    - `activations`: phi of the embedding, and of those layers.
+    """
+
+    tokens: Float[Array, "examples tokens features"]
+    readings: Float[Array, "examples tokens paths"]
+    variances: Float[Array, " above"]
+    activations: tuple[Activation, ...] = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(examples, paths, input features), as that of explicit features."""
+        return len(self.tokens), self.readings.shape[2], self.tokens.shape[2]
+
+    @property
+    def size(self) -> int:
+        """How many numbers explicit features would be, at the least."""
+        return self.tokens.size + self.readings.size
+
+    @property
+    def dtype(self) -> Any:
+        """That of its arrays."""
+        return self.tokens.dtype
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, examples: Any) -> "ImplicitFeatures":
+        """The same of some examples: a slice, or an array of numbers or booleans."""
+        chosen = jnp.arange(len(self))[examples]
+        return ImplicitFeatures(self.tokens[chosen], self.readings[chosen], self.variances, self.activations)
+
+    def pair_kernels(self, outputs: int = 1) -> Float[Array, "pairs rows rows"]:
+        """The derivative of K in every entry of U_1 on and above the diagonal, U_1 symmetric; the output fastest."""
+        rows, columns = np.triu_indices(self.shape[1] * outputs)
+        once = np.where(rows == columns, 0.5, 1.0)
+
+        def of_example(kernels: Float[Array, "paths paths examples"]) -> Float[Array, "pairs outputs rows"]:
+            spread = _over_outputs(kernels, outputs)
+            return once[:, None, None] * (spread[rows, columns] + spread[columns, rows])
+
+        found = self._by_example(self, of_example).transpose(1, 0, 2, 3)
+        return found.reshape(len(rows), len(self) * outputs, -1)
+
+    def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
+        """The kernel of every pair of paths."""
+        found = self._by_example(self, lambda kernels: _over_outputs(kernels, outputs)).transpose(1, 2, 0, 3, 4)
+        return found.reshape(*found.shape[:2], len(self) * outputs, -1)
+
+    def kernel(self, u1: Float[Array, "n n"], other: "ImplicitFeatures") -> Float[Array, "rows columns"]:
+        """K between these examples and those of `other`, Eq. (10)."""
+        by_output = self._by_output(u1)
+        found = self._by_example(other, lambda kernels: jnp.einsum("abv,acbd->cvd", kernels, by_output))
+        return found.reshape(len(self) * by_output.shape[1], -1)
+
+    def kernel_diagonal(self, u1: Float[Array, "n n"]) -> Float[Array, " rows"]:
+        """The diagonal of K among these examples."""
+        by_output = jnp.einsum("acbc->abc", self._by_output(u1))
+
+        def of_example(example):
+            tokens, reading = example
+            between = token_kernel(self.activations, self.variances, tokens, tokens)
+            return jnp.einsum("sa,st,tb,abc->c", reading, between, reading, by_output)
+
+        return jax.lax.map(of_example, (self.tokens, self.readings), batch_size=self._batch(1)).ravel()
+
+    def _by_output(self, u1: Float[Array, "n n"]) -> Float[Array, "paths outputs paths outputs"]:
+        paths = self.shape[1]
+        return u1.reshape(paths, len(u1) // paths, paths, -1)
+
+    def _by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
+        """reduce(K^{pi pi'} between an example and all of `other`, (paths, paths, others)), for each example."""
+        others = other.tokens.reshape(-1, other.tokens.shape[2])
+
+        def of_example(example):
+            tokens, reading = example
+            between = token_kernel(self.activations, self.variances, tokens, others)
+            between = (reading.T @ between).reshape(-1, len(other), other.tokens.shape[1])
+            return reduce(jnp.einsum("avt,vtb->abv", between, other.readings))
+
+        return jax.lax.map(of_example, (self.tokens, self.readings), batch_size=self._batch(len(other)))
+
+    def _batch(self, others: int) -> int:
+        """How many examples are taken at a time."""
+        return max(1, min(len(self), _HELD // max(1, others * self.tokens.shape[1] ** 2)))
+
+
+PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
+"""Path features, explicit or by their kernels."""
+
+
+def _over_outputs(
+    kernels: Float[Array, "paths paths examples"], outputs: int
+) -> Float[Array, "n n outputs rows"]:
+    """Kernels of pairs (path, output): between the rows of their own outputs alone."""
+    if outputs == 1:
+        return kernels[:, :, None, :]
+    unit = jnp.eye(outputs)
+    spread = jnp.einsum("abv,ce,df->acbdevf", kernels, unit, unit)
+    paths, examples = kernels.shape[0], kernels.shape[2]
+    return spread.reshape(paths * outputs, paths * outputs, outputs, examples * outputs)
