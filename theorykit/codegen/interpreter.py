@@ -50,6 +50,7 @@ from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
 from ..symbolic.entries import Entrywise, SumOfEntries
 from ..symbolic.functions import LogCosh, LogNormalCDF
+from ..symbolic.kernel_matrix import KernelMatrix
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from .adaptive_quadrature import normal_mean
 from .scalars import SCALAR_FUNCTIONS
@@ -238,6 +239,7 @@ _RULES = (
     (KroneckerProduct, lambda node, at: reduce(np.kron, map(at, node.args))),
     (PartialTrace, _partial_trace),
     ((ElementwiseApplyFunction, Entrywise), _entrywise),
+    (KernelMatrix, lambda node, at: at(node.entries)),
     (SumOfEntries, lambda node, at: np.sum(at(node.matrix))),
     (Softmax, _softmax),
     (DiagMatrix, lambda node, at: np.diag(at(node.args[0])[:, 0])),

@@ -37,6 +37,7 @@ from ..symbolic.averages import GaussianAverage
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matrices_are_fixed
 from ..symbolic.entries import Entrywise, SumOfEntries
+from ..symbolic.kernel_matrix import KernelMatrix
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
@@ -327,6 +328,7 @@ _RULES = (
     (Stacked, _operation("stacked")),
     (SideBySide, _operation("side_by_side")),
     ((ElementwiseApplyFunction, Entrywise), _entrywise),
+    (KernelMatrix, lambda builder, expression: builder.value(expression.entries)),
     (Softmax, _operation("softmax")),
     (DiagMatrix, _operation("diagonal_matrix")),
     (SquareRoot, _square_root),

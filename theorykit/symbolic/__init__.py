@@ -42,6 +42,7 @@ from .documents.rendering import fold, latex
 from .entries import Entrywise, SumOfEntries, entrywise, sum_of_column, sum_of_entries
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
+from .kernel_matrix import KernelMatrix, kernel_matrix
 from .spectral import EigenvalueSum, SpectralFunction, eigenvalue_sum, spectral_function
 from .structure import is_positive_definite, is_positive_semidefinite, is_symmetric
 
@@ -57,6 +58,7 @@ __all__ = [
     "GaussianAverage",
     "Heading",
     "Items",
+    "KernelMatrix",
     "LogDet",
     "PartialTrace",
     "PositiveDefiniteSymbol",
@@ -89,6 +91,7 @@ __all__ = [
     "is_positive_definite",
     "is_positive_semidefinite",
     "is_symmetric",
+    "kernel_matrix",
     "kronecker",
     "latex",
     "log_cosh",

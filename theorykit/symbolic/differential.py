@@ -49,6 +49,7 @@ from .averages import GaussianAverage, average_like
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
 from .entries import Entrywise, SumOfEntries, of_entries, sum_of_entries
+from .kernel_matrix import KernelMatrix
 from .spectral import EigenvalueSum, SpectralFunction, of_eigenvalues
 from .structure import coefficient_and_factors
 
@@ -294,6 +295,7 @@ _RULES = (
     (PartialTrace, _partial_trace),
     (ElementwiseApplyFunction, _function_of_one_matrix),
     (Entrywise, _function_of_entries),
+    (KernelMatrix, lambda node, cotangent: [(node.entries, cotangent)]),
     (Softmax, _softmax),
     (SpectralFunction, _spectral_function),
     (DiagMatrix, lambda node, cotangent: [(node.args[0], Diagonal(cotangent))]),

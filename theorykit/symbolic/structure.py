@@ -10,6 +10,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from .arguments import checked_matrix
 from .atoms import PartialTrace, PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SquareRoot, SymmetricSymbol
 from .blocks import PrincipalBlock
+from .kernel_matrix import KernelMatrix
 
 
 def is_positive_definite(matrix: MatrixExpr) -> bool:
@@ -36,9 +37,9 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
 
 
 def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
-    """True if `matrix` is provably symmetric positive semidefinite: declared so, all ones, or of the form A^T X A."""
+    """True if `matrix` is provably symmetric positive semidefinite: declared so, all ones, a kernel, or A^T X A."""
     checked_matrix("matrix", matrix)
-    if isinstance(matrix, PositiveSemidefiniteSymbol) or is_positive_definite(matrix):
+    if isinstance(matrix, (PositiveSemidefiniteSymbol, KernelMatrix)) or is_positive_definite(matrix):
         return True
     if isinstance(matrix, OneMatrix):
         return matrix.shape[0] == matrix.shape[1]

@@ -55,9 +55,7 @@ class _Route(Recorder):
         return MatrixSymbol("j", self.symbols.test_features.shape[0], 1)
 
 
-def backpropagate(
-    form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
-) -> Action:
+def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]) -> Action:
     """Integrate all weights out of the posterior, Eq. (8), of a network of this form.
 
     Every step can be tried at each of `sizes`.

@@ -7,11 +7,11 @@ a token have the kernel of the nonlinear ones. Sources: Pacelli et al., Nature M
 2209.04882; of several layers the form with the kernels of the infinitely wide network in each other.
 """
 
-from sympy import Expr, MatrixSymbol, OneMatrix, Symbol, Trace
+from sympy import Expr, MatrixSymbol, Symbol, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Recorder, rules
-from ...symbolic import Diagonal, entrywise, latex, positive_definite
+from ...symbolic import entrywise, kernel_matrix, latex, positive_definite
 from ..specification.activations import BETWEEN, OTHER, OWN, UNIT, Activation
 from ..specification.network_form import NetworkForm
 from .symbols import ActionSymbols
@@ -34,24 +34,20 @@ def equivalent_linear_layers(route: Recorder, form: NetworkForm, symbols: Action
         before, hidden, weights, inputs = _read(layer, activation.function, symbols)
         kappa = positive_definite(f"kappa_{layer}", inputs.shape[1])
         text = ASSUMPTION.format(width=latex(symbols.widths[layer]))
-        kernel = kappa, kernel_of_tokens(activation, inputs)
+        kernel = kappa, kernel_of_covariance(activation, inputs.T * inputs)
         route.apply(rules.gaussian_equivalence, before, hidden, weights, kernel, assumptions=(text,))
 
 
-def kernel_of_tokens(activation: Activation, inputs: MatrixSymbol) -> MatrixExpr:
-    """E[phi(w.x_s) phi(w.x_t)] of the tokens x_s that are the columns of `inputs`, for standard normal weights w."""
-    covariance, ones = inputs.T * inputs, OneMatrix(inputs.shape[1], 1)
-    own = Diagonal(covariance) * ones.T
+def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
+    """E[phi(g_s) phi(g_t)] of Gaussian numbers g of this covariance."""
 
     def kernel(own: Expr, between: Expr, other: Expr) -> Expr:
         return activation.kernel.xreplace({OWN: own, BETWEEN: between, OTHER: other})
 
-    return entrywise(kernel, own, covariance, own.T)
+    return kernel_matrix(kernel, covariance)
 
 
-def _read(
-    layer: int, function: Expr, symbols: ActionSymbols
-) -> tuple[Expr, MatrixExpr, MatrixSymbol, MatrixSymbol]:
+def _read(layer: int, function: Expr, symbols: ActionSymbols) -> tuple[Expr, MatrixExpr, MatrixSymbol, MatrixSymbol]:
     """tr(M R^T R)/N of what is read, R = phi(V X) G, of the hidden units phi(V X); these, V, and X."""
     width, readings, tokens = symbols.widths[layer], symbols.first.shape[0], Symbol("D", integer=True, positive=True)
     weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)

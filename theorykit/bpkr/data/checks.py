@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ...arguments import check_axes, check_dtype, checked_array, is_traced, real_array
 from ...precision import require_float64
 from ...sharding import all_finite, check_finite, is_sharded, over_examples
-from ..features.implicit import ImplicitFeatures, PathFeatures
+from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 from .magnitudes import check_magnitudes
@@ -114,7 +114,7 @@ def _checked_implicit(architecture: Architecture, features: ImplicitFeatures, na
     return features
 
 
-def check_same_input_features(features: PathFeatures, others: PathFeatures, name: str) -> None:
+def check_same_input_features(features: Features, others: Features, name: str) -> None:
     """Refuse path features `others` unless they are of as many input features as `features`."""
     if features.shape[2] != others.shape[2]:
         raise ValueError(f"features have {features.shape[2]} input features, {name} {others.shape[2]}")

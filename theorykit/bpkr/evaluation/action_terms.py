@@ -94,7 +94,9 @@ def action_terms(
     )
 
 
-def first_order(architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike) -> OrderParameters:
+def first_order(
+    architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike
+) -> OrderParameters:
     """The saddle point to first order in one over the widths, about the Gaussian-process limit, in closed form.
 
     `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
@@ -122,6 +124,7 @@ def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array,
     last layer makes it a block of U_L.
     """
     bound = bind(checked_architecture(architecture))
-    bound.action.readout_solution  # refused before U_L is looked at, where there is none
+    if architecture.depth == 0:
+        raise ValueError("there is no U_L without layers: u is the only order parameter, and bpkr.solve finds it")
     matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-2])
     return bound.compiled.readout.call_from(bound.numbers() | {bound.symbols.matrices[-1]: matrix})["u"]

@@ -19,7 +19,7 @@ from ..data.checks import (
     checked_results,
 )
 from ..data.statistics import FeatureStatistics, checked_statistics
-from ..features.implicit import ImplicitFeatures, PathFeatures
+from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
@@ -62,7 +62,7 @@ def prediction_at(
     order_parameters: OrderParameters,
     features: PathFeatures,
     labels: Float[Array, "examples *outputs"],
-    test_features: PathFeatures,
+    test_features: Features,
 ) -> Prediction:
     """`predict` without its checks: pure, traceable, also where the order parameters are singular."""
     if isinstance(features, ImplicitFeatures):

@@ -118,11 +118,11 @@ class ImplicitFeatures(eqx.Module):
 
 PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
 """Path features, explicit or by their kernels."""
+Features = Array | ImplicitFeatures
+"""The same of any shape, where there are several in one call."""
 
 
-def _over_outputs(
-    kernels: Float[Array, "paths paths examples"], outputs: int
-) -> Float[Array, "n n outputs rows"]:
+def _over_outputs(kernels: Float[Array, "paths paths examples"], outputs: int) -> Float[Array, "n n outputs rows"]:
     """Kernels of pairs (path, output): between the rows of their own outputs alone."""
     if outputs == 1:
         return kernels[:, :, None, :]

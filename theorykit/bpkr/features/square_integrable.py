@@ -19,7 +19,9 @@ _NODES, _SHARE = (64, 160), 0.2
 
 
 def check_square_integrable(
-    activations: Sequence[Activation], variances: Float[Array, " above"], tokens: Float[Array, "examples tokens features"]
+    activations: Sequence[Activation],
+    variances: Float[Array, " above"],
+    tokens: Float[Array, "examples tokens features"],
 ) -> None:
     """Raise `ValueError` for a function whose square has no mean over hidden units as large as those of the data."""
     if is_traced(tokens, variances):

@@ -35,9 +35,7 @@ def token_kernel(
     return between / jnp.prod(variances)
 
 
-def token_means(
-    activation: Activation, tokens: Float[Array, "tokens features"]
-) -> Float[Array, " tokens"]:
+def token_means(activation: Activation, tokens: Float[Array, "tokens features"]) -> Float[Array, " tokens"]:
     """The mean of the hidden units of every token after the function of the embedding."""
     compiled = compile_expressions("mean", {"mean": activation.mean}, (OWN,))
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)

@@ -20,6 +20,7 @@ from ...arguments import (
 )
 from ...precision import require_float64
 from ..data.checks import checked_features, finite_array
+from ..features.functions import apply_to
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
 from ..specification.activations import Activation
@@ -31,7 +32,6 @@ from ..specification.architecture import (
     numbers_of_layers,
 )
 from ..specification.layers import AbstractLayer, activation_of
-from ..features.functions import apply_to
 from .attention_heads import AbstractHeads
 from .masks import Mask, checked_real_tokens, join_masks
 from .paths import Readout, check_read_tokens, default_readout, over_examples, readout_weights, stack_heads
@@ -303,7 +303,10 @@ def _checked_features(network: Network, architecture: Architecture, features: Ar
     if not checked_network(network).is_linear:
         raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")
     same_layers = jax.tree.structure(network.layers) == jax.tree.structure(checked_architecture(architecture).layers)
-    here, there = (network.outputs, len(network.readout_weights)), (architecture.outputs, architecture.order_parameter_sizes[-1])
+    here, there = (
+        (network.outputs, len(network.readout_weights)),
+        (architecture.outputs, architecture.order_parameter_sizes[-1]),
+    )
     if not same_layers or here != there:
         raise ValueError(
             f"network is of another architecture: it has the layers {network.layers} and (outputs, rows of readout "

@@ -160,8 +160,8 @@ def check_read_tokens(architecture: Architecture, readout: Readout | ArrayLike, 
     needed = tokens if isinstance(readout, str) and readout == "all" else 1
     if architecture.read_tokens != needed:
         raise ValueError(
-            f"readout={shown(readout)} of inputs of {tokens} tokens needs an architecture with read_tokens={needed}, got "
-            f"read_tokens={architecture.read_tokens}"
+            f"readout={shown(readout)} of inputs of {tokens} tokens needs an architecture with read_tokens={needed}, "
+            f"got read_tokens={architecture.read_tokens}"
         )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..evaluation.energies import AbstractEnergy
 from ..evaluation.prediction import prediction_at
-from ..features.implicit import PathFeatures
+from ..features.implicit import Features, PathFeatures
 from ..order_parameters.finite_width_law import Coordinates, FiniteWidthLaw
 from .posterior import AbstractPosterior, named
 
@@ -29,7 +29,7 @@ class OrderParameterPosterior(AbstractPosterior):
     energy: AbstractEnergy
     features: PathFeatures
     labels: Float[Array, "examples *outputs"]
-    test_features: PathFeatures
+    test_features: Features
 
     @property
     def dimension(self) -> int:

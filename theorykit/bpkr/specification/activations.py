@@ -102,7 +102,9 @@ def as_activation(value: Any, where: str = "activation") -> Activation:
         return value
     if isinstance(value, str):
         if value not in NAMED:
-            raise ValueError(f"{where} must be one of {', '.join(map(repr, NAMED))}, or a function of SymPy, got {value!r}")
+            raise ValueError(
+                f"{where} must be one of {', '.join(map(repr, NAMED))}, or a function of SymPy, got {value!r}"
+            )
         return NAMED[value]
     return _own(value, where)
 
@@ -115,14 +117,18 @@ def _own(value: Callable[[Expr], Expr] | Expr, where: str) -> Activation:
         try:
             expression = value(UNIT)
         except Exception as error:
-            raise ValueError(f"{where} must take an expression of SymPy to another, such as sympy.tanh: {error}") from error
+            raise ValueError(
+                f"{where} must take an expression of SymPy to another, such as sympy.tanh: {error}"
+            ) from error
     if not isinstance(expression, Expr) or getattr(expression, "is_Matrix", False):
         raise ValueError(
             f"{where} must be one of {', '.join(map(repr, NAMED))}, or a function of one number made of SymPy's, such "
             f"as sympy.tanh or lambda h: h**3, got {shown(value)}"
         )
     if expression.free_symbols != {UNIT}:
-        raise ValueError(f"{where} must be a function of one number, got {expression}, of {expression.free_symbols or 'none'}")
+        raise ValueError(
+            f"{where} must be a function of one number, got {expression}, of {expression.free_symbols or 'none'}"
+        )
     for named in NAMED.values():
         if named.function == expression:
             return named

@@ -316,8 +316,9 @@ def _check_activations(layers: tuple[AbstractLayer, ...]) -> None:
     for i in range(nonlinear_layers(layers)):
         if not isinstance(layers[i], Dense):
             raise ValueError(
-                f"layers[{i}] is {type(layers[i]).__name__}, and a layer above it applies a function to its hidden units: functions "
-                "are covered in the embedding and in dense layers directly above it, where tokens do not mix yet"
+                f"layers[{i}] is {type(layers[i]).__name__}, and a layer above it applies a function to its hidden "
+                "units: functions are covered in the embedding and in dense layers directly above it, where tokens do "
+                "not mix yet"
             )
 
 

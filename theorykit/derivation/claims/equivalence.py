@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from sympy import Expr, MatrixSymbol
+from sympy import MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...codegen import interpret

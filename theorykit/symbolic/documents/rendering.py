@@ -78,6 +78,14 @@ class MatrixLatexPrinter(LatexPrinter):
         indices = self._indices(expr)
         return rf"\left[{self._entry_of(expr, indices)}\right]_{{{indices}}}"
 
+    def _print_KernelMatrix(self, expr):
+        row, column = self._indices(expr.matrix).split()
+        places = (row + row, row + column, column + column)
+        entries = (rf"\left({self._print(expr.matrix)}\right)_{{{place}}}" for place in places)
+        names = dict(zip(expr.function.variables, entries, strict=True))
+        text = latex(expr.function.expr, {**self._settings["symbol_names"], **names})
+        return rf"\left[{text}\right]_{{{row} {column}}}"
+
     def _print_SumOfEntries(self, expr):
         indices = self._indices(expr.matrix)
         entry = self._entry_of(expr.matrix, indices)

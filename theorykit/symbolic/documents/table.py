@@ -30,6 +30,7 @@ from ..blocks import PrincipalBlock, SideBySide, Stacked
 from ..bound_variables import EntryVariable, NormalVariable
 from ..entries import Entrywise, SumOfEntries
 from ..functions import LogCosh, LogNormalCDF
+from ..kernel_matrix import KernelMatrix
 from ..spectral import EigenvalueSum, SpectralFunction
 
 Row = list[Any]
@@ -66,7 +67,7 @@ _OF_OTHERS = (
     *(sympy.Inverse, sympy.Transpose, sympy.Trace, sympy.KroneckerProduct, sympy.HadamardProduct, sympy.DiagMatrix),
     *(BlockDiagMatrix, LogDet, PartialTrace, Diagonal, SquareRoot, Softmax, Stacked, SideBySide, PrincipalBlock),
     *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple, GaussianAverage, Entrywise, SumOfEntries),
-    *(EigenvalueSum, SpectralFunction, SymmetricSymbol),
+    *(EigenvalueSum, KernelMatrix, SpectralFunction, SymmetricSymbol),
 )
 # what is made of other expressions alone, by the name of its kind -> how it is made
 _COMPOUND: Mapping[str, Callable[..., Basic]] = {

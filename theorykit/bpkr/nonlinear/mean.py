@@ -1,0 +1,181 @@
+"""Embeddings whose function has a mean: a second matrix of order parameters, and a min-max point.
+
+The readings of hidden units phi(h), given the weights w above a unit, are Gaussian with a mean and the centred
+covariance kappa - m m^T. Integrating w, of prior covariance C, out of one unit leaves
+
+    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   B and b the readings' covariance and mean,
+
+so that with U conjugate to B and V = (C^{-1} + B)^{-1}
+
+    S_1 = N_1 (tr(C^{-1} U) - tr(U V^{-1}) - logdet V + logdet C),   K = U on kappa - m m^T, V on m m^T.
+
+Without a mean V = U is stationary, and S_1 the entropy of `bpkr.derive`. Source: Pacelli et al., Nature Machine
+Intelligence (2023), arXiv 2209.04882, for one hidden layer and one path, where V = 1/(lambda_1 (1 + Qbar)).
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
+
+from ... import saddle
+from ...derivation import Derivation, Recorder, rules
+from ...saddle.domains import Positive, PositiveDefinite
+from ...symbolic import log_det, normal, positive_definite
+from ..action.action import Action
+from ..action.derivation import derive
+from ..data.checks import check_same_input_features, checked_data, checked_features
+from ..evaluation.bound_action import BoundAction, bind, flat_features
+from ..evaluation.prediction import Prediction
+from ..features.implicit import ImplicitFeatures
+from ..features.token_kernels import token_means
+from ..order_parameters.order_parameters import gp_limit
+from ..specification.architecture import Architecture, checked_architecture
+from .theory import NonlinearAction, energy_at, order_parameters_of, predict_from_kernels
+
+_ASSUMPTION = "the mean of the hidden units is kept apart: readings are Gaussian with that mean given the weights above"
+
+
+def derive_with_mean(architecture: Architecture) -> NonlinearAction:
+    """The action of a network whose embedding has a mean, in U_1, V_1, and the order parameters of `bpkr.derive`.
+
+    A stationary point of it is a maximum in as many directions as V_1 has independent entries. Raises `ValueError`
+    for an embedding without a mean, for nonlinear layers above it, and for a skip connection in the first layer.
+    """
+    _check(architecture)
+    return _derive(derive(architecture))
+
+
+def _check(architecture: Architecture) -> None:
+    checked_architecture(architecture)
+    if len(architecture.activations) > 1:
+        raise ValueError("only the embedding's mean is kept apart: dense layers above it must be linear")
+    if not architecture.embedding.has_mean:
+        raise ValueError(f"the embedding {architecture.embedding.name} has no mean: bpkr.solve is the same theory")
+    if architecture.forms and architecture.forms[0].has_skip:
+        raise ValueError("the first layer has a skip connection, beside which the embedding's mean is not covered")
+
+
+@lru_cache
+def _derive(base: Action) -> NonlinearAction:
+    symbols, first = base.symbols, base.symbols.first
+    other, means = mean_symbols(base)
+    width = symbols.widths[0]
+    entropy = expand(base.entropies[0])
+    linear = entropy - entropy.coeff(log_det(first)) * log_det(first)
+    replaced = linear - width * (Trace(first * Inverse(other)) + log_det(other))
+    kernel = base.kernel + means * other * means.T
+    entropies = [base.substitute_nested(each) for each in (replaced, *base.entropies[1:])]
+    free = (first, other, *(symbol for symbol in symbols.free if symbol != first))
+    domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in free}
+    parameters = symbols.completed((*symbols.numbers, symbols.features, means, symbols.labels))
+    expression = Add(*entropies, energy_at(base, kernel))
+    action = saddle.Action(expression, domains, parameters, symbols.widths[-1], _derivation(base))
+    return NonlinearAction(action, kernel, base, (*base.ansatz, _ASSUMPTION))
+
+
+def mean_symbols(base: Action) -> tuple[MatrixSymbol, MatrixSymbol]:
+    """V_1, and the mean readings of the training examples along every path (labels x n_1)."""
+    size = base.symbols.first.shape[0]
+    return positive_definite("V_1", size), MatrixSymbol("m", base.symbols.features.shape[0], size)
+
+
+def _derivation(base: Action) -> Derivation:
+    """The weights above one hidden unit integrated out."""
+    size = base.symbols.first.shape[0]
+    route = Recorder(section="Mean", assumptions=(_ASSUMPTION,))
+    weights, mean = MatrixSymbol("w", size, 1), MatrixSymbol("b", size, 1)
+    covariance, prior = positive_definite("B", size), positive_definite("C", size)
+    exponent = Trace(weights.T * covariance * weights) + 2 * S.ImaginaryUnit * Trace(mean.T * weights)
+    route.apply(rules.gaussian_average, normal(exponent), weights, prior)
+    return Derivation(tuple(route.steps), base.derivation.sizes)
+
+
+def solve_with_mean(
+    architecture: Architecture, features: ImplicitFeatures, labels: ArrayLike, **options: Any
+) -> saddle.Solution:
+    """The min-max point of `derive_with_mean`, by `saddle.stationary`, which takes the `options`.
+
+    `features` are those of `bpkr.path_features` for this architecture, `labels` (examples,), or (examples, outputs).
+    Starts from infinite width unless `initial` is given; `initial=None` starts at random points.
+    """
+    _check(architecture)
+    theory, size = derive_with_mean(architecture), architecture.order_parameter_sizes[0]
+    if "initial" not in options:
+        options = {"initial": _infinite_width(architecture, theory), **options}
+    return saddle.stationary(
+        theory.action, values_of(architecture, theory, features, labels), index=size * (size + 1) // 2, **options
+    )
+
+
+def _infinite_width(architecture: Architecture, theory: NonlinearAction) -> Mapping[Expr, Array]:
+    point = bind(architecture).point(gp_limit(architecture))
+    other, _ = mean_symbols(theory.base)
+    point[other] = point[theory.base.symbols.first]
+    return {symbol: point[symbol] for symbol in theory.action.order_parameters}
+
+
+def values_of(
+    architecture: Architecture, theory: NonlinearAction, features: ImplicitFeatures, labels: ArrayLike
+) -> Mapping[Expr, Any]:
+    """The value of every parameter of `theory.action`, by symbol."""
+    features, labels = checked_data(architecture, features, labels)
+    bound = bind(architecture)
+    _, means = mean_symbols(theory.base)
+    values = bound.numbers() | bound.data(_centred_features(architecture, features), labels)
+    values[means] = _mean_readings(architecture, features)
+    return {symbol: values[symbol] for symbol in theory.action.parameters}
+
+
+def _centred_features(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths columns"]:
+    """Feature vectors with the kernels of `features` less their means, a column a path and example."""
+    means = mean_by_path(architecture, features)
+    return _root(features.path_kernels() - jnp.einsum("ea,vb->abev", means, means))
+
+
+@jax.jit
+def _root(kernels: Float[Array, "paths paths examples examples"]) -> Float[Array, "examples paths columns"]:
+    paths, examples = kernels.shape[0], kernels.shape[2]
+    gram = kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
+    values, vectors = jnp.linalg.eigh((gram + gram.T) / 2)
+    return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))).reshape(examples, paths, -1)
+
+
+def mean_by_path(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths"]:
+    """The mean of what each path reads of each example."""
+    flat = features.tokens.reshape(-1, features.tokens.shape[2])
+    of_tokens = token_means(architecture.embedding, flat).reshape(features.tokens.shape[:2])
+    return jnp.einsum("es,esp->ep", of_tokens, features.readings)
+
+
+def _mean_readings(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "rows n"]:
+    """The same, a row a label and a column a path and output."""
+    return flat_features(architecture, mean_by_path(architecture, features)[:, :, None])
+
+
+def predict_with_mean(
+    architecture: Architecture,
+    point: saddle.Solution | Mapping[Expr | str, ArrayLike],
+    features: ImplicitFeatures,
+    labels: ArrayLike,
+    test_features: ImplicitFeatures,
+) -> Prediction:
+    """Mean and variance of the output on test examples at a `point`: what `solve_with_mean` found, or by name."""
+    _check(architecture)
+    features, labels = checked_data(architecture, features, labels)
+    test_features = checked_features(architecture, test_features, "test_features")
+    check_same_input_features(features, test_features, "test_features")
+    theory = derive_with_mean(architecture)
+    values = order_parameters_of(theory, point)
+    u1, v1 = values[theory.base.symbols.first], values[mean_symbols(theory.base)[0]]
+    here, there = (_mean_readings(architecture, each) for each in (features, test_features))
+    kernel = features.kernel(u1, features) + here @ (v1 - u1) @ here.T
+    between = test_features.kernel(u1, features) + there @ (v1 - u1) @ here.T
+    diagonal = test_features.kernel_diagonal(u1) + jnp.sum(there @ (v1 - u1) * there, axis=1)
+    bound: BoundAction = bind(architecture)
+    return predict_from_kernels(bound, kernel, between, diagonal, labels)
