@@ -45,10 +45,7 @@ class Problem:
 
     def at_temperature(self, temperature: ArrayLike) -> "Problem":
         """The same at another temperature."""
-        old = self.architecture
-        numbers = {"temperature": temperature, "outputs": old.outputs}
-        new = bpkr.Architecture(old.layers, old.widths, old.prior_variances, **numbers)
-        return replace(self, architecture=new)
+        return replace(self, architecture=replace(self.architecture, temperature=temperature))
 
 
 def random_problem(architecture: bpkr.Architecture, seed: int) -> Problem:
@@ -102,7 +99,7 @@ def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
     """The value of every symbol of the action by name, sizes included, for `codegen.interpret`."""
     architecture, point = checked_instance("problem", problem, Problem).architecture, problem.order_parameters
     symbols, outputs = bpkr.derive(architecture).symbols, architecture.outputs
-    matrices = (*point.matrices, point.readout)
+    matrices = (*point.matrices, point.readout) if point.matrices else (point.first,)
     named = {
         **architecture.layer_numbers(),
         **architecture.size_values(),

@@ -34,7 +34,13 @@ from ..data.data import check_data
 from ..order_parameters.finite_width_law import law_of
 from ..sweeps.datasets import label_order_parameters, label_prediction
 from .results import accuracy_estimate, entry_estimates, output_estimates
-from .sample import check_weights_have_a_posterior, sample_order_parameters, sample_weights, sample_weights_by_gibbs
+from .sample import (
+    check_is_linear_in_weights,
+    check_weights_have_a_posterior,
+    sample_order_parameters,
+    sample_weights,
+    sample_weights_by_gibbs,
+)
 
 APPROACHES = ("saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width")
 """All approaches that `compare` knows."""
@@ -84,6 +90,8 @@ def compare(
     if not approaches or len(set(approaches)) < len(approaches):
         raise ValueError(f"approaches must be some of {APPROACHES}, each once, got {tuple(approaches)}")
     options = _checked_options(options)
+    if "gibbs" in approaches:
+        check_is_linear_in_weights(architecture)
     if {"gibbs", "nuts"} & set(approaches):
         check_weights_have_a_posterior(architecture)  # before another sampler takes its time
     found, saddle = [], None

@@ -30,7 +30,7 @@ class AbstractPosterior(eqx.Module):
         """What is kept of a draw, by name."""
 
 
-def named(order_parameters: OrderParameters) -> Mapping[str, Array]:
-    """U_1, ..., U_L and u by the names that draws are kept under."""
-    matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(order_parameters.matrices, 1)}
+def named(order_parameters: OrderParameters, first: int = 1) -> Mapping[str, Array]:
+    """U_1, ..., U_L and u by the names that draws are kept under; the matrices are of layer `first` and above."""
+    matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(order_parameters.matrices, first)}
     return {**matrices, "u": order_parameters.readout}

@@ -41,6 +41,7 @@ from .weights import WeightPosterior, split_weights
 # of the chains: raised whenever a sampler comes to draw other numbers from the same arguments
 _VERSION = 1
 _ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
+_OF_ORDER_PARAMETERS = "NUTS on the order parameters"
 # how many differences an error message names
 _NAMED = 5
 
@@ -59,7 +60,8 @@ def sample_order_parameters(
     """Draws from the exact posterior of the order parameters at the architecture's widths, however small.
 
     `data` may have test features, and its test labels are not looked at. A layer of fewer units than partial paths
-    makes the order parameters singular, which is no difficulty.
+    makes the order parameters singular, which is no difficulty. For nonlinear hidden units the likelihood given the
+    order parameters is that of Gaussian equivalence, and the posterior not exact: the attribute `ansatz` says so.
 
     The tree is that of `label_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
     the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
@@ -77,7 +79,7 @@ def sample_order_parameters(
             f"temperature=0 with widths={architecture.widths}: a layer with fewer units than partial paths makes the "
             "kernel singular; use a positive temperature"
         )
-    options = {"sampler": "NUTS on the order parameters", "no_u_turn": no_u_turn}
+    options = {"sampler": _OF_ORDER_PARAMETERS, "no_u_turn": no_u_turn}
     make = partial(_sampler_of_order_parameters, no_u_turn)
     return _run(make, architecture, data, schedule, options, key, folder, executor, progress)
 
@@ -124,6 +126,7 @@ def sample_weights_by_gibbs(
     beside the kernel, and slowly where the labels are nearly interpolated.
     """
     _check_settings(schedule)
+    check_is_linear_in_weights(architecture)
     data = _check(architecture, data)
     check_weights_have_a_posterior(architecture)
     options = {"sampler": "block Gibbs on the weights", "keep_weights": schedule.keep_weights}
@@ -203,13 +206,23 @@ def _check(architecture: bpkr.Architecture, data: bpkr.Data) -> bpkr.Data:
     """Data that fit the architecture, and have a posterior at its temperature."""
     data = check_data(architecture, data)
     check_magnitudes(architecture, np.asarray(data.labels))
-    check_interpolation(architecture, np.asarray(data.features))
+    if architecture.is_linear:
+        check_interpolation(architecture, np.asarray(data.features))
     return data
 
 
 def _test_features(data: bpkr.Data) -> Array:
     """With no examples if nothing is to be predicted."""
     return data.features[:0] if data.test_features is None else data.test_features
+
+
+def check_is_linear_in_weights(architecture: bpkr.Architecture) -> None:
+    """Raise `ValueError` for nonlinear hidden units, of whose weights no conditional distribution is Gaussian."""
+    if not architecture.is_linear:
+        raise ValueError(
+            "the hidden units of the architecture are nonlinear, and block Gibbs needs a network that is linear in "
+            "each block of weights: use sample_weights, the approach 'nuts'"
+        )
 
 
 def check_weights_have_a_posterior(architecture: bpkr.Architecture) -> None:
@@ -266,4 +279,7 @@ def _run(
     make = partial(make, architecture, data, schedule)
     where = {"folder": folder, "executor": executor, "progress": progress}
     drawn = run_chains(make, schedule, key=key, settings=settings, **where)
-    return label_draws(architecture, drawn, settings)
+    tree = label_draws(architecture, drawn, settings)
+    if not architecture.is_linear and options["sampler"] == _OF_ORDER_PARAMETERS:
+        tree.attrs["ansatz"] = "; ".join(bpkr.derive(architecture).ansatz)
+    return tree

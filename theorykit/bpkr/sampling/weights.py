@@ -1,7 +1,8 @@
 """The posterior of all weights of the finite network, in whitened coordinates: every weight N(0, 1) in the prior.
 
-The network is evaluated as the sum over paths of its own path weights, Eqs. (5) and (6): the forward maps of its layers
-and the Gaussian likelihood of Eq. (8) are all that enters; nothing is integrated out.
+The network is evaluated as the sum over paths of its own path weights, Eqs. (5) and (6), of the tokens after all
+nonlinear functions: the forward maps of its layers and the Gaussian likelihood of Eq. (8) are all that enters; nothing
+is integrated out, and nothing is taken to be Gaussian but the prior.
 """
 
 import itertools
@@ -13,9 +14,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..features.functions import apply_to
+from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import colour_layers, overlaps, read_paths
 from ..specification import layer_functions
-from ..specification.architecture import Architecture
+from ..specification.architecture import Architecture, nonlinear_layers
 from .posterior import AbstractPosterior, named
 
 Coordinates = Float[Array, " weights"]
@@ -26,14 +29,14 @@ class WeightPosterior(AbstractPosterior):
     """p(weights | data), a density in whitened weights: embedding, layers from the input side, readout, side by side.
 
     - `features` (examples, paths, features), `labels` (examples, outputs), `test_features`, with no examples if nothing
-      is to be predicted.
+      is to be predicted. Features by their kernels hold the tokens, which nonlinear networks need.
     - `shapes`: of embedding, weights of every layer, and readout. `keeps_weights`: whether they are recorded.
     """
 
     architecture: Architecture
-    features: Float[Array, "examples paths features"]
+    features: PathFeatures
     labels: Float[Array, "examples outputs"]
-    test_features: Float[Array, "testexamples paths features"]
+    test_features: Features
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
     keeps_weights: bool = eqx.field(static=True)
 
@@ -50,16 +53,40 @@ class WeightPosterior(AbstractPosterior):
         return split_weights(coordinates, self.shapes)
 
     def path_weights(self, white: White) -> tuple[Float[Array, "_ _"], ...]:
-        """(w^(1), ..., w^(L+1)), Eq. (6), of the weights that the whitened ones stand for."""
-        _, *layers, readout = white
-        blocks = colour_layers(self.architecture, layers)
-        readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
-        numbers = self.architecture.layer_numbers()
-        return layer_functions.all_path_weights(self.architecture.forms, numbers, blocks, readout)
+        """(w^(1), ..., w^(L+1)), Eq. (6), of the weights that the whitened ones stand for.
 
-    def outputs(self, white: White, features: Float[Array, "examples paths features"]) -> Array:
+        From the layer on above which all are linear.
+        """
+        _, *layers, readout = white
+        blocks = colour_layers(self.architecture, layers)[self._nonlinear :]
+        readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
+        forms, numbers = self.architecture.forms[self._nonlinear :], self.architecture.layer_numbers()
+        return layer_functions.all_path_weights(forms, numbers, blocks, readout)
+
+    @property
+    def _nonlinear(self) -> int:
+        """How many layers there are up to the last that is not linear."""
+        return nonlinear_layers(self.architecture.layers)
+
+    def outputs(self, white: White, features: Features) -> Array:
         """f(x) (examples, outputs) of every example, Eq. (5); the embedding's own variance is in the features."""
-        return read_paths(self.path_weights(white)[0], white[0], features)
+        first = self.path_weights(white)[0]
+        if not isinstance(features, ImplicitFeatures):
+            return read_paths(first, white[0], features)
+        hidden = self._hidden(white, features.tokens)
+        return read(first, jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2]))
+
+    def _hidden(
+        self, white: White, tokens: Float[Array, "examples tokens features"]
+    ) -> Float[Array, "examples tokens width"]:
+        """The hidden units of every token after the last function that they pass through."""
+        variances = (1.0, *self.architecture.prior_variances[1:-1])
+        hidden = tokens
+        for layer, activation in enumerate(self.architecture.activations):
+            # the tokens' own scale is in the features
+            scale = jnp.sqrt(variances[layer] / hidden.shape[2]) if layer else 1.0
+            hidden = apply_to(activation, scale * jnp.einsum("mn,esn->esm", white[layer], hidden))
+        return hidden
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
@@ -69,7 +96,7 @@ class WeightPosterior(AbstractPosterior):
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
         """What is kept of a draw: U_l and u of its path weights, Eq. (13), and its output on test examples."""
         white = self.split(coordinates)
-        recorded = dict(named(overlaps(self.path_weights(white))))
+        recorded = dict(named(overlaps(self.path_weights(white)), self._nonlinear + 1))
         if self.keeps_weights:
             recorded["weights"] = coordinates
         if len(self.test_features):

@@ -39,6 +39,8 @@ def sweep_settings(architecture: bpkr.Architecture, data: bpkr.Data, options: Ma
         layers=numbers.layers,
         prior_variances=numbers.prior_variances,
         outputs=numbers.outputs,
+        read_tokens=numbers.read_tokens,
+        embedding=numbers.embedding,
         **{name: getattr(data, name) for name in ("features", "labels", "test_features", "test_labels")},
         **{f"option {name}": value for name, value in sorted(_all(options).items()) if name not in _SOLVER_OPTIONS},
     )

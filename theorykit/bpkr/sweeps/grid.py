@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,7 @@ class GridPoint:
 
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:
         """The architecture `like`, but for width and temperature; of width 1 where what it is for knows no width."""
-        numbers = {"temperature": self.temperature, "outputs": like.outputs}
-        width = 1.0 if self.is_infinitely_wide else self.width
-        return bpkr.Architecture(like.layers, width, like.prior_variances, **numbers)
+        return replace(like, widths=1.0 if self.is_infinitely_wide else self.width, temperature=self.temperature)
 
 
 @dataclass(frozen=True)

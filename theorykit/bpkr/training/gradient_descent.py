@@ -64,7 +64,7 @@ def initial_network(
     head_dimension: int,
     input_features: int,
     *,
-    readout: bpkr.Readout = "mean",
+    readout: bpkr.Readout | None = "mean",
     key: PRNGKeyArray,
 ) -> bpkr.Network:
     """A network to train: weights drawn from their prior, queries and keys (heads, head_dimension, input_features)
@@ -273,7 +273,12 @@ def _all_weights(network: bpkr.Network) -> list:
 def network_outputs(
     network: bpkr.Network, architecture: bpkr.Architecture, inputs: Float[Array, "examples tokens features"]
 ) -> Float[Array, "examples *outputs"]:
-    """What the network makes of `inputs`, by paths: the weights, which know of no tokens, are multiplied first."""
+    """What the network makes of `inputs`, by paths: the weights, which know of no tokens, are multiplied first.
+
+    Nonlinear hidden units are no sum over paths, and are evaluated layer by layer.
+    """
+    if not network.is_linear:
+        return network(inputs)
     read = readout_weights(network.readout, inputs.shape[1])
     features = unchecked_path_features(inputs, network.heads(inputs), architecture, read)
     # what `bpkr.sum_over_paths` does, without its checks in every step
