@@ -162,7 +162,8 @@ def _end_points(bound: BoundAction, starts, solver, tolerance, max_steps) -> Sol
     # one start is not batched: the solver's conditionals stay conditionals
     if len(starts) == 1:
         return jax.tree.map(lambda leaf: leaf[None], solve(starts[0]))
-    return jax.vmap(solve)(starts)
+    # a processor gains nothing by a batch, and XLA's, on two cores, may wait for ever in one of factorisations
+    return jax.lax.map(solve, starts) if jax.default_backend() == "cpu" else jax.vmap(solve)(starts)
 
 
 def _end_point(bound: BoundAction, start: Coordinates, solver: AbstractSaddleSolver, tolerance, max_steps) -> Solution:
