@@ -55,9 +55,9 @@ def derivations(monkeypatch):
     """The layers of every derivation that is made, not read."""
     made = []
 
-    def derive_anew(forms, several_outputs):
-        made.append(forms)
-        return original(forms, several_outputs)
+    def derive_anew(form):
+        made.append(form.layers)
+        return original(form)
 
     original = derivation._derive_anew
     monkeypatch.setattr(derivation, "_derive_anew", derive_anew)

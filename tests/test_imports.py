@@ -37,13 +37,14 @@ HOUSE = (
 # rooms of each theory; what stands above its face is run with it
 BPKR = (
     ("specification",),
+    ("features",),
     ("data", "action"),
     ("order_parameters",),
     ("network", "evaluation"),
     ("saddle",),
     ("matrix_free",),
     ("",),
-    ("sweeps", "training"),
+    ("sweeps", "training", "nonlinear"),
     ("sampling",),
 )
 DMFT = (("derivation",), ("weights",), ("map",), ("network",), ("",), ("diagrams",))

@@ -2,7 +2,23 @@
 
 from collections.abc import Callable
 
-from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Trace, sqrt, tanh
+from sympy import (
+    Expr,
+    Identity,
+    KroneckerProduct,
+    MatrixSymbol,
+    Max,
+    Min,
+    S,
+    Symbol,
+    Trace,
+    acos,
+    asin,
+    erf,
+    pi,
+    sqrt,
+    tanh,
+)
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
 from theorykit.derivation import Step, rules
@@ -14,6 +30,7 @@ from theorykit.symbolic import (
     Stacked,
     entrywise,
     inverse,
+    kernel_matrix,
     kronecker,
     log_cosh,
     normal,
@@ -316,6 +333,28 @@ def _abbreviated_in_functions() -> Step:
     return rules.abbreviate(before, {product: Z * r})
 
 
+def _nonlinear(function, kernel) -> Step:
+    """Units of two weights: their number is what the claim takes the mean over."""
+    weights, inputs = MatrixSymbol("V", N, 2), MatrixSymbol("X", 2, m)
+    hidden = entrywise(function, weights * inputs)
+    read = hidden * Z
+    kappa = positive_definite("kappa", m)
+    of_tokens = kappa, kernel_matrix(kernel, inputs.T * inputs)
+    return rules.gaussian_equivalence(Trace(M * read.T * read) / N, hidden, weights, of_tokens)
+
+
+def _equivalent() -> Step:
+    return _nonlinear(erf, lambda a, c, b: 2 / pi * asin(2 * c / sqrt((1 + 2 * a) * (1 + 2 * b))))
+
+
+def _equivalent_relu() -> Step:
+    def kernel(a, c, b):
+        cosine = c / sqrt(a * b)
+        return sqrt(a * b) * (cosine * (pi - acos(cosine)) + sqrt(Max(0, 1 - cosine**2))) / (2 * pi)
+
+    return _nonlinear(lambda unit: Max(unit, 0), lambda a, c, b: kernel(a, Min(c, sqrt(a * b)), b))
+
+
 RULES: dict[str, Callable[[], Step]] = {
     "linearise_square": _square,
     "linearise_form": _linearised_form,
@@ -370,4 +409,6 @@ RULES: dict[str, Callable[[], Step]] = {
     "response": _responded,
     "write_out": _written_out,
     "abbreviate in functions": _abbreviated_in_functions,
+    "gaussian_equivalence": _equivalent,
+    "gaussian_equivalence of a relu": _equivalent_relu,
 }

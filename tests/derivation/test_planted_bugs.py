@@ -24,8 +24,7 @@ def derived_before_anything_is_wrong():
 
 def derived_afresh(name):
     """The derivation by back-propagation, made anew by the rules as they are now."""
-    forms = action(name).forms
-    return back_propagation._derive.__wrapped__(forms, False).derivation
+    return back_propagation._derive.__wrapped__(action(name).form).derivation
 
 
 def first_failure(derivation):

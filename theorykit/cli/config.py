@@ -27,13 +27,17 @@ class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, t
 
 
 class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="dense"):
-    """A linear layer without attention; with `skip`, a skip connection of that gain beside it."""
+    """A layer without attention; with `skip`, a skip connection of that gain beside it.
+
+    `activation` is the name of the function of its hidden units.
+    """
 
     skip: float | None = None
+    activation: str = "identity"
 
     def build(self) -> bpkr.AbstractLayer:
         """The layer itself."""
-        return _with_skip(bpkr.Dense(), self.skip)
+        return _with_skip(bpkr.Dense(activation=self.activation), self.skip)
 
 
 def _with_skip(layer: bpkr.AbstractLayer, gain: float | None) -> bpkr.AbstractLayer:
@@ -51,6 +55,8 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     temperature: float | None = None
     prior_variances: float | tuple[float, ...] = 1.0
     outputs: int = 1
+    read_tokens: int = 1
+    embedding: str = "identity"
 
     def build(self) -> bpkr.Architecture:
         """The architecture itself."""
@@ -62,6 +68,8 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
         numbers = {
             "temperature": _require("temperature", self.temperature) if temperature is None else temperature,
             "outputs": self.outputs,
+            "read_tokens": self.read_tokens,
+            "embedding": self.embedding,
         }
         return bpkr.Architecture(layers, widths, self.prior_variances, **numbers)
 

@@ -48,9 +48,8 @@ from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
-from ..symbolic.entries import Entrywise, SumOfEntries
+from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
 from ..symbolic.functions import LogCosh, LogNormalCDF
-from ..symbolic.kernel_matrix import KernelMatrix
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from .adaptive_quadrature import normal_mean
 from .scalars import SCALAR_FUNCTIONS

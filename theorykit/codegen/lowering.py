@@ -36,8 +36,7 @@ from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matrices_are_fixed
-from ..symbolic.entries import Entrywise, SumOfEntries
-from ..symbolic.kernel_matrix import KernelMatrix
+from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers

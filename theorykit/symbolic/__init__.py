@@ -39,10 +39,17 @@ from .differential import gradient
 from .documents.document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
 from .documents.page import Definition, as_html
 from .documents.rendering import fold, latex
-from .entries import Entrywise, SumOfEntries, entrywise, sum_of_column, sum_of_entries
+from .entries import (
+    Entrywise,
+    KernelMatrix,
+    SumOfEntries,
+    entrywise,
+    kernel_matrix,
+    sum_of_column,
+    sum_of_entries,
+)
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
-from .kernel_matrix import KernelMatrix, kernel_matrix
 from .spectral import EigenvalueSum, SpectralFunction, eigenvalue_sum, spectral_function
 from .structure import is_positive_definite, is_positive_semidefinite, is_symmetric
 

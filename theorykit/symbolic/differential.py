@@ -48,8 +48,7 @@ from .atoms import Diagonal, LogDet, PartialTrace, Softmax, SymmetricSymbol, spl
 from .averages import GaussianAverage, average_like
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
-from .entries import Entrywise, SumOfEntries, of_entries, sum_of_entries
-from .kernel_matrix import KernelMatrix
+from .entries import Entrywise, KernelMatrix, SumOfEntries, of_entries, sum_of_entries
 from .spectral import EigenvalueSum, SpectralFunction, of_eigenvalues
 from .structure import coefficient_and_factors
 

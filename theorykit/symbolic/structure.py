@@ -10,7 +10,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from .arguments import checked_matrix
 from .atoms import PartialTrace, PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SquareRoot, SymmetricSymbol
 from .blocks import PrincipalBlock
-from .kernel_matrix import KernelMatrix
+from .entries import KernelMatrix
 
 
 def is_positive_definite(matrix: MatrixExpr) -> bool:

@@ -69,7 +69,7 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
     checked_architecture(architecture)
     checked_instance("rng", rng, np.random.Generator, "such as numpy.random.default_rng(0)")
     numbers = architecture.layer_numbers()
-    *sizes, last = architecture.order_parameter_sizes
+    *sizes, last = architecture.overlap_sizes
     found = [_positive_definite(last, rng)]
     for form, size in zip(reversed(architecture.forms), reversed(sizes), strict=True):
         matrix = _positive_definite(size, rng)

@@ -55,6 +55,8 @@ CONTRACTIONS = {
     "bpkr/evaluation/observables.py": "what is read off a kernel or off U_1",
     "bpkr/data/": "moments of the data, and checks of them",
     "bpkr/order_parameters/": "coordinates, metric and law of the order parameters, before any data",
+    "bpkr/features/": "kernels between tokens, and how paths read them: what takes the place of features",
+    "bpkr/nonlinear/": "the mean of what paths read, and the kernel that it adds",
     "bpkr/network/": "attention and path features, and finite networks",
     "bpkr/saddle/problem.py": "changes of variables of slopes and Hessians",
     "bpkr/saddle/gaussian_fluctuations.py": "covariances of the order parameters",

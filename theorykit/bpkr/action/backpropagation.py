@@ -12,19 +12,35 @@ Equation numbers are those of Tiberi et al., arXiv 2405.15926. Actions S stand f
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sympy import Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
+from sympy import Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import Equal
-from ...symbolic import Diagonal, SideBySide, Stacked, expand_products, kronecker, latex, normal, positive_definite
+from ...symbolic import (
+    Diagonal,
+    SideBySide,
+    Stacked,
+    entrywise,
+    expand_products,
+    kronecker,
+    latex,
+    normal,
+    positive_definite,
+)
+from ..specification.activations import UNIT, kernel_of_covariance
 from ..specification.layer_form import LayerForm
 from ..specification.network_form import NetworkForm
 from .action import Action, Predictor
-from .equivalence import equivalent_linear_layers
 from .symbols import ActionSymbols
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
+
+_EQUIVALENCE = (
+    "an ansatz, not an identity: what is read of the ${width}$ nonlinear hidden units is Gaussian given the weights "
+    "above, for examples in proportion to the width. It preserves mean and covariance of the outputs under the prior, "
+    "and is an identity for linear units; at a fixed number of examples it is no better than infinite width"
+)
 
 
 @dataclass(kw_only=True)
@@ -61,7 +77,7 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     Every step can be tried at each of `sizes`.
     """
     route = _Route(symbols=symbols)
-    equivalent_linear_layers(route, form, symbols)
+    _equivalent_linear_layers(route, form)
     _labels(route)
     inner = _readout(route)
     for layer, layer_form in reversed(list(enumerate(form.layers, 1))):
@@ -82,6 +98,34 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
         predictor=Predictor(mean=mean, variance=Diagonal(covariance)),
         derivation=Derivation(tuple(route.steps), sizes),
     )
+
+
+def _equivalent_linear_layers(route: _Route, form: NetworkForm) -> None:
+    """Every nonlinear layer replaced by linear units of the same covariance, from the embedding on: an ansatz.
+
+    Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882; several layers in the form with the
+    kernels of the infinitely wide network in each other. The features X of the tokens that a layer takes are those of
+    the equivalent linear units below it; the path features Phi are made of the last.
+    """
+    route.section = "Gaussian equivalence"
+    for layer, activation in enumerate(form.activations):
+        before, hidden, weights, inputs = _nonlinear_units(layer, activation.function, route.symbols)
+        kappa = positive_definite(f"kappa_{layer}", inputs.shape[1])
+        text = _EQUIVALENCE.format(width=latex(route.symbols.widths[layer]))
+        kernel = kappa, kernel_of_covariance(activation, inputs.T * inputs)
+        route.apply(rules.gaussian_equivalence, before, hidden, weights, kernel, assumptions=(text,))
+
+
+def _nonlinear_units(
+    layer: int, function: Expr, symbols: ActionSymbols
+) -> tuple[Expr, MatrixExpr, MatrixSymbol, MatrixSymbol]:
+    """tr(M R^T R)/N of what is read, R = phi(V X) G, of the hidden units phi(V X); these, V, and X."""
+    width, readings, tokens = symbols.widths[layer], symbols.first.shape[0], Symbol("D", integer=True, positive=True)
+    weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
+    inputs = MatrixSymbol(f"X_{layer}t", symbols.input_features, tokens)
+    hidden = entrywise(lambda unit: function.xreplace({UNIT: unit}), weights * inputs)
+    read = hidden * MatrixSymbol("G", tokens, readings)
+    return Trace(positive_definite("M", readings) * read.T * read) / width, hidden, weights, inputs
 
 
 def _labels(route: _Route) -> None:

@@ -126,5 +126,5 @@ def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array,
     bound = bind(checked_architecture(architecture))
     if architecture.depth == 0:
         raise ValueError("there is no U_L without layers: u is the only order parameter, and bpkr.solve finds it")
-    matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-2])
+    matrix = checked_positive_definite(f"last: U_{architecture.depth}", last, architecture.order_parameter_sizes[-1])
     return bound.compiled.readout.call_from(bound.numbers() | {bound.symbols.matrices[-1]: matrix})["u"]

@@ -177,11 +177,11 @@ class FeatureEnergy(AbstractKernelEnergy):
 
     @property
     def _by_path(self) -> Float[Array, "rows paths features"]:
-        return self.features.reshape(len(self.features), self.architecture.order_parameter_sizes[0], -1)
+        return self.features.reshape(len(self.features), self.architecture.overlap_sizes[0], -1)
 
     def curvature_cost(self):
         rows, columns = self.features.shape
-        paths = self.architecture.order_parameter_sizes[0]
+        paths = self.architecture.overlap_sizes[0]
         return blocks_cost(paths, columns // paths, rows * columns**2, 4 * rows**2 * columns)
 
 
@@ -201,7 +201,7 @@ class PathKernelEnergy(AbstractKernelEnergy):
         return combine(u1, self.path_kernels)
 
     def squares(self):
-        rows, columns = pairs(self.architecture.order_parameter_sizes[0])
+        rows, columns = pairs(self.architecture.overlap_sizes[0])
         return jnp.diagonal(self.path_kernels[rows == columns], axis1=1, axis2=2)
 
     def slopes(self, u1, found):
@@ -269,7 +269,7 @@ class DualEnergy(AbstractEnergy):
 
     def curvature_cost(self):
         columns = len(self.statistics.gram) * self.statistics.outputs
-        paths = self.architecture.order_parameter_sizes[0]
+        paths = self.architecture.overlap_sizes[0]
         return blocks_cost(paths, columns // paths, 4 * columns**3, 2 * columns**3)
 
     def _values(self, u1):
@@ -315,7 +315,7 @@ def energy_by_kernel(
     if isinstance(features, ImplicitFeatures):
         return energy_of_implicit(bound, features, labels)
     flat, column = bound.flat(features), labels.reshape(-1, 1)
-    size = bound.architecture.order_parameter_sizes[0]
+    size = bound.architecture.overlap_sizes[0]
     if 8 * len(pairs(size)[0]) * len(flat) ** 2 <= _PATH_KERNEL_BYTES:
         return PathKernelEnergy(bound, tabulate_path_kernels(bound, flat), column, omitted, features_error)
     return FeatureEnergy(bound, flat, column, omitted, features_error)
@@ -328,7 +328,7 @@ def energy_of_rotated(bound: BoundAction, examples: RotatedExamples) -> Abstract
 
 def tabulate_path_kernels(bound: BoundAction, flat: Float[Array, "rows columns"]) -> Float[Array, "pairs rows rows"]:
     """The kernel is linear in U_1 (Eq. 10): its derivative in every entry on or above the diagonal, U_1 symmetric."""
-    paths = bound.architecture.order_parameter_sizes[0]
+    paths = bound.architecture.overlap_sizes[0]
     features, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
     upper = jax.vmap(bound.path_kernel, (1, 1))(features[:, rows], features[:, columns])
     return upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)

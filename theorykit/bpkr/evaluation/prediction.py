@@ -4,6 +4,7 @@ Last stage of `Architecture -> derive -> Action -> compile -> bind -> solve -> p
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -21,6 +22,7 @@ from ..data.checks import (
 from ..data.statistics import FeatureStatistics, checked_statistics
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
+from ..specification.ansatz import ansatz_of
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
 
@@ -28,11 +30,13 @@ from .bound_action import BoundAction, bind
 class Prediction(eqx.Module):
     """Posterior mean and variance of the network's outputs on test examples; without the labels' noise T.
 
-    Arrays (examples,) of a network with one output, and (examples, outputs) of one with several.
+    Arrays (examples,) of a network with one output, and (examples, outputs) of one with several. `ansatz` says in words
+    what they rest on beyond the order parameters; it is empty for linear hidden units.
     """
 
     mean: Float[Array, "examples *outputs"]
     variance: Float[Array, "examples *outputs"]
+    ansatz: str = eqx.field(static=True, default="")
 
 
 def predict(
@@ -53,7 +57,7 @@ def predict(
     check_same_input_features(features, test_features, "test_features")
     order_parameters = checked_order_parameters(architecture, order_parameters)
     prediction = prediction_at(bind(architecture), order_parameters, features, labels, test_features)
-    return checked_results(prediction, architecture)
+    return replace(checked_results(prediction, architecture), ansatz=ansatz_of(architecture, labels.size))
 
 
 @jax.jit
@@ -158,5 +162,5 @@ def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatu
 def _path_kernels(bound: BoundAction, features):
     if isinstance(features, ImplicitFeatures):
         return features.path_kernels(bound.architecture.outputs)
-    by_path = bound.flat(features).reshape(-1, bound.architecture.order_parameter_sizes[0], features.shape[2])
+    by_path = bound.flat(features).reshape(-1, bound.architecture.overlap_sizes[0], features.shape[2])
     return jax.vmap(jax.vmap(bound.path_kernel, (None, 1)), (1, None))(by_path, by_path)

@@ -222,7 +222,7 @@ def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tupl
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
     blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
-    return (widths[0], input_features), *blocks, (architecture.order_parameter_sizes[-1], widths[-1])
+    return (widths[0], input_features), *blocks, (architecture.overlap_sizes[-1], widths[-1])
 
 
 def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
@@ -305,7 +305,7 @@ def _checked_features(network: Network, architecture: Architecture, features: Ar
     same_layers = jax.tree.structure(network.layers) == jax.tree.structure(checked_architecture(architecture).layers)
     here, there = (
         (network.outputs, len(network.readout_weights)),
-        (architecture.outputs, architecture.order_parameter_sizes[-1]),
+        (architecture.outputs, architecture.overlap_sizes[-1]),
     )
     if not same_layers or here != there:
         raise ValueError(

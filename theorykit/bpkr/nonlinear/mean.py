@@ -26,7 +26,7 @@ from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 from ... import saddle
 from ...derivation import Derivation, Recorder, rules
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import log_det, normal, positive_definite
+from ...symbolic import LogDet, normal, positive_definite
 from ..action.action import Action
 from ..action.derivation import derive
 from ..data.checks import check_same_input_features, checked_data, checked_features
@@ -67,8 +67,10 @@ def _derive(base: Action) -> NonlinearAction:
     other, means = mean_symbols(base)
     width = symbols.widths[0]
     entropy = expand(base.entropies[0])
-    linear = entropy - entropy.coeff(log_det(first)) * log_det(first)
-    replaced = linear - width * (Trace(first * Inverse(other)) + log_det(other))
+    # the log-determinant of U_1, which the entropy has with -N_1
+    (volume,) = (node for node in entropy.atoms(LogDet) if node.matrix == first)
+    in_v1 = Trace(first * Inverse(other)) + volume.xreplace({first: other})
+    replaced = entropy + width * volume - width * in_v1
     kernel = base.kernel + means * other * means.T
     entropies = [base.substitute_nested(each) for each in (replaced, *base.entropies[1:])]
     free = (first, other, *(symbol for symbol in symbols.free if symbol != first))
@@ -105,7 +107,7 @@ def solve_with_mean(
     Starts from infinite width unless `initial` is given; `initial=None` starts at random points.
     """
     _check(architecture)
-    theory, size = derive_with_mean(architecture), architecture.order_parameter_sizes[0]
+    theory, size = derive_with_mean(architecture), architecture.overlap_sizes[0]
     if "initial" not in options:
         options = {"initial": _infinite_width(architecture, theory), **options}
     return saddle.stationary(

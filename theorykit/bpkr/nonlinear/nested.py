@@ -23,12 +23,11 @@ from ...codegen import CompiledFunction, compile_expressions
 from ...saddle.domains import Positive
 from ..action.action import Action
 from ..action.derivation import derive
-from ..action.equivalence import kernel_of_covariance
 from ..data.checks import check_same_input_features, checked_data, checked_features
 from ..evaluation.bound_action import bind
 from ..evaluation.prediction import Prediction
 from ..features.implicit import ImplicitFeatures
-from ..specification.activations import Activation
+from ..specification.activations import Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, activation_of, checked_architecture
 from ..specification.layers import Dense
 from .theory import NonlinearAction, energy_at, order_parameters_of, predict_from_kernels
@@ -52,7 +51,7 @@ def _activations(architecture: Architecture) -> tuple[Activation, ...]:
 def _check(architecture: Architecture) -> None:
     checked_architecture(architecture)
     others = [type(layer).__name__ for layer in architecture.layers if type(layer) is not Dense]
-    if others or architecture.order_parameter_sizes[-1] > 1:
+    if others or architecture.overlap_sizes[-1] > 1:
         raise ValueError(
             "the nested form is of dense layers, one output and one token that is read, got "
             f"{', '.join(others) or 'dense layers'}, outputs={architecture.outputs} and "

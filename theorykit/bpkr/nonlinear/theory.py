@@ -1,7 +1,7 @@
 """What both theories of this room are: an action for `theorykit.saddle`, and the kernel that it predicts from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from ..action.action import Action
 from ..data.checks import checked_results, finite_array
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.prediction import Prediction
+from ..specification.ansatz import ansatz_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,8 @@ def predict_from_kernels(
     """Mean and variance of the outputs on test examples, Eqs. (9), (29), (30), from kernels."""
     mean, variance = _predicted(bound, kernel, between, test_diagonal, labels)
     shape = (len(mean) // bound.architecture.outputs, *labels.shape[1:])
-    return checked_results(Prediction(mean.reshape(shape), variance.reshape(shape)), bound.architecture)
+    prediction = checked_results(Prediction(mean.reshape(shape), variance.reshape(shape)), bound.architecture)
+    return replace(prediction, ansatz=ansatz_of(bound.architecture, labels.size))
 
 
 @jax.jit

@@ -141,7 +141,7 @@ def gp_coordinates(architecture: Architecture) -> Coordinates:
 
 def _lengths(architecture: Architecture) -> list[tuple[int, tuple[int, int]]]:
     """How many coordinates the readout and layers L, ..., 1 have, and the shape of each R: as many rows as B has."""
-    *sizes, outer = architecture.order_parameter_sizes
+    *sizes, outer = architecture.overlap_sizes
     shapes = [(outer, 0)]
     for form, size in zip(reversed(architecture.forms), reversed(sizes), strict=True):
         nested = outer if form.has_skip else 0

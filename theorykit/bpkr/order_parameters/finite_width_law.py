@@ -89,7 +89,7 @@ class FiniteWidthLaw(eqx.Module):
     @property
     def is_singular(self) -> bool:
         """Whether U_1 has no inverse, by too few hidden units in some layer."""
-        return self.levels[-1].rank < self.architecture.order_parameter_sizes[0]
+        return self.levels[-1].rank < self.architecture.overlap_sizes[0]
 
     def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
         """The logarithm of the density of the coordinates, normalised."""
@@ -153,7 +153,7 @@ def law_of(architecture: Architecture) -> FiniteWidthLaw:
     A layer may have any real width of at least its number of partial paths, and below that any whole number of units.
     """
     counts = checked_architecture(architecture).head_counts()
-    found = [_level(architecture.order_parameter_sizes[-1], 0, architecture.widths[-1], "N_a")]
+    found = [_level(architecture.overlap_sizes[-1], 0, architecture.widths[-1], "N_a")]
     layers = zip(reversed(architecture.forms), reversed(architecture.widths[:-1]), strict=True)
     for form, width in layers:
         rank = found[-1].rank

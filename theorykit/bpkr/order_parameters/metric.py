@@ -85,7 +85,7 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
 
 def dimension(architecture: Architecture) -> int:
     """How many components a tangent has."""
-    sizes = architecture.order_parameter_sizes
+    sizes = architecture.overlap_sizes
     nested = _nested_sizes(architecture)
     return sum(len(_components(size, kept)[0]) for size, kept in zip(sizes, nested, strict=True))
 
@@ -98,5 +98,5 @@ def _components(size: int, nested: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _nested_sizes(architecture: Architecture) -> list[int]:
     """The size of the block of each order parameter that is the next one, across a skip connection; 0 of none."""
-    forms = zip(architecture.forms, architecture.order_parameter_sizes[1:], strict=True)
+    forms = zip(architecture.forms, architecture.overlap_sizes[1:], strict=True)
     return [*(size if form.has_skip else 0 for form, size in forms), 0]

@@ -84,7 +84,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     """
     require_float64()
     check_size(checked_architecture(architecture))
-    readout = architecture.prior_variances[-1] * jnp.eye(architecture.order_parameter_sizes[-1], dtype=jnp.float64)
+    readout = architecture.prior_variances[-1] * jnp.eye(architecture.overlap_sizes[-1], dtype=jnp.float64)
     matrices = layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 
@@ -110,7 +110,7 @@ def checked_order_parameters(
     Errors call them `name`.
     """
     point = as_order_parameters(name, order_parameters)
-    (*sizes, _), given = checked_architecture(architecture).order_parameter_sizes, point.matrices
+    (*sizes, _), given = checked_architecture(architecture).overlap_sizes, point.matrices
     if len(given) != len(sizes):
         raise ValueError(
             f"{name}: {len(sizes)} layers need {len(sizes)} matrices U_1, ..., U_{len(sizes)}, got {len(given)}; are "
@@ -130,7 +130,7 @@ def checked_order_parameters(
 
 
 def _checked_readout(architecture: Architecture, given: ArrayLike, prefix: str) -> Array:
-    name, size = f"{prefix}: readout order parameter u", architecture.order_parameter_sizes[-1]
+    name, size = f"{prefix}: readout order parameter u", architecture.overlap_sizes[-1]
     if size > 1:
         return checked_positive_definite(name, given, size)
     readout = finite_array(name, given, "")

@@ -185,4 +185,5 @@ def _prediction(predicted, coordinates: Coordinates, directions: Float[Array, "n
     # of the output, whose mean differs with the order parameters: the law of total variance
     _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
     between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
-    return Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))
+    variance = jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0)
+    return Prediction(given.mean, variance)

@@ -5,6 +5,7 @@ finds it; what decides success is the gradient norm measured there, never the mi
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from ..evaluation.energies import AbstractEnergy, DualEnergy, energy_of, energy_
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
+from ..specification.ansatz import ansatz_of
 from ..specification.architecture import Architecture
 from .attempts import Attempt, go_on, shorten
 from .problem import SaddleProblem
@@ -57,6 +59,7 @@ class Saddle(eqx.Module):
     - `result`: `optimistix.RESULTS.successful` if and only if `gradient_norm` is within the tolerance and
       `min_hessian_eigenvalue` is positive.
     - `action_error`: how well double precision knows `action` here, by the conditioning of all that was factorised.
+    - `ansatz`: what the result rests on beyond large widths, in words; empty for linear hidden units.
     - `stats`: steps of the solver, evaluations of the action and its gradient, curvatures formed (zero for minimisers
       that do not count), the tolerance, whether the solver was content with where it stopped, and how many `attempts`
       it took. `remaining` is by how much a Newton step from here would lower the action, NaN where no Hessian was
@@ -77,6 +80,7 @@ class Saddle(eqx.Module):
     action_error: Float[Array, ""]
     result: optx.RESULTS
     stats: Mapping[str, Any]
+    ansatz: str = eqx.field(static=True, default="")
 
     @property
     def converged(self) -> bool | Bool[Array, "..."]:
@@ -142,13 +146,17 @@ def solve(
     warn_of_class_numbers(labels, stacklevel=2)
     attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
     if is_traced(architecture, attempt.start, data):
-        return _report(_minimise(_prepare(energy_of, data, attempt)), throw)
+        return _report(_with_ansatz(_minimise(_prepare(energy_of, data, attempt)), architecture, data), throw)
     saddle = _minimise(_prepare(energy_of, data, shorten(attempt)))
     if not saddle.converged:
         saddle = _go_on(saddle, data, attempt)
     check = checked_dual_results if has_dual_form(data[0]) else checked_results
     check((saddle.action, saddle.gradient_norm), architecture)
-    return _report(saddle, throw)
+    return _report(_with_ansatz(saddle, architecture, data), throw)
+
+
+def _with_ansatz(saddle: Saddle, architecture: Architecture, data: tuple) -> Saddle:
+    return saddle if architecture.is_linear else replace(saddle, ansatz=ansatz_of(architecture, data[1].size))
 
 
 def _go_on(saddle: Saddle, data: tuple, attempt: Attempt) -> Saddle:

@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 from sympy import Basic, Expr, Max, Min, Pow, S, Symbol, asin, erf, expand, sqrt
+from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_instance, checked_text, shown
-from ...symbolic import gaussian_average
+from ...symbolic import gaussian_average, kernel_matrix
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
@@ -55,6 +56,15 @@ class Activation:
     def has_mean(self) -> bool:
         """Whether the mean is not zero."""
         return self.mean != 0
+
+
+def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
+    """E[phi(g_s) phi(g_t)] of Gaussian numbers g of this covariance."""
+
+    def kernel(own: Expr, between: Expr, other: Expr) -> Expr:
+        return activation.kernel.xreplace({OWN: own, BETWEEN: between, OTHER: other})
+
+    return kernel_matrix(kernel, covariance)
 
 
 @lru_cache

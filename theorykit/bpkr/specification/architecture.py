@@ -134,7 +134,12 @@ class Architecture(eqx.Module):
 
     @property
     def order_parameter_sizes(self) -> tuple[int, ...]:
-        """(n_1, ..., n_{L+1}): outputs and tokens read, times the partial paths from layer l on; the readout's last."""
+        """(n_1, ..., n_L): outputs and tokens read, times the number of partial paths from layer l on."""
+        return self.overlap_sizes[:-1]
+
+    @property
+    def overlap_sizes(self) -> tuple[int, ...]:
+        """(n_1, ..., n_{L+1}): the same, and the rows of the readout's order parameter."""
         read = self.outputs * self.read_tokens
         return tuple(read * math.prod(self.branches[layer:]) for layer in range(self.depth + 1))
 
@@ -208,7 +213,7 @@ def checked_architecture(value: Any) -> Architecture:
 
 def check_size(architecture: Architecture) -> None:
     """Refuse an architecture whose largest order parameter does not fit in the memory of this machine."""
-    side = architecture.order_parameter_sizes[0]
+    side = architecture.overlap_sizes[0]
     check_bytes(architecture, f"the order parameter U_1, {side:,} x {side:,}", 8 * side**2)
 
 

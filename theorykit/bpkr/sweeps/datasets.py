@@ -165,7 +165,7 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
 
 def _of_architecture(name: str, architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> bpkr.OrderParameters:
     """`point`, refused where its shapes are not those of the architecture."""
-    *sizes, last = architecture.order_parameter_sizes
+    *sizes, last = architecture.overlap_sizes
     needed = [*((size, size) for size in sizes), () if last == 1 else (last, last)]
     found = [*(np.shape(matrix) for matrix in point.matrices), np.shape(point.readout)]
     if found != needed:
@@ -197,7 +197,7 @@ def path_coordinates(architecture: bpkr.Architecture) -> dict[str, list[str]]:
 
 def readout_axes(architecture: bpkr.Architecture) -> tuple[str, ...]:
     """The names of the axes of u: none of a number, and else of outputs, or of the tokens that are read."""
-    if architecture.order_parameter_sizes[-1] == 1:
+    if architecture.overlap_sizes[-1] == 1:
         return ()
     return ("output", "other_output") if architecture.read_tokens == 1 else ("token", "other_token")
 

@@ -28,9 +28,8 @@ from ..atoms import (
 from ..averages import GaussianAverage
 from ..blocks import PrincipalBlock, SideBySide, Stacked
 from ..bound_variables import EntryVariable, NormalVariable
-from ..entries import Entrywise, SumOfEntries
+from ..entries import Entrywise, KernelMatrix, SumOfEntries
 from ..functions import LogCosh, LogNormalCDF
-from ..kernel_matrix import KernelMatrix
 from ..spectral import EigenvalueSum, SpectralFunction
 
 Row = list[Any]

@@ -74,7 +74,7 @@ def _draw(architecture: bpkr.Architecture, heads, inputs, features, seed: int) -
         shaped = [each.reshape(len(inputs), -1) for each in outputs]
         return network.weights, *shaped, tuple(to_overlaps(bpkr.empirical_order_parameters(network)))
 
-    count = min(_NETWORKS, _LARGEST // architecture.order_parameter_sizes[0] ** 2)
+    count = min(_NETWORKS, _LARGEST // architecture.overlap_sizes[0] ** 2)
     # drawn by NumPy, whose generator need not be compiled
     rng = np.random.default_rng([seed, 1])
     white = tuple(rng.normal(size=(count, *shape)) for shape in weight_shapes(architecture, inputs.shape[2]))

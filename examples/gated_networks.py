@@ -1,0 +1,62 @@
+# %% [markdown]
+# # Gated linear networks: attention over one token
+#
+# A hidden unit of a [gated deep linear network](https://arxiv.org/abs/2210.17449) is linear in its input, and passed on
+# or not by a fixed gate $g_h(x)$. That is a layer of attention over a single token whose "attention" is the gate, any
+# real number: one head a gate. Nothing is an ansatz; the gates alone make the network nonlinear in $x$.
+
+# %%
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import theorykit
+from theorykit import bpkr
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# ## A task that no linear network solves
+#
+# The label is the sign of a product of two features, and gates are open on one side of a random plane.
+
+# %%
+rng = np.random.default_rng(0)
+train, test, features = 100, 1000, 4
+inputs = rng.normal(size=(train + test, 1, features))
+labels = np.sign(inputs[:, 0, 0] * inputs[:, 0, 1])
+planes = rng.normal(size=(16, features))
+
+
+def predicted(gates: int, width: float) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of the saddle point and of infinite width, with the first `gates` gates, and one that is always open."""
+    arch = bpkr.Architecture((gates + 1,), width, temperature=0.05)
+    open_gates = np.concatenate([np.ones((len(inputs), 1)), inputs[:, 0] @ planes[:gates].T > 0], axis=1)
+    data = bpkr.path_features(inputs, [open_gates[:, :, None, None].astype(float)], arch)
+    saddle = bpkr.solve(arch, data[:train], labels[:train], throw=True)
+    means = [
+        bpkr.predict(arch, point, data[:train], labels[:train], data[train:]).mean
+        for point in (saddle, bpkr.gp_limit(arch))
+    ]
+    return tuple(1 - float(bpkr.sign_accuracy(mean, labels[train:])) for mean in means)
+
+
+# %%
+counts, widths = (1, 2, 4, 8, 12, 16), (10, 20, 50, 100, 200, 500)
+by_gates = np.array([predicted(gates, 50) for gates in counts])
+by_width = np.array([predicted(8, width) for width in widths])
+for gates, (saddle, limit) in zip(counts, by_gates, strict=True):
+    print(f"{gates:2d} gates: {saddle:.3f} of the test examples wrong, infinitely wide {limit:.3f}")
+
+# %%
+with use_style():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.4), sharey=True)
+    for axis, places, errors in ((left, counts, by_gates), (right, widths, by_width)):
+        axis.plot(places, errors[:, 0], "o-", color=THEORY, label="saddle point")
+        axis.plot(places, errors[:, 1], "o:", color=LIMITS[0], label="infinitely wide")
+    left.set(xlabel="gates", xticks=counts, ylabel="share of errors", title="50 hidden units")
+    right.set(xlabel="hidden units", xscale="log", title="8 gates")
+    left.legend()
+    save(figure, Path(__file__).with_suffix(".png"))

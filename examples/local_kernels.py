@@ -1,0 +1,70 @@
+# %% [markdown]
+# # Local kernel renormalisation: patches that are read with weights of their own
+#
+# One convolutional layer is a network without attention whose tokens are the patches of an image and whose readout has
+# weights of its own for each: `read_tokens`. Its order parameter is a matrix between patches, which the data change;
+# with one weight for all patches it would be a number. This is the theory of [Aiudi et al.](
+# https://arxiv.org/abs/2307.11807); hidden units pass through an error function, so that it is an ansatz, for examples
+# in proportion to the width.
+
+# %%
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import theorykit
+from theorykit import bpkr
+from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, use_style
+from theorykit.tasks.digits import handwritten_digits
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# ## Digits in four patches
+#
+# Threes and eights of 8 x 8 pixels; they differ on their left, and most at its bottom.
+
+# %%
+digits = handwritten_digits(size=8).of_classes([3, 8])
+order = np.random.default_rng(0).permutation(len(digits.pixels))
+images, labels = digits.pixels[order].astype(float), np.repeat([1.0, -1.0], digits.counts)[order]
+images = (images - images.mean()) / images.std()
+patches = images.reshape(-1, 2, 4, 2, 4).swapaxes(2, 3).reshape(-1, 4, 16)
+train, test = slice(0, 60), slice(60, None)
+
+
+def architecture(width: int) -> bpkr.Architecture:
+    return bpkr.Architecture((), width, temperature=0.05, read_tokens=4, embedding="erf")
+
+
+print(bpkr.render_latex(bpkr.derive(architecture(10))))
+
+# %%
+widths, found, errors = (5, 10, 20, 50, 100, 200, 500), [], {"finite": [], "infinite": []}
+features = bpkr.path_features(patches, [], architecture(10))
+for width in widths:
+    arch = architecture(width)
+    saddle = bpkr.solve(arch, features[train], labels[train], throw=True)
+    found.append(np.asarray(saddle.order_parameters.readout))
+    for name, point in (("finite", saddle), ("infinite", bpkr.gp_limit(arch))):
+        prediction = bpkr.predict(arch, point, features[train], labels[train], features[test])
+        errors[name].append(float(np.mean((prediction.mean - labels[test]) ** 2)))
+    print(width, saddle.diagnosis)
+
+# %%
+with use_style():
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(7.5, 2.4), width_ratios=(1, 1.3, 1.3))
+    shown = left.imshow(found[2], cmap=DIVERGING, vmin=-np.max(found[2]), vmax=np.max(found[2]))
+    left.set(title=f"$U$ between patches, $N = {widths[2]}$", xticks=range(4), yticks=range(4))
+    figure.colorbar(shown, ax=left)
+    for patch, line in enumerate(("-", "--", "-", "--")):
+        name = ("top left", "top right", "bottom left", "bottom right")[patch]
+        middle.plot(widths, [u[patch, patch] for u in found], line, color=(THEORY, *LIMITS)[patch], label=name)
+    middle.set(xscale="log", xlabel="channels $N$", title="Weight of each patch")
+    middle.legend()
+    right.plot(widths, errors["finite"], "o-", label="saddle point")
+    right.plot(widths, errors["infinite"], ":", color=LIMITS[0], label="infinitely wide")
+    right.set(xscale="log", xlabel="channels $N$", title="Test error")
+    right.legend()
+    save(figure, Path(__file__).with_suffix(".png"))
