@@ -12,9 +12,12 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 LONG = (
     "choose_by_evidence",
     "find_my_mistake",
+    "gated_networks",
+    "graph_convolutions",
     "hidden_markov_chains",
     "hopfield_retrieval",
     "learn_attention_by_evidence",
+    "local_kernels",
     "narrow_limit",
     "new_layer_kinds",
     "one_shot_images",

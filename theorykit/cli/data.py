@@ -77,7 +77,7 @@ def _features(
     if maps is not None and len(real) < len(mask):
         raise ValueError(f"[data] `{prefix}mask` may only say which tokens are real, beside `{prefix}attention`")
     options = {"real_tokens": real[0]} if real else {}
-    return bpkr.path_features(inputs, attention, architecture, config.readout or "last", **options)
+    return bpkr.path_features(inputs, attention, architecture, config.readout, **options)
 
 
 def _mask(config: DataConfig, arrays: Mapping[str, np.ndarray], prefix: str) -> tuple[str | np.ndarray, ...]:

@@ -40,7 +40,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     layout: str | None = None
     norm_first: bool | None = None
     mask: Names | None = None
-    readout: Literal["first", "last", "mean"] | None = None
+    readout: Literal["first", "last", "mean", "all"] | None = None
     test_features: str | None = None
     test_inputs: str | None = None
     test_attention: Names | None = None

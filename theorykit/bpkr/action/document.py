@@ -8,6 +8,7 @@ from sympy import Expr, MatrixSymbol, Symbol
 from ...annotations import checked_arguments
 from ...derivation import Derivation, Verification, verification_blocks, verified_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Items, Text, align_environment, as_markdown, fold, latex
+from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture
 from ..specification.layers import AbstractLayer
 from .action import Action
@@ -137,7 +138,7 @@ def _describe(layer: AbstractLayer) -> str:
         value = getattr(layer, entry.name)
         if isinstance(value, AbstractLayer):
             parts.append(_describe(value))
-        elif entry.metadata.get("static"):
+        elif entry.metadata.get("static") and value != IDENTITY:
             parts.append(f"{entry.name}={value}")
     return f"{type(layer).__name__}({', '.join(parts)})"
 

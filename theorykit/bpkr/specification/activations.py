@@ -23,7 +23,7 @@ OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), 
 _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Activation:
     """A function phi of hidden units, entry by entry; `as_activation` makes it.
 
@@ -36,6 +36,9 @@ class Activation:
     def __post_init__(self):
         checked_text("name", self.name)
         checked_instance("function", self.function, Expr)
+
+    def __repr__(self):
+        return repr(self.name)
 
     @property
     def is_linear(self) -> bool:

@@ -16,8 +16,8 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
         return ""
     functions = ", ".join(activation.name for activation in architecture.activations)
     said = (
-        f"Gaussian equivalence: hidden units after {functions} are replaced by linear ones of the same covariance, which "
-        "is good for labels in proportion to the widths"
+        f"Gaussian equivalence: hidden units after {functions} are replaced by linear ones of the same covariance, "
+        "which is good for labels in proportion to the widths"
     )
     if is_traced(architecture.widths):
         return said
@@ -25,6 +25,6 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
     if labels >= _FEW * widest:
         return said
     return (
-        f"{said}; here {labels} labels are few beside {widest:.6g} hidden units, and the ansatz drops terms of the order "
-        "of those that it keeps: the infinitely wide network, bpkr.gp_limit, is as good"
+        f"{said}; here {labels} labels are few beside {widest:.6g} hidden units, and the ansatz drops terms of the "
+        "order of those that it keeps: the infinitely wide network, bpkr.gp_limit, is as good"
     )
