@@ -126,6 +126,8 @@ def draw(found: dict[str, dict], path: Path) -> None:
             axes[3].plot(widths, [found[key][f"{name} mean"] for key in keys], "o-", color=color, label=label)
         axes[3].axhspan(1e-4, float(np.median([found[key]["error"] for key in keys])), color="0.9", zorder=0)
         axes[3].set(xscale="log", xlabel="$N$", title=f"two heads, $P={FIXED}$", ylim=(2e-3, None))
+        axes[3].set_xticks(FIXED_WIDTHS, map(str, FIXED_WIDTHS))
+        axes[3].minorticks_off()
         axes[3].legend()
         axes[0].set_ylabel("distance of the mean output")
         save(figure, path)
