@@ -329,6 +329,8 @@ OF_CALLABLES = {
     "path_features.inputs": array(lambda: INPUTS),
     "Architecture.widths": Kind(lambda: 8.0, number(1.0, above=0.0).admits, lambda: per_layer(3)),
     "Architecture.prior_variances": Kind(lambda: 1.0, number(1.0, above=0.0).admits, lambda: per_layer(4)),
+    "read_tokens": whole_number(1, least=1),
+    "activation": Kind(lambda: "erf", also=lambda: {"of another name": "gelu"}),
     "Architecture.temperature": number(0.1, least=0.0),
     "Architecture.outputs": whole_number(1, least=1),
     "Attention.heads": whole_number(2, least=1),
