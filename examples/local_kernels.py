@@ -17,6 +17,7 @@ import theorykit
 from theorykit import bpkr
 from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, use_style
 from theorykit.tasks.digits import handwritten_digits
+from theorykit.tasks.images import cut_into_patches
 
 theorykit.enable_float64()
 
@@ -30,7 +31,7 @@ digits = handwritten_digits(size=8).of_classes([3, 8])
 order = np.random.default_rng(0).permutation(len(digits.pixels))
 images, labels = digits.pixels[order].astype(float), np.repeat([1.0, -1.0], digits.counts)[order]
 images = (images - images.mean()) / images.std()
-patches = images.reshape(-1, 2, 4, 2, 4).swapaxes(2, 3).reshape(-1, 4, 16)
+patches = cut_into_patches(images, 4)
 train, test = slice(0, 60), slice(60, None)
 
 

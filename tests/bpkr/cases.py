@@ -28,10 +28,18 @@ class Case:
     widths: tuple[float, ...]
     variances: tuple[float, ...]
     outputs: int = 1
+    read_tokens: int = 1
+    embedding: str = "identity"
 
     def architecture(self, temperature: float = 0.3) -> bpkr.Architecture:
         return bpkr.Architecture(
-            self.layers, self.widths, self.variances, temperature=temperature, outputs=self.outputs
+            self.layers,
+            self.widths,
+            self.variances,
+            temperature=temperature,
+            outputs=self.outputs,
+            read_tokens=self.read_tokens,
+            embedding=self.embedding,
         )
 
     @property
@@ -106,6 +114,9 @@ OWN_KINDS = Case(
     (CorrelatedHeads(CORRELATED, 2), Pooling(0.8), TiedHeads(3)), (30.0, 25.0, 25.0, 20.0), (1.1, 1.0, 0.8, 1.3, 0.9)
 )
 SKIP_AROUND_OWN = Case((Skip(CorrelatedHeads(np.diag([1.5, 0.5]), 2), 0.9),), (25.0, 25.0), (1.2, 1.0, 0.8))
+NO_LAYERS = Case((), (15.0,), (1.2, 0.8), outputs=2)
+EVERY_TOKEN = Case((Skip(2, 0.7),), (25.0, 25.0), (0.9, 1.3, 0.7), read_tokens=2)
+EVERY_TOKEN_ALONE = Case((), (20.0,), (1.1, 0.7), read_tokens=3)
 GRAMMAR = (
     DENSE_BETWEEN,
     SKIP_FIRST,
@@ -115,6 +126,9 @@ GRAMMAR = (
     DEEP_LINEAR,
     OWN_KINDS,
     SKIP_AROUND_OWN,
+    NO_LAYERS,
+    EVERY_TOKEN,
+    EVERY_TOKEN_ALONE,
 )
 
 ANY_CASE = st.sampled_from(CASES)
@@ -189,7 +203,7 @@ def permuted_order_parameters(
 def explicit_kernel(order_parameters: bpkr.OrderParameters, features: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Eq. (10) as it stands: one term for each pair of paths, and of outputs."""
     paths = features.shape[1]
-    mixing = np.asarray(order_parameters.matrices[0])
+    mixing = np.asarray(order_parameters.first)
     outputs = len(mixing) // paths
     kernel = np.zeros((len(features), outputs, len(other), outputs))
     for a, c, b, d in itertools.product(range(paths), range(outputs), repeat=2):

@@ -59,11 +59,9 @@ def test_heads_must_be_positive_counts(heads, wrong):
         bpkr.Architecture(heads, 8.0, temperature=0.1)
 
 
-@pytest.mark.parametrize("layers", ["", "23"])
-def test_layers_must_be_a_sequence(layers):
-    with refused("layers must be a sequence of layers") as error:
-        bpkr.Architecture(layers, 8.0, temperature=0.1)
-    assert f"got {layers!r}" in str(error.value)
+def test_layers_must_be_a_sequence():
+    with refused("layers must be a sequence of layers"):
+        bpkr.Architecture("", 8.0, temperature=0.1)
 
 
 @pytest.mark.parametrize("outputs", [0, -1, True])

@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 def features_of(tokens, attention, architecture, readout, real_tokens=None):
     """In the place of path features, which take longer: as many, and others for every readout."""
     assert real_tokens is None or len(real_tokens) == len(tokens)
-    return np.full((len(tokens), 2, 3), float(len(readout)))
+    return np.full((len(tokens), 2, 3), float(len(readout or "last")))
 
 
 def test_every_set_of_keys_is_used_whole_or_refused(folder, monkeypatch):

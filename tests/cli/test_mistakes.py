@@ -289,7 +289,6 @@ REFUSED = [
     *(
         ("derive", "--layers", *layers)
         for layers in (
-            (),
             ("0",),
             ("-1",),
             ("²",),

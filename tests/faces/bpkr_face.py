@@ -23,6 +23,7 @@ EXAMPLES, PATHS, FEATURES, TOKENS = 5, 4, 3, 2
 DATA = RNG.normal(size=(EXAMPLES, PATHS, FEATURES))
 LABELS = RNG.normal(size=EXAMPLES)
 INPUTS = RNG.normal(size=(EXAMPLES, TOKENS, FEATURES))
+GRAM = LABELS[:, None] * LABELS
 KEY_QUERY = [RNG.normal(size=(2, FEATURES, FEATURES)) for _ in range(2)]
 
 
@@ -316,6 +317,7 @@ OF_CALLABLES = {
     **OF_CLASSES,
     "Architecture.layers": Kind(
         lambda: (2, 2),
+        dict.fromkeys(("an empty list", "an empty array"), "no layers"),
         called=("layer",),
         also=lambda: {
             "a number of heads": 2,
@@ -326,9 +328,15 @@ OF_CALLABLES = {
             **SKIPS,
         },
     ),
+    "kernels": array(lambda: GRAM, also=lambda: {"not symmetric": np.triu(GRAM), "not positive": GRAM - np.eye(5)}),
     "path_features.inputs": array(lambda: INPUTS),
     "Architecture.widths": Kind(lambda: 8.0, number(1.0, above=0.0).admits, lambda: per_layer(3)),
     "Architecture.prior_variances": Kind(lambda: 1.0, number(1.0, above=0.0).admits, lambda: per_layer(4)),
+    "Architecture.embedding": Kind(
+        lambda: "erf",
+        {name: "a constant function" for name in ("1", "1.5", "-0.5")},
+        lambda: {"of another name": "gelu", "of two numbers": lambda g, h: g, "with a jump of its own": "step"},
+    ),
     "read_tokens": whole_number(1, least=1),
     "activation": Kind(lambda: "erf", also=lambda: {"of another name": "gelu"}),
     "Architecture.temperature": number(0.1, least=0.0),

@@ -8,7 +8,8 @@ from theorykit.symbolic import Definition, Equation, Heading
 from .engine import Face
 from .values import Kind, function, text, whole_number
 
-N, X, Z = Symbol("N", integer=True, positive=True), Symbol("x", real=True), Symbol("z", real=True)
+N = Symbol("N", integer=True, positive=True)
+X, Y, Z = (Symbol(name, real=True) for name in "xyz")
 A, C, V, ONE = MatrixSymbol("A", 2, 3), symbolic.positive_definite("C", 4), MatrixSymbol("v", 4, 1), Identity(1)
 
 A_NUMBER = "a number of Python is an expression"
@@ -53,6 +54,14 @@ FACE = Face(
         "blocks": size(2),
         "matrix": matrix(),
         **{f"{name}.matrix": square() for name in ("EigenvalueSum", "SpectralFunction", "eigenvalue_sum")},
+        **{f"{name}.matrix": square() for name in ("KernelMatrix", "kernel_matrix")},
+        "KernelMatrix.function": Kind(
+            lambda: Lambda((X, Y, Z), X * Y * Z),
+            also=lambda: {"of two numbers": Lambda((X, Z), X), "to a matrix": Lambda((X, Y, Z), C)},
+        ),
+        "kernel_matrix.function": Kind(
+            lambda: lambda own, between, other: own * between * other, also=lambda: {"of one number": lambda x: x}
+        ),
         "spectral_function.matrix": square(),
         **{
             f"{name}.function": Kind(

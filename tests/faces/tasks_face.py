@@ -105,6 +105,10 @@ FACE = Face(
         "image_files.read_idx.images": A_FILE,
         "image_files.read_idx.labels": A_FILE,
         "image_files.read_idx.class_names": Kind(lambda: NAMES, {**PATHS_OF_TEXT, **EMPTY}, lambda: NAME_LISTS),
+        "images.cut_into_patches.images": array(
+            lambda: PIXELS, also=lambda: {"a row": PIXELS[0, 0], "odd": PIXELS[:, 1:]}
+        ),
+        "images.cut_into_patches.size": whole_number(4, least=1, most=1),
         "published_images.split_by_name.images": instance(image_set, also=lambda: {"pixels": PIXELS}),
         "published_images.fetch.source": instance(lambda: published_images.MNIST),
         "published_images.fetch.file": text("t10k-labels-idx1-ubyte.gz"),

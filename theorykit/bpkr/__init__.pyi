@@ -14,6 +14,7 @@ from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal
 from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
 from .evaluation.observables import KernelTaskAlignment, head_scores, kernel_task_alignment
 from .evaluation.prediction import Prediction, kernel, path_kernels, predict, predict_from_statistics
+from .features.from_kernels import features_of_kernels
 from .matrix_free.estimate import EnergyEstimate, MatrixFreeOptions, MatrixFreeWarning, Slopes, estimate_energy
 from .matrix_free.saddle import MatrixFreeSaddle, solve_matrix_free
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
@@ -86,6 +87,7 @@ __all__ = [
     "empirical_order_parameters",
     "estimate_energy",
     "evaluate",
+    "features_of_kernels",
     "find_classes",
     "first_order",
     "fluctuations",

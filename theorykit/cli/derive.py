@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,9 +19,33 @@ _DIGITS = 9
 _ENDINGS = {"latex": ".tex", "markdown": ".md", "html": ".html", "python": ".py"}
 
 
+@dataclass(frozen=True)
+class Structure:
+    """What of a network its action depends on.
+
+    Attributes:
+        layers: The layers from the input side, such as `2 dense skip:3`: a number of attention heads, `dense` for a
+            linear layer without attention, `dense:erf` for one of nonlinear units, `skip:` before either for a skip
+            connection beside it. None at all for a network whose readout reads the embedding.
+        embedding: The function of the embedded tokens: identity, erf, relu or quadratic.
+        outputs: How many numbers the network puts out for an example.
+        read_tokens: For how many tokens the readout has weights of its own; 1 is one token, or the mean over tokens.
+    """
+
+    layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[LAYER ...]")]
+    embedding: str = "identity"
+    outputs: int = 1
+    read_tokens: int = 1
+
+    def architecture(self) -> bpkr.Architecture:
+        """An architecture of this structure, and of any numbers."""
+        kinds = [parse_layer(layer) for layer in self.layers]
+        more = {"outputs": self.outputs, "read_tokens": self.read_tokens, "embedding": self.embedding}
+        return bpkr.Architecture(kinds, widths=1, temperature=1.0, **more)
+
+
 def derive(
-    layers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="LAYER [LAYER ...]")],
-    outputs: int = 1,
+    network: tyro.conf.OmitArgPrefixes[Structure],
     format: Format = "markdown",
     steps: bool = False,
     finite_width: bool = False,
@@ -31,9 +56,7 @@ def derive(
     """Derive the action of a deep network and print it.
 
     Args:
-        layers: The layers from the input side, such as `2 dense skip:3`: a number of attention heads, `dense` for a
-            linear layer without attention, `skip:` before either for a skip connection beside it.
-        outputs: How many numbers the network puts out for an example.
+        network: What of the network its action depends on.
         format: LaTeX or Markdown of the action, its saddle-point equations, closed forms, expansion about infinite
             width and predictor; a page of these for a browser, always with every step, which unfolds, and a table of
             symbols; or the Python source of the generated function, as it runs.
@@ -48,8 +71,7 @@ def derive(
         raise ValueError("the Python source has no steps: leave out --steps and --finite-width, or choose a document")
     if output is not None:
         store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
-    kinds = [parse_layer(layer) for layer in layers]
-    architecture = bpkr.Architecture(kinds, widths=1, temperature=1.0, outputs=outputs)
+    architecture = network.architecture()
     action = bpkr.derive(architecture)
     if verify:
         _verify(action)
@@ -74,10 +96,13 @@ def parse_layer(text: str) -> bpkr.AbstractLayer:
         return bpkr.Skip(parse_layer(text.removeprefix("skip:")))
     if text == "dense":
         return bpkr.Dense()
+    if text.startswith("dense:"):
+        return bpkr.Dense(activation=text.removeprefix("dense:"))
     if text.isascii() and text.isdigit() and len(text) <= _DIGITS:
         return bpkr.Attention(int(text))
     raise ValueError(
-        f"a layer is a number of heads, `dense`, or `skip:` before either, as in skip:2; got {shown(text)}"
+        "a layer is a number of heads, `dense`, `dense:` and the name of a function, or `skip:` before any of these, "
+        f"as in skip:2; got {shown(text)}"
     )
 
 

@@ -140,6 +140,9 @@ def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equat
             return Equation(before, _average(after, claim, show))
         case claims.GaussianAverage():
             return Equation(_average(before, claim, show), after)
+        case claims.SameMoments():
+            nonlinear, linear = show(claim.weights), show(claim.equivalent)
+            return Equation(_mean(before, nonlinear), _mean(after, linear))
         case claims.SpinSum():
             configurations = rf"{show(claim.spins)} \in \{{-1, 1\}}^{{{show(claim.spins.shape[0])}}}"
             return Equation(rf"-2\log \sum_{{{configurations}}} {_weight(before)}", after)
@@ -172,6 +175,10 @@ def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equat
             limit = dict(claim.limit)[claim.variable]
             return Equation(show(claim.variable), rf"{show(limit)} + \delta,\quad \delta = {after}")
     raise NotImplementedError(f"no way to write a claim of type {type(claim).__name__}; add one to derivation.document")
+
+
+def _mean(value: str, over: str) -> str:
+    return rf"\left\langle {value} \right\rangle_{{{over}}}"
 
 
 def _average(exponent: str, claim: claims.GaussianAverage, show: Show) -> str:

@@ -180,7 +180,11 @@ def kernel_matrix(function: Callable[[Expr, Expr, Expr], Expr], matrix: MatrixEx
     """`KernelMatrix` of a function that takes C_ii, C_ij and C_jj; the covariance C itself where that is C_ij."""
     checked_function("function", function)
     own, between, other = map(EntryVariable, "xyz")
-    value = checked_scalar("what function returns", function(own, between, other))
+    try:
+        value = checked_scalar("what function returns", function(own, between, other))
+    except TypeError as error:
+        raise TypeError(f"function must take three expressions to another: {error}") from error
+    checked_square("matrix", matrix)
     return matrix if value == between else KernelMatrix(Lambda((own, between, other), value), matrix)
 
 

@@ -7,9 +7,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, UInt8
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int, UInt8
 
-from ..arguments import checked_sequence, checked_text, checked_whole_number, real_array, shown
+from ..arguments import (
+    checked_array,
+    checked_sequence,
+    checked_text,
+    checked_whole_number,
+    is_traced,
+    real_array,
+    shown,
+)
 
 
 class ImageSet(eqx.Module):
@@ -36,6 +45,22 @@ class ImageSet(eqx.Module):
         rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in chosen])
         classes = np.repeat(np.arange(len(chosen)), counts[list(chosen)])
         return image_set(np.asarray(self.pixels)[rows], classes, [self.class_names[i] for i in chosen])
+
+
+def cut_into_patches(images: ArrayLike, size: int) -> Float[Array, "... patches pixels"]:
+    """Square patches of `size` x `size` pixels, row by row, of `images` (..., height, width).
+
+    Raises `ValueError` for patches that do not tile the images.
+    """
+    size = checked_whole_number("size", size, least=1)
+    pixels = jnp.asarray(images if is_traced(images) else checked_array("images", images))
+    if pixels.ndim < 2 or not pixels.size or pixels.shape[-2] % size or pixels.shape[-1] % size:
+        raise ValueError(
+            f"images of shape {pixels.shape} (..., height, width) are not tiled by patches of {size} x {size} pixels"
+        )
+    *leading, height, width = pixels.shape
+    cut = pixels.reshape(*leading, height // size, size, width // size, size)
+    return jnp.moveaxis(cut, -3, -2).reshape(*leading, -1, size**2)
 
 
 def image_set(

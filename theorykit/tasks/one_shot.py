@@ -23,7 +23,7 @@ from ..arguments import (
 )
 from ..precision import require_float64
 from .examples import Examples
-from .images import ImageSet
+from .images import ImageSet, cut_into_patches
 
 _IMAGES = 3  # two that are labelled, and the one in question
 _PLUS, _MINUS, _UNKNOWN = range(3)
@@ -169,10 +169,7 @@ def _two_of(count: Int[Array, ""], key: PRNGKeyArray) -> Int[Array, "2"]:
 
 def _patches(task: OneShotTask, pixels: Float[Array, "*batch size size"]) -> Float[Array, "*batch patches features"]:
     """Row by row; the features of a patch are its pixels, once for each colour."""
-    side = task.image_size // task.patch_size
-    cut = pixels.reshape(*pixels.shape[:-2], side, task.patch_size, side, task.patch_size)
-    flat = jnp.moveaxis(cut, -3, -2).reshape(*pixels.shape[:-2], task.patches, task.patch_size**2)
-    return jnp.tile(flat, task.channels)
+    return jnp.tile(cut_into_patches(pixels, task.patch_size), task.channels)
 
 
 def _layer_normalise(values: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense
+from theorykit.tasks.images import cut_into_patches
 
 DATA = Path(__file__).parents[2] / "data" / "nonlinear"
 CASES = {entry["case"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}
@@ -41,9 +42,8 @@ def tokens(name, inputs):
     images = arrays(name)[inputs]
     if "mask" not in CASES[name]:
         return images[:, None, :]
-    side, mask = round(np.sqrt(images.shape[1])), CASES[name]["mask"]
-    blocks = images.reshape(len(images), side // mask, mask, side // mask, mask).swapaxes(2, 3)
-    return blocks.reshape(len(images), -1, mask**2)
+    side = round(np.sqrt(images.shape[1]))
+    return cut_into_patches(images.reshape(len(images), side, side), CASES[name]["mask"])
 
 
 def features(name, inputs="X"):

@@ -122,7 +122,7 @@ def _nonlinear_units(
     """tr(M R^T R)/N of what is read, R = phi(V X) G, of the hidden units phi(V X); these, V, and X."""
     width, readings, tokens = symbols.widths[layer], symbols.first.shape[0], Symbol("D", integer=True, positive=True)
     weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
-    inputs = MatrixSymbol(f"X_{layer}t", symbols.input_features, tokens)
+    inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
     hidden = entrywise(lambda unit: function.xreplace({UNIT: unit}), weights * inputs)
     read = hidden * MatrixSymbol("G", tokens, readings)
     return Trace(positive_definite("M", readings) * read.T * read) / width, hidden, weights, inputs

@@ -34,7 +34,8 @@ def render_markdown(action: Action, architecture: Architecture | None = None) ->
 
 def action_blocks(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
     """`action_part` under a title of its own."""
-    yield Heading(f"Action of a network of {len(action.forms)} layers", 1)
+    number = len(action.forms)
+    yield Heading(f"Action of a network of {number or 'no'} layer{'' if number == 1 else 's'}", 1)
     yield from action_part(action, architecture)
 
 
@@ -42,8 +43,12 @@ def action_part(action: Action, architecture: Architecture | None = None) -> Ite
     """The action, its saddle-point equations and its predictor; with the layers and sizes of an architecture."""
     if architecture is not None:
         described = ", ".join(f"`{_describe(layer)}`" for layer in architecture.layers)
-        yield Text(f"Layers, from the input side: {described}.")
+        yield Text(f"Layers, from the input side: {described or 'none'}.")
+        if architecture.embedding != IDENTITY:
+            yield Text(f"The embedded tokens pass through `{architecture.embedding.name}`.")
     yield Items(tuple(_sizes(action, architecture)))
+    for assumption in action.ansatz:
+        yield Text(f"The action rests on {assumption}.")
     yield Heading("Action")
     yield from action_equations(action)
     yield Heading("Saddle point")
@@ -123,7 +128,9 @@ def dual_part(action: Action) -> Iterator[Block]:
 
 
 def closed_forms_part(action: Action) -> Iterator[Block]:
-    """Order parameters that solve their own equation in closed form."""
+    """Order parameters that solve their own equation in closed form; nothing where none does."""
+    if not action.closed_forms:
+        return
     yield Heading("Closed forms")
     yield Text("Given its neighbours, each of these solves its own saddle-point equation:")
     names = action.symbols.latex_names

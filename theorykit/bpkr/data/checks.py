@@ -18,7 +18,7 @@ from ...precision import require_float64
 from ...sharding import all_finite, check_finite, is_sharded, over_examples
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
-from ..specification.architecture import Architecture, check_size, checked_architecture
+from ..specification.architecture import Architecture, check_size, checked_architecture, counted_paths
 from .magnitudes import check_magnitudes
 
 # largest asymmetry, relative to the largest entry, that counts as rounding
@@ -91,8 +91,8 @@ def checked_features(
             )
     if array.shape[1] != architecture.paths:
         raise ValueError(
-            f"{name} has {array.shape[1]} paths (axis 1 of shape {array.shape}), but layers of "
-            f"{architecture.branches} branches make {architecture.paths}; the layout is (examples, paths, features), "
+            f"{name} has {array.shape[1]} paths (axis 1 of shape {array.shape}), but "
+            f"{counted_paths(architecture)}; the layout is (examples, paths, features), "
             "as bpkr.path_features returns it"
         )
     return array
@@ -131,6 +131,19 @@ def checked_data(
     if not is_traced(features, architecture) and not isinstance(checked, ImplicitFeatures):
         check_interpolation(architecture, np.asarray(features, dtype=np.float64))
     return checked, labels
+
+
+def checked_training_and_test(
+    architecture: Architecture,
+    features: ArrayLike | ImplicitFeatures,
+    labels: ArrayLike,
+    test_features: ArrayLike | ImplicitFeatures,
+) -> tuple[PathFeatures, Float[Array, "examples *outputs"], Features]:
+    """`checked_data`, and path features of test examples of as many input features."""
+    features, labels = checked_data(architecture, features, labels)
+    test_features = checked_features(architecture, test_features, "test_features")
+    check_same_input_features(features, test_features, "test_features")
+    return features, labels, test_features
 
 
 def checked_examples(

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ...arguments import checked_instance, checked_whole_number, is_traced, real_array, shown
 from ...precision import require_float64
 from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
-from ..specification.architecture import Architecture, checked_architecture
+from ..specification.architecture import Architecture, checked_architecture, counted_paths
 from .checks import check_finite_examples, checked_symmetric, float64_array, labels_beside, layout_of_examples
 
 _BLOCK_BYTES = 2**25
@@ -130,10 +130,7 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
     made_by = "which bpkr.statistics_of_arrays returns"
     checked_instance("statistics", statistics, FeatureStatistics, made_by)
     if statistics.paths != checked_architecture(architecture).paths:
-        raise ValueError(
-            f"statistics are of {statistics.paths} paths, but layers of {architecture.branches} branches make "
-            f"{architecture.paths}"
-        )
+        raise ValueError(f"statistics are of {statistics.paths} paths, but {counted_paths(architecture)}")
     if statistics.outputs != architecture.outputs:
         raise ValueError(f"statistics are of labels of {statistics.outputs} outputs, not {architecture.outputs}")
     if is_traced(statistics, architecture):

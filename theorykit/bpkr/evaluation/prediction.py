@@ -14,10 +14,10 @@ from jaxtyping import Array, Float
 
 from ..data.checks import (
     check_same_input_features,
-    checked_data,
     checked_dual_results,
     checked_features,
     checked_results,
+    checked_training_and_test,
 )
 from ..data.statistics import FeatureStatistics, checked_statistics
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
@@ -52,9 +52,7 @@ def predict(
     the training set; `test_features` has the layout of `features`. The variance is never negative: rounding below zero,
     where the output is certain, is cut off.
     """
-    features, labels = checked_data(architecture, features, labels)
-    test_features = checked_features(architecture, test_features, "test_features")
-    check_same_input_features(features, test_features, "test_features")
+    features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
     order_parameters = checked_order_parameters(architecture, order_parameters)
     prediction = prediction_at(bind(architecture), order_parameters, features, labels, test_features)
     return replace(checked_results(prediction, architecture), ansatz=ansatz_of(architecture, labels.size))
@@ -70,26 +68,35 @@ def prediction_at(
 ) -> Prediction:
     """`predict` without its checks: pure, traceable, also where the order parameters are singular."""
     if isinstance(features, ImplicitFeatures):
-        values = _from_kernels(bound, order_parameters.first, features, labels, test_features)
-    else:
-        test = {bound.symbols.test_features: bound.flat(test_features)}
-        given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels) | test
-        values = bound.compiled.predictor.call_from(given)
-    shape = (len(test_features), *labels.shape[1:])
-    variance = jnp.maximum(values["variance"], 0.0)
-    return Prediction(mean=values["mean"].reshape(shape), variance=variance.reshape(shape))
+        u1 = order_parameters.first
+        kernels = features.kernel(u1, features), test_features.kernel(u1, features), test_features.kernel_diagonal(u1)
+        return prediction_from_kernels(bound, *kernels, labels)
+    test = {bound.symbols.test_features: bound.flat(test_features)}
+    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels) | test
+    return _predicted(bound.compiled.predictor.call_from(given), labels.shape[1:])
 
 
-def _from_kernels(bound: BoundAction, u1, features, labels, test_features) -> Mapping[str, Array]:
-    """Mean and variance where there are kernels and no features."""
+def prediction_from_kernels(
+    bound: BoundAction,
+    kernel: Float[Array, "rows rows"],
+    between: Float[Array, "testrows rows"],
+    test_diagonal: Float[Array, " testrows"],
+    labels: Float[Array, "examples *outputs"],
+) -> Prediction:
+    """Mean and variance of the outputs from kernels, among training examples, of test examples with them, and of each
+    test example with itself; pure and traceable.
+    """
     form = bound.action.kernel_predictor
-    given = {
-        form.kernel: features.kernel(u1, features),
-        form.between: test_features.kernel(u1, features),
-        form.test_diagonal: test_features.kernel_diagonal(u1)[:, None],
-        bound.symbols.labels: labels.reshape(-1, 1),
-    }
-    return bound.compiled.kernel_predictor.call_from(bound.numbers() | given)
+    given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
+    given |= {bound.symbols.labels: labels.reshape(-1, 1)}
+    return _predicted(bound.compiled.kernel_predictor.call_from(bound.numbers() | given), labels.shape[1:])
+
+
+def _predicted(values: Mapping[str, Array], outputs: tuple[int, ...]) -> Prediction:
+    """`values` of a mean and a variance, of every example and output."""
+    mean, variance = (values[name].reshape(-1, *outputs) for name in ("mean", "variance"))
+    # rounding may carry it below zero where the output is certain
+    return Prediction(mean, jnp.maximum(variance, 0.0))
 
 
 def predict_from_statistics(
@@ -118,9 +125,7 @@ def _predict_from_statistics(bound: BoundAction, order_parameters, statistics, t
     test = {bound.symbols.test_features: bound.flat(test_features)}
     given = bound.numbers() | bound.point(order_parameters) | bound.moments(statistics) | test
     values = bound.compiled.dual_predictor.call_from(given)
-    outputs = () if statistics.outputs == 1 else (statistics.outputs,)
-    shape = (len(test_features), *outputs)
-    return Prediction(mean=values["mean"].reshape(shape), variance=values["variance"].reshape(shape))
+    return _predicted(values, () if statistics.outputs == 1 else (statistics.outputs,))
 
 
 def kernel(

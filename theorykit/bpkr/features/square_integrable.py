@@ -1,6 +1,7 @@
 """Functions of hidden units whose kernel is a number: square integrable under the Gaussian of the data."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,7 @@ from jaxtyping import Array, Float
 from sympy import Symbol, sqrt
 
 from ...arguments import is_traced
-from ...codegen import compile_expressions
+from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import GaussianAverage, with_nodes
 from ..specification.activations import NAMED, UNIT, Activation
 from .token_kernels import token_kernel
@@ -40,15 +41,20 @@ def check_square_integrable(
 def _check(activation: Activation, variance: float) -> None:
     if activation in NAMED.values():
         return
-    unit = Symbol("z", real=True)
-    square = GaussianAverage(activation.function.subs(UNIT, sqrt(_VARIANCE) * unit) ** 2, unit)
-    names = ("coarse", "fine")
-    both = dict(zip(names, (with_nodes(square, nodes) for nodes in _NODES), strict=True))
-    found = compile_expressions("squares", both, (_VARIANCE,)).call_from({_VARIANCE: variance})
-    coarse, fine = (float(found[name]) for name in names)
+    found = _mean_squares(activation).call_from({_VARIANCE: variance})
+    coarse, fine = float(found["coarse"]), float(found["fine"])
     if not np.isfinite(fine) or not np.isfinite(coarse) or abs(fine - coarse) > _SHARE * abs(fine):
         raise ValueError(
             f"the function {activation.name} is not finite, or not square integrable, under the Gaussian of hidden "
             f"units of variance {variance:.3g}, which these inputs have: its mean square is {coarse:.3g} by "
             f"{_NODES[0]} nodes and {fine:.3g} by {_NODES[1]}"
         )
+
+
+@lru_cache
+def _mean_squares(activation: Activation) -> CompiledFunction:
+    """The mean of the function's square, of hidden units of some variance, by either number of nodes."""
+    unit = Symbol("z", real=True)
+    square = GaussianAverage(activation.function.subs(UNIT, sqrt(_VARIANCE) * unit) ** 2, unit)
+    coarse, fine = (with_nodes(square, nodes) for nodes in _NODES)
+    return compile_expressions("squares", {"coarse": coarse, "fine": fine}, (_VARIANCE,))

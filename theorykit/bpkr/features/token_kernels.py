@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...codegen import compile_expressions
+from ...codegen import CompiledFunction, compile_expressions
 from ..specification.activations import BETWEEN, OTHER, OWN, Activation
 
 # a variance of hidden units in place of zero, that of tokens of zeros, whose square is a number too
@@ -37,9 +37,14 @@ def token_kernel(
 
 def token_means(activation: Activation, tokens: Float[Array, "tokens features"]) -> Float[Array, " tokens"]:
     """The mean of the hidden units of every token after the function of the embedding."""
-    compiled = compile_expressions("mean", {"mean": activation.mean}, (OWN,))
+    compiled = _compiled_mean(activation)
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     return jax.vmap(lambda each: jnp.asarray(compiled.call_from({OWN: each})["mean"], dtype=jnp.float64))(own)
+
+
+@lru_cache
+def _compiled_mean(activation: Activation) -> CompiledFunction:
+    return compile_expressions("mean", {"mean": activation.mean}, (OWN,))
 
 
 @lru_cache

@@ -21,6 +21,7 @@ from ...arguments import (
 from ...precision import require_float64
 from ..data.checks import checked_features, finite_array
 from ..features.functions import apply_to
+from ..features.implicit import PathFeatures
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
 from ..specification.activations import Activation
@@ -272,7 +273,7 @@ def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
 
 
 def sum_over_paths(
-    network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
+    network: Network, architecture: Architecture, features: PathFeatures
 ) -> Float[Array, "examples *outputs"]:
     """The network's output from its path features, Eq. (5); equals `network(inputs)`."""
     features = _checked_features(network, architecture, features)
@@ -282,7 +283,7 @@ def sum_over_paths(
 
 
 def path_outputs(
-    network: Network, architecture: Architecture, features: Float[Array, "examples paths features"]
+    network: Network, architecture: Architecture, features: PathFeatures
 ) -> Float[Array, "examples paths *outputs"]:
     """What each path adds to the network's output: the terms of the sum in Eq. (5)."""
     features = _checked_features(network, architecture, features)

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -29,9 +28,10 @@ from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import LogDet, normal, positive_definite
 from ..action.action import Action
 from ..action.derivation import derive
-from ..data.checks import check_same_input_features, checked_data, checked_features
+from ..data.checks import checked_data, checked_training_and_test
 from ..evaluation.bound_action import BoundAction, bind, flat_features
 from ..evaluation.prediction import Prediction
+from ..features.from_kernels import square_root
 from ..features.implicit import ImplicitFeatures
 from ..features.token_kernels import token_means
 from ..order_parameters.order_parameters import gp_limit
@@ -54,11 +54,19 @@ def derive_with_mean(architecture: Architecture) -> NonlinearAction:
 def _check(architecture: Architecture) -> None:
     checked_architecture(architecture)
     if len(architecture.activations) > 1:
-        raise ValueError("only the embedding's mean is kept apart: dense layers above it must be linear")
+        raise ValueError(
+            "architecture has a dense layer of nonlinear units, but only the embedding's mean is kept apart: layers "
+            "above it must be linear"
+        )
     if not architecture.embedding.has_mean:
-        raise ValueError(f"the embedding {architecture.embedding.name} has no mean: bpkr.solve is the same theory")
+        raise ValueError(
+            f"architecture has the embedding {architecture.embedding.name}, which has no mean: bpkr.solve is the same "
+            "theory"
+        )
     if architecture.forms and architecture.forms[0].has_skip:
-        raise ValueError("the first layer has a skip connection, beside which the embedding's mean is not covered")
+        raise ValueError(
+            "architecture has a skip connection in the first layer, beside which the embedding's mean is not covered"
+        )
 
 
 @lru_cache
@@ -137,15 +145,7 @@ def values_of(
 def _centred_features(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths columns"]:
     """Feature vectors with the kernels of `features` less their means, a column a path and example."""
     means = mean_by_path(architecture, features)
-    return _root(features.path_kernels() - jnp.einsum("ea,vb->abev", means, means))
-
-
-@jax.jit
-def _root(kernels: Float[Array, "paths paths examples examples"]) -> Float[Array, "examples paths columns"]:
-    paths, examples = kernels.shape[0], kernels.shape[2]
-    gram = kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
-    values, vectors = jnp.linalg.eigh((gram + gram.T) / 2)
-    return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))).reshape(examples, paths, -1)
+    return square_root(features.path_kernels() - jnp.einsum("ea,vb->abev", means, means))
 
 
 def mean_by_path(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths"]:
@@ -169,9 +169,7 @@ def predict_with_mean(
 ) -> Prediction:
     """Mean and variance of the output on test examples at a `point`: what `solve_with_mean` found, or by name."""
     _check(architecture)
-    features, labels = checked_data(architecture, features, labels)
-    test_features = checked_features(architecture, test_features, "test_features")
-    check_same_input_features(features, test_features, "test_features")
+    features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
     theory = derive_with_mean(architecture)
     values = order_parameters_of(theory, point)
     u1, v1 = values[theory.base.symbols.first], values[mean_symbols(theory.base)[0]]

@@ -23,7 +23,7 @@ from ...codegen import CompiledFunction, compile_expressions
 from ...saddle.domains import Positive
 from ..action.action import Action
 from ..action.derivation import derive
-from ..data.checks import check_same_input_features, checked_data, checked_features
+from ..data.checks import checked_data, checked_training_and_test
 from ..evaluation.bound_action import bind
 from ..evaluation.prediction import Prediction
 from ..features.implicit import ImplicitFeatures
@@ -53,9 +53,8 @@ def _check(architecture: Architecture) -> None:
     others = [type(layer).__name__ for layer in architecture.layers if type(layer) is not Dense]
     if others or architecture.overlap_sizes[-1] > 1:
         raise ValueError(
-            "the nested form is of dense layers, one output and one token that is read, got "
-            f"{', '.join(others) or 'dense layers'}, outputs={architecture.outputs} and "
-            f"read_tokens={architecture.read_tokens}"
+            f"architecture has {', '.join(others) or 'dense layers'}, outputs={architecture.outputs} and read_tokens="
+            f"{architecture.read_tokens}, but the nested form is of dense layers, one output and one token that is read"
         )
 
 
@@ -121,9 +120,7 @@ def predict_nested(
 ) -> Prediction:
     """Mean and variance of the output on test examples at a `point`: what `solve_nested` found, or by name."""
     _check(architecture)
-    features, labels = checked_data(architecture, features, labels)
-    test_features = checked_features(architecture, test_features, "test_features")
-    check_same_input_features(features, test_features, "test_features")
+    features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
     theory, bound, count = derive_nested(architecture), bind(architecture), len(features)
     tokens = jnp.concatenate([_tokens(features), _tokens(test_features)])
     compiled = _compiled(theory.kernel, theory.base, tuple(theory.action.order_parameters))

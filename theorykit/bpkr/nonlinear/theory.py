@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
@@ -15,7 +14,7 @@ from ...arguments import checked_instance
 from ..action.action import Action
 from ..data.checks import checked_results, finite_array
 from ..evaluation.bound_action import BoundAction
-from ..evaluation.prediction import Prediction
+from ..evaluation.prediction import Prediction, prediction_from_kernels
 from ..specification.ansatz import ansatz_of
 
 
@@ -61,16 +60,8 @@ def predict_from_kernels(
     labels: Float[Array, "examples *outputs"],
 ) -> Prediction:
     """Mean and variance of the outputs on test examples, Eqs. (9), (29), (30), from kernels."""
-    mean, variance = _predicted(bound, kernel, between, test_diagonal, labels)
-    shape = (len(mean) // bound.architecture.outputs, *labels.shape[1:])
-    prediction = checked_results(Prediction(mean.reshape(shape), variance.reshape(shape)), bound.architecture)
-    return replace(prediction, ansatz=ansatz_of(bound.architecture, labels.size))
+    found = checked_results(_predicted(bound, kernel, between, test_diagonal, labels), bound.architecture)
+    return replace(found, ansatz=ansatz_of(bound.architecture, labels.size))
 
 
-@jax.jit
-def _predicted(bound: BoundAction, kernel, between, test_diagonal, labels):
-    form = bound.action.kernel_predictor
-    given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
-    given |= {bound.symbols.labels: labels.reshape(-1, 1)}
-    found = bound.compiled.kernel_predictor.call_from(bound.numbers() | given)
-    return found["mean"][:, 0], jnp.maximum(found["variance"][:, 0], 0.0)
+_predicted = jax.jit(prediction_from_kernels)

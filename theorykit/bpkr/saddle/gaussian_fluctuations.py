@@ -11,6 +11,8 @@ sum_ij g_i Sigma_ij h_j + O(1/N^2), and the log evidence that of a Gaussian of c
 fixed number of examples. Derivatives are those of the compiled action.
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,7 @@ from jaxtyping import Array, Float
 
 from ...arguments import checked_whole_number
 from ...compilation import compiled
-from ..data.checks import check_same_input_features, checked_data, checked_features, checked_results
+from ..data.checks import checked_data, checked_results, checked_training_and_test
 from ..evaluation.bound_action import BoundAction, bind
 from ..evaluation.energies import energy_of
 from ..evaluation.prediction import Prediction, prediction_at
@@ -38,6 +40,7 @@ from ..order_parameters.order_parameters import (
     OrderParameters,
     checked_order_parameters,
 )
+from ..specification.ansatz import ansatz_of
 from ..specification.architecture import Architecture
 from .problem import SaddleProblem
 
@@ -49,12 +52,14 @@ class Fluctuations(eqx.Module):
       along a first axis, so that the covariance of any two entries is the sum of products over modes.
     - `prediction`: mean and variance of the network's output on the test examples; None if there were none.
     - `log_evidence`: log p(y).
+    - `ansatz`: what they rest on beyond large widths, in words; empty for linear hidden units.
     """
 
     mean: OrderParameters
     modes: OrderParameters
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
+    ansatz: str = eqx.field(static=True, default="")
 
     @property
     def deviation(self) -> OrderParameters:
@@ -81,11 +86,11 @@ def fluctuations(
     `test_features` has the layout of `features`. Every layer must have as many units as partial paths. Raises
     `ValueError` where the action has no minimum at `order_parameters`.
     """
-    features, labels = checked_data(architecture, features, labels)
+    if test_features is None:
+        features, labels = checked_data(architecture, features, labels)
+    else:
+        features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
     order_parameters = checked_order_parameters(architecture, order_parameters)
-    if test_features is not None:
-        test_features = checked_features(architecture, test_features, "test_features")
-        check_same_input_features(features, test_features, "test_features")
     if not law_of(architecture).is_regular:
         raise ValueError(
             f"widths={architecture.widths}: a layer has fewer units than partial paths, where the exact posterior has "
@@ -97,7 +102,12 @@ def fluctuations(
             "the Hessian of the action is not positive definite at these order parameters: they are no minimum. Give "
             "those that bpkr.solve found for the same architecture and data"
         )
-    return checked_results(found, architecture)
+    return _with_ansatz(checked_results(found, architecture), ansatz_of(architecture, labels.size))
+
+
+def _with_ansatz(found: Fluctuations, ansatz: str) -> Fluctuations:
+    prediction = None if found.prediction is None else replace(found.prediction, ansatz=ansatz)
+    return replace(found, prediction=prediction, ansatz=ansatz)
 
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
@@ -185,5 +195,4 @@ def _prediction(predicted, coordinates: Coordinates, directions: Float[Array, "n
     # of the output, whose mean differs with the order parameters: the law of total variance
     _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
     between = jax.lax.map(lambda direction: along(direction) ** 2, directions.T)
-    variance = jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0)
-    return Prediction(given.mean, variance)
+    return Prediction(given.mean, jnp.maximum(given.variance + jnp.sum(between, axis=0), 0.0))

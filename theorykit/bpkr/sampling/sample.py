@@ -17,7 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from ... import bpkr, store
 from ...arguments import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number
@@ -27,6 +27,7 @@ from ..data.data import check_data
 from ..data.magnitudes import check_magnitudes
 from ..evaluation.bound_action import bind
 from ..evaluation.energies import energy_by_kernel, energy_of
+from ..features.implicit import Features
 from ..network.attention_heads import AbstractHeads
 from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ..order_parameters.finite_width_law import law_of
@@ -126,8 +127,8 @@ def sample_weights_by_gibbs(
     beside the kernel, and slowly where the labels are nearly interpolated.
     """
     _check_settings(schedule)
-    check_is_linear_in_weights(architecture)
     data = _check(architecture, data)
+    check_is_linear_in_weights(architecture)
     check_weights_have_a_posterior(architecture)
     options = {"sampler": "block Gibbs on the weights", "keep_weights": schedule.keep_weights}
     return _run(_gibbs_sampler, architecture, data, schedule, options, key, folder, executor, progress)
@@ -211,7 +212,7 @@ def _check(architecture: bpkr.Architecture, data: bpkr.Data) -> bpkr.Data:
     return data
 
 
-def _test_features(data: bpkr.Data) -> Array:
+def _test_features(data: bpkr.Data) -> Features:
     """With no examples if nothing is to be predicted."""
     return data.features[:0] if data.test_features is None else data.test_features
 

@@ -211,6 +211,12 @@ def checked_architecture(value: Any) -> Architecture:
     )
 
 
+def counted_paths(architecture: Architecture) -> str:
+    """What makes the number of paths, for errors."""
+    tokens = f" and {architecture.read_tokens} tokens that are read" if architecture.read_tokens > 1 else ""
+    return f"layers of {architecture.branches} branches{tokens} make {architecture.paths:,}"
+
+
 def check_size(architecture: Architecture) -> None:
     """Refuse an architecture whose largest order parameter does not fit in the memory of this machine."""
     side = architecture.overlap_sizes[0]
@@ -222,8 +228,8 @@ def check_bytes(architecture: Architecture, what: str, size: int) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise ValueError(
-            f"the architecture is too large: layers of {architecture.branches} branches make {architecture.paths:,} "
-            f"paths, and {what}, takes {size:.3g} bytes of the {memory:.3g} that this machine has"
+            f"the architecture is too large: {counted_paths(architecture)} paths, and {what}, takes {size:.3g} bytes "
+            f"of the {memory:.3g} that this machine has"
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -16,7 +16,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm import tqdm
 
 from ... import bpkr, store
-from ...arguments import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number, shown
+from ...arguments import (
+    checked_choice,
+    checked_flag,
+    checked_instance,
+    checked_key,
+    checked_path,
+    checked_whole_number,
+    shown,
+)
 from ...precision import require_float64
 from ...tasks.examples import Examples
 from ..network.network import path_weights, read_paths, weight_shapes
@@ -64,7 +72,7 @@ def initial_network(
     head_dimension: int,
     input_features: int,
     *,
-    readout: bpkr.Readout | None = "mean",
+    readout: bpkr.Readout = "mean",
     key: PRNGKeyArray,
 ) -> bpkr.Network:
     """A network to train: weights drawn from their prior, queries and keys (heads, head_dimension, input_features)
@@ -73,6 +81,7 @@ def initial_network(
     checked_instance("architecture", architecture, bpkr.Architecture)
     head_dimension = checked_whole_number("head_dimension", head_dimension, least=1, most=_LARGEST)
     input_features = checked_whole_number("input_features", input_features, least=1, most=_LARGEST)
+    checked_choice("readout", readout, get_args(bpkr.Readout))
     key = checked_key("key", key)
     query_key, key_key, weights_key = jax.random.split(key, 3)
     counts = [heads for heads in architecture.heads if heads]

@@ -158,7 +158,7 @@ def gaussian_equivalence(
     `kernel` pairs the symbol kappa (tokens x tokens) with what it stands for; `weights` is V, a row a unit.
     """
     symbol, value = kernel
-    equivalent = MatrixSymbol(f"{weights.name}prime", weights.shape[0], symbol.shape[0])
+    equivalent = MatrixSymbol("tilde_".join(weights.name.split("_")), weights.shape[0], symbol.shape[0])
     linear = equivalent * SquareRoot(symbol)
     after = before.xreplace({hidden: linear, transpose(hidden): transpose(linear)})
     if after == before:

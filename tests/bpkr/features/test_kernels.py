@@ -1,0 +1,205 @@
+"""Path features by their kernels, against sums over tokens and formulas of the literature written out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sympy
+from sympy import Symbol, exp
+
+from theorykit import bpkr
+from theorykit.bpkr import Dense
+from theorykit.bpkr.features.implicit import ImplicitFeatures
+from theorykit.bpkr.specification.activations import IDENTITY
+
+from ..cases import assert_close, explicit_kernel, refused
+
+EXAMPLES, TOKENS, FEATURES = 4, 3, 5
+RNG = np.random.default_rng(0)
+INPUTS = RNG.normal(size=(EXAMPLES, TOKENS, FEATURES))
+HEADS = bpkr.heads(key_query=[RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES])
+ATTENTION = [np.asarray(each) for each in HEADS(jnp.asarray(INPUTS))]
+
+
+def erf_kernel(own, between, other):
+    return 2 / np.pi * np.arcsin(2 * between / np.sqrt((1 + 2 * own) * (1 + 2 * other)))  # Williams (1998)
+
+
+def relu_kernel(own, between, other):
+    scale = np.sqrt(own * other)  # Cho and Saul (2009)
+    angle = np.arccos(np.clip(between / scale, -1, 1))
+    return scale * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi)
+
+
+def quadratic_kernel(own, between, other):
+    return own * other + 2 * between**2
+
+
+def by_quadrature(function):
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = np.outer(weights, weights) / (2 * np.pi)
+
+    @np.vectorize
+    def kernel(own, between, other):
+        first = np.sqrt(own) * nodes[:, None]
+        rest = np.sqrt(max(other - between**2 / own, 0.0))
+        return np.sum(weights * function(first) * function(between / np.sqrt(own) * nodes[:, None] + rest * nodes))
+
+    return kernel
+
+
+KERNELS = {
+    "identity": lambda own, between, other: between,
+    "erf": erf_kernel,
+    "relu": relu_kernel,
+    "quadratic": quadratic_kernel,
+    sympy.tanh: by_quadrature(np.tanh),
+    Symbol("h") ** 3 - Symbol("h"): by_quadrature(lambda h: h**3 - h),
+}
+
+
+def after(kernel, covariance):
+    """The kernel of every two tokens."""
+    own = np.diagonal(covariance)
+    return kernel(own[:, None], covariance, own[None, :])
+
+
+def token_covariance(variance=1.0):
+    flat = INPUTS.reshape(-1, FEATURES)
+    return variance * flat @ flat.T / FEATURES
+
+
+def kernel_of_tokens(u1, readings, between):
+    """sum over pairs of paths and tokens, as it stands."""
+    by_token = between.reshape(EXAMPLES, TOKENS, EXAMPLES, TOKENS)
+    return np.einsum("ab,msa,msnt,ntb->mn", u1, readings, by_token, readings)
+
+
+@pytest.mark.parametrize("function", KERNELS, ids=str)
+@pytest.mark.parametrize("readout", ["last", "mean"])
+def test_the_kernel_is_the_sum_over_paths_and_tokens(function, readout):
+    architecture = bpkr.Architecture((2,), 9.0, (1.3, 0.8, 1.1), temperature=0.2, embedding=function)
+    features = bpkr.path_features(INPUTS, ATTENTION, architecture, readout)
+    u1 = np.array([[0.7, 0.2], [0.2, 1.4]])
+    of_query = ATTENTION[0][:, :, :, -1] if readout == "last" else ATTENTION[0].mean(axis=3)
+    readings = of_query.transpose(0, 2, 1) / np.sqrt(2)
+    expected = kernel_of_tokens(u1, readings, after(KERNELS[function], token_covariance(1.3)))
+    # both take other functions than those of the table by quadrature, of 64 and of 80 nodes
+    tolerance = 1e-4 if function is sympy.tanh else 1e-10
+    assert_close(bpkr.kernel(architecture, bpkr.OrderParameters((u1,), 1.0), features), expected, tolerance)
+
+
+@pytest.mark.parametrize(("first", "second"), [("erf", "relu"), ("quadratic", "erf"), ("identity", "erf")])
+def test_dense_layers_take_the_function_of_the_kernel_below(first, second):
+    architecture = bpkr.Architecture(
+        (Dense(activation=second), 2), 9.0, (1.3, 0.6, 0.8, 1.1), temperature=0.2, embedding=first
+    )
+    features = bpkr.path_features(INPUTS, ATTENTION, architecture)
+    between = after(KERNELS[second], 0.6 * after(KERNELS[first], token_covariance(1.3))) / 0.6
+    u1 = np.array([[0.7, 0.2], [0.2, 1.4]])
+    readings = ATTENTION[0][:, :, :, -1].transpose(0, 2, 1) / np.sqrt(2)
+    point = bpkr.OrderParameters((u1, np.eye(2)), 1.0)
+    # the angle of a token with itself is the arccosine of 1, which rounding alone moves by 1e-8
+    assert_close(bpkr.kernel(architecture, point, features), kernel_of_tokens(u1, readings, between), 1e-8)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_with_the_identity_they_are_explicit_features(outputs):
+    """Everything that takes features, of both kinds."""
+    architecture = bpkr.Architecture((2,), 9.0, 1.2, temperature=0.2, outputs=outputs)
+    explicit = bpkr.path_features(INPUTS, ATTENTION, architecture, "mean")
+    readings = jnp.asarray(ATTENTION[0].mean(axis=3).transpose(0, 2, 1)) / np.sqrt(2)
+    tokens = jnp.asarray(INPUTS) * np.sqrt(1.2 / FEATURES)
+    implicit = ImplicitFeatures(tokens, readings, jnp.zeros(0), (IDENTITY,))
+    labels = RNG.normal(size=(EXAMPLES, outputs) if outputs > 1 else EXAMPLES)
+    found = {}
+    for name, features in (("explicit", explicit), ("implicit", implicit)):
+        saddle = bpkr.solve(architecture, features, labels, tolerance=1e-10)
+        found[name] = [
+            saddle.order_parameters,
+            saddle.action,
+            bpkr.evaluate(architecture, saddle, features, labels),
+            bpkr.predict(architecture, saddle, features, labels, features[1:3]),
+            bpkr.kernel(architecture, saddle, features[1:], features),
+            bpkr.path_kernels(architecture, features),
+            bpkr.head_scores(architecture, saddle),
+            bpkr.first_order(architecture, features, labels),
+            bpkr.fluctuations(architecture, saddle, features, labels, features[:2]),
+            bpkr.gradient_norm(architecture, bpkr.gp_limit(architecture), features, labels),
+        ]
+    for ours, theirs in zip(*map(jax.tree.leaves, found.values()), strict=True):
+        assert_close(ours, theirs, 1e-7)
+    u1 = np.asarray(bpkr.gp_limit(architecture).first) + 0.1
+    point = bpkr.OrderParameters((u1,), np.eye(2) if outputs > 1 else 1.0)
+    assert_close(implicit.kernel(jnp.asarray(u1), implicit), explicit_kernel(point, np.asarray(explicit), explicit))
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_kernels_of_pairs_add_up(outputs):
+    architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding="erf", outputs=outputs)
+    features, size = bpkr.path_features(INPUTS, ATTENTION, architecture), 2 * outputs
+    root = RNG.normal(size=(size, size))
+    u1 = jnp.asarray(root @ root.T)
+    kernel = features.kernel(u1, features)
+    assert_close(jnp.einsum("ab,abmn->mn", u1, features.path_kernels(outputs)), kernel, 1e-13)
+    rows, columns = np.triu_indices(size)
+    doubled = np.where(rows == columns, 1, 2)
+    # each of the derivatives counts an entry and its transpose
+    slopes = jax.jacfwd(lambda u1: features.kernel((u1 + u1.T) / 2, features))(u1)
+    both = slopes[:, :, rows, columns] * doubled
+    assert_close(features.pair_kernels(outputs), np.moveaxis(both, 2, 0), 1e-12)
+    assert_close(features.kernel_diagonal(u1), np.diagonal(kernel), 1e-13)
+
+
+def test_features_of_given_kernels_have_them_for_products():
+    vectors = RNG.normal(size=(6, 2, 4))
+    kernels = np.einsum("mai,nbi->abmn", vectors, vectors)
+    features = bpkr.features_of_kernels(kernels)
+    assert features.shape == (6, 2, 4)
+    architecture = bpkr.Architecture((2,), 9.0, temperature=0.2)
+    assert_close(bpkr.path_kernels(architecture, features), kernels, 1e-12)
+    of_one = bpkr.features_of_kernels(kernels[0, 0])
+    assert_close(of_one[:, 0] @ of_one[:, 0].T, kernels[0, 0], 1e-12)
+
+
+def test_given_kernels_predict_as_those_of_the_network_do():
+    architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding="erf")
+    features, labels = bpkr.path_features(INPUTS, ATTENTION, architecture), RNG.normal(size=3)
+    saddle = bpkr.solve(architecture, features[:3], labels)
+    linear = bpkr.Architecture((2,), 9.0, temperature=0.2)
+    given = bpkr.features_of_kernels(bpkr.path_kernels(architecture, features))
+    again = bpkr.solve(linear, given[:3], labels)
+    assert_close(again.action, saddle.action)
+    ours = bpkr.predict(linear, again, given[:3], labels, given[3:])
+    theirs = bpkr.predict(architecture, saddle, features[:3], labels, features[3:])
+    assert_close(ours.mean, theirs.mean, 1e-6)
+    assert_close(ours.variance, theirs.variance, 1e-6)
+
+
+def test_kernels_that_are_of_no_features_are_refused():
+    with refused("kernels are not positive semidefinite: their smallest eigenvalue is -1"):
+        bpkr.features_of_kernels(np.diag([1.0, -1.0, 2.0]))
+    with refused("kernels are not symmetric"):
+        bpkr.features_of_kernels(np.array([[1.0, 0.5], [0.0, 1.0]]))
+    with refused("kernels must be (paths, paths, examples, examples)"):
+        bpkr.features_of_kernels(np.ones((2, 3, 4, 4)))
+
+
+@pytest.mark.parametrize("function", [exp(Symbol("h") ** 2), 1 / Symbol("h"), sympy.log])
+def test_functions_that_are_not_square_integrable_are_refused(function):
+    architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function)
+    with refused("not finite, or not square integrable, under the Gaussian of hidden units of variance"):
+        bpkr.path_features(INPUTS, ATTENTION, architecture)
+
+
+def test_features_of_other_functions_are_refused():
+    erf, relu = (bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function) for function in ("erf", "relu"))
+    features, labels = bpkr.path_features(INPUTS, ATTENTION, erf), np.ones(EXAMPLES)
+    with refused("features are of hidden units that pass through erf, but those of the architecture"):
+        bpkr.solve(relu, features, labels)
+    with refused("features are an array, but the architecture has nonlinear hidden units"):
+        bpkr.solve(relu, np.ones((EXAMPLES, 2, 3)), labels)
+    with refused("tokens have entries that are infinite or not a number"):
+        bpkr.solve(
+            erf, ImplicitFeatures(features.tokens * np.nan, *jax.tree.leaves(features)[1:], erf.activations), labels
+        )

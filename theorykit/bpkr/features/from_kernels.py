@@ -1,0 +1,62 @@
+"""Path features of kernels that are given: feature vectors whose products they are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ...arguments import checked_array
+from ...precision import require_float64
+
+# asymmetry and negative eigenvalues beside the largest that count as rounding
+_ROUNDING = 1e-10
+
+
+def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
+    """Path features (examples, paths, features) whose products phi^pi_mu . phi^pi'_nu are the `kernels`.
+
+    `kernels` (paths, paths, examples, examples) are between every pair of paths, as `path_kernels` returns them, or
+    (examples, examples) of one path: those of an infinitely wide network, say, or measured. Those of training and test
+    examples are taken together, and their features told apart by slicing. The theory of the layers above then is that
+    of `Architecture` with linear units; whether it holds for what the kernels come from is for the caller to know.
+
+    Raises `ValueError` for kernels that are not symmetric, or not positive semidefinite.
+    """
+    require_float64()
+    array = np.asarray(checked_array("kernels", kernels), dtype=np.float64)
+    array = array[None, None] if array.ndim == 2 else array
+    if array.ndim != 4 or array.shape[0] != array.shape[1] or array.shape[2] != array.shape[3]:
+        raise ValueError(
+            f"kernels must be (paths, paths, examples, examples), or (examples, examples) of one path, got shape "
+            f"{np.shape(kernels)}"
+        )
+    paths, examples = array.shape[1:3]
+    gram = array.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
+    asymmetry, largest = np.max(np.abs(gram - gram.T)), np.max(np.abs(gram))
+    if asymmetry > _ROUNDING * largest:
+        raise ValueError(
+            f"kernels are not symmetric: entries, and those of paths and examples exchanged, differ by {asymmetry:.3g}"
+        )
+    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    if values[0] < -_ROUNDING * values[-1]:
+        raise ValueError(
+            f"kernels are not positive semidefinite: their smallest eigenvalue is {values[0]:.3g}, their largest "
+            f"{values[-1]:.3g}, so that they are the products of no features"
+        )
+    kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
+    return jnp.asarray(_root(values, vectors)[:, -kept:].reshape(examples, paths, kept))
+
+
+@jax.jit
+def square_root(
+    kernels: Float[Array, "paths paths examples examples"],
+) -> Float[Array, "examples paths features"]:
+    """The same without its checks, of as many features as there are examples and paths; traceable."""
+    paths, examples = kernels.shape[1:3]
+    gram = kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
+    return _root(*jnp.linalg.eigh((gram + gram.T) / 2)).reshape(examples, paths, -1)
+
+
+def _root(values, vectors):
+    return vectors * (values.clip(0.0)) ** 0.5
