@@ -20,6 +20,9 @@ INPUTS = RNG.normal(size=(EXAMPLES, TOKENS, FEATURES))
 HEADS = bpkr.heads(key_query=[RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES])
 ATTENTION = [np.asarray(each) for each in HEADS(jnp.asarray(INPUTS))]
 
+# the angle of a token with itself is the arccosine of 1, which rounding alone moves by 1e-8
+_OF_ROUNDING = 1e-8
+
 
 def erf_kernel(own, between, other):
     return 2 / np.pi * np.arcsin(2 * between / np.sqrt((1 + 2 * own) * (1 + 2 * other)))  # Williams (1998)
@@ -84,8 +87,8 @@ def test_the_kernel_is_the_sum_over_paths_and_tokens(function, readout):
     of_query = ATTENTION[0][:, :, :, -1] if readout == "last" else ATTENTION[0].mean(axis=3)
     readings = of_query.transpose(0, 2, 1) / np.sqrt(2)
     expected = kernel_of_tokens(u1, readings, after(KERNELS[function], token_covariance(1.3)))
-    # both take other functions than those of the table by quadrature, of 64 and of 80 nodes
-    tolerance = 1e-4 if function is sympy.tanh else 1e-10
+    # functions of a user's own are taken by quadrature, here of 64 and of 80 nodes
+    tolerance = 1e-4 if function is sympy.tanh else _OF_ROUNDING
     assert_close(bpkr.kernel(architecture, bpkr.OrderParameters((u1,), 1.0), features), expected, tolerance)
 
 
@@ -99,8 +102,7 @@ def test_dense_layers_take_the_function_of_the_kernel_below(first, second):
     u1 = np.array([[0.7, 0.2], [0.2, 1.4]])
     readings = ATTENTION[0][:, :, :, -1].transpose(0, 2, 1) / np.sqrt(2)
     point = bpkr.OrderParameters((u1, np.eye(2)), 1.0)
-    # the angle of a token with itself is the arccosine of 1, which rounding alone moves by 1e-8
-    assert_close(bpkr.kernel(architecture, point, features), kernel_of_tokens(u1, readings, between), 1e-8)
+    assert_close(bpkr.kernel(architecture, point, features), kernel_of_tokens(u1, readings, between), _OF_ROUNDING)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
