@@ -126,9 +126,6 @@ GRAMMAR = (
     DEEP_LINEAR,
     OWN_KINDS,
     SKIP_AROUND_OWN,
-    NO_LAYERS,
-    EVERY_TOKEN,
-    EVERY_TOKEN_ALONE,
 )
 
 ANY_CASE = st.sampled_from(CASES)

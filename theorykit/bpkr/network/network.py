@@ -299,7 +299,7 @@ def checked_network(network: Any) -> Network:
     return checked_instance("network", network, Network, "which bpkr.sample_network and bpkr.network_of_weights return")
 
 
-def _checked_features(network: Network, architecture: Architecture, features: ArrayLike) -> Array:
+def _checked_features(network: Network, architecture: Architecture, features: Any) -> Array:
     """Path features of examples, refused unless they fit the network, and the network the architecture."""
     if not checked_network(network).is_linear:
         raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")

@@ -158,7 +158,7 @@ def gaussian_equivalence(
     `kernel` pairs the symbol kappa (tokens x tokens) with what it stands for; `weights` is V, a row a unit.
     """
     symbol, value = kernel
-    equivalent = MatrixSymbol("tilde_".join(weights.name.split("_")), weights.shape[0], symbol.shape[0])
+    equivalent = MatrixSymbol(_with_tilde(weights.name), weights.shape[0], symbol.shape[0])
     linear = equivalent * SquareRoot(symbol)
     after = before.xreplace({hidden: linear, transpose(hidden): transpose(linear)})
     if after == before:
@@ -177,3 +177,9 @@ def source_derivative(before: Expr, source: MatrixSymbol, factor: Expr, order: i
     after = sum_of(found) if found else from_terms([], shape)
     name = "source differentiated twice" if order == 2 else "source differentiated"
     return Step(name, before, after, SourceDerivative(source, order, factor), **record)
+
+
+def _with_tilde(name: str) -> str:
+    """The name of what stands for another, as SymPy prints it: V_0 becomes Vtilde_0."""
+    letter, *index = name.split("_", 1)
+    return "_".join((f"{letter}tilde", *index))
