@@ -55,6 +55,13 @@ def predict(
     features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
     order_parameters = checked_order_parameters(architecture, order_parameters)
     prediction = prediction_at(bind(architecture), order_parameters, features, labels, test_features)
+    return checked_prediction(prediction, architecture, labels)
+
+
+def checked_prediction(
+    prediction: Prediction, architecture: Architecture, labels: Float[Array, "examples *outputs"]
+) -> Prediction:
+    """`prediction` from training `labels`, refused unless it is finite, and with the ansatz that it rests on."""
     return replace(checked_results(prediction, architecture), ansatz=ansatz_of(architecture, labels.size))
 
 
@@ -76,6 +83,7 @@ def prediction_at(
     return _predicted(bound.compiled.predictor.call_from(given), labels.shape[1:])
 
 
+@jax.jit
 def prediction_from_kernels(
     bound: BoundAction,
     kernel: Float[Array, "rows rows"],
@@ -83,8 +91,8 @@ def prediction_from_kernels(
     test_diagonal: Float[Array, " testrows"],
     labels: Float[Array, "examples *outputs"],
 ) -> Prediction:
-    """Mean and variance of the outputs from kernels, among training examples, of test examples with them, and of each
-    test example with itself; pure and traceable.
+    """Mean and variance of the outputs on test examples, Eqs. (9), (29), (30), from kernels: among training examples,
+    of test examples with them, and of each test example with itself; pure and traceable.
     """
     form = bound.action.kernel_predictor
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}

@@ -32,7 +32,7 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
             f"{np.shape(kernels)}"
         )
     paths, examples = array.shape[1:3]
-    gram = array.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
+    gram = _gram(array)
     asymmetry, largest = np.max(np.abs(gram - gram.T)), np.max(np.abs(gram))
     if asymmetry > _ROUNDING * largest:
         raise ValueError(
@@ -54,9 +54,15 @@ def square_root(
 ) -> Float[Array, "examples paths features"]:
     """The same without its checks, of as many features as there are examples and paths; traceable."""
     paths, examples = kernels.shape[1:3]
-    gram = kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
+    gram = _gram(kernels)
     return _root(*jnp.linalg.eigh((gram + gram.T) / 2)).reshape(examples, paths, -1)
 
 
+def _gram(kernels):
+    """One row an (example, path) pair, the path fastest."""
+    paths, examples = kernels.shape[1:3]
+    return kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
+
+
 def _root(values, vectors):
-    return vectors * (values.clip(0.0)) ** 0.5
+    return vectors * values.clip(0.0) ** 0.5

@@ -29,14 +29,14 @@ from ...symbolic import LogDet, normal, positive_definite
 from ..action.action import Action
 from ..action.derivation import derive
 from ..data.checks import checked_data, checked_training_and_test
-from ..evaluation.bound_action import BoundAction, bind, flat_features
-from ..evaluation.prediction import Prediction
+from ..evaluation.bound_action import bind, flat_features
+from ..evaluation.prediction import Prediction, checked_prediction, prediction_from_kernels
 from ..features.from_kernels import square_root
 from ..features.implicit import ImplicitFeatures
 from ..features.token_kernels import token_means
 from ..order_parameters.order_parameters import gp_limit
 from ..specification.architecture import Architecture, checked_architecture
-from .theory import NonlinearAction, energy_at, order_parameters_of, predict_from_kernels
+from .theory import NonlinearAction, energy_at, order_parameters_of
 
 _ASSUMPTION = "the mean of the hidden units is kept apart: readings are Gaussian with that mean given the weights above"
 
@@ -177,5 +177,5 @@ def predict_with_mean(
     kernel = features.kernel(u1, features) + here @ (v1 - u1) @ here.T
     between = test_features.kernel(u1, features) + there @ (v1 - u1) @ here.T
     diagonal = test_features.kernel_diagonal(u1) + jnp.sum(there @ (v1 - u1) * there, axis=1)
-    bound: BoundAction = bind(architecture)
-    return predict_from_kernels(bound, kernel, between, diagonal, labels)
+    prediction = prediction_from_kernels(bind(architecture), kernel, between, diagonal, labels)
+    return checked_prediction(prediction, architecture, labels)

@@ -25,12 +25,12 @@ from ..action.action import Action
 from ..action.derivation import derive
 from ..data.checks import checked_data, checked_training_and_test
 from ..evaluation.bound_action import bind
-from ..evaluation.prediction import Prediction
+from ..evaluation.prediction import Prediction, checked_prediction, prediction_from_kernels
 from ..features.implicit import ImplicitFeatures
 from ..specification.activations import Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, activation_of, checked_architecture
 from ..specification.layers import Dense
-from .theory import NonlinearAction, energy_at, order_parameters_of, predict_from_kernels
+from .theory import NonlinearAction, energy_at, order_parameters_of
 
 _ASSUMPTION = "the order parameter of each layer multiplies the covariance that the next layer's function takes"
 
@@ -127,7 +127,8 @@ def predict_nested(
     values = bound.numbers() | dict(order_parameters_of(theory, point)) | {_inputs(theory.base): tokens.T}
     kernel = compiled.call_from(values)["kernel"]
     between, diagonal = kernel[count:, :count], jnp.diagonal(kernel)[count:]
-    return predict_from_kernels(bound, kernel[:count, :count], between, diagonal, labels)
+    prediction = prediction_from_kernels(bound, kernel[:count, :count], between, diagonal, labels)
+    return checked_prediction(prediction, architecture, labels)
 
 
 @lru_cache

@@ -1,9 +1,8 @@
 """What both theories of this room are: an action for `theorykit.saddle`, and the kernel that it predicts from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import jax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
@@ -12,10 +11,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ... import saddle
 from ...arguments import checked_instance
 from ..action.action import Action
-from ..data.checks import checked_results, finite_array
-from ..evaluation.bound_action import BoundAction
-from ..evaluation.prediction import Prediction, prediction_from_kernels
-from ..specification.ansatz import ansatz_of
+from ..data.checks import finite_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +46,3 @@ def order_parameters_of(
     if set(named) != {symbol.name for symbol in symbols}:
         raise ValueError(f"point has {sorted(named)}, but the order parameters are {[each.name for each in symbols]}")
     return {symbol: finite_array(symbol.name, named[symbol.name]) for symbol in symbols}
-
-
-def predict_from_kernels(
-    bound: BoundAction,
-    kernel: Float[Array, "rows rows"],
-    between: Float[Array, "testrows rows"],
-    test_diagonal: Float[Array, " testrows"],
-    labels: Float[Array, "examples *outputs"],
-) -> Prediction:
-    """Mean and variance of the outputs on test examples, Eqs. (9), (29), (30), from kernels."""
-    found = checked_results(_predicted(bound, kernel, between, test_diagonal, labels), bound.architecture)
-    return replace(found, ansatz=ansatz_of(bound.architecture, labels.size))
-
-
-_predicted = jax.jit(prediction_from_kernels)
