@@ -289,16 +289,22 @@ def try_other_numbers(face: Face, only: tuple[str, ...] = ()) -> Report:
         calls += 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            jax.block_until_ready(function(*positional, **keywords))
+            _wait_for(function(*positional, **keywords))
             others = {key: other_numbers(value) for key, value in keywords.items()}
             compiled.clear()
             try:
-                jax.block_until_ready(function(*other_numbers(positional), **others))
+                _wait_for(function(*other_numbers(positional), **others))
             except (ValueError, OSError, NoCycleError):
                 continue
         if compiled:
             failures.append(f"{name}: {len(compiled)} compilations for other numbers")
     return Report(calls, tuple(failures))
+
+
+def _wait_for(result: Any) -> None:
+    """Until all of `result` is computed; the keys of its dictionaries may be symbols, which cannot be put in order."""
+    parts = jax.tree.leaves(result, is_leaf=lambda part: isinstance(part, Mapping))
+    jax.block_until_ready([list(part.values()) if isinstance(part, Mapping) else part for part in parts])
 
 
 def other_numbers(value: Any) -> Any:

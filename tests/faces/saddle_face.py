@@ -98,7 +98,8 @@ FACE = Face(
         "most_points": whole_number(3, least=1),
         "SolutionBranch.near.value": number(1.5),
     },
-    given={name: ("values",) for name in ("minimise", "stationary", "search")},
+    given={name: ("values",) for name in ("minimise", "stationary", "search")}
+    | {"Action": ("parameters",), "follow": ("values", "most_points")},
     instances={"Action": action, "Solution": solution, "SolutionBranch": branch},
     records={
         "Solution": "minimise and stationary make it",

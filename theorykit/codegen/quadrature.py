@@ -8,6 +8,7 @@ import numpy as np
 from sympy import Expr, MatrixSymbol
 
 from ..arguments import checked_instance
+from ..precision import require_float64
 from ..symbolic.averages import with_more_nodes
 from .emission import compile_expressions
 from .names import symbols_of
@@ -28,6 +29,7 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
         >>> float(quadrature_error(GaussianAverage(z**2, z), {})) < 1e-12
         True
     """
+    require_float64()
     checked_instance("expression", expression, Expr, "a SymPy expression")
     checked_instance("values", values, Mapping, "numbers and arrays by name")
     given = {getattr(key, "name", key): jnp.asarray(value) for key, value in values.items()}

@@ -19,6 +19,7 @@ from ..arguments import (
     real_array,
     shown,
 )
+from ..precision import require_float64
 
 
 class ImageSet(eqx.Module):
@@ -52,6 +53,7 @@ def cut_into_patches(images: ArrayLike, size: int) -> Float[Array, "... patches 
 
     Raises `ValueError` for patches that do not tile the images.
     """
+    require_float64()
     size = checked_whole_number("size", size, least=1)
     pixels = jnp.asarray(images if is_traced(images) else checked_array("images", images))
     if pixels.ndim < 2 or not pixels.size or pixels.shape[-2] % size or pixels.shape[-1] % size:

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 
 from ... import saddle
+from ...compilation import compiled
 from ...derivation import Derivation, Recorder, rules
 from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import LogDet, normal, positive_definite
@@ -144,8 +145,12 @@ def values_of(
 
 def _centred_features(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths columns"]:
     """Feature vectors with the kernels of `features` less their means, a column a path and example."""
-    means = mean_by_path(architecture, features)
-    return square_root(features.path_kernels() - jnp.einsum("ea,vb->abev", means, means))
+    return square_root(_centred_kernels(features, mean_by_path(architecture, features)))
+
+
+@compiled
+def _centred_kernels(features: ImplicitFeatures, means: Float[Array, "examples paths"]):
+    return features.path_kernels() - jnp.einsum("ea,vb->abev", means, means)
 
 
 def mean_by_path(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths"]:
@@ -174,8 +179,14 @@ def predict_with_mean(
     values = order_parameters_of(theory, point)
     u1, v1 = values[theory.base.symbols.first], values[mean_symbols(theory.base)[0]]
     here, there = (_mean_readings(architecture, each) for each in (features, test_features))
+    kernels = _kernels(u1, v1, features, here, test_features, there)
+    return checked_prediction(prediction_from_kernels(bind(architecture), *kernels, labels), architecture, labels)
+
+
+@compiled
+def _kernels(u1, v1, features, here, test_features, there):
+    """K among the training examples, of the test examples with these, and the diagonal of that of the test examples."""
     kernel = features.kernel(u1, features) + here @ (v1 - u1) @ here.T
     between = test_features.kernel(u1, features) + there @ (v1 - u1) @ here.T
     diagonal = test_features.kernel_diagonal(u1) + jnp.sum(there @ (v1 - u1) * there, axis=1)
-    prediction = prediction_from_kernels(bind(architecture), kernel, between, diagonal, labels)
-    return checked_prediction(prediction, architecture, labels)
+    return kernel, between, diagonal

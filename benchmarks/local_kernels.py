@@ -1,0 +1,198 @@
+"""Local kernel renormalisation by `bpkr.solve` and by the published program: time to a solution, and what it is worth.
+
+    pip install -e '.[benchmarks]'
+    python benchmarks/local_kernels.py [--limit 300] [--gibibytes 16] [--output FOLDER]
+
+One convolutional layer of error functions on Gaussian images with a teacher's labels, P examples, as many channels or a
+twentieth, n patches. The published program (deepbays 0.1.11, of the authors of arXiv:2307.11807) has a root finder look
+for the zeros of the action's gradient in all n^2 entries of Q, without a Jacobian. It runs in a process of its own,
+which is ended after `--limit` seconds or at `--gibibytes` of memory. Both are timed from images to order parameters;
+ours after it was compiled, the first time beside it. Writes local_kernels.json into FOLDER (benchmarks/results by
+default), after each case; cases that it has are not run again.
+"""
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import numpy as np
+
+EXAMPLES = (60, 200, 500, 1000, 2000)
+PATCHES = (4, 16, 64)
+# channels for every example: with few of them the order parameters are far from where the root finder starts
+CHANNELS = (1.0, 0.05)
+SIDE = 4  # of a patch
+TEMPERATURE = 0.1
+REPEATS = 3
+# kernels of pairs of patches, in bytes; the solver has about two more arrays of that size
+LARGEST_KERNELS = 5e9
+
+
+def images_and_labels(examples: int, patches: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian images (examples, side, side), and what a linear teacher, weak on most patches, says of them."""
+    random = np.random.default_rng(examples + patches)
+    side = SIDE * round(patches**0.5)
+    images = random.normal(size=(examples, side, side))
+    teacher = random.normal(size=(side, side))
+    teacher[SIDE:] *= 0.2
+    return images, np.sum(images * teacher, axis=(1, 2)) / np.linalg.norm(teacher)
+
+
+def own(examples: int, patches: int, channels: float) -> dict:
+    """Times, and the order parameters in the published program's convention."""
+    import jax
+
+    from theorykit import bpkr
+    from theorykit.tasks.images import cut_into_patches
+
+    images, labels = images_and_labels(examples, patches)
+    architecture = bpkr.Architecture((), channels, temperature=TEMPERATURE, read_tokens=patches, embedding="erf")
+
+    def run():
+        features = bpkr.path_features(cut_into_patches(images, SIDE), [], architecture)
+        return jax.block_until_ready(bpkr.solve(architecture, features, labels))
+
+    seconds = []
+    for _ in range(1 + REPEATS):
+        start = time.perf_counter()
+        found = run()
+        seconds.append(time.perf_counter() - start)
+        if seconds[-1] > 100:
+            break
+    return {
+        "first_seconds": seconds[0],
+        "seconds": statistics.median(seconds[1:] or seconds),
+        "converged": bool(found.converged),
+        "evaluations": int(found.stats["evaluations"]),
+        "order_parameters": np.asarray(found.order_parameters.readout).tolist(),
+    }
+
+
+def run_published(examples: int, patches: int, channels: float, gibibytes: float, evaluations, ending) -> None:
+    """In a process of its own: sends what was found, or the error."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))
+    resource.setrlimit(resource.RLIMIT_DATA, (int(gibibytes * 2**30),) * 2)
+    # it imports cupy for its class for GPUs, which is not used here
+    sys.modules |= {name: MagicMock() for name in ("cupy", "cupy.cuda")}
+    import torch
+    from deepbays.rkgp.theory_1HL_CONV import CONV_1HL
+
+    class Counted(CONV_1HL):
+        def computeActionGrad(self, Q):
+            gradient = super().computeActionGrad(Q)
+            evaluations.value += 1
+            return gradient
+
+    images, labels = images_and_labels(examples, patches)
+    theory = Counted(Nc=channels, T=TEMPERATURE, mask=SIDE, stride=SIDE, act="erf")
+    start = time.perf_counter()
+    try:
+        theory.preprocess(images.reshape(examples, -1), torch.tensor(labels))
+        theory.optimize()
+    except (MemoryError, RuntimeError) as error:
+        ending.send({"error": "memory" if "alloc" in str(error) or not str(error) else str(error)[:200]})
+        return
+    ending.send(
+        {
+            "seconds": time.perf_counter() - start,
+            "converged": bool(theory.converged),
+            "largest_gradient": float(np.max(np.abs(theory.grad))),
+            "order_parameters": np.asarray(theory.optQ).tolist(),
+        }
+    )
+
+
+def published(examples: int, patches: int, channels: float, limit: float, gibibytes: float) -> dict:
+    """What it found, or why it ended, after how many gradients in how many seconds."""
+    context = multiprocessing.get_context("spawn")
+    evaluations = context.Value("i", 0)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=run_published, args=(examples, patches, channels, gibibytes, evaluations, sender))
+    process.start()
+    sender.close()
+    start = time.perf_counter()
+    try:
+        found = receiver.recv() if receiver.poll(limit) else {"error": "time"}
+    except EOFError:
+        process.join()
+        found = {"error": f"exit code {process.exitcode}"}
+    lasted = time.perf_counter() - start
+    process.kill()
+    process.join()
+    return {"seconds": lasted, "evaluations": evaluations.value, **found}
+
+
+def compared(examples: int, patches: int, channels: float, limit: float, gibibytes: float) -> dict:
+    """One case by both, without the order parameters themselves."""
+    ours = own(examples, patches, channels)
+    theirs = published(examples, patches, channels, limit, gibibytes)
+    case = {"examples": examples, "patches": patches, "channels": channels, "unknowns": patches**2}
+    mine, other = np.array(ours.pop("order_parameters")), theirs.pop("order_parameters", None)
+    if other is not None:
+        theirs["difference"] = float(np.max(np.abs(np.array(other) - mine)))
+        theirs["smallest_eigenvalue"] = float(np.linalg.eigvalsh((np.array(other) + np.transpose(other)) / 2)[0])
+    at_least = theirs["seconds"]
+    if theirs.get("error") == "time" and theirs["evaluations"]:
+        # before its first step the root finder takes a gradient for every unknown
+        theirs["least_seconds"] = at_least = max(at_least, theirs["seconds"] / theirs["evaluations"] * (patches**2 + 1))
+    if theirs.get("error", "time") == "time":
+        case["ratio"] = at_least / ours["seconds"]
+    return {**case, "own": ours, "published": theirs}
+
+
+def line(case: dict) -> str:
+    """The case in one line."""
+    theirs = case["published"]
+    if "error" not in theirs:
+        told = f"{theirs['seconds']:.2f} s, {'' if theirs['converged'] else 'not '}converged by its own account"
+        told += f", largest gradient {theirs['largest_gradient']:.0e}, Q differs by {theirs['difference']:.0e}"
+    elif theirs["error"] == "time":
+        told = f"ended after {theirs['seconds']:.0f} s and {theirs['evaluations']} gradients"
+    else:
+        told = f"ended by: {theirs['error']}"
+    ratio = f", {case['ratio']:.0f} times" if "ratio" in case else ""
+    return (
+        f"P = {case['examples']:4}, {case['patches']:2} patches, {case['channels']:4g} channels: "
+        f"own {case['own']['seconds']:.3f} s ({'' if case['own']['converged'] else 'not '}certified), "
+        f"published {told}{ratio}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--gibibytes", type=float, default=16.0)
+    parser.add_argument("--examples", type=int, nargs="+", default=EXAMPLES)
+    parser.add_argument("--patches", type=int, nargs="+", default=PATCHES)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    import jax
+
+    import theorykit
+
+    theorykit.enable_float64()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    path = arguments.output / "local_kernels.json"
+    result = json.loads(path.read_text()) if path.exists() else {"cases": []}
+    result |= {"jax": jax.__version__, "device": jax.devices()[0].device_kind, "cores": len(os.sched_getaffinity(0))}
+    result |= {"limit_seconds": arguments.limit, "limit_gibibytes": arguments.gibibytes}
+    for ratio, patches, examples in itertools.product(CHANNELS, arguments.patches, arguments.examples):
+        case = (examples, patches, ratio * examples)
+        if patches * (patches + 1) / 2 * examples**2 * 8 > LARGEST_KERNELS:
+            print(f"P = {examples:4}, {patches:2} patches: kernels larger than {LARGEST_KERNELS:.0e} bytes, not run")
+        elif case not in [(done["examples"], done["patches"], done["channels"]) for done in result["cases"]]:
+            result["cases"].append(compared(*case, arguments.limit, arguments.gibibytes))
+            path.write_text(json.dumps(result, indent=1) + "\n")
+            print(line(result["cases"][-1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
