@@ -23,6 +23,41 @@ def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypa
     assert ("Closed forms" in printed) == bool(bpkr.derive(architecture).closed_forms)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "structure"),
+    [
+        (("--layers", "--embedding", "erf", "--read-tokens", "2"), {"embedding": "erf", "read_tokens": 2}),
+        (("--layers", "--embedding", "relu"), {"embedding": "relu"}),
+        (
+            ("--layers", "dense:erf", "2", "--embedding", "erf"),
+            {"layers": (bpkr.Dense(activation="erf"), 2), "embedding": "erf"},
+        ),
+    ],
+)
+def test_derive_prints_nonlinear_networks_with_the_ansatz_and_its_claims(arguments, structure, monkeypatch, capsys):
+    action = bpkr.derive(bpkr.Architecture(**{"layers": (), **structure}, widths=1, temperature=1.0))
+    run(monkeypatch, "derive", *arguments, "--steps", "--verify")
+    printed = capsys.readouterr().out
+    assert len(action.ansatz) == len(structure.keys() & {"embedding", "layers"})
+    for assumption in action.ansatz:
+        assert assumption in printed
+    assert printed.count(". Gaussian equivalence**.") == len(action.ansatz)
+
+
+def test_derive_writes_nonlinear_networks_as_a_page(folder, monkeypatch):
+    run(monkeypatch, "derive", "--layers", "--embedding", "erf", "--format", "html", "--output", "action.html")
+    page = (folder / "action.html").read_text()
+    assert "Gaussian equivalence" in page and "an ansatz, not an identity" in page and "Holds: error" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(("--embedding", "sin"), "sin"), (("--read-tokens", "0"), "read_tokens"), (("--layers", "dense:sin"), "sin")],
+)
+def test_derive_refuses_functions_that_it_does_not_know_and_no_token(arguments, named, monkeypatch):
+    assert named in refused(monkeypatch, "derive", *(() if "--layers" in arguments else ("--layers",)), *arguments)
+
+
 def test_derive_writes_a_page_once(folder, monkeypatch):
     arguments = ("derive", "--layers", "2", "--format", "html", "--output", "action.html")
     run(monkeypatch, *arguments)

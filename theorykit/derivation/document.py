@@ -25,7 +25,8 @@ def derivation_blocks(derivation: Derivation, names: Mapping[Expr, str], level: 
         return latex(expression, names)
 
     for section, steps in _numbered(derivation):
-        yield Heading(section, level)
+        if section:
+            yield Heading(section, level)
         for number, step in steps:
             yield Text(_caption(number, step))
             yield from _statement(step, show)
@@ -47,7 +48,8 @@ def verified_blocks(
         return latex(expression, names)
 
     for section, steps in _numbered(derivation):
-        yield Heading(section, level)
+        if section:
+            yield Heading(section, level)
         for number, step in steps:
             evidence = next(item for item in verification.evidence if item.step is step)
             yield Folded(_caption(number, step), tuple(_statement(step, show)), _remark(evidence))

@@ -1,6 +1,5 @@
 """What the action of a network depends on: everything about its structure, and none of its numbers."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sympy import Expr, Integer, Symbol, expand
@@ -43,9 +42,6 @@ class NetworkForm:
         if not self.layers:
             return (width_symbol("a"),)
         return (*(form.symbols.width for form in self.layers), self.layers[-1].symbols.next_width)
-
-    def __iter__(self) -> Iterator[LayerForm]:
-        return iter(self.layers)
 
 
 def width_symbol(name: str) -> Symbol:

@@ -1,0 +1,56 @@
+"""The table of local kernel renormalisation by both programs, for docs/nonlinear.md, from the results of its benchmark."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import kept_results
+
+
+def table() -> str:
+    """Cases, seconds by `bpkr.solve` and by the published program, and what that says of its solution."""
+    found = kept_results.read("local_kernels")
+    rows = (
+        (
+            f"{case['patches']}",
+            f"{case['examples']}",
+            f"{case['channels']:g}",
+            f"{case['own']['seconds']:.2f} s",
+            _time(case["published"]),
+            _ratio(case),
+            _solution(case["published"], found["limit_gibibytes"]),
+        )
+        for case in found["cases"]
+    )
+    head = (
+        "patches",
+        "examples",
+        "channels",
+        "`bpkr.solve`",
+        "published",
+        "ratio",
+        "what the published program reports",
+    )
+    return kept_results.markdown(head, rows)
+
+
+def _time(published: Mapping[str, Any]) -> str:
+    ended = {"memory": "", "time": f"> {published['seconds']:.0f} s"}
+    return ended.get(published.get("error"), f"{published['seconds']:.1f} s")
+
+
+def _ratio(case: Mapping[str, Any]) -> str:
+    """Of the seconds that were spent; a bound where the published program was ended."""
+    error = case["published"].get("error")
+    if error == "memory":
+        return ""
+    return f"{'> ' if error else ''}{case['published']['seconds'] / case['own']['seconds']:.0f}"
+
+
+def _solution(published: Mapping[str, Any], gibibytes: float) -> str:
+    if published.get("error") == "memory":
+        return f"more than {gibibytes:g} GiB"
+    if "error" in published:
+        return f"ended after {published['evaluations']} gradients"
+    if not published["converged"]:
+        return f"not converged: gradient {published['largest_gradient']:.0e}"
+    return f"converged, Q differs by {published['difference']:.0e}"
