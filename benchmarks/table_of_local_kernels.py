@@ -1,4 +1,4 @@
-"""The table of local kernel renormalisation by both programs, for docs/nonlinear.md, from the results of its benchmark."""
+"""The table of local kernel renormalisation by both programs, for docs/nonlinear.md, from local_kernels.py."""
 
 from collections.abc import Mapping
 from typing import Any
