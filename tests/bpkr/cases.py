@@ -125,8 +125,14 @@ GRAMMAR = (
     SKIP_AROUND_OWN,
 )
 
+NO_LAYERS = Case((), (15.0,), (1.2, 0.8), outputs=2)
+EVERY_TOKEN = Case((Skip(2, 0.7),), (25.0, 25.0), (0.9, 1.3, 0.7), read_tokens=2)
+EVERY_TOKEN_ALONE = Case((), (20.0,), (1.1, 0.7), read_tokens=3)
+READOUTS_OF_TOKENS = (NO_LAYERS, EVERY_TOKEN, EVERY_TOKEN_ALONE)
+
 ANY_CASE = st.sampled_from(CASES)
 ANY_OF_THE_GRAMMAR = st.sampled_from(GRAMMAR)
+ANY_ACTION = st.sampled_from((*CASES, *GRAMMAR, *READOUTS_OF_TOKENS))
 SHALLOW_OR_DEEP = st.sampled_from((ONE_LAYER, THREE_LAYERS))  # where the number of layers in between does not matter
 SEEDS = strategies.seeds()
 

@@ -11,7 +11,7 @@ from theorykit import bpkr
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation.sampling import random_values
 
-from ..cases import ALL_SKIPS, CASES, GRAMMAR, OWN_KINDS, TWO_LAYERS, random_problem
+from ..cases import ALL_SKIPS, CASES, GRAMMAR, OWN_KINDS, READOUTS_OF_TOKENS, TWO_LAYERS, random_problem
 
 
 def differences(architecture, problem):
@@ -46,7 +46,7 @@ def test_the_error_of_first_order_falls_as_the_square_of_the_width(case):
     assert errors[1] < 0.05 * departures[1]
 
 
-@pytest.mark.parametrize("case", [*CASES, *GRAMMAR], ids=str)
+@pytest.mark.parametrize("case", [*CASES, *GRAMMAR, *READOUTS_OF_TOKENS], ids=str)
 def test_closed_forms_solve_their_equations_and_compile(case):
     architecture = case.architecture()
     action, numbers = bpkr.derive(architecture), architecture.size_values()

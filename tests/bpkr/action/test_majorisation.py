@@ -21,6 +21,7 @@ from ..cases import (
     DEEP_LINEAR,
     DENSE_BETWEEN,
     GRAMMAR,
+    READOUTS_OF_TOKENS,
     SEEDS,
     THREE_LAYERS,
     TWO_LAYERS,
@@ -115,7 +116,7 @@ def test_the_saddle_point_is_where_sweeps_rest(problem):
     assert_close(after_a_sweep(saddle_problem(problem), here).coordinates, here.coordinates, 1e-6)
 
 
-@pytest.mark.parametrize("case", GRAMMAR)
+@pytest.mark.parametrize("case", (*GRAMMAR, *READOUTS_OF_TOKENS))
 def test_straight_branches_have_no_sweeps(case):
     action = bpkr.derive(case.architecture())
     assert bool(action.majoriser.minima) == (not action.nested)

@@ -11,12 +11,12 @@ import theorykit
 from theorykit import bpkr
 from theorykit.codegen import lower
 
-from ..cases import GRAMMAR
+from ..cases import GRAMMAR, READOUTS_OF_TOKENS
 
 PACKAGE = Path(theorykit.__file__).parent
 
 
-@pytest.mark.parametrize("case", GRAMMAR, ids=str)
+@pytest.mark.parametrize("case", (*GRAMMAR, *READOUTS_OF_TOKENS), ids=str)
 def test_every_term_of_the_action_is_what_a_step_arrived_at(case):
     action = bpkr.derive(case.architecture())
     reached = {expand(step.after) for step in action.derivation.steps if not getattr(step.after, "is_Matrix", False)}
@@ -29,7 +29,7 @@ def test_every_term_of_the_action_is_what_a_step_arrived_at(case):
     assert set(action.energy.args) <= set(energies[-1].after.args)
 
 
-@pytest.mark.parametrize("case", GRAMMAR, ids=str)
+@pytest.mark.parametrize("case", (*GRAMMAR, *READOUTS_OF_TOKENS), ids=str)
 def test_each_step_begins_where_earlier_ones_ended_or_with_a_definition(case):
     """But for the first of a section, a step's terms were left by steps before it."""
     steps = bpkr.derive(case.architecture()).derivation.steps
@@ -37,7 +37,7 @@ def test_each_step_begins_where_earlier_ones_ended_or_with_a_definition(case):
     assert chained >= len(steps) / 3
 
 
-@pytest.mark.parametrize("case", GRAMMAR, ids=str)
+@pytest.mark.parametrize("case", (*GRAMMAR, *READOUTS_OF_TOKENS), ids=str)
 def test_the_generated_code_is_that_of_the_action_in_its_free_order_parameters(case):
     action = bpkr.derive(case.architecture())
     *layers, readout = action.entropies

@@ -12,7 +12,7 @@ from theorykit.codegen import interpret
 from theorykit.derivation.sampling import random_values
 
 from ...marks import slow
-from ..cases import GRAMMAR, CorrelatedHeads, TiedHeads
+from ..cases import GRAMMAR, READOUTS_OF_TOKENS, CorrelatedHeads, TiedHeads
 
 RNG = np.random.default_rng(3)
 KINDS = (Attention(1), Attention(2), Attention(3), Dense(), Skip(2, 0.7), Skip(Dense(), 1.2), TiedHeads(2),
@@ -74,10 +74,10 @@ def test_depth_six_is_derived_verified_and_compiled():
     assert bpkr.compile_action(action).terms.source.count("cholesky(") == 7
 
 
-@pytest.mark.parametrize("case", GRAMMAR, ids=str)
+@pytest.mark.parametrize("case", (*GRAMMAR, *READOUTS_OF_TOKENS), ids=str)
 def test_the_meaning_of_the_first_order_parameter_is_derived(case):
     """Result 2: N_1 U_1 is the mean of the sum of w w^T."""
     action = bpkr.derive(case.architecture())
     *_, last = (step for step in action.derivation.steps if step.section == "Meaning of U")
-    first = action.symbols.matrices[0]
+    first = action.symbols.first
     assert last.after == action.symbols.widths[0] * first

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr import Skip
@@ -20,11 +19,13 @@ from theorykit.testing import Problem, random_order_parameters, symbol_values
 from theorykit.testing.problems import EXAMPLES
 
 from ..cases import (
+    ANY_ACTION,
     ANY_CASE,
     ANY_OF_THE_GRAMMAR,
     CASES,
     DENSE_BETWEEN,
     GRAMMAR,
+    READOUTS_OF_TOKENS,
     SEEDS,
     TWO_LAYERS,
     CorrelatedHeads,
@@ -67,7 +68,7 @@ def moved_off_the_gp_limit(architecture, distance, rng):
     return bpkr.OrderParameters(tuple(map(moved, limit.matrices)), readout)
 
 
-@given(problem=problems(st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR)))
+@given(problem=problems(ANY_ACTION))
 def test_every_term_is_its_explicit_kronecker_form(problem):
     terms = problem.evaluate()
     entropies = explicit_entropies(problem.architecture, problem.order_parameters)
@@ -76,7 +77,7 @@ def test_every_term_is_its_explicit_kronecker_form(problem):
     assert_close(terms.total, sum(entropies) + explicit_energy(problem))
 
 
-@given(problem=problems(st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR)))
+@given(problem=problems(ANY_ACTION))
 def test_generated_code_agrees_with_the_interpreter(problem):
     action, terms, values = bpkr.derive(problem.architecture), problem.evaluate(), symbol_values(problem)
     assert_close(terms.total, interpret(action.total, values))
@@ -84,7 +85,7 @@ def test_generated_code_agrees_with_the_interpreter(problem):
     assert_close(terms.energy, interpret(action.energy, values))
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+@given(case=ANY_ACTION, seed=SEEDS)
 def test_entropy_and_energy_add_to_the_total(case, seed):
     terms = random_problem(case, seed).evaluate()
     assert_close(terms.entropy, terms.readout_entropy + sum(terms.layer_entropies), 1e-13)
@@ -164,7 +165,7 @@ def test_the_entropy_of_any_layers_is_stationary_at_the_gp_limit(case):
     assert jnp.max(jnp.abs(slope(origin + 0.1))) > 1e-3
 
 
-@given(problem=problems(st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR)))
+@given(problem=problems(ANY_ACTION))
 def test_the_gp_limit_has_the_least_entropy_of_all(problem):
     assert problem.evaluate().entropy > entropy(problem, bpkr.gp_limit(problem.architecture))
 
@@ -212,7 +213,7 @@ def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
     assert_close(permuted.predict().variance, problem.predict().variance)
 
 
-@given(problem=problems(st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR)))
+@given(problem=problems(ANY_ACTION))
 def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
     arguments = problem.architecture, problem.order_parameters, problem.features
     own, cross = bpkr.kernel(*arguments), bpkr.kernel(*arguments, problem.test_features)
@@ -220,7 +221,7 @@ def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
     assert_close(cross, explicit_kernel(problem.order_parameters, problem.features, problem.test_features))
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+@given(case=ANY_ACTION, seed=SEEDS)
 def test_the_kernel_is_positive_semidefinite(case, seed):
     problem = random_problem(case, seed)
     doubled = np.concatenate([problem.features, problem.features])  # rank-deficient: the smallest eigenvalue is zero
@@ -273,7 +274,7 @@ def test_evaluate_works_under_jit_and_vmap():
     assert_close(together, [single.evaluate().total for single in at], 1e-13)
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+@given(case=ANY_ACTION, seed=SEEDS)
 def test_coordinates_round_trip(case, seed):
     architecture, rng = case.architecture(), np.random.default_rng(seed)
     point = random_order_parameters(architecture, rng)
@@ -304,7 +305,7 @@ def test_coordinates_are_as_many_as_free_numbers_in_the_order_parameters():
     assert gp_coordinates(TWO_LAYERS.architecture()).shape == (1 + 2 * 3 // 2 + 6 * 7 // 2,)
 
 
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
+@pytest.mark.parametrize("case", (*CASES, *GRAMMAR, *READOUTS_OF_TOKENS))
 def test_the_origin_of_the_coordinates_is_the_gp_limit(case):
     architecture = case.architecture()
     origin, limit = order_parameters_at(architecture, gp_coordinates(architecture)), bpkr.gp_limit(architecture)
@@ -315,7 +316,8 @@ def test_the_origin_of_the_coordinates_is_the_gp_limit(case):
 
 def explicit_pieces(architecture):
     """(width, size of B_l, columns of R_l) of every order parameter, from the readout down."""
-    outer, pieces = architecture.outputs, [(architecture.widths[-1], architecture.outputs, 0)]
+    outer = architecture.overlap_sizes[-1]
+    pieces = [(architecture.widths[-1], outer, 0)]
     layers = zip(architecture.layers, architecture.widths, architecture.order_parameter_sizes, strict=False)
     for layer, width, size in reversed(list(layers)):
         straight = outer if explicit_gain(layer) else 0
@@ -324,7 +326,7 @@ def explicit_pieces(architecture):
     return pieces
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+@given(case=ANY_ACTION, seed=SEEDS)
 def test_the_coordinates_decouple_the_entropy(case, seed):
     """The entropy, less its minimum, is the sum of N_l (|B_l|^2 + |R_l|^2 - n_l - 2 log det B_l), for any prior."""
     problem, rng = random_problem(case, seed), np.random.default_rng(seed)
@@ -342,7 +344,7 @@ def test_the_coordinates_decouple_the_entropy(case, seed):
     assert_close(entropy(problem, point), expected, 1e-8)
 
 
-@given(case=st.one_of(ANY_CASE, ANY_OF_THE_GRAMMAR), seed=SEEDS)
+@given(case=ANY_ACTION, seed=SEEDS)
 def test_flat_features_have_one_row_an_output_and_one_block_of_columns_a_path_and_output(case, seed):
     problem = random_problem(case, seed)
     outputs, features = case.outputs, problem.features
@@ -352,5 +354,5 @@ def test_flat_features_have_one_row_an_output_and_one_block_of_columns_a_path_an
         for row, column in np.ndindex(outputs, outputs):
             entry = design[example * outputs + row, (path * outputs + column) * features.shape[2] + i]
             assert entry == (features[example, path, i] if row == column else 0)
-    mixing = np.kron(problem.order_parameters.matrices[0], np.eye(features.shape[2]))
+    mixing = np.kron(problem.order_parameters.first, np.eye(features.shape[2]))
     assert_close(design @ mixing @ design.T, explicit_kernel(problem.order_parameters, features, features), 1e-12)
