@@ -30,12 +30,12 @@ EXAMPLES, FEATURES = 100, 30
 REPEATS = 7
 
 
-def timed(work) -> tuple[object, float, float]:
+def timed(work, repeats: int = REPEATS) -> tuple[object, float, float]:
     """The result, and the seconds of the first call and of one after it: the median."""
     start = time.perf_counter()
     result = jax.block_until_ready(work())
     first, times = time.perf_counter() - start, []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         start = time.perf_counter()
         jax.block_until_ready(work())
         times.append(time.perf_counter() - start)

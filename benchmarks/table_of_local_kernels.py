@@ -5,32 +5,34 @@ from typing import Any
 
 import kept_results
 
+HEAD = (
+    "patches",
+    "examples",
+    "channels",
+    "`bpkr.solve`",
+    "published",
+    "ratio",
+    "what the published program reports",
+)
+
 
 def table() -> str:
     """Cases, seconds by `bpkr.solve` and by the published program, and what that says of its solution."""
     found = kept_results.read("local_kernels")
-    rows = (
-        (
-            f"{case['patches']}",
-            f"{case['examples']}",
-            f"{case['channels']:g}",
-            f"{case['own']['seconds']:.2f} s",
-            _time(case["published"]),
-            _ratio(case),
-            _solution(case["published"], found["limit_gibibytes"]),
-        )
-        for case in found["cases"]
+    return kept_results.markdown(HEAD, (row(case, found["limit_gibibytes"]) for case in found["cases"]))
+
+
+def row(case: Mapping[str, Any], gibibytes: float) -> tuple[str, ...]:
+    """The cells of one case; the published program could take `gibibytes` of memory."""
+    return (
+        f"{case['patches']}",
+        f"{case['examples']}",
+        f"{case['channels']:g}",
+        f"{case['own']['seconds']:.2f} s",
+        _time(case["published"]),
+        _ratio(case),
+        _solution(case["published"], gibibytes),
     )
-    head = (
-        "patches",
-        "examples",
-        "channels",
-        "`bpkr.solve`",
-        "published",
-        "ratio",
-        "what the published program reports",
-    )
-    return kept_results.markdown(head, rows)
 
 
 def _time(published: Mapping[str, Any]) -> str:

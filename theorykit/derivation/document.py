@@ -19,17 +19,15 @@ Show = Callable[[Expr], str]
 @checked_arguments
 def derivation_blocks(derivation: Derivation, names: Mapping[Expr, str], level: int = 3) -> Iterator[Block]:
     """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them."""
-    checked_whole_number("level", level, least=1, most=6)
 
     def show(expression: Expr) -> str:
         return latex(expression, names)
 
-    for section, steps in _numbered(derivation):
-        if section:
-            yield Heading(section, level)
-        for number, step in steps:
-            yield Text(_caption(number, step))
-            yield from _statement(step, show)
+    def of_step(number: int, step: Step) -> Iterator[Block]:
+        yield Text(_caption(number, step))
+        yield from _statement(step, show)
+
+    yield from _by_section(derivation, level, of_step)
 
 
 @checked_arguments
@@ -40,26 +38,28 @@ def verified_blocks(
 
     `verification` is that of the whole derivation.
     """
-    checked_whole_number("level", level, least=1, most=6)
     if [item.step for item in verification.evidence] != list(derivation.steps):
         raise ValueError("verification must be that of derivation, of which it has other steps")
 
     def show(expression: Expr) -> str:
         return latex(expression, names)
 
-    for section, steps in _numbered(derivation):
-        if section:
-            yield Heading(section, level)
-        for number, step in steps:
-            evidence = next(item for item in verification.evidence if item.step is step)
-            yield Folded(_caption(number, step), tuple(_statement(step, show)), _remark(evidence))
+    def of_step(number: int, step: Step) -> Iterator[Block]:
+        evidence = next(item for item in verification.evidence if item.step is step)
+        yield Folded(_caption(number, step), tuple(_statement(step, show)), _remark(evidence))
+
+    yield from _by_section(derivation, level, of_step)
 
 
-def _numbered(derivation: Derivation) -> Iterator[tuple[str, list[tuple[int, Step]]]]:
-    """The steps by section, counted from 1 over all of them."""
+def _by_section(derivation: Derivation, level: int, of_step: Callable[[int, Step], Iterator[Block]]) -> Iterator[Block]:
+    """What `of_step` makes of every step and its number, counted from 1, under headings where sections have names."""
+    checked_whole_number("level", level, least=1, most=6)
     numbers = itertools.count(1)
     for section, steps in derivation.sections():
-        yield section, [(next(numbers), step) for step in steps]
+        if section:
+            yield Heading(section, level)
+        for step in steps:
+            yield from of_step(next(numbers), step)
 
 
 def _statement(step: Step, show: Show) -> Iterator[Text | Equation]:
