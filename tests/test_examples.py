@@ -11,12 +11,14 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 # these compile a dozen solvers each, follow many branches, or do over what the tests of `reproduce` do
 LONG = (
     "choose_by_evidence",
+    "deep_linear_networks",
     "find_my_mistake",
     "gated_networks",
     "graph_convolutions",
     "hidden_markov_chains",
     "hopfield_retrieval",
     "learn_attention_by_evidence",
+    "linear_convolutions",
     "local_kernels",
     "narrow_limit",
     "new_layer_kinds",

@@ -20,7 +20,13 @@ SECTIONS = {
     "What the theory says": ("wide_limit", "narrow_limit", "choose_by_evidence", "learn_attention_by_evidence"),
     "Images and trained transformers": ("one_shot_images", "pretrained_layer", "recorded_attention"),
     "Actions of your own": ("hopfield_retrieval", "ridge_replicas"),
-    "Special cases": ("local_kernels", "gated_networks", "graph_convolutions"),
+    "Special cases": (
+        "deep_linear_networks",
+        "gated_networks",
+        "graph_convolutions",
+        "linear_convolutions",
+        "local_kernels",
+    ),
     "Beyond what is there": ("new_layer_kinds", "find_my_mistake", "self_attention_bifurcations"),
 }
 _GRID = "::::{grid} 1 2 2 2\n:gutter: 3\n"

@@ -1,0 +1,87 @@
+# %% [markdown]
+# # Deep linear networks: one number that depth and width renormalise
+#
+# Dense layers and no attention: [Li and Sompolinsky](https://arxiv.org/abs/2012.04030). All order parameters are
+# numbers then. At low temperature the mean output is that of the infinitely wide network at any width and depth, and
+# the kernel is multiplied by $q^n$ for $n$ hidden layers, where
+#
+# $$1 - q = \alpha\,(1 - r\,q^{-n}), \qquad \alpha = P/N, \qquad r = \frac{1}{P}\,y^\top K_0^{-1} y .$$
+#
+# The network is linear, and nothing is an ansatz.
+
+# %%
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.optimize import brentq
+
+import theorykit
+from theorykit import bpkr
+from theorykit.plots.style import LIMITS, THEORY, save, use_style
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# ## A noisy linear teacher
+#
+# Fewer examples than features, so that the labels can be interpolated. `scale` is the size of the labels: for small
+# ones the prior's outputs are too large, and $q$ shrinks them; for large ones it grows.
+
+# %%
+train, test, features = 60, 500, 100
+rng = np.random.default_rng(0)
+inputs = rng.normal(size=(train + test, 1, features))
+teacher = inputs[:, 0] @ rng.normal(size=features) / np.sqrt(features)
+noise = 0.3 * rng.normal(size=train + test)
+gram = inputs[:train, 0] @ inputs[:train, 0].T / features
+
+
+def architecture(depth: int, width: float) -> bpkr.Architecture:
+    """One hidden layer is the embedding, the others are dense layers."""
+    return bpkr.Architecture((bpkr.Dense(),) * (depth - 1), width, temperature=1e-4)
+
+
+def solved(depth: int, width: float, scale: float) -> tuple[float, float]:
+    """q by the derived action, and the mean square error of a network drawn from the posterior."""
+    arch, labels = architecture(depth, width), scale * (teacher + noise)
+    data = bpkr.path_features(inputs, [], arch)
+    saddle = bpkr.solve(arch, data[:train], labels[:train], throw=True)
+    prediction = bpkr.predict(arch, saddle, data[:train], labels[:train], data[train:])
+    error = np.mean((prediction.mean - labels[train:]) ** 2 + prediction.variance)
+    return float(saddle.order_parameters.readout), float(error) / scale**2
+
+
+def published(depth: int, width: float, scale: float) -> float:
+    """q by the equation above."""
+    labels, load = scale * (teacher + noise)[:train], train / width
+    r = labels @ np.linalg.solve(gram, labels) / train
+    return brentq(lambda q: 1 - q - load * (1 - r * q**-depth), 1e-3, 1e3)
+
+
+# %%
+depths, widths, scales = (1, 2, 4), np.geomspace(10, 1000, 9), (0.4, 1.6)
+found = {scale: np.array([[solved(n, width, scale) for width in widths] for n in depths]) for scale in scales}
+expected = {scale: np.array([[published(n, width, scale) for width in widths] for n in depths]) for scale in scales}
+for scale in scales:
+    apart = np.max(np.abs(found[scale][:, :, 0] / expected[scale] - 1))
+    print(f"labels times {scale}: q differs from the published equation by at most {apart:.1e}")
+
+# %%
+with use_style():
+    figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.4))
+    for row, (depth, color) in enumerate(zip(depths, (THEORY, *LIMITS), strict=False)):
+        for scale, line in zip(scales, ("-", ":"), strict=True):
+            axes[0].plot(widths, expected[scale][row], line, color=color)
+            axes[0].plot(widths, found[scale][row, :, 0], "o", color=color, markersize=3)
+        for axis, scale in zip(axes[1:], scales, strict=True):
+            axis.plot(widths, found[scale][row, :, 1], "o-", color=color, markersize=3, label=f"{depth} hidden")
+    axes[0].set(yscale="log", ylabel="$q$", title="Dots solved, lines published")
+    axes[0].set_yticks((0.3, 1, 3), ("0.3", "1", "3"))
+    axes[0].minorticks_off()
+    axes[1].set(ylabel="test error", title=f"Labels times {scales[0]} (left: lines)")
+    axes[2].set(title=f"Labels times {scales[1]} (left: dotted)")
+    axes[2].legend()
+    for axis in axes:
+        axis.set(xscale="log", xlabel="hidden units $N$")
+    save(figure, Path(__file__).with_suffix(".png"))
