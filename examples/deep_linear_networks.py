@@ -79,8 +79,8 @@ with use_style():
     axes[0].set(yscale="log", ylabel="$q$", title="Dots solved, lines published")
     axes[0].set_yticks((0.3, 1, 3), ("0.3", "1", "3"))
     axes[0].minorticks_off()
-    axes[1].set(ylabel="test error", title=f"Labels times {scales[0]} (left: lines)")
-    axes[2].set(title=f"Labels times {scales[1]} (left: dotted)")
+    axes[1].set(ylabel="test error", title="Small labels (left: lines)")
+    axes[2].set(title="Large labels (left: dotted)")
     axes[2].legend()
     for axis in axes:
         axis.set(xscale="log", xlabel="hidden units $N$")
