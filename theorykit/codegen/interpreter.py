@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cache, reduce
 
 import numpy as np
-import scipy.linalg
-from scipy import special
+
+# its rooms are imported where one is used, which few users do
+import scipy
 from sympy import (
     Abs,
     Add,
@@ -248,9 +249,9 @@ _RULES = (
     (GaussianAverage, _gaussian_average),
     (Pow, lambda node, at: at(node.base) ** at(node.exp)),
     (LogCosh, _log_cosh),
-    (LogNormalCDF, lambda node, at: special.log_ndtr(at(node.args[0]))),
-    (erf, lambda node, at: special.erf(at(node.args[0]))),
-    (erfc, lambda node, at: special.erfc(at(node.args[0]))),
+    (LogNormalCDF, lambda node, at: scipy.special.log_ndtr(at(node.args[0]))),
+    (erf, lambda node, at: scipy.special.erf(at(node.args[0]))),
+    (erfc, lambda node, at: scipy.special.erfc(at(node.args[0]))),
     (Heaviside, lambda node, at: np.heaviside(*map(at, node.args))),
     (Max, lambda node, at: reduce(np.maximum, map(at, node.args))),
     (Min, lambda node, at: reduce(np.minimum, map(at, node.args))),

@@ -7,11 +7,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# its rooms are imported where one is used
+import scipy
 from jax.scipy.linalg import cho_solve
 from jax.scipy.special import erf as erf
 from jax.scipy.special import erfc
 from jaxtyping import Array, Float
-from scipy.special import roots_hermitenorm
 
 from .spectral import eigendecomposition, eigenvalue_sum, spectral_function  # noqa: F401
 
@@ -85,7 +87,7 @@ def log_normal_cdf(number: Array | float | int) -> Array:
 @cache
 def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights of the mean over a standard normal number, without those whose weight is zero in float64."""
-    points, weights = roots_hermitenorm(nodes)
+    points, weights = scipy.special.roots_hermitenorm(nodes)
     kept = weights > 0
     return points[kept], weights[kept] / np.sqrt(2 * np.pi)
 

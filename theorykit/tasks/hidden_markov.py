@@ -13,6 +13,7 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arguments import checked_instance, checked_key, checked_number, checked_whole_number
+from ..compilation import compiled
 from ..precision import require_float64
 from .examples import Examples
 
@@ -63,7 +64,11 @@ def sample_examples(task: HiddenMarkovTask, examples: int, *, key: PRNGKeyArray)
     """`examples` labelled sequences, half of each class (the odd one of class +1), in random order."""
     _check_task(task)
     checked_whole_number("examples", examples, least=1)
-    checked_key("key", key)
+    return _sample(task, examples, checked_key("key", key))
+
+
+@compiled
+def _sample(task: HiddenMarkovTask, examples: int, key: PRNGKeyArray) -> Examples:
     order_key, chain_key, noise_key = jax.random.split(key, 3)
     labels = jax.random.permutation(order_key, jnp.where(jnp.arange(examples) < (examples + 1) // 2, 1.0, -1.0))
     tokens = _tokens(task, _hidden_states(task, labels, chain_key), noise_key)
@@ -114,7 +119,12 @@ def good_and_random_heads(
     Paths, by heads of layers 1 and 2: "11" is good, "21" averages over tokens and so denoises, "12" and "22" harm.
     """
     _check_task(task)
-    first, second = jax.random.split(checked_key("key", key))
+    return _good_and_random_heads(task, checked_key("key", key))
+
+
+@compiled
+def _good_and_random_heads(task: HiddenMarkovTask, key: PRNGKeyArray):
+    first, second = jax.random.split(key)
     return (
         jnp.stack([good_head(task, 1), random_head(task, key=first)]),
         jnp.stack([good_head(task, 2), random_head(task, key=second)]),

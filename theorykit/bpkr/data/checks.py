@@ -5,6 +5,7 @@ vmap) are checked for shape here and for content when the compiled function runs
 """
 
 import math
+from functools import lru_cache
 
 import equinox as eqx
 import jax
@@ -18,7 +19,14 @@ from ...precision import require_float64
 from ...sharding import all_finite, check_finite, is_sharded, over_examples
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
-from ..specification.architecture import Architecture, check_size, checked_architecture, counted_paths
+from ..specification.architecture import (
+    Architecture,
+    check_size,
+    checked_architecture,
+    counted_paths,
+    layer_forms,
+    numbers_of_layers,
+)
 from .magnitudes import check_magnitudes
 
 # largest asymmetry, relative to the largest entry, that counts as rounding
@@ -179,13 +187,16 @@ def check_interpolation(architecture: Architecture, features: Float[np.ndarray, 
     Whether they are does not depend on the order parameters, nor on the number of outputs. Left to the Cholesky
     factorisation, rounding would let some singular kernels through.
     """
-    largest = np.max(np.abs(features))
-    if largest > math.sqrt(np.finfo(np.float64).max / features.size):
-        raise ValueError(f"features of magnitude {largest:.3g} make a kernel beyond the range of double precision")
+    square = np.vdot(features, features)
+    if not square <= np.finfo(np.float64).max / features.size:
+        _refuse_extreme(features)
     temperature = float(architecture.temperature)
     examples, paths, input_features = features.shape
-    weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(_prior_of_paths(architecture)))
-    rounding = examples * np.finfo(np.float64).eps
+    prior, rounding = _prior_of_paths(architecture), examples * np.finfo(np.float64).eps
+    # a bound of the kernel's trace, quicker to have
+    if temperature > rounding * np.trace(prior) * square:
+        return
+    weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(prior))
     if temperature > rounding * np.sum(weighted**2):
         return
     rank = paths * input_features
@@ -209,20 +220,31 @@ def check_interpolation(architecture: Architecture, features: Float[np.ndarray, 
         )
 
 
+def _refuse_extreme(features: Float[np.ndarray, "examples paths features"]) -> None:
+    largest = np.max(np.abs(features))
+    if largest > math.sqrt(np.finfo(np.float64).max / features.size):
+        raise ValueError(f"features of magnitude {largest:.3g} make a kernel beyond the range of double precision")
+
+
 def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
     """U_1 of one output at infinite width, of every token that is read."""
     check_size(architecture)
+    leaves, structure = jax.tree.flatten((architecture.layers, architecture.widths, architecture.prior_variances))
+    arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
+    shapes, contents = tuple(array.shape for array in arrays), tuple(array.tobytes() for array in arrays)
+    return _prior_of_values(structure, shapes, contents, architecture.read_tokens)
+
+
+# a solve at another temperature, or of other data, has the same
+@lru_cache(maxsize=256)
+def _prior_of_values(structure, shapes: tuple, contents: tuple[bytes, ...], read_tokens: int) -> np.ndarray:
+    arrays = [np.frombuffer(each).reshape(shape) for each, shape in zip(contents, shapes, strict=True)]
+    layers, widths, variances = jax.tree.unflatten(structure, arrays)
     # constants of the architecture, also where this runs inside a function that is being traced
     with jax.ensure_compile_time_eval():
-        # numbers as arrays: one compilation serves them all
-        numbers = jax.tree.map(lambda number: np.asarray(number, dtype=np.float64), architecture)
-        return np.asarray(_compiled_prior_of_paths(numbers))
-
-
-@eqx.filter_jit
-def _compiled_prior_of_paths(architecture: Architecture) -> Float[Array, "paths paths"]:
-    readout = architecture.prior_variances[-1] * jnp.eye(architecture.read_tokens)
-    return (*layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout), readout)[0]
+        numbers = numbers_of_layers(layers, widths, variances[1:-1])
+    # interpreted: to compile it would take longer than this ever does
+    return layer_functions.interpret_prior_mean(layer_forms(layers), numbers, variances[-1] * np.eye(read_tokens))
 
 
 def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:

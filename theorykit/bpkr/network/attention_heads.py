@@ -7,9 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ...arguments import checked_sequence, is_traced
+from ...compilation import compiled
 from ...precision import require_float64
 from ..data.checks import finite_array
 from .masks import Isolated, Mask, add_masks
@@ -55,11 +56,13 @@ class AbstractHeads(eqx.Module):
         double precision, and so its softmax unknown.
         """
         inputs = self._checked(inputs)
-        scores = [_checked_scores(layer, inputs) for layer in self.logits(inputs)]
-        added = add_masks(mask, *inputs.shape[:2], self.counts, isolated)
-        if added is not None:
-            scores = [layer + added for layer in scores]
-        return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
+        scores, finite = _scores(self, inputs)
+        if not is_traced(finite) and not bool(finite):
+            raise ValueError(
+                f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make scores beyond the range of double "
+                "precision: rescale the inputs, or the queries and keys"
+            )
+        return _softmax(scores, add_masks(mask, *inputs.shape[:2], self.counts, isolated))
 
     def _checked(self, inputs: ArrayLike) -> Array:
         """Inputs that the heads can act on; of traced ones the shape alone is checked."""
@@ -175,14 +178,18 @@ def _check_same_features(name: str, layers: Sequence[Array]) -> None:
         raise ValueError(f"{name} of different layers act on different numbers of features: {sizes}")
 
 
-def _checked_scores(scores: Attention, inputs: Array) -> Attention:
-    """`scores`, refused where one is not finite: the softmax of infinities is not a number."""
-    if is_traced(scores) or bool(jnp.all(jnp.isfinite(scores))):
-        return scores
-    raise ValueError(
-        f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make scores beyond the range of double precision: "
-        "rescale the inputs, or the queries and keys"
-    )
+@compiled
+def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
+    """The scores of every layer, and whether all are finite: the softmax of infinities is not a number."""
+    scores = heads.logits(inputs)
+    return scores, jnp.all(jnp.array([jnp.all(jnp.isfinite(layer)) for layer in scores]))
+
+
+@compiled
+def _softmax(scores: tuple[Array, ...], added: Array | None) -> tuple[Array, ...]:
+    """The softmax over keys of every layer's scores, with the same numbers added to all."""
+    shifted = scores if added is None else [layer + added for layer in scores]
+    return tuple(jax.nn.softmax(layer, axis=2) for layer in shifted)  # Eq. (3)
 
 
 def heads(

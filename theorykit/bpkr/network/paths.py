@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from ...arguments import checked_choice, checked_flag, checked_sequence, is_traced, real_array, shown
+from ...compilation import compiled
 from ..data.checks import finite_array
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..features.square_integrable import check_square_integrable
@@ -82,6 +83,12 @@ def unchecked_path_features(
 ) -> Float[Array, "examples paths features"]:
     """`path_features` of arrays that are known to fit, `read` by `readout_weights`; not finite where they are not."""
 
+    # numbers as arrays: one compilation serves them all
+    return _features(inputs, tuple(attention), architecture.with_arrays(), read)
+
+
+@compiled
+def _features(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples paths features"]:
     def attended(tokens, reading):
         return reading.T @ tokens  # Eq. (7)
 
@@ -91,12 +98,17 @@ def unchecked_path_features(
 
 def _implicit_features(inputs, attention, architecture: Architecture, read) -> ImplicitFeatures:
     """The same of nonlinear embeddings, refused where these are not square integrable."""
-    readings = _read_along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
+    readings = _readings(inputs, tuple(attention), architecture.with_arrays(), read)
     tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
     above = architecture.prior_variances[1 : len(architecture.activations)]
     variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
     check_square_integrable(architecture.activations, variances, tokens)
     return ImplicitFeatures(tokens, readings, variances, architecture.activations)
+
+
+@compiled
+def _readings(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples tokens paths"]:
+    return _read_along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
 
 
 def _read_along_paths(
@@ -139,7 +151,11 @@ def readout_weights(
     One column, but for "all": there a column is what the weights of one token's own read. Of the `real` tokens, if it
     is said which are; then each example has weights of its own.
     """
-    checked_choice("readout", readout, get_args(Readout))
+    return _readout_weights(checked_choice("readout", readout, get_args(Readout)), tokens, real)
+
+
+@compiled
+def _readout_weights(readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None):
     real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "all":
         return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
@@ -211,23 +227,35 @@ def _checked_attention(attention, inputs, architecture):
 
 def _check_is_not_transposed(name: str, layer: Float[Array, "... heads keys queries"]) -> None:
     """Refuse what is a softmax over the wrong axis: libraries keep (..., queries, keys)."""
-    if is_traced(layer) or not bool(jnp.all(layer >= 0)):
+    if is_traced(layer):
         return
-    over_keys, over_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
-    if float(over_queries) < _ONE < float(over_keys):
+    least, over_keys, over_queries = map(float, _sums(layer))
+    if least >= 0 and over_queries < _ONE < over_keys:
         raise ValueError(
             f"{name} is transposed: it sums to one over queries, the last axis, where a softmax sums to one over keys, "
             "the axis before; give attention.swapaxes(-1, -2), or sums_over_queries=True if this is meant"
         )
 
 
+@compiled
+def _sums(layer: Float[Array, "... heads keys queries"]) -> tuple[Array, Array, Array]:
+    """The least entry, and how far sums over keys and over queries are from one at most."""
+    sums = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
+    return jnp.min(layer), *sums
+
+
 def _check_ignores_padding(name: str, layer: Float[Array, "... heads keys queries"], real: Array) -> None:
     if is_traced((layer, real)):
         return
-    to_padding = jnp.where(~real[:, None, :, None] & real[:, None, None, :], jnp.abs(layer), 0.0)
-    worst = np.asarray(jnp.max(to_padding, axis=(1, 2, 3)))
+    worst = np.asarray(_most_to_padding(layer, real))
     for example in np.flatnonzero(worst > _LEAK):
         raise ValueError(
             f"{name} of example {example}: real tokens attend to padding, by up to {worst[example]:.3g}; give "
             "bpkr.attention the same real tokens as its mask"
         )
+
+
+@compiled
+def _most_to_padding(layer: Float[Array, "... heads keys queries"], real: Array) -> Float[Array, " examples"]:
+    to_padding = jnp.where(~real[:, None, :, None] & real[:, None, None, :], jnp.abs(layer), 0.0)
+    return jnp.max(to_padding, axis=(1, 2, 3))

@@ -19,6 +19,7 @@ affine-invariant metric is of order one about every point; in the coordinates th
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ from ...saddle.problem import Coordinates
 from ...saddle.triangles import entries_of_factor, filled_factor
 from ..specification import layer_functions
 from ..specification.architecture import Architecture
+from ..specification.layer_form import LayerForm
 from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
 # (B, R) of a level
@@ -136,25 +138,26 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """The Gaussian-process limit: the origin."""
-    return jnp.zeros(sum(length for length, _ in _lengths(architecture)))
+    return jnp.zeros(sum(length for length, _ in _lengths(architecture.forms, architecture.overlap_sizes)))
 
 
-def _lengths(architecture: Architecture) -> list[tuple[int, tuple[int, int]]]:
+@lru_cache
+def _lengths(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tuple[tuple[int, tuple[int, int]], ...]:
     """How many coordinates the readout and layers L, ..., 1 have, and the shape of each R: as many rows as B has."""
-    *sizes, outer = architecture.overlap_sizes
+    *sizes, outer = overlap_sizes
     shapes = [(outer, 0)]
-    for form, size in zip(reversed(architecture.forms), reversed(sizes), strict=True):
+    for form, size in zip(reversed(forms), reversed(sizes), strict=True):
         nested = outer if form.has_skip else 0
         shapes.append((size - nested, nested))
         outer = size
-    return [(rows * (rows + 1) // 2 + rows * nested, (rows, nested)) for rows, nested in shapes]
+    return tuple((rows * (rows + 1) // 2 + rows * nested, (rows, nested)) for rows, nested in shapes)
 
 
 def _split(
     architecture: Architecture, coordinates: Coordinates
 ) -> list[tuple[Float[Array, " _"], Float[Array, "_ _"]]]:
     """The entries of every B, and every R (rows of B x columns)."""
-    lengths, shapes = zip(*_lengths(architecture), strict=True)
+    lengths, shapes = zip(*_lengths(architecture.forms, architecture.overlap_sizes), strict=True)
     pieces = jnp.split(coordinates, list(itertools.accumulate(lengths))[:-1])
     halves = (jnp.split(piece, [len(piece) - math.prod(shape)]) for piece, shape in zip(pieces, shapes, strict=True))
     return [(triangle, rest.reshape(shape)) for (triangle, rest), shape in zip(halves, shapes, strict=True)]

@@ -102,10 +102,22 @@ def prior_means(
     """The mean of (U_1, ..., U_L) over the layers' weights, given U_{L+1}."""
     means: list[Array] = []
     for form in reversed(forms):
-        symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())
+        symbol = _overlap_symbol(form)
         outer = _evaluate(form, form.prior_mean(symbol), {symbol: outer}, numbers)
         means.insert(0, outer)
     return tuple(means)
+
+
+def interpret_prior_mean(
+    forms: Sequence[LayerForm], numbers: Numbers, outer: Float[np.ndarray, "n n"]
+) -> Float[np.ndarray, "paths paths"]:
+    """The mean of U_1 over the weights of all layers, given U_{L+1}, in NumPy: nothing is compiled."""
+    values = {name: np.asarray(value) for name, value in numbers.items()}
+    for form in reversed(forms):
+        symbol = _overlap_symbol(form)
+        given = {symbol.name: outer, _outer_size().name: len(outer)}
+        outer = np.asarray(interpret(form.prior_mean(symbol), {**values, **given}))
+    return outer
 
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
@@ -122,6 +134,11 @@ def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks b
 def gain(form: LayerForm, numbers: Numbers) -> Float[Array, ""] | float | int:
     """The strength of the skip connection; zero where there is none."""
     return _evaluate(form, form.gain, {}, numbers)
+
+
+def _overlap_symbol(form: LayerForm) -> MatrixSymbol:
+    """U_{l+1}, which the prior mean of U_l is a function of."""
+    return MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())
 
 
 def _outer_size() -> Symbol:
