@@ -315,10 +315,15 @@ def energy_by_kernel(
     if isinstance(features, ImplicitFeatures):
         return energy_of_implicit(bound, features, labels)
     flat, column = bound.flat(features), labels.reshape(-1, 1)
-    size = bound.architecture.overlap_sizes[0]
-    if 8 * len(pairs(size)[0]) * len(flat) ** 2 <= _PATH_KERNEL_BYTES:
+    if tabulates_path_kernels(bound.architecture, len(features)):
         return PathKernelEnergy(bound, tabulate_path_kernels(bound, flat), column, omitted, features_error)
     return FeatureEnergy(bound, flat, column, omitted, features_error)
+
+
+def tabulates_path_kernels(architecture: Architecture, examples: int) -> bool:
+    """Whether kernels of pairs of paths are computed once, and the features are not needed again."""
+    count, rows = len(pairs(architecture.overlap_sizes[0])[0]), examples * architecture.outputs
+    return 8 * count * rows**2 <= _PATH_KERNEL_BYTES
 
 
 def energy_of_rotated(bound: BoundAction, examples: RotatedExamples) -> AbstractKernelEnergy:

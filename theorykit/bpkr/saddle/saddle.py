@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
@@ -26,10 +27,18 @@ from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, Accele
 from ...saddle.solvers.quadratic_model import QuadraticModel
 from ..data.checks import checked_data, checked_dual_results, checked_results
 from ..data.classes import warn_of_class_numbers
+from ..data.spanned_directions import in_spanned_directions
 from ..data.statistics import FeatureStatistics, checked_statistics
 from ..evaluation.bound_action import BoundAction, bind
-from ..evaluation.energies import AbstractEnergy, DualEnergy, energy_of, energy_of_rotated, has_dual_form
-from ..features.implicit import ImplicitFeatures
+from ..evaluation.energies import (
+    AbstractEnergy,
+    DualEnergy,
+    energy_of,
+    energy_of_rotated,
+    has_dual_form,
+    tabulates_path_kernels,
+)
+from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from ..specification.ansatz import ansatz_of
@@ -147,12 +156,21 @@ def solve(
     attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
     if is_traced(architecture, attempt.start, data):
         return _report(_with_ansatz(_minimise(_prepare(energy_of, data, attempt)), architecture, data), throw)
-    saddle = _minimise(_prepare(energy_of, data, shorten(attempt)))
+    spanned = _in_spanned_directions(architecture, data[0]), data[1]
+    saddle = _minimise(_prepare(energy_of, spanned, shorten(attempt)))
     if not saddle.converged:
         saddle = _go_on(saddle, data, attempt)
-    check = checked_dual_results if has_dual_form(data[0]) else checked_results
+    check = checked_dual_results if has_dual_form(spanned[0]) else checked_results
     check((saddle.action, saddle.gradient_norm), architecture)
     return _report(_with_ansatz(saddle, architecture, data), throw)
+
+
+def _in_spanned_directions(architecture: Architecture, features: PathFeatures) -> PathFeatures:
+    """The features without directions that no example has, where an evaluation takes the longer the more there are."""
+    of_kernels = isinstance(features, ImplicitFeatures)
+    if of_kernels or (tabulates_path_kernels(architecture, len(features)) and not has_dual_form(features)):
+        return features
+    return jnp.asarray(in_spanned_directions(np.asarray(features)))
 
 
 def _with_ansatz(saddle: Saddle, architecture: Architecture, data: tuple) -> Saddle:
