@@ -38,7 +38,7 @@ from ..evaluation.energies import (
     has_dual_form,
     tabulates_path_kernels,
 )
-from ..features.implicit import ImplicitFeatures, PathFeatures
+from ..features.implicit import Features, ImplicitFeatures
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from ..specification.ansatz import ansatz_of
@@ -165,7 +165,7 @@ def solve(
     return _report(_with_ansatz(saddle, architecture, data), throw)
 
 
-def _in_spanned_directions(architecture: Architecture, features: PathFeatures) -> PathFeatures:
+def _in_spanned_directions(architecture: Architecture, features: Features) -> Features:
     """The features without directions that no example has, where an evaluation takes the longer the more there are."""
     of_kernels = isinstance(features, ImplicitFeatures)
     if of_kernels or (tabulates_path_kernels(architecture, len(features)) and not has_dual_form(features)):
