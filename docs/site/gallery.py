@@ -17,7 +17,13 @@ from kept import EXAMPLES
 # sections of the gallery, and their examples
 SECTIONS = {
     "First looks": ("hidden_markov_chains", "derive_three_layers", "self_attention_dynamics"),
-    "What the theory says": ("wide_limit", "narrow_limit", "choose_by_evidence", "learn_attention_by_evidence"),
+    "What the theory says": (
+        "wide_limit",
+        "narrow_limit",
+        "where_the_theory_holds",
+        "choose_by_evidence",
+        "learn_attention_by_evidence",
+    ),
     "Images and trained transformers": ("one_shot_images", "pretrained_layer", "recorded_attention"),
     "Actions of your own": ("hopfield_retrieval", "ridge_replicas"),
     "Special cases": (

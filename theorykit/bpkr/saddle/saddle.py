@@ -73,6 +73,8 @@ class Saddle(eqx.Module):
       that do not count), the tolerance, whether the solver was content with where it stopped, and how many `attempts`
       it took. `remaining` is by how much a Newton step from here would lower the action, NaN where no Hessian was
       formed. `error_of_order_parameters`, `error_of_kernel`, `error_of_labels` are the parts of `action_error`.
+      `units_per_path` is the least ratio of a layer's hidden units to the partial paths from it on: below one the
+      network's order parameters are singular, and the saddle point is out of its range, which `diagnosis` says.
 
     Under `vmap` every leaf has the batch's axes. Whether all converged can be seen by `converged`, an array then, and
     `failures`, their number; `throw=True` raises an error if any did not. A batch, or what `jit` returns, warns when it
@@ -105,8 +107,23 @@ class Saddle(eqx.Module):
 
     @property
     def diagnosis(self) -> str:
-        """What came of the solve, and what to do about it if it did not converge; of a batch, how many did not."""
-        return diagnosis_of(self)
+        """What came of the solve, and what to do about it if it did not converge; of a batch, how many did not.
+
+        And whether a layer is too narrow for a theory of wide ones.
+        """
+        return diagnosis_of(self) + _narrowness(self.stats["units_per_path"])
+
+
+def _narrowness(units_per_path: Float[Array, "..."]) -> str:
+    """What to know of a saddle point where a layer has fewer hidden units than partial paths; empty elsewhere."""
+    least = float(np.min(units_per_path))
+    if least >= 1:
+        return ""
+    return (
+        f". Out of the range of a theory of wide layers: a layer has {least:.2g} hidden units a partial path, the "
+        "network's order parameters are singular then, and may be as far from the saddle point as they are large; "
+        "sampling.sample_order_parameters has their exact posterior"
+    )
 
 
 def solve(
@@ -312,6 +329,7 @@ def _minimise(task: _Minimisation) -> Saddle:
         "tolerance": tolerance,
         "content": found.result == optx.RESULTS.successful,
         "attempts": jnp.array(1),
+        "units_per_path": _units_per_path(problem.architecture),
         "remaining": remaining,
         **{f"error_of_{name}": part for name, part in known_to.items()},
     }
@@ -327,6 +345,11 @@ def _minimise(task: _Minimisation) -> Saddle:
         result=_judge(found.result, point, curvature, tolerance),
         stats=stats,
     )
+
+
+def _units_per_path(architecture: Architecture) -> Float[Array, ""]:
+    ratios = [width / size for width, size in zip(architecture.widths, architecture.overlap_sizes, strict=True)]
+    return jnp.min(jnp.asarray(ratios))
 
 
 def _end_of(problem: SaddleProblem, found: optx.Solution) -> tuple[Point, Array, Array]:

@@ -1,0 +1,102 @@
+"""What a user waits for at first: imports, a first solve in a fresh process, another shape after it, a solve again.
+
+    python benchmarks/first_second.py [--output FOLDER] [--repeats 5]
+
+Each row is the median over fresh processes, one after another, and of the seconds of processor time beside the clock's:
+on a machine that is busy the former are what can be compared. Writes first_second.json into FOLDER
+(benchmarks/results by default).
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_PROCESS = """
+import json, sys, time
+cache, begun, busy = sys.argv[1] == "cached", time.perf_counter(), time.process_time()
+rows = {}
+
+def lap(name):
+    global begun, busy
+    rows[name] = [time.perf_counter() - begun, time.process_time() - busy]
+    begun, busy = time.perf_counter(), time.process_time()
+
+import theorykit
+from theorykit import bpkr
+theorykit.enable_float64()
+if cache:
+    theorykit.enable_cache()
+bpkr.Architecture, bpkr.attention, bpkr.path_features, bpkr.solve, bpkr.predict
+lap("import")
+import jax
+from theorykit.tasks import hidden_markov
+task = hidden_markov.HiddenMarkovTask()
+data_key, heads_key = jax.random.split(jax.random.key(0))
+sample = hidden_markov.sample_examples(task, 100, key=data_key)
+key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
+jax.block_until_ready((sample, key_query))
+lap("data")
+arch = bpkr.Architecture((2, 2), 10, temperature=0.01)
+attention = bpkr.attention(sample.inputs, key_query=key_query)
+features = jax.block_until_ready(bpkr.path_features(sample.inputs, attention, arch, "last"))
+lap("features")
+jax.block_until_ready(bpkr.solve(arch, features, sample.labels).action)
+lap("solve")
+jax.block_until_ready(bpkr.solve(arch, features[:90], sample.labels[:90]).action)
+lap("another shape")
+for width in (10, 1000):
+    arch, taken = bpkr.Architecture((2, 2), width, temperature=0.01), []
+    for _ in range(50):
+        begun, busy = time.perf_counter(), time.process_time()
+        jax.block_until_ready(bpkr.solve(arch, features, sample.labels).action)
+        taken.append((time.perf_counter() - begun, time.process_time() - busy))
+    rows[f"again, N = {width}"] = [sorted(column)[25] for column in zip(*taken)]
+print(json.dumps(rows))
+"""
+
+
+def run(cached: bool, folder: str) -> dict[str, list[float]]:
+    """Seconds by the clock and of the processor, of every part of one fresh process."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "THEORYKIT_"))}
+    environment |= {"THEORYKIT_CACHE": folder if cached else "off"}
+    arguments = [sys.executable, "-c", _PROCESS, "cached" if cached else "fresh"]
+    return json.loads(subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True).stdout)
+
+
+def medians(runs: list[dict[str, list[float]]]) -> dict[str, dict[str, float]]:
+    """The median of every part, and of all up to the first solution."""
+    for each in runs:
+        parts = [each[name] for name in ("import", "data", "features", "solve")]
+        each["import to solution"] = [sum(column) for column in zip(*parts, strict=True)]
+    return {
+        name: {
+            "seconds": statistics.median(each[name][0] for each in runs),
+            "processor_seconds": statistics.median(each[name][1] for each in runs),
+        }
+        for name in runs[0]
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = {"nothing cached": medians([run(False, folder) for _ in range(arguments.repeats)])}
+        run(True, folder)
+        found["cached"] = medians([run(True, folder) for _ in range(arguments.repeats)])
+    for kind, rows in found.items():
+        for name, row in rows.items():
+            print(f"{kind:15s} {name:20s} {row['seconds']:8.4f} s, {row['processor_seconds']:8.4f} s of the processor")
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "first_second.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+# %% [markdown]
+# # Is my network wide enough for the theory?
+#
+# The saddle point is exact for infinitely many hidden units, examples in proportion. This map says how far it is off at
+# the width at hand: beside the exact posterior of the order parameters, sampled, stand the saddle point and the
+# fluctuations about it, for networks of 5 to 160 hidden units and 2 to 16 attention paths, at two temperatures.
+
+# %%
+import itertools
+import warnings
+from pathlib import Path
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+
+import theorykit
+from theorykit import bpkr
+from theorykit.bpkr import sampling
+from theorykit.plots.style import save, use_style
+
+theorykit.enable_float64()
+
+# %% [markdown]
+# ## Networks and examples
+#
+# Two layers of heads with random queries and keys read five tokens of ten features. Labels are those of a network of
+# eight hidden units, with noise; 60 examples to learn from, 50 to be tested on.
+
+# %%
+EXAMPLES, TESTS, TOKENS, FEATURES = 60, 50, 5, 10
+WIDTHS, HEADS, TEMPERATURES = (5, 10, 20, 40, 80, 160), ((2, 1), (2, 2), (4, 2), (4, 4)), (0.02, 0.5)
+SCHEDULE = sampling.Schedule(chains=4, warmup=300, draws=500)
+rng = np.random.default_rng(0)
+inputs = rng.normal(size=(EXAMPLES + TESTS, TOKENS, FEATURES))
+
+
+def data_of(heads: tuple[int, int]) -> bpkr.Data:
+    key_query = [rng.normal(size=(count, FEATURES, FEATURES)) / 2 for count in heads]
+    arch, fixed = bpkr.Architecture(heads, 8, temperature=1.0), bpkr.heads(key_query=key_query)
+    teacher = bpkr.sample_network(arch, fixed, input_features=FEATURES, key=jax.random.key(1))
+    labels = np.asarray(teacher(inputs))
+    labels = labels / labels.std() + 0.3 * rng.normal(size=len(labels))
+    features = bpkr.path_features(inputs, fixed(inputs), arch)
+    return bpkr.Data(features[:EXAMPLES], labels[:EXAMPLES], features[EXAMPLES:])
+
+
+# %% [markdown]
+# ## Two distances
+#
+# That of $U_1$, relative to its size; and that of the mean output on the test examples, in units of the output's own
+# standard deviation under the posterior: what a user of the prediction loses. Where a layer has fewer units than paths
+# the order parameters are singular, and no fluctuations about the saddle point exist.
+
+
+# %%
+def distances(arch: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
+    """Of U_1 and of the output, by approach, and the sampling error of each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sampling.MixingWarning)
+        found = sampling.compare(
+            arch,
+            data,
+            key=jax.random.key(0),
+            approaches=("saddle", "one_over_n", "exact", "infinite_width"),
+            options={"exact": {"schedule": SCHEDULE}},
+            progress=False,
+        )
+    exact, matrix = found.sel(approach="exact"), [dim for dim in found["U_1"].dims if dim != "approach"]
+    size, deviation = np.sqrt((exact["U_1"] ** 2).sum()), np.sqrt(exact["variance"])
+    of_u1 = np.sqrt(((found["U_1"] - exact["U_1"]) ** 2).sum(matrix, skipna=False)) / size
+    of_output = np.sqrt((((found["mean"] - exact["mean"]) / deviation) ** 2).mean("example", skipna=False))
+    error_of_u1 = np.sqrt((exact["U_1_error"] ** 2).sum()) / size
+    error_of_output = np.sqrt(((exact["mean_error"] / deviation) ** 2).mean())
+    return xr.Dataset(
+        {"U_1": of_u1, "output": of_output, "U_1_error": error_of_u1, "output_error": error_of_output}
+    ).reset_coords(drop=True)
+
+
+# %%
+results = {}
+for heads in HEADS:
+    data = data_of(heads)
+    for width, temperature in itertools.product(WIDTHS, TEMPERATURES):
+        results[heads, width, temperature] = distances(bpkr.Architecture(heads, width, temperature=temperature), data)
+    paths = heads[0] * heads[1]
+    for temperature in TEMPERATURES:
+        shown = [results[heads, width, temperature]["U_1"].sel(approach="saddle").item() for width in WIDTHS]
+        print(f"{paths:2d} paths, T = {temperature}: U_1 off by", ", ".join(f"{each:.1%}" for each in shown))
+
+# %% [markdown]
+# ## The map
+#
+# The number in a cell is the distance, in per cent; a point behind it says that the error of sampling is as large.
+
+
+# %%
+def draw(axis, what: str, approach: str, temperature: float):
+    cells = [[results[heads, width, temperature] for width in WIDTHS] for heads in HEADS]
+    values = np.array([[each[what].sel(approach=approach).item() for each in row] for row in cells])
+    errors = np.array([[each[f"{what}_error"].item() for each in row] for row in cells])
+    image = axis.imshow(np.log10(values), cmap="viridis_r", vmin=-2.5, vmax=0.0, aspect="auto", origin="lower")
+    for (row, column), value in np.ndenumerate(values):
+        text = "–" if np.isnan(value) else f"{100 * value:.2g}" + ("·" if value < 2 * errors[row, column] else "")
+        color = "white" if value > 0.05 else "black"
+        axis.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
+    axis.set_xticks(range(len(WIDTHS)), [f"{EXAMPLES / width:.3g}" for width in WIDTHS])
+    axis.set_yticks(range(len(HEADS)), [f"{one * two}" for one, two in HEADS])
+    return image
+
+
+with use_style():
+    figure, axes = plt.subplots(2, 4, figsize=(9, 4), sharex=True, sharey=True)
+    columns = itertools.product(("U_1", "output"), ("saddle", "one_over_n"))
+    names = {"U_1": "$U_1$", "output": "output", "saddle": "saddle point", "one_over_n": "with fluctuations"}
+    for column, (what, approach) in zip(axes.T, columns, strict=True):
+        for axis, temperature in zip(column, TEMPERATURES, strict=True):
+            image = draw(axis, what, approach, temperature)
+        column[0].set_title(f"{names[what]}, {names[approach]}", fontsize=8)
+        column[1].set_xlabel("examples per hidden unit")
+    for axis, temperature in zip(axes[:, 0], TEMPERATURES, strict=True):
+        axis.set_ylabel(f"attention paths\n($T = {temperature}$)")
+    bar = figure.colorbar(image, ax=axes, ticks=[-2, -1, 0], pad=0.01)
+    bar.ax.set_yticklabels(["1 %", "10 %", "100 %"])
+    save(figure, Path(__file__).with_suffix(".png"))
