@@ -26,6 +26,8 @@ from theorykit.plots.style import LIMITS, THEORY, save, use_style
 FEATURES, TEMPERATURE, TESTS = 8, 0.1, 20
 RATIOS, FUNCTIONS, NETWORKS = (0.5, 1.0, 2.0), ("erf", "relu"), ("one token", "two heads", "two patches")
 FIXED, FIXED_WIDTHS = 5, (5, 10, 20, 40)
+# hidden units from which on chains are shorter
+LONG = 200
 
 
 def architecture(network: str, function: str, width: int) -> bpkr.Architecture:
@@ -51,13 +53,22 @@ def problem(network: str, function: str, width: int, examples: int) -> tuple[bpk
     return arch, bpkr.Data(features[:examples], labels[:examples], features[examples:])
 
 
-def compare(network: str, function: str, width: int, examples: int, chains: int = 4, draws: int = 400) -> dict:
+def schedule_of(width: int, examples: int) -> sampling.Schedule:
+    """Longer where both theories are near to each other, shorter where a draw takes seconds."""
+    if examples == FIXED:
+        return sampling.Schedule(chains=4, warmup=300, draws=1500)
+    if width < LONG:
+        return sampling.Schedule(chains=4, warmup=300, draws=400)
+    return sampling.Schedule(chains=2, warmup=200, draws=300)
+
+
+def compare(network: str, function: str, width: int, examples: int) -> dict:
     """Distances of both theories from the sampled posterior, and the errors of the latter."""
     arch, data = problem(network, function, width, examples)
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        schedule = sampling.Schedule(chains=chains, warmup=300, draws=draws)
+        schedule = schedule_of(width, examples)
         tree = sampling.sample_weights(arch, data, key=jax.random.key(1), schedule=schedule, progress=False)
     posterior, summary = tree["posterior"], tree["summary"]
     sampled = {
@@ -157,8 +168,7 @@ def main() -> None:
     for network, function, width, examples in cases(arguments.widths):
         key = f"{network}, {function}, N={width}, P={examples}"
         if key not in found:
-            fixed = examples == FIXED
-            found[key] = compare(network, function, width, examples, draws=1500 if fixed else 400)
+            found[key] = compare(network, function, width, examples)
             path.write_text(json.dumps(found, indent=1) + "\n")
         print(key, {name: round(value, 4) for name, value in found[key].items()}, flush=True)
     draw(found, path.with_suffix(".png"))
