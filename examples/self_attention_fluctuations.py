@@ -137,7 +137,7 @@ torus = dmft.run(published_network(4).limit, settings(TORUS), torus_start, steps
 # networks spread round it, while the theory knows its tangent only. Right, the distance in chaos: it grows, in spurts,
 # as $e^{\lambda_1 t}$, until it is that of any two points of the attractor, after $\log N / 2 \lambda_1$ tokens. Below,
 # the amplitude, and simulation over theory with a band of 2 %; triangles are beyond the axis. Near $\beta = 1.27$ the
-# map is locked to a cycle with other attractors near by, to which noise kicks finite networks.
+# map is locked to a cycle, and noise kicks networks to other phases of it, a few to another attractor.
 
 # %%
 COLORS = dict(zip((4, 5, 6, 7, 10, 14), (*LIMITS, "black", "#7d3c98", "0.5"), strict=True))
