@@ -28,6 +28,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
         Text(INTRODUCTION.strip()),
         *document.model_part(theory),
         *document.map_part(theory),
+        *document.noise_part(theory),
         *document.derivation_part(theory),
     ]
     return blocks, document.definitions(theory)

@@ -28,6 +28,7 @@ LONG = (
     "ridge_replicas",
     "self_attention_bifurcations",
     "self_attention_dynamics",
+    "self_attention_fluctuations",
     "where_the_theory_holds",
 )
 

@@ -33,7 +33,12 @@ SECTIONS = {
         "linear_convolutions",
         "local_kernels",
     ),
-    "Beyond what is there": ("new_layer_kinds", "find_my_mistake", "self_attention_bifurcations"),
+    "Beyond what is there": (
+        "new_layer_kinds",
+        "find_my_mistake",
+        "self_attention_bifurcations",
+        "self_attention_fluctuations",
+    ),
 }
 _GRID = "::::{grid} 1 2 2 2\n:gutter: 3\n"
 

@@ -6,6 +6,7 @@ from sympy import (
     Expr,
     Identity,
     KroneckerProduct,
+    Lambda,
     MatrixSymbol,
     Max,
     Min,
@@ -20,6 +21,7 @@ from sympy import (
     tanh,
 )
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from theorykit.derivation import Step, rules
 from theorykit.symbolic import (
@@ -38,6 +40,7 @@ from theorykit.symbolic import (
     positive_semidefinite,
     sum_of_column,
 )
+from theorykit.symbolic.entries import ENTRY
 
 I = S.ImaginaryUnit  # noqa: E741
 k, m, n, N, P = (Symbol(name, integer=True, positive=True) for name in "kmnNP")
@@ -282,6 +285,17 @@ def _spins() -> Step:
     return rules.sum_over_spins(-2 * Trace(s.T * W.T * r) - Trace(j.T * W * s) + N * LogDet(U), s)
 
 
+def _spin_covariance() -> Step:
+    exponent = -2 * Trace(s.T * W.T * r) - Trace(j.T * W * s) + N * LogDet(U)
+    return rules.covariance_over_spins(exponent, s, scale * V.T * s + y)
+
+
+def _columns() -> Step:
+    even = DiagMatrix((T * drive.T * y).applyfunc(Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)))
+    classes = MatrixSymbol("Xbar_c", P, n), MatrixSymbol("X_c", P, n), distinct
+    return rules.gather_columns(scale / N * M * W * even * W.T, (W, drive), classes, assignment)
+
+
 def _classes() -> Step:
     before = scale / N * W * entrywise(tanh, T * drive.T * y) + r
     return rules.gather_classes(before, (W, drive), (MatrixSymbol("C_c", P, n), distinct), assignment)
@@ -400,7 +414,9 @@ RULES: dict[str, Callable[[], Step]] = {
     "insert_overlap": _overlap,
     "name_sum": _named_sum,
     "sum_over_spins": _spins,
+    "covariance_over_spins": _spin_covariance,
     "gather_classes": _classes,
+    "gather_columns": _columns,
     "slope": _sloped,
     "slope through definitions": _sloped_through,
     "solve": _solved,

@@ -96,6 +96,16 @@ WRONG = {
         STEPS["source_derivative"], claim=replace(STEPS["source_derivative"].claim, factor=S.Half)
     ),
     "spins that are not all": replace(STEPS["sum_over_spins"], claim=claims.SpinSum(r)),
+    "a covariance over spins that are not all": replace(
+        STEPS["covariance_over_spins"], claim=replace(STEPS["covariance_over_spins"].claim, spins=r)
+    ),
+    "a covariance of something else": replace(
+        STEPS["covariance_over_spins"],
+        claim=replace(STEPS["covariance_over_spins"].claim, value=2 * STEPS["covariance_over_spins"].claim.value),
+    ),
+    "second moments that are no covariance": of(
+        "covariance_over_spins", STEPS["covariance_over_spins"].after + scale * y * y.T
+    ),
     "a gradient of another shape": of("slope", STEPS["slope"].after.T),
     "a gradient that forgets what moves": replace(
         STEPS["slope through definitions"],
@@ -110,6 +120,13 @@ WRONG = {
     "sums over classes that are not those": replace(
         STEPS["gather_classes"],
         claim=replace(STEPS["gather_classes"].claim, definitions=STEPS["gather_classes"].claim.definitions[:1]),
+    ),
+    "columns that classes do not share": replace(
+        STEPS["gather_columns"],
+        claim=replace(
+            STEPS["gather_columns"].claim,
+            definitions=(STEPS["gather_columns"].claim.definitions[0], STEPS["gather_columns"].claim.definitions[2]),
+        ),
     ),
     "a definition of another value": replace(STEPS["name"], claim=claims.Equal(((Q, Z.T * C * Z),))),
 }

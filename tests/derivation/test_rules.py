@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sympy import Identity, MatrixSymbol, S, Trace, cosh, exp, log, tanh
+from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from theorykit.derivation import Derivation, rules
 from theorykit.derivation.rules import RuleError
@@ -102,6 +103,11 @@ def gathered(before):
     return rules.gather_classes(before, (W, drive), (MatrixSymbol("C_c", P, n), distinct), assignment)
 
 
+def gathered_columns(before):
+    classes = MatrixSymbol("Xbar_c", P, n), MatrixSymbol("X_c", P, n), distinct
+    return rules.gather_columns(before, (W, drive), classes, assignment)
+
+
 REFUSED = {
     "linearise_square: not a square": lambda: rules.linearise_square(Trace(A.T * A * A) / T, t),
     "linearise_square: no trace": lambda: rules.linearise_square(LogDet(C) / T, t),
@@ -168,6 +174,13 @@ REFUSED = {
     "name_sum: absent": lambda: rules.name_sum(A * Z, B, A * B + Z),
     "sum_over_spins: quadratic": lambda: rules.sum_over_spins(Trace(y.T * C * y), y),
     "sum_over_spins: no spins": lambda: rules.sum_over_spins(LogDet(C), y),
+    "covariance_over_spins: quadratic": lambda: rules.covariance_over_spins(Trace(y.T * C * y), y, A * y),
+    "covariance_over_spins: no column of spins": lambda: rules.covariance_over_spins(Trace(y.T * v), y, A * f),
+    "covariance_over_spins: not linear": lambda: rules.covariance_over_spins(Trace(y.T * v), y, y * y.T * A * y),
+    "gather_columns: an odd function": lambda: gathered_columns(W * DiagMatrix(entrywise(tanh, drive.T * y)) * W.T),
+    "gather_columns: no function": lambda: gathered_columns(W * DiagMatrix(drive.T * y) * W.T),
+    "gather_columns: other columns": lambda: gathered_columns(W * DiagMatrix(entrywise(cosh, drive.T * y)) * R),
+    "gather_columns: one side": lambda: gathered_columns(W * entrywise(cosh, drive.T * y)),
     "gather_classes: another function": lambda: gathered(W * entrywise(cosh, drive.T * y)),
     "gather_classes: nothing shared": lambda: gathered(W * entrywise(tanh, V * y) + r),
     "gather_classes: weights elsewhere": lambda: gathered(W * entrywise(tanh, V * A.T * drive * V * y)),

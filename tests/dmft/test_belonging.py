@@ -68,6 +68,7 @@ OF_STATES = {
     "discard_transient: start": lambda start: dmft.discard_transient(MODEL, PARAMETERS, start, CONTEXT),
     "network.AbstractNetwork.token: state": lambda state: NETWORK.token(PARAMETERS, state, KEY),
     "network.AbstractNetwork.step: state": lambda state: NETWORK.step(PARAMETERS, state, KEY),
+    "network.fluctuations: start": lambda start: network.fluctuations(NETWORK, PARAMETERS, start, **ONE),
     "network.run: start": lambda start: network.run(NETWORK, PARAMETERS, start, **MANY),
     "network.run_with_spins: start": lambda start: network.run_with_spins(NETWORK, PARAMETERS, start, **MANY),
     "orbits.orbit_diagram: start": lambda state: orbits.orbit_diagram(MODEL, BATCH, lambda *_: state, BRIEF),

@@ -29,6 +29,7 @@ RESULTS = (
     "attention_response",
     "row_response",
     "query_response",
+    "noise",
 )
 SIZES = (
     {PATTERNS: 3, CONTEXT: 4, CLASSES: 2},
@@ -96,6 +97,7 @@ def test_what_is_compiled_is_what_the_steps_arrived_at():
     share = {PATH.semantic_share: 1 - SYMBOLS.positional_share}
     reached = {step.after.xreplace(share) for step in DERIVATION.steps}
     assert {THEORY.overlap, THEORY.attention, THEORY.overlap_response} <= reached
+    assert THEORY.noise in reached
     assert THEORY.row_response + THEORY.query_response in reached
     exponents = {PATH.exponents: THEORY.attention_weights.column}
     responses = {transpose(after.xreplace(exponents)) for after in reached if after.is_Matrix}
@@ -205,6 +207,23 @@ def spin_histories(values, neurons):
         yield np.exp(log_probability), at
 
 
+def test_columns_of_classes_give_the_covariance_over_neurons():
+    """Eq. (9): random signs of all families, the neurons gathered by hand, against a sum over the neurons."""
+    rng, patterns, neurons = np.random.default_rng(5), 2, 400
+    columns = rng.choice([-1.0, 1.0], size=(4 * patterns, neurons))
+    merged = columns * columns[0]  # a column and its negative are one class
+    distinct, assigned = np.unique(merged, axis=1, return_inverse=True)
+    assert distinct.shape[1] <= 2 ** (4 * patterns - 1) < neurons
+    sums = np.zeros((distinct.shape[1], 4 * patterns))
+    np.add.at(sums, assigned.ravel(), merged.T / neurons)
+    attention = rng.normal(size=(patterns, 1))
+    values = {"Omega": distinct[:patterns].T, "X": distinct.T, "Xbar": sums, "A": attention}
+    values |= {"beta": 1.3, "epsilon": 0.1, "M": patterns, "J": len(sums)}
+    variances = 1 - np.tanh(1.3 * attention.T @ columns[:patterns]) ** 2
+    expected = 0.9**2 * (variances * columns) @ columns.T / neurons
+    np.testing.assert_allclose(interpret(THEORY.noise, values), expected, atol=1e-12)
+
+
 def test_all_histories_together_have_probability_one_and_the_first_overlaps_follow_the_map():
     """Z = 1 without sources, summed over all spins; the mean of the first overlaps is exact at any size."""
     sizes = {NEURONS: 2, PATTERNS: 2, CONTEXT: 3, CLASSES: 2}
@@ -238,6 +257,7 @@ def test_the_derivation_is_made_once():
 def test_shapes_are_those_that_the_docstring_gives():
     square = (PATTERNS, PATTERNS)
     shapes = ((PATTERNS, 1), (PATTERNS, 1), square, (CONTEXT, 1), (CONTEXT, PATTERNS), square, square)
+    shapes += ((4 * PATTERNS, 4 * PATTERNS),)
     assert tuple(getattr(THEORY, name).shape for name in RESULTS) == shapes
 
 
@@ -250,6 +270,6 @@ def test_the_derivation_can_be_read():
 
 
 def test_equation_numbers_and_assumptions_are_on_record():
-    assert {"1, 4", "2", "5", "6", "8"} <= {step.equations for step in DERIVATION.steps}
+    assert {"1, 4", "2", "5", "6", "8", "9"} <= {step.equations for step in DERIVATION.steps}
     solved = [step for step in DERIVATION.steps if isinstance(step.claim, claims.Solves)]
     assert len(solved) == 6 and all(step.assumptions for step in solved)

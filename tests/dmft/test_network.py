@@ -206,6 +206,9 @@ def test_networks_tend_to_the_mean_field_as_the_root_of_their_size():
     assert abs(largest.rms / 4.6e-4 - 1) < 0.05
     assert np.all(abs(largest.bias) < FAR * largest.bias_error)
     assert largest.rms_of_step.max() < 3 * largest.rms_of_step[0]
+    assert np.all(abs(found.rms - found.predicted) < FAR * found.rms_error)
+    np.testing.assert_allclose(np.sqrt(np.mean(found.predicted_of_step**2, axis=1)), found.predicted, rtol=1e-12)
+    assert np.all(abs(found.rms_of_step / found.predicted_of_step - 1) < 0.3)
 
 
 def test_a_power_law_is_found_within_its_error():

@@ -119,6 +119,7 @@ _CHECKED_BY = {
     claims.Gradient: "finite differences along random directions, to {tolerance}",
     claims.Response: "finite differences of what moves, to {tolerance}",
     claims.SpinSum: "summing over all configurations of the spins, to {tolerance}",
+    claims.SpinCovariance: "moments over all configurations of the spins, to {tolerance}",
     claims.NeuronsGathered: "evaluation with a random class and sign for every neuron, to {tolerance}",
     claims.Solves: "the residual, to {tolerance}",
     claims.SolvesToFirstOrder: "mixed second differences of the action, to {tolerance}",
@@ -148,6 +149,12 @@ def statement(claim: claims.Claim, before: str, after: str, show: Show) -> Equat
         case claims.SpinSum():
             configurations = rf"{show(claim.spins)} \in \{{-1, 1\}}^{{{show(claim.spins.shape[0])}}}"
             return Equation(rf"-2\log \sum_{{{configurations}}} {_weight(before)}", after)
+        case claims.SpinCovariance():
+            spins, law = show(claim.spins), rf"P\left({show(claim.spins)}\right) \propto {_weight(before)}"
+            return Equation(
+                rf"\operatorname{{Cov}}_{{{spins}}}\left[{show(claim.value)}\right]",
+                rf"{after} \quad \left({law}\right)",
+            )
         case claims.OrderParameterInserted():
             variables = rf"d{show(claim.symbol)}\, d{show(claim.conjugate)}"
             return Equation(_weight(before), rf"\int {variables}\; {_weight(after)}")

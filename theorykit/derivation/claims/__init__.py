@@ -8,7 +8,7 @@ from .claim import Claim
 from .equivalence import SameMoments
 from .identities import Equal, EqualUpToConstant, LeadingOrder, SumOverRows
 from .integrals import AverageIs, GaussianAverage, GaussianDensity, GramVolume, OrderParameterInserted, SourceDerivative
-from .neurons import NeuronsGathered, SpinSum
+from .neurons import NeuronsGathered, SpinCovariance, SpinSum
 from .responses import Gradient, Response
 from .saddles import Constrained, MatrixDerivative, Solves, SolvesToFirstOrder, Stationary
 
@@ -31,6 +31,7 @@ __all__ = [
     "Solves",
     "SolvesToFirstOrder",
     "SourceDerivative",
+    "SpinCovariance",
     "SpinSum",
     "Stationary",
     "SumOverRows",

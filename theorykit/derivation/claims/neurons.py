@@ -1,12 +1,15 @@
 """Claims about many neurons: spins summed over, and neurons gathered into classes of equal weights."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from sympy import Expr, MatrixSymbol
+from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...codegen import interpret
+from ..sampling import Values
 from .claim import Claim, define, difference
 
 
@@ -17,10 +20,29 @@ class SpinSum(Claim):
     spins: MatrixSymbol
 
     def _error(self, before, after, values, rng):
-        count = len(values[self.spins.name])
-        columns = (np.array(signs)[:, None] for signs in itertools.product((-1.0, 1.0), repeat=count))
-        exponents = [-interpret(before, {**values, self.spins.name: column}) / 2 for column in columns]
+        exponents = [-interpret(before, at) / 2 for at in _every(self.spins, values)]
         return difference(interpret(after, values), -2 * np.logaddexp.reduce(exponents))
+
+
+@dataclass(frozen=True)
+class SpinCovariance(Claim):
+    """`after` is the covariance of the column `value` over the spins, of weights exp(-before/2): all are tried."""
+
+    spins: MatrixSymbol
+    value: MatrixExpr
+
+    def _error(self, before, after, values, rng):
+        exponents = np.array([-interpret(before, at) / 2 for at in _every(self.spins, values)])
+        columns = np.array([interpret(self.value, at)[:, 0] for at in _every(self.spins, values)])
+        weights = np.exp(exponents - np.logaddexp.reduce(exponents))
+        centred = columns - weights @ columns
+        return difference(interpret(after, values), (weights[:, None] * centred).T @ centred)
+
+
+def _every(spins: MatrixSymbol, values: Values) -> Iterator[Values]:
+    """`values` with every column of signs for the spins."""
+    for signs in itertools.product((-1.0, 1.0), repeat=len(values[spins.name])):
+        yield {**values, spins.name: np.array(signs)[:, None]}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,14 @@ from .integrals import (
     split_into_rows,
     sum_over_rows,
 )
-from .neurons import gather_classes, insert_overlap, name_sum, sum_over_spins
+from .neurons import (
+    covariance_over_spins,
+    gather_classes,
+    gather_columns,
+    insert_overlap,
+    name_sum,
+    sum_over_spins,
+)
 from .responses import response, set_to_zero, slope, solve
 from .saddles import constrain, derivative, eliminate, insert_order_parameter, linear_response, riccati, solve_for
 from .terms import RuleError, bilinear_matrix, inner_matrix, inner_of_form, terms_with, terms_without
@@ -44,12 +51,14 @@ __all__ = [
     "abbreviate",
     "bilinear_matrix",
     "constrain",
+    "covariance_over_spins",
     "derivative",
     "determinant_lemma",
     "drop_constants",
     "eliminate",
     "gather_blocks",
     "gather_classes",
+    "gather_columns",
     "gaussian_average",
     "gaussian_density",
     "gaussian_equivalence",

@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
-from sympy import Expr, MatrixSymbol, S, Trace, expand, log
+from sympy import Expr, Lambda, MatrixSymbol, S, Trace, diff, expand, log, tanh
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
+from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...annotations import checked_arguments
@@ -21,7 +22,7 @@ from ...symbolic import (
     transpose,
 )
 from ...symbolic.entries import ENTRY
-from ..claims import Equal, NeuronsGathered, OrderParameterInserted, SpinSum
+from ..claims import Equal, NeuronsGathered, OrderParameterInserted, SpinCovariance, SpinSum
 from ..step import Step
 from .identities import replace_product
 from .terms import RuleError, polynomial
@@ -64,12 +65,33 @@ def _recognise(before: Expr, symbol: MatrixSymbol, value: MatrixExpr) -> Expr:
 @checked_arguments
 def sum_over_spins(before: Expr, spins: MatrixSymbol, **record) -> Step:
     """The sum over all spins s in {-1, 1}^n of exp(s^T u): the product over i of 2 cosh u_i."""
-    quadratic, linear, constant = polynomial(before, spins)
-    if quadratic or not linear:
-        raise RuleError(f"expected an exponent linear in the spins {spins}, got {before}")
-    field = expand_products(-sum_of(linear))
+    field, constant = _field(before, spins)
     after = constant - 2 * (spins.shape[0] * log(2) + sum_of_column(entrywise(log_cosh, field)))
     return Step("sum over spins", before, expand(after), SpinSum(spins), **record)
+
+
+@checked_arguments
+def covariance_over_spins(before: Expr, spins: MatrixSymbol, value: MatrixExpr, **record) -> Step:
+    """The covariance of `value`, a column K s + c, over independent spins s in {-1, 1}^n with weights exp(s^T u).
+
+    K diag(1 - tanh^2 u) K^T, for the slope of the mean of a spin in its field is its variance.
+    """
+    field, _ = _field(before, spins)
+    variance = field.applyfunc(Lambda(ENTRY, diff(tanh(ENTRY), ENTRY)))
+    terms = [(c, factors) for c, factors in matrix_terms(value) if product_of(factors).has(spins)]
+    if not terms or any(factors[-1] != spins or product_of(factors[:-1]).has(spins) for _, factors in terms):
+        raise RuleError(f"expected a column that is a matrix times the spins {spins}, got {value}")
+    reading = from_terms([(c, factors[:-1]) for c, factors in terms], (value.shape[0], spins.shape[0]))
+    after = expand_products(reading * DiagMatrix(variance) * transpose(reading))
+    return Step("covariance over spins", before, after, SpinCovariance(spins, value), **record)
+
+
+def _field(exponent: Expr, spins: MatrixSymbol) -> tuple[MatrixExpr, Expr]:
+    """u of an exponent -2 s^T u + c that is linear in the spins s, and c."""
+    quadratic, linear, constant = polynomial(exponent, spins)
+    if quadratic or not linear:
+        raise RuleError(f"expected an exponent linear in the spins {spins}, got {exponent}")
+    return expand_products(-sum_of(linear)), constant
 
 
 @checked_arguments
@@ -91,7 +113,7 @@ def gather_classes(
     def gathered(factors: Factors) -> tuple[Expr, Factors]:
         for i, (left, right) in enumerate(pairwise(factors)):
             if left == read and isinstance(right, ElementwiseApplyFunction) and right.has(drive):
-                shared = _of_classes(right, drive, distinct)
+                shared = _of_classes(right, drive, distinct, parity=-1)
                 return count, (*factors[:i], transpose(correlations), shared, *factors[i + 2 :])
         return S.One, factors
 
@@ -104,12 +126,49 @@ def gather_classes(
     return Step("neurons gathered into classes", before, after, claim, definitions=definitions, **record)
 
 
-def _of_classes(node: ElementwiseApplyFunction, drive: MatrixSymbol, distinct: MatrixSymbol) -> MatrixExpr:
-    """f(c U^T x) of the neurons as f(c Omega x) of the classes, f odd."""
+@checked_arguments
+def gather_columns(
+    before: MatrixExpr,
+    weights: tuple[MatrixSymbol, MatrixSymbol],
+    classes: tuple[MatrixSymbol, MatrixSymbol, MatrixSymbol],
+    assignment: MatrixSymbol,
+    **record,
+) -> Step:
+    """W diag(f(U^T x)) W^T with an even f, a sum over N neurons, as N X^T diag(f(Omega x)) Xbar, one over classes.
+
+    Neurons whose columns of both `weights` W, U are the same but for a common sign share a class, with a row of
+    `classes` Xbar, X, Omega: W = X^T B, U = Omega^T B and Xbar = B W^T / N, B (classes x neurons) the `assignment`.
+    """
+    (read, drive), (sums, columns, distinct) = weights, classes
+    count = drive.shape[1]
+
+    def gathered(factors: Factors) -> tuple[Expr, Factors]:
+        for i, (left, middle, right) in enumerate(zip(factors, factors[1:], factors[2:], strict=False)):
+            if left == read and right == read.T and isinstance(middle, DiagMatrix) and middle.has(drive):
+                shared = DiagMatrix(_of_classes(middle.args[0], drive, distinct, parity=1))
+                return count, (*factors[:i], transpose(columns), shared, sums, *factors[i + 3 :])
+        raise RuleError(f"no {read} diag(f({drive}^T x)) {read}^T in {product_of(factors)}")
+
+    terms = [(c, *gathered(factors)) for c, factors in matrix_terms(before)]
+    after = from_terms([(expand(c * scale), factors) for c, scale, factors in terms], before.shape)
+    definitions = (
+        (drive, distinct.T * assignment),
+        (read, columns.T * assignment),
+        (sums, assignment * read.T / count),
+    )
+    claim = NeuronsGathered(assignment, definitions)
+    return Step("neurons gathered into classes", before, after, claim, definitions=definitions, **record)
+
+
+def _of_classes(node: MatrixExpr, drive: MatrixSymbol, distinct: MatrixSymbol, parity: int) -> MatrixExpr:
+    """f(c U^T x) of the neurons as f(c Omega x) of the classes, f of the parity 1, even, or -1, odd."""
+    if not isinstance(node, ElementwiseApplyFunction):
+        raise RuleError(f"expected a function of {drive}^T x, got {node}")
     (scale, (first, *rest)), *others = matrix_terms(node.expr)
     function = node.function
     if others or first != drive.T or any(factor.has(drive) for factor in rest):
         raise RuleError(f"expected a function of {drive}^T x, got {node}")
-    if expand(function(-ENTRY) + function(ENTRY)) != 0:
-        raise RuleError(f"{function.expr} is not odd: neurons of opposite weights do not share it")
+    if expand(function(-ENTRY) - parity * function(ENTRY)) != 0:
+        kind = "even" if parity == 1 else "odd"
+        raise RuleError(f"{function.expr} is not {kind}: neurons of opposite weights do not share it")
     return (scale * product_of((distinct, *rest))).applyfunc(function)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sympy import Add, Expr, MatrixSymbol, Trace
+from sympy import Add, Expr, MatrixSymbol, Trace, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, rules
@@ -35,6 +35,8 @@ class MeanField:
     - `row_response` (M x M): derivative of the attention in the attention that token d was drawn from, through its key
       and value; a function of its softmax weight s and of row d of G, as a column g. `query_response` (M x M): the
       further term of the newest token, through its query. Together they are Eq. (8).
+    - `noise` (4M x 4M): N times the covariance of a token's overlaps, of all families one below the other, given the
+      attention A before it, for N neurons.
     - `derivation`: the steps that led here, in the symbols of `trajectory`; `derivation.verify()` checks each.
     """
 
@@ -46,6 +48,7 @@ class MeanField:
     attention_response: MatrixExpr
     row_response: MatrixExpr
     query_response: MatrixExpr
+    noise: MatrixExpr
     trajectory: TrajectorySymbols
     derivation: Derivation
 
@@ -68,6 +71,7 @@ def derive() -> MeanField:
     overlap_response = _overlap_response(route, path, overlap)
     exponent_response = _exponent_response(route, path, attention)
     token_response = _token_response(route, path, attention, exponent_response)
+    noise = _noise(route, path)
     share = {path.semantic_share: 1 - symbols.positional_share}
     return MeanField(
         symbols=symbols,
@@ -78,6 +82,7 @@ def derive() -> MeanField:
         attention_response=transpose(exponent_response).xreplace({path.exponents: weights.column}),
         row_response=_terms(token_response, symbols.query_response, present=False),
         query_response=_terms(token_response, symbols.query_response, present=True),
+        noise=noise.xreplace(share),
         trajectory=path,
         derivation=Derivation(tuple(route.steps), _SIZES),
     )
@@ -196,6 +201,20 @@ def _token_response(
     of_row = symbols.attention_response.T * path.token
     share = Trace(Softmax(exponents).T * path.token)
     return route.apply(rules.abbreviate, written_out, {symbols.row: of_row, symbols.weight: share})
+
+
+def _noise(route: Recorder, path: TrajectorySymbols) -> MatrixExpr:
+    """N times the covariance of the overlaps of a finite network's token, given the attention before it."""
+    route.section, route.equations = "Fluctuations", "1, 4"
+    symbols, latest = path.of_map, HORIZON - 1
+    scaled = sqrt(NEURONS) * path.overlap_of_spins(HORIZON)
+    exponent = normal(-2 * path.log_probability(HORIZON))
+    found = route.apply(rules.covariance_over_spins, exponent, path.spins(HORIZON), scaled)
+    names = {symbols.attention: path.attention(latest)}
+    named = route.apply(rules.abbreviate, found, names, equations="")
+    weights = path.weights, path.output_weights
+    classes = symbols.column_sums, symbols.columns, symbols.distinct
+    return route.apply(rules.gather_columns, named, weights, classes, path.assignment, equations="9")
 
 
 def _terms(matrix: MatrixExpr, symbol: MatrixSymbol, *, present: bool) -> MatrixExpr:

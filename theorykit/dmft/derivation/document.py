@@ -38,6 +38,18 @@ _BLOCKS = r"""
 With $\sigma_d$ the weight of row $d$ in the attention and $g_d^T$ row $d$ of $G$, the attention moves with $A_d$, the
 one that token $d$ was drawn from, by a block that has $D^v$ and $D^k$ of that token, and $D^q$ of the newest, $d = 0$,
 which asks the query as well:"""
+_NOISE = r"""
+A network of finite size strays from the map. Given the attention $A$ before it, the spins of a token are independent.
+So its overlaps, of all four families one below the other, have the means of the map and covariances inverse to $N$. Let
+neurons be of one class only where all their weights agree up to a common sign, and $X$ ($J \times 4M$) hold the weights
+of the classes, one a row, $\bar{X}$ the same summed over the neurons of each class, over $N$, and $\Omega$ the output
+weights in $X$. Then the covariance of the overlaps is $Q / N$ with"""
+_CARRIED = r"""
+For large $N$ the overlaps are Gaussian, and so close to the map that its derivative carries their deviations on. Of all
+that the network remembers, attention, keys and values, let $\mathcal{J}$ be the derivative of the next state in the one
+before, and $H$ that in the overlaps of the new token. The covariance $\Sigma$ of the states of networks that begin
+alike is zero at first, and then, to leading order in $1/N$, $\Sigma' = \mathcal{J} \Sigma \mathcal{J}^T + H Q H^T / N$.
+The weights are given, the same in the map and in $Q$: only the spins are random."""
 _GENERATING = r"""
 The generating functional $Z$ is the sum of $\prod_t P(s_t)\, e^{j_t^T m_t}$ over all spins. Integrands are written
 $e^{-S/2}$, so that $S = -2 N \Phi$. Overlaps are integrated over all real numbers and their conjugates $\hat m_t$ along
@@ -69,7 +81,7 @@ def render_markdown(theory: MeanField) -> str:
 def mean_field_blocks(theory: MeanField) -> Iterator[Block]:
     """The whole theory under a title of its own."""
     yield Heading("Self-attention dynamics", 1)
-    for part in (model_part, map_part, derivation_part):
+    for part in (model_part, map_part, noise_part, derivation_part):
         yield from part(theory)
 
 
@@ -96,6 +108,13 @@ def map_part(theory: MeanField) -> Iterator[Block]:
     yield from (Heading("Map"), Text(_MAP.strip()), overlap, Text(_NEXT.strip()), attention)
     yield from (Heading("Linear responses"), Text(_RESPONSES.strip()), of_overlap, of_exponents)
     yield from (Text(_BLOCKS.strip()), block)
+
+
+def noise_part(theory: MeanField) -> Iterator[Block]:
+    """How far a network of finite size strays from the map."""
+    yield from (Heading("Fluctuations"), Text(_NOISE.strip()))
+    yield Equation("Q", rf"{_read(theory, theory.noise)} \qquad (9)")
+    yield Text(_CARRIED.strip())
 
 
 def map_equations(theory: MeanField) -> Iterator[Equation]:
@@ -153,6 +172,8 @@ def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
     yield symbols.positional_share, "share of the positional bits in a token"
     yield symbols.distinct, "output weights of the classes, one a row"
     yield symbols.correlations, "correlations of a family's weights with the output weights, by class"
+    yield symbols.columns, "weights of all families of each class, where all weights of its neurons agree up to a sign"
+    yield symbols.column_sums, "the same, summed over the neurons of each class, over their number"
     yield symbols.position, "overlaps of the positional bits"
     yield symbols.attention, "the attention: the mean value that was attended to"
     yield symbols.query, "query of the newest token"

@@ -28,6 +28,8 @@ class MapSymbols:
 
     - `distinct` (J x M): the output weights w^o of each class; `correlations` (J x M): the weights of one family summed
       over each class with the sign that its output weights have, over N. `position` (M x 1): r of the same family.
+    - `columns` (J x 4M): the weights of all families of each class, if neurons are of one class where all their weights
+      agree up to a common sign; `column_sums` (J x 4M): the same, summed over the class, over N.
     - `keys`, `values` (L x M): of the attended tokens, newest first; `mask` (L x 1): zero, or -oo for no token yet.
     - `value_response`, `key_response`, `query_response` (M x M): how overlaps of these families move with an attention.
     - `weight`, `row`: of one token, its attention weight s and its column of `attention_response`^T (L x M).
@@ -38,6 +40,8 @@ class MapSymbols:
     positional_share = Symbol("epsilon", nonnegative=True)
     distinct = _per_pattern("Omega", CLASSES)
     correlations = _per_pattern("C", CLASSES)
+    columns = MatrixSymbol("X", CLASSES, 4 * PATTERNS)
+    column_sums = MatrixSymbol("Xbar", CLASSES, 4 * PATTERNS)
     position = _column("r")
     attention = _column("A")
     query = _column("q")

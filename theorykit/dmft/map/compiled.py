@@ -44,6 +44,12 @@ def query_response() -> CompiledFunction:
     return _compile_batched("query_response", J=derive().query_response)
 
 
+@lru_cache
+def noise() -> CompiledFunction:
+    """N times the covariance of a new token's overlaps, of all families, given the attention before it; Eq. (9)."""
+    return _compile_batched("noise", Q=derive().noise)
+
+
 def _compile_batched(name: str, **outputs: Expr) -> CompiledFunction:
     symbols = {symbol for expression in outputs.values() for symbol in expression.free_symbols if not symbol.is_integer}
     return compile_expressions(name, outputs, sorted(symbols, key=lambda symbol: symbol.name), BATCH)

@@ -58,6 +58,11 @@ class AbstractNetwork(eqx.Module):
     shares: eqx.AbstractVar[Float[Array, " neurons"]]
     limit: eqx.AbstractVar[SelfAttention]
 
+    @property
+    @abstractmethod
+    def neurons(self) -> Float[Array, ""]:
+        """N, the number of neurons."""
+
     @abstractmethod
     def draw(self, fields: Float[Array, "neurons *batch"], key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
         """Spins in the fields beta h, or means of the spins of classes; Eq. (4).
@@ -102,6 +107,10 @@ class SpinNetwork(AbstractNetwork):
     shares: Float[Array, " neurons"]
     limit: SelfAttention
 
+    @property
+    def neurons(self):
+        return jnp.asarray(len(self.shares), dtype=float)
+
     def draw(self, fields, key):
         fields = self._checked_fields(fields, key)
         return jnp.where(jax.random.bernoulli(key, jax.nn.sigmoid(2 * fields)), 1.0, -1.0)  # Eq. (4)
@@ -114,6 +123,10 @@ class ClassSumNetwork(AbstractNetwork):
     shares: Float[Array, " classes"]
     limit: SelfAttention
     counts: Float[Array, " classes"]
+
+    @property
+    def neurons(self):
+        return jnp.sum(self.counts)
 
     def draw(self, fields, key):
         fields = self._checked_fields(fields, key)

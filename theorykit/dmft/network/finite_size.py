@@ -12,6 +12,7 @@ from ..map import trajectory
 from ..map.self_attention import Parameters, State, check_network, checked_fit, self_attention_limit
 from ..weights.weights import Weights
 from .finite_network import class_sum_network, run
+from .linear_noise import Fluctuations, fluctuations
 
 # of attentions, which are of order one
 _ROUNDING = 1e-13
@@ -36,6 +37,8 @@ def convergence(
 
     - `rms` (neurons): root mean square over samples, steps and patterns; `rms_error`, its standard error over samples.
     - `rms_of_step` (neurons, step): the same at one step, so that it is seen whether the distance grows.
+    - `predicted` (neurons), `predicted_of_step` (neurons, step): the same two by `network.fluctuations`, to first order
+      in 1/N; no sample is drawn for them.
     - `bias` (neurons, step, pattern): of the mean over samples; `bias_error`, its standard error.
     - `slope`, `slope_error`, `chi_square`: of log rms against log neurons, as in `power_law`; -1/2 as long as noise is
       small after the dynamics have amplified it.
@@ -56,8 +59,9 @@ def convergence(
         path = run(sized, parameters, start, steps=steps, samples=samples, key=size_key)
         differences[factor * weights.neurons] = np.moveaxis(np.asarray(path.attention[1:]), 2, 0) - limit
     settings = {name: float(getattr(parameters, name)) for name in ("beta", "gamma", "epsilon")}
+    predicted = fluctuations(class_sum_network(weights, context), parameters, start, steps=steps)
     attributes = {**settings, "context": context, "samples": samples}
-    return _summary(differences, limit).assign_attrs(attributes)
+    return _summary(differences, limit).assign(_predictions(predicted, list(differences))).assign_attrs(attributes)
 
 
 def _check_study(parameters: Parameters, repeats: Sequence[int], samples: int, steps: int, key: PRNGKeyArray) -> None:
@@ -72,6 +76,18 @@ def _check_study(parameters: Parameters, repeats: Sequence[int], samples: int, s
         raise ValueError(f"a slope needs two different sizes at least, got repeats {tuple(repeats)}")
     if samples < 2:
         raise ValueError(f"error bars need two samples at least, got {samples}")
+
+
+def _predictions(
+    predicted: Fluctuations, sizes: Sequence[int]
+) -> dict[str, tuple[tuple[str, ...], Float[np.ndarray, "*_"]]]:
+    """Predicted distances of networks of other sizes than those of `predicted`, whose square is inverse to the size."""
+    shrink = np.sqrt(float(predicted.neurons) / np.array(sizes))
+    of_step = np.sqrt(np.mean(np.asarray(predicted.attention_deviation[1:]) ** 2, axis=1))
+    return {
+        "predicted": (("neurons",), float(predicted.rms) * shrink),
+        "predicted_of_step": (("neurons", "step"), of_step * shrink[:, None]),
+    }
 
 
 def _summary(
