@@ -15,6 +15,7 @@ class SpinSum(Claim):
     """exp(-after/2) is the sum of exp(-before/2) over the spins, a column whose entries are 1 or -1: all are tried."""
 
     spins: MatrixSymbol
+    beyond = "a sum of exponentials"
 
     def _error(self, before, after, values, rng):
         count = len(values[self.spins.name])
@@ -33,6 +34,7 @@ class NeuronsGathered(Claim):
 
     assignment: MatrixSymbol
     definitions: tuple[tuple[Expr, Expr], ...]
+    beyond = "an odd function of entries"
 
     def _error(self, before, after, values, rng):
         classes, neurons = values[self.assignment.name].shape
