@@ -64,6 +64,6 @@ def _degree(claim: Claim, before: Expr, after: Expr, points: Iterator[ExactPoint
             degree = max([1, *(residual.above for residual in found)])
             return degree + point.degree_of_collisions if of_any else degree
         if of_any:
-            raise NotRational("more of a function than that equal arguments have equal values")
+            raise NotRational("a property of the functions in it")
         return None
     raise NotRational("a denominator or a determinant that is zero")

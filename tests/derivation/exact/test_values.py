@@ -265,7 +265,7 @@ OF_DEGREE = {
     "inverse": Trace(Inverse(A) * B),
     "inverse of a sum": Trace(Inverse(Inverse(A) + B)),
     "sum of fractions": 1 / Trace(A) + 1 / Trace(B) + Trace(A * B) / Trace(A + B) ** 2,
-    "Kronecker": Trace(Inverse(KroneckerProduct(A, B))),
+    "Kronecker": Trace(KroneckerProduct(A, Inverse(B)) ** 2),
 }
 
 

@@ -17,6 +17,9 @@ from sympy import Expr, S
 
 from .residues import PRIME, NotRational, SingularPoint, determinant, inverse, reciprocal, slopes
 
+# of a matrix that is inverted in Python's whole numbers, in less than a tenth of a second
+_MOST_ROWS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Residues:
@@ -100,12 +103,19 @@ class Residues:
         """The inverse of a number, or of a square matrix: cofactors over the determinant."""
         if not self.is_matrix:
             return Residues(reciprocal(self.entries), self.below, self.above)
-        size = len(self.entries)
+        size = self._rows
         return Residues(inverse(self.entries), (size - 1) * self.above + self.below, size * self.above)
+
+    @property
+    def _rows(self) -> int:
+        rows = len(self.entries)
+        if rows > _MOST_ROWS:
+            raise NotRational(f"a matrix of {rows} rows, which takes long to invert exactly")
+        return rows
 
     def log_determinant(self):
         """The logarithm of the determinant of a matrix."""
-        size = len(self.entries)
+        size = self._rows
         return Residues(determinant(self.entries), size * self.above, size * self.below).logarithm()
 
     def logarithm(self):
