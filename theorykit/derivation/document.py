@@ -11,6 +11,7 @@ from ..annotations import checked_arguments
 from ..arguments import checked_whole_number
 from ..symbolic import Block, Equation, Folded, Heading, Items, Text, latex
 from . import claims
+from .proof import written
 from .step import Derivation, Evidence, Step, Verification
 
 Show = Callable[[Expr], str]
@@ -76,7 +77,10 @@ def _remark(evidence: Evidence) -> str:
     if evidence.reason:
         return f"{verdict}: {evidence.reason}. To be checked by {_how_checked(evidence.step.claim)}."
     error = evidence.error * evidence.step.claim.tolerance
-    return f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
+    checked = f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
+    if evidence.proved:
+        return f"{checked} Proved at these sizes but for a chance of {written(evidence.chance)}."
+    return f"{checked} On numbers only: {evidence.numeric}." if evidence.numeric else checked
 
 
 def _caption(number: int, step: Step) -> str:
@@ -88,12 +92,26 @@ def _caption(number: int, step: Step) -> str:
 
 @checked_arguments
 def verification_blocks(verification: Verification) -> Iterator[Block]:
-    """What was checked, in a line for each kind of claim."""
+    """What was checked, in a line for each kind of claim, and how much of it was proved."""
     kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
-    lines = [f"{count} by {how}" for how, count in kinds.items()]
+    proved = Counter(_how_checked(item.step.claim) for item in verification.proved)
+    lines = [f"{count} by {how}{_how_many(proved[how], count)}" for how, count in kinds.items()]
     verdict = "all hold" if verification.holds else f"**{len(verification.failures)} FAIL**"
-    yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}:")
+    exact = ""
+    if verification.proved:
+        exact = (
+            f" {len(verification.proved)} of them are proved at the sizes tried, as identities that hold in exact "
+            "arithmetic at random points of a prime field; a false one would have passed with a chance of at most "
+            f"{written(verification.chance)}."
+        )
+    yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}.{exact} By kind:")
     yield Items(tuple(lines))
+
+
+def _how_many(proved: int, count: int) -> str:
+    if proved == count:
+        return "; proved"
+    return f"; {proved} of them proved" if proved else ""
 
 
 def _how_checked(claim: claims.Claim) -> str:

@@ -11,8 +11,17 @@ import numpy as np
 from sympy import Expr
 
 from ..annotations import check_fields, checked_arguments
-from ..arguments import check_is_number, checked_function, checked_instance, checked_text, checked_whole_number
+from ..arguments import (
+    check_is_number,
+    checked_function,
+    checked_instance,
+    checked_number,
+    checked_text,
+    checked_whole_number,
+)
 from .claims import Claim
+from .exact import NotRational
+from .proof import Points, chance_of_mistake, written
 from .sampling import random_values
 
 Definition = tuple[Expr, Expr]
@@ -75,28 +84,44 @@ class Recorder:
 class Evidence:
     """The largest error of one step's claim over the trials up to the first that failed, in units of its tolerance.
 
-    `reason`: why the claim could not be evaluated, where it could not; the error is infinite then.
+    - `reason`: why the claim could not be evaluated, or is false though its error is small; the error is infinite then.
+    - `chance`: where the claim was proved at the sizes of the trials, by exact arithmetic at random points, a bound of
+      the probability with which a false one would have passed; None where it was checked to its tolerance only.
+    - `numeric`: why it was.
     """
 
     step: Step
     error: float
     reason: str = ""
+    chance: float | None = None
+    numeric: str = ""
 
     def __post_init__(self):
         checked_instance("step", self.step, Step)
         check_is_number("error", self.error)
-        if not isinstance(self.reason, str) or self.reason:
-            checked_text("reason", self.reason)
+        for name in ("reason", "numeric"):
+            if not isinstance(getattr(self, name), str) or getattr(self, name):
+                checked_text(name, getattr(self, name))
+        if self.chance is not None:
+            checked_number("chance", self.chance, least=0.0, most=1.0)
 
     @property
     def holds(self) -> bool:
         """Whether the error is within the claim's tolerance."""
         return bool(self.error <= 1)
 
+    @property
+    def proved(self) -> bool:
+        """Whether the claim holds exactly, at the sizes of the trials, but for `chance`."""
+        return self.holds and self.chance is not None
+
     def __str__(self):
         verdict = "holds" if self.holds else "FAILS"
         line = f"{verdict}  {self.step.section:16.16}  {self.step.rule:44.44}  error/tolerance {self.error:8.1e}"
-        return f"{line}  ({self.reason})" if self.reason else line
+        if self.proved:
+            return f"{line}  proved but for {written(self.chance)}"
+        told = self.reason or (self.numeric and f"on numbers only: {self.numeric}")
+        return f"{line}  ({told})" if told else line
 
 
 @dataclass(frozen=True)
@@ -118,10 +143,23 @@ class Verification:
         """The evidence of the steps that do not hold."""
         return tuple(item for item in self.evidence if not item.holds)
 
+    @property
+    def proved(self) -> tuple[Evidence, ...]:
+        """The evidence of the steps that were proved, at the sizes of the trials."""
+        return tuple(item for item in self.evidence if item.proved)
+
+    @property
+    def chance(self) -> float:
+        """A bound of the probability with which these would all have passed, were any of them false: the largest."""
+        return max((item.chance for item in self.proved), default=0.0)
+
     def __str__(self):
         lines = [f"{number:3d}  {item}" for number, item in enumerate(self.evidence, 1)]
-        failed = len(self.failures)
-        return "\n".join([*lines, f"{len(lines)} steps, {failed} failed" if failed else f"{len(lines)} steps hold"])
+        failed, proved = len(self.failures), len(self.proved)
+        verdict = f"{len(lines)} steps, {failed} failed" if failed else f"{len(lines)} steps hold"
+        if proved and not failed:
+            verdict += f", {proved} of them proved at the sizes tried but for a chance of {written(self.chance)}"
+        return "\n".join([*lines, verdict])
 
 
 @dataclass(frozen=True)
@@ -135,15 +173,16 @@ class Derivation:
         check_fields(self)
 
     def verify(self, seed: int = 0) -> Verification:
-        """Check every step's claim at random numbers of every set of sizes."""
+        """Check every step's claim at random numbers of every set of sizes; exactly too, where it is an identity."""
         return Verification(tuple(self.evidence(seed)))
 
     def evidence(self, seed: int = 0) -> Iterator[Evidence]:
         """What `verify` finds, step by step: each is checked when it is asked for."""
         seed = checked_whole_number("seed", seed, least=0)
-        return (self._evidence(step, seed) for step in self.steps)
+        points = Points(self.sizes, seed)
+        return (self._evidence(step, seed, points) for step in self.steps)
 
-    def _evidence(self, step: Step, seed: int) -> Evidence:
+    def _evidence(self, step: Step, seed: int, points: Points) -> Evidence:
         largest = 0.0
         for trial, sizes in enumerate(self.sizes):
             try:
@@ -154,10 +193,22 @@ class Derivation:
                 return Evidence(step, float("inf"), "not a number")
             largest = max(largest, error)
             if largest > 1:
-                break
-        return Evidence(step, largest)
+                return Evidence(step, largest)
+        return _with_proof(step, largest, points)
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
         """The steps by section, in order."""
         names = list(dict.fromkeys(step.section for step in self.steps))
         return ((name, [step for step in self.steps if step.section == name]) for name in names)
+
+
+def _with_proof(step: Step, error: float, points: Points) -> Evidence:
+    """Evidence of a step whose claim holds to its tolerance."""
+    try:
+        chance = chance_of_mistake(step.claim, step.before, step.after, points)
+    except NotRational as found:
+        return Evidence(step, error, numeric=str(found))
+    if chance is None:
+        told = f"false in exact arithmetic, though its error on random numbers is {error:.1e} of what is tolerated"
+        return Evidence(step, float("inf"), told)
+    return Evidence(step, error, chance=chance)

@@ -31,6 +31,7 @@ class SameMoments(Claim):
     kernel: MatrixSymbol
     value: MatrixExpr
     tolerance = 1e-5
+    beyond = "an average"
 
     def _error(self, before, after, values, rng):
         width = self.weights.shape[0].name

@@ -6,37 +6,35 @@ from typing import Literal
 from sympy import Expr, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...codegen import interpret
-from .claim import Claim, define, difference, draw, worst
+from .claim import Identity
 
 
 @dataclass(frozen=True)
-class Equal(Claim):
+class Equal(Identity):
     """Both are the same, once every symbol of `definitions` has the value that it stands for."""
 
     definitions: tuple[tuple[Expr, Expr], ...] = ()
 
-    def _error(self, before, after, values, rng):
-        values = define(values, self.definitions)
-        return difference(interpret(after, values), interpret(before, values))
+    def _sides(self, before, after, point):
+        point = point.define(self.definitions)
+        yield point(after), point(before)
 
 
 @dataclass(frozen=True)
-class EqualUpToConstant(Claim):
+class EqualUpToConstant(Identity):
     """Both change by the same amount when `variables` change."""
 
     variables: tuple[Expr, ...]
 
-    def _error(self, before, after, values, rng):
-        other = values
+    def _sides(self, before, after, point):
+        other = point
         for variable in self.variables:
-            other = draw(variable, other, rng)
-        changes = [interpret(side, other) - interpret(side, values) for side in (before, after)]
-        return difference(changes[1], changes[0])
+            other = other.draw(variable)
+        yield other(after) - point(after), other(before) - point(before)
 
 
 @dataclass(frozen=True)
-class SumOverRows(Claim):
+class SumOverRows(Identity):
     """One side, a function of matrices, is the sum over `count` rows of the other, a function of one row as a column.
 
     `rows` pairs each column symbol with the matrix whose rows it stands for. `per_row` says which side is of one row.
@@ -46,25 +44,23 @@ class SumOverRows(Claim):
     count: Expr
     per_row: Literal["before", "after"]
 
-    def _error(self, before, after, values, rng):
+    def _sides(self, before, after, point):
         one_row, whole = (before, after) if self.per_row == "before" else (after, before)
-        matrices = {column.name: interpret(matrix, values) for column, matrix in self.rows}
-        count = round(interpret(self.count, values))
-        total = sum(
-            interpret(one_row, {**values, **{name: matrix[[i]].T for name, matrix in matrices.items()}})
-            for i in range(count)
+        matrices = {column: point(matrix) for column, matrix in self.rows}
+        of_rows = (
+            point.where({column: matrix[[i]].T for column, matrix in matrices.items()})(one_row)
+            for i in range(point.size(self.count))
         )
-        return difference(interpret(whole, values), total)
+        yield point(whole), sum(of_rows)
 
 
 @dataclass(frozen=True)
-class LeadingOrder(Claim):
+class LeadingOrder(Identity):
     """`after` is proportional to `width`, and what `before` has beyond it does not grow with the width."""
 
     width: Expr
 
-    def _error(self, before, after, values, rng):
-        wider = {**values, self.width.name: 7.0 * values[self.width.name]}
-        rest = [interpret(before, point) - interpret(after, point) for point in (values, wider)]
-        proportional = difference(interpret(after, wider), 7.0 * interpret(after, values))
-        return worst(difference(*rest), proportional)
+    def _sides(self, before, after, point):
+        wider = point.scaled(self.width, 7)
+        yield point(before) - point(after), wider(before) - wider(after)
+        yield wider(after), 7 * point(after)

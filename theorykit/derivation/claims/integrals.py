@@ -9,7 +9,8 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_whole_number
 from ...codegen import interpret
-from .claim import Claim, curvature, difference, draw, worst
+from ..exact import NotRational
+from .claim import Claim, Identity, curvature, difference, draw, inner, worst
 
 # Gauss-Hermite nodes a dimension, by the number of dimensions
 _NODES = {1: 20, 2: 10, 3: 6}
@@ -28,6 +29,7 @@ class GaussianAverage(Claim):
     variable: MatrixSymbol
     covariance: MatrixExpr
     tolerance = 1e-8
+    beyond = "an average"
 
     def _error(self, before, after, values, rng):
         covariance = np.atleast_2d(interpret(self.covariance, values))
@@ -69,7 +71,7 @@ class AverageIs(GaussianAverage):
 
 
 @dataclass(frozen=True)
-class OrderParameterInserted(Claim):
+class OrderParameterInserted(Identity):
     """`after` holds the order parameter `symbol` in place of `value`, and its conjugate as a Lagrange multiplier.
 
     The integral over the conjugate is a delta function: `after` changes with it by weight tr(conjugate (value -
@@ -81,15 +83,12 @@ class OrderParameterInserted(Claim):
     conjugate: MatrixSymbol
     weight: Expr
 
-    def _error(self, before, after, values, rng):
-        value = interpret(self.value, values)
-        at_value = {**values, self.symbol.name: value}
-        named = difference(interpret(after, at_value), interpret(before, values))
-        first, second = (draw(self.conjugate, values, rng) for _ in range(2))
-        change = interpret(after, first) - interpret(after, second)
-        step = first[self.conjugate.name] - second[self.conjugate.name]
-        expected = interpret(self.weight, values) * np.sum(step * (value - values[self.symbol.name]))
-        return worst(named, difference(change, expected))
+    def _sides(self, before, after, point):
+        value = point(self.value)
+        yield point.where({self.symbol: value})(after), point(before)
+        first, second = (point.draw(self.conjugate) for _ in range(2))
+        step = first(self.conjugate) - second(self.conjugate)
+        yield first(after) - second(after), point(self.weight) * inner(step, value - point(self.symbol))
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,7 @@ class GaussianDensity(Claim):
     source: MatrixSymbol
     column: MatrixSymbol
     tolerance = 1e-8
+    beyond = "a density"
 
     def _error(self, before, after, values, rng):
         size = len(values[self.column.name])
@@ -132,6 +132,7 @@ class GramVolume(Claim):
     count: Expr
     given: MatrixSymbol | None
     tolerance = 1e-8
+    beyond = "a volume"
 
     def _error(self, before, after, values, rng):
         own, inner = len(values[self.columns.name]), 0 if self.given is None else self.given.shape[0]
@@ -187,6 +188,21 @@ class SourceDerivative(Claim):
     def __post_init__(self):
         super().__post_init__()
         checked_whole_number("order", self.order, least=1, most=2)
+
+    def _sides(self, before, after, point):
+        source, factor = point(self.source), point(self.factor)
+        at_zero = point.where({self.source: 0 * source})
+        if self.order == 1:
+            yield inner(at_zero(after), source), factor * at_zero.slope(before, self.source, source)
+        else:
+
+            def even(scale):
+                there, opposite = (point.where({self.source: sign * scale * source}) for sign in (1, -1))
+                return there(before) + opposite(before) - 2 * at_zero(before)
+
+            if not all(each.is_zero for each in (even(2) - 4 * even(1)).zeros()):
+                raise NotRational("the second derivative of a function of more than second degree")
+            yield source.T @ at_zero(after) @ source, factor * even(1)
 
     def _error(self, before, after, values, rng):
         shape = values[self.source.name].shape

@@ -18,6 +18,7 @@ class SpinSum(Claim):
     """exp(-after/2) is the sum of exp(-before/2) over the spins, a column whose entries are 1 or -1: all are tried."""
 
     spins: MatrixSymbol
+    beyond = "a sum of exponentials"
 
     def _error(self, before, after, values, rng):
         exponents = [-interpret(before, at) / 2 for at in _every(self.spins, values)]
@@ -30,6 +31,7 @@ class SpinCovariance(Claim):
 
     spins: MatrixSymbol
     value: MatrixExpr
+    beyond = "a sum of exponentials"
 
     def _error(self, before, after, values, rng):
         exponents = np.array([-interpret(before, at) / 2 for at in _every(self.spins, values)])
@@ -55,6 +57,7 @@ class NeuronsGathered(Claim):
 
     assignment: MatrixSymbol
     definitions: tuple[tuple[Expr, Expr], ...]
+    beyond = "an odd function of entries"
 
     def _error(self, before, after, values, rng):
         classes, neurons = values[self.assignment.name].shape

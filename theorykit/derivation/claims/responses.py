@@ -22,6 +22,7 @@ class Gradient(Claim):
     variable: MatrixSymbol
     definitions: tuple[tuple[Expr, Expr], ...] = ()
     tolerance = 1e-7
+    beyond = "a derivative through functions of entries"
 
     def _error(self, before, after, values, rng):
         at = values[self.variable.name]
@@ -49,6 +50,7 @@ class Response(Claim):
     displacement: MatrixSymbol
     moved: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
     tolerance = 1e-7
+    beyond = "a derivative through functions of entries"
 
     def _error(self, before, after, values, rng):
         found, errors = interpret(after, values), []

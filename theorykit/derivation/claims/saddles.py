@@ -7,26 +7,27 @@ from sympy import MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...codegen import interpret
-from .claim import Claim, difference, directional_derivative, draw, symmetric_direction, worst
+from ..exact import NotRational
+from .claim import Claim, Identity, directional_derivative, draw, inner, symmetric_direction, worst
 
 
 @dataclass(frozen=True)
-class Stationary(Claim):
+class Stationary(Identity):
     """`before` is stationary in the symmetric matrix `variable` at `solution`, and `after` is its value there."""
 
     variable: MatrixSymbol
     solution: MatrixExpr
     tolerance = 1e-7
 
-    def _error(self, before, after, values, rng):
-        point = interpret(self.solution, values)
-        at_solution = {**values, self.variable.name: point}
-        slope = directional_derivative(before, self.variable, at_solution, symmetric_direction(len(point), rng))
-        return worst(abs(slope), difference(interpret(after, values), interpret(before, at_solution)))
+    def _sides(self, before, after, point):
+        solution = point(self.solution)
+        at_solution = point.where({self.variable: solution})
+        yield at_solution.slope(before, self.variable, point.symmetric_matrix(solution.shape[0])), 0
+        yield point(after), at_solution(before)
 
 
 @dataclass(frozen=True)
-class Constrained(Claim):
+class Constrained(Identity):
     """`before` is linear in the symmetric matrix `multiplier`: stationarity in it makes `variable` take `value`."""
 
     multiplier: MatrixSymbol
@@ -34,34 +35,33 @@ class Constrained(Claim):
     value: MatrixExpr
     tolerance = 1e-7
 
+    def _sides(self, before, after, point):
+        held = point.where({self.variable: point(self.value)})
+        direction = point.symmetric_matrix(point.size(self.multiplier.shape[0]))
+        for _ in range(2):
+            yield held.draw(self.multiplier).slope(before, self.multiplier, direction), 0
+        yield held(after), held(before)
+
     def _error(self, before, after, values, rng):
         direction = symmetric_direction(len(values[self.multiplier.name]), rng)
-        free = directional_derivative(before, self.multiplier, values, direction)
-        held = {**values, self.variable.name: interpret(self.value, values)}
-        if abs(free) < 1e-6:  # the multiplier must multiply something
-            return np.inf
-        slopes = [
-            directional_derivative(before, self.multiplier, draw(self.multiplier, held, rng), direction)
-            for _ in range(2)
-        ]
-        return worst(*map(abs, slopes), difference(interpret(after, held), interpret(before, held)))
+        if abs(directional_derivative(before, self.multiplier, values, direction)) < 1e-6:
+            return np.inf  # the multiplier must multiply something
+        return super()._error(before, after, values, rng)
 
 
 @dataclass(frozen=True)
-class MatrixDerivative(Claim):
+class MatrixDerivative(Identity):
     """`after` is the gradient of `before` in the symmetric matrix `source`."""
 
     source: MatrixSymbol
     tolerance = 1e-7
 
-    def _error(self, before, after, values, rng):
-        found, size = interpret(after, values), len(values[self.source.name])
-        errors = [difference(found, found.T)]
+    def _sides(self, before, after, point):
+        found = point(after)
+        yield found, found.T
         for _ in range(3):
-            direction = symmetric_direction(size, rng)
-            slope = directional_derivative(before, self.source, values, direction)
-            errors.append(abs(slope - np.sum(found * direction)))
-        return worst(*errors)
+            direction = point.symmetric_matrix(found.shape[0])
+            yield inner(found, direction), point.slope(before, self.source, direction)
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,11 @@ class Solves(Claim):
     variable: MatrixSymbol
     positive_definite: bool = False
     tolerance = 1e-9
+
+    def _sides(self, before, after, point):
+        if self.positive_definite:
+            raise NotRational("which of several solutions is positive definite")
+        yield point.where({self.variable: point(after)})(before), 0
 
     def _error(self, before, after, values, rng):
         solution = interpret(after, values)
@@ -97,6 +102,7 @@ class SolvesToFirstOrder(Claim):
     displaced: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
     force: MatrixSymbol
     tolerance = 1e-4
+    beyond = "a second derivative"
 
     def _error(self, before, after, values, rng):
         point = {symbol.name: interpret(value, values) for symbol, value in self.limit}

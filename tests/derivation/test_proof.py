@@ -1,0 +1,235 @@
+"""Identities are proved: true ones hold exactly; false ones do not, however small the difference, but by chance."""
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sympy import Integer, MatrixSymbol, Rational, Trace, sin, tanh
+
+from theorykit.derivation import Derivation, Step, claims, verification_blocks, verified_blocks
+from theorykit.derivation.exact import ANY_FUNCTIONS, PRIME, NotRational, point, residues, rules, values
+from theorykit.derivation.proof import Points, chance_of_mistake, written
+from theorykit.dmft.derivation.derivation import derive as derive_map
+from theorykit.symbolic import LogDet, as_markdown, entrywise, inverse, positive_definite, sum_of_column
+
+from ..marks import slow
+from .architectures import action
+from .examples import RULES, SIZES, A, C, M, U, W, Z, m, n, r, scale, v, w, y
+from .mistakes import planted
+
+STEPS = {name: make() for name, make in RULES.items()}
+# what the claims of these are about is no identity of rational functions
+NUMERIC = {
+    "linearise_square": "an average",
+    "linearise_form": "an average",
+    "gaussian_average": "an average",
+    "gaussian_average of a linear form": "an average",
+    "gaussian_equivalence": "an average",
+    "gaussian_equivalence of a relu": "an average",
+    "gaussian_density": "a density",
+    "gram_volume": "a volume",
+    "gram_volume with given rows": "a volume",
+    "riccati": "which of several solutions is positive definite",
+    "sum_over_spins": "a sum of exponentials",
+    "gather_classes": "an odd function of entries",
+    "slope": "a derivative through functions of entries",
+    "slope through definitions": "a derivative through functions of entries",
+    "response": "a derivative through functions of entries",
+}
+EXACT = {name: step for name, step in STEPS.items() if name not in NUMERIC}
+MISTAKES = [
+    pytest.param(wrong, id=f"{name}: {mistake}") for name, step in EXACT.items() for mistake, wrong in planted(step)
+]
+
+
+def chance(step, sizes=SIZES, seed=0):
+    return chance_of_mistake(step.claim, step.before, step.after, Points(sizes, seed))
+
+
+@pytest.mark.parametrize("step", EXACT.values(), ids=EXACT)
+def test_the_identity_of_every_rule_is_proved(step):
+    for seed in (0, 1):
+        assert 0 < chance(step, seed=seed) < 1e-33
+
+
+@pytest.mark.parametrize(("name", "why"), NUMERIC.items())
+def test_other_claims_say_why_they_are_checked_on_numbers_only(name, why):
+    with pytest.raises(NotRational, match=f"^{why}$"):
+        chance(STEPS[name])
+
+
+def test_evidence_says_why_a_step_is_checked_on_numbers_only():
+    evidence, proved = Derivation((STEPS["linearise_square"], STEPS["vectorise"]), SIZES).verify().evidence
+    assert evidence.holds and not evidence.proved and str(evidence).endswith("(on numbers only: an average)")
+    assert proved.proved and str(proved).endswith(f"proved but for {written(proved.chance)}")
+
+
+@pytest.mark.parametrize("step", MISTAKES)
+def test_a_mistake_in_an_identity_is_refuted(step):
+    """But for functions of entries, of which no more is known than that equal arguments have equal values."""
+    holds_functions = any(side.has(*ANY_FUNCTIONS) for side in (step.before, step.after))
+    try:
+        found = chance(step)
+    except NotRational as why:
+        assert holds_functions and str(why) == "a property of the functions in it"
+    else:
+        assert found is None
+
+
+def test_a_mistake_that_rounding_hides_is_refuted():
+    """One part in 1e13: on floating-point numbers the claim holds to its tolerance."""
+    step = STEPS["woodbury"]
+    wrong = replace(step, after=step.after * (1 + Rational(1, 10**13)))
+    assert all(wrong.error(sizes, np.random.default_rng(0)) < 0.01 for sizes in SIZES)
+    (evidence,) = Derivation((wrong,), SIZES).verify().evidence
+    assert not evidence.holds and not evidence.proved and "false in exact arithmetic" in evidence.reason
+
+
+def test_what_holds_on_symmetric_matrices_alone_is_refuted_of_others():
+    matrix = MatrixSymbol("S", n, n)
+    for symbol, holds in ((positive_definite("S", n), True), (matrix, False)):
+        step = Step("transposed", LogDet(M + symbol) + Trace(symbol * U * M), Trace(M * U * symbol.T), claims.Equal())
+        step = replace(step, after=step.after + LogDet(M + symbol.T) + 0 * scale)
+        other = replace(step, after=Trace(M * U * symbol) + LogDet(M + symbol))
+        assert (chance(step) is not None) and (chance(other) is not None) == holds
+
+
+def of_functions(before, after):
+    return Step("functions", before, after, claims.Equal())
+
+
+def test_what_holds_of_any_function_is_proved_of_each():
+    before = Trace(r.T * W * entrywise(tanh, W.T * (w + 2 * r))) + sum_of_column(entrywise(sin, Z.T * y))
+    after = Trace(entrywise(tanh, 2 * W.T * r + W.T * w).T * W.T * r) + sum_of_column(entrywise(sin, Z.T * y))
+    assert chance(of_functions(before, after)) < 1e-32
+
+
+def test_what_holds_of_one_function_is_neither_proved_nor_refuted():
+    before = entrywise(tanh, W.T * r)
+    with pytest.raises(NotRational, match="a property of the functions"):
+        chance(of_functions(before, -entrywise(tanh, -W.T * r)))
+    (evidence,) = Derivation((of_functions(before, -entrywise(tanh, -W.T * r)),), SIZES).verify().evidence
+    assert evidence.holds and not evidence.proved
+
+
+def test_which_solution_is_positive_definite_is_no_identity():
+    step = replace(STEPS["solve"], claim=claims.Solves(r, positive_definite=True))
+    with pytest.raises(NotRational, match="positive definite"):
+        chance(step)
+
+
+def test_a_second_derivative_of_higher_degree_is_not_refuted():
+    before = Trace(w.T * M * w) + Trace(w.T * w) ** 2
+    step = Step("twice", before, 2 * M, claims.SourceDerivative(w, 2, Integer(1)))
+    with pytest.raises(NotRational, match="more than second degree"):
+        chance(step)
+    assert chance(replace(step, before=Trace(w.T * M * w))) is not None
+    assert chance(replace(step, before=Trace(w.T * M * w), after=M)) is None
+
+
+def test_large_matrices_are_left_to_numbers():
+    step = Step("large", LogDet(A), LogDet(A.T), claims.Equal())
+    assert chance(step, ({m: 12},)) is not None
+    with pytest.raises(NotRational, match="a matrix of 100 rows"):
+        chance(step, ({m: 100},))
+
+
+def test_what_is_singular_everywhere_is_not_decided():
+    never = inverse(Z * Z.T + C - C)
+    step = Step("singular", Trace(never), Trace(never), claims.Equal())
+    with pytest.raises(NotRational, match="that is zero"):
+        chance(step, ({m: 3, n: 1},))
+
+
+@pytest.fixture
+def small_prime(monkeypatch):
+    """So small that false identities hold by chance."""
+    for module in (residues, values, rules, point):
+        monkeypatch.setattr(module, "PRIME", 409)
+    kept = values.fraction, residues.square_root, residues._root
+    for function in kept:
+        function.cache_clear()
+    yield 409
+    for function in kept:
+        function.cache_clear()
+
+
+def test_a_false_identity_passes_as_often_as_the_bound_admits(small_prime):
+    """The product of x - k over k = 1 ... 40 is zero at 40 points: no polynomial of its degree passes more often."""
+    one, degree, seeds = MatrixSymbol("one", 1, 1), 40, 1500
+    polynomial = Integer(1)
+    for root in range(1, degree + 1):
+        polynomial *= Trace(one) - root
+    step = Step("adversary", polynomial, Integer(0), claims.Equal())
+    found = [chance(step, ({n: 1},), seed) for seed in range(seeds)]
+    passed, bound = sum(each is not None for each in found) / seeds, degree / small_prime
+    deviation = np.sqrt(bound * (1 - bound) / seeds)
+    assert abs(passed - bound) < 4 * deviation
+    # the bound that is stated allows for three points, of which singular ones are left out
+    assert {each for each in found if each is not None} == {3 * degree / PRIME}
+
+
+def test_determinants_are_equal_by_chance_as_rarely_as_their_degree_says(small_prime):
+    first, second = (MatrixSymbol(name, 2, 2) for name in "AB")
+    step = Step("adversary", LogDet(first) - LogDet(second), Integer(0), claims.Equal())
+    seeds = 1500
+    passed = sum(chance(step, ({n: 1},), seed) is not None for seed in range(seeds)) / seeds
+    bound = 2 / small_prime
+    assert passed < bound + 4 * np.sqrt(bound / seeds)
+
+
+IN_THE_TABLE = {
+    "attention of two layers, (2, 2)": lambda: action("two layers").derivation,
+    "one dense layer": lambda: action("one dense layer").derivation,
+    "a nonlinear embedding": lambda: action("a nonlinear embedding").derivation,
+    "[dynamics of self-attention](self-attention-dynamics.md)": lambda: derive_map().derivation,
+}
+MORE_IN_THE_TABLE = {
+    "skip connections between, (2, skip 2, 2)": lambda: action("skips between").derivation,
+    "a skip connection, several outputs": lambda: action("a skip at two outputs").derivation,
+    "nonlinear layers, several outputs, every token read": lambda: action("nonlinear layers").derivation,
+}
+
+
+@pytest.mark.parametrize("row", [*IN_THE_TABLE, *slow(MORE_IN_THE_TABLE)])
+def test_the_table_on_the_page_of_checks_is_what_is_proved(row):
+    derivation, proved = (IN_THE_TABLE | MORE_IN_THE_TABLE)[row](), 0
+    points = Points(derivation.sizes, 0)
+    for step in derivation.steps:
+        with suppress(NotRational):
+            proved += chance_of_mistake(step.claim, step.before, step.after, points) is not None
+    text = (Path(__file__).parents[2] / "docs" / "checking.md").read_text()
+    assert f"| {row} | {len(derivation.steps)} | {proved} | " in text
+
+
+def test_the_documents_say_what_is_proved_and_what_is_not():
+    derivation = action("one layer").derivation
+    verification = derivation.verify()
+    text = as_markdown(list(verification_blocks(verification)))
+    bound = written(verification.chance)
+    count = len(verification.proved)
+    assert f"{count} of them are proved at the sizes tried" in text and f"at most {bound}" in text
+    assert "to 1e-10; proved" in text and "above three dimensions\n" in text
+    assert str(verification).endswith(
+        f"{len(verification.proved)} of them proved at the sizes tried but for a chance of {bound}"
+    )
+    remarks = [block.remark for block in verified_blocks(derivation, verification, {}) if hasattr(block, "remark")]
+    assert sum("Proved at these sizes but for a chance of" in remark for remark in remarks) == len(verification.proved)
+    assert sum("On numbers only: an average." in remark for remark in remarks) == len(remarks) - len(
+        verification.proved
+    )
+
+
+def test_some_of_a_kind_may_be_proved():
+    shown = Derivation(
+        (STEPS["solve"], of_functions(entrywise(tanh, v), -entrywise(tanh, -v)), STEPS["vectorise"]), SIZES
+    )
+    assert "2 by evaluation of both sides, to 1e-10; 1 of them proved" in as_markdown(
+        list(verification_blocks(shown.verify()))
+    )
+
+
+def test_bounds_are_rounded_up():
+    assert [written(bound) for bound in (2.1e-36, 9.5e-36, 3e-5, 1.0)] == ["3e-36", "1e-35", "4e-5", "1e+0"]
