@@ -57,7 +57,7 @@ class NeuronsGathered(Claim):
 
     assignment: MatrixSymbol
     definitions: tuple[tuple[Expr, Expr], ...]
-    beyond = "an odd function of entries"
+    beyond = "an odd or even function of entries"
 
     def _error(self, before, after, values, rng):
         classes, neurons = values[self.assignment.name].shape
