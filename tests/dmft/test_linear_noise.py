@@ -183,7 +183,8 @@ POINTS = {
     "one pattern, three tokens": (EIGHT, 3, Parameters(1.5, 3.0, 0.05), 12_500),
     "four patterns, eight tokens": (iid_weights(4, 40, 3, key=jax.random.key(4)), 8, Parameters(1.0, 10.0, 0.1), 500),
 }
-BRIEF = tuple(POINTS)[:2]
+# of the published weights, `convergence` is held against its prediction in test_network.py
+BRIEF = ("two patterns in six classes",)
 
 
 @cache
