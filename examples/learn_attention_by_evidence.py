@@ -85,8 +85,9 @@ def problem_of(task: str, seed: int) -> Problem:
 # Attention, path features, saddle point, evidence: one function of queries and keys. At the saddle point the action is
 # stationary in the order parameters, so its gradient in the queries and keys needs no derivative of the saddle point
 # itself. Each solve starts from the order parameters of the step before, and then evaluates the action four or five
-# times instead of seven to nine. The numbers that are learned are arrays from the first step on: a Python number among
-# them, or one that JAX holds to be one, would have the step traced and compiled once more.
+# times instead of seven to nine. `theorykit.jit` is that of Equinox, sooner compiled. The numbers that are learned are
+# arrays from the first step on: a Python number among them, or one that JAX holds to be one, would have the step traced
+# and compiled once more.
 
 
 # %%
@@ -110,7 +111,7 @@ def at_temperature(log_temperature: Array) -> bpkr.Architecture:
     return bpkr.Architecture(architecture.layers, 10, temperature=jnp.exp(log_temperature))
 
 
-@eqx.filter_jit
+@theorykit.jit
 def step(numbers: Numbers, moments, start: bpkr.OrderParameters, rates: Numbers, training: Examples, readout: str):
     """Numbers and moments of Adam after a step, and the saddle point before it."""
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from theorykit import compilation
-from theorykit.compilation import compiled
+from theorykit.compilation import jit
 
 
 def square(x):
@@ -16,7 +16,7 @@ def test_a_whole_program_is_compiled_with_the_options():
     # that of jax 0.12 has one way to emit a fusion, and refuses to be asked for the other
     known = [compilation._OPTIONS] if jax.__version_info__ < (0, 11) else [compilation._OPTIONS, None]
     assert compilation._options() in known
-    assert compiled(square)(jnp.arange(3.0)) == 5.0
+    assert jit(square)(jnp.arange(3.0)) == 5.0
 
 
 @pytest.mark.parametrize(
@@ -28,15 +28,15 @@ def test_within_other_transformations_it_is_the_same_function(around):
     points = jnp.arange(6.0).reshape(3, 2)
     over = points if around is not jax.jit else points[0]
     expected = jnp.sum(over**2, axis=-1)
-    assert jnp.array_equal(around(lambda x: compiled(square)(x))(over), expected)
+    assert jnp.array_equal(around(lambda x: jit(square)(x))(over), expected)
     # nothing of the argument traced, but what is around it
-    assert jnp.array_equal(around(lambda x: compiled(square)(points[0]) + 0 * x[0])(over), 0 * expected + 1.0)
+    assert jnp.array_equal(around(lambda x: jit(square)(points[0]) + 0 * x[0])(over), 0 * expected + 1.0)
 
 
 @pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd, lambda f: lambda x: jax.hessian(f)(x) @ x])
 def test_it_is_differentiable_alone_and_traced(derivative):
     x = jnp.arange(1.0, 4.0)
-    of = derivative(lambda x: compiled(square)(x))
+    of = derivative(lambda x: jit(square)(x))
     assert jnp.array_equal(of(x), 2 * x)
     assert jnp.array_equal(jax.jit(of)(x), 2 * x)
 
@@ -46,6 +46,6 @@ def test_options_unknown_to_the_compiler_are_left_out(monkeypatch):
     compilation._options.cache_clear()
     try:
         assert compilation._options() is None
-        assert compiled(square)(jnp.arange(3.0)) == 5.0
+        assert jit(square)(jnp.arange(3.0)) == 5.0
     finally:
         compilation._options.cache_clear()

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from sympy import Expr, Symbol
 
 from ..arguments import checked_instance, checked_number, checked_sequence, checked_whole_number, shown
-from ..compilation import compiled
+from ..compilation import jit
 from ..dynamics import BRANCH_POINT, FOLD, find_cycle
 from ..dynamics import follow as follow_cycles
 from .action import Action
@@ -182,12 +182,12 @@ def _checked(action, values, solution, parameter) -> tuple[str, BoundAction]:
     return name, bind(action, values, solution.order_parameters)
 
 
-@compiled
+@jit
 def _rate(bound: BoundAction, coordinates: Coordinates) -> Float[Array, ""]:
     return _RATE / jnp.max(jnp.abs(jnp.linalg.eigvalsh(jax.hessian(bound.action)(coordinates))))
 
 
-@compiled
+@jit
 def _along(descent: _Descent, points: Float[Array, "point coordinates"], parameters: Float[Array, " point"]):
     """Order parameters, actions and the eigenvalues of Hessians at points of the branch."""
 

@@ -12,7 +12,7 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced
-from ..compilation import compiled
+from ..compilation import jit
 from .action import Action
 from .bound_action import BoundAction, Values, bind, initial_coordinates
 from .diagnosis import ConvergenceWarning
@@ -156,7 +156,7 @@ def _solved(bound: BoundAction, starts: Float[Array, "starts coordinates"], requ
     return _end_points(bound, starts, solver, jnp.asarray(request.tolerance), jnp.asarray(request.max_steps))
 
 
-@compiled
+@jit
 def _end_points(bound: BoundAction, starts, solver, tolerance, max_steps) -> Solution:
     solve = lambda start: _end_point(bound, start, solver, tolerance, max_steps)  # noqa: E731
     # one start is not batched: the solver's conditionals stay conditionals

@@ -13,7 +13,7 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arguments import checked_instance, checked_key, checked_number, checked_whole_number
-from ..compilation import compiled
+from ..compilation import jit
 from ..precision import require_float64
 from .examples import Examples
 
@@ -67,7 +67,7 @@ def sample_examples(task: HiddenMarkovTask, examples: int, *, key: PRNGKeyArray)
     return _sample(task, examples, checked_key("key", key))
 
 
-@compiled
+@jit
 def _sample(task: HiddenMarkovTask, examples: int, key: PRNGKeyArray) -> Examples:
     order_key, chain_key, noise_key = jax.random.split(key, 3)
     labels = jax.random.permutation(order_key, jnp.where(jnp.arange(examples) < (examples + 1) // 2, 1.0, -1.0))
@@ -122,7 +122,7 @@ def good_and_random_heads(
     return _good_and_random_heads(task, checked_key("key", key))
 
 
-@compiled
+@jit
 def _good_and_random_heads(task: HiddenMarkovTask, key: PRNGKeyArray):
     first, second = jax.random.split(key)
     return (

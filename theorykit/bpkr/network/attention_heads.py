@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from ...arguments import checked_sequence, is_traced
-from ...compilation import compiled
+from ...compilation import jit
 from ...precision import require_float64
 from ..data.checks import finite_array
 from .masks import Isolated, Mask, add_masks
@@ -178,14 +178,14 @@ def _check_same_features(name: str, layers: Sequence[Array]) -> None:
         raise ValueError(f"{name} of different layers act on different numbers of features: {sizes}")
 
 
-@compiled
+@jit
 def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
     """The scores of every layer, and whether all are finite: the softmax of infinities is not a number."""
     scores = heads.logits(inputs)
     return scores, jnp.all(jnp.array([jnp.all(jnp.isfinite(layer)) for layer in scores]))
 
 
-@compiled
+@jit
 def _softmax(scores: tuple[Array, ...], added: Array | None) -> tuple[Array, ...]:
     """The softmax over keys of every layer's scores, with the same numbers added to all."""
     shifted = scores if added is None else [layer + added for layer in scores]

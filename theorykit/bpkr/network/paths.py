@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from ...arguments import checked_choice, checked_flag, checked_sequence, is_traced, real_array, shown
-from ...compilation import compiled
+from ...compilation import jit
 from ..data.checks import finite_array
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..features.square_integrable import check_square_integrable
@@ -87,7 +87,7 @@ def unchecked_path_features(
     return _features(inputs, tuple(attention), architecture.with_arrays(), read)
 
 
-@compiled
+@jit
 def _features(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples paths features"]:
     def attended(tokens, reading):
         return reading.T @ tokens  # Eq. (7)
@@ -106,7 +106,7 @@ def _implicit_features(inputs, attention, architecture: Architecture, read) -> I
     return ImplicitFeatures(tokens, readings, variances, architecture.activations)
 
 
-@compiled
+@jit
 def _readings(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples tokens paths"]:
     return _read_along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
 
@@ -154,7 +154,7 @@ def readout_weights(
     return _readout_weights(checked_choice("readout", readout, get_args(Readout)), tokens, real)
 
 
-@compiled
+@jit
 def _readout_weights(readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None):
     real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "all":
@@ -237,7 +237,7 @@ def _check_is_not_transposed(name: str, layer: Float[Array, "... heads keys quer
         )
 
 
-@compiled
+@jit
 def _sums(layer: Float[Array, "... heads keys queries"]) -> tuple[Array, Array, Array]:
     """The least entry, and how far sums over keys and over queries are from one at most."""
     sums = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
@@ -255,7 +255,7 @@ def _check_ignores_padding(name: str, layer: Float[Array, "... heads keys querie
         )
 
 
-@compiled
+@jit
 def _most_to_padding(layer: Float[Array, "... heads keys queries"], real: Array) -> Float[Array, " examples"]:
     to_padding = jnp.where(~real[:, None, :, None] & real[:, None, None, :], jnp.abs(layer), 0.0)
     return jnp.max(to_padding, axis=(1, 2, 3))

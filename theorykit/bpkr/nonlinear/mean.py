@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 
 from ... import saddle
-from ...compilation import compiled
+from ...compilation import jit
 from ...derivation import Derivation, Recorder, rules
 from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import LogDet, normal, positive_definite
@@ -148,7 +148,7 @@ def _centred_features(architecture: Architecture, features: ImplicitFeatures) ->
     return square_root(_centred_kernels(features, mean_by_path(architecture, features)))
 
 
-@compiled
+@jit
 def _centred_kernels(features: ImplicitFeatures, means: Float[Array, "examples paths"]):
     return features.path_kernels() - jnp.einsum("ea,vb->abev", means, means)
 
@@ -183,7 +183,7 @@ def predict_with_mean(
     return checked_prediction(prediction_from_kernels(bind(architecture), *kernels, labels), architecture, labels)
 
 
-@compiled
+@jit
 def _kernels(u1, v1, features, here, test_features, there):
     """K among the training examples, of the test examples with these, and the diagonal of that of the test examples."""
     kernel = features.kernel(u1, features) + here @ (v1 - u1) @ here.T

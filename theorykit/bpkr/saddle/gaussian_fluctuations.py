@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...arguments import checked_whole_number
-from ...compilation import compiled
+from ...compilation import jit
 from ..data.checks import checked_data, checked_results, checked_training_and_test
 from ..evaluation.bound_action import BoundAction, bind
 from ..evaluation.energies import energy_of
@@ -121,7 +121,7 @@ def _corrections(bound: BoundAction, coordinates: Coordinates) -> Float[Array, "
     return of_prior - 2 * log_volume(bound.architecture, coordinates)
 
 
-@compiled
+@jit
 def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_features) -> Fluctuations:
     problem = SaddleProblem(energy_of(bound, features, labels))
     coordinates = from_order_parameters(bound.architecture, order_parameters)

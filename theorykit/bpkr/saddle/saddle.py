@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ...arguments import checked_flag, checked_number, checked_whole_number, is_traced
-from ...compilation import compiled
+from ...compilation import jit
 from ...saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
 from ...saddle.diagnosis import diagnosis_of, warn_of_failures
 from ...saddle.implicit import implicit_minimum, stationary_value, with_derivative_of
@@ -299,13 +299,13 @@ def gradient_norm(
     return _gradient_norm(bind(architecture.with_arrays()), order_parameters, features, labels)
 
 
-@compiled
+@jit
 def _gradient_norm(bound: BoundAction, order_parameters, features, labels):
     problem = SaddleProblem(energy_of(bound, features, labels))
     return problem.at(from_order_parameters(bound.architecture, order_parameters)).gradient_norm
 
 
-@compiled
+@jit
 def _minimise(task: _Minimisation) -> Saddle:
     problem, tolerance = SaddleProblem(task.build(task.bound, *task.data)), task.tolerance
     fixed, start = jax.lax.stop_gradient((problem, task.start))

@@ -12,7 +12,7 @@ from ... import bpkr
 from ...bpkr.network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ...bpkr.order_parameters.order_parameters import to_overlaps
 from ...codegen import interpret
-from ...compilation import compiled
+from ...compilation import jit
 from ..factors import name_factor
 from ..problems import random_heads, random_inputs
 from ..report import Finding, Passed, Result
@@ -78,7 +78,7 @@ def _draw(architecture: bpkr.Architecture, heads, inputs, features, seed: int) -
     # drawn by NumPy, whose generator need not be compiled
     rng = np.random.default_rng([seed, 1])
     white = tuple(rng.normal(size=(count, *shape)) for shape in weight_shapes(architecture, inputs.shape[2]))
-    drawn = compiled(lambda white: jax.lax.map(draw, white, batch_size=min(_BATCH, count)))(white)
+    drawn = jit(lambda white: jax.lax.map(draw, white, batch_size=min(_BATCH, count)))(white)
     return Drawn(*jax.tree.map(np.asarray, drawn))
 
 

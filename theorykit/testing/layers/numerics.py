@@ -12,7 +12,7 @@ from ...bpkr.evaluation.bound_action import bind
 from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
 from ...bpkr.specification import layer_functions
 from ...codegen import interpret
-from ...compilation import compiled
+from ...compilation import jit
 from ..differences import relative_error, slope_at_zero
 from ..problems import TOKENS, Problem, random_problem, symbol_values
 from ..report import Finding, Passed, Result
@@ -38,7 +38,7 @@ def check_numerics(placement: Placement, seed: int) -> Iterator[Result]:
         values = terms(coordinates)
         return values[2], values
 
-    of_total = compiled(jax.value_and_grad(total, has_aux=True))
+    of_total = jit(jax.value_and_grad(total, has_aux=True))
     coordinates = np.asarray(from_order_parameters(architecture, problem.order_parameters))
     (_, values), gradient = of_total(coordinates)
     yield _forward(placement, seed)
@@ -136,7 +136,7 @@ def _minimum(placement: Placement, problem: Problem, seed: int) -> Result:
     def entropy(coordinates):
         return bound.entropy(to_order_parameters(architecture, coordinates))
 
-    of_entropy = compiled(jax.value_and_grad(entropy))
+    of_entropy = jit(jax.value_and_grad(entropy))
     origin = from_order_parameters(architecture, bpkr.gp_limit(architecture))
     least, slope = of_entropy(origin)
     size = float(jnp.max(jnp.abs(slope))) / max(float(width) for width in architecture.widths)
