@@ -403,9 +403,10 @@ def test_an_interruption_has_a_code_of_its_own(capsys):
 
 
 @pytest.mark.slow
-def test_interrupted_full_and_closed_outputs_as_the_shell_sees_them(tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_interrupted_full_and_closed_outputs_as_the_shell_sees_them(tmp_path, unbuffered):
     """Ctrl-C while it derives; a full disk behind standard output; a reader that has enough."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "theorykit", "derive", "--layers", "2"]
     code = (
         "import os, signal, sys; from theorykit import bpkr, cli; "

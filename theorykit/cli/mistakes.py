@@ -31,9 +31,7 @@ def tell_in_one_line() -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # whoever read the output, such as head, has enough; nothing more can be told there, at exit neither
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # whoever read the output, such as head, has enough
         sys.exit(1)
     except KeyboardInterrupt:
         print("theorykit: interrupted; what it has kept, the same command goes on from", file=sys.stderr)
@@ -49,6 +47,18 @@ def tell_in_one_line() -> Iterator[None]:
         if not str(mistake).startswith("RESOURCE_EXHAUSTED"):
             raise
         sys.exit(_line(f"there is not enough memory ({mistake}); ask for less at a time"))
+    finally:
+        _drop_what_cannot_be_written()
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Have Python not try once more, at exit, to write what is left of the output where there is no room for it."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _line(message: str) -> str:
