@@ -112,7 +112,7 @@ def interpret_prior_mean(
     forms: Sequence[LayerForm], numbers: Numbers, outer: Float[np.ndarray, "n n"]
 ) -> Float[np.ndarray, "paths paths"]:
     """The mean of U_1 over the weights of all layers, given U_{L+1}, in NumPy: nothing is compiled."""
-    values = {name: np.asarray(value) for name, value in numbers.items()}
+    values = {name: value if isinstance(value, int) else np.asarray(value) for name, value in numbers.items()}
     for form in reversed(forms):
         symbol = _overlap_symbol(form)
         given = {symbol.name: outer, _outer_size().name: len(outer)}
