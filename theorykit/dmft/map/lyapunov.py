@@ -312,10 +312,11 @@ def _products(
     row: tuple[Float[Array, "context *batch"], ...], vectors: Float[Array, "exponents patterns context *batch"]
 ) -> Float[Array, "exponents *batch"]:
     """Of one row of the Jacobian with every vector: the new entry of J v, while all others keep their slots."""
-    terms = [
-        entries[slot] * vectors[:, pattern, slot] for pattern, entries in enumerate(row) for slot in range(len(entries))
-    ]
-    return reduce(plus, terms)
+    of_slots = (
+        reduce(plus, (entries[slot] * vectors[:, pattern, slot] for pattern, entries in enumerate(row)))
+        for slot in range(vectors.shape[2])
+    )
+    return reduce(plus, of_slots)
 
 
 def _jacobian(
