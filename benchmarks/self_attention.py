@@ -54,9 +54,8 @@ STATED = {
     8: {"map": 5500.0, "exponents": 48.0},
     32: {"map": 5500.0, "exponents": 8.5},
 }
-REPETITIONS, FEWEST_STEPS = 3, 20
-# beyond so many vectors Gram-Schmidt, compiled vector by vector, takes long to compile and is slower than LAPACK
-MOST_UNROLLED = 24
+# a multiple of the blocks and of the tokens between two orthonormalisations at any window
+REPETITIONS, FEWEST_STEPS = 3, 160
 
 Call = Callable[[int], object]
 QUANTITIES = {
@@ -110,8 +109,7 @@ def calls_of(tokens: int, orbits: int) -> dict[str, Call]:
         exponents = QUANTITIES[quantity]
         return lambda steps: jax.block_until_ready(exponents(model, parameters, window, steps=steps).exponents)
 
-    unrolled = tokens * PATTERNS <= MOST_UNROLLED
-    return {quantity: of(quantity) for quantity in QUANTITIES if unrolled or quantity != "spectrum"}
+    return {quantity: of(quantity) for quantity in QUANTITIES}
 
 
 def best_rate(call: Call, seconds: float, executor: ThreadPoolExecutor, threads: int) -> float:

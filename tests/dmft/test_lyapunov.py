@@ -147,6 +147,20 @@ def test_blocks_are_means_whose_mean_is_the_exponent():
     np.testing.assert_allclose(found.errors, np.std(found.blocks, axis=0, ddof=1) / 2, rtol=1e-10)
 
 
+@pytest.mark.parametrize("steps, every", [(120, 2), pytest.param(121, 1, marks=pytest.mark.slow)])
+def test_perturbations_are_orthonormal_a_quarter_of_the_context_apart_or_less(steps, every):
+    """At two tokens of eight, or at every token where the number of tokens is odd: exponents are the same."""
+    weights = dmft.iid_weights(1, 20, 3, key=jax.random.key(3))
+    model, parameters = dmft.self_attention_limit(weights, 8), dmft.Parameters(0.9, 4.0, 0.1)
+    window = dmft.Window(np.random.default_rng(0).uniform(-0.5, 0.5, size=(8, 1)))
+    asked = {"steps": steps, "exponents": 2, "orthonormalise": gram_schmidt}
+    found = dmft.lyapunov_spectrum(model, parameters, window, blocks=2, **asked)
+    expected = dmft.lyapunov_spectrum(model, parameters, window, blocks=2, every=every, **asked)
+    np.testing.assert_array_equal(found.exponents, expected.exponents)
+    one_by_one = dmft.local_exponents(model, parameters, window, **asked)
+    np.testing.assert_allclose(found.exponents, one_by_one.mean(axis=0), atol=1e-10)
+
+
 def test_a_batch_is_orbits_of_their_own():
     model, _, window = small_case()
     betas = np.array([0.8, 1.5])
@@ -240,10 +254,10 @@ def test_leading_exponents_where_unit_vectors_are_annihilated_for_ever():
 
 def assert_as_precise(context, parameters, tokens=24):
     """Every exponent that is finite is right, and what is lost has shrunk, in a context, to what may be rounding."""
-    model = dmft.self_attention_limit(WEIGHTS, context)
-    window = dmft.discard_transient(
-        model, parameters, dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS)), 300
-    )
+    weights = dmft.published_weights(position_bits=max(2, (context - 1).bit_length()))
+    model = dmft.self_attention_limit(weights, context)
+    start = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
+    window = dmft.discard_transient(model, parameters, start, 300)
     size = context * model.patterns
     start = np.random.default_rng(0).standard_normal((size, context, model.patterns))
     exact = growth(model, parameters, windows_of(model, parameters, window, tokens), start)
@@ -266,6 +280,7 @@ def assert_as_precise(context, parameters, tokens=24):
         (2, dmft.Parameters(13.57, 1.75, 0.556)),
         pytest.param(3, dmft.Parameters(14.0, 62.26, 0.799), marks=pytest.mark.slow),
         pytest.param(4, dmft.Parameters(4.767, 8577.0, 0.371), marks=pytest.mark.slow),
+        pytest.param(8, dmft.Parameters(1.9, 400.0, 0.1), marks=pytest.mark.slow),
     ],
 )
 def test_exponents_are_those_of_eighty_digits_or_lost(context, parameters):

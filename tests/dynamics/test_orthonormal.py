@@ -14,7 +14,11 @@ METHODS = pytest.mark.parametrize("orthonormalise", [gram_schmidt, householder])
 
 @METHODS
 @settings(max_examples=6)
-@given(shape=st.sampled_from(((1, 1), (4, 2), (5, 5))), batch=st.sampled_from(((3,), (2, 2))), seed=st.integers(0, 99))
+@given(
+    shape=st.sampled_from(((1, 1), (4, 2), (5, 5), (15, 14))),
+    batch=st.sampled_from(((3,), (2, 2))),
+    seed=st.integers(0, 99),
+)
 def test_they_are_the_factors_of_every_instance(orthonormalise, shape, batch, seed):
     matrices = np.random.default_rng(seed).normal(size=(*shape, *batch))
     basis, logarithms = orthonormalise(tuple(jnp.moveaxis(jnp.asarray(matrices), 1, 0)))
@@ -33,6 +37,24 @@ def test_reflections_stay_orthogonal_where_vectors_are_strongly_graded():
     graded = directions @ np.diag(10.0 ** -np.arange(0, 18, 3)) @ np.triu(rng.normal(size=(6, 6)))
     basis = np.stack([np.asarray(v)[:, 0] for v in householder(tuple(jnp.asarray(graded.T)[..., None]))[0]], axis=1)
     np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-13)
+
+
+def test_panels_of_many_vectors_are_as_orthogonal_as_pairs():
+    """Of a part of the batch after the other, the last one not full, and of the same digits whatever the batch."""
+    rng = np.random.default_rng(1)
+    count, size, batch = 30, 40, 300
+    vectors = rng.normal(size=(count, size, batch))
+    vectors[-1] = vectors[0] + 1e-9 * vectors[-1]  # nearly in the span of the first
+    basis, logarithms = gram_schmidt(tuple(jnp.asarray(vectors)))
+    basis = np.stack([np.asarray(vector) for vector in basis])
+    products = np.einsum("inb,jnb->bij", basis, basis)
+    np.testing.assert_allclose(products, np.broadcast_to(np.eye(count), products.shape), atol=1e-5)
+    np.testing.assert_allclose(products[:, :-1, :-1], products[:, :-1, :-1] * np.eye(count - 1), atol=1e-12)
+    triangle = np.linalg.qr(np.moveaxis(vectors, (2, 1), (0, 1)))[1]
+    expected = np.log(np.abs(np.diagonal(triangle, axis1=1, axis2=2))).T
+    np.testing.assert_allclose(logarithms, expected, atol=1e-6)
+    few, _ = gram_schmidt(tuple(jnp.asarray(vectors[..., :3])))
+    np.testing.assert_allclose(np.stack(few), basis[..., :3], atol=1e-7)
 
 
 @METHODS

@@ -5,10 +5,13 @@ the span of those before it.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..arguments import checked_array, checked_sequence, is_traced
 from ..precision import require_float64
@@ -17,13 +20,30 @@ Vectors = Sequence[Float[Array, "size *batch"]]
 Basis = tuple[tuple[Float[Array, "size *batch"], ...], Float[Array, "vectors *batch"]]
 Orthonormalise = Callable[[Vectors], Basis]
 
+# so many vectors are orthonormalised pair by pair; more are in panels of so many, in a loop
+_MOST_IN_PAIRS, _PANEL = 12, 4
+# of numbers in the vectors that a loop goes through at once, so that they stay in a cache of a megabyte
+_CACHED = 2**17
+
 
 def gram_schmidt(vectors: Vectors) -> Basis:
     """Modified Gram-Schmidt: the fastest, though the last of strongly graded vectors lose their orthogonality.
 
-    It is unrolled over pairs of vectors: more than a few dozen take long to compile.
+    More than a dozen vectors are taken in panels, which a loop makes orthogonal to the panels before them, one after
+    the other: so the time to compile it does not grow with their number.
     """
-    rest, basis, lengths = list(_checked(vectors)), [], []
+    known = _checked(vectors)
+    if len(known) <= _MOST_IN_PAIRS:
+        basis, lengths = _pair_by_pair(known)
+        return basis, jnp.log(jnp.stack(lengths))
+    count, size, *batch = len(known), *known[0].shape
+    basis, lengths = _in_panels(jnp.stack(known).reshape(count, size, -1))
+    return tuple(basis.reshape(count, size, *batch)), jnp.log(lengths.reshape(count, *batch))
+
+
+def _pair_by_pair(vectors: Vectors) -> tuple[tuple[Float[Array, "size *batch"], ...], list[Float[Array, "*batch"]]]:
+    """The basis, and the lengths that are left of the vectors."""
+    rest, basis, lengths = list(vectors), [], []
     while rest:
         first, *others = rest
         length = jnp.sqrt(jnp.sum(first * first, axis=0))
@@ -31,7 +51,61 @@ def gram_schmidt(vectors: Vectors) -> Basis:
         rest = [vector - jnp.sum(unit * vector, axis=0) * unit for vector in others]
         basis.append(unit)
         lengths.append(length)
-    return tuple(basis), jnp.log(jnp.stack(lengths))
+    return tuple(basis), lengths
+
+
+@jax.jit
+def _in_panels(
+    vectors: Float[Array, "vectors size batch"],
+) -> tuple[Float[Array, "vectors size batch"], Float[Array, "vectors batch"]]:
+    """The same of many vectors, a part of the batch after the other. Zeros fill the last panel and the last part."""
+    count, size, batch = vectors.shape
+    lanes = min(batch, max(8, 2 ** int(np.log2(_CACHED / (count * size)))))
+    filled = jnp.pad(vectors, ((0, -count % _PANEL), (0, 0), (0, -batch % lanes)))
+    parts = jnp.moveaxis(filled.reshape(-1, _PANEL, size, filled.shape[2] // lanes, lanes), 3, 0)
+    basis, lengths = jax.lax.map(_panels, parts)
+    basis, lengths = jnp.moveaxis(basis, 0, 3), jnp.moveaxis(lengths, 0, 2)
+    return basis.reshape(filled.shape)[:count, :, :batch], lengths.reshape(-1, filled.shape[2])[:count, :batch]
+
+
+def _panels(panels: Float[Array, "panels panel size lanes"]):
+    """The basis and the lengths, of one part of the batch."""
+
+    def one_panel(number: Int[Array, ""], at):
+        basis, lengths = at
+
+        def without(earlier: Int[Array, ""], at):
+            panel, along = at
+            panel = _without(panel, along, basis[earlier])
+            return panel, inner_products(basis[earlier + 1], panel)
+
+        start = panels[number], inner_products(basis[0], panels[number])
+        panel, _ = jax.lax.fori_loop(0, number, without, start)
+        # the second time for what is no longer orthogonal to the others after strong cancellation
+        units, first = _pair_by_pair(tuple(panel))
+        units, second = _pair_by_pair(units)
+        length = jnp.stack([a * b for a, b in zip(first, second, strict=True)])
+        return basis.at[number].set(jnp.stack(units)), lengths.at[number].set(length)
+
+    lengths = jnp.zeros((*panels.shape[:2], panels.shape[3]))
+    return jax.lax.fori_loop(0, len(panels), one_panel, (jnp.zeros_like(panels), lengths))
+
+
+def _without(panel, along, units):
+    """`panel` without its components `along` the `units`."""
+    return jnp.stack(
+        [
+            vector - reduce(add, (factor * unit for factor, unit in zip(factors, units, strict=True)))
+            for vector, factors in zip(panel, jnp.swapaxes(along, 0, 1), strict=True)
+        ]
+    )
+
+
+def inner_products(
+    left: Float[Array, "left size *batch"], right: Float[Array, "right size *batch"]
+) -> Float[Array, "left right *batch"]:
+    """Of every two vectors; sums written out, which is compiled to code several times as fast as that of `jnp.sum`."""
+    return reduce(add, (left[:, None, place] * right[None, :, place] for place in range(left.shape[1])))
 
 
 def householder(vectors: Vectors) -> Basis:

@@ -6,6 +6,10 @@ tokens, so that only the newest row is computed; the derivatives of older keys a
 too. The position of the token is periodic: it would add exponents that are zero.
 """
 
+from collections.abc import Callable
+from functools import reduce
+from operator import add as plus
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -30,6 +34,7 @@ from .self_attention import (
     checked_fit,
     read_memory,
     store,
+    with_entry,
 )
 from .starts import Window, state_from_window
 from .trajectory import broadcast_to_parameters
@@ -44,12 +49,11 @@ Response = tuple[tuple[Float[Array, "context *batch"], ...], ...]
 class Tangent(eqx.Module):
     """Tangent vectors at a window of attentions, and the derivatives D = dm/dA of the keys and values in the context.
 
-    - `vectors`: each `(patterns * context, *batch)`, by pattern, then by slot: an attention has the slot of the token
-      that follows it.
-    - `values`, `keys`: D^v and D^k of every token, `patterns x patterns` entries `(context, *batch)`.
+    - `vectors`: by pattern, then by slot: an attention has the slot of the token that follows it.
+    - `values`, `keys`: D^v and D^k of every token.
     """
 
-    vectors: tuple[Float[Array, "size *batch"], ...]
+    vectors: Float[Array, "exponents patterns context *batch"]
     values: Response
     keys: Response
 
@@ -73,7 +77,7 @@ def lyapunov_spectrum(
     *,
     steps: int,
     exponents: int | ArrayLike | None = None,
-    every: int = 1,
+    every: int | None = None,
     blocks: int = 20,
     orthonormalise: Orthonormalise = householder,
 ) -> LyapunovSpectrum:
@@ -81,8 +85,8 @@ def lyapunov_spectrum(
 
     `exponents` is how many, whose perturbations start in random directions, always the same; or the perturbations at
     the start, `(exponents, context, patterns)`, newest attention first: then exponents are in their order. They are
-    made orthonormal `every` so many tokens, by `dynamics.householder` or, faster and in any number of threads, by
-    `dynamics.gram_schmidt`.
+    made orthonormal `every` so many tokens, by default a quarter of the context or somewhat less, so that `steps` is a
+    multiple; by `dynamics.householder` or, faster and in any number of threads, by `dynamics.gram_schmidt`.
 
     An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
     twice what may be rounding, by the bound of `resolution`: the map annihilates them, or double precision cannot
@@ -91,7 +95,8 @@ def lyapunov_spectrum(
     Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
     """
     checked_fit("window", window, Window, model, parameters)
-    rounds = _checked_rounds(steps, every, blocks)
+    every = _checked_interval(steps, every, blocks, model.context)
+    rounds = steps // every
     at = (model, parameters, window, jnp.asarray(_perturbations(model, exponents)))
     _check_method(orthonormalise, at[-1])
     totals, lost = _accumulate(*at, jnp.asarray(rounds), every, blocks, orthonormalise)
@@ -135,17 +140,20 @@ def local_exponents(
     return jnp.take_along_axis(found, order[None], axis=1)
 
 
-def _checked_rounds(steps: int, every: int, blocks: int) -> int:
-    """How often perturbations are made orthonormal."""
+def _checked_interval(steps: int, every: int | None, blocks: int, context: int) -> int:
+    """How many tokens there are from one orthonormalisation to the next."""
     for name, value in (("steps", steps), ("blocks", blocks)):
         checked_whole_number(name, value)
+    if every is None:  # the tokens of a group of `Resolution`, which are one to it
+        most = max(1, min(context // 4, steps // max(blocks, 1)))
+        every = max(number for number in range(1, most + 1) if steps % number == 0)
     checked_whole_number("every", every, least=1)
     if steps < every * blocks or steps % every or blocks < 2:
         raise ValueError(
             f"steps={steps} cannot be cut into {blocks} blocks of multiples of every={every}; there must be two blocks "
             "at least, and the steps must be a multiple of the interval"
         )
-    return steps // every
+    return every
 
 
 def _perturbations(
@@ -202,8 +210,8 @@ def _local_exponents(model, parameters, window, perturbations, steps, orthonorma
 
     def token(at, _):
         state, tangent, _ = _tangent_step(model, parameters, *at)
-        vectors, growth = orthonormalise(tangent.vectors)
-        return (state, Tangent(vectors, tangent.values, tangent.keys)), growth
+        tangent, growth = _orthonormal(tangent, orthonormalise)
+        return (state, tangent), growth
 
     return jax.lax.scan(token, start, None, length=steps)[1]
 
@@ -218,16 +226,27 @@ def _accumulate(model, parameters, window, perturbations, rounds, every, blocks,
 
     def one_round(number: Int[Array, ""], at):
         state, tangent, totals, resolution = at
-        resolution = resolution.enter(number)
-        for _ in range(every):
+
+        def token(_, at):
+            state, tangent, resolution = at
             state, tangent, sizes = _tangent_step(model, parameters, state, tangent)
-            resolution = resolution.token(sizes, size)
-        vectors, growth = orthonormalise(tangent.vectors)
+            return state, tangent, resolution.token(sizes, size)
+
+        state, tangent, resolution = jax.lax.fori_loop(0, every, token, (state, tangent, resolution.enter(number)))
+        tangent, growth = _orthonormal(tangent, orthonormalise)
         totals = totals.at[number * blocks // rounds].add(growth)
-        return state, Tangent(vectors, tangent.values, tangent.keys), totals, resolution.grow(growth)
+        return state, tangent, totals, resolution.grow(growth)
 
     *_, totals, resolution = jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals, resolution))
     return totals, resolution.unresolved()
+
+
+def _orthonormal(tangent: Tangent, orthonormalise: Orthonormalise) -> tuple[Tangent, Float[Array, "exponents *batch"]]:
+    """`tangent` with orthonormal vectors of the same spans, and the logarithms of R_jj."""
+    shape = tangent.vectors.shape
+    flat = tangent.vectors.reshape(shape[0], shape[1] * shape[2], *shape[3:])
+    basis, growth = orthonormalise(tuple(flat))
+    return Tangent(jnp.stack(basis).reshape(shape), tangent.values, tangent.keys), growth
 
 
 def _begin(
@@ -249,7 +268,7 @@ def _begin(
     units = units.at[order, order % patterns, ages[order // patterns]].set(1.0)
     # added to zeros of this origin: the loop that starts with them is compiled to code twice as fast on a CPU
     vectors = 0 * units + broadcast_to_batch(given, 3, state.batch_shape)
-    return state, Tangent(tuple(vectors.reshape(count, patterns * context, *state.batch_shape)), values, keys)
+    return state, Tangent(vectors, values, keys)
 
 
 def _overlap_response(model: SelfAttention, family: int, parameters: Parameters, attention) -> Matrix:
@@ -273,17 +292,31 @@ def _tangent_step(
     )
     state = store(state, key, value)
     values, keys = _with_token(tangent.values, slot, value_response), _with_token(tangent.keys, slot, key_response)
-    following = _marks(state, slot + 1)
+    following = (slot + 1) % model.context
     jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
-    sizes = Sizes(_length(jacobian), terms, following)
-    vectors = tuple(_propagate(jacobian, following, vector) for vector in tangent.vectors)
+    vectors = tangent.vectors
+    for pattern, row in enumerate(jacobian.grid):
+        newest = _products(row, tangent.vectors)
+        vectors = vectors.at[:, pattern, following].set(newest, mode="promise_in_bounds")
+    sizes = Sizes(_length(jacobian), terms, _marks(state, following))
     return attend(parameters, state, query), Tangent(vectors, values, keys), sizes
 
 
 def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
     """The derivatives `kept` for the tokens in the context, with `new` in the slot of the newest token."""
     rows = zip(kept, new.grid, strict=True)
-    return tuple(tuple(slots.at[slot].set(entry) for slots, entry in zip(*row, strict=True)) for row in rows)
+    return tuple(tuple(with_entry(slots, slot, entry) for slots, entry in zip(*row, strict=True)) for row in rows)
+
+
+def _products(
+    row: tuple[Float[Array, "context *batch"], ...], vectors: Float[Array, "exponents patterns context *batch"]
+) -> Float[Array, "exponents *batch"]:
+    """Of one row of the Jacobian with every vector: the new entry of J v, while all others keep their slots."""
+    of_slots = (
+        reduce(plus, (entries[slot] * vectors[:, pattern, slot] for pattern, entries in enumerate(row)))
+        for slot in range(vectors.shape[2])
+    )
+    return reduce(plus, of_slots)
 
 
 def _jacobian(
@@ -296,19 +329,52 @@ def _jacobian(
     tokens, gamma = read_memory(state), parameters.gamma
     attending = compiled.attention_response()(q=query, gamma=gamma, **tokens)
     ((weights,),), (row,) = attending["s"].grid, attending["G"].grid
-    every = compiled.row_response()(s=weights, g=column(row), q=query, gamma=gamma, D_v=values, D_k=keys)["J"]
     newest = compiled.query_response()(G=attending["G"], K=tokens["K"], D_q=query_response, gamma=gamma)["J"]
-    here = _marks(state, state.position)
+
+    def blocks(weights, row, values: Matrix, keys: Matrix, here) -> Matrix:
+        every = compiled.row_response()(s=weights, g=column(row), q=query, gamma=gamma, D_v=values, D_k=keys)["J"]
+        return add(every, entrywise(lambda entry: here * entry, newest))
+
+    jacobian = _by_slots(blocks, weights, row, values, keys, _marks(state, state.position))
     largest_key = jnp.sqrt(jnp.max(_squares(tokens["K"]), axis=0))
     by_scores = (
-        _length(query) * jnp.sum(weights * _length(keys), axis=0)
+        _length(query) * jnp.sqrt(jnp.sum(weights * _squares(keys), axis=0))
         + largest_key * _length(query_response)
         + (_length(query) + largest_key)
         * _largest_response(parameters, len(row))
         * jnp.sum(_length(column(row)), axis=0)
     )
     terms = _largest_response(parameters, len(row)) + jnp.abs(gamma) * by_scores
-    return add(every, entrywise(lambda entry: here * entry, newest)), terms
+    return jacobian, terms
+
+
+def _by_slots(function: Callable[..., Matrix], *arguments) -> Matrix:
+    """`function` of matrices and arrays over slots, itself a matrix over slots, in a loop over parts of them.
+
+    A compiler merges what is computed into each of its uses, and computes it anew for every one; but not across loops.
+    So what `function` reads is computed once, before the loop, and what it makes is computed once.
+    """
+    context = len(arguments[0])
+    part = next(size for size in range(max(context // 2, 1), 0, -1) if context % size == 0)
+
+    def of_part(start: Int[Array, ""]) -> tuple[tuple[Array, ...], ...]:
+        parts = [_map_entries(lambda entry: jax.lax.dynamic_slice_in_dim(entry, start, part), of) for of in arguments]
+        return function(*parts).grid
+
+    def one_part(number: Int[Array, ""], made):
+        start = number * part
+        return jax.tree.map(
+            lambda slots, new: jax.lax.dynamic_update_slice_in_dim(slots, new, start, 0), made, of_part(start)
+        )
+
+    shapes = jax.eval_shape(of_part, 0)
+    empty = jax.tree.map(lambda entry: jnp.zeros((context, *entry.shape[1:])), shapes)
+    return Matrix(jax.lax.fori_loop(0, context // part, one_part, empty))
+
+
+def _map_entries(function: Callable[[Array], Array], of):
+    """`function` of every entry of a matrix or tuple, or of an array."""
+    return entrywise(function, of) if isinstance(of, Matrix) else jax.tree.map(function, of)
 
 
 def _largest_response(parameters: Parameters, patterns: int) -> Float[Array, "*batch"]:
@@ -331,12 +397,3 @@ def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
     context, *batch = state.keys[0].shape
     marks = jnp.where(jnp.arange(context) == slot % context, 1.0, 0.0)
     return marks.reshape(context, *(1 for _ in batch))
-
-
-def _propagate(jacobian: Matrix, newest: Array, vector: Float[Array, "size *batch"]) -> Float[Array, "size *batch"]:
-    """J v: the component of the newest attention replaces that of the oldest one, the others keep their slots."""
-    parts = jnp.split(vector, len(jacobian.grid))
-    changes = [
-        jnp.sum(sum(entry * part for entry, part in zip(row, parts, strict=True)), axis=0) for row in jacobian.grid
-    ]
-    return jnp.concatenate([jnp.where(newest > 0, new, old) for new, old in zip(changes, parts, strict=True)])

@@ -234,10 +234,17 @@ def attend(parameters: Parameters, state: State, query: tuple[Array, ...]) -> St
 
 def store(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> State:
     """`state` with the key and value of the token at `state.position` in the context."""
-    keys = tuple(slots.at[state.position].set(entry) for slots, entry in zip(state.keys, key, strict=True))
-    values = tuple(slots.at[state.position].set(entry) for slots, entry in zip(state.values, value, strict=True))
+    keys = tuple(with_entry(slots, state.position, entry) for slots, entry in zip(state.keys, key, strict=True))
+    values = tuple(with_entry(slots, state.position, entry) for slots, entry in zip(state.values, value, strict=True))
     tokens = jnp.minimum(state.tokens + 1, keys[0].shape[0])
     return State(state.attention, keys, values, state.position, tokens)
+
+
+def with_entry(
+    slots: Float[Array, "context *batch"], position: Int[Array, ""], entry: Float[Array, "*batch"]
+) -> Float[Array, "context *batch"]:
+    """`slots` with `entry` at a position that is one of the context."""
+    return slots.at[position].set(entry, mode="promise_in_bounds")
 
 
 def read_memory(state: State) -> dict[str, Matrix]:
