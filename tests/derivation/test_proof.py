@@ -9,7 +9,9 @@ import pytest
 from sympy import Integer, MatrixSymbol, Rational, Trace, sin, tanh
 
 from theorykit.derivation import Derivation, Step, claims, verification_blocks, verified_blocks
-from theorykit.derivation.exact import ANY_FUNCTIONS, PRIME, NotRational, point, residues, rules, values
+from theorykit.derivation.exact import point, residues, rules, values
+from theorykit.derivation.exact.residues import PRIME, NotRational
+from theorykit.derivation.exact.rules import ANY_FUNCTIONS
 from theorykit.derivation.proof import Points, chance_of_mistake, written
 from theorykit.dmft.derivation.derivation import derive as derive_map
 from theorykit.symbolic import LogDet, as_markdown, entrywise, inverse, positive_definite, sum_of_column

@@ -12,9 +12,11 @@ from theorykit import bpkr, testing
 from theorykit.bpkr.action import action as action_module
 from theorykit.bpkr.action import derivation
 from theorykit.bpkr.evaluation.compiled_action import CompiledAction
+from theorykit.bpkr.network import paths
 from theorykit.bpkr.specification import layer_functions
 from theorykit.bpkr.specification.layer_form import LayerForm
 from theorykit.codegen import compile_expressions
+from theorykit.compilation import jit
 from theorykit.derivation import rules
 from theorykit.derivation.rules import RuleError
 from theorykit.symbolic import log_det, normal
@@ -24,8 +26,11 @@ from theorykit.testing.layers import numerics
 
 @pytest.fixture(autouse=True)
 def derived_anew(monkeypatch):
-    """Actions are made by the rules as they are in the test, and forgotten after it."""
+    """Actions and path features are made by the package as it is in the test, and forgotten after it."""
     monkeypatch.setattr(derivation, "_derive", lru_cache(derivation._derive_anew))
+    traced = paths._features.__wrapped__
+    # JAX remembers what it has traced by the function
+    monkeypatch.setattr(paths, "_features", jit(lambda *arguments: traced(*arguments)))
 
 
 def wrong_result(rule, change):

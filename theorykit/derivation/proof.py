@@ -8,7 +8,9 @@ from sympy import Expr
 
 from .claims import Claim
 from .claims.claim import residuals
-from .exact import ANY_FUNCTIONS, PRIME, ExactPoint, NotRational, SingularPoint, random_point
+from .exact.point import ExactPoint, random_point
+from .exact.residues import PRIME, NotRational, SingularPoint
+from .exact.rules import ANY_FUNCTIONS
 
 # points that are drawn, one after another, where a denominator is zero
 _ATTEMPTS = 3

@@ -20,7 +20,7 @@ from ..arguments import (
     checked_whole_number,
 )
 from .claims import Claim
-from .exact import NotRational
+from .exact.residues import NotRational
 from .proof import Points, chance_of_mistake, written
 from .sampling import random_values
 

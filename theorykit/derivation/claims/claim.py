@@ -10,7 +10,9 @@ from sympy import Expr, MatrixSymbol, Symbol, flatten
 
 from ...annotations import check_fields, checked_arguments
 from ...codegen import interpret
-from ..exact import ExactPoint, NotRational, Residues, as_value
+from ..exact.point import ExactPoint
+from ..exact.residues import NotRational
+from ..exact.values import Residues, as_value
 from ..sampling import Values, random_value
 
 

@@ -9,7 +9,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_whole_number
 from ...codegen import interpret
-from ..exact import NotRational
+from ..exact.residues import NotRational
 from .claim import Claim, Identity, curvature, difference, draw, inner, worst
 
 # Gauss-Hermite nodes a dimension, by the number of dimensions

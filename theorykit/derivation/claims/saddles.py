@@ -7,7 +7,7 @@ from sympy import MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...codegen import interpret
-from ..exact import NotRational
+from ..exact.residues import NotRational
 from .claim import Claim, Identity, directional_derivative, draw, inner, symmetric_direction, worst
 
 
