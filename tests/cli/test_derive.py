@@ -27,10 +27,11 @@ def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypa
     ("arguments", "structure"),
     [
         (("--layers", "--embedding", "erf", "--read-tokens", "2"), {"embedding": "erf", "read_tokens": 2}),
-        (("--layers", "--embedding", "relu"), {"embedding": "relu"}),
-        (
+        pytest.param(("--layers", "--embedding", "relu"), {"embedding": "relu"}, marks=pytest.mark.slow),
+        pytest.param(
             ("--layers", "dense:erf", "2", "--embedding", "erf"),
             {"layers": (bpkr.Dense(activation="erf"), 2), "embedding": "erf"},
+            marks=pytest.mark.slow,
         ),
     ],
 )
