@@ -270,16 +270,18 @@ def test_a_comparison_of_nothing_known_is_refused(options, named):
 
 @pytest.mark.slow
 def test_corrections_are_left_out_below_the_number_of_paths():
-    architecture, features, labels, _ = problem("singular")
+    architecture, features, labels, test_features = problem("singular")
     result = sampling.compare(
         architecture,
-        bpkr.Data(features, labels),
+        bpkr.Data(features, labels, test_features, np.ones(len(test_features))),
         key=jax.random.key(0),
         approaches=("saddle", "one_over_n"),
         progress=False,
     )
-    assert np.isnan(result["U_1"].sel(approach="one_over_n")).all()
-    assert "fewer units" in str(result["diagnosis"].sel(approach="one_over_n").values)
+    left_out = result.sel(approach="one_over_n")
+    assert all(np.isnan(left_out[name]).all() for name in ("U_1", "mean", "variance", "accuracy"))
+    assert np.isfinite(result["mean"].sel(approach="saddle")).all()
+    assert "fewer units" in str(left_out["diagnosis"].values)
 
 
 def test_statistics_of_independent_draws():

@@ -84,12 +84,7 @@ def compare(
     folder = None if folder is None else checked_path("folder", folder)
     data = check_data(architecture, data)  # before anything takes its time
     checked_flag("progress", progress)
-    approaches = checked_sequence("approaches", approaches, f"some of {APPROACHES}")
-    if unknown := [approach for approach in approaches if not isinstance(approach, str) or approach not in APPROACHES]:
-        raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; there are {APPROACHES}")
-    if not approaches or len(set(approaches)) < len(approaches):
-        raise ValueError(f"approaches must be some of {APPROACHES}, each once, got {tuple(approaches)}")
-    options = _checked_options(options)
+    approaches, options = _checked_approaches(approaches), _checked_options(options)
     if "gibbs" in approaches:
         check_is_linear_in_weights(architecture)
     if {"gibbs", "nuts"} & set(approaches):
@@ -115,6 +110,15 @@ def compare(
             found.append(_of_theory(approach, architecture, saddle, data))
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
     return result.merge(deviations(result)) if "exact" in approaches else result
+
+
+def _checked_approaches(approaches: Sequence[str]) -> Sequence[str]:
+    approaches = checked_sequence("approaches", approaches, f"some of {APPROACHES}")
+    if unknown := [approach for approach in approaches if not isinstance(approach, str) or approach not in APPROACHES]:
+        raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; there are {APPROACHES}")
+    if not approaches or len(set(approaches)) < len(approaches):
+        raise ValueError(f"approaches must be some of {APPROACHES}, each once, got {tuple(approaches)}")
+    return approaches
 
 
 def _checked_options(options: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
@@ -166,7 +170,8 @@ def _of_theory(approach: str, architecture, saddle: bpkr.Saddle, data: bpkr.Data
     point, diagnosis = saddle.order_parameters, saddle.diagnosis
     if approach == "one_over_n":
         if not law_of(architecture).is_regular:
-            nothing = _theory_dataset(architecture, point, None, None) * np.nan
+            prediction = _predict(architecture, point, data)
+            nothing = _theory_dataset(architecture, point, prediction, data.test_labels) * np.nan
             reason = "left out: a layer has fewer units than partial paths"
             return nothing.assign(mixed=0, diagnosis=reason, seconds=0.0)
         corrected = bpkr.fluctuations(architecture, point, data.features, data.labels, data.test_features)
