@@ -28,6 +28,8 @@ RATIOS, FUNCTIONS, NETWORKS = (0.5, 1.0, 2.0), ("erf", "relu"), ("one token", "t
 FIXED, FIXED_WIDTHS = 5, (5, 10, 20, 40)
 # hidden units from which on chains are shorter
 LONG = 200
+# of markers in points, by width
+SIZES = {20: 2.5, 60: 4, 200: 6.5}
 
 
 def architecture(network: str, function: str, width: int) -> bpkr.Architecture:
@@ -125,7 +127,9 @@ def draw(found: dict[str, dict], path: Path) -> None:
                 for name, color in (("limit", LIMITS[0]), ("saddle", THEORY)):
                     keys = [key for key in found if key.startswith(f"{network}, {function}, ") and not is_fixed(key)]
                     places = [ratio_of(key) * (1.05 if function == "relu" else 0.95) for key in keys]
-                    axis.plot(places, [found[key][f"{name} mean"] for key in keys], marker, color=color, markersize=4)
+                    areas = [SIZES.get(width_of(key), 4) ** 2 for key in keys]
+                    values = [found[key][f"{name} mean"] for key in keys]
+                    axis.scatter(places, values, areas, color=color, marker=marker, linewidth=0, alpha=0.8)
             errors = [found[key]["error"] for key in found if key.startswith(network) and not is_fixed(key)]
             axis.axhspan(1e-4, float(np.median(errors)), color="0.9", zorder=0)
             axis.set(xscale="log", yscale="log", xlabel="$P/N$", title=network)
