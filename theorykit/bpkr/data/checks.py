@@ -187,7 +187,8 @@ def check_interpolation(architecture: Architecture, features: Float[np.ndarray, 
     Whether they are does not depend on the order parameters, nor on the number of outputs. Left to the Cholesky
     factorisation, rounding would let some singular kernels through.
     """
-    square = np.vdot(features, features)
+    # not by BLAS, whose threads would be in the way of those of XLA
+    square = np.einsum("pki,pki->", features, features)
     if not square <= np.finfo(np.float64).max / features.size:
         _refuse_extreme(features)
     temperature = float(architecture.temperature)
