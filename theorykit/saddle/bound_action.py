@@ -108,7 +108,7 @@ class BoundAction(AbstractSaddleProblem):
         hessian = jax.jacfwd(lambda step: self.slope_after(point.coordinates, step))(no_step)
         return Expansion(point.details, (hessian + hessian.T) / 2, jnp.eye(len(no_step)))
 
-    def swept(self, point):
+    def swept(self, point, share):
         return point.coordinates
 
     def along(self, coordinates) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:

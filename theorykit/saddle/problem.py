@@ -70,8 +70,12 @@ class AbstractSaddleProblem(eqx.Module):
         """The action to second order about a point."""
 
     @abc.abstractmethod
-    def swept(self, point: Point) -> Coordinates:
-        """The coordinates after majorise-minimise sweeps, where S is no higher; without evaluating S there."""
+    def swept(self, point: Point, share: Array | float) -> Coordinates:
+        """The coordinates after majorise-minimise sweeps, without evaluating S there.
+
+        `share` in (0, 1]: of the convex part of the data's term, how much is bounded; the rest is taken as linear. S is
+        no higher there if all of it is bounded; with less of it sweeps lead farther, mostly nearer to the minimum.
+        """
 
     @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:

@@ -27,8 +27,9 @@ from ..order_parameters.metric import dimension, displaced, gradient_length, lar
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification.architecture import Architecture
 
-# passes over all order parameters for one evaluation of the energy; they cost nothing beside it
-_PASSES = 3
+# passes over all order parameters for one evaluation of the energy, beside which they cost little: until one changes
+# them by less than this part of the first, and so many at the most
+_SETTLED, _PASSES = 0.03, 30
 
 
 class Evaluated(eqx.Module):
@@ -111,14 +112,23 @@ class SaddleProblem(AbstractSaddleProblem):
         hessian = bend + entries @ self.energy.curvature(energy) @ entries.T
         return Expansion(of_action, hessian, metric(self.architecture, factors, changes))
 
-    def swept(self, point):
-        energy = point.details.energy
-        weight = energy.u1 @ energy.minus_misfit_gradient @ energy.u1
+    def swept(self, point, share):
+        energy, start = point.details.energy, point.details.order_parameters
+        weight = share * energy.u1 @ energy.minus_misfit_gradient @ energy.u1
+        slope = energy.logdet_gradient - (1 - share) * energy.minus_misfit_gradient
 
-        def once(_, order_parameters: OrderParameters) -> OrderParameters:
-            return sweep(self.bound, order_parameters, energy.logdet_gradient, weight)
+        def goes_on(state):
+            passes, first, change, _ = state
+            return (passes < _PASSES) & ((passes < 2) | (change > _SETTLED * first))
 
-        swept = jax.lax.fori_loop(0, _PASSES, once, point.details.order_parameters)
+        def once_more(state):
+            passes, first, _, here = state
+            there = sweep(self.bound, here, slope, weight)
+            changes = jax.tree.map(lambda new, old: jnp.max(jnp.abs(new - old)) / jnp.max(jnp.abs(old)), there, here)
+            largest = jnp.max(jnp.stack(jax.tree.leaves(changes)))
+            return passes + 1, jnp.where(passes == 0, largest, first), largest, there
+
+        *_, swept = jax.lax.while_loop(goes_on, once_more, (jnp.array(0), jnp.array(0.0), jnp.array(0.0), start))
         return from_order_parameters(self.architecture, swept)
 
     def along(self, coordinates) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:

@@ -27,7 +27,10 @@ _PATIENCE = 6
 # radius of the trust region at first and at most, in the affine-invariant metric: relative changes of order parameters
 _RADIUS, _NARROWEST, _WIDEST = 10.0, 1e-8, 1e8
 # sweeps before a Newton step is tried, at the start and after one that failed
-_SWEEPS = 2
+_FIRST_SWEEPS, _SWEEPS = 4, 2
+# of the convex part of the data's term, what combined sweeps bound to begin with: where they are to converge, and
+# before Newton's method; found quickest on many problems
+_SHARE, _NEWTON_SHARE = 0.25, 0.5
 # change of a coordinate by a sweep from which on Newton's method is quicker
 _NEAR = 0.04
 
@@ -120,6 +123,36 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         return {}
 
 
+class _Sweeps(eqx.Module):
+    """Majorise-minimise sweeps, combined by Anderson acceleration; `share` as `AbstractSaddleProblem.swept` takes it.
+
+    Where a combination raised the action, the plain sweep takes its place, memory is dropped, and the share doubled.
+    """
+
+    share: Float[Array, ""]
+    memory: AndersonMemory
+
+    @classmethod
+    def combined(cls, share: float, memory: int, coordinates: int) -> "_Sweeps":
+        """None made yet; with no memory sweeps are not combined, and bound all."""
+        return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates))
+
+    def ahead(
+        self, problem: AbstractSaddleProblem, here: Point, accepted: Bool[Array, ""]
+    ) -> tuple[Coordinates, Coordinates, "_Sweeps"]:
+        """Where a sweep from `here` ends, where to go instead, and the sweeps with this one in memory.
+
+        `accepted`: whether `here` is where the sweep before led.
+        """
+        share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
+        swept = problem.swept(here, jnp.where(accepted, share, 1.0))
+        # where so little is bounded that nothing is least, the end of a sweep is not finite, and will be refused
+        combines = accepted & jnp.all(jnp.isfinite(swept))
+        ahead, memory = self.memory.next_point(here.coordinates, jnp.where(combines, swept, here.coordinates))
+        nothing = jax.tree.map(jnp.zeros_like, memory)
+        return swept, jnp.where(combines, ahead, swept), _Sweeps(share, chosen(combines, memory, nothing))
+
+
 class _NewtonState(eqx.Module):
     progress: Progress
     proposal: Coordinates
@@ -127,7 +160,8 @@ class _NewtonState(eqx.Module):
     radius: Float[Array, ""]
     length: Float[Array, ""]
     lowered: Float[Array, ""]
-    sweeps: Int[Array, ""]
+    left: Int[Array, ""]
+    sweeps: _Sweeps
 
 
 class Newton(AbstractSaddleSolver):
@@ -145,9 +179,10 @@ class Newton(AbstractSaddleSolver):
     norm: Callable = optx.max_norm
 
     def start(self, problem, coordinates, progress):
-        sweeps, size = jnp.array(_SWEEPS if problem.has_sweeps else 0), len(coordinates)
+        left, size = jnp.array(_FIRST_SWEEPS if problem.has_sweeps else 0), len(coordinates)
         model, zero = QuadraticModel(coordinates, coordinates, jnp.zeros((size, size))), jnp.array(0.0)
-        return _NewtonState(progress, coordinates, model, jnp.array(_RADIUS), zero, zero, sweeps)
+        sweeps = _Sweeps.combined(_NEWTON_SHARE, _FIRST_SWEEPS, size)
+        return _NewtonState(progress, coordinates, model, jnp.array(_RADIUS), zero, zero, left, sweeps)
 
     def step(self, fn, y, args, options, state, tags):
         problem = args
@@ -157,15 +192,15 @@ class Newton(AbstractSaddleSolver):
         promising = (radius < state.radius) & (radius > _NARROWEST) & (state.lowered > state.progress.rounding)
         progress = state.progress.moved(point, accepted, promising)
         here = progress.point
-        sweeps, swept = self._sweeps(problem, state, here, accepted)
-        newton = (sweeps == 0) | self._is_finished(progress)
+        left, swept, sweeps = self._sweeps(problem, state, here, accepted)
+        newton = (left == 0) | self._is_finished(progress)
         # a step that failed leaves the point where it was, and its model
-        renewed = newton & (accepted | (state.sweeps > 0))
+        renewed = newton & (accepted | (state.left > 0))
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
         step, length, lowered = model.least_within(radius)
         ahead = jnp.where(newton, problem.moved(here.coordinates, step), swept)
         progress = eqx.tree_at(lambda p: p.curvatures, progress, progress.curvatures + jnp.where(renewed, 1, 0))
-        return here.coordinates, _NewtonState(progress, ahead, model, radius, length, lowered, sweeps), None
+        return here.coordinates, _NewtonState(progress, ahead, model, radius, length, lowered, left, sweeps), None
 
     def _radius(self, state: _NewtonState, point: Point, accepted) -> Float[Array, ""]:
         """Wider after a step of full length that did what its model said, narrower after one that did not."""
@@ -175,19 +210,23 @@ class Newton(AbstractSaddleSolver):
         narrower, as_said = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4
         wider = as_said & (state.length > 0.9 * state.radius)
         radius = jnp.where(~accepted | narrower, state.length / 4, jnp.where(wider, 2 * state.radius, state.radius))
-        was_newton = (state.sweeps == 0) & (state.progress.evaluations > 0)
+        was_newton = (state.left == 0) & (state.progress.evaluations > 0)
         return jnp.where(was_newton, jnp.minimum(radius, _WIDEST), state.radius)
 
     def _sweeps(self, problem: AbstractSaddleProblem, state: _NewtonState, here: Point, accepted):
-        """How many sweeps are to come, and where the next leads; none where the minimum is seen to be near."""
+        """How many sweeps are to come, where the next leads, and the sweeps; none where the minimum is near."""
         if not problem.has_sweeps:
-            return state.sweeps, here.coordinates
-        started = state.progress.evaluations > 0
-        left = jnp.where(accepted & started, jnp.maximum(state.sweeps - 1, 0), state.sweeps)
-        left = jnp.where(accepted, left, jnp.where(state.sweeps > 0, 0, _SWEEPS))
-        swept = jax.lax.cond(left > 0, lambda: problem.swept(here), lambda: here.coordinates)
+            return state.left, here.coordinates, state.sweeps
+        started, sweeping = state.progress.evaluations > 0, state.left > 0
+        left = jnp.where(accepted & started, jnp.maximum(state.left - 1, 0), state.left)
+        left = jnp.where(accepted | sweeping, left, _SWEEPS)
+        swept, ahead, sweeps = jax.lax.cond(
+            left > 0,
+            lambda: state.sweeps.ahead(problem, here, accepted),
+            lambda: (here.coordinates, here.coordinates, state.sweeps),
+        )
         near = accepted & (jnp.max(jnp.abs(swept - here.coordinates)) < _NEAR)
-        return jnp.where(near, 0, left), swept
+        return jnp.where(near, 0, left), ahead, sweeps
 
     def evidence(self, state):
         return {"model": state.model}
@@ -196,15 +235,15 @@ class Newton(AbstractSaddleSolver):
 class _SweepState(eqx.Module):
     progress: Progress
     proposal: Coordinates
-    swept: Coordinates
-    memory: AndersonMemory
+    sweeps: _Sweeps
 
 
 class AcceleratedSweeps(AbstractSaddleSolver):
     """Majorise-minimise sweeps with Anderson acceleration: no curvature is ever formed, for very many paths.
 
     `memory` is how many sweeps are combined; 0 is the plain sweep, which never raises the action and converges
-    linearly. A combination that raises the action is dropped for the sweep, and the memory with it.
+    linearly. Sweeps that are combined bound a part of the data's term only, see `AbstractSaddleProblem.swept`. A
+    combination that raises the action is dropped for the plain sweep, and the memory with it.
     """
 
     memory: int = eqx.field(static=True, default=10)
@@ -220,16 +259,11 @@ class AcceleratedSweeps(AbstractSaddleSolver):
             raise ValueError(
                 "a skip connection leaves no closed form to sweep by; use Newton, or a minimiser of Optimistix"
             )
-        return _SweepState(progress, coordinates, coordinates, AndersonMemory.empty(self.memory, len(coordinates)))
+        return _SweepState(progress, coordinates, _Sweeps.combined(_SHARE, self.memory, len(coordinates)))
 
     def step(self, fn, y, args, options, state, tags):
-        problem = args
-        point = problem.at(state.proposal)
+        point = args.at(state.proposal)
         accepted = state.progress.accepts(point)
         progress = state.progress.moved(point, accepted)
-        here = progress.point.coordinates
-        swept = jnp.where(accepted, problem.swept(progress.point), state.swept)
-        # after a combination that failed: the sweep that it was to better
-        memory = chosen(accepted, state.memory, AndersonMemory.empty(self.memory, len(y)))
-        proposal, memory = memory.next_point(here, swept)
-        return here, _SweepState(progress, proposal, swept, memory), None
+        _, ahead, sweeps = state.sweeps.ahead(args, progress.point, accepted)
+        return progress.point.coordinates, _SweepState(progress, ahead, sweeps), None
