@@ -24,10 +24,11 @@ def combine(u1: Float[Array, "paths paths"], kernels: Float[Array, "pairs rows r
 def blocks_of_features(
     features: Float[Array, "rows paths features"], resolvent: Float[Array, "rows rows"]
 ) -> Float[Array, "pairs features features"]:
-    """The blocks X_ab, a <= b, of X = Phi^T (K + T I)^-1 Phi."""
-    rows, paths, _ = features.shape
-    weighted = (resolvent @ features.reshape(rows, -1)).reshape(features.shape)
-    return jnp.concatenate([jnp.einsum("pi,pbj->bij", features[:, a], weighted[:, a:]) for a in range(paths)])
+    """The blocks X_ba, a <= b, of X = Phi^T (K + T I)^-1 Phi."""
+    by_path = features.transpose(1, 2, 0)
+    # products of this form leave the blocks one after another, where they are to be
+    weighted = jnp.tensordot(by_path, resolvent, 1)
+    return jnp.concatenate([jnp.tensordot(weighted[a:], by_path[a], ((2,), (1,))) for a in range(len(by_path))])
 
 
 def read_paths(
@@ -43,7 +44,7 @@ def blocks_of_moments(
     projection: Float[Array, "columns one"],
     temperature: ArrayLike,
 ) -> tuple[Float[Array, "pairs features features"], Float[Array, "paths features"]]:
-    """The same blocks X_ab, and z, from M = Phi^T Phi and b = Phi^T y."""
+    """The same blocks X_ba, and z, from M = Phi^T Phi and b = Phi^T y."""
     paths, factor = len(u1), jnp.linalg.cholesky(u1)
     size = len(gram) // paths
     # whitened by U_1 = C C^T, so that nothing is large: T I + (C^T (x) I) M (C (x) I)
@@ -52,7 +53,7 @@ def blocks_of_moments(
     root = jnp.linalg.cholesky(white + temperature * jnp.eye(len(gram)))
     inverse_factor = solve_triangular(factor, jnp.eye(paths), lower=True)
     small = cho_solve((root, True), white).reshape(blocks.shape)
-    whole = jnp.einsum("cidj,ca,db->abij", small, inverse_factor, inverse_factor)
+    whole = jnp.einsum("cidj,ca,db->abji", small, inverse_factor, inverse_factor)
     right = jnp.einsum("ai,ac->ci", projection.reshape(paths, size), factor)
     readings = cho_solve((root, True), right.ravel()).reshape(paths, size)
     return whole[pairs(paths)], inverse_factor.T @ readings
@@ -63,7 +64,7 @@ def curvature_of_blocks(
 ) -> Float[Array, "pairs pairs"]:
     """The second derivative of E from X = Phi^T (K + T I)^-1 Phi and z = Phi^T (K + T I)^-1 y.
 
-    -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I. `blocks` are the blocks X_ab of the pairs a <= b.
+    -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I. `blocks` are the blocks X_ba of the pairs a <= b.
     """
     paths, count = len(readings), len(blocks)
     rows, columns = pairs(paths)
@@ -71,7 +72,7 @@ def curvature_of_blocks(
     index[rows, columns] = index[columns, rows] = np.arange(count)
     flat, flipped = blocks.reshape(count, -1), blocks.transpose(0, 2, 1).reshape(count, -1)
     same, crossed = flat @ flat.T, flat @ flipped.T
-    # tr(X_da X_bc) = <X_ad, X_bc>: blocks below the diagonal are transposes of those above
+    # tr(X_da X_bc) = <X_ad, X_bc>: blocks above the diagonal are transposes of those below
     one, other = np.meshgrid(np.arange(count), np.arange(count), indexing="ij")
     a, b, c, d = rows[one], columns[one], rows[other], columns[other]
 
@@ -96,7 +97,7 @@ def _misfit_curvature(
     paths, (count, size, _) = len(readings), blocks.shape
     rows, columns = pairs(paths)
     right = (blocks.reshape(-1, size) @ readings.T).reshape(count, size, paths)
-    upper = jnp.einsum("ai,kid->kad", readings, right)[index]
+    upper = jnp.einsum("di,kia->kad", readings, right)[index]
     # z_a^T X_bc z_d at [b, c, a, d]
     above = np.tri(paths, dtype=bool).T[:, :, None, None]
     quartic = jnp.where(above, upper, upper.swapaxes(2, 3))
