@@ -1,6 +1,7 @@
 """Three samplers of one posterior, from one architecture and one data set.
 
-- `sample_order_parameters`: NUTS on the order parameters, whose exact law at finite width needs no weights.
+- `sample_order_parameters`: NUTS on the order parameters, whose exact law at finite width needs no weights; and after
+  warm-up independent proposals, where they are accepted.
 - `sample_weights`: NUTS on all weights, as the paper does.
 - `sample_weights_by_gibbs`: exact block Gibbs on all weights.
 
@@ -33,6 +34,7 @@ from ..network.network import checked_whole_widths, network_of_whitened, weight_
 from ..order_parameters.finite_width_law import law_of
 from .chains import AbstractSampler, run_chains
 from .gibbs import Gibbs
+from .independence import IndependenceSampler
 from .nuts import no_u_turn_sampler
 from .order_parameters import OrderParameterPosterior
 from .results import label_draws
@@ -42,7 +44,7 @@ from .weights import WeightPosterior, split_weights
 # of the chains: raised whenever a sampler comes to draw other numbers from the same arguments
 _VERSION = 1
 _ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
-_OF_ORDER_PARAMETERS = "NUTS on the order parameters"
+_OF_ORDER_PARAMETERS = "NUTS and independent proposals on the order parameters"
 # how many differences an error message names
 _NAMED = 5
 
@@ -141,7 +143,7 @@ def _sampler_of_order_parameters(
     law = law_of(numbers)
     energy = (energy_by_kernel if law.is_singular else energy_of)(bind(numbers), data.features, data.labels)
     posterior = OrderParameterPosterior(law, energy, data.features, data.labels, _test_features(data))
-    return no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=True)
+    return IndependenceSampler(no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=True))
 
 
 def _sampler_of_weights(

@@ -1,0 +1,104 @@
+"""Independent proposals: their law, the posterior that they leave as it is, and where NUTS goes on instead."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import digamma, polygamma
+
+from theorykit.bpkr.sampling import NoUTurn, Schedule
+from theorykit.bpkr.sampling.chains import run_chains
+from theorykit.bpkr.sampling.independence import IndependenceSampler, Moments, StudentLaw
+from theorykit.bpkr.sampling.nuts import no_u_turn_sampler
+from theorykit.bpkr.sampling.posterior import AbstractPosterior
+
+SHAPES = (2.0, 5.0, 20.0)
+
+
+class LogGamma(AbstractPosterior):
+    """Logarithms of independent gamma variables: skewed, with exponential tails to one side."""
+
+    dimension = len(SHAPES)
+
+    def start(self, key):
+        return jax.random.normal(key, (self.dimension,), dtype=jnp.float64)
+
+    def log_density(self, coordinates):
+        return jnp.sum(jnp.asarray(SHAPES) * coordinates - jnp.exp(coordinates))
+
+    def record(self, coordinates):
+        return {"x": coordinates}
+
+
+class Ridges(LogGamma):
+    """Curved ridges in ten dimensions."""
+
+    dimension = 10
+
+    def log_density(self, coordinates):
+        along, across = coordinates[:5], coordinates[5:]
+        return -jnp.sum(along**2) / 2 - 200 * jnp.sum((across - along**2) ** 2)
+
+
+def drawn(posterior, warmup, draws=1500, chains=2):
+    def make():
+        return IndependenceSampler(no_u_turn_sampler(posterior, NoUTurn(), warmup=warmup, dense_mass=True))
+
+    schedule = Schedule(chains=chains, warmup=warmup, draws=draws)
+    return run_chains(make, schedule, key=jax.random.key(0), settings={"sampler": "test"}, progress=False)
+
+
+def test_moments_are_those_of_the_points():
+    points, moments = np.random.default_rng(0).normal(size=(40, 3)), Moments.none(3)
+    for point in points:
+        moments = moments.with_point(jnp.asarray(point))
+    np.testing.assert_allclose(moments.mean, points.mean(axis=0), atol=1e-13)
+    np.testing.assert_allclose(moments.scatter / 39, np.cov(points.T), atol=1e-13)
+
+
+def test_the_student_law_is_that_of_scipy():
+    rng = np.random.default_rng(0)
+    factor, mean = np.tril(rng.normal(size=(3, 3))) + 2 * np.eye(3), rng.normal(size=3)
+    law, reference = (
+        StudentLaw(jnp.asarray(mean), jnp.asarray(factor)),
+        stats.multivariate_t(mean, factor @ factor.T, df=8),
+    )
+    points = rng.normal(size=(5, 3))
+    ours = np.array([law.log_density(jnp.asarray(point)) for point in points])
+    np.testing.assert_allclose(ours - ours[0], reference.logpdf(points) - reference.logpdf(points)[0], atol=1e-12)
+    samples = np.asarray(jax.vmap(law.sample)(jax.random.split(jax.random.key(0), 20_000)))
+    # the squared distance over the dimension follows an F law
+    white = np.linalg.solve(factor, (samples - mean).T)
+    assert stats.kstest(np.sum(white**2, axis=0) / 3, stats.f(3, 8).cdf).pvalue > 1e-3
+
+
+def test_draws_are_of_the_posterior():
+    """The mean and the variance of log-gamma variables are polygamma functions."""
+    found = drawn(LogGamma(), 300)
+    assert np.all(found.stats["n_steps"][found.stats["proposals"] > 0] == 0)
+    assert np.mean(found.stats["proposals"] > 0) > 0.9
+    values = found.record["x"].reshape(-1, len(SHAPES))
+    shapes = np.asarray(SHAPES)
+    deviations = (values.mean(axis=0) - digamma(shapes)) / np.sqrt(polygamma(1, shapes) / len(values))
+    assert np.max(np.abs(deviations)) < 6  # draws are a little correlated
+    np.testing.assert_allclose(values.var(axis=0), polygamma(1, shapes), rtol=0.15)
+    for column, shape in zip(values[::3].T, SHAPES, strict=True):
+        assert stats.kstest(column, stats.loggamma(shape).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("warmup", (0, 5))
+def test_with_hardly_any_warmup_nuts_goes_on(warmup):
+    found = drawn(LogGamma(), warmup, draws=20)
+    assert np.all(found.stats["proposals"] == 0) and np.all(found.stats["n_steps"] > 0)
+
+
+def test_where_proposals_are_refused_nuts_goes_on():
+    found = drawn(Ridges(), 100, draws=40)
+    assert np.all(found.stats["proposals"] == 0) and np.all(found.stats["n_steps"] > 0)
+
+
+def test_lp_is_the_density_of_the_draw():
+    found = drawn(LogGamma(), 200, draws=50, chains=1)
+    density = jax.vmap(LogGamma().log_density)(jnp.asarray(found.record["x"][0]))
+    np.testing.assert_allclose(found.stats["lp"][0], density, atol=1e-12)
