@@ -2,16 +2,16 @@
 
     python benchmarks/sampling.py [--output FOLDER] [--only NAME ...] [--full] [--quick]
 
-Samplers: `exact`, NUTS on the order parameters; `gibbs`, block Gibbs on the weights; `nuts`, NUTS on the weights, the
-paper's. Cases:
+Samplers: `exact`, independent proposals of order parameters; `gibbs`, block Gibbs on the weights; `nuts`, NUTS on the
+weights, the paper's. Cases:
 
 - `rates`: effective samples (bulk) of U_1[11, 11] per second of drawing, warm-up and compilation excluded, on the
   hidden Markov chains at N = 10, T = 0.01; and their ratio to that of `nuts`.
 - `temperatures`: the same at N = 10 and T = 0.01, 0.1 and 1, with 32 chains of Gibbs too; and at N = 100, T = 0.01,
   with `nuts` only by --full. `deviation` is the distance from `exact`, in standard errors of the difference.
-- `scaling`: seconds per draw and per gradient over widths, examples and depth, from 30 draws after a warm-up of 30:
-  costs of what is done, with step sizes hardly adapted. A draw of Gibbs is
-  one sweep over all blocks, and takes no gradients.
+- `scaling`: seconds per draw and per evaluation of the density, with its gradient where the sampler takes it, over
+  widths, examples and depth, from 30 draws after a warm-up of 30: costs of what is done, with step sizes hardly
+  adapted. A draw of Gibbs is one sweep over all blocks, and takes no evaluations.
 
 Every case runs in a process of its own, one after the other, with nothing beside it. Prints a table; writes
 sampling.json and sampling.png into FOLDER (benchmarks/results by default), where cases that are not run again keep
@@ -75,7 +75,8 @@ def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, ab
         warnings.simplefilter("ignore", sampling.MixingWarning)
         tree = SAMPLERS[name](architecture, bpkr.Data(*data), key=jax.random.key(0), schedule=schedule, progress=False)
     seconds, stats = tree.attrs["seconds"], tree["sample_stats"]
-    gradients = int(stats["n_steps"].sum()) if "n_steps" in stats else None
+    counts = [int(stats[name].sum()) for name in ("n_steps", "proposals") if name in stats]
+    evaluations = sum(counts) if counts else None
     first = tree["summary"]["U_1"][:, 0, 0]
     found = {key: float(first.sel(statistic=key)) for key in ("mean", "mcse_mean", "ess_bulk", "r_hat")}
     return {
@@ -86,8 +87,8 @@ def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, ab
         "seconds": seconds,
         "warmup_seconds": tree.attrs["warmup_seconds"],
         "seconds_per_draw": seconds / (schedule.chains * schedule.draws),
-        "gradients": gradients,
-        "seconds_per_gradient": None if gradients is None else seconds / gradients,
+        "evaluations": evaluations,
+        "seconds_per_evaluation": None if evaluations is None else seconds / evaluations,
         **{key: value if math.isfinite(value) else None for key, value in found.items()},
         "ess_per_second": found["ess_bulk"] / seconds,
         "mixed": bool(tree.attrs["mixed"]),
@@ -140,7 +141,7 @@ def scaling(quick: bool, full: bool) -> list[dict]:
         for axis, value, heads, width, data in _sizes():
             architecture = bpkr.Architecture(heads, width, temperature=0.01)
             rows.append(row(name, architecture, data, QUICK if quick else SHORT, {"axis": axis, "value": value}))
-    kept = ("sampler", "axis", "value", "seconds", "seconds_per_draw", "gradients", "seconds_per_gradient")
+    kept = ("sampler", "axis", "value", "seconds", "seconds_per_draw", "evaluations", "seconds_per_evaluation")
     return [{key: row[key] for key in kept} for row in rows]
 
 
@@ -198,7 +199,7 @@ def plot(results: dict, path: Path) -> None:
             axis.set(xlabel=label)
             axis.sharey(axes[1])
         axes[1].set_ylim(1e-5, 2.0)
-        axes[1].set_title("Seconds per draw (solid), per gradient (dashed)")
+        axes[1].set_title("Seconds per draw (solid), per evaluation (dashed)")
         save(figure, path)
 
 
@@ -223,8 +224,8 @@ def _plot_costs(axis, rows: list[dict], colors: dict) -> None:
         chosen = [row for row in rows if row["sampler"] == sampler]
         values = [row["value"] for row in chosen]
         axis.plot(values, [row["seconds_per_draw"] for row in chosen], "o-", color=color, markersize=4)
-        if chosen[0]["gradients"] is not None:
-            axis.plot(values, [row["seconds_per_gradient"] for row in chosen], "s--", color=color, markersize=3)
+        if chosen[0]["evaluations"] is not None:
+            axis.plot(values, [row["seconds_per_evaluation"] for row in chosen], "s--", color=color, markersize=3)
     axis.set(xscale="linear" if rows[0]["axis"] == "depth" else "log", yscale="log")
     axis.set_xticks(values, map(str, values))
     axis.minorticks_off()

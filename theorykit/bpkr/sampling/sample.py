@@ -66,6 +66,9 @@ def sample_order_parameters(
     makes the order parameters singular, which is no difficulty. For nonlinear hidden units the likelihood given the
     order parameters is that of Gaussian equivalence, and the posterior not exact: the attribute `ansatz` says so.
 
+    In warm-up NUTS runs. Where a law fitted to its draws proposes others that are accepted often enough, these are the
+    draws, a step of NUTS now and then between them; else NUTS goes on. `sample_stats` has the `proposals` of each draw.
+
     The tree is that of `label_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
     the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
     stopped, or wants more draws, goes on from there. With an `executor`, see `sweeps.sweep`, chains run side by side;
