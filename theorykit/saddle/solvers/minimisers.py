@@ -127,15 +127,17 @@ class _Sweeps(eqx.Module):
     """Majorise-minimise sweeps, combined by Anderson acceleration; `share` as `AbstractSaddleProblem.swept` takes it.
 
     Where a combination raised the action, the plain sweep takes its place, memory is dropped, and the share doubled.
+    `plain`: whether the last one was plain, so that rounding alone can have made it fail.
     """
 
     share: Float[Array, ""]
     memory: AndersonMemory
+    plain: Bool[Array, ""]
 
     @classmethod
     def combined(cls, share: float, memory: int, coordinates: int) -> "_Sweeps":
         """None made yet; with no memory sweeps are not combined, and bound all."""
-        return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates))
+        return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates), jnp.array(False))
 
     def ahead(
         self, problem: AbstractSaddleProblem, here: Point, accepted: Bool[Array, ""]
@@ -150,7 +152,7 @@ class _Sweeps(eqx.Module):
         combines = accepted & jnp.all(jnp.isfinite(swept))
         ahead, memory = self.memory.next_point(here.coordinates, jnp.where(combines, swept, here.coordinates))
         nothing = jax.tree.map(jnp.zeros_like, memory)
-        return swept, jnp.where(combines, ahead, swept), _Sweeps(share, chosen(combines, memory, nothing))
+        return swept, jnp.where(combines, ahead, swept), _Sweeps(share, chosen(combines, memory, nothing), ~accepted)
 
 
 class _NewtonState(eqx.Module):
@@ -219,7 +221,8 @@ class Newton(AbstractSaddleSolver):
             return state.left, here.coordinates, state.sweeps
         started, sweeping = state.progress.evaluations > 0, state.left > 0
         left = jnp.where(accepted & started, jnp.maximum(state.left - 1, 0), state.left)
-        left = jnp.where(accepted | sweeping, left, _SWEEPS)
+        failed = jnp.where(sweeping, jnp.where(state.sweeps.plain, 0, left), _SWEEPS)
+        left = jnp.where(accepted, left, failed)
         swept, ahead, sweeps = jax.lax.cond(
             left > 0,
             lambda: state.sweeps.ahead(problem, here, accepted),
