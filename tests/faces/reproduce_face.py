@@ -54,6 +54,8 @@ AT_LEAST_ONE = (
     "orders",
     "chains",
     "draws",
+    "check_draws",
+    "training_seeds",
     "width",
     "recorded",
     "shown",
@@ -64,7 +66,7 @@ FACE = Face(
     reproduce,
     {
         **dict.fromkeys(AT_LEAST_ONE, whole_number(2, least=1)),
-        **dict.fromkeys(("warmup", "first_seed", "training_seed", "seed", "transient"), whole_number(2, least=0)),
+        **dict.fromkeys(("warmup", "check_warmup", "first_seed", "seed", "transient"), whole_number(2, least=0)),
         **dict.fromkeys(("training", "validation", "test", "head_dimension", "measured"), whole_number(2, least=1)),
         "drawings": whole_number(2, least=2),
         "values": whole_number(3, least=2),

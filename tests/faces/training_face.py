@@ -84,6 +84,7 @@ FACE = Face(
         "steps": whole_number(1, least=1),
         "batch": whole_number(2, least=1),
         "validate_every": whole_number(2, least=1),
+        "patience": Kind(lambda: 2, {**whole_number(2, least=1).admits, "None": "training goes on to its last step"}),
         "validation_examples": whole_number(2, least=1),
         "learning_rate": number(1e-3, above=0.0),
     },

@@ -13,6 +13,9 @@ from theorykit.plots import one_shot
 from theorykit.plots.style import LIMITS, THEORY, use_style
 
 UNSEEN = ("digits",)
+AGREEMENT = ("correlation", "sign_agreement", "block_sign_agreement")
+# of origins, theory, sampled and trained: where there is a Monte Carlo error
+OF_SAMPLING = np.array([0.0, 1.0, 0.0])
 WIDTHS, TEMPERATURES = (10, 100, 1000), (0.1, 0.5)
 
 
@@ -53,8 +56,24 @@ def variant(heads=(2, 2), *, seeds=2, unseen=UNSEEN, mixed=1) -> dict[str, xr.Da
         "theory": theory,
         "kernel": kernel,
         "order_parameters": between_paths(draw, along, mixed, seeds, distributions),
+        "check": check(draw, along, mixed),
         "pruning": pruning(draw, heads, seeds, sorted(distributions), layers),
     }
+
+
+def check(draw: np.random.Generator, along: dict[str, list[str]], mixed: int) -> xr.Dataset:
+    count = len(along["path_1"])
+    return xr.Dataset(
+        {
+            "U_1_deviation": (tuple(along), np.triu(draw.normal(size=(count, count)))),
+            "mixed": mixed,
+            "diagnosis": "mixed" if mixed else "its chains differ",
+            "r_hat": 1.004,
+            "ess": 612.0,
+        },
+        coords=along,
+        attrs={"seed": 0},
+    )
 
 
 def between_paths(
@@ -77,6 +96,17 @@ def between_paths(
                 ("seed", "origin", "distribution"),
                 draw.integers(60, 90, (seeds, 3, len(distributions))) / 100,
             ),
+            **{
+                f"{name}_error": (("seed", "of", "origin"), np.full((seeds, 3, 3), 0.01 * OF_SAMPLING))
+                for name in AGREEMENT
+            },
+            "block_strength_error": (("seed", "origin"), np.full((seeds, 3), 0.1 * OF_SAMPLING)),
+            "accuracy_error": (
+                ("seed", "origin", "distribution"),
+                np.full((seeds, 3, len(distributions)), 0.02 * OF_SAMPLING[:, None]),
+            ),
+            "r_hat": ("seed", 1.002 + 0.001 * np.arange(seeds)),
+            "ess": ("seed", 700.0 - np.arange(seeds)),
             "mixed": ("seed", is_mixed),
             "diagnosis": ("seed", ["mixed" if one else "it is said why" for one in is_mixed]),
         },
@@ -168,7 +198,9 @@ def test_every_shape_has_all_panels_and_a_table(heads, seeds, unseen, panels):
         "e": 2,
         "f": 2 + len(unseen),
     }
-    assert ("+-" in one_shot.table(tree(some=stages))) == (seeds > 1)
+    rows = [line for line in one_shot.table(tree(some=stages)).splitlines() if "+-" in line]
+    # of one seed nothing but sampling has an error
+    assert rows and (seeds > 1 or all("sampled" in row for row in rows))
 
 
 def test_accuracy_over_width_is_that_at_the_chosen_temperatures(panels):
@@ -227,13 +259,24 @@ def test_order_parameters_have_scales_of_their_own(panels):
         assert [label.get_text() for label in panel.get_xticklabels()] == ["11", "12", "21", "22"]
     theory, sampled, trained = (panel.get_title() for panel in axes[:3])
     assert (
-        theory == "theory\n$N=10$, $T=0.5$"
+        theory == "theory\n$N=10$, $T=0.5$\n"
         and sampled.startswith("sampled*, not mixed\n")
         and trained.startswith("trained\n")
     )
-    assert f"correlation {between['correlation'].values[:, 0, 2].mean():.3f}" in trained
-    assert f"in blocks {100 * between['block_sign_agreement'].values[:, 0, 2].mean():.0f} %" in trained
-    assert f"same sign {100 * between['sign_agreement'].values[:, 0, 2].mean():.0f} %" in trained
+    for origin, title in ((1, sampled), (2, trained)):
+        shown = [mean_and_error(between[name].values[:, 0, origin]) for name in AGREEMENT]
+        (correlation, bar), *signs = [(float(mean), float(error)) for mean, error in shown]
+        in_all, in_blocks = (rf"{100 * mean:.0f} $\pm$ {100 * error:.0f} %" for mean, error in signs)
+        assert title.endswith(
+            rf"correlation {correlation:.3f} $\pm$ {bar:.3f}" f"\nsame sign {in_all}, in blocks {in_blocks}"
+        )
+
+
+def test_of_one_seed_sampling_alone_has_bars(panels):
+    between = variant(seeds=1)["order_parameters"]
+    _, sampled, trained = (panel.get_title() for panel in panels({**variant(seeds=1)})["d"][:3])
+    assert rf"correlation {between['correlation'].values[0, 0, 1]:.3f} $\pm$ 0.010" in sampled
+    assert "pm" not in trained
 
 
 def test_many_paths_are_named_by_their_first_head(panels):
@@ -338,8 +381,7 @@ def test_the_table_says_how_far_matrices_agree_and_what_not_to_rely_on():
         ("theory and trained", 0, 2),
         ("sampled and trained*", 1, 2),
     ):
-        names = ("correlation", "sign_agreement", "block_sign_agreement")
-        expected = " ".join(cell(between[name].values[:, of, origin]) for name in names)
+        expected = " ".join(cell(between[name].values[:, of, origin]) for name in AGREEMENT)
         assert f"{label} {expected}" in lines
     assert any(line.startswith("theory 9.100 +- 0.000, sampled 8.200") for line in lines)
     accuracy = between["accuracy"].values
@@ -348,7 +390,18 @@ def test_the_table_says_how_far_matrices_agree_and_what_not_to_rely_on():
     assert f"sampled* - theory {cell(gained[:, 0], '+')} {cell(gained[:, 1], '+')}" in lines
     count = between.sizes["seed"]
     assert f"* not mixed at 1 of {count} seeds; at seed {count - 1}: it is said why" in lines
-    assert "*" not in sound
+    text = " ".join(unsound.split())
+    # errors of independent chains: those of means over them are smaller by the root of their number
+    share = count**-0.5
+    assert f"largest split R-hat {1.001 + 0.001 * count:.3f}, smallest effective sample size {701 - count}" in text
+    assert f"sampling alone makes: correlation {0.01 * share:.4f}, same sign {0.01 * share:.4f}" in text
+    assert f"strength of blocks {0.1 * share:.4f}, accuracy {0.02 * share:.4f}" in text
+    deviations = stages["check"]["U_1_deviation"].values
+    above = deviations[np.triu_indices(len(deviations))]
+    assert f"of {above.size} entries the root mean square difference is {np.sqrt(np.mean(above**2)):.2f}" in text
+    assert f"the largest {np.abs(above).max():.2f}; largest split R-hat 1.004" in text
+    assert "not mixed: its chains differ" in text
+    assert "*" not in sound and "not mixed" not in sound
     assert sound.startswith("sound: ") and unsound.startswith("unsound: ")
 
 

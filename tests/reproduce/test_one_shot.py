@@ -1,7 +1,9 @@
 """The one-shot experiment, tiny: every stage is labelled, agrees with its definition, and is gone on from."""
 
 import shutil
+import warnings
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
@@ -9,11 +11,19 @@ import pytest
 import xarray as xr
 
 from theorykit import bpkr
+from theorykit.bpkr.sampling import MixingWarning
 from theorykit.bpkr.training import TrainingSettings
 from theorykit.reproduce import one_shot
 from theorykit.reproduce.one_shot import sources as sources_module
 from theorykit.reproduce.one_shot import stages, theory
-from theorykit.reproduce.one_shot.comparison import block_strength, correlation, shared_heads, sign_agreement
+from theorykit.reproduce.one_shot.comparison import (
+    _agreement,
+    _with_errors,
+    block_strength,
+    correlation,
+    shared_heads,
+    sign_agreement,
+)
 from theorykit.reproduce.one_shot.pruning import Outputs, _stays
 from theorykit.reproduce.one_shot.sources import sources
 from theorykit.tasks.published_images import OmniglotSplit
@@ -31,8 +41,10 @@ SETTINGS = one_shot.OneShot(
     training_examples=24,
     test_examples=30,
     chains=2,
-    warmup=20,
-    draws=120,
+    warmup=50,
+    draws=600,
+    check_warmup=200,
+    check_draws=300,
     orders=3,
 )
 
@@ -44,7 +56,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(folder) -> xr.DataTree:
-    with pytest.warns(Warning):  # so short a chain has not mixed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MixingWarning)  # for so short chains it is a matter of chance
         return one_shot.run(SETTINGS, folder)
 
 
@@ -56,7 +69,7 @@ def network(folder) -> bpkr.Network:
 @pytest.mark.slow
 def test_every_stage_is_there_and_labelled(result):
     variant = result["L2H32"]
-    assert set(variant.children) == {"training", "network", "theory", "kernel", "order_parameters", "pruning"}
+    assert set(variant.children) == {"training", "network", "theory", "kernel", "order_parameters", "check", "pruning"}
     found = variant["theory"].to_dataset()
     assert dict(found["accuracy"].sizes) == {"seed": 2, "width": 2, "temperature": 2, "distribution": 2}
     assert bool((found["converged"] == 1).all())
@@ -138,6 +151,50 @@ def test_three_order_parameters_side_by_side(result, network):
 
 
 @pytest.mark.slow
+def test_two_samplers_of_one_posterior_agree(result):
+    check = result["L2H32/check"].to_dataset()
+    between = result["L2H32/order_parameters"].to_dataset().sel(seed=0)
+    difference = between["U_1"].sel(origin="sampled", drop=True) - check["U_1"]
+    expected = difference / np.hypot(between["U_1_error"], check["U_1_error"])
+    np.testing.assert_allclose(check["U_1_deviation"], expected.transpose(*check["U_1_deviation"].dims))
+    deviations = check["U_1_deviation"].values[np.triu_indices(6)]
+    # 21 entries, which are correlated: the mean square of independent ones is within 0.3 and 2.1 but for 1 in 1000
+    assert 0.1 < np.mean(deviations**2) < 4 and np.abs(deviations).max() < 5
+    assert check["r_hat"] < 1.1 and check["ess"] > 20
+
+
+@pytest.mark.slow
+def test_monte_carlo_errors_are_of_what_is_sampled_alone(result):
+    found = result["L2H32/order_parameters"].to_dataset()
+    for name in ("correlation", "sign_agreement", "block_sign_agreement"):
+        errors = found[f"{name}_error"]
+        assert float(errors.sel(of="theory", origin="trained").max()) == 0.0
+        assert float(errors.sel(of="sampled", origin="sampled").max()) < 1e-12
+    for name in ("correlation_error", "block_strength_error"):
+        sampled = found[name].sel(origin="sampled")
+        assert bool((sampled.sel(of="theory") if "of" in sampled.dims else sampled).min() > 0)
+    assert float(found["accuracy_error"].sel(origin=["theory", "trained"]).max()) == 0.0
+
+
+def test_monte_carlo_errors_are_the_scatter_over_runs():
+    shared = shared_heads(bpkr.Architecture((2, 2), 4, temperature=1.0))
+    rng = np.random.default_rng(0)
+    truth = np.where(shared, 2.0, -1.0) * np.array([[1.0, 1.2, 0.8, 1.1]])
+    theory = truth + np.outer([1.0, -1.0, 2.0, 0.5], [2.0, 1.0, -1.0, 1.0])  # no correlation of one: a maximum
+    noise = rng.normal(size=(60, 2, 100, 4, 4))
+    runs = truth + noise + np.swapaxes(noise, -1, -2)
+    measure = partial(_agreement, shared=shared)
+    found = [_with_errors(measure, {"theory": theory, "sampled": run.mean((0, 1))}, run) for run in runs]
+    for name, place in (
+        ("correlation", {"of": "theory", "origin": "sampled"}),
+        ("block_strength", {"origin": "sampled"}),
+    ):
+        values, errors = ([float(one[of].sel(place)) for one in found] for of in (name, f"{name}_error"))
+        # a standard deviation over 60 runs is known to one part in eleven
+        assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.3)
+
+
+@pytest.mark.slow
 def test_accuracies_of_three_origins_are_of_the_same_examples(result, network, folder):
     found = result["L2H32/order_parameters"].to_dataset()
     solved = result["L2H32/theory"].to_dataset()
@@ -212,7 +269,7 @@ def forbidden(*_, **_options):
 
 @pytest.mark.slow
 def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeypatch):
-    for name in ("pruning", "theory_of_seed", "order_parameters", "kernel_components"):
+    for name in ("pruning", "theory_of_seed", "order_parameters", "check", "kernel_components"):
         monkeypatch.setattr(stages, name, forbidden)
     again = one_shot.run(SETTINGS, folder)
     xr.testing.assert_identical(
@@ -252,7 +309,8 @@ def test_heads_of_ones_own_serve_as_well(folder, tmp_path):
 def test_longer_training_goes_on_beside_what_there_was(result, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "stages")
     longer = replace(SETTINGS, seeds=1, widths=(100,), training=replace(SETTINGS.training, steps=6))
-    with pytest.warns(Warning):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MixingWarning)
         again = one_shot.run(longer, tmp_path / "stages")
     assert len(list((tmp_path / "stages" / "L2H32").glob("network-*"))) == 2
     assert again["L2H32/training"].sizes["step"] == 3

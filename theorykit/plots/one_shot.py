@@ -142,12 +142,21 @@ def _heading(between: xr.Dataset, origin: str) -> str:
     """What a matrix is of, and how well it agrees with theory; a star where sampling is not to be relied on."""
     if origin == "theory":
         attrs = between.attrs
-        return f"theory\n$N={attrs['width']}$, $T={attrs['temperature']:g}$"
+        return f"theory\n$N={attrs['width']}$, $T={attrs['temperature']:g}$\n"
     doubt = "*, not mixed" if origin == "sampled" and not between["mixed"].all() else ""
-    pair = between[_AGREEMENT].sel(of="theory", origin=origin).mean("seed")
-    in_all, in_blocks = (100 * pair[name].item() for name in _AGREEMENT[1:])
-    of_signs = f"same sign {in_all:.0f} %, in blocks {in_blocks:.0f} %"
-    return f"{origin}{doubt}\ncorrelation {pair['correlation'].item():.3f}, {of_signs}"
+    pair = between.sel(of="theory", origin=origin)
+    correlation, in_all, in_blocks = (
+        _number_with_bar(pair[name], pair[f"{name}_error"], *form)
+        for name, form in zip(_AGREEMENT, [(1, 3), (100, 0), (100, 0)], strict=True)
+    )
+    return f"{origin}{doubt}\ncorrelation {correlation}\nsame sign {in_all} %, in blocks {in_blocks} %"
+
+
+def _number_with_bar(values: xr.DataArray, of_sampling: xr.DataArray, unit: int, digits: int) -> str:
+    """The mean over seeds and its standard error, of one seed that of sampling, as text of so many digits."""
+    mean, error = (unit * float(value) for value in over_seeds(values))
+    error = error if values.sizes["seed"] > 1 else unit * float(of_sampling.mean())
+    return f"{mean:.{digits}f}" + (rf" $\pm$ {error:.{digits}f}" if error > 0 else "")
 
 
 def _path_axes(axes: Axes, paths: Sequence[str]) -> None:

@@ -36,6 +36,7 @@ def _of_variant(name: str, variant: xr.DataTree) -> str:
         f"{head}; best validation accuracy {float(best):.3f}, at step {int(best['step'])}",
         *(f"{title}\n{indent(_accuracies(theory, rule), '  ')}" for rule, title in _RULES.items()),
         _agreement(variant["order_parameters"].to_dataset()),
+        _check(variant["check"].to_dataset()),
         f"heads\n{indent(_heads(pruning, str(theory['distribution'].values[0])), '  ')}",
         _removable(pruning, str(theory["distribution"].values[0])),
     ]
@@ -75,15 +76,19 @@ def _agreement(between: xr.Dataset) -> str:
         pair = between.sel(of=of, origin=origin)
         label = f"{of} and {origin}{star if 'sampled' in (of, origin) else ''}"
         names = ("correlation", "sign_agreement", "block_sign_agreement")
-        rows.append([label, *(with_error(pair[name]) for name in names)])
-    attrs, origins = between.attrs, between["origin"].values
-    strengths = ", ".join(f"{origin} {with_error(between['block_strength'].sel(origin=origin))}" for origin in origins)
+        rows.append([label, *(with_error(pair[name], of_sampling=pair[f"{name}_error"]) for name in names)])
+    attrs, strength = between.attrs, between[["block_strength", "block_strength_error"]]
+    strengths = ", ".join(
+        f"{origin} {with_error(one['block_strength'], of_sampling=one['block_strength_error'])}"
+        for origin, one in ((origin, strength.sel(origin=origin)) for origin in between["origin"].values)
+    )
     lines = [
         f"U_1 at N={attrs['width']}, T={attrs['temperature']:g}",
         indent(_align(rows), "  "),
         "  mean magnitude in blocks (pairs that share the first layer's head) over that outside:",
         f"    {strengths}",
         indent(_align(_accuracies_by_origin(between, star)), "  "),
+        *wrap(_of_sampling(between), 116, initial_indent="  ", subsequent_indent="    "),
     ]
     if star:
         reason = between["diagnosis"].sel(seed=doubtful[0]).item()
@@ -94,15 +99,60 @@ def _agreement(between: xr.Dataset) -> str:
 
 def _accuracies_by_origin(between: xr.Dataset, star: str) -> list[list[str]]:
     """Of theory, sampled networks and the trained one, and what sampling adds to theory, seed by seed."""
-    accuracy = between["accuracy"]
+    accuracy, errors = between["accuracy"], between["accuracy_error"]
     names = accuracy["distribution"].values
+
+    def cells(values: xr.DataArray, origin: str, sign: str = "-") -> list[str]:
+        of_sampling = errors.sel(origin=origin)
+        return [
+            with_error(values.sel(distribution=name), sign, of_sampling=of_sampling.sel(distribution=name))
+            for name in names
+        ]
+
     rows = [["accuracy", *map(str, names)]]
-    for origin in accuracy["origin"].values:
-        label = f"{origin}{star if origin == 'sampled' else ''}"
-        rows.append([label, *(with_error(accuracy.sel(origin=origin, distribution=name)) for name in names)])
+    for origin in map(str, accuracy["origin"].values):
+        rows.append([f"{origin}{star if origin == 'sampled' else ''}", *cells(accuracy.sel(origin=origin), origin)])
     difference = accuracy.sel(origin="sampled") - accuracy.sel(origin="theory")
-    rows.append([f"sampled{star} - theory", *(with_error(difference.sel(distribution=name), "+") for name in names)])
-    return rows
+    return [*rows, [f"sampled{star} - theory", *cells(difference, "sampled", "+")]]
+
+
+def _of_sampling(between: xr.Dataset) -> str:
+    """How well the chains mixed, and the Monte Carlo error of the mean over seeds, which errors over seeds contain."""
+    pair = between.sel(of="theory", origin="sampled")
+    accuracy = between["accuracy_error"].sel(origin="sampled").isel(distribution=0)
+    parts = [
+        ("correlation", pair["correlation_error"]),
+        ("same sign", pair["sign_agreement_error"]),
+        ("in blocks", pair["block_sign_agreement_error"]),
+        ("strength of blocks", between["block_strength_error"].sel(origin="sampled")),
+        ("accuracy", accuracy),
+    ]
+    shares = ", ".join(f"{name} {_of_mean(errors):.4f}" for name, errors in parts)
+    worst = float(between["r_hat"].max()), float(between["ess"].min())
+    return (
+        f"sampled weights: largest split R-hat {worst[0]:.3f}, smallest effective sample size {worst[1]:.0f}; of their "
+        f"errors, sampling alone makes: {shares}"
+    )
+
+
+def _of_mean(errors: xr.DataArray) -> float:
+    """The standard error of a mean of what has independent `errors`."""
+    return float(np.sqrt(np.sum(errors.values**2))) / errors.size
+
+
+def _check(check: xr.Dataset) -> str:
+    """How far the sampled weights' U_1 is from that of the sampler of order parameters."""
+    deviation = check["U_1_deviation"].values
+    above = deviation[np.triu_indices(len(deviation))]
+    known = above[np.isfinite(above)]
+    text = (
+        f"check of the sampled U_1 at seed {check.attrs['seed']} by the exact posterior of the order parameters: of "
+        f"{len(known)} entries the root mean square difference is {np.sqrt(np.mean(known**2)):.2f} standard errors, "
+        f"the largest {np.max(np.abs(known)):.2f}; largest split R-hat {check['r_hat'].item():.3f}, smallest effective "
+        f"sample size {check['ess'].item():.0f}"
+    )
+    doubt = "" if check["mixed"].item() else f"; not mixed: {check['diagnosis'].item()}"
+    return "\n".join(wrap(text + doubt, 116, subsequent_indent="  "))
 
 
 def _heads(pruning: xr.Dataset, distribution: str) -> str:

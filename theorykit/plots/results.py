@@ -43,12 +43,16 @@ def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 @draws_results
-def with_error(values: xr.DataArray, sign: str = "-") -> str:
+def with_error(values: xr.DataArray, sign: str = "-", of_sampling: xr.DataArray | None = None) -> str:
     """The mean of `values` (seed,) as text, and its standard error where there are several seeds.
 
-    `sign` is that of format specifications: "+" shows it also of numbers above zero.
+    Of one seed the error is that `of_sampling` (seed,), if it is given and above zero. `sign` is that of format
+    specifications: "+" shows it also of numbers above zero.
     """
     checked_choice("sign", sign, ("-", "+", " "))
     mean, error = (float(value) for value in over_seeds(values))
+    several = values.sizes["seed"] > 1
+    if not several and of_sampling is not None:
+        error = float(over_seeds(of_sampling)[0])
     # adding zero turns a negative zero into one without a sign
-    return f"{round(mean, 3) + 0.0:{sign}.3f}" + (f" +- {error:.3f}" if values.sizes["seed"] > 1 else "")
+    return f"{round(mean, 3) + 0.0:{sign}.3f}" + (f" +- {error:.3f}" if several or error > 0 else "")

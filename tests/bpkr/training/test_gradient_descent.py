@@ -141,6 +141,19 @@ def test_more_steps_than_asked_for_are_not_passed_off_as_fewer(tmp_path):
     assert longer.history["step"].values.tolist() == [20, 40, 50]
 
 
+def test_training_stops_where_validation_has_not_improved(tmp_path):
+    # too small steps for any accuracy to change: the first validation is the best, of equals
+    still = replace(SETTINGS, steps=10**6, learning_rate=1e-12)
+    for patience in (1, 2):
+        stopped = trained(settings=replace(still, patience=patience), folder=tmp_path)
+        assert stopped.history["step"].values.tolist() == [20 * (1 + validation) for validation in range(1 + patience)]
+        assert stopped.best_step == 20
+    with pytest.raises(ValueError, match=r"training\.npz is of 60 steps, more than patience=1 allows"):
+        trained(settings=replace(still, patience=1), folder=tmp_path)
+    # as long as it improves it goes on: of three validations none can be the third that is no better
+    assert trained(settings=replace(SETTINGS, patience=3)).history.sizes["step"] == 3
+
+
 def test_a_loss_that_is_no_number_is_told():
     network = initial_network(ARCHITECTURE, 3, FEATURES, key=jax.random.key(0))
     broken = eqx.tree_at(lambda n: n.embedding, network, network.embedding * 1e200)

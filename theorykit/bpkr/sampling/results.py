@@ -1,7 +1,7 @@
 """Draws as one labelled tree, with what tells whether they may be trusted."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import arviz_base
 import arviz_stats
@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import xarray as xr
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from ... import bpkr
 from ..data.accuracy import class_accuracy
@@ -159,17 +160,42 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
 
 
 def accuracy_estimate(posterior: xr.Dataset, test_labels: ArrayLike) -> tuple[float, float]:
-    """How often the posterior mean of the output says the label's class, and its standard error by a jackknife.
+    """How often the posterior mean of the output says the label's class, and its standard error by a jackknife."""
+    means = (posterior["mean"] if "mean" in posterior else posterior["sampled_output"]).values
+    labels = np.asarray(test_labels)
+    accuracy, error = of_posterior_mean(means, lambda mean: float(class_accuracy(mean, labels)))
+    return float(accuracy), float(error)
+
+
+def of_posterior_mean(
+    draws: Float[np.ndarray, "chains draws *axes"], function: Callable[[np.ndarray], ArrayLike]
+) -> tuple[np.ndarray, np.ndarray]:
+    """`function` of the mean over all draws, of any shape, and its standard error by a jackknife.
 
     What is left out in turn is a contiguous part of a chain, longer than draws are correlated where chains mix.
     """
-    means = (posterior["mean"] if "mean" in posterior else posterior["sampled_output"]).values
-    pieces = max(1, -(-_JACKKNIFE // len(means)))
-    sums = [piece.sum(axis=0) for chain in means for piece in np.array_split(chain, min(pieces, len(chain)))]
-    total = np.sum(sums, axis=0)
-    accuracy = float(class_accuracy(total, np.asarray(test_labels)))
-    without = np.asarray(class_accuracy(total - np.stack(sums), np.asarray(test_labels)))
-    count = len(without)
-    if np.all(without == without[0]):
-        return accuracy, 0.0  # and not what rounding makes of it
-    return accuracy, float(np.sqrt((count - 1) / count * np.sum((without - without.mean()) ** 2)))
+    pieces = max(1, -(-_JACKKNIFE // len(draws)))
+    parts = [piece for chain in draws for piece in np.array_split(chain, min(pieces, len(chain)))]
+    sums, counts = [piece.sum(axis=0) for piece in parts], [len(piece) for piece in parts]
+    total, number = np.sum(sums, axis=0), sum(counts)
+    left = [
+        np.asarray(function((total - one) / (number - count)))
+        for one, count in zip(sums, counts, strict=True)
+        if count < number
+    ]
+    estimate = np.asarray(function(total / number))
+    if not left:
+        return estimate, np.full(estimate.shape, np.nan)
+    without = np.stack(left)
+    # of what is the same whatever is left out, exactly zero and not what rounding makes of it
+    spread = np.where(np.ptp(without, axis=0) > 0, without - without.mean(axis=0), 0.0)
+    return estimate, np.asarray(np.sqrt((len(without) - 1) / len(without) * np.sum(spread**2, axis=0)))
+
+
+def worst_diagnostics(tree: xr.DataTree) -> Mapping[str, float]:
+    """The largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries; NaN where there is none."""
+    summary = tree["summary"].to_dataset()
+    if not _varies(summary):
+        return {"r_hat": np.nan, "ess": np.nan}
+    sizes = [_extreme(summary.sel(statistic=name), np.nanmin)[1] for name in ("ess_bulk", "ess_tail")]
+    return {"r_hat": _extreme(summary.sel(statistic="r_hat"), np.nanmax)[1], "ess": min(sizes)}

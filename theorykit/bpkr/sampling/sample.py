@@ -146,14 +146,16 @@ def _sampler_of_order_parameters(
     law = law_of(numbers)
     energy = (energy_by_kernel if law.is_singular else energy_of)(bind(numbers), data.features, data.labels)
     posterior = OrderParameterPosterior(law, energy, data.features, data.labels, _test_features(data))
-    return IndependenceSampler(no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=True))
+    is_dense = no_u_turn.mass_matrix != "diagonal"
+    return IndependenceSampler(no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=is_dense))
 
 
 def _sampler_of_weights(
     no_u_turn: NoUTurn, architecture: bpkr.Architecture, data: bpkr.Data, schedule: Schedule
 ) -> AbstractSampler:
     posterior = _weight_posterior(architecture, data, schedule)
-    return no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=False)
+    is_dense = no_u_turn.mass_matrix == "dense"
+    return no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=is_dense)
 
 
 def _gibbs_sampler(architecture: bpkr.Architecture, data: bpkr.Data, schedule: Schedule) -> AbstractSampler:

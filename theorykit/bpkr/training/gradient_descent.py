@@ -111,7 +111,8 @@ def train(
 
     `network`, such as `initial_network`, is of the `architecture`, whose temperature does not matter. The result is the
     network with the highest accuracy on examples of `validation`. With a `folder`, training that was stopped goes on
-    from its last validation exactly as it would have; training with more `steps` goes on from the last step.
+    from its last validation exactly as it would have; training with more `steps` or `patience` goes on from the last
+    step.
 
     Raises `ValueError` where the loss stops being a number, where `folder` holds more steps than asked for or a damaged
     file, and for a network that is not of the architecture; `FileExistsError` where it holds training of another
@@ -134,11 +135,15 @@ def train(
         state = state.resume(kept)
     if state.step > settings.steps:
         raise ValueError(f"{path} is of {state.step} steps, more than steps={settings.steps}: choose another folder")
+    if state.validations and state.stopped_improving(settings.patience, state.validations - 1):
+        raise ValueError(
+            f"{path} is of {state.step} steps, more than patience={settings.patience} allows: choose another folder"
+        )
     held_out = validation(settings.validation_examples, key=jax.random.fold_in(key, 0))
     with tqdm(
         total=settings.steps, initial=state.step, desc="training", unit="step", disable=not progress, dynamic_ncols=True
     ) as bar:
-        while state.step < settings.steps:
+        while state.step < settings.steps and not state.stopped_improving(settings.patience, state.validations):
             state = _until_validation(run, state, held_out, bar)
             if path is not None:
                 store.write_arrays(state.arrays(), described, path)
@@ -199,6 +204,18 @@ class _State:
     @property
     def step(self) -> int:
         return int(max(self.history["step"], default=0))
+
+    @property
+    def validations(self) -> int:
+        """How many there were."""
+        return len(self.history["step"])
+
+    def stopped_improving(self, patience: int | None, validations: int) -> bool:
+        """Whether in so many `validations` the last `patience` were no better than the best before them."""
+        if patience is None or validations <= patience:
+            return False
+        accuracies = self.history["validation_accuracy"][:validations]
+        return bool(np.max(accuracies[-patience:]) <= np.max(accuracies[:-patience]))
 
     @classmethod
     def first(cls, network: bpkr.Network) -> "_State":
@@ -304,7 +321,7 @@ def _validate(network, architecture, examples: Examples):
 
 
 def _describe(run: _Run, network: bpkr.Network, validation: Stream) -> Mapping[str, str]:
-    """What determines every step; how many there are does not."""
+    """What determines every step; how many there are, and what ends them, does not."""
     return store.settings_of(
         "training",
         _VERSION,
@@ -312,6 +329,6 @@ def _describe(run: _Run, network: bpkr.Network, validation: Stream) -> Mapping[s
         network=network,
         training=run.training,
         validation=validation,
-        settings=replace(run.settings, steps=1),
+        settings=replace(run.settings, steps=1, patience=None),
         key=run.key,
     )

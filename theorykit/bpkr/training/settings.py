@@ -17,6 +17,8 @@ class TrainingSettings:
     - `learning_rate`: Adam's, for queries and keys; for values in the units that have no root of the width in front.
     - `validate_every`: steps between two validations; the network that does best in one is the result.
     - `validation_examples`: the same in every validation.
+    - `patience`: training stops before its last step when so many validations in a row were no better than the best
+      before them; None: it does not.
 
     Raises `TypeError` or `ValueError` for what is no positive number, or no whole one.
     """
@@ -26,8 +28,11 @@ class TrainingSettings:
     learning_rate: float = 2e-3
     validate_every: int = 100
     validation_examples: int = 1000
+    patience: int | None = None
 
     def __post_init__(self):
         for name in ("steps", "batch", "validate_every", "validation_examples"):
             checked_whole_number(name, getattr(self, name), least=1, most=_MOST)
+        if self.patience is not None:
+            checked_whole_number("patience", self.patience, least=1, most=_MOST)
         checked_number("learning_rate", self.learning_rate, above=0.0)

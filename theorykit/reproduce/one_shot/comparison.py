@@ -1,8 +1,12 @@
-"""U_1 three times over: of the theory, of sampled weights, and of the trained network's own weights."""
+"""U_1 three times over: of the theory, of sampled weights, and of the trained network's own weights.
 
-from collections.abc import Mapping, Sequence
+The weights are sampled by block Gibbs, which is exact at any width; `check` is by a sampler that knows no weights.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,8 +15,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from ... import bpkr
-from ...bpkr.sampling import Schedule, sample_weights_by_gibbs
-from ...bpkr.sampling.results import entry_estimates
+from ...bpkr.sampling import NoUTurn, Schedule, deviations, sample_order_parameters, sample_weights_by_gibbs
+from ...bpkr.sampling.results import entry_estimates, of_posterior_mean, worst_diagnostics
 from ...bpkr.sweeps import order_parameters_of
 from ...bpkr.sweeps.datasets import axes, path_coordinates
 from ...workers import Workers
@@ -36,18 +40,19 @@ def order_parameters(
     Theory and sampling are of the smallest width, at the temperature chosen by accuracy; the trained network has a
     width of its own, and no temperature.
 
-    - `U_1` (seed, origin, path, path), and `U_1_error` of sampling; `mixed` and `diagnosis` of the sampler.
+    - `U_1` (seed, origin, path, path), and `U_1_error` of sampling.
+    - `mixed` and `diagnosis` of the sampler, the largest split `r_hat` and the smallest `ess` of all that was drawn.
     - `accuracy` (seed, origin, distribution): of the mean output, and of the trained network, on the same examples.
     - `correlation` (seed, of, origin): Pearson's, between the entries above the diagonal. `sign_agreement`: how often
       their signs agree; of independent signs, half. `block_sign_agreement`: of pairs of paths that share the first
       layer's head alone.
     - `block_strength` (seed, origin): mean magnitude of those entries, over that of the others above the diagonal.
+    - `accuracy_error`, `correlation_error` and so on: Monte Carlo errors, zero where nothing is sampled.
     - `correlation_of_width` (seed, width), `sign_agreement_of_width`: theory at every width with the trained network.
     """
-    width = int(theory["width"].min())
+    architecture = compared_architecture(network, theory)
+    width, temperature = int(architecture.widths[0]), float(architecture.temperature)
     chosen = theory["chosen_temperature"].sel(rule="accuracy", drop=True)
-    temperature = float(chosen.sel(width=width))
-    architecture = bpkr.Architecture(network.heads.counts, width, temperature=temperature)
     kept = folder / f"width={width},temperature={temperature!r}"
     seeds = theory["seed"].values.tolist()
     found = []
@@ -73,6 +78,55 @@ def order_parameters(
     ).assign_attrs(width=width, temperature=temperature)
 
 
+def compared_architecture(network: bpkr.Network, theory: xr.Dataset) -> bpkr.Architecture:
+    """The network's layers at the smallest width of the theory, at the temperature chosen there by accuracy."""
+    width = int(theory["width"].min())
+    chosen = theory["chosen_temperature"].sel(rule="accuracy", width=width)
+    return bpkr.Architecture(network.heads.counts, width, temperature=float(chosen))
+
+
+def check(
+    network: bpkr.Network,
+    sources: Sources,
+    settings: OneShot,
+    theory: xr.Dataset,
+    between: xr.Dataset,
+    folder: Path,
+    *,
+    executor: Workers,
+    progress: bool,
+) -> xr.Dataset:
+    """The sampled U_1 of `order_parameters`, which is `between`, against another sampler's, for the first seed.
+
+    It is the exact posterior of the order parameters, sampled by the No-U-Turn sampler in their coordinates alone.
+
+    - `U_1` and `U_1_error` (path, path): of this sampler, and its `mixed`, `diagnosis`, `r_hat` and `ess`.
+    - `U_1_deviation`: how far the sampled weights' are from these, in standard errors of the difference.
+    """
+    architecture, seed = compared_architecture(network, theory), int(theory["seed"][0])
+    data = examples_of_seed(network.heads, sources, settings, seed)
+    tree = sample_order_parameters(
+        architecture,
+        bpkr.Data(data.features, data.labels),
+        # another stream of random numbers than that of the weights
+        key=jax.random.fold_in(jax.random.key(seed), 1),
+        schedule=Schedule(settings.chains, settings.check_warmup, settings.check_draws),
+        no_u_turn=NoUTurn(mass_matrix="diagonal"),  # of hundreds of coordinates
+        folder=folder,
+        executor=executor,
+        progress=progress,
+    )
+    found = entry_estimates(tree)[["U_1", "U_1_error"]]
+    of_weights = between.sel(seed=seed, origin="sampled")[["U_1", "U_1_error"]].reset_coords(drop=True)
+    both = xr.concat([of_weights, found], dim="approach").assign_coords(approach=["weights", "exact"])
+    deviation = deviations(both)["U_1_deviation"].sel(approach="weights", drop=True)
+    return found.assign(U_1_deviation=deviation, **_diagnostics(tree)).assign_attrs(seed=seed)
+
+
+def _diagnostics(tree: xr.DataTree) -> Mapping[str, Any]:
+    return {**{name: tree.attrs[name] for name in ("mixed", "diagnosis")}, **worst_diagnostics(tree)}
+
+
 def _of_seed(
     network: bpkr.Network,
     architecture: bpkr.Architecture,
@@ -82,29 +136,54 @@ def _of_seed(
     draws: xr.DataTree,
 ) -> xr.Dataset:
     """All of it for the examples of one seed: `found` is their saddle point, `draws` are the sampled weights."""
-    sampled = entry_estimates(draws)
-    prediction = bpkr.predict(architecture, found, data.features, data.labels, data.test_features)
-    outputs = {
-        "theory": prediction.mean,
-        "sampled": draws["posterior"]["sampled_output"].mean(("chain", "draw")).values,
-        "trained": bpkr.path_outputs(network, architecture, data.test_features).sum(axis=1),
-    }
+    sampled, posterior = entry_estimates(draws), draws["posterior"].to_dataset()
     matrices = {
-        "theory": found.matrices[0],
+        "theory": np.asarray(found.matrices[0]),
         "sampled": sampled["U_1"].values,
-        "trained": bpkr.empirical_order_parameters(network).matrices[0],
+        "trained": np.asarray(bpkr.empirical_order_parameters(network).matrices[0]),
     }
     between_paths = xr.Dataset(
         {
-            "U_1": (("origin", *axes(1)), np.stack([np.asarray(matrix) for matrix in matrices.values()])),
+            "U_1": (("origin", *axes(1)), np.stack(list(matrices.values()))),
             "U_1_error": (axes(1), sampled["U_1_error"].values),
-            **{name: draws.attrs[name] for name in ("mixed", "diagnosis")},
+            **_diagnostics(draws),
         },
         coords={axis: labels for axis, labels in path_coordinates(architecture).items() if axis in axes(1)},
     )
+    outputs = {
+        "theory": np.asarray(bpkr.predict(architecture, found, data.features, data.labels, data.test_features).mean),
+        "sampled": posterior["sampled_output"].mean(("chain", "draw")).values,
+        "trained": np.asarray(bpkr.path_outputs(network, architecture, data.test_features).sum(axis=1)),
+    }
+    shared = shared_heads(architecture)
+    agreement = _with_errors(partial(_agreement, shared=shared), matrices, posterior["U_1"].values)
+    of_outputs = partial(_accuracy, data=data, distributions=distributions)
+    return xr.merge([between_paths, agreement, _with_errors(of_outputs, outputs, posterior["sampled_output"].values)])
+
+
+def _with_errors(
+    measure: Callable[[Mapping[str, np.ndarray]], xr.Dataset], by_origin: Mapping[str, np.ndarray], draws: np.ndarray
+) -> xr.Dataset:
+    """`measure` of what is known by origin, and the Monte Carlo error of each variable, `draws` being the sampled."""
+
+    def with_sampled(mean: np.ndarray) -> xr.Dataset:
+        return measure({**by_origin, "sampled": mean})
+
+    def flat(mean: np.ndarray) -> np.ndarray:
+        return np.concatenate([values.values.ravel() for values in with_sampled(mean).data_vars.values()])
+
+    found, (_, errors) = with_sampled(by_origin["sampled"]), of_posterior_mean(draws, flat)
+    ends = np.cumsum([values.size for values in found.data_vars.values()])
+    parts = zip(found.data_vars.items(), np.split(errors, ends[:-1]), strict=True)
+    return found.assign(
+        {f"{name}_error": values.copy(data=part.reshape(values.shape)) for (name, values), part in parts}
+    )
+
+
+def _accuracy(outputs: Mapping[str, np.ndarray], data: bpkr.Data, distributions: Sequence[str]) -> xr.Dataset:
+    """Of every origin's mean output."""
     shares = xr.concat([accuracies(mean, data, distributions) for mean in outputs.values()], dim="origin")
-    agreement = _agreement(matrices, shared_heads(architecture))
-    return xr.merge([between_paths, agreement, shares.rename("accuracy").assign_coords(origin=list(outputs))])
+    return shares.rename("accuracy").assign_coords(origin=list(outputs)).to_dataset()
 
 
 def _agreement(matrices: Mapping[str, ArrayLike], shared: Bool[np.ndarray, "paths paths"]) -> xr.Dataset:

@@ -57,20 +57,24 @@ class OneShot:
     """How images become tokens; in one colour a third as many features as in three, which are all the same."""
     width: int = 64
     """Hidden units of every layer of the network that is trained."""
-    training: TrainingSettings = field(default_factory=TrainingSettings)
-    training_seed: int = 0
+    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(steps=6000, patience=10))
+    training_seeds: int = 3
+    """Independent trainings of every variant, from initial weights and on examples of their own."""
     widths: tuple[int, ...] = (10, 30, 100, 300, 1000)
     """Widths N of the theory."""
-    temperatures: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
+    temperatures: tuple[float, ...] = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
     """Variances T of the labels' noise; which is best is found at every width."""
     seeds: int = 5
     """Independent draws of the theory's training and test examples, with the same queries and keys."""
     training_examples: int = 200
     test_examples: int = 1000
-    chains: int = 2
-    warmup: int = 100
-    draws: int = 250
+    chains: int = 4
+    warmup: int = 250
+    draws: int = 1000
     """Of the sampler of the weights, at the smallest width and every seed."""
+    check_warmup: int = 250
+    check_draws: int = 250
+    """Of as many chains of the sampler of order parameters, which checks that of the weights at the first seed."""
     orders: int = 10
     """Random orders of removing heads."""
 
@@ -80,8 +84,19 @@ class OneShot:
             checked_whole_number(f"widths[{i}]", width, least=1)
         for i, temperature in enumerate(self.temperatures):
             checked_number(f"temperatures[{i}]", temperature, above=0.0)
-        counts = ("width", "seeds", "training_examples", "test_examples", "chains", "draws", "orders")
-        for name, least in {**dict.fromkeys(counts, 1), "training_seed": 0, "warmup": 0}.items():
+        counts = (
+            "width",
+            "training_seeds",
+            "seeds",
+            "training_examples",
+            "test_examples",
+            "chains",
+            "draws",
+            "check_draws",
+            "orders",
+        )
+        least_zero = ("warmup", "check_warmup")
+        for name, least in {**dict.fromkeys(counts, 1), **dict.fromkeys(least_zero, 0)}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         if not self.variants or not self.widths or not self.temperatures:
             raise ValueError("nothing to run: variants, widths and temperatures must not be empty")
@@ -102,9 +117,10 @@ PAPER = OneShot(
     width=512,
     # ten epochs, whose length the paper does not give: a validation each
     training=TrainingSettings(steps=10_000, batch=128, learning_rate=3e-4, validate_every=1000),
-    chains=4,
     warmup=1000,
     draws=4000,
+    check_warmup=1000,
+    check_draws=1000,
     widths=(10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
     training_examples=600,
     temperatures=(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5),

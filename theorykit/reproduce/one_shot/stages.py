@@ -15,14 +15,14 @@ from ... import bpkr, store
 from ...annotations import checked_arguments
 from ...bpkr.training import Trained, initial_network, label_network, train
 from ...workers import Workers, check_executor
-from .comparison import order_parameters
+from .comparison import check, order_parameters
 from .pruning import pruning
 from .settings import OneShot, Variant
 from .sources import Sources, sources
 from .theory import READOUT, choose_temperatures, kernel_components, theory_of_seed
 
 # of every stage: raised whenever one comes to have other numbers of the same settings
-_VERSION = 1
+_VERSION = 2
 
 
 @checked_arguments
@@ -31,7 +31,8 @@ def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: 
 
     - `training`: the history. `network`: the trained weights, queries and keys; see `training.network_from`.
     - `theory`: over seed, width and temperature; `kernel`: principal components.
-    - `order_parameters`: U_1 of theory, sampled and trained. `pruning`: accuracy on removing heads.
+    - `order_parameters`: U_1 of theory, sampled and trained; `check`: the sampled one against another sampler's.
+    - `pruning`: accuracy on removing heads.
 
     Every stage leaves its result in the folder `stages`, from where an interrupted run goes on, as does one with more
     seeds, widths, temperatures or steps of training. With an `executor`, see `sweeps.sweep`, widths of the theory and
@@ -73,12 +74,14 @@ def run_variant(
         return _resume_stage(folder, stage.replace(" ", "-"), described, found)
 
     given, shown = (made, settings, theory), (min(settings.widths), max(settings.widths))
+    between = resumed("order parameters", order_parameters, network, *given, folder / "draws", **options)
     return {
         "training": trained.history,
         "network": label_network(network),
         "theory": theory,
         "kernel": resumed("kernel", kernel_components, network.heads, *given, shown),
-        "order_parameters": resumed("order parameters", order_parameters, network, *given, folder / "draws", **options),
+        "order_parameters": between,
+        "check": resumed("check", check, network, *given, between, folder / "draws-of-check", **options),
         "pruning": resumed("pruning", pruning, network, *given),
     }
 
@@ -109,10 +112,10 @@ def theory_of_heads(
 
 
 def load_or_train(
-    variant: Variant, settings: OneShot, made: Sources, folder: Path, *, progress: bool = True
+    variant: Variant, settings: OneShot, made: Sources, folder: Path, *, training_seed: int = 0, progress: bool = True
 ) -> Trained:
-    """The variant's network, trained or as it was left in `folder`."""
-    initial_key, training_key = jax.random.split(jax.random.key(settings.training_seed))
+    """The variant's network of one `training_seed`, trained or as it was left in `folder`."""
+    initial_key, training_key = jax.random.split(jax.random.key(training_seed))
     architecture = bpkr.Architecture(variant.heads, settings.width, temperature=1.0)
     features = made.training.task.input_features
     network = initial_network(architecture, variant.head_dimension, features, readout=READOUT, key=initial_key)
