@@ -140,10 +140,11 @@ RUNS: Mapping[str, Callable] = {
     ),
 }
 # stages of an experiment, called by its `run`
-_PARTS = {"reproduce.one_shot.stages.run_variant", "reproduce.one_shot.stages.theory_of_heads"}
+_STAGES = ("run_variant", "run_network", "check_network", "theory_of_heads")
+_PARTS = {f"reproduce.one_shot.stages.{name}" for name in _STAGES}
 # hands the executor of the user to one of these
 _BELOW = {"bpkr.sampling.chains.run_chains", "reproduce.one_shot.theory.theory_of_seed"}
-_BELOW |= {"reproduce.one_shot.comparison.order_parameters"}
+_BELOW |= {f"reproduce.one_shot.comparison.{name}" for name in ("order_parameters", "check")}
 QUICK = ("bpkr.data.streaming.statistics_of_batches", "dmft.diagrams.blocks.in_blocks")
 KEEP_NOTHING = ("bpkr.saddle.minima.search_minima",)
 # what a clock has said, or hangs on it

@@ -175,13 +175,13 @@ def _stage(folder, **arguments):
 
 def _variant(folder, network, settings):
     """All later stages of a variant: nothing is trained or solved before they say what they are of."""
-    original = stages.load_or_train, stages.theory_of_heads
+    original = stages.theory_of_heads
     history = type("Trained", (), {"network": network, "history": None})()
-    stages.load_or_train, stages.theory_of_heads = (lambda *_, **_options: history), (lambda *_, **_options: None)
+    stages.theory_of_heads = lambda *_, **_options: None
     try:
-        stages.run_variant(settings.variants[0], settings, _sources(), folder)
+        stages.run_network(settings.variants[0], settings, _sources(), history, folder)
     finally:
-        stages.load_or_train, stages.theory_of_heads = original
+        stages.theory_of_heads = original
 
 
 def _characters(folder, settings):
@@ -190,7 +190,8 @@ def _characters(folder, settings):
 
 # how many draws, and what samplers do not look at
 _HOW_FAR = (("schedule", "draws"), ("data", "test_labels"))
-_OTHER_STAGES = ("training", "training_seed", "width", "chains", "warmup", "draws", "orders", "seeds", "variants")
+_OF_CHAINS = ("chains", "warmup", "draws", "check_warmup", "check_draws")
+_OTHER_STAGES = ("training", "training_seeds", "width", *_OF_CHAINS, "orders", "seeds", "variants")
 COMPUTATIONS = {
     "sample_order_parameters": Computation(
         partial(_sample, sampling.sample_order_parameters),
@@ -269,7 +270,7 @@ COMPUTATIONS = {
     "reproduce one-shot, later stages": Computation(
         _variant,
         lambda: {"network": trained()["network"], "settings": SMALL},
-        (("settings", "variants", 1), ("settings", "variants", 2)),
+        (("settings", "variants", 1), ("settings", "variants", 2), ("settings", "training_seeds")),
     ),
 }
 

@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from theorykit.plots import one_shot
+from theorykit.plots.results import over_seeds, variance_components
 from theorykit.plots.style import LIMITS, THEORY, use_style
 
 UNSEEN = ("digits",)
@@ -19,9 +20,19 @@ OF_SAMPLING = np.array([0.0, 1.0, 0.0])
 WIDTHS, TEMPERATURES = (10, 100, 1000), (0.1, 0.5)
 
 
-def variant(heads=(2, 2), *, seeds=2, unseen=UNSEEN, mixed=1) -> dict[str, xr.Dataset]:
+def networks(count: int, **options) -> dict[str, xr.Dataset]:
+    """The stages of one variant with several trained networks."""
+    found = [variant(network=number, **options) for number in range(count)]
+    axis = xr.DataArray(range(count), dims="training_seed", name="training_seed")
+    return {
+        stage: found[0][stage] if stage == "check" else xr.concat([one[stage] for one in found], dim=axis)
+        for stage in found[0]
+    }
+
+
+def variant(heads=(2, 2), *, seeds=2, unseen=UNSEEN, mixed=1, network=0) -> dict[str, xr.Dataset]:
     """The stages of one variant, of numbers drawn at random."""
-    draw = np.random.default_rng(0)
+    draw = np.random.default_rng(network)
     distributions, layers = ["in distribution", *unseen], len(heads)
     paths = ["".join(map(str, path)) for path in product(*(range(1, count + 1) for count in heads))]
     along = {"path_1": paths, "other_path_1": paths}
@@ -111,8 +122,8 @@ def between_paths(
             "diagnosis": ("seed", ["mixed" if one else "it is said why" for one in is_mixed]),
         },
         coords={"origin": origins, "of": origins, "seed": range(seeds), "distribution": distributions, **along},
-        attrs={"width": 10, "temperature": 0.5},
-    )
+        attrs={"width": 10},
+    ).assign(temperature=0.5)
 
 
 def pruning(draw: np.random.Generator, heads, seeds: int, distributions: list[str], layers: int) -> xr.Dataset:
@@ -352,7 +363,7 @@ def test_the_table_has_accuracies_and_paired_differences():
         cells = [f"{mean:{sign}.3f} +- {error:.3f}" for mean, error in zip(*mean_and_error(values), strict=True)]
         return " ".join(cells).split()
 
-    assert text.startswith("some: 4 paths, 4 seeds; best validation accuracy 0.830, at step 200\n")
+    assert text.startswith("some: 4 paths, 1 trained network, 4 seeds; best validation accuracy 0.830, at step 200\n")
     assert [line for line in lines if line[0] == "10"] == [
         ["10", "0.5", *row(accuracy[:, 0, 1])],
         ["10", "-", "infinite", *row(accuracy[:, 0, 1] - limit[:, 0], "+")],
@@ -389,7 +400,7 @@ def test_the_table_says_how_far_matrices_agree_and_what_not_to_rely_on():
     gained = accuracy[:, 1] - accuracy[:, 0]
     assert f"sampled* - theory {cell(gained[:, 0], '+')} {cell(gained[:, 1], '+')}" in lines
     count = between.sizes["seed"]
-    assert f"* not mixed at 1 of {count} seeds; at seed {count - 1}: it is said why" in lines
+    assert f"* not mixed at 1 of {count} runs; at the first of them: it is said why" in lines
     text = " ".join(unsound.split())
     # errors of independent chains: those of means over them are smaller by the root of their number
     share = count**-0.5
@@ -431,3 +442,58 @@ def test_heads_can_go_as_long_as_none_before_them_costs_much(accuracies, count):
     stages = variant((3, 3), seeds=1)
     stages["pruning"]["accuracy"].loc[{"distribution": "in distribution", "removal": "score"}] = list(accuracies)
     assert f"{count} of 6 can go" in one_shot.table(tree(some=stages))
+
+
+def test_several_networks_are_drawn_and_told_apart(panels):
+    stages = networks(3)
+    drawn = panels(stages)
+    accuracy = stages["theory"]["accuracy"].values[:, :, 0, 1, 0]
+    points, _, (bars,) = drawn["b"][0].containers[0]
+    assert points.get_ydata()[0] == pytest.approx(accuracy.mean())
+    error = float(over_seeds(xr.DataArray(accuracy, dims=("training_seed", "seed")))[1])
+    np.testing.assert_allclose(bars.get_segments()[0][:, 1], accuracy.mean() + error * np.array([-1, 1]))
+    # heads of different networks have nothing in common
+    order = np.argsort(stages["pruning"]["score"].values[0])
+    np.testing.assert_allclose(
+        [bar.get_height() for bar in drawn["e"][0].containers[0]], stages["pruning"]["score"].values[0, order]
+    )
+    (image,) = drawn["d"][0].images
+    np.testing.assert_allclose(image.get_array(), stages["order_parameters"]["U_1"].values[0, 0, 0])
+    text = one_shot.table(tree(some=stages))
+    assert text.startswith("some: 4 paths, 3 trained networks, 2 seeds; best validation accuracy 0.830, 0.830, 0.830,")
+    parts = variance_components(xr.DataArray(accuracy, dims=("training_seed", "seed")))
+    shown = [f"{float(parts[name]) ** 0.5:.3f}" for name in ("training_seed", "seed", "rest")]
+    assert ["width", "10", *shown] in [line.split() for line in text.splitlines()]
+    alone = one_shot.table(tree(some=networks(1)))
+    assert "standard deviation" not in alone and "networks differ is not in these errors" in alone
+
+
+def effects(networks: int, draws: int, deviations, rng) -> xr.DataArray:
+    """Many problems at once, with independent effects of network, draw and both of these standard deviations."""
+    shapes = ((networks, 1), (1, draws), (networks, draws))
+    parts = [size * rng.normal(size=(4000, *shape)) for size, shape in zip(deviations, shapes, strict=True)]
+    return xr.DataArray(sum(parts), dims=("problem", "training_seed", "seed"))
+
+
+@pytest.mark.parametrize("deviations", [(2.0, 0.5, 1.0), (0.5, 2.0, 1.0), (1.0, 1.0, 0.2)])
+def test_variance_components_are_those_that_made_the_values(deviations):
+    values = effects(5, 4, deviations, np.random.default_rng(0))
+    found = variance_components(values)
+    # where they are well above the rest, cutting at zero hardly matters
+    for name, deviation in zip(("training_seed", "seed", "rest"), deviations, strict=True):
+        if deviation >= 1 or name == "rest":
+            assert float(found[name].mean()) == pytest.approx(deviation**2, rel=0.08)
+    assert float(found["mean"].mean()) == pytest.approx(float(values.mean(["training_seed", "seed"]).var()), rel=0.08)
+    mean, error = over_seeds(values)
+    np.testing.assert_allclose(mean, values.values.mean((1, 2)))
+    np.testing.assert_allclose(error**2, found["mean"])
+
+
+def test_variance_of_one_network_or_one_draw_is_that_of_the_mean_over_the_other():
+    values = effects(4, 1, (1.0, 0.0, 0.3), np.random.default_rng(1))
+    found = variance_components(values)
+    assert np.isnan(found["seed"]).all() and np.isnan(found["rest"]).all()
+    np.testing.assert_allclose(found["mean"], values.values[..., 0].var(axis=1, ddof=1) / 4)
+    one = values.transpose("problem", "seed", "training_seed").values
+    _, error = over_seeds(xr.DataArray(one, dims=("problem", "training_seed", "seed")))
+    np.testing.assert_allclose(error**2, found["mean"])

@@ -41,6 +41,7 @@ SETTINGS = one_shot.OneShot(
     training_examples=24,
     test_examples=30,
     chains=2,
+    training_seeds=1,
     warmup=50,
     draws=600,
     check_warmup=200,
@@ -58,12 +59,16 @@ def folder(tmp_path_factory):
 def result(folder) -> xr.DataTree:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MixingWarning)  # for so short chains it is a matter of chance
-        return one_shot.run(SETTINGS, folder)
+        run = one_shot.run(SETTINGS, folder)
+    # of the one network
+    return run.map_over_datasets(lambda node: node.squeeze("training_seed") if "training_seed" in node.dims else node)
 
 
 @pytest.fixture(scope="module")
 def network(folder) -> bpkr.Network:
-    return stages.load_or_train(VARIANT, SETTINGS, sources(SETTINGS, folder), folder / "L2H32" / "training").network
+    return stages.load_or_train(
+        VARIANT, SETTINGS, sources(SETTINGS, folder), folder / "L2H32" / "training-seed=0"
+    ).network
 
 
 @pytest.mark.slow
@@ -198,7 +203,7 @@ def test_monte_carlo_errors_are_the_scatter_over_runs():
 def test_accuracies_of_three_origins_are_of_the_same_examples(result, network, folder):
     found = result["L2H32/order_parameters"].to_dataset()
     solved = result["L2H32/theory"].to_dataset()
-    of_theory = solved["accuracy"].sel(width=8, temperature=found.attrs["temperature"])
+    of_theory = solved["accuracy"].sel(width=8, temperature=float(found["temperature"]))
     np.testing.assert_allclose(found["accuracy"].sel(origin="theory"), of_theory.transpose("seed", "distribution"))
     data = theory.examples_of_seed(network.heads, sources(SETTINGS, folder), SETTINGS, 1)
     architecture = bpkr.Architecture((3, 2), 8, temperature=1.0)
@@ -272,8 +277,10 @@ def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeyp
     for name in ("pruning", "theory_of_seed", "order_parameters", "check", "kernel_components"):
         monkeypatch.setattr(stages, name, forbidden)
     again = one_shot.run(SETTINGS, folder)
+    assert again["L2H32/theory"].sizes["training_seed"] == 1
     xr.testing.assert_identical(
-        again["L2H32/theory"].to_dataset().drop_attrs(), result["L2H32/theory"].to_dataset().drop_attrs()
+        again["L2H32/theory"].to_dataset().squeeze("training_seed").drop_attrs(),
+        result["L2H32/theory"].to_dataset().drop_attrs(),
     )
     asked = []
 
@@ -316,12 +323,30 @@ def test_longer_training_goes_on_beside_what_there_was(result, folder, tmp_path)
     assert again["L2H32/training"].sizes["step"] == 3
 
 
+@pytest.mark.slow
+def test_more_networks_stand_beside_the_first(result, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "stages")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MixingWarning)
+        both = one_shot.run(replace(SETTINGS, training_seeds=2), tmp_path / "stages")["L2H32"]
+    xr.testing.assert_allclose(
+        both["theory"].to_dataset().isel(training_seed=0, drop=True).drop_attrs(),
+        result["L2H32/theory"].to_dataset().drop_vars("training_seed").drop_attrs(),
+    )
+    for stage in set(both.children) - {"check"}:
+        assert both[stage].sizes["training_seed"] == 2, stage
+    first, second = (both["network"].to_dataset().isel(training_seed=number) for number in (0, 1))
+    assert not np.allclose(first["query_1"], second["query_1"])
+    assert not np.allclose(*both["theory"]["accuracy"])
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"variants": ()}, "nothing to run"),
         ({"widths": ()}, "nothing to run"),
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"training_seeds": 0}, "training_seeds must be at least 1, got 0"),
         ({"variants": (VARIANT, VARIANT)}, "different names"),
         ({"unseen": ("cats",)}, "unknown images in unseen, 'cats'; there are digits, mnist, fashion-mnist"),
     ],

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..annotations import checked_arguments
-from .one_shot_table import table
+from .one_shot_table import first_network, over_networks, table
 from .results import draws_results, over_seeds
 from .style import DIVERGING, LIMITS, THEORY, save, use_style
 
@@ -66,14 +66,14 @@ def figure(variant: xr.DataTree) -> Figure:
     top, middle, bottom = drawn.subfigures(3, 1, height_ratios=(1, 1.05, 1.25))
     left, right = top.subfigures(1, 2, width_ratios=(1, 1.15))
     accuracy_over_width(left, theory, "b   accuracy over width")
-    kernel_components(right, kernel, "c   kernel components and labels, one seed")
+    kernel_components(right, kernel, "c   kernel components and labels, one network and seed")
     order_parameters(
         middle,
         between,
-        "d   order parameter $U_1$ between attention paths, one seed; agreement with theory, mean over seeds",
+        "d   order parameter $U_1$ between attention paths, one network and seed; mean agreement with theory",
     )
     left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.15))
-    head_scores(left, pruning, distributions[0], "e   heads by ascending score")
+    head_scores(left, pruning, distributions[0], "e   heads by ascending score, one network")
     heads_removed(right, pruning, distributions, "f   heads removed, not trained again")
     return drawn
 
@@ -94,8 +94,9 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
             at_best = chosen.sel(temperature=chosen["chosen_temperature"])
             places = widths * (1.0 if rule == "accuracy" else (widths[-1] / widths[0]) ** 0.02)
             _points(axes, places, at_best["accuracy"], color=color, **of_points)
-            unsolved = ~(at_best["converged"] == 1).all("seed").values
-            crossed = at_best["accuracy"].mean("seed").values[unsolved]
+            of_width = [dimension for dimension in at_best["converged"].dims if dimension != "width"]
+            unsolved = ~(at_best["converged"] == 1).all(of_width).values
+            crossed = over_seeds(at_best["accuracy"])[0].values[unsolved]
             axes.plot(places[unsolved], crossed, "x", color="black", markersize=7)
             limit = chosen["gp_accuracy"].sel(temperature=chosen["gp_chosen_temperature"])
             _level(axes, limit, band=rule == "accuracy", color=color, **of_limit)
@@ -110,7 +111,8 @@ def accuracy_over_width(panel: Figure | SubFigure, theory: xr.Dataset, title: st
 
 @draws_results
 def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str) -> None:
-    """|cosine| of the leading kernel components with the labels, smallest width against the limit."""
+    """|cosine| of the leading kernel components with the labels, smallest width against the limit, first network."""
+    kernel = first_network(kernel)
     axes = _add_title(panel, title).subplots()
     shown = kernel["alignment"].isel(component=slice(SHOWN_COMPONENTS))
     width = float(kernel["kernel_width"].min())
@@ -123,14 +125,14 @@ def kernel_components(panel: Figure | SubFigure, kernel: xr.Dataset, title: str)
 
 @draws_results
 def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str) -> None:
-    """U_1 of theory, sampled and trained, first seed, each on a scale of its own; lines part the first layer's heads.
+    """U_1 of theory, sampled and trained, each on a scale of its own; lines part the first layer's heads.
 
-    How far they agree is the mean over seeds.
+    They are of the first network and seed; how far they agree is the mean over networks and seeds.
     """
     _add_title(panel, title)
     origins = [str(origin) for origin in between["origin"].values]
     for axes, origin in zip(panel.subplots(1, len(origins)), origins, strict=True):
-        matrix = between["U_1"].isel(seed=0).sel(origin=origin)
+        matrix = first_network(between)["U_1"].isel(seed=0).sel(origin=origin)
         scale = float(np.abs(matrix).max())
         image = axes.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale, interpolation="nearest")
         _path_axes(axes, [str(path) for path in matrix["path_1"].values])
@@ -141,8 +143,7 @@ def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str)
 def _heading(between: xr.Dataset, origin: str) -> str:
     """What a matrix is of, and how well it agrees with theory; a star where sampling is not to be relied on."""
     if origin == "theory":
-        attrs = between.attrs
-        return f"theory\n$N={attrs['width']}$, $T={attrs['temperature']:g}$\n"
+        return f"theory\n$N={between.attrs['width']}$, $T={first_network(between)['temperature'].item():g}$\n"
     doubt = "*, not mixed" if origin == "sampled" and not between["mixed"].all() else ""
     pair = between.sel(of="theory", origin=origin)
     correlation, in_all, in_blocks = (
@@ -155,7 +156,7 @@ def _heading(between: xr.Dataset, origin: str) -> str:
 def _number_with_bar(values: xr.DataArray, of_sampling: xr.DataArray, unit: int, digits: int) -> str:
     """The mean over seeds and its standard error, of one seed that of sampling, as text of so many digits."""
     mean, error = (unit * float(value) for value in over_seeds(values))
-    error = error if values.sizes["seed"] > 1 else unit * float(of_sampling.mean())
+    error = error if values.size > 1 else unit * float(of_sampling.mean())
     return f"{mean:.{digits}f}" + (rf" $\pm$ {error:.{digits}f}" if error > 0 else "")
 
 
@@ -181,7 +182,8 @@ def _path_axes(axes: Axes, paths: Sequence[str]) -> None:
 
 @draws_results
 def head_scores(panel: Figure | SubFigure, pruning: xr.Dataset, distribution: str, title: str) -> None:
-    """The score of every head, and accuracy without that head alone, beside the line of the whole network."""
+    """The score of every head, and accuracy without that head alone, beside the line of the whole first network."""
+    pruning = first_network(pruning)
     above, below = _add_title(panel, title).subplots(2, 1, sharex=True)
     ascending = pruning.isel(head=np.argsort(pruning["score"].values, kind="stable")).sel(distribution=distribution)
     places = np.arange(ascending.sizes["head"])
@@ -215,7 +217,7 @@ def heads_removed(panel: Figure | SubFigure, pruning: xr.Dataset, distributions:
     panel.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=len(_ORDERS))
     left = mosaic["share left"]
     for name, label, style in (("parameters", "parameters", "-"), ("inference_seconds", "inference time", "--")):
-        share = pruning[name] / pruning[name].sel(removed=0)
+        share = over_networks(pruning[name] / pruning[name].sel(removed=0))
         left.plot(pruning["removed"], share, style, color=LIMITS[2], marker="o", markersize=3, label=label)
     left.set(ylabel="share left", ylim=(0, 1.08))
     left.legend(loc="lower left")
@@ -233,7 +235,8 @@ def _add_title(panel: Figure | SubFigure, title: str) -> Figure | SubFigure:
 def _points(axes: Axes, places: Any, values: xr.DataArray, **style: Any) -> None:
     """The mean over seeds at each place, with bars of its standard error where there are several seeds."""
     mean, error = over_seeds(values)
-    axes.errorbar(places, mean, error if values.sizes["seed"] > 1 else None, **style)
+    seeds = values.sizes["seed"] * values.sizes.get("training_seed", 1)
+    axes.errorbar(places, mean, error if seeds > 1 else None, **style)
 
 
 def _level(axes: Axes, values: xr.DataArray, *, band: bool = True, color: str, **style: Any) -> None:

@@ -6,7 +6,7 @@ from textwrap import indent, wrap
 import numpy as np
 import xarray as xr
 
-from .results import draws_results, with_error
+from .results import draws_results, over_seeds, variance_components, with_error
 
 LITTLE = 0.01
 _RULES = {
@@ -17,9 +17,10 @@ _RULES = {
 
 @draws_results
 def table(result: xr.DataTree) -> str:
-    """The main results of every variant, means over seeds with their standard errors.
+    """The main results of every variant, means over trained networks and seeds with their standard errors.
 
-    Accuracy over width, and what the smallest width gains on infinite width, seed by seed; agreement of U_1; heads.
+    Accuracy over width, and what the smallest width gains on infinite width, seed by seed; how much networks differ,
+    and draws of the examples; agreement of U_1; heads, which are those of the first network.
     """
     if not result.children:
         raise KeyError("it has no variants")
@@ -28,13 +29,13 @@ def table(result: xr.DataTree) -> str:
 
 def _of_variant(name: str, variant: xr.DataTree) -> str:
     theory, pruning = variant["theory"].to_dataset().sortby("width"), variant["pruning"].to_dataset()
-    validation = variant["training/validation_accuracy"]
-    best = validation.isel(step=int(np.argmax(validation.values)))
-    count, seeds = theory.sizes["path_1"], theory.sizes["seed"]
-    head = f"{name}: {count} paths, {seeds} seed{'s' if seeds > 1 else ''}"
+    count, seeds, networks = theory.sizes["path_1"], theory.sizes["seed"], theory.sizes.get("training_seed", 1)
+    several = f"{networks} trained network{'s' if networks > 1 else ''}, "
+    head = f"{name}: {count} paths, {several}{seeds} seed{'s' if seeds > 1 else ''}"
     blocks = [
-        f"{head}; best validation accuracy {float(best):.3f}, at step {int(best['step'])}",
+        f"{head}; {_trainings(variant['training/validation_accuracy'])}",
         *(f"{title}\n{indent(_accuracies(theory, rule), '  ')}" for rule, title in _RULES.items()),
+        _scatter(theory),
         _agreement(variant["order_parameters"].to_dataset()),
         _check(variant["check"].to_dataset()),
         f"heads\n{indent(_heads(pruning, str(theory['distribution'].values[0])), '  ')}",
@@ -43,13 +44,60 @@ def _of_variant(name: str, variant: xr.DataTree) -> str:
     return "\n  ".join(block.replace("\n", "\n  ") for block in blocks)
 
 
+def first_network(dataset: xr.Dataset) -> xr.Dataset:
+    """Of several trained networks the first: their heads have nothing in common but their number."""
+    return dataset.isel(training_seed=0) if "training_seed" in dataset.dims else dataset
+
+
+def over_networks(values: xr.DataArray) -> xr.DataArray:
+    """The mean over trained networks."""
+    return values.mean("training_seed") if "training_seed" in values.dims else values
+
+
+def _trainings(validation: xr.DataArray) -> str:
+    """What every network reached, and when; its own last step is the last that it has."""
+    networks = validation.transpose("training_seed", "step") if "training_seed" in validation.dims else [validation]
+    best = [one.isel(step=int(one.argmax("step"))) for one in networks]
+    accuracies = ", ".join(f"{float(one):.3f}" for one in best)
+    steps = ", ".join(str(int(one["step"])) for one in best)
+    return f"best validation accuracy {accuracies}, at step {steps}"
+
+
+def _scatter(theory: xr.Dataset) -> str:
+    """How far accuracies scatter over trained networks, and over draws of the examples."""
+    if theory.sizes.get("training_seed", 1) == 1:
+        return "how much trained networks differ is not in these errors: there is one"
+    theory = theory.sel(rule="accuracy", distribution=theory["distribution"].values[0])
+    smallest = int(theory["width"].min())
+    accuracy = theory["accuracy"].sel(width=smallest)
+    accuracy = accuracy.sel(temperature=theory["chosen_temperature"].sel(width=smallest))
+    limit = theory["gp_accuracy"].sel(temperature=theory["gp_chosen_temperature"])
+    rows = [["standard deviation of accuracy over", "trained networks", "draws of examples", "the rest"]]
+    for label, values in {
+        str(smallest): accuracy,
+        "infinite": limit,
+        f"{smallest} - infinite": accuracy - limit,
+    }.items():
+        parts = variance_components(values.drop_vars(["temperature", "width"], errors="ignore"))
+        rows.append(
+            [f"width {label}", *(f"{float(parts[name]) ** 0.5:.3f}" for name in ("training_seed", "seed", "rest"))]
+        )
+    return _align(rows)
+
+
+def _shown_temperature(temperatures: xr.DataArray) -> str:
+    """The temperature, or where networks have several, from the lowest to the highest."""
+    lowest, highest = float(temperatures.min()), float(temperatures.max())
+    return f"{lowest:g}" if lowest == highest else f"{lowest:g} to {highest:g}"
+
+
 def _accuracies(theory: xr.Dataset, rule: str) -> str:
     """A line a width, one of infinite width, and one of the difference from it of the smallest width."""
     theory = theory.sel(rule=rule)
     temperatures, of_limit = theory["chosen_temperature"], theory["gp_chosen_temperature"]
     at_best = theory.sel(temperature=temperatures)
     accuracy, limit = at_best["accuracy"], theory["gp_accuracy"].sel(temperature=of_limit)
-    is_solved = (at_best["converged"] == 1).all("seed")
+    is_solved = (at_best["converged"] == 1).all([name for name in at_best["converged"].dims if name != "width"])
     distributions, smallest = theory["distribution"].values, int(theory["width"].min())
     # the seeds' examples are the same at every width, so that the error is that of the differences
     gain = accuracy.sel(width=smallest) - limit
@@ -60,8 +108,8 @@ def _accuracies(theory: xr.Dataset, rule: str) -> str:
     rows = [["width", "T", *distributions]]
     for width in theory["width"].values:
         label = f"{width}{'' if is_solved.sel(width=width).item() else '*'}"
-        rows.append([label, f"{temperatures.sel(width=width).item():g}", *cells(accuracy.sel(width=width))])
-    rows.append(["infinite", f"{of_limit.item():g}", *cells(limit)])
+        rows.append([label, _shown_temperature(temperatures.sel(width=width)), *cells(accuracy.sel(width=width))])
+    rows.append(["infinite", _shown_temperature(of_limit), *cells(limit)])
     rows.append([f"{smallest} - infinite", "", *cells(gain, "+")])
     note = "" if is_solved.all() else "\n* not a solution at every seed: not converged, or failed"
     return _align(rows) + note
@@ -69,21 +117,21 @@ def _accuracies(theory: xr.Dataset, rule: str) -> str:
 
 def _agreement(between: xr.Dataset) -> str:
     """How far the three U_1 agree, pair by pair, and how right their networks are on the same examples."""
-    doubtful = between["seed"].values[between["mixed"].values == 0]
-    star = "*" if len(doubtful) else ""
+    is_doubtful = between["mixed"].values.ravel() == 0
+    star = "*" if is_doubtful.any() else ""
     rows = [["entries above the diagonal", "correlation", "same sign", "of them, in blocks"]]
     for of, origin in (("theory", "sampled"), ("theory", "trained"), ("sampled", "trained")):
         pair = between.sel(of=of, origin=origin)
         label = f"{of} and {origin}{star if 'sampled' in (of, origin) else ''}"
         names = ("correlation", "sign_agreement", "block_sign_agreement")
         rows.append([label, *(with_error(pair[name], of_sampling=pair[f"{name}_error"]) for name in names)])
-    attrs, strength = between.attrs, between[["block_strength", "block_strength_error"]]
+    strength = between[["block_strength", "block_strength_error"]]
     strengths = ", ".join(
         f"{origin} {with_error(one['block_strength'], of_sampling=one['block_strength_error'])}"
         for origin, one in ((origin, strength.sel(origin=origin)) for origin in between["origin"].values)
     )
     lines = [
-        f"U_1 at N={attrs['width']}, T={attrs['temperature']:g}",
+        f"U_1 at N={between.attrs['width']}, T={_shown_temperature(between['temperature'])}",
         indent(_align(rows), "  "),
         "  mean magnitude in blocks (pairs that share the first layer's head) over that outside:",
         f"    {strengths}",
@@ -91,8 +139,8 @@ def _agreement(between: xr.Dataset) -> str:
         *wrap(_of_sampling(between), 116, initial_indent="  ", subsequent_indent="    "),
     ]
     if star:
-        reason = between["diagnosis"].sel(seed=doubtful[0]).item()
-        complaint = f"* not mixed at {len(doubtful)} of {between.sizes['seed']} seeds; at seed {doubtful[0]}: {reason}"
+        reason = between["diagnosis"].values.ravel()[is_doubtful][0]
+        complaint = f"* not mixed at {is_doubtful.sum()} of {is_doubtful.size} runs; at the first of them: {reason}"
         lines += wrap(complaint, 116, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)
 
@@ -156,7 +204,8 @@ def _check(check: xr.Dataset) -> str:
 
 
 def _heads(pruning: xr.Dataset, distribution: str) -> str:
-    """A line a head by ascending score."""
+    """A line a head of the first network by ascending score."""
+    pruning = first_network(pruning)
     rows = [["layer.head", "score", "of trained weights", "accuracy without it"]]
     for i in np.argsort(pruning["score"].values, kind="stable"):
         head = pruning.isel(head=i).sel(distribution=distribution)
@@ -170,10 +219,10 @@ def _removable(pruning: xr.Dataset, distribution: str) -> str:
     accuracy = pruning["accuracy"].sel(distribution=distribution, removal="score")
     change = accuracy - accuracy.sel(removed=0)
     # rounded, so that a loss of exactly as much is not little on account of the last binary digit
-    is_little = -change.mean("seed").values.round(9) < LITTLE
+    is_little = -over_seeds(change)[0].values.round(9) < LITTLE
     count = int(np.argmin(is_little)) - 1 if not is_little.all() else len(is_little) - 1
     saved = {
-        label: 100 * (1 - pruning[name].sel(removed=count).item() / pruning[name].sel(removed=0).item())
+        label: 100 * (1 - over_networks(pruning[name].sel(removed=count) / pruning[name].sel(removed=0)).item())
         for name, label in (("parameters", "parameters"), ("inference_seconds", "inference time"))
     }
     return (

@@ -37,7 +37,7 @@ def order_parameters(
 ) -> xr.Dataset:
     """U_1 and accuracies along an axis `origin`, "theory", "sampled" and "trained", and how far they agree.
 
-    Theory and sampling are of the smallest width, at the temperature chosen by accuracy; the trained network has a
+    Theory and sampling are of the smallest width, at the `temperature` chosen by accuracy; the trained network has a
     width of its own, and no temperature.
 
     - `U_1` (seed, origin, path, path), and `U_1_error` of sampling.
@@ -70,12 +70,16 @@ def order_parameters(
         )
         found.append(_of_seed(network, architecture, data, list(sources.tests), solution, draws))
     trained = bpkr.empirical_order_parameters(network).matrices[0]
-    return xr.merge(
-        [
-            xr.concat(found, dim=xr.DataArray(seeds, dims="seed", name="seed")),
-            _agreement_of_width(theory["U_1"].sel(temperature=chosen).drop_vars("temperature"), trained),
-        ]
-    ).assign_attrs(width=width, temperature=temperature)
+    return (
+        xr.merge(
+            [
+                xr.concat(found, dim=xr.DataArray(seeds, dims="seed", name="seed")),
+                _agreement_of_width(theory["U_1"].sel(temperature=chosen).drop_vars("temperature"), trained),
+            ]
+        )
+        .assign(temperature=temperature)
+        .assign_attrs(width=width)
+    )
 
 
 def compared_architecture(network: bpkr.Network, theory: xr.Dataset) -> bpkr.Architecture:

@@ -34,9 +34,11 @@ def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: 
     - `order_parameters`: U_1 of theory, sampled and trained; `check`: the sampled one against another sampler's.
     - `pruning`: accuracy on removing heads.
 
+    All but `check` have an axis `training_seed`, of networks trained independently.
+
     Every stage leaves its result in the folder `stages`, from where an interrupted run goes on, as does one with more
-    seeds, widths, temperatures or steps of training. With an `executor`, see `sweeps.sweep`, widths of the theory and
-    chains of the sampler run side by side; training runs here. `progress`: show bars.
+    seeds of either kind, widths, temperatures or steps of training. With an `executor`, see `sweeps.sweep`, widths of
+    the theory and chains of the sampler run side by side; training runs here. `progress`: show bars.
     """
     check_executor(executor)
     made = sources(settings, stages)
@@ -60,30 +62,85 @@ def run_variant(
     executor: Workers = None,
     progress: bool = True,
 ) -> dict[str, xr.Dataset]:
-    """The stages of one variant, by name."""
-    trained = load_or_train(variant, settings, made, folder / "training", progress=progress)
-    network = trained.network
-    folder = folder / f"network-{store.fingerprint(store.describe(network=network))}"
-    options = {"executor": executor, "progress": progress}
+    """The stages of one variant, by name, along `training_seed`; `check` is of the first trained network."""
+    found, options = [], {"executor": executor, "progress": progress}
+    check_of_first = None
+    for training_seed in range(settings.training_seeds):
+        kept = folder / f"training-seed={training_seed}"
+        trained = load_or_train(variant, settings, made, kept, training_seed=training_seed, progress=progress)
+        found.append(run_network(variant, settings, made, trained, folder, **options))
+        if check_of_first is None:
+            check_of_first = check_network(variant, settings, made, trained.network, found[0], folder, **options)
+    seeds = xr.DataArray(range(settings.training_seeds), dims="training_seed", name="training_seed")
+    joined = {
+        stage: xr.concat([one[stage] for one in found], dim=seeds, join="outer", combine_attrs="drop_conflicts")
+        for stage in found[0]
+    }
+    return {**joined, "check": check_of_first}
+
+
+def run_network(
+    variant: Variant,
+    settings: OneShot,
+    made: Sources,
+    trained: Trained,
+    folder: Path,
+    *,
+    executor: Workers = None,
+    progress: bool = True,
+) -> dict[str, xr.Dataset]:
+    """The stages of one trained network, by name."""
+    network, options = trained.network, {"executor": executor, "progress": progress}
+    folder = _folder_of(network, folder)
     theory = theory_of_heads(network.heads, settings, made, folder, **options)
-
-    def resumed(stage: str, compute: Callable[..., xr.Dataset], *arguments: Any, **options: Any) -> xr.Dataset:
-        alone = replace(settings, variants=(variant,))
-        described = store.settings_of(stage, _VERSION, settings=alone, network=network)
-        found = partial(compute, *arguments, **options)
-        return _resume_stage(folder, stage.replace(" ", "-"), described, found)
-
+    resumed = partial(_resume_later_stage, variant, settings, network, folder)
     given, shown = (made, settings, theory), (min(settings.widths), max(settings.widths))
-    between = resumed("order parameters", order_parameters, network, *given, folder / "draws", **options)
     return {
         "training": trained.history,
         "network": label_network(network),
         "theory": theory,
         "kernel": resumed("kernel", kernel_components, network.heads, *given, shown),
-        "order_parameters": between,
-        "check": resumed("check", check, network, *given, between, folder / "draws-of-check", **options),
+        "order_parameters": resumed("order parameters", order_parameters, network, *given, folder / "draws", **options),
         "pruning": resumed("pruning", pruning, network, *given),
     }
+
+
+def check_network(
+    variant: Variant,
+    settings: OneShot,
+    made: Sources,
+    network: bpkr.Network,
+    found: Mapping[str, xr.Dataset],
+    folder: Path,
+    *,
+    executor: Workers = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """The sampled order parameters that `run_network` found, against another sampler."""
+    folder = _folder_of(network, folder)
+    given = network, made, settings, found["theory"], found["order_parameters"], folder / "draws-of-check"
+    options = {"executor": executor, "progress": progress}
+    return _resume_later_stage(variant, settings, network, folder, "check", check, *given, **options)
+
+
+def _folder_of(network: bpkr.Network, folder: Path) -> Path:
+    return folder / f"network-{store.fingerprint(store.describe(network=network))}"
+
+
+def _resume_later_stage(
+    variant: Variant,
+    settings: OneShot,
+    network: bpkr.Network,
+    folder: Path,
+    stage: str,
+    compute: Callable[..., xr.Dataset],
+    *arguments: Any,
+    **options: Any,
+) -> xr.Dataset:
+    # the networks of other variants and trainings have nothing to do with it
+    alone = replace(settings, variants=(variant,), training_seeds=1)
+    described = store.settings_of(stage, _VERSION, settings=alone, network=network)
+    return _resume_stage(folder, stage.replace(" ", "-"), described, partial(compute, *arguments, **options))
 
 
 def theory_of_heads(
