@@ -57,7 +57,7 @@ class OneShot:
     """How images become tokens; in one colour a third as many features as in three, which are all the same."""
     width: int = 64
     """Hidden units of every layer of the network that is trained."""
-    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(steps=6000, patience=10))
+    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(steps=20_000, patience=10))
     training_seeds: int = 3
     """Independent trainings of every variant, from initial weights and on examples of their own."""
     widths: tuple[int, ...] = (10, 30, 100, 300, 1000)
@@ -73,7 +73,7 @@ class OneShot:
     draws: int = 1000
     """Of the sampler of the weights, at the smallest width and every seed."""
     check_warmup: int = 250
-    check_draws: int = 250
+    check_draws: int = 500
     """Of as many chains of the sampler of order parameters, which checks that of the weights at the first seed."""
     orders: int = 10
     """Random orders of removing heads."""
