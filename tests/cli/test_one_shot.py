@@ -21,7 +21,7 @@ def tiny(tmp_path, monkeypatch):
     return tmp_path
 
 
-COMMAND = ("reproduce", "one-shot", "--variants", "L2H32", "--seeds", "1")
+COMMAND = ("reproduce", "one-shot", "--variants", "L2H32", "--training-seeds", "1", "--seeds", "1")
 
 
 @pytest.mark.slow
@@ -29,7 +29,7 @@ COMMAND = ("reproduce", "one-shot", "--variants", "L2H32", "--seeds", "1")
 def test_a_figure_a_table_and_one_file_are_written_and_kept(tiny, monkeypatch, capsys):
     run(monkeypatch, *COMMAND)
     printed = capsys.readouterr().out
-    assert "L2H32: 6 paths, 1 seed" in printed
+    assert "L2H32: 6 paths, 1 trained network, 1 seed" in printed
     assert "wrote one-shot/one-shot.nc" in printed
     assert (tiny / "one-shot" / "figure-L2H32.png").stat().st_size > 10_000
     result = store.read(tiny / "one-shot" / "one-shot.nc")

@@ -57,6 +57,7 @@ def hidden_markov(
 def one_shot(
     preset: Literal["small", "paper"] = "small",
     variants: tuple[str, ...] = ("L2H4", "L3H3", "L2H8"),
+    training_seeds: int = 3,
     seeds: int = 5,
     output: Path = Path("one-shot"),
     overwrite: bool = False,
@@ -67,19 +68,21 @@ def one_shot(
 
     Prints tables, and writes a figure a variant and one-shot.nc, one labelled netCDF file that holds every number in
     them, and the trained queries and keys. Every stage is kept in the folder stages, from where an interrupted run goes
-    on, as does one with more seeds; remove it when nothing is to follow.
+    on, as does one with more seeds of either kind; remove it when nothing is to follow.
 
     Args:
-        preset: "small" needs no network and about half an hour on two cores; "paper" has the published sizes, downloads
+        preset: "small" needs no download and several hours on two cores; "paper" has the published sizes, downloads
             Omniglot, MNIST and Fashion-MNIST, and wants an accelerator.
         variants: Which networks, by layers and heads.
+        training_seeds: Independent trainings of every variant.
         seeds: Independent draws of the theory's training and test examples.
         output: Folder for the results.
         overwrite: Replace results that are there.
         workers: Run as many widths and chains of the sampler side by side, each in a process and on a core of its own.
         scheduler: The address of a dask scheduler whose workers run these, such as tcp://10.0.0.1:8786.
     """
-    settings = replace(_PRESETS[preset], variants=_choose(_PRESETS[preset].variants, variants), seeds=seeds)
+    chosen = _choose(_PRESETS[preset].variants, variants)
+    settings = replace(_PRESETS[preset], variants=chosen, training_seeds=training_seeds, seeds=seeds)
     _check_numbers(settings)
     path, stages = output / "one-shot.nc", output / "stages"
     figures = one_shot_plots.figure_paths(output, variants)

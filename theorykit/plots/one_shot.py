@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..annotations import checked_arguments
-from .one_shot_table import first_network, over_networks, table
-from .results import draws_results, over_seeds
+from .one_shot_table import table
+from .results import draws_results, first_network, over_networks, over_seeds
 from .style import DIVERGING, LIMITS, THEORY, save, use_style
 
 __all__ = ["draw_all", "figure", "figure_paths", "table"]

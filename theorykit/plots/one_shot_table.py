@@ -6,7 +6,7 @@ from textwrap import indent, wrap
 import numpy as np
 import xarray as xr
 
-from .results import draws_results, over_seeds, variance_components, with_error
+from .results import draws_results, first_network, over_networks, over_seeds, variance_components, with_error
 
 LITTLE = 0.01
 _RULES = {
@@ -42,16 +42,6 @@ def _of_variant(name: str, variant: xr.DataTree) -> str:
         _removable(pruning, str(theory["distribution"].values[0])),
     ]
     return "\n  ".join(block.replace("\n", "\n  ") for block in blocks)
-
-
-def first_network(dataset: xr.Dataset) -> xr.Dataset:
-    """Of several trained networks the first: their heads have nothing in common but their number."""
-    return dataset.isel(training_seed=0) if "training_seed" in dataset.dims else dataset
-
-
-def over_networks(values: xr.DataArray) -> xr.DataArray:
-    """The mean over trained networks."""
-    return values.mean("training_seed") if "training_seed" in values.dims else values
 
 
 def _trainings(validation: xr.DataArray) -> str:

@@ -83,6 +83,18 @@ def variance_components(values: xr.DataArray) -> xr.Dataset:
 
 
 @draws_results
+def first_network(dataset: xr.Dataset) -> xr.Dataset:
+    """Of several trained networks the first: their heads have nothing in common but their number."""
+    return dataset.isel(training_seed=0) if "training_seed" in dataset.dims else dataset
+
+
+@draws_results
+def over_networks(values: xr.DataArray) -> xr.DataArray:
+    """The mean over trained networks."""
+    return values.mean("training_seed") if "training_seed" in values.dims else values
+
+
+@draws_results
 def with_error(values: xr.DataArray, sign: str = "-", of_sampling: xr.DataArray | None = None) -> str:
     """The mean of `values` (seed,) or (training_seed, seed) as text, and its standard error where there are several.
 
