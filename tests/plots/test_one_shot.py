@@ -270,9 +270,9 @@ def test_order_parameters_have_scales_of_their_own(panels):
         assert [label.get_text() for label in panel.get_xticklabels()] == ["11", "12", "21", "22"]
     theory, sampled, trained = (panel.get_title() for panel in axes[:3])
     assert (
-        theory == "theory\n$N=10$, $T=0.5$\n"
-        and sampled.startswith("sampled*, not mixed\n")
-        and trained.startswith("trained\n")
+        theory == "theory\n$N=10$, $T=0.5$"
+        and sampled.startswith("sampled*, not mixed: ")
+        and trained.startswith("trained: ")
     )
     for origin, title in ((1, sampled), (2, trained)):
         shown = [mean_and_error(between[name].values[:, 0, origin]) for name in AGREEMENT]

@@ -143,14 +143,14 @@ def order_parameters(panel: Figure | SubFigure, between: xr.Dataset, title: str)
 def _heading(between: xr.Dataset, origin: str) -> str:
     """What a matrix is of, and how well it agrees with theory; a star where sampling is not to be relied on."""
     if origin == "theory":
-        return f"theory\n$N={between.attrs['width']}$, $T={first_network(between)['temperature'].item():g}$\n"
+        return f"theory\n$N={between.attrs['width']}$, $T={first_network(between)['temperature'].item():g}$"
     doubt = "*, not mixed" if origin == "sampled" and not between["mixed"].all() else ""
     pair = between.sel(of="theory", origin=origin)
     correlation, in_all, in_blocks = (
         _number_with_bar(pair[name], pair[f"{name}_error"], *form)
         for name, form in zip(_AGREEMENT, [(1, 3), (100, 0), (100, 0)], strict=True)
     )
-    return f"{origin}{doubt}\ncorrelation {correlation}\nsame sign {in_all} %, in blocks {in_blocks} %"
+    return f"{origin}{doubt}: correlation {correlation}\nsame sign {in_all} %, in blocks {in_blocks} %"
 
 
 def _number_with_bar(values: xr.DataArray, of_sampling: xr.DataArray, unit: int, digits: int) -> str:
