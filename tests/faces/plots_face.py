@@ -40,6 +40,13 @@ FACE = Face(
         "variant": tree(),
         **dict.fromkeys(("dataset", "diagram", "orbits", "theory", "kernel", "between", "pruning"), dataset()),
         "values": instance(lambda: xr.DataArray(np.ones(2), dims="seed"), also=lambda: {"alone": xr.DataArray(1.0)}),
+        "results.over_networks.values": instance(lambda: xr.DataArray(np.ones(2), dims="seed")),
+        "results.first_network.dataset": instance(xr.Dataset, also=lambda: {"a tree": xr.DataTree()}),
+        "of_sampling": Kind(
+            lambda: xr.DataArray(np.ones(2), dims="seed"),
+            {"None": "there is none"},
+            lambda: {"a dataset": xr.Dataset()},
+        ),
         "draw_marks.marks": instance(lambda: xr.DataArray(np.ones((2, 3)), dims=("beta", "level"))),
         "self_attention_dynamics.draw_marks.marks": instance(lambda: xr.DataArray(np.ones((2, 3)))),
         "self_attention_dynamics.ink.marks": array(lambda: np.ones((2, 3))),
