@@ -30,7 +30,7 @@ _RADIUS, _NARROWEST, _WIDEST = 10.0, 1e-8, 1e8
 _FIRST_SWEEPS, _SWEEPS = 4, 2
 # of the convex part of the data's term, what combined sweeps bound to begin with: where they are to converge, and
 # before Newton's method; found quickest on many problems
-_SHARE, _NEWTON_SHARE = 0.25, 0.5
+_SHARE, _NEWTON_SHARE = 0.25, 0.8
 # change of a coordinate by a sweep from which on Newton's method is quicker
 _NEAR = 0.04
 
