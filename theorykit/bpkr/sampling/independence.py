@@ -46,6 +46,7 @@ class Moments(eqx.Module):
 
     @classmethod
     def none(cls, coordinates: int) -> "Moments":
+        """Of no point yet."""
         return cls(jnp.array(0), jnp.zeros(coordinates), jnp.zeros((coordinates, coordinates)))
 
     def with_point(self, point: Float[Array, " coordinates"]) -> "Moments":

@@ -1,0 +1,115 @@
+"""The theory of one-shot images at the published sizes: two layers of four heads, on characters of our own.
+
+    python benchmarks/one_shot_published.py FOLDER [--seeds 5] [--output FOLDER]
+
+The paper preset of `theorykit reproduce one-shot` (600 training examples in three colours, 192 features, a network of
+width 512 trained for 10,000 steps, ten widths, ten temperatures) without its download. Everything is kept in FOLDER,
+from where a run that was stopped goes on. Writes one_shot_published.json, accuracies over (seed, width) and what was
+spent, and one_shot_published.png into the output folder (benchmarks/results by default).
+"""
+
+import argparse
+import json
+import resource
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+import theorykit
+from theorykit import store
+from theorykit.reproduce.one_shot.settings import PAPER, Strokes
+from theorykit.reproduce.one_shot.sources import IN_DISTRIBUTION, sources
+from theorykit.reproduce.one_shot.stages import load_or_train, theory_of_heads
+
+
+def summary(theory: xr.Dataset) -> dict:
+    """Accuracy at the temperature chosen by accuracy, (distribution, seed, width), and in the limit."""
+    chosen = theory["chosen_temperature"].sel(rule="accuracy", drop=True)
+    accuracy = theory["accuracy"].sel(temperature=chosen).transpose("distribution", "seed", "width")
+    of_limit = theory["gp_accuracy"].sel(temperature=theory["gp_chosen_temperature"].sel(rule="accuracy", drop=True))
+    return {
+        "width": theory["width"].values.tolist(),
+        "distribution": theory["distribution"].values.tolist(),
+        "accuracy": accuracy.values.tolist(),
+        "gp_accuracy": of_limit.transpose("distribution", "seed").values.tolist(),
+        "temperature": chosen.values.tolist(),
+        "gp_temperature": float(theory["gp_chosen_temperature"].sel(rule="accuracy")),
+        "points": int(theory["converged"].size),
+        "converged": int(theory["converged"].sum()),
+        "solve_seconds": float(theory["seconds"].sum()),
+        "evaluations_per_point": float(theory["evaluations"].mean()),
+    }
+
+
+def table(result: dict) -> str:
+    """Per cent with standard errors over seeds, width by width; and of differences to the limit, seed by seed."""
+    lines = ["     N  " + "  ".join(f"{name:>24}" for name in result["distribution"])]
+    limits = np.array(result["gp_accuracy"])[..., None]
+    accuracies = np.concatenate([np.array(result["accuracy"]), limits], axis=2)
+    for i, width in enumerate([*result["width"], "limit"]):
+        cells = []
+        for of_distribution, limit in zip(accuracies, limits, strict=True):
+            values, gains = 100 * of_distribution[:, i], 100 * (of_distribution[:, i] - limit[:, 0])
+            cells.append(
+                f"{values.mean():5.1f} +- {_error(values):3.1f} ({gains.mean():+4.1f} +- {_error(gains):3.1f})"
+            )
+        lines.append(f"{width:>6}  " + "  ".join(f"{cell:>24}" for cell in cells))
+    return "\n".join(lines)
+
+
+def _error(values: np.ndarray) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def draw(theory: xr.Dataset, path: Path) -> None:
+    """The panel of accuracy over width."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from theorykit.plots.one_shot import accuracy_over_width
+    from theorykit.plots.style import save, use_style
+
+    with use_style():
+        figure = plt.figure(figsize=(5, 3.5))
+        accuracy_over_width(figure, theory, "accuracy over width, 600 examples")
+        save(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    theorykit.enable_float64()
+    theorykit.enable_cache()
+    settings = replace(PAPER, variants=PAPER.variants[:1], images=Strokes(), unseen=("digits",), seeds=arguments.seeds)
+    variant, started = settings.variants[0], time.monotonic()
+    made = sources(settings, arguments.folder)
+    folder = arguments.folder / variant.name
+    trained = load_or_train(variant, settings, made, folder / "training")
+    network, training_seconds = trained.network, time.monotonic() - started
+    folder = folder / f"network-{store.fingerprint(store.describe(network=network))}"
+    theory = theory_of_heads(network.heads, settings, made, folder)
+    accuracy = trained.history["validation_accuracy"]
+    result = {
+        **summary(theory),
+        "in_distribution": IN_DISTRIBUTION,
+        "validation_accuracy": float(accuracy[-1]),
+        "seconds": {"training": training_seconds, "theory": time.monotonic() - started - training_seconds},
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+    (arguments.output / "one_shot_published.json").write_text(json.dumps(result, indent=1) + "\n")
+    draw(theory, arguments.output / "one_shot_published.png")
+    print(table(result))
+    minutes = result["solve_seconds"] / 60
+    print(f"{result['converged']} of {result['points']} saddle points, {minutes:.0f} minutes of solves")
+
+
+if __name__ == "__main__":
+    main()
