@@ -160,10 +160,9 @@ ROUGH = (log_cosh(20 * z + h), log_cosh(20 * (z - h)), Abs(z - h), Max(0, b * z 
 def test_the_estimated_error_is_about_as_large_as_the_error(integrand, nodes, field):
     average, values = GaussianAverage(integrand, z, nodes), {"h": field, "b": 0.9}
     error = np.abs(function_of(average)(**values)["value"] - interpret(average, values))
-    estimate = quadrature_error(average, values)
-    # across a kink the error changes its sign with the field, and its estimate does so at another field
-    near_zero = 0.01 / nodes if integrand in ROUGH else 1e-13
-    assert error <= 3 * estimate + near_zero
+    # across a kink the error changes its sign with the field, and its estimate does so at a field close by
+    estimate = max(quadrature_error(average, {**values, "h": field + shift}) for shift in (-0.05, 0.0, 0.05))
+    assert error <= 3 * estimate + 1e-13
     # no estimate is far above what the error is where it is largest
     assert estimate <= (4 / nodes**0.5 if integrand in ROUGH else 0.02)
 
