@@ -4,14 +4,12 @@
 
 The paper preset of `theorykit reproduce one-shot` (600 training examples in three colours, 192 features, a network of
 width 512 trained for 10,000 steps, ten widths, ten temperatures) without its download. Everything is kept in FOLDER,
-from where a run that was stopped goes on. Writes one_shot_published.json, accuracies over (seed, width) and what was
-spent, and one_shot_published.png into the output folder (benchmarks/results by default).
+from where a run that was stopped goes on. Writes one_shot_published.json, accuracies over (seed, width), into
+the output folder (benchmarks/results by default), and the figure of experiments.md into docs.
 """
 
 import argparse
 import json
-import resource
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +21,8 @@ from theorykit import store
 from theorykit.reproduce.one_shot.settings import PAPER, Strokes
 from theorykit.reproduce.one_shot.sources import IN_DISTRIBUTION, sources
 from theorykit.reproduce.one_shot.stages import load_or_train, theory_of_heads
+
+FIGURE = Path(__file__).parents[1] / "docs" / "figure-3-published.png"
 
 
 def summary(theory: xr.Dataset) -> dict:
@@ -89,11 +89,11 @@ def main() -> None:
     theorykit.enable_float64()
     theorykit.enable_cache()
     settings = replace(PAPER, variants=PAPER.variants[:1], images=Strokes(), unseen=("digits",), seeds=arguments.seeds)
-    variant, started = settings.variants[0], time.monotonic()
+    variant = settings.variants[0]
     made = sources(settings, arguments.folder)
     folder = arguments.folder / variant.name
     trained = load_or_train(variant, settings, made, folder / "training")
-    network, training_seconds = trained.network, time.monotonic() - started
+    network = trained.network
     folder = folder / f"network-{store.fingerprint(store.describe(network=network))}"
     theory = theory_of_heads(network.heads, settings, made, folder)
     accuracy = trained.history["validation_accuracy"]
@@ -101,11 +101,9 @@ def main() -> None:
         **summary(theory),
         "in_distribution": IN_DISTRIBUTION,
         "validation_accuracy": float(accuracy[-1]),
-        "seconds": {"training": training_seconds, "theory": time.monotonic() - started - training_seconds},
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
     (arguments.output / "one_shot_published.json").write_text(json.dumps(result, indent=1) + "\n")
-    draw(theory, arguments.output / "one_shot_published.png")
+    draw(theory, FIGURE)
     print(table(result))
     minutes = result["solve_seconds"] / 60
     print(f"{result['converged']} of {result['points']} saddle points, {minutes:.0f} minutes of solves")
