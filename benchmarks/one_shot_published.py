@@ -5,7 +5,7 @@
 The paper preset of `theorykit reproduce one-shot` (600 training examples in three colours, 192 features, a network of
 width 512 trained for 10,000 steps, ten widths, ten temperatures) without its download. Everything is kept in FOLDER,
 from where a run that was stopped goes on. Writes one_shot_published.json, accuracies over (seed, width), into
-the output folder (benchmarks/results by default), and the figure of experiments.md into docs.
+the output folder (benchmarks/results by default), and the figure of docs/reproducing.md into docs.
 """
 
 import argparse
@@ -13,13 +13,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import xarray as xr
 
 import theorykit
-from theorykit import store
+from theorykit.plots.results import with_error
 from theorykit.reproduce.one_shot.settings import PAPER, Strokes
-from theorykit.reproduce.one_shot.sources import IN_DISTRIBUTION, sources
+from theorykit.reproduce.one_shot.sources import sources
 from theorykit.reproduce.one_shot.stages import load_or_train, theory_of_heads
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figure-3-published.png"
@@ -44,24 +43,19 @@ def summary(theory: xr.Dataset) -> dict:
     }
 
 
-def table(result: dict) -> str:
-    """Per cent with standard errors over seeds, width by width; and of differences to the limit, seed by seed."""
-    lines = ["     N  " + "  ".join(f"{name:>24}" for name in result["distribution"])]
-    limits = np.array(result["gp_accuracy"])[..., None]
-    accuracies = np.concatenate([np.array(result["accuracy"]), limits], axis=2)
-    for i, width in enumerate([*result["width"], "limit"]):
-        cells = []
-        for of_distribution, limit in zip(accuracies, limits, strict=True):
-            values, gains = 100 * of_distribution[:, i], 100 * (of_distribution[:, i] - limit[:, 0])
-            cells.append(
-                f"{values.mean():5.1f} +- {_error(values):3.1f} ({gains.mean():+4.1f} +- {_error(gains):3.1f})"
-            )
-        lines.append(f"{width:>6}  " + "  ".join(f"{cell:>24}" for cell in cells))
+def table(theory: xr.Dataset) -> str:
+    """Means over seeds with standard errors, width by width; in brackets the gain on the limit, seed by seed."""
+    theory = theory.sel(rule="accuracy")
+    accuracy = theory["accuracy"].sel(temperature=theory["chosen_temperature"])
+    limit = theory["gp_accuracy"].sel(temperature=theory["gp_chosen_temperature"])
+    rows = {str(int(width)): accuracy.sel(width=width) for width in theory["width"]} | {"limit": limit}
+    names = theory["distribution"].values
+    lines = ["     N  " + "  ".join(f"{name:>34}" for name in names)]
+    for label, values in rows.items():
+        pairs = ((values.sel(distribution=name), limit.sel(distribution=name)) for name in names)
+        cells = (f"{with_error(value)} ({with_error(value - of_limit, '+')})" for value, of_limit in pairs)
+        lines.append(f"{label:>6}  " + "  ".join(f"{cell:>34}" for cell in cells))
     return "\n".join(lines)
-
-
-def _error(values: np.ndarray) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
 def draw(theory: xr.Dataset, path: Path) -> None:
@@ -93,18 +87,11 @@ def main() -> None:
     made = sources(settings, arguments.folder)
     folder = arguments.folder / variant.name
     trained = load_or_train(variant, settings, made, folder / "training")
-    network = trained.network
-    folder = folder / f"network-{store.fingerprint(store.describe(network=network))}"
-    theory = theory_of_heads(network.heads, settings, made, folder)
-    accuracy = trained.history["validation_accuracy"]
-    result = {
-        **summary(theory),
-        "in_distribution": IN_DISTRIBUTION,
-        "validation_accuracy": float(accuracy[-1]),
-    }
+    theory = theory_of_heads(trained.network.heads, settings, made, folder / "theory")
+    result = {**summary(theory), "validation_accuracy": float(trained.history["validation_accuracy"][-1])}
     (arguments.output / "one_shot_published.json").write_text(json.dumps(result, indent=1) + "\n")
     draw(theory, FIGURE)
-    print(table(result))
+    print(table(theory))
     minutes = result["solve_seconds"] / 60
     print(f"{result['converged']} of {result['points']} saddle points, {minutes:.0f} minutes of solves")
 

@@ -63,14 +63,13 @@ def run_variant(
     progress: bool = True,
 ) -> dict[str, xr.Dataset]:
     """The stages of one variant, by name, along `training_seed`; `check` is of the first trained network."""
-    found, options = [], {"executor": executor, "progress": progress}
-    check_of_first = None
-    for training_seed in range(settings.training_seeds):
-        kept = folder / f"training-seed={training_seed}"
-        trained = load_or_train(variant, settings, made, kept, training_seed=training_seed, progress=progress)
-        found.append(run_network(variant, settings, made, trained, folder, **options))
-        if check_of_first is None:
-            check_of_first = check_network(variant, settings, made, trained.network, found[0], folder, **options)
+    options = {"executor": executor, "progress": progress}
+    trained = [
+        load_or_train(variant, settings, made, folder / f"training-seed={seed}", training_seed=seed, progress=progress)
+        for seed in range(settings.training_seeds)
+    ]
+    found = [run_network(variant, settings, made, one, folder, **options) for one in trained]
+    check_of_first = check_network(variant, settings, made, trained[0].network, found[0], folder, **options)
     seeds = xr.DataArray(range(settings.training_seeds), dims="training_seed", name="training_seed")
     joined = {
         stage: xr.concat([one[stage] for one in found], dim=seeds, join="outer", combine_attrs="drop_conflicts")

@@ -170,10 +170,10 @@ class Newton(AbstractSaddleSolver):
     """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps where they do better.
 
     Steps are measured in the affine-invariant metric at each point, and the model's minimum within the region is found
-    exactly, so that negative eigenvalues of the Hessian lead away from saddle points. A sweep never raises the action,
-    and shows how near the minimum is: there are some to begin with and after a step that failed; where a skip
-    connection leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end point too,
-    as evidence.
+    exactly, so that negative eigenvalues of the Hessian lead away from saddle points. Sweeps, combined as in
+    `AcceleratedSweeps`, show how near the minimum is: there are some to begin with and after a step that failed; where
+    a skip connection leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end
+    point too, as evidence.
     """
 
     atol: float = 1e-9
