@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.linalg import expm
 
 from tests.marks import slow
@@ -14,13 +16,14 @@ from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
 from theorykit.bpkr.order_parameters.metric import dimension, displaced
 from theorykit.bpkr.saddle.problem import SaddleProblem
 from theorykit.saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
-from theorykit.saddle.solvers.lanczos import ritz_values
+from theorykit.saddle.solvers.davidson import smallest_eigenvalue
 from theorykit.saddle.solvers.quadratic_model import QuadraticModel
 
 from ..bpkr.cases import (
     ALL_SKIPS,
     DEEP_LINEAR,
     ONE_LAYER,
+    SEEDS,
     SKIP_FIRST,
     TWO_LAYERS,
     assert_close,
@@ -76,7 +79,7 @@ def test_curvature_along_a_geodesic_is_no_smaller():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", (SKIP_FIRST,))
+@pytest.mark.parametrize("case", (SKIP_FIRST, TWO_LAYERS))
 def test_the_estimate_agrees_with_the_exact_curvature(case):
     problem = random_problem(case, 3)
     of_problem, point = at_saddle(problem, solved(problem, tolerance=1e-11))
@@ -85,12 +88,46 @@ def test_the_estimate_agrees_with_the_exact_curvature(case):
     assert exact * (1 - 1e-9) <= estimate <= exact * 1.3
 
 
-def test_lanczos_values_of_a_small_matrix_are_its_eigenvalues():
+def test_as_many_products_as_rows_find_the_smallest_eigenvalue_exactly():
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(12, 12))
     matrix = jnp.array(matrix + matrix.T)
-    values = ritz_values(lambda vector: matrix @ vector, jnp.array(rng.normal(size=12)), 12)
-    assert_close(values, np.linalg.eigvalsh(matrix), 1e-10)
+    found = smallest_eigenvalue(
+        lambda vector: matrix @ vector,
+        lambda vector: vector,
+        jnp.array(rng.normal(size=12)),
+        products=12,
+        tolerance=0.0,
+    )
+    assert_close(found.value, np.linalg.eigvalsh(matrix)[0], 1e-10)
+    assert found.residual < 1e-10
+
+
+@given(seed=SEEDS, model_error=st.sampled_from((0.0, 0.3)))
+def test_a_model_finds_soft_directions_in_few_products(seed, model_error):
+    """Fifty curvatures between 1 and 10, one of 0.01: the stated residual holds an eigenvalue, here the smallest."""
+    rng = np.random.default_rng(seed)
+    turn, _ = np.linalg.qr(rng.normal(size=(50, 50)))
+    curvatures = np.append(0.01, np.linspace(1, 10, 49))
+    matrix = jnp.array(turn * curvatures @ turn.T)
+    model = jnp.array(turn * (curvatures * np.exp(model_error * rng.normal(size=50))) @ turn.T)
+    start = jnp.array(rng.normal(size=50))
+    found = smallest_eigenvalue(lambda v: matrix @ v, lambda v: model @ v, start, products=10, tolerance=0.1)
+    assert np.min(np.abs(curvatures - found.value)) <= found.residual
+    assert 0.01 * (1 - 1e-9) <= found.value <= 0.0101
+    assert found.products <= 8
+
+
+@given(seed=SEEDS)
+def test_a_model_that_knows_nothing_of_a_negative_curvature_does_not_hide_it(seed):
+    rng = np.random.default_rng(seed)
+    turn, _ = np.linalg.qr(rng.normal(size=(50, 50)))
+    curvatures = np.concatenate([[-0.5, 0.01], np.linspace(1, 10, 48)])
+    seen = np.where(curvatures < 0, 2.0, curvatures)
+    matrix, model = (jnp.array(turn * values @ turn.T) for values in (curvatures, seen))
+    start = jnp.array(rng.normal(size=50))
+    found = smallest_eigenvalue(lambda v: matrix @ v, lambda v: model @ v, start, products=16, tolerance=0.1)
+    assert found.value < 0
 
 
 def symmetric_problem():

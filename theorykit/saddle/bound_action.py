@@ -111,8 +111,12 @@ class BoundAction(AbstractSaddleProblem):
     def swept(self, point, share):
         return point.coordinates
 
-    def along(self, coordinates) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
-        return lambda tangent: self.action(self.moved(coordinates, tangent)), len(coordinates)
+    def along(self, point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
+        return lambda tangent: self.action(self.moved(point.coordinates, tangent)), len(point.coordinates)
+
+    def modelled_along(self, point) -> Callable[[Tangent], Float[Array, ""]]:
+        # nothing is known of it but its metric
+        return lambda tangent: jnp.sum(tangent**2) / 2
 
 
 def bind(action: Action, values: Values, initial: Values | None = None) -> BoundAction:

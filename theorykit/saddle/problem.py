@@ -82,8 +82,12 @@ class AbstractSaddleProblem(eqx.Module):
         """The coordinates after a step from `coordinates`; a step of zero leaves them unchanged."""
 
     @abc.abstractmethod
-    def along(self, coordinates: Coordinates) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
-        """S as a function of a tangent at `coordinates` in directions of unit length, and how many of these there are.
+    def along(self, point: Point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
+        """S as a function of a tangent at `point` in directions of unit length, and how many of these there are.
 
         For where the Hessian is too large to form.
         """
+
+    @abc.abstractmethod
+    def modelled_along(self, point: Point) -> Callable[[Tangent], Float[Array, ""]]:
+        """A cheap function of a tangent at `point`, whose Hessian is like that of S and softest where that is."""

@@ -11,8 +11,8 @@ from theorykit import bpkr
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import energy_of
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
+from theorykit.bpkr.saddle.majorisation import BoundedEnergy
 from theorykit.bpkr.saddle.problem import SaddleProblem
-from theorykit.bpkr.saddle.problem import sweep as swept_order_parameters
 from theorykit.codegen import interpret
 from theorykit.symbolic import gradient
 from theorykit.testing import random_order_parameters, symbol_values
@@ -87,7 +87,7 @@ def test_a_sweep_solves_the_equations_of_the_bound(problem):
     """The last one swept, U_1, exactly: its equation given the others as they are after the sweep."""
     action, at_bound = bpkr.derive(problem.architecture), bound_values(problem)
     bound, matrices = bind(problem.architecture), [jnp.array(at_bound[name]) for name in ("Gplus", "W")]
-    swept = swept_order_parameters(bound, problem.order_parameters, *matrices)
+    swept = BoundedEnergy(*matrices).sweep(bound, problem.order_parameters)
     names = [symbol.name for symbol in action.symbols.order_parameters]
     moved = dict(zip(names, [*map(np.asarray, swept.matrices), np.asarray(swept.readout)], strict=True))
     equation = gradient(action.entropy + action.majoriser.bound, action.symbols.matrices[0])

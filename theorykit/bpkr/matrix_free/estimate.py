@@ -49,7 +49,8 @@ class MatrixFreeOptions(eqx.Module):
     """How much work a matrix-free estimate may be.
 
     - `probes`: random vectors, four or more; standard errors fall as one over their square root.
-    - `rank`: of the preconditioner. Where it exceeds the rank of the kernel, the estimate is exact.
+    - `rank`: of the preconditioner; more make fewer products and smaller standard errors. Where it exceeds the rank of
+      the kernel, the estimate is exact.
     - `order`: of the first Lanczos runs; doubled until their bias is below half the standard error.
     - `max_order`: most products a vector, in conjugate gradients and in a Lanczos run.
     - `tolerance`: residual of conjugate gradients, relative.
@@ -59,7 +60,7 @@ class MatrixFreeOptions(eqx.Module):
     """
 
     probes: int = eqx.field(static=True, default=32)
-    rank: int = eqx.field(static=True, default=64)
+    rank: int = eqx.field(static=True, default=256)
     order: int = eqx.field(static=True, default=32)
     max_order: int = eqx.field(static=True, default=256)
     tolerance: float = eqx.field(static=True, default=1e-6)

@@ -27,7 +27,9 @@ from ...saddle.solvers.anderson import AndersonMemory
 from ...sharding import outside_meshes
 from ..evaluation.bound_action import BoundAction
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters
+from ..order_parameters.metric import largest_width
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
+from ..saddle.majorisation import BoundedEnergy
 from ..specification.architecture import Architecture
 from .estimate import (
     Data,
@@ -41,8 +43,8 @@ from .estimate import (
 
 _INNER = optx.BFGS(rtol=1e-10, atol=1e-10)
 _INNER_STEPS = 500
-# points that Anderson acceleration combines with the present one
-_MEMORY = 5
+# secants that Anderson acceleration uses
+_MEMORY = 12
 # growth of a step's change that is no progress but a mistake
 _THROWN_OFF = 10
 
@@ -120,10 +122,11 @@ def _solve(data, key, options, initial, tolerance, progress) -> MatrixFreeSaddle
         start = from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
     *keys, last = jax.random.split(key, options.repeats + 1)
     samples = [_SampleAverage(data, repeat, options) for repeat in keys]
-    ends, steps, residuals = [], [], []
+    ends, steps, residuals, memory = [], [], [], AndersonMemory.empty(_MEMORY, len(start))
     with tqdm(desc="matrix-free saddle", unit="step", disable=not progress, dynamic_ncols=True) as bar:
         for sample in samples:
-            start, taken, residual = _fixed_point(sample, start, options, tolerance, bar)
+            # with other probes the map is another, but its derivative is nearly the same
+            start, taken, residual, memory = _fixed_point(sample, start, memory.restarted(), options, tolerance, bar)
             ends.append(start)
             steps.append(taken)
             residuals.append(residual)
@@ -149,26 +152,21 @@ class _SampleAverage:
     def step(self, coordinates: Coordinates) -> Coordinates:
         """One majorise-minimise step: the energy replaced by its bound at `coordinates`."""
         bound = self.data.bound
-        return minimise_bound(bound, coordinates, self.at(_order_parameters(bound, coordinates)).slopes)
+        return _minimise_bound(bound, coordinates, self.at(_order_parameters(bound, coordinates)).slopes)
 
 
 @eqx.filter_jit
-def minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes) -> Coordinates:
-    """The coordinates that minimise entropy + tr(G_+ U_1) + tr(U_0 G_- U_0 U_1^{-1}), U_0 being U_1 at `coordinates`.
+def _minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes) -> Coordinates:
+    """The coordinates that minimise entropy plus the energy's bound at `coordinates`."""
+    here = _order_parameters(bound, coordinates)
+    bounded = BoundedEnergy.at(here.first, slopes.logdet_gradient, slopes.minus_misfit_gradient)
+    if bound.compiled.minima:
+        return from_order_parameters(bound.architecture, bounded.minimise(bound, here))
 
-    The log-determinant is concave in U_1 and below its tangent; the misfit is convex in U_1^{-1}, and below the second
-    trace up to a constant.
-    """
-    majoriser, first = bound.action.majoriser, bound.symbols.first
-    here = _order_parameters(bound, coordinates).first
-    weight = here @ slopes.minus_misfit_gradient @ here
-    scale = jnp.max(jnp.stack(bound.architecture.widths))
-
+    # a skip connection leaves no closed form
     def above(coordinates, _):
         point = _order_parameters(bound, coordinates)
-        given = {majoriser.logdet_gradient: slopes.logdet_gradient, majoriser.weight: weight, first: point.first}
-        energy = bound.compiled.majorised_energy.call_from(bound.numbers() | given)["bound"]
-        return (bound.entropy(point) + energy) / scale
+        return (bound.entropy(point) + bounded.value(bound, point.first)) / largest_width(bound.architecture)
 
     return optx.minimise(above, _INNER, coordinates, max_steps=_INNER_STEPS, throw=False).value
 
@@ -178,11 +176,12 @@ def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderPara
     return to_order_parameters(bound.architecture, coordinates)
 
 
-def _fixed_point(sample, start, options, tolerance, bar):
-    """The fixed point of `sample.step`, by Anderson acceleration; the number of steps, and the least change of one."""
-    empty = AndersonMemory.empty(_MEMORY, len(start))
-    point, memory = start, empty
-    best, lowest, taken = start, math.inf, 0
+def _fixed_point(sample, start, memory, options, tolerance, bar):
+    """The fixed point of `sample.step`, by Anderson acceleration with the secants of `memory` to begin with.
+
+    And the number of steps, the least change of one, and the memory with secants of these steps.
+    """
+    point, best, lowest, taken = start, start, math.inf, 0
     while taken < options.max_steps and lowest > tolerance:
         taken += 1
         image = sample.step(point)
@@ -191,9 +190,12 @@ def _fixed_point(sample, start, options, tolerance, bar):
         bar.set_postfix(change=f"{change:.1e}")
         if change < lowest:
             best, lowest = image, change
-        # thrown off: on from the best point, without the history that led here
-        point, memory = memory.next_point(point, image) if change <= _THROWN_OFF * lowest else (best, empty)
-    return best, taken, lowest
+        if change <= _THROWN_OFF * lowest:
+            point, memory = memory.next_point(point, image)
+        else:
+            # on from the best point, without the history that led here
+            point, memory = best, AndersonMemory.empty(_MEMORY, len(start))
+    return best, taken, lowest, memory
 
 
 def _report(residuals, tolerance, max_steps):

@@ -5,34 +5,46 @@ Source: H. F. Walker, P. Ni, "Anderson acceleration for fixed-point iterations",
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from ..problem import Coordinates
 
 
 class AndersonMemory(eqx.Module):
-    """The last points of an iteration, the newest first, and g(x) - x at each; only the first `filled` rows count."""
+    """Secants of an iteration, the newest first: differences of successive points, and of the changes g(x) - x there.
 
-    points: Float[Array, "memory coordinates"]
-    changes: Float[Array, "memory coordinates"]
-    filled: Int[Array, ""]
+    Rows not filled yet are zero. `point` and `change` are the last ones, where there are any since `restarted`.
+    """
+
+    steps: Float[Array, "memory coordinates"]
+    turns: Float[Array, "memory coordinates"]
+    point: Coordinates
+    change: Coordinates
+    has_last: Bool[Array, ""]
 
     @classmethod
     def empty(cls, memory: int, coordinates: int) -> "AndersonMemory":
-        """For so many points; with none the iteration is not accelerated."""
-        return cls(jnp.zeros((memory, coordinates)), jnp.zeros((memory, coordinates)), jnp.array(0))
+        """For so many secants; with none the iteration is not accelerated."""
+        rows, last = jnp.zeros((memory, coordinates)), jnp.zeros(coordinates)
+        return cls(rows, rows, last, last, jnp.array(False))
+
+    def restarted(self) -> "AndersonMemory":
+        """With the secants of one iteration for another that is much like it, and no last point."""
+        return eqx.tree_at(lambda memory: memory.has_last, self, jnp.array(False))
 
     @eqx.filter_jit
     def next_point(self, point: Coordinates, image: Coordinates) -> tuple[Coordinates, "AndersonMemory"]:
-        """The combination of g(x) over `point`, where it is `image`, and all points before, whose changes, combined
-        likewise, are least; and the memory with `point` in it.
+        """Where g(x) over `point`, where it is `image`, would rest were it linear along the secants, to least squares.
+
+        And the memory with `point` in it.
         """
         change = image - point
-        used = (jnp.arange(len(self.points)) < self.filled)[:, None]
-        of_changes = jnp.where(used, change - self.changes, 0.0)
-        of_points = jnp.where(used, point - self.points, 0.0)
-        weights, *_ = jnp.linalg.lstsq(of_changes.T, change, rcond=1e-10)
-        points = jnp.roll(self.points, 1, axis=0).at[:1].set(point)
-        changes = jnp.roll(self.changes, 1, axis=0).at[:1].set(change)
-        filled = jnp.minimum(self.filled + 1, len(self.points))
-        return image - weights @ (of_points + of_changes), AndersonMemory(points, changes, filled)
+        steps = self._with(self.steps, point - self.point)
+        turns = self._with(self.turns, change - self.change)
+        weights, *_ = jnp.linalg.lstsq(turns.T, change, rcond=1e-10)
+        ahead = image - weights @ (steps + turns)
+        return ahead, AndersonMemory(steps, turns, point, change, jnp.array(True))
+
+    def _with(self, rows: Float[Array, "memory coordinates"], newest: Coordinates):
+        """The rows with another, if there is a last point that it is a difference to."""
+        return jnp.where(self.has_last, jnp.roll(rows, 1, axis=0).at[:1].set(newest), rows)

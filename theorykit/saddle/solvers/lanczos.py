@@ -74,14 +74,6 @@ def run_lanczos(
     return eqx.tree_at(lambda tree: tree.largest, runs, jnp.max(runs.largest))
 
 
-def ritz_values(
-    product: Callable[[Float[Array, " rows"]], Float[Array, " rows"]], start: Float[Array, " rows"], order: int
-) -> Float[Array, " order"]:
-    """Approximate eigenvalues, ascending, of a symmetric operator given by its `product` with a vector."""
-    _, diagonal, ahead = _recurrence(product, start, order)
-    return jnp.linalg.eigvalsh(_tridiagonal(diagonal, ahead[:-1]))
-
-
 def _recurrence(product, vector, order):
     """Krylov basis, and diagonal and off-diagonal of the tridiagonal matrix, the norm of the residual appended.
 
