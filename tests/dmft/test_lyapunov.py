@@ -1,5 +1,7 @@
 """Exponents against the published program, the sum rule of the determinant, and differentiation of the whole map."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -170,6 +172,25 @@ def test_a_batch_is_orbits_of_their_own():
             model, dmft.Parameters(float(beta), 4.0, 0.1), window, steps=40, exponents=2, blocks=2
         )
         np.testing.assert_allclose(both.exponents[:, instance], alone.exponents, atol=1e-12)
+
+
+def test_a_batch_on_several_cores_is_that_on_one(monkeypatch):
+    """In parts of which the last is filled up, along the longest of the axes that broadcast."""
+    model, _, window = small_case()
+    given = (np.linspace(0.8, 1.5, 7)[None], np.array([[4.0], [5.0]]), 0.1)
+    asked = {"steps": 40, "exponents": 2, "blocks": 2, "orthonormalise": gram_schmidt}
+    whole = dmft.lyapunov_spectrum(model, dmft.Parameters(*given), window, **asked)
+    monkeypatch.setattr("theorykit.dmft.map.over_cores._FEWEST", 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    parts = []
+    monkeypatch.setattr(
+        "theorykit.dmft.map.over_cores.ThreadPoolExecutor",
+        lambda count: parts.append(count) or ThreadPoolExecutor(count),
+    )
+    cut = dmft.lyapunov_spectrum(model, dmft.Parameters(*given), window, **asked)
+    assert parts == [3]
+    assert cut.blocks.shape == (2, 2, 2, 7)
+    np.testing.assert_allclose(cut.blocks, whole.blocks, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,16 @@ def entrywise(function: Callable[..., Entry | float | int], *matrices: Matrix) -
     return replace(matrices[0], grid=tuple(tuple(map(function, *row)) for row in rows))
 
 
+def squares(matrix: Matrix) -> Entry:
+    """Sum of the squares of all entries of the grid."""
+    return sum(entry**2 for row in matrix.grid for entry in row)
+
+
+def length(matrix: Matrix) -> Entry:
+    """Frobenius norm of the grid."""
+    return jnp.sqrt(squares(matrix))
+
+
 def transpose(matrix: Matrix) -> Matrix:
     """Transpose."""
     return Matrix(tuple(zip(*matrix.grid, strict=True)), matrix.long_columns, matrix.long_rows)

@@ -7,7 +7,7 @@ too. The position of the token is periodic: it would add exponents that are zero
 """
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from operator import add as plus
 
 import equinox as eqx
@@ -18,9 +18,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries
-from ...codegen.batch import Matrix, add, column, entrywise, matrix
-from ...dynamics.orthonormal import Orthonormalise, householder
+from ...codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
+from ...dynamics.orthonormal import Orthonormalise, gram_schmidt, householder
 from . import compiled
+from .over_cores import over_cores
 from .resolution import Resolution, Sizes
 from .self_attention import (
     KEY,
@@ -86,7 +87,7 @@ def lyapunov_spectrum(
     `exponents` is how many, whose perturbations start in random directions, always the same; or the perturbations at
     the start, `(exponents, context, patterns)`, newest attention first: then exponents are in their order. They are
     made orthonormal `every` so many tokens, by default a quarter of the context or somewhat less, so that `steps` is a
-    multiple; by `dynamics.householder` or, faster and in any number of threads, by `dynamics.gram_schmidt`.
+    multiple; by `dynamics.householder` or, faster and with large batches on all cores, by `dynamics.gram_schmidt`.
 
     An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
     twice what may be rounding, by the bound of `resolution`: the map annihilates them, or double precision cannot
@@ -97,9 +98,13 @@ def lyapunov_spectrum(
     checked_fit("window", window, Window, model, parameters)
     every = _checked_interval(steps, every, blocks, model.context)
     rounds = steps // every
-    at = (model, parameters, window, jnp.asarray(_perturbations(model, exponents)))
-    _check_method(orthonormalise, at[-1])
-    totals, lost = _accumulate(*at, jnp.asarray(rounds), every, blocks, orthonormalise)
+    perturbations = jnp.asarray(_perturbations(model, exponents))
+    _check_method(orthonormalise, perturbations)
+    accumulate = partial(_accumulate, model, perturbations, jnp.asarray(rounds), every, blocks, orthonormalise)
+    if orthonormalise is gram_schmidt:
+        totals, lost = over_cores(accumulate, parameters, window)
+    else:  # perhaps by LAPACK, of whose calls several at once may wait for ever
+        totals, lost = accumulate(parameters, window)
     of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
     means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
     is_chosen = _are_perturbations(exponents)
@@ -217,7 +222,7 @@ def _local_exponents(model, parameters, window, perturbations, steps, orthonorma
 
 
 @eqx.filter_jit
-def _accumulate(model, parameters, window, perturbations, rounds, every, blocks, orthonormalise):
+def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, parameters, window):
     """Sums of log R_jj over each block of rounds, and which perturbations double precision does not resolve."""
     state, tangent = _begin(model, parameters, window, perturbations)
     size, count = model.context * model.patterns, len(perturbations)
@@ -298,7 +303,7 @@ def _tangent_step(
     for pattern, row in enumerate(jacobian.grid):
         newest = _products(row, tangent.vectors)
         vectors = vectors.at[:, pattern, following].set(newest, mode="promise_in_bounds")
-    sizes = Sizes(_length(jacobian), terms, _marks(state, following))
+    sizes = Sizes(length(jacobian), terms, _marks(state, following))
     return attend(parameters, state, query), Tangent(vectors, values, keys), sizes
 
 
@@ -336,13 +341,11 @@ def _jacobian(
         return add(every, entrywise(lambda entry: here * entry, newest))
 
     jacobian = _by_slots(blocks, weights, row, values, keys, _marks(state, state.position))
-    largest_key = jnp.sqrt(jnp.max(_squares(tokens["K"]), axis=0))
+    largest_key = jnp.sqrt(jnp.max(squares(tokens["K"]), axis=0))
     by_scores = (
-        _length(query) * jnp.sqrt(jnp.sum(weights * _squares(keys), axis=0))
-        + largest_key * _length(query_response)
-        + (_length(query) + largest_key)
-        * _largest_response(parameters, len(row))
-        * jnp.sum(_length(column(row)), axis=0)
+        length(query) * jnp.sqrt(jnp.sum(weights * squares(keys), axis=0))
+        + largest_key * length(query_response)
+        + (length(query) + largest_key) * _largest_response(parameters, len(row)) * jnp.sum(length(column(row)), axis=0)
     )
     terms = _largest_response(parameters, len(row)) + jnp.abs(gamma) * by_scores
     return jacobian, terms
@@ -380,16 +383,6 @@ def _map_entries(function: Callable[[Array], Array], of):
 def _largest_response(parameters: Parameters, patterns: int) -> Float[Array, "*batch"]:
     """A bound of the norm of D, and of the terms of 1 - tanh^2 in it, which may itself be far smaller."""
     return patterns * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
-
-
-def _length(matrix: Matrix) -> Float[Array, "*batch"]:
-    """Frobenius norm of the grid."""
-    return jnp.sqrt(_squares(matrix))
-
-
-def _squares(matrix: Matrix) -> Float[Array, "*batch"]:
-    """Sum of the squares of all entries of the grid."""
-    return sum(entry**2 for row in matrix.grid for entry in row)
 
 
 def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
