@@ -96,6 +96,19 @@ def test_a_batch_is_runs_of_their_own():
         np.testing.assert_allclose(found[(..., *instance)], expected, atol=1e-13)
 
 
+def test_many_tokens_of_a_batch_on_several_cores_are_those_on_one(monkeypatch):
+    model = dmft.self_attention_limit(WEIGHTS, 4)
+    parameters = dmft.Parameters(np.linspace(0.5, 1.5, 5), 1.0, 0.1)
+    start = _start(model, parameters)
+    whole = dmft.advance(model, parameters, start, 30)
+    monkeypatch.setattr("theorykit.dmft.map.over_cores._FEWEST", 2)
+    monkeypatch.setattr("theorykit.dmft.map.trajectory._MANY", 30)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    cut = dmft.advance(model, parameters, start, 30)
+    assert jax.tree.structure(cut) == jax.tree.structure(whole)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-14), cut, whole)
+
+
 @pytest.mark.parametrize("name", ["beta", "gamma", "epsilon"])
 def test_every_parameter_is_that_of_the_call(name):
     model, given = dmft.self_attention_limit(WEIGHTS, 4), {"beta": 1.1, "gamma": 20.0, "epsilon": 0.1}

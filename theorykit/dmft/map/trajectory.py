@@ -7,8 +7,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ...arguments import checked_whole_number, is_traced
+from .over_cores import over_cores
 from .self_attention import Parameters, SelfAttention, State, broadcast_to_batch, checked_fit, map_batch
 from .starts import Window
+
+# tokens that are worth threads
+_MANY = 10_000
 
 
 class Trajectory(eqx.Module):
@@ -43,7 +47,8 @@ class Trajectory(eqx.Module):
 
 
 def advance(model: SelfAttention, parameters: Parameters, state: State, steps: Int[ArrayLike, ""]) -> State:
-    """The state after `steps` more tokens, a number that may change without compiling anew.
+    """The state after `steps` more tokens, a number that may change without compiling anew; of large batches and many
+    tokens on all cores.
 
     Raises `TypeError` or `ValueError` for a state that is not one of `model`, and for steps that are no whole number
     from 0 on.
@@ -51,6 +56,8 @@ def advance(model: SelfAttention, parameters: Parameters, state: State, steps: I
     checked_fit("state", state, State, model, parameters)
     if not is_traced(steps):
         steps = checked_whole_number("steps", steps, least=0)
+        if steps >= _MANY:
+            return over_cores(lambda *at: _advance(model, *at, jnp.asarray(steps)), parameters, state)
     return _advance(model, parameters, state, jnp.asarray(steps))
 
 
