@@ -58,6 +58,7 @@ CONTRACTIONS = {
     "bpkr/features/": "kernels between tokens, and how paths read them: what takes the place of features",
     "bpkr/nonlinear/": "the mean of what paths read, and the kernel that it adds",
     "bpkr/network/": "attention and path features, and finite networks",
+    "bpkr/saddle/majorisation.py": "the weight of the energy's bound, from its gradient",
     "bpkr/saddle/problem.py": "changes of variables of slopes and Hessians",
     "bpkr/saddle/gaussian_fluctuations.py": "covariances of the order parameters",
     "bpkr/matrix_free/": "products with a kernel that is never formed, and Krylov spaces",
