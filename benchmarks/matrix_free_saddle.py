@@ -1,6 +1,6 @@
 """Saddle points without the kernel at 20,000 examples, key by key, against the exact ones from the D x D Gram matrix.
 
-    python benchmarks/matrix_free_saddle.py [--examples 20000] [--features 512] [--keys 10] [--output FILE]
+    python benchmarks/matrix_free_saddle.py [--examples 20000] [--features 128] [--keys 10] [--output FILE]
 
 Prints how the stated errors cover what each key's saddle point misses of the exact one, and time and memory of a solve
 in a process of its own. Results are kept key by key in FILE, benchmarks/results/matrix_free_saddle.json by default,
@@ -114,7 +114,7 @@ def report(results: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=int, default=20_000)
-    parser.add_argument("--features", type=int, default=512)
+    parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--keys", type=int, default=10)
     parser.add_argument("--output", type=Path, default=RESULTS)
     asked = parser.parse_args()
