@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 import xarray as xr
+from threadpoolctl import threadpool_info
 
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.clusters import dask_client
@@ -155,6 +156,15 @@ def test_local_workers_have_cores_of_their_own():
             bound = [future.result() for future in [pool.submit(os.sched_getaffinity, 0) for _ in range(20)]]
         assert all(each <= here and len(each) == min(cores, len(here)) for each in bound)
     assert os.sched_getaffinity(0) == here
+
+
+def test_linear_algebra_of_local_workers_has_their_cores_alone():
+    """OpenBLAS may be loaded before a worker is bound, and its threads then wait for one another on one core."""
+    with local_workers(1, 1) as pool:
+        pool.submit(third, jnp.ones(3)).result()
+        found = pool.submit(threadpool_info).result()
+    assert [each["num_threads"] for each in found] == [1] * len(found)
+    assert found
 
 
 def without_times(result: xr.Dataset) -> xr.Dataset:

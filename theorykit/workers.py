@@ -137,12 +137,18 @@ def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
 
 
 def _bind(started: Any, cores: int) -> None:
-    """Bind this process to cores of those that it may use, the next after those of the processes before it."""
+    """Bind this process to cores of those that it may use, the next after those of the processes before it.
+
+    Its linear algebra, too: what a script imports at its top is here before, and has counted all cores.
+    """
+    from threadpoolctl import threadpool_limits
+
     with started.get_lock():
         number, started.value = started.value, started.value + 1
     if hasattr(os, "sched_setaffinity"):
         there = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {there[(number * cores + i) % len(there)] for i in range(cores)})
+        threadpool_limits(cores)
 
 
 def run_tasks(
