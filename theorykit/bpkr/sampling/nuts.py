@@ -1,5 +1,6 @@
 """The No-U-Turn sampler of NumPyro on a density over flat coordinates."""
 
+import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -14,6 +15,9 @@ from numpyro.infer import NUTS
 from .chains import AbstractSampler
 from .posterior import AbstractPosterior
 from .settings import NoUTurn
+
+# NumPyro's stack of handlers, and what a kernel keeps of the function that is traced, are of the whole process
+_TRACING = threading.RLock()
 
 
 class NoUTurnSampler(AbstractSampler):
@@ -32,10 +36,12 @@ class NoUTurnSampler(AbstractSampler):
     def start(self, key: PRNGKeyArray) -> Any:
         start_key, chain_key = jax.random.split(key)
         initial = {"coordinates": self.posterior.start(start_key)}
-        return self.kernel.init(chain_key, self.warmup, initial, (self.posterior,), {})
+        with _TRACING:
+            return self.kernel.init(chain_key, self.warmup, initial, (self.posterior,), {})
 
     def step(self, state: Any) -> Any:
-        return self.kernel.sample(state, (self.posterior,), {})
+        with _TRACING:
+            return self.kernel.sample(state, (self.posterior,), {})
 
     def record(self, state: Any) -> Mapping[str, Array]:
         return self.posterior.record(state.z["coordinates"])
