@@ -4,7 +4,7 @@ In warm-up NUTS runs, and a multivariate Student t law is given the mean and cov
 those of a chain of proposals from that law. If such proposals are accepted often, they make the draws, by Metropolis
 and Hastings' rule, which leaves the posterior exactly as it is, with a step of NUTS now and then; else NUTS goes on.
 The t law's tails are powers, those of the posterior of the order parameters exponential or lighter: no region can be
-missed for long.
+missed for long. Proposals do not depend on where the chain is, and so are made some at a time.
 
 Source: L. Tierney, "Markov chains for exploring posterior distributions", Ann. Statist. 22 (1994) 1701 (independence
 chains); that they are fitted and chosen in warm-up, the chain after it being of one kind, is our own.
@@ -25,14 +25,16 @@ from .posterior import AbstractPosterior
 
 # parts of warm-up: before the first fit, up to it, and up to the second; the rest is a trial
 _BURN_IN, _FIT, _REFIT = 0.25, 0.8, 0.9
+# proposals that are made at a time
+_AT_A_TIME = 4
 # proposals beside every step of NUTS between fit and end of warm-up
 _BESIDE = 64
-# a draw is the last of so many proposals that none is accepted with this probability, and of so many at the most
+# a draw is the last of about so many proposals that none is accepted with this probability, and of so many at the most
 _STAYS, _MOST = 0.1, 32
 # of the fit: coordinates are taken to be uncorrelated in so many draws more
 _UNCORRELATED = 5.0
 # degrees of freedom of the t law
-_FREEDOM = 8
+_FREEDOM = 30
 # every so many draws is a step of NUTS, which leads on where proposals are accepted rarely
 _EVERY = 32
 
@@ -49,11 +51,12 @@ class Moments(eqx.Module):
         """Of no point yet."""
         return cls(jnp.array(0), jnp.zeros(coordinates), jnp.zeros((coordinates, coordinates)))
 
-    def with_point(self, point: Float[Array, " coordinates"]) -> "Moments":
-        """B. P. Welford's update."""
-        before = point - self.mean
-        mean = self.mean + before / (self.count + 1)
-        return Moments(self.count + 1, mean, self.scatter + jnp.outer(before, point - mean))
+    def with_points(self, points: Float[Array, "points coordinates"]) -> "Moments":
+        """With some more: B. P. Welford's update."""
+        count = self.count + len(points)
+        before = points - self.mean
+        mean = self.mean + jnp.sum(before, axis=0) / count
+        return Moments(count, mean, self.scatter + before.T @ (points - mean))
 
 
 class StudentLaw(eqx.Module):
@@ -130,22 +133,30 @@ class IndependenceSampler(AbstractSampler):
         return _State(walk, of_proposals, jnp.array(0), Moments.none(size), proposals, zero, here, density, zero)
 
     def step(self, state: _State) -> _State:
+        proposed, walked = lambda: self._step_of_proposals(state), lambda: self._step_of_walk(state)
+        state = jax.lax.cond(self._proposes(state, state.steps), proposed, walked)
+        return eqx.tree_at(lambda s: s.steps, state, state.steps + 1)
+
+    def _step_of_proposals(self, state: _State) -> _State:
+        return self._propose(state, self._proposals(state), learns=False)
+
+    def _step_of_walk(self, state: _State) -> _State:
+        """A step of NUTS, and what there is to learn from it and from proposals beside it."""
         step, (burnt_in, fit, refit) = state.steps, self._ends
-        walks = ~self._proposes(state, step)
-        walk = jax.lax.cond(walks, lambda: self.no_u_turn.step(self._walk_of(state)), lambda: state.walk)
-        follows = walks & ((step <= fit) | (step >= self.no_u_turn.warmup))
+        walk = self.no_u_turn.step(self._walk_of(state))
+        follows = (step <= fit) | (step >= self.no_u_turn.warmup)
         here = jnp.where(follows, walk.z["coordinates"], state.coordinates)
         density = jnp.where(follows, -walk.potential_energy, state.density)
         learns = (step >= burnt_in) & (step < fit)
-        moments = jax.lax.cond(learns, lambda: state.moments.with_point(here), lambda: state.moments)
+        moments = jax.lax.cond(learns, lambda: state.moments.with_points(here[None]), lambda: state.moments)
         fits = (step == fit) | (step == refit)
         proposals = jax.lax.cond(fits, lambda: StudentLaw.fitted(moments), lambda: state.proposals)
         there = (walk, moments, proposals, here, density)
         state = eqx.tree_at(lambda s: (s.walk, s.moments, s.proposals, s.coordinates, s.density), state, there)
         beside = jnp.where((step >= fit) & (step < self.no_u_turn.warmup), _BESIDE, 0)
-        state = self._propose(state, jnp.where(walks, beside, self._proposals(state)), (step >= fit) & (step < refit))
+        state = self._propose(state, beside, learns=(step >= fit) & (step < refit))
         trial = state.trial + jnp.where((step >= refit) & (step < self.no_u_turn.warmup), state.rate, 0.0)
-        return eqx.tree_at(lambda s: (s.steps, s.trial), state, (step + 1, trial))
+        return eqx.tree_at(lambda s: s.trial, state, trial)
 
     def record(self, state: _State) -> Mapping[str, Array]:
         return self.posterior.record(state.coordinates)
@@ -170,11 +181,12 @@ class IndependenceSampler(AbstractSampler):
         return tuple(int(part * self.no_u_turn.warmup) for part in (_BURN_IN, _FIT, _REFIT))
 
     def _proposals(self, state: _State) -> Int[Array, ""]:
-        """How many proposals one draw takes."""
+        """How many proposals one draw takes: a multiple of those made at a time."""
         steps = max(self.no_u_turn.warmup - self._ends[-1], 1)
         # there is no fit where a coordinate did not move in warm-up
         rate = jnp.clip(jnp.nan_to_num(state.trial) / steps, 1e-9, 1 - 1e-9)
-        return jnp.ceil(jnp.log(_STAYS) / jnp.log1p(-rate)).astype(int)
+        times = jnp.round(jnp.log(_STAYS) / jnp.log1p(-rate) / _AT_A_TIME)
+        return _AT_A_TIME * jnp.maximum(times, 1).astype(int)
 
     def _proposes(self, state: _State, step: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether the draw at a `step` is one of proposals."""
@@ -191,26 +203,36 @@ class IndependenceSampler(AbstractSampler):
 
         return jax.lax.cond(self._proposes(state, state.steps - 1), moved, lambda: state.walk)
 
-    def _propose(self, state: _State, count: Int[Array, ""], learns: Bool[Array, ""]) -> _State:
+    def _propose(self, state: _State, count: Int[Array, ""], learns: Bool[Array, ""] | bool) -> _State:
         """So many proposals, each accepted or not; `moments` of where they lead are taken if the chain `learns`."""
-        proposals = state.proposals
 
-        def weight(density, point):
-            return density - proposals.log_density(point)
+        def some(_, carried):
+            key, moments, total, *here = carried
+            key, of_proposals, of_choices = jax.random.split(key, 3)
+            proposed = self._weighed(state.proposals, of_proposals)
+            chances = jax.random.uniform(of_choices, (_AT_A_TIME,), dtype=jnp.float64)
+            here, (rates, points) = jax.lax.scan(_choose, tuple(here), (*proposed, chances), unroll=True)
+            moments = jax.lax.cond(learns, lambda: moments.with_points(points), lambda: moments)
+            return key, moments, total + jnp.sum(rates), *here
 
-        def once(_, carried):
-            key, here, density, moments, total = carried
-            key, of_proposal, of_choice = jax.random.split(key, 3)
-            there = proposals.sample(of_proposal)
-            other = self.posterior.log_density(there)
-            ratio = weight(other, there) - weight(density, here)
-            rate = jnp.where(jnp.isfinite(other), jnp.exp(jnp.minimum(ratio, 0.0)), 0.0)
-            accepted = jax.random.uniform(of_choice, dtype=jnp.float64) < rate
-            here, density = jnp.where(accepted, there, here), jnp.where(accepted, other, density)
-            moments = jax.lax.cond(learns, lambda: moments.with_point(here), lambda: moments)
-            return key, here, density, moments, total + rate
+        weight = state.density - state.proposals.log_density(state.coordinates)
+        begun = (state.key, state.moments, jnp.zeros(()), state.coordinates, state.density, weight)
+        key, moments, total, *here, _ = jax.lax.fori_loop(0, count // _AT_A_TIME, some, begun)
+        rate = jnp.where(count > 0, total / jnp.maximum(count, 1), state.rate)
+        there = (key, moments, *here, rate)
+        return eqx.tree_at(lambda s: (s.key, s.moments, s.coordinates, s.density, s.rate), state, there)
 
-        begun = (state.key, state.coordinates, state.density, state.moments, jnp.zeros(()))
-        *there, total = jax.lax.fori_loop(0, count, once, begun)
-        there = (*there, jnp.where(count > 0, total / jnp.maximum(count, 1), state.rate))
-        return eqx.tree_at(lambda s: (s.key, s.coordinates, s.density, s.moments, s.rate), state, tuple(there))
+    def _weighed(self, proposals: StudentLaw, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        """As many proposals as are made at a time, the posterior's log density there, and that less the proposals'."""
+        points = jax.vmap(proposals.sample)(jax.random.split(key, _AT_A_TIME))
+        densities = self.posterior.log_densities(points)
+        return points, densities, densities - jax.vmap(proposals.log_density)(points)
+
+
+def _choose(here, proposed):
+    """Metropolis and Hastings' rule for an independent proposal: where the chain is then, and the chance it had."""
+    *there, chance = proposed
+    # a density of NaN, where the posterior cannot be evaluated, is of no proposal that is accepted
+    rate = jnp.where(jnp.isfinite(there[1]), jnp.exp(jnp.minimum(there[2] - here[2], 0.0)), 0.0)
+    here = tuple(jnp.where(chance < rate, new, old) for new, old in zip(there, here, strict=True))
+    return here, (rate, here[0])

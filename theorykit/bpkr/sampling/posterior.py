@@ -4,6 +4,7 @@ import abc
 from collections.abc import Mapping
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .. import OrderParameters
@@ -24,6 +25,10 @@ class AbstractPosterior(eqx.Module):
     @abc.abstractmethod
     def log_density(self, coordinates: Float[Array, " coordinates"]) -> Float[Array, ""]:
         """The logarithm of the density, up to a constant."""
+
+    def log_densities(self, points: Float[Array, "points coordinates"]) -> Float[Array, " points"]:
+        """`log_density` at some points."""
+        return jax.lax.map(self.log_density, points)
 
     @abc.abstractmethod
     def record(self, coordinates: Float[Array, " coordinates"]) -> Mapping[str, Array]:
