@@ -6,7 +6,9 @@ Samplers: `exact`, independent proposals of order parameters; `gibbs`, block Gib
 weights, the paper's. Cases:
 
 - `rates`: effective samples (bulk) of U_1[11, 11] per second of drawing, warm-up and compilation excluded, on the
-  hidden Markov chains at N = 10, T = 0.01; and their ratio to that of `nuts`.
+  hidden Markov chains at N = 10, T = 0.01; and their ratio to that of `nuts`. With two `workers`, two chains run side
+  by side, each on a core of its own, and seconds are those of one.
+- `one_shot`: the same of `exact` at the size of the one-shot images, 600 examples and 16 paths.
 - `temperatures`: the same at N = 10 and T = 0.01, 0.1 and 1, with 32 chains of Gibbs too; and at N = 100, T = 0.01,
   with `nuts` only by --full. `deviation` is the distance from `exact`, in standard errors of the difference.
 - `scaling`: seconds per draw and per evaluation of the density, with its gradient where the sampler takes it, over
@@ -26,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -36,6 +39,7 @@ import theorykit
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
+from theorykit.workers import local_workers
 
 sys.path.insert(0, str(Path(__file__).parent))
 import problems
@@ -53,6 +57,7 @@ SCHEDULES = {
 }
 MANY_CHAINS = Schedule(chains=32, warmup=100, draws=400)
 WIDE_GIBBS = Schedule(chains=2, warmup=100, draws=300)
+AT_ONE_SHOT_SIZE = Schedule(chains=2, warmup=200, draws=500)
 SHORT = Schedule(chains=1, warmup=30, draws=30)
 QUICK = Schedule(chains=2, warmup=10, draws=10)
 TEMPERATURES = (0.01, 0.1, 1.0)
@@ -68,13 +73,16 @@ def hidden_markov(examples: int = 100):
     return jnp.asarray(features[:examples]), jnp.asarray(labels[:examples])
 
 
-def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, about: dict) -> dict:
+def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, about: dict, workers: int = 1) -> dict:
     """One run: its settings, cost and quality."""
-    with warnings.catch_warnings():
+    executor = nullcontext() if workers == 1 else local_workers(workers)
+    options = {"key": jax.random.key(0), "schedule": schedule, "progress": False}
+    with warnings.catch_warnings(), executor as pool:
         # what is measured is written down, mixed or not
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        tree = SAMPLERS[name](architecture, bpkr.Data(*data), key=jax.random.key(0), schedule=schedule, progress=False)
-    seconds, stats = tree.attrs["seconds"], tree["sample_stats"]
+        tree = SAMPLERS[name](architecture, bpkr.Data(*data), **options, executor=pool)
+    # every chain has a worker of its own, or all have one
+    seconds, stats = tree.attrs["seconds"] / workers, tree["sample_stats"]
     counts = [int(stats[name].sum()) for name in ("n_steps", "proposals") if name in stats]
     evaluations = sum(counts) if counts else None
     first = tree["summary"]["U_1"][:, 0, 0]
@@ -83,9 +91,10 @@ def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, ab
         "sampler": name,
         **about,
         "chains": schedule.chains,
+        "workers": workers,
         "draws": schedule.draws,
         "seconds": seconds,
-        "warmup_seconds": tree.attrs["warmup_seconds"],
+        "warmup_seconds": tree.attrs["warmup_seconds"] / workers,
         "seconds_per_draw": seconds / (schedule.chains * schedule.draws),
         "evaluations": evaluations,
         "seconds_per_evaluation": None if evaluations is None else seconds / evaluations,
@@ -124,7 +133,16 @@ def posterior_rows(width: int, temperature: float, runs, quick: bool) -> list[di
 
 
 def rates(quick: bool, full: bool) -> list[dict]:
-    return posterior_rows(10, 0.01, SCHEDULES.items(), quick)
+    rows = posterior_rows(10, 0.01, SCHEDULES.items(), quick)
+    schedule, architecture = QUICK if quick else SCHEDULES["exact"], bpkr.Architecture((2, 2), 10, temperature=0.01)
+    beside = row("exact", architecture, hidden_markov(), schedule, {"N": 10, "T": 0.01}, workers=schedule.chains)
+    return compared([rows[0], beside, *rows[1:]])
+
+
+def one_shot(quick: bool, full: bool) -> list[dict]:
+    architecture, schedule = bpkr.Architecture((4, 4), 10, temperature=0.01), QUICK if quick else AT_ONE_SHOT_SIZE
+    about = {"N": 10, "T": 0.01, "P": 600}
+    return [row("exact", architecture, problems.random_features(600, 16), schedule, about, schedule.chains)]
 
 
 def temperatures(quick: bool, full: bool) -> list[dict]:
@@ -154,7 +172,7 @@ def _sizes():
         yield "depth", depth, (2,) * depth, 10, problems.random_features(50, 2**depth)
 
 
-CASES = {"rates": rates, "temperatures": temperatures, "scaling": scaling}
+CASES = {"rates": rates, "one_shot": one_shot, "temperatures": temperatures, "scaling": scaling}
 
 
 def run_case(name: str, quick: bool, full: bool) -> None:

@@ -58,7 +58,8 @@ def of_passes(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, 
 def of_sampling(rates: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str, str]]:
     names = {"exact": "sample_order_parameters", "gibbs": "sample_weights_by_gibbs", "nuts": "sample_weights"}
     for rate in rates:
-        size = f"100 examples, 4 paths, width {rate['N']}, a thousand effective samples"
+        beside = f", {rate['workers']} chains side by side" if rate["workers"] > 1 else ""
+        size = f"100 examples, 4 paths, width {rate['N']}, a thousand effective samples{beside}"
         time = shown(1000 / rate["ess_per_second"])
         yield f"sampling, `sampling.{names[rate['sampler']]}`", size, time, "", "sampling"
 
