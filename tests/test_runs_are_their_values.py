@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from jaxtyping import TypeCheckError
 
 from tests.bpkr.sampling.problems import problem
@@ -26,7 +27,7 @@ from tests.leaves import barely_changed, leaves, replaced, written_otherwise
 from tests.marks import slow
 from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling, sweeps
-from theorykit.bpkr.training import TrainingSettings, initial_network, train
+from theorykit.bpkr.training import Trained, TrainingSettings, initial_network, train
 from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
 from theorykit.reproduce import hidden_markov, self_attention_dynamics
 from theorykit.reproduce.one_shot import SMALL, stages
@@ -176,10 +177,10 @@ def _stage(folder, **arguments):
 def _variant(folder, network, settings):
     """All later stages of a variant: nothing is trained or solved before they say what they are of."""
     original = stages.theory_of_heads
-    history = type("Trained", (), {"network": network, "history": None})()
+    trained = Trained(network, xr.Dataset())
     stages.theory_of_heads = lambda *_, **_options: None
     try:
-        stages.run_network(settings.variants[0], settings, _sources(), history, folder)
+        stages.run_network(settings.variants[0], settings, _sources(), trained, folder)
     finally:
         stages.theory_of_heads = original
 

@@ -125,9 +125,9 @@ def test_a_sweep_by_several_processes_is_the_same(folder, monkeypatch):
     alone = store.read(folder / "mine-sweep.nc").to_dataset()
     shutil.rmtree(folder / "mine-sweep")
     run(monkeypatch, "sweep", "mine.toml", "--overwrite", "--workers", "2")
-    xr.testing.assert_equal(
-        store.read(folder / "mine-sweep.nc").to_dataset().drop_vars("seconds"), alone.drop_vars("seconds")
-    )
+    beside = store.read(folder / "mine-sweep.nc").to_dataset()
+    # linear algebra rounds by the number of its threads, which is that of a worker's cores
+    xr.testing.assert_allclose(beside.drop_vars("seconds"), alone.drop_vars("seconds"), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
