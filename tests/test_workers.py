@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 import warnings
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -11,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 import xarray as xr
-from threadpoolctl import threadpool_info
 
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.clusters import dask_client
@@ -158,13 +159,25 @@ def test_local_workers_have_cores_of_their_own():
     assert os.sched_getaffinity(0) == here
 
 
-def test_linear_algebra_of_local_workers_has_their_cores_alone():
-    """OpenBLAS may be loaded before a worker is bound, and its threads then wait for one another on one core."""
-    with local_workers(1, 1) as pool:
-        pool.submit(third, jnp.ones(3)).result()
-        found = pool.submit(threadpool_info).result()
-    assert [each["num_threads"] for each in found] == [1] * len(found)
-    assert found
+# what a script does at its top, before a worker that it starts is bound
+BOUND_LATE = """
+import multiprocessing, sys
+import scipy.linalg
+from threadpoolctl import threadpool_info
+from theorykit.workers import _bind
+_bind(multiprocessing.Value("i", 0), int(sys.argv[1]))
+print(*(each["num_threads"] for each in threadpool_info()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")
+@pytest.mark.parametrize("cores", (1, 1000))
+def test_linear_algebra_of_local_workers_has_their_cores_alone(cores):
+    """Threads of OpenBLAS, loaded before, would wait for one another where there are more of them than cores."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "7"}
+    command = [sys.executable, "-c", BOUND_LATE, str(cores)]
+    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+    assert said and set(map(int, said)) == {min(cores, len(os.sched_getaffinity(0)))}
 
 
 def without_times(result: xr.Dataset) -> xr.Dataset:

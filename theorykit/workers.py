@@ -147,8 +147,9 @@ def _bind(started: Any, cores: int) -> None:
         number, started.value = started.value, started.value + 1
     if hasattr(os, "sched_setaffinity"):
         there = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {there[(number * cores + i) % len(there)] for i in range(cores)})
-        threadpool_limits(cores)
+        chosen = {there[(number * cores + i) % len(there)] for i in range(cores)}
+        os.sched_setaffinity(0, chosen)
+        threadpool_limits(len(chosen))
 
 
 def run_tasks(

@@ -1,6 +1,6 @@
 """Try faces in a process of its own, without the runtime type checks that the tests put around the package.
 
-python -m tests.faces FACE ... [--examples | --threads | --single-precision | --other-numbers [NAME ...]]
+python -m tests.faces FACE ... [--examples | --single-precision | --other-numbers [NAME ...]]
 
 The last line printed is the report on every face, by its name.
 """
@@ -13,7 +13,6 @@ from itertools import takewhile
 from theorykit import enable_float64
 
 from .engine import as_dictionary, try_examples, try_face, try_other_numbers, try_single_precision
-from .threads import try_threads
 
 enable_float64()
 names = list(takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:]))
@@ -25,8 +24,6 @@ for name in names:
             reports[name] = try_face(face)
         case ["--examples"]:
             reports[name] = try_examples(face)
-        case ["--threads"]:
-            reports[name] = try_threads(face)
         case ["--single-precision"]:
             reports[name] = try_single_precision(face)
         case ["--other-numbers", *only]:

@@ -64,27 +64,6 @@ def test_other_numbers_compile_nothing_anew_in_any_function(face):
     assert_without_failures(reports(*FACES, "--other-numbers")[face])
 
 
-# those of "reproduce" run for minutes, by the executors of sweeps and sampling
-WITH_EXECUTORS = ("bpkr", "diagrams", "sampling", "sweeps")
-
-
-def test_faces_with_executors_are_all_known():
-    assert {
-        name.name.removesuffix("_face.py") for name in HERE.glob("*_face.py") if '"executor"' in name.read_text()
-    } == {
-        "reproduce",
-        *WITH_EXECUTORS,
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("face", WITH_EXECUTORS)
-def test_threads_compute_what_one_thread_does(face):
-    report = reports(*WITH_EXECUTORS, "--threads")[face]
-    assert report["calls"] > 0
-    assert_without_failures(report)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("face", FACES)
 def test_every_example_works(face):
