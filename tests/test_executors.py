@@ -1,9 +1,11 @@
 """Every function that takes an executor: workers compute what one process does, bit for bit, and keep it alike."""
 
 import ast
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
@@ -204,3 +206,26 @@ def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, 
         np.testing.assert_array_equal(again[entry], value, err_msg=entry)
     assert bool(kept) == (name not in KEEP_NOTHING)
     assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+
+
+# those of "reproduce" hand their executor to the others
+IN_ONE_PROCESS = [name for name in RUNS if not name.startswith("reproduce")]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *slow(name for name in IN_ONE_PROCESS if name not in QUICK)])
+def test_threads_compute_what_one_thread_does(name):
+    """Tasks of threads are traced, not only run, at the same time."""
+    jax.clear_caches()
+    interval = sys.getswitchinterval()
+    with warnings.catch_warnings(), ThreadPoolExecutor(2) as pool:
+        warnings.simplefilter("ignore")
+        # so that what may come between two steps of another thread does
+        sys.setswitchinterval(1e-6)
+        try:
+            beside = values(RUNS[name](folder=None, executor=pool))
+        finally:
+            sys.setswitchinterval(interval)
+        alone = values(RUNS[name](folder=None))
+    assert len(alone) > 0 and alone.keys() == beside.keys()
+    for entry, value in alone.items():
+        np.testing.assert_array_equal(beside[entry], value, err_msg=entry)
