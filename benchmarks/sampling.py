@@ -125,18 +125,20 @@ def _deviation(row: dict, exact: dict) -> float | None:
 
 
 def posterior_rows(width: int, temperature: float, runs, quick: bool) -> list[dict]:
-    """`runs`, of (sampler, schedule), on the hidden Markov chains."""
+    """`runs`, of (sampler, schedule) or (sampler, schedule, workers), on the hidden Markov chains."""
     architecture = bpkr.Architecture((2, 2), width, temperature=temperature)
     about = {"N": width, "T": temperature}
     data = hidden_markov()
-    return compared([row(name, architecture, data, QUICK if quick else schedule, about) for name, schedule in runs])
+    rows = (
+        row(name, architecture, data, QUICK if quick else schedule, about, *workers)
+        for name, schedule, *workers in runs
+    )
+    return compared(list(rows))
 
 
 def rates(quick: bool, full: bool) -> list[dict]:
-    rows = posterior_rows(10, 0.01, SCHEDULES.items(), quick)
-    schedule, architecture = QUICK if quick else SCHEDULES["exact"], bpkr.Architecture((2, 2), 10, temperature=0.01)
-    beside = row("exact", architecture, hidden_markov(), schedule, {"N": 10, "T": 0.01}, workers=schedule.chains)
-    return compared([rows[0], beside, *rows[1:]])
+    exact, *others = SCHEDULES.items()
+    return posterior_rows(10, 0.01, [exact, (*exact, SCHEDULES["exact"].chains), *others], quick)
 
 
 def one_shot(quick: bool, full: bool) -> list[dict]:
