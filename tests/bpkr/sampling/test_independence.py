@@ -13,7 +13,7 @@ from scipy.special import digamma, polygamma
 
 from theorykit.bpkr.sampling import NoUTurn, Schedule
 from theorykit.bpkr.sampling.chains import run_chains
-from theorykit.bpkr.sampling.independence import IndependenceSampler, Moments, StudentLaw
+from theorykit.bpkr.sampling.independence import _BESIDE, IndependenceSampler, Moments, StudentLaw, Trial
 from theorykit.bpkr.sampling.nuts import no_u_turn_sampler
 from theorykit.bpkr.sampling.posterior import AbstractPosterior
 
@@ -75,6 +75,25 @@ def test_the_student_law_is_that_of_scipy():
     # the squared distance over the dimension follows an F law
     white = np.linalg.solve(factor, (samples - mean).T)
     assert stats.kstest(np.sum(white**2, axis=0) / 3, stats.f(3, 30).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("seen", ("by proposals", "by NUTS"))
+def test_a_chain_stays_as_long_as_weights_tell(seen):
+    """The mean weight over the posterior is that over proposals, weighted by it."""
+    rng, steps = np.random.default_rng(0), 3
+    weights = rng.gamma(2.0, size=(steps, _BESIDE))
+    mean = np.sum(weights**2) / np.sum(weights) * (2 if seen == "by NUTS" else 0.5)
+    trial = Trial.none()
+    for some in weights:
+        trial = trial.with_proposals(jnp.log(some)).with_walk(jnp.log(mean))
+    expected = max(np.sum(weights**2) / np.sum(weights), mean) / weights.mean()
+    np.testing.assert_allclose(trial.stay(steps), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("weights", (np.full(_BESIDE, -np.inf), np.full(_BESIDE, np.nan)))
+def test_no_proposal_is_taken_where_none_has_weight(weights):
+    trial = Trial.none().with_proposals(jnp.asarray(weights)).with_walk(jnp.array(0.0))
+    assert not np.isfinite(trial.stay(1))
 
 
 def test_draws_are_of_the_posterior():

@@ -1,22 +1,30 @@
 """Independent proposals from a fit to warm-up, where they are accepted often enough: no gradient, no trajectory.
 
 In warm-up NUTS runs, and a multivariate Student t law is given the mean and covariance of its draws, and then, anew,
-those of a chain of proposals from that law. If such proposals are accepted often, they make the draws, by Metropolis
-and Hastings' rule, which leaves the posterior exactly as it is, with a step of NUTS now and then; else NUTS goes on.
-The t law's tails are powers, those of the posterior of the order parameters exponential or lighter: no region can be
-missed for long. Proposals do not depend on where the chain is, and so are made some at a time.
+those of a chain of proposals from that law. If the chain leaves every place soon by such proposals, they make the
+draws, by Metropolis and Hastings' rule, which leaves the posterior exactly as it is, with a step of NUTS now and then;
+else NUTS goes on. The t law's tails are powers, those of the posterior of the order parameters exponential or lighter:
+no region can be missed for long. Proposals do not depend on where the chain is, and so are made some at a time.
 
-Source: L. Tierney, "Markov chains for exploring posterior distributions", Ann. Statist. 22 (1994) 1701 (independence
-chains); that they are fitted and chosen in warm-up, the chain after it being of one kind, is our own.
+How soon a chain leaves a place is known by its weight w there, the posterior's density over that of proposals: where w
+is large, after about w / E[w] of them. How many make a draw that hardly depends on the one before is therefore told by
+the mean of w over the posterior, not by how often proposals are accepted.
+
+Sources: L. Tierney, "Markov chains for exploring posterior distributions", Ann. Statist. 22 (1994) 1701 (independence
+chains); J. S. Liu, "Metropolized independent sampling with comparisons to rejection sampling and importance sampling",
+Stat. Comput. 6 (1996) 113 (the rates at which they forget where they were, by their weights). That they are fitted and
+chosen in warm-up, the chain after it being of one kind, is our own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from .chains import AbstractSampler
@@ -29,7 +37,8 @@ _BURN_IN, _FIT, _REFIT = 0.25, 0.8, 0.9
 _AT_A_TIME = 4
 # proposals beside every step of NUTS between fit and end of warm-up
 _BESIDE = 64
-# a draw is the last of about so many proposals that none is accepted with this probability, and of so many at the most
+# a draw is the last of so many proposals that the chain has not left a place of the mean weight with this probability,
+# and of so many at the most
 _STAYS, _MOST = 0.1, 32
 # of the fit: coordinates are taken to be uncorrelated in so many draws more
 _UNCORRELATED = 5.0
@@ -92,11 +101,41 @@ class StudentLaw(eqx.Module):
         return -(_FREEDOM + len(self.mean)) / 2 * jnp.log1p(white @ white / _FREEDOM)
 
 
+class Trial(eqx.Module):
+    """Logarithms of sums of weights: over proposals, those and their squares, and over draws of NUTS."""
+
+    proposed: Float[Array, ""]
+    squared: Float[Array, ""]
+    walked: Float[Array, ""]
+
+    @classmethod
+    def none(cls) -> "Trial":
+        """Of no weight yet."""
+        return cls(*(jnp.array(-jnp.inf) for _ in range(3)))
+
+    def with_proposals(self, weights: Float[Array, " proposals"]) -> "Trial":
+        """With logarithms of the weights at some proposals."""
+        proposed = jnp.logaddexp(self.proposed, logsumexp(weights))
+        return Trial(proposed, jnp.logaddexp(self.squared, logsumexp(2 * weights)), self.walked)
+
+    def with_walk(self, weight: Float[Array, ""]) -> "Trial":
+        """With the logarithm of the weight at a draw of NUTS."""
+        return Trial(self.proposed, self.squared, jnp.logaddexp(self.walked, weight))
+
+    def stay(self, steps: int) -> Float[Array, ""]:
+        """How many proposals a chain stays at a place of the posterior's mean weight, by a number of steps on trial.
+
+        The mean weight is that of the proposals, weighted, or that at draws of NUTS where it is larger: either sees
+        what the other may have missed.
+        """
+        mean = self.proposed - jnp.log(steps * _BESIDE)
+        return jnp.exp(jnp.maximum(self.squared - self.proposed, self.walked - jnp.log(steps)) - mean)
+
+
 class _State(eqx.Module):
     """A chain: its walk by NUTS, what is learnt, and where it is, which is where the walk is up to the first fit.
 
     `density`: log density of the posterior there. `rate`: how often the last proposals were accepted, in probability.
-    `trial`: the sum of the rates of all steps on trial.
     """
 
     walk: Any
@@ -104,7 +143,7 @@ class _State(eqx.Module):
     steps: Int[Array, ""]
     moments: Moments
     proposals: StudentLaw
-    trial: Float[Array, ""]
+    trial: Trial
     coordinates: Float[Array, " coordinates"]
     density: Float[Array, ""]
     rate: Float[Array, ""]
@@ -128,35 +167,42 @@ class IndependenceSampler(AbstractSampler):
     def start(self, key: PRNGKeyArray) -> _State:
         of_walk, of_proposals = jax.random.split(key)
         walk, size = self.no_u_turn.start(of_walk), self.posterior.dimension
-        proposals, zero = StudentLaw(jnp.zeros(size), jnp.eye(size)), jnp.zeros(())
-        here, density = walk.z["coordinates"], -walk.potential_energy
-        return _State(walk, of_proposals, jnp.array(0), Moments.none(size), proposals, zero, here, density, zero)
+        proposals, learnt = StudentLaw(jnp.zeros(size), jnp.eye(size)), (jnp.array(0), Moments.none(size))
+        here = (walk.z["coordinates"], -walk.potential_energy, jnp.zeros(()))
+        return _State(walk, of_proposals, *learnt, proposals, Trial.none(), *here)
 
     def step(self, state: _State) -> _State:
         proposed, walked = lambda: self._step_of_proposals(state), lambda: self._step_of_walk(state)
         state = jax.lax.cond(self._proposes(state, state.steps), proposed, walked)
-        return eqx.tree_at(lambda s: s.steps, state, state.steps + 1)
+        return replace(state, steps=state.steps + 1)
 
     def _step_of_proposals(self, state: _State) -> _State:
-        return self._propose(state, self._proposals(state), learns=False)
+        return self._propose(state, self._proposals(state), learn=lambda learnt, points, weights: learnt)
 
     def _step_of_walk(self, state: _State) -> _State:
-        """A step of NUTS, and what there is to learn from it and from proposals beside it."""
-        step, (burnt_in, fit, refit) = state.steps, self._ends
+        """A step of NUTS, and in warm-up what there is to learn from it and from proposals beside it."""
+        step, warmup, (burnt_in, fit, refit) = state.steps, self.no_u_turn.warmup, self._ends
+        learns_of_walk = (burnt_in <= step) & (step < fit)
+        learns_of_proposals = (fit <= step) & (step < refit)
+        on_trial = (refit <= step) & (step < warmup)
+
         walk = self.no_u_turn.step(self._walk_of(state))
-        follows = (step <= fit) | (step >= self.no_u_turn.warmup)
-        here = jnp.where(follows, walk.z["coordinates"], state.coordinates)
-        density = jnp.where(follows, -walk.potential_energy, state.density)
-        learns = (step >= burnt_in) & (step < fit)
-        moments = jax.lax.cond(learns, lambda: state.moments.with_points(here[None]), lambda: state.moments)
-        fits = (step == fit) | (step == refit)
-        proposals = jax.lax.cond(fits, lambda: StudentLaw.fitted(moments), lambda: state.proposals)
-        there = (walk, moments, proposals, here, density)
-        state = eqx.tree_at(lambda s: (s.walk, s.moments, s.proposals, s.coordinates, s.density), state, there)
-        beside = jnp.where((step >= fit) & (step < self.no_u_turn.warmup), _BESIDE, 0)
-        state = self._propose(state, beside, learns=(step >= fit) & (step < refit))
-        trial = state.trial + jnp.where((step >= refit) & (step < self.no_u_turn.warmup), state.rate, 0.0)
-        return eqx.tree_at(lambda s: s.trial, state, trial)
+        walked, density = walk.z["coordinates"], -walk.potential_energy
+        moments = _where(learns_of_walk, lambda: state.moments.with_points(walked[None]), state.moments)
+        proposals = _where((step == fit) | (step == refit), lambda: StudentLaw.fitted(moments), state.proposals)
+        weight = density - proposals.log_density(walked)
+        trial = _where(on_trial, lambda: state.trial.with_walk(weight), state.trial)
+        # chain and walk are one but from the first fit to the end of warm-up
+        here = _where((fit < step) & (step < warmup), lambda: (state.coordinates, state.density), (walked, density))
+        state = replace(state, walk=walk, moments=moments, proposals=proposals, trial=trial)
+        state = replace(state, coordinates=here[0], density=here[1])
+
+        def learn(learnt, points, weights):
+            moments, trial = learnt
+            moments = _where(learns_of_proposals, lambda: moments.with_points(points), moments)
+            return moments, _where(on_trial, lambda: trial.with_proposals(weights), trial)
+
+        return self._propose(state, jnp.where(learns_of_proposals | on_trial, _BESIDE, 0), learn)
 
     def record(self, state: _State) -> Mapping[str, Array]:
         return self.posterior.record(state.coordinates)
@@ -182,11 +228,10 @@ class IndependenceSampler(AbstractSampler):
 
     def _proposals(self, state: _State) -> Int[Array, ""]:
         """How many proposals one draw takes: a multiple of those made at a time."""
-        steps = max(self.no_u_turn.warmup - self._ends[-1], 1)
+        stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends[-1], 1))
         # there is no fit where a coordinate did not move in warm-up
-        rate = jnp.clip(jnp.nan_to_num(state.trial) / steps, 1e-9, 1 - 1e-9)
-        times = jnp.round(jnp.log(_STAYS) / jnp.log1p(-rate) / _AT_A_TIME)
-        return _AT_A_TIME * jnp.maximum(times, 1).astype(int)
+        times = jnp.ceil(-jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf) / _AT_A_TIME)
+        return _AT_A_TIME * jnp.clip(times, 1, _MOST).astype(int)
 
     def _proposes(self, state: _State, step: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether the draw at a `step` is one of proposals."""
@@ -203,36 +248,48 @@ class IndependenceSampler(AbstractSampler):
 
         return jax.lax.cond(self._proposes(state, state.steps - 1), moved, lambda: state.walk)
 
-    def _propose(self, state: _State, count: Int[Array, ""], learns: Bool[Array, ""] | bool) -> _State:
-        """So many proposals, each accepted or not; `moments` of where they lead are taken if the chain `learns`."""
+    def _propose(self, state: _State, count: Int[Array, ""], learn: Callable) -> _State:
+        """So many proposals, each accepted or not.
+
+        `learn` gets moments and trial, where proposals lead, and the logarithms of their weights, and returns moments
+        and trial.
+        """
 
         def some(_, carried):
-            key, moments, total, *here = carried
+            key, learnt, total, *here = carried
             key, of_proposals, of_choices = jax.random.split(key, 3)
             proposed = self._weighed(state.proposals, of_proposals)
             chances = jax.random.uniform(of_choices, (_AT_A_TIME,), dtype=jnp.float64)
             here, (rates, points) = jax.lax.scan(_choose, tuple(here), (*proposed, chances), unroll=True)
-            moments = jax.lax.cond(learns, lambda: moments.with_points(points), lambda: moments)
-            return key, moments, total + jnp.sum(rates), *here
+            return key, learn(learnt, points, proposed[-1]), total + jnp.sum(rates), *here
 
         weight = state.density - state.proposals.log_density(state.coordinates)
-        begun = (state.key, state.moments, jnp.zeros(()), state.coordinates, state.density, weight)
-        key, moments, total, *here, _ = jax.lax.fori_loop(0, count // _AT_A_TIME, some, begun)
+        learnt = (state.moments, state.trial)
+        begun = (state.key, learnt, jnp.zeros(()), state.coordinates, state.density, weight)
+        key, (moments, trial), total, *here, _ = jax.lax.fori_loop(0, count // _AT_A_TIME, some, begun)
         rate = jnp.where(count > 0, total / jnp.maximum(count, 1), state.rate)
-        there = (key, moments, *here, rate)
-        return eqx.tree_at(lambda s: (s.key, s.moments, s.coordinates, s.density, s.rate), state, there)
+        state = replace(state, key=key, moments=moments, trial=trial, rate=rate)
+        return replace(state, coordinates=here[0], density=here[1])
 
     def _weighed(self, proposals: StudentLaw, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
-        """As many proposals as are made at a time, the posterior's log density there, and that less the proposals'."""
+        """As many proposals as are made at a time, the posterior's log density there, and the weights' logarithms.
+
+        A density of NaN, where the posterior cannot be evaluated, is of no weight.
+        """
         points = jax.vmap(proposals.sample)(jax.random.split(key, _AT_A_TIME))
         densities = self.posterior.log_densities(points)
-        return points, densities, densities - jax.vmap(proposals.log_density)(points)
+        weights = densities - jax.vmap(proposals.log_density)(points)
+        return points, densities, jnp.where(jnp.isfinite(weights), weights, -jnp.inf)
 
 
 def _choose(here, proposed):
     """Metropolis and Hastings' rule for an independent proposal: where the chain is then, and the chance it had."""
     *there, chance = proposed
-    # a density of NaN, where the posterior cannot be evaluated, is of no proposal that is accepted
-    rate = jnp.where(jnp.isfinite(there[1]), jnp.exp(jnp.minimum(there[2] - here[2], 0.0)), 0.0)
+    rate = jnp.exp(jnp.minimum(there[2] - here[2], 0.0))
     here = tuple(jnp.where(chance < rate, new, old) for new, old in zip(there, here, strict=True))
     return here, (rate, here[0])
+
+
+def _where(condition: Bool[Array, ""], found: Callable[[], Any], other: Any) -> Any:
+    """What is `found`, computed only where the condition is met."""
+    return jax.lax.cond(condition, found, lambda: other)

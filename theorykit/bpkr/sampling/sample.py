@@ -42,7 +42,7 @@ from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 from .weights import WeightPosterior, split_weights
 
 # of the chains: raised whenever a sampler comes to draw other numbers from the same arguments
-_VERSION = 2
+_VERSION = 3
 _ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
 _OF_ORDER_PARAMETERS = "NUTS and independent proposals on the order parameters"
 # how many differences an error message names
