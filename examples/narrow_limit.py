@@ -208,7 +208,7 @@ def show_gaps(axes: plt.Axes) -> None:
             )
     axes.set(xscale="log", yscale="log", title="Error of theory: $U_1$", ylabel="largest, per largest entry")
     axes.set_ylim(2e-3, 1)
-    axes.legend()
+    axes.legend(loc="upper right")
 
 
 def show_overlaps(axes: plt.Axes, width: int):
