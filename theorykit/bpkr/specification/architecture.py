@@ -189,7 +189,7 @@ class Architecture(eqx.Module):
 
     def head_counts(self) -> Mapping[str, int]:
         """The value of the symbol H_l of every layer that has heads, by name."""
-        return _head_counts(self.layers)
+        return _head_counts(self.forms, self.heads)
 
     def size_values(self) -> Mapping[str, int]:
         """The value of every size symbol of the action, by name: `head_counts`, outputs C, and the tokens read."""
@@ -255,14 +255,13 @@ def numbers_of_layers(
     return {
         **{symbol.name: width for symbol, width in zip(NetworkForm(forms).widths, widths, strict=True)},
         **{form.symbols.variance.name: variance for form, variance in zip(forms, variances, strict=True)},
-        **_head_counts(layers),
+        **_head_counts(forms, [layer.heads for layer in layers]),
         **parameter_values(layers),
     }
 
 
-def _head_counts(layers: tuple[AbstractLayer, ...]) -> Mapping[str, int]:
-    counts = zip(layer_forms(layers), layers, strict=True)
-    return {form.symbols.heads.name: layer.heads for form, layer in counts if layer.heads}
+def _head_counts(forms: Sequence[LayerForm], heads: Sequence[int]) -> Mapping[str, int]:
+    return {form.symbols.heads.name: count for form, count in zip(forms, heads, strict=True) if count}
 
 
 class _Number:
@@ -295,7 +294,7 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
 @lru_cache
 def _branches(forms: tuple[LayerForm, ...], heads: tuple[int, ...]) -> tuple[int, ...]:
     """How many partial paths each layer makes of one."""
-    counts = {form.symbols.heads.name: count for form, count in zip(forms, heads, strict=True) if count}
+    counts = _head_counts(forms, heads)
     return tuple(count(form.branches, counts) for form in forms)
 
 
