@@ -207,7 +207,7 @@ def show_gaps(axes: plt.Axes) -> None:
                 label=name if face == color else None,
             )
     axes.set(xscale="log", yscale="log", title="Error of theory: $U_1$", ylabel="largest, per largest entry")
-    axes.set_ylim(2e-3, 1)
+    axes.set_ylim(2e-3, 10)
     axes.legend(loc="upper right")
 
 

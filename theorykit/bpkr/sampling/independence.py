@@ -150,7 +150,7 @@ class _State(eqx.Module):
 
 
 class IndependenceSampler(AbstractSampler):
-    """NUTS, and after warm-up independent proposals where they do.
+    """NUTS, and after warm-up independent proposals where few of them make a draw.
 
     On an accelerator, where chains are one batch, every step costs one of NUTS in any case.
     """
