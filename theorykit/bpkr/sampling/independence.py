@@ -190,12 +190,14 @@ class IndependenceSampler(AbstractSampler):
         walked, density = walk.z["coordinates"], -walk.potential_energy
         moments = _where(learns_of_walk, lambda: state.moments.with_points(walked[None]), state.moments)
         proposals = _where((step == fit) | (step == refit), lambda: StudentLaw.fitted(moments), state.proposals)
-        weight = density - proposals.log_density(walked)
-        trial = _where(on_trial, lambda: state.trial.with_walk(weight), state.trial)
+        trial = _where(on_trial, lambda: state.trial.with_walk(density - proposals.log_density(walked)), state.trial)
         # chain and walk are one but from the first fit to the end of warm-up
-        here = _where((fit < step) & (step < warmup), lambda: (state.coordinates, state.density), (walked, density))
-        state = replace(state, walk=walk, moments=moments, proposals=proposals, trial=trial)
-        state = replace(state, coordinates=here[0], density=here[1])
+        apart = (fit < step) & (step < warmup)
+        here = {
+            "coordinates": jnp.where(apart, state.coordinates, walked),
+            "density": jnp.where(apart, state.density, density),
+        }
+        state = replace(state, walk=walk, moments=moments, proposals=proposals, trial=trial, **here)
 
         def learn(learnt, points, weights):
             moments, trial = learnt
@@ -231,7 +233,8 @@ class IndependenceSampler(AbstractSampler):
         stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends[-1], 1))
         # there is no fit where a coordinate did not move in warm-up
         times = jnp.ceil(-jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf) / _AT_A_TIME)
-        return _AT_A_TIME * jnp.clip(times, 1, _MOST).astype(int)
+        # cut where they are too many in any case: they may be infinitely many
+        return _AT_A_TIME * jnp.minimum(times, _MOST).astype(int)
 
     def _proposes(self, state: _State, step: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether the draw at a `step` is one of proposals."""
@@ -266,10 +269,11 @@ class IndependenceSampler(AbstractSampler):
         weight = state.density - state.proposals.log_density(state.coordinates)
         learnt = (state.moments, state.trial)
         begun = (state.key, learnt, jnp.zeros(()), state.coordinates, state.density, weight)
-        key, (moments, trial), total, *here, _ = jax.lax.fori_loop(0, count // _AT_A_TIME, some, begun)
+        ended = jax.lax.fori_loop(0, count // _AT_A_TIME, some, begun)
+        key, (moments, trial), total, coordinates, density, _ = ended
         rate = jnp.where(count > 0, total / jnp.maximum(count, 1), state.rate)
-        state = replace(state, key=key, moments=moments, trial=trial, rate=rate)
-        return replace(state, coordinates=here[0], density=here[1])
+        state = replace(state, key=key, moments=moments, trial=trial)
+        return replace(state, coordinates=coordinates, density=density, rate=rate)
 
     def _weighed(self, proposals: StudentLaw, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         """As many proposals as are made at a time, the posterior's log density there, and the weights' logarithms.
