@@ -1,10 +1,12 @@
-"""Independent proposals from a fit to warm-up, where they are accepted often enough: no gradient, no trajectory.
+"""Independent proposals from a fit to warm-up: no gradient, no trajectory.
 
 In warm-up NUTS runs, and a multivariate Student t law is given the mean and covariance of its draws, and then, anew,
-those of a chain of proposals from that law. If the chain leaves every place soon by such proposals, they make the
-draws, by Metropolis and Hastings' rule, which leaves the posterior exactly as it is, with a step of NUTS now and then;
-else NUTS goes on. The t law's tails are powers, those of the posterior of the order parameters exponential or lighter:
-no region can be missed for long. Proposals do not depend on where the chain is, and so are made some at a time.
+those of a chain of proposals from that law. After it, if a chain leaves every place soon by such proposals, they make
+the draws, by Metropolis and Hastings' rule, which leaves the posterior exactly as it is, with a step of NUTS now and
+then; if it leaves some places late, every draw is a step of NUTS and proposals after it, since the one moves where the
+others are refused, and these go far at once; and if proposals hardly ever lead on, NUTS is alone. The t law's tails are
+powers, those of the posterior of the order parameters exponential or lighter: no region can be missed for long.
+Proposals do not depend on where the chain is, and so are made some at a time.
 
 How soon a chain leaves a place is known by its weight w there, the posterior's density over that of proposals: where w
 is large, after about w / E[w] of them. How many make a draw that hardly depends on the one before is therefore told by
@@ -38,13 +40,14 @@ _AT_A_TIME = 4
 # proposals beside every step of NUTS between fit and end of warm-up
 _BESIDE = 64
 # a draw is the last of so many proposals that the chain has not left a place of the mean weight with this probability,
-# and of so many at the most
-_STAYS, _MOST = 0.1, 32
+# and of so many at the most; up to a few, they are the draw alone
+_STAYS, _MOST, _FEW = 0.1, 16, 8
 # of the fit: coordinates are taken to be uncorrelated in so many draws more
 _UNCORRELATED = 5.0
 # degrees of freedom of the t law
 _FREEDOM = 30
-# every so many draws is a step of NUTS, which leads on where proposals are accepted rarely
+# every so many draws there is a step of NUTS in any case, and a chain that proposals leave where it is for longer than
+# that goes without them
 _EVERY = 32
 
 
@@ -150,7 +153,7 @@ class _State(eqx.Module):
 
 
 class IndependenceSampler(AbstractSampler):
-    """NUTS, and after warm-up independent proposals where few of them make a draw.
+    """NUTS, and after warm-up independent proposals, alone where few of them make a draw.
 
     On an accelerator, where chains are one batch, every step costs one of NUTS in any case.
     """
@@ -173,14 +176,14 @@ class IndependenceSampler(AbstractSampler):
 
     def step(self, state: _State) -> _State:
         proposed, walked = lambda: self._step_of_proposals(state), lambda: self._step_of_walk(state)
-        state = jax.lax.cond(self._proposes(state, state.steps), proposed, walked)
+        state = jax.lax.cond(self._walks(state, state.steps), walked, proposed)
         return replace(state, steps=state.steps + 1)
 
     def _step_of_proposals(self, state: _State) -> _State:
         return self._propose(state, self._proposals(state), learn=lambda learnt, points, weights: learnt)
 
     def _step_of_walk(self, state: _State) -> _State:
-        """A step of NUTS, and in warm-up what there is to learn from it and from proposals beside it."""
+        """A step of NUTS and proposals after it, and in warm-up what there is to learn from both."""
         step, warmup, (burnt_in, fit, refit) = state.steps, self.no_u_turn.warmup, self._ends
         learns_of_walk = (burnt_in <= step) & (step < fit)
         learns_of_proposals = (fit <= step) & (step < refit)
@@ -204,15 +207,16 @@ class IndependenceSampler(AbstractSampler):
             moments = _where(learns_of_proposals, lambda: moments.with_points(points), moments)
             return moments, _where(on_trial, lambda: trial.with_proposals(weights), trial)
 
-        return self._propose(state, jnp.where(learns_of_proposals | on_trial, _BESIDE, 0), learn)
+        beside = jnp.where(learns_of_proposals | on_trial, _BESIDE, 0)
+        return self._propose(state, jnp.where(step < warmup, beside, self._proposals(state)), learn)
 
     def record(self, state: _State) -> Mapping[str, Array]:
         return self.posterior.record(state.coordinates)
 
     def stats(self, state: _State) -> Mapping[str, Array]:
-        proposed = self._proposes(state, state.steps - 1)
+        step = state.steps - 1
+        walked = self._walks(state, step)
         of_proposals = {
-            "lp": state.density,
             "energy": -state.density,
             "diverging": False,
             "acceptance_rate": state.rate,
@@ -220,8 +224,9 @@ class IndependenceSampler(AbstractSampler):
             "step_size": 0.0,
         }
         of_walk = self.no_u_turn.stats(state.walk)
-        chosen = {name: jnp.where(proposed, of_proposals[name], value) for name, value in of_walk.items()}
-        return {**chosen, "proposals": jnp.where(proposed, self._proposals(state), 0)}
+        chosen = {name: jnp.where(walked, of_walk[name], value) for name, value in of_proposals.items()}
+        count = jnp.where(step >= self.no_u_turn.warmup, self._proposals(state), 0)
+        return {**chosen, "lp": state.density, "proposals": count}
 
     @property
     def _ends(self) -> tuple[int, ...]:
@@ -232,14 +237,15 @@ class IndependenceSampler(AbstractSampler):
         """How many proposals one draw takes: a multiple of those made at a time."""
         stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends[-1], 1))
         # there is no fit where a coordinate did not move in warm-up
-        times = jnp.ceil(-jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf) / _AT_A_TIME)
-        # cut where they are too many in any case: they may be infinitely many
-        return _AT_A_TIME * jnp.minimum(times, _MOST).astype(int)
+        wanted = -jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf)
+        count = _AT_A_TIME * jnp.ceil(jnp.minimum(wanted, _MOST) / _AT_A_TIME).astype(int)
+        return jnp.where(wanted > _MOST * _EVERY, 0, count)
 
-    def _proposes(self, state: _State, step: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether the draw at a `step` is one of proposals."""
-        after = step - self.no_u_turn.warmup
-        return (after >= 0) & (after % _EVERY != _EVERY - 1) & (self._proposals(state) <= _MOST)
+    def _walks(self, state: _State, step: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether NUTS takes part in the draw at a `step`."""
+        after, count = step - self.no_u_turn.warmup, self._proposals(state)
+        alone = (count > 0) & (count <= _FEW)
+        return (after < 0) | ~alone | (after % _EVERY == _EVERY - 1)
 
     def _walk_of(self, state: _State) -> Any:
         """The walk, taken to where the chain is after draws of proposals."""
@@ -249,7 +255,8 @@ class IndependenceSampler(AbstractSampler):
             there = {"z": {"coordinates": state.coordinates}, "z_grad": {"coordinates": -slope}}
             return state.walk._replace(**there, potential_energy=-state.density)
 
-        return jax.lax.cond(self._proposes(state, state.steps - 1), moved, lambda: state.walk)
+        proposed = (state.steps > self.no_u_turn.warmup) & (self._proposals(state) > 0)
+        return jax.lax.cond(proposed, moved, lambda: state.walk)
 
     def _propose(self, state: _State, count: Int[Array, ""], learn: Callable) -> _State:
         """So many proposals, each accepted or not.

@@ -42,7 +42,7 @@ from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 from .weights import WeightPosterior, split_weights
 
 # of the chains: raised whenever a sampler comes to draw other numbers from the same arguments
-_VERSION = 3
+_VERSION = 4
 _ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
 _OF_ORDER_PARAMETERS = "NUTS and independent proposals on the order parameters"
 # how many differences an error message names
@@ -66,8 +66,9 @@ def sample_order_parameters(
     makes the order parameters singular, which is no difficulty. For nonlinear hidden units the likelihood given the
     order parameters is that of Gaussian equivalence, and the posterior not exact: the attribute `ansatz` says so.
 
-    In warm-up NUTS runs. Where a law fitted to its draws proposes others that are accepted often enough, these are the
-    draws, a step of NUTS now and then between them; else NUTS goes on. `sample_stats` has the `proposals` of each draw.
+    In warm-up NUTS runs, and a law is fitted to its draws. If proposals from that law are accepted often enough, these
+    are the draws, a step of NUTS now and then between them; if not, each draw is a step of NUTS and some proposals.
+    `sample_stats` has the `proposals` of each draw, and its `n_steps` of NUTS.
 
     The tree is that of `label_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
     the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
