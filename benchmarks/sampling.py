@@ -58,7 +58,7 @@ SCHEDULES = {
 }
 MANY_CHAINS = Schedule(chains=32, warmup=100, draws=400)
 WIDE_GIBBS = Schedule(chains=2, warmup=100, draws=300)
-AT_ONE_SHOT_SIZE = Schedule(chains=2, warmup=200, draws=500)
+AT_ONE_SHOT_SIZE = Schedule(chains=2, warmup=200, draws=300)
 SHORT = {
     "exact": Schedule(chains=1, warmup=200, draws=200),
     "gibbs": Schedule(chains=1, warmup=30, draws=30),

@@ -1,7 +1,6 @@
 """What the parameters of the public callables of sampling are."""
 
 import warnings
-from dataclasses import replace
 from functools import cache
 
 import jax
@@ -57,7 +56,7 @@ FACE = Face(
         "draws": whole_number(2, least=1),
         "target_accept": number(0.7, above=0.0, most=0.99),
         "max_tree_depth": whole_number(2, least=1),
-        "mass_matrix": replace(text("dense"), admits={"None": "the sampler's own"}),
+        "mass_matrix": text("dense"),
         "keep_weights": flag(),
         "folder": path(lambda: None),
         "executor": Kind(lambda: None),

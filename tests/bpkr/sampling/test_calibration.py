@@ -11,16 +11,13 @@ import pytest
 from scipy.stats import chisquare
 
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.evaluation.energies import energy_by_kernel
 from theorykit.bpkr.sampling import NoUTurn, Schedule
 from theorykit.bpkr.sampling.chains import run_chains
 from theorykit.bpkr.sampling.gibbs import Gibbs
 from theorykit.bpkr.sampling.nuts import no_u_turn_sampler
-from theorykit.bpkr.sampling.order_parameters import OrderParameterPosterior
-from theorykit.bpkr.sampling.sample import _check, _weight_posterior
+from theorykit.bpkr.sampling.sample import _check, _sampler_of_order_parameters, _weight_posterior
 
-RANKS, EXAMPLES, INPUT_FEATURES, TOKENS = 16, 4, 3, 3
+WARMUP, RANKS, EXAMPLES, INPUT_FEATURES, TOKENS = 200, 16, 4, 3, 3
 # architectures on both sides of the singular width
 ARCHITECTURES = {
     "regular": bpkr.Architecture((2,), 3, temperature=0.3),
@@ -30,15 +27,12 @@ ARCHITECTURES = {
 
 def sampler_of(kind, architecture, data):
     if kind == "exact":
-        numbers = architecture.with_arrays()
-        law = bpkr.law_of(numbers)
-        energy = energy_by_kernel(bind(numbers), data.features, data.labels)
-        posterior = OrderParameterPosterior(law, energy, data.features, data.labels, data.features[:0])
-        return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.7), warmup=200, dense_mass=True)
+        schedule = Schedule(chains=1, warmup=WARMUP, draws=1)
+        return _sampler_of_order_parameters(NoUTurn(target_accept=0.65), architecture, data, schedule)
     posterior = _weight_posterior(architecture, data, Schedule(1, 0, 1))
     if kind == "gibbs":
         return Gibbs(posterior)
-    return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.8), warmup=200, dense_mass=False)
+    return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.8), warmup=WARMUP)
 
 
 @pytest.mark.slow
@@ -70,7 +64,7 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         truth, outputs = simulate(truth_key)
         labels = outputs + jnp.sqrt(architecture.temperature) * jax.random.normal(noise_key, outputs.shape)
         sampler = sampler_of(kind, architecture, _check(architecture, bpkr.Data(features, labels)))
-        schedule = Schedule(chains=1, warmup=200, draws=thinning * (RANKS - 1))
+        schedule = Schedule(chains=1, warmup=WARMUP, draws=thinning * (RANKS - 1))
         settings = {"sampler": kind}
         drawn = run_chains(lambda sampler=sampler: sampler, schedule, key=chain_key, settings=settings, progress=False)
         kept = {name: values[0, ::thinning] for name, values in drawn.record.items()}

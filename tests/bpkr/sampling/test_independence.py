@@ -48,7 +48,7 @@ class Ridges(LogGamma):
 
 def drawn(posterior, warmup, draws=1500, chains=2):
     def make():
-        return IndependenceSampler(no_u_turn_sampler(posterior, NoUTurn(), warmup=warmup, dense_mass=True))
+        return IndependenceSampler(no_u_turn_sampler(posterior, NoUTurn(), warmup=warmup))
 
     schedule = Schedule(chains=chains, warmup=warmup, draws=draws)
     return run_chains(make, schedule, key=jax.random.key(0), settings={"sampler": "test"}, progress=False)
@@ -149,7 +149,7 @@ class Meeting(LogGamma):
 
 def test_threads_may_trace_a_sampler_at_the_same_time():
     """NumPyro has one stack of handlers for all threads."""
-    sampler = no_u_turn_sampler(Meeting(), NoUTurn(), warmup=3, dense_mass=True)
+    sampler = no_u_turn_sampler(Meeting(), NoUTurn(), warmup=3)
     keys = jax.random.split(jax.random.key(0), 2)
     with ThreadPoolExecutor(2) as pool:
         states = list(pool.map(lambda key: sampler.step(sampler.start(key)), keys))

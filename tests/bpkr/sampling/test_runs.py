@@ -109,7 +109,7 @@ def test_options_of_another_kind_or_out_of_range_are_refused_by_name(options, na
     [
         (partial(NoUTurn, max_tree_depth=10), {"target_accept": (0, 1, 2, float("nan"), None, "0.8", object())}),
         (partial(NoUTurn, target_accept=0.8), {"max_tree_depth": (0, 1e9, 10**9, None)}),
-        (NoUTurn, {"mass_matrix": ("full", True, 1, ())}),
+        (NoUTurn, {"mass_matrix": ("full", True, 1, (), None)}),
         (partial(Schedule, warmup=1, draws=1), {"chains": (None, 1.5, "3", True, -1, 0)}),
         (partial(Schedule, chains=1, draws=1), {"warmup": (None, 1.5, "3", True, -1)}),
         (partial(Schedule, 1, 1, 1), {"keep_weights": (None, "no", 2)}),

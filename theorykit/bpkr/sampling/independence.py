@@ -37,6 +37,8 @@ from .posterior import AbstractPosterior
 _BURN_IN, _FIT, _REFIT = 0.25, 0.8, 0.9
 # proposals that are made at a time
 _AT_A_TIME = 4
+# a law is fitted to so many draws a coordinate, or there are no proposals
+_A_COORDINATE = 3
 # proposals beside every step of NUTS between fit and end of warm-up
 _BESIDE = 64
 # a draw is the last of so many proposals that the chain has not left a place of the mean weight with this probability,
@@ -207,7 +209,8 @@ class IndependenceSampler(AbstractSampler):
             moments = _where(learns_of_proposals, lambda: moments.with_points(points), moments)
             return moments, _where(on_trial, lambda: trial.with_proposals(weights), trial)
 
-        beside = jnp.where(learns_of_proposals | on_trial, _BESIDE, 0)
+        enough = fit - burnt_in >= _A_COORDINATE * self.posterior.dimension
+        beside = jnp.where(learns_of_proposals | on_trial, _BESIDE if enough else 0, 0)
         return self._propose(state, jnp.where(step < warmup, beside, self._proposals(state)), learn)
 
     def record(self, state: _State) -> Mapping[str, Array]:

@@ -57,19 +57,17 @@ class NoUTurnSampler(AbstractSampler):
         }
 
 
-def no_u_turn_sampler(
-    posterior: AbstractPosterior, settings: NoUTurn, *, warmup: int, dense_mass: bool
-) -> NoUTurnSampler:
-    """NUTS on `posterior`, with a mass matrix that is diagonal unless `dense_mass`."""
-    return NoUTurnSampler(posterior, _kernel(posterior.dimension, dense_mass, settings, warmup), warmup)
+def no_u_turn_sampler(posterior: AbstractPosterior, settings: NoUTurn, *, warmup: int) -> NoUTurnSampler:
+    """NUTS on `posterior`, as `settings` say."""
+    return NoUTurnSampler(posterior, _kernel(posterior.dimension, settings, warmup), warmup)
 
 
 @lru_cache
-def _kernel(dimension: int, dense_mass: bool, settings: NoUTurn, warmup: int) -> NUTS:
+def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> NUTS:
     # one object for all posteriors alike: compiled code is kept by it
     def model(posterior):
         coordinates = numpyro.sample("coordinates", ImproperUniform(constraints.real_vector, (), (dimension,)))
         numpyro.factor("log_density", posterior.log_density(coordinates))
 
     options = {"target_accept_prob": settings.target_accept, "max_tree_depth": settings.max_tree_depth}
-    return NUTS(model, dense_mass=dense_mass, **options)
+    return NUTS(model, dense_mass=settings.mass_matrix == "dense", **options)

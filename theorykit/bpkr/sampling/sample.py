@@ -147,16 +147,14 @@ def _sampler_of_order_parameters(
     law = law_of(numbers)
     energy = (energy_by_kernel if law.is_singular else energy_of)(bind(numbers), data.features, data.labels)
     posterior = OrderParameterPosterior(law, energy, data.features, data.labels, _test_features(data))
-    is_dense = no_u_turn.mass_matrix != "diagonal"
-    return IndependenceSampler(no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=is_dense))
+    return IndependenceSampler(no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup))
 
 
 def _sampler_of_weights(
     no_u_turn: NoUTurn, architecture: bpkr.Architecture, data: bpkr.Data, schedule: Schedule
 ) -> AbstractSampler:
     posterior = _weight_posterior(architecture, data, schedule)
-    is_dense = no_u_turn.mass_matrix == "dense"
-    return no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup, dense_mass=is_dense)
+    return no_u_turn_sampler(posterior, no_u_turn, warmup=schedule.warmup)
 
 
 def _gibbs_sampler(architecture: bpkr.Architecture, data: bpkr.Data, schedule: Schedule) -> AbstractSampler:

@@ -40,24 +40,23 @@ class NoUTurn:
     - `target_accept`: the acceptance rate, between 0 and 1, that warm-up adapts the step size to; a higher one makes
       shorter steps.
     - `max_tree_depth`: how often a trajectory is doubled at most; a draw takes up to 2^max_tree_depth gradients.
-    - `mass_matrix`: whether warm-up estimates "dense" covariances of the coordinates or variances alone, "diagonal";
-      None: dense for order parameters, diagonal for weights. Dense is for few coordinates: warm-up needs several times
-      as many steps as there are coordinates, or trajectories grow to their full length.
+    - `mass_matrix`: whether warm-up estimates variances of the coordinates alone, "diagonal", or "dense" covariances.
+      Dense is for few coordinates: warm-up needs several times as many steps as there are coordinates, or trajectories
+      grow to their full length.
 
     Raises `TypeError` or `ValueError` for what is no such number or word.
     """
 
     target_accept: float = 0.8
     max_tree_depth: int = 10
-    mass_matrix: Literal["dense", "diagonal"] | None = None
+    mass_matrix: Literal["dense", "diagonal"] = "diagonal"
 
     def __post_init__(self):
         share = float(checked_number("target_accept", self.target_accept, above=0.0, below=1.0))
         object.__setattr__(self, "target_accept", share)
         depth = checked_whole_number("max_tree_depth", self.max_tree_depth, least=1, most=_DEEPEST_TREE)
         object.__setattr__(self, "max_tree_depth", depth)
-        if self.mass_matrix is not None:
-            checked_choice("mass_matrix", self.mass_matrix, ("dense", "diagonal"))
+        checked_choice("mass_matrix", self.mass_matrix, ("dense", "diagonal"))
 
 
 DEFAULT_SCHEDULES = {

@@ -115,7 +115,7 @@ def check(
         # another stream of random numbers than that of the weights
         key=jax.random.fold_in(jax.random.key(seed), 1),
         schedule=Schedule(settings.chains, settings.check_warmup, settings.check_draws),
-        no_u_turn=NoUTurn(mass_matrix="diagonal"),  # of hundreds of coordinates
+        no_u_turn=NoUTurn(target_accept=0.8),
         folder=folder,
         executor=executor,
         progress=progress,
