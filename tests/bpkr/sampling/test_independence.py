@@ -115,10 +115,10 @@ def test_with_hardly_any_warmup_nuts_goes_on(warmup):
     assert np.all(drawn(LogGamma(), warmup, draws=20).stats["n_steps"] > 0)
 
 
-def test_where_proposals_are_accepted_rarely_every_draw_is_of_nuts_and_proposals():
+def test_where_proposals_are_accepted_rarely_nuts_steps_often_between():
     posterior = Ridges(width=2.0)
     found = drawn(posterior, 300)
-    assert np.all(found.stats["proposals"] > 0) and np.all(found.stats["n_steps"] > 0)
+    assert np.all(found.stats["proposals"] > 0) and np.mean(found.stats["n_steps"] > 0) > 0.2
     along, across = np.split(found.record["x"][:, ::3].reshape(-1, 10), 2, axis=1)
     for column in (*along.T, *(across - along**2).T / posterior.width):
         assert stats.kstest(column, stats.norm().cdf).pvalue > 1e-4

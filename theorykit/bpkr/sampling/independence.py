@@ -3,8 +3,8 @@
 In warm-up NUTS runs, and a multivariate Student t law is given the mean and covariance of its draws, and then, anew,
 those of a chain of proposals from that law. After it, if a chain leaves every place soon by such proposals, they make
 the draws, by Metropolis and Hastings' rule, which leaves the posterior exactly as it is, with a step of NUTS now and
-then; if it leaves some places late, every draw is a step of NUTS and proposals after it, since the one moves where the
-others are refused, and these go far at once; and if proposals hardly ever lead on, NUTS is alone. The t law's tails are
+then; the later it leaves some places, the more often NUTS steps between, since the one moves where the others are
+refused, and these go far at once; and if proposals hardly ever lead on, NUTS is alone. The t law's tails are
 powers, those of the posterior of the order parameters exponential or lighter: no region can be missed for long.
 Proposals do not depend on where the chain is, and so are made some at a time.
 
@@ -42,8 +42,8 @@ _A_COORDINATE = 3
 # proposals beside every step of NUTS between fit and end of warm-up
 _BESIDE = 64
 # a draw is the last of so many proposals that the chain has not left a place of the mean weight with this probability,
-# and of so many at the most; up to a few, they are the draw alone
-_STAYS, _MOST, _FEW = 0.1, 16, 8
+# and of so many at the most
+_STAYS, _MOST = 0.1, 16
 # of the fit: coordinates are taken to be uncorrelated in so many draws more
 _UNCORRELATED = 5.0
 # degrees of freedom of the t law
@@ -51,6 +51,8 @@ _FREEDOM = 30
 # every so many draws there is a step of NUTS in any case, and a chain that proposals leave where it is for longer than
 # that goes without them
 _EVERY = 32
+# where it takes more proposals than a draw has, there is a step of NUTS every so many draws over that ratio
+_OFTEN = 4
 
 
 class Moments(eqx.Module):
@@ -236,19 +238,23 @@ class IndependenceSampler(AbstractSampler):
         """The steps of warm-up at which learning begins, and of the two fits."""
         return tuple(int(part * self.no_u_turn.warmup) for part in (_BURN_IN, _FIT, _REFIT))
 
-    def _proposals(self, state: _State) -> Int[Array, ""]:
-        """How many proposals one draw takes: a multiple of those made at a time."""
+    def _wanted(self, state: _State) -> Float[Array, ""]:
+        """How many proposals make a draw that hardly depends on the one before."""
         stay = state.trial.stay(max(self.no_u_turn.warmup - self._ends[-1], 1))
         # there is no fit where a coordinate did not move in warm-up
-        wanted = -jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf)
+        return -jnp.log(_STAYS) * jnp.nan_to_num(stay, nan=jnp.inf)
+
+    def _proposals(self, state: _State) -> Int[Array, ""]:
+        """How many proposals one draw takes: a multiple of those made at a time."""
+        wanted = self._wanted(state)
         count = _AT_A_TIME * jnp.ceil(jnp.minimum(wanted, _MOST) / _AT_A_TIME).astype(int)
         return jnp.where(wanted > _MOST * _EVERY, 0, count)
 
     def _walks(self, state: _State, step: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether NUTS takes part in the draw at a `step`."""
-        after, count = step - self.no_u_turn.warmup, self._proposals(state)
-        alone = (count > 0) & (count <= _FEW)
-        return (after < 0) | ~alone | (after % _EVERY == _EVERY - 1)
+        """Whether there is a step of NUTS in the draw at a `step`."""
+        after, draws = step - self.no_u_turn.warmup, self._wanted(state) / _MOST
+        every = jnp.where(draws <= 1, _EVERY, jnp.maximum(jnp.ceil(_OFTEN / draws), 1)).astype(int)
+        return (after < 0) | (after % every == every - 1)
 
     def _walk_of(self, state: _State) -> Any:
         """The walk, taken to where the chain is after draws of proposals."""

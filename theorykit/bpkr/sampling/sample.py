@@ -66,9 +66,9 @@ def sample_order_parameters(
     makes the order parameters singular, which is no difficulty. For nonlinear hidden units the likelihood given the
     order parameters is that of Gaussian equivalence, and the posterior not exact: the attribute `ansatz` says so.
 
-    In warm-up NUTS runs, and a law is fitted to its draws. If proposals from that law are accepted often enough, these
-    are the draws, a step of NUTS now and then between them; if not, each draw is a step of NUTS and some proposals.
-    `sample_stats` has the `proposals` of each draw, and its `n_steps` of NUTS.
+    In warm-up NUTS runs, and a law is fitted to its draws. Proposals from that law are the draws, with steps of NUTS
+    between them, the more often the more rarely proposals are accepted; in the end NUTS is alone. `sample_stats` has
+    the `proposals` of each draw, and its `n_steps` of NUTS.
 
     The tree is that of `label_draws`, with U_l, u and, for test examples, `mean` and `variance` of the output given
     the order parameters: the posterior mean of `mean` is the network's, exactly. With a `folder`, a run that was
