@@ -14,6 +14,7 @@ from .scripts import run_script
 ROOT = Path(__file__).parent.parent
 DERIVATIONS = sorted((ROOT / "derivations").glob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES_OF_THE_SITE = sorted((ROOT / "docs" / "site").rglob("*.md"))
 SESSIONS = [page for page in PAGES if ">>>" in page.read_text()]
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -70,7 +71,7 @@ def test_tables_are_what_the_benchmarks_found(monkeypatch):
             tables["with_tables"]("", of_page)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", PAGES + PAGES_OF_THE_SITE, ids=lambda path: path.stem)
 def test_every_link_on_a_page_is_to_something_that_exists(page):
     found = links(page.read_text())
     assert [link for link in found if not (page.parent / link.partition("#")[0]).exists()] == []

@@ -1,6 +1,7 @@
 """The API reference lists every public name of the package once."""
 
 import ast
+import pkgutil
 import re
 from collections import Counter
 from pathlib import Path
@@ -78,3 +79,13 @@ def test_the_reference_lists_every_public_name_once():
     expected = BESIDE.union(*(public(path, name) for name, path in faces().items()))
     assert len(expected) > 300
     assert set(names) == expected - AGAIN
+
+
+def test_nothing_is_described_twice():
+    """A name that two packages export has its docstring on one page, and is described after a colon on the other."""
+    pages = sorted((ROOT / "docs" / "site" / "api").glob("*.md"))
+    blocks = [block for page in pages for block in BLOCK.findall(page.read_text())]
+    with_docstring = [f"{module}.{line}" for module, lines in blocks for line in lines.splitlines() if ":" not in line]
+    objects = Counter(f"{each.__module__}.{each.__qualname__}" for each in map(pkgutil.resolve_name, with_docstring))
+    assert len(objects) > 300
+    assert [name for name, times in objects.items() if times > 1] == []

@@ -24,17 +24,16 @@ def stage_pages(target: Path) -> None:
     """Write the pages of `docs`, the change log and the contributors' guide into `target`, with what they link to."""
     pages = [
         *sorted((ROOT / "docs").glob("*.md")),
+        *sorted(SITE.rglob("*.md")),
         *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
     ]
     for page in pages:
-        (target / _place(page)).write_text(rewritten(page.read_text(), page, target))
+        path = target / _place(page)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(rewritten(page.read_text(), page, target))
     for picture in (ROOT / "docs").iterdir():
         if picture.suffix in (".png", ".svg"):
             shutil.copy(picture, target)
-    for page in SITE.rglob("*.md"):
-        path = target / page.relative_to(SITE)
-        path.parent.mkdir(exist_ok=True)
-        shutil.copy(page, path)
 
 
 def rewritten(text: str, page: Path, target: Path) -> str:
@@ -65,6 +64,8 @@ def _place(page: Path) -> Path:
     path = page.relative_to(ROOT)
     if str(path) in _PLACES:
         return Path(_PLACES[str(path)])
+    if page.is_relative_to(SITE):
+        return page.relative_to(SITE)
     return path.relative_to("docs") if path.parts[0] == "docs" else path.with_suffix(".md")
 
 
