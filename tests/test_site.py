@@ -75,10 +75,10 @@ def test_every_example_has_its_script_and_its_notebook():
     examples = sorted((SITE.parent.parent.parent / "examples").glob("*.py"))
     assert len(examples) > 10
     for example in examples:
-        links = [Path(link).name for link in read(SITE / "examples" / f"{example.stem}.html").links]
-        assert example.name in links and f"{example.stem}.ipynb" in links
-        (script,) = [path for path in (SITE / "_downloads").rglob(example.name)]
-        assert script.read_text() == example.read_text()
+        page = SITE / "examples" / f"{example.stem}.html"
+        links = {Path(link).name: page.parent / link for link in read(page).links}
+        assert f"{example.stem}.ipynb" in links
+        assert links[example.name].read_text() == example.read_text()
 
 
 @pytest.fixture(scope="module")
