@@ -17,10 +17,15 @@ BESIDE = {"theorykit.workers.local_workers"}
 AGAIN = {"theorykit.plots.one_shot_table.table", "theorykit.plots.self_attention_dynamics.table"}
 
 
-def listed() -> Counter:
+def lines_of_the_reference() -> list[str]:
+    """Names from the package's on, a description after a colon where there is one."""
     pages = sorted((ROOT / "docs" / "site" / "api").glob("*.md"))
     blocks = [block for page in pages for block in BLOCK.findall(page.read_text())]
-    return Counter(f"{module}.{line.partition(':')[0]}" for module, lines in blocks for line in lines.splitlines())
+    return [f"{module}.{line}" for module, lines in blocks for line in lines.splitlines()]
+
+
+def listed() -> Counter:
+    return Counter(line.partition(":")[0] for line in lines_of_the_reference())
 
 
 def public(path: Path, name: str) -> set[str]:
@@ -83,9 +88,7 @@ def test_the_reference_lists_every_public_name_once():
 
 def test_nothing_is_described_twice():
     """A name that two packages export has its docstring on one page, and is described after a colon on the other."""
-    pages = sorted((ROOT / "docs" / "site" / "api").glob("*.md"))
-    blocks = [block for page in pages for block in BLOCK.findall(page.read_text())]
-    with_docstring = [f"{module}.{line}" for module, lines in blocks for line in lines.splitlines() if ":" not in line]
+    with_docstring = [line for line in lines_of_the_reference() if ":" not in line]
     objects = Counter(f"{each.__module__}.{each.__qualname__}" for each in map(pkgutil.resolve_name, with_docstring))
     assert len(objects) > 300
     assert [name for name, times in objects.items() if times > 1] == []
