@@ -14,6 +14,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from scipy.stats import norm
 
 import theorykit
 from theorykit import bpkr
@@ -26,10 +27,10 @@ theorykit.enable_float64()
 # ## Networks and examples
 #
 # Two layers of heads with random queries and keys read five tokens of ten features. Labels are those of a network of
-# eight hidden units, with noise; 60 examples to learn from, 50 to be tested on.
+# eight hidden units, with noise; 60 examples to learn from, 1000 to be tested on.
 
 # %%
-EXAMPLES, TESTS, TOKENS, FEATURES = 60, 50, 5, 10
+EXAMPLES, TESTS, TOKENS, FEATURES = 60, 1000, 5, 10
 WIDTHS, HEADS, TEMPERATURES = (5, 10, 20, 40, 80), ((2, 1), (2, 2), (4, 2)), (0.02, 0.5)
 SCHEDULE = sampling.Schedule(chains=4, warmup=200, draws=300)
 rng = np.random.default_rng(0)
@@ -47,16 +48,17 @@ def data_of(heads: tuple[int, int]) -> bpkr.Data:
 
 
 # %% [markdown]
-# ## Two distances
+# ## Three distances
 #
-# That of $U_1$, relative to its size; and that of the mean output on the test examples, in units of the output's own
-# standard deviation under the posterior: what a user of the prediction loses. Where a layer has fewer units than paths
-# the order parameters are singular, and no fluctuations about the saddle point exist.
+# That of $U_1$, relative to its size; that of the mean output on the test examples, in units of the output's own
+# standard deviation under the posterior: what a user of the prediction loses; and the share of test examples whose mean
+# output has another sign: accuracies of the two differ by no more. Where a layer has fewer units than paths the order
+# parameters are singular, and no fluctuations about the saddle point exist.
 
 
 # %%
 def distances(arch: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
-    """Of U_1 and of the output, by approach, and the sampling error of each."""
+    """Of U_1, of the output and of its sign, by approach, and the sampling error of each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
         found = sampling.compare(
@@ -73,8 +75,12 @@ def distances(arch: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
     of_output = np.sqrt((((found["mean"] - exact["mean"]) / deviation) ** 2).mean("test_example", skipna=False))
     error_of_u1 = np.sqrt((exact["U_1_error"] ** 2).sum()) / size
     error_of_output = np.sqrt(((exact["mean_error"] / deviation) ** 2).mean())
+    # what there would be of other signs by the error of sampling alone
+    error_of_sign = norm.cdf(-np.abs(exact["mean"]) / exact["mean_error"]).mean()
+    of_sign = (np.sign(found["mean"]) != np.sign(exact["mean"])).mean("test_example")
     return xr.Dataset(
-        {"U_1": of_u1, "output": of_output, "U_1_error": error_of_u1, "output_error": error_of_output}
+        {"U_1": of_u1, "output": of_output, "sign": of_sign.where(of_output.notnull())}
+        | {"U_1_error": error_of_u1, "output_error": error_of_output, "sign_error": error_of_sign}
     ).reset_coords(drop=True)
 
 
@@ -85,9 +91,9 @@ for heads in HEADS:
     for width, temperature in itertools.product(WIDTHS, TEMPERATURES):
         results[heads, width, temperature] = distances(bpkr.Architecture(heads, width, temperature=temperature), data)
     paths = heads[0] * heads[1]
-    for temperature in TEMPERATURES:
-        shown = [results[heads, width, temperature]["U_1"].sel(approach="saddle").item() for width in WIDTHS]
-        print(f"{paths:2d} paths, T = {temperature}: U_1 off by", ", ".join(f"{each:.1%}" for each in shown))
+    for temperature, (what, name) in itertools.product(TEMPERATURES, (("U_1", "U_1 off by"), ("sign", "other signs"))):
+        shown = [results[heads, width, temperature][what].sel(approach="saddle").item() for width in WIDTHS]
+        print(f"{paths:2d} paths, T = {temperature}: {name}", ", ".join(f"{each:.1%}" for each in shown))
 
 # %% [markdown]
 # ## The map
@@ -100,7 +106,9 @@ def draw(axis, what: str, approach: str, temperature: float):
     cells = [[results[heads, width, temperature] for width in WIDTHS] for heads in HEADS]
     values = np.array([[each[what].sel(approach=approach).item() for each in row] for row in cells])
     errors = np.array([[each[f"{what}_error"].item() for each in row] for row in cells])
-    image = axis.imshow(np.log10(values), cmap="viridis_r", vmin=-2.5, vmax=0.0, aspect="auto", origin="lower")
+    image = axis.imshow(
+        np.log10(np.maximum(values, 1e-4)), cmap="viridis_r", vmin=-2.5, vmax=0.0, aspect="auto", origin="lower"
+    )
     for (row, column), value in np.ndenumerate(values):
         text = "–" if np.isnan(value) else f"{100 * value:.2g}" + ("·" if value < 2 * errors[row, column] else "")
         color = "white" if value > 0.05 else "black"
@@ -111,9 +119,15 @@ def draw(axis, what: str, approach: str, temperature: float):
 
 
 with use_style():
-    figure, axes = plt.subplots(2, 4, figsize=(9, 4), sharex=True, sharey=True)
-    columns = itertools.product(("U_1", "output"), ("saddle", "one_over_n"))
-    names = {"U_1": "$U_1$", "output": "output", "saddle": "saddle point", "one_over_n": "with fluctuations"}
+    figure, axes = plt.subplots(2, 6, figsize=(12, 4), sharex=True, sharey=True)
+    columns = itertools.product(("U_1", "output", "sign"), ("saddle", "one_over_n"))
+    names = {
+        "U_1": "$U_1$",
+        "output": "output",
+        "sign": "its sign",
+        "saddle": "saddle point",
+        "one_over_n": "with fluctuations",
+    }
     for column, (what, approach) in zip(axes.T, columns, strict=True):
         for axis, temperature in zip(column, TEMPERATURES, strict=True):
             image = draw(axis, what, approach, temperature)
