@@ -13,11 +13,11 @@ demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2: 
 	$(BIN)/theorykit reproduce hidden-markov --output demo --overwrite
 
 test: $(INSTALLED)  ## The tests that take minutes in all
-	@echo "Running all tests but the slow ones, on every core: about seven minutes on two."
+	@echo "Running all tests but the slow ones, on every core: eight to eleven minutes on two."
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-all: $(INSTALLED)  ## Every test
-	@echo "Running every test, on every core: about thirty-five minutes on two."
+	@echo "Running every test, on every core: about an hour on two."
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(INSTALLED)

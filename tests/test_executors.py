@@ -6,8 +6,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,15 +153,9 @@ _TIMES = ("seconds", "warmup_seconds", "inference_seconds", "created_at", "setti
 
 
 @pytest.fixture(scope="module")
-def clients():
-    """Makes the client whose workers compile as slow tests do, or as others do."""
-    with ExitStack() as opened:
-        yield cache(lambda is_slow: opened.enter_context(dask_client(2)))
-
-
-@pytest.fixture
-def client(clients, request):
-    return clients(request.node.get_closest_marker("slow") is not None)
+def client():
+    with dask_client(2) as opened:
+        yield opened
 
 
 def taking_an_executor() -> Iterator[str]:
@@ -189,7 +182,7 @@ def values(found: Any) -> dict[str, np.ndarray]:
     return {str(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(found)}
 
 
-@pytest.mark.parametrize("name", [*QUICK, *slow(name for name in RUNS if name not in QUICK)])
+@pytest.mark.parametrize("name", slow(RUNS))
 def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, tmp_path_factory):
     jax.clear_caches()
     run = partial(RUNS[name], **({"tmp_path_factory": tmp_path_factory} if name.startswith("reproduce") else {}))

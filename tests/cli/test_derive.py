@@ -23,15 +23,15 @@ def test_derive_prints_what_the_library_renders(form, rendered, layers, monkeypa
     assert ("Closed forms" in printed) == bool(bpkr.derive(architecture).closed_forms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "structure"),
     [
         (("--layers", "--embedding", "erf", "--read-tokens", "2"), {"embedding": "erf", "read_tokens": 2}),
-        pytest.param(("--layers", "--embedding", "relu"), {"embedding": "relu"}, marks=pytest.mark.slow),
-        pytest.param(
+        (("--layers", "--embedding", "relu"), {"embedding": "relu"}),
+        (
             ("--layers", "dense:erf", "2", "--embedding", "erf"),
             {"layers": (bpkr.Dense(activation="erf"), 2), "embedding": "erf"},
-            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -45,6 +45,13 @@ def test_derive_prints_nonlinear_networks_with_the_ansatz_and_its_claims(argumen
     assert printed.count(". Gaussian equivalence**.") == len(action.ansatz)
 
 
+def test_derive_prints_what_nonlinear_networks_are_taken_to_be(monkeypatch, capsys):
+    run(monkeypatch, "derive", "--layers", "--embedding", "erf")
+    (ansatz,) = bpkr.derive(bpkr.Architecture((), widths=1, temperature=1.0, embedding="erf")).ansatz
+    assert ansatz in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_derive_writes_nonlinear_networks_as_a_page(folder, monkeypatch):
     run(monkeypatch, "derive", "--layers", "--embedding", "erf", "--format", "html", "--output", "action.html")
     page = (folder / "action.html").read_text()
