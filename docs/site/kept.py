@@ -1,7 +1,7 @@
 """Results of the examples that run long, kept in examples/kept with a stamp of all that they were made of.
 
     python docs/site/kept.py            renews those that are stale
-    python docs/site/kept.py EXAMPLE    runs this one, and keeps what came of it
+    python docs/site/kept.py EXAMPLE    runs this one, a name or a path, and keeps what came of it
 
 The stamp is a sum for the example, for every module of the package that it imported and for every file that it read.
 Comments, docstrings, the package's version and the text of an example do not count: they change nothing that is
@@ -79,7 +79,7 @@ def renew(example: Path) -> float:
 def main(names: list[str]) -> None:
     """Renew the examples named, or those that are stale."""
     kept = [EXAMPLES / f"{path.stem}.py" for path in sorted(KEPT.glob("*.json"))]
-    for example in [EXAMPLES / f"{name}.py" for name in names] or [each for each in kept if stale(each)]:
+    for example in [EXAMPLES / f"{Path(name).stem}.py" for name in names] or [each for each in kept if stale(each)]:
         print(f"{example.stem}: {renew(example):.0f} s", flush=True)
 
 
