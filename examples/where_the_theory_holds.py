@@ -77,9 +77,10 @@ def distances(arch: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
     error_of_output = np.sqrt(((exact["mean_error"] / deviation) ** 2).mean())
     # what there would be of other signs by the error of sampling alone
     error_of_sign = norm.cdf(-np.abs(exact["mean"]) / exact["mean_error"]).mean()
-    of_sign = (np.sign(found["mean"]) != np.sign(exact["mean"])).mean("test_example")
+    outputs = found["mean"].transpose("approach", "test_example").values
+    of_sign = 1 - bpkr.sign_accuracy(outputs, np.sign(exact["mean"].values))
     return xr.Dataset(
-        {"U_1": of_u1, "output": of_output, "sign": of_sign.where(of_output.notnull())}
+        {"U_1": of_u1, "output": of_output, "sign": ("approach", of_sign)}
         | {"U_1_error": error_of_u1, "output_error": error_of_output, "sign_error": error_of_sign}
     ).reset_coords(drop=True)
 

@@ -183,11 +183,10 @@ def per_layer(length):
 
 
 def other_masks():
-    heads, tokens = len(KEY_QUERY[0]), INPUTS.shape[1]
     return {
         "of other examples": LENGTHS[1:],
-        "of other tokens": np.ones((1, 1, tokens, tokens + 1), dtype=bool),
-        "of other heads": np.ones((1, heads + 1, 1, 1), dtype=bool),
+        "of other tokens": np.ones((1, 1, TOKENS, TOKENS + 1), dtype=bool),
+        "of other heads": np.ones((1, len(KEY_QUERY[0]) + 1, 1, 1), dtype=bool),
         "that allows nothing": np.zeros((1, 1, 1, 1), dtype=bool),
         "another word": "casual",
         "a pair with text": ("causal", "text"),
