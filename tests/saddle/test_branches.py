@@ -68,4 +68,4 @@ def test_what_cannot_be_followed_is_refused():
     with pytest.raises(ValueError, match="parameter must be a number among beta, h"):
         follow(CURIE_WEISS, values, solution, "g", (0, 1))
     with pytest.warns(Warning), pytest.raises(ValueError, match="no stationary point to start from"):
-        follow(CURIE_WEISS, values, minimise(CURIE_WEISS, values, max_steps=1, initial={m: 3.0}), h, (-1, 1))
+        follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))

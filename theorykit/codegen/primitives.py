@@ -18,6 +18,8 @@ from jaxtyping import Array, Float
 from .spectral import eigendecomposition, eigenvalue_sum, spectral_function  # noqa: F401
 
 Scalar = Float[Array, ""] | float | int
+# terms of a continued fraction that leave an error of 1e-16 from 5 on
+_FRACTIONS = 60
 
 
 class Factorised(NamedTuple):
@@ -60,7 +62,10 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
 @jax.custom_jvp
 def log_cosh(number: Array | float | int) -> Array:
     """log cosh x."""
-    return jnp.logaddexp(number, -number) - jnp.log(2.0)
+    size = jnp.abs(number)
+    # log 2 cancels near zero, where the square of the hyperbolic sine is all that is left
+    near = jnp.log1p(jnp.sinh(jnp.minimum(size, 1.0)) ** 2) / 2
+    return jnp.where(size < 1.0, near, size + jnp.log1p(jnp.exp(-2 * size)) - jnp.log(2.0))
 
 
 @log_cosh.defjvp
@@ -69,19 +74,26 @@ def _log_cosh_jvp(primals, tangents):
     return log_cosh(number), jnp.tanh(number) * change
 
 
+@jax.custom_jvp
 def log_normal_cdf(number: Array | float | int) -> Array:
     """log of the probability that a standard normal number is below `number`."""
     # far below, where both vanish, density over probability is t + 1 / (t + 2 / (t + 3 / ...)), t = -number
     below = jnp.where(number < -5.0, -number, 5.0)
-    ratio = below
-    for term in range(60, 0, -1):
-        ratio = below + term / ratio
+    ratio = jax.lax.fori_loop(0, _FRACTIONS, lambda i, ratio: below + (_FRACTIONS - i) / ratio, below)
     tail = -(below**2) / 2 - jnp.log(jnp.sqrt(2 * jnp.pi) * ratio)
     near = jnp.where((number < -5.0) | (number > 0.0), 0.0, number)
     above = jnp.where(number < 0.0, 0.0, number)
     middle = jnp.log(erfc(-near / jnp.sqrt(2.0)) / 2)
     upper = jnp.log1p(-erfc(above / jnp.sqrt(2.0)) / 2)
     return jnp.where(number < -5.0, tail, jnp.where(number < 0.0, middle, upper))
+
+
+@log_normal_cdf.defjvp
+def _log_normal_cdf_jvp(primals, tangents):
+    (number,), (change,) = primals, tangents
+    value = log_normal_cdf(number)
+    # density over probability; its derivatives need no more of the continued fraction
+    return value, jnp.exp(-(number**2) / 2 - value) / jnp.sqrt(2 * jnp.pi) * change
 
 
 @cache

@@ -17,7 +17,9 @@ from ..codegen import CompiledFunction, check_name, compile_expressions
 from ..derivation import Derivation
 from ..symbolic import GaussianAverage, gradient, latex, with_more_nodes, with_nodes
 from ..symbolic.arguments import checked_scalar
+from ..symbolic.by_parts import in_standard_form
 from .domains import AbstractDomain
+from .fixed_point import fixed_point_map
 
 # the result of the compiled function that is the action's scale
 SCALE = "scale"
@@ -110,6 +112,18 @@ class Action:
         """For each order parameter the gradient of S, which vanishes at a saddle point."""
         return MappingProxyType({symbol: gradient(self.expression, symbol) for symbol in self.order_parameters})
 
+    @cached_property
+    def standard_equations(self) -> Mapping[Expr, Expr] | None:
+        """`equations` in standard form, which solvers evaluate; None if an order parameter is a matrix."""
+        if not all(isinstance(symbol, Symbol) for symbol in self.order_parameters):
+            return None
+        return MappingProxyType({symbol: in_standard_form(slope) for symbol, slope in self.equations.items()})
+
+    @cached_property
+    def fixed_point(self) -> Mapping[Expr, Expr] | None:
+        """For each order parameter the expression that the saddle-point equations set it to, if they have that form."""
+        return None if self.standard_equations is None else fixed_point_map(self.standard_equations)
+
     @property
     def has_averages(self) -> bool:
         """Whether S has Gaussian averages that are taken by quadrature."""
@@ -119,6 +133,16 @@ class Action:
         """The same action, its Gaussian averages by quadrature with so many nodes."""
         checked_whole_number("nodes", nodes, least=2)
         return self._like(with_nodes(self.expression, nodes))
+
+    @cached_property
+    def refined(self) -> "Action":
+        """The same action, its Gaussian averages by adaptive quadrature."""
+        return self._like(with_nodes(self.expression, 512)) if self.has_averages else self
+
+    @property
+    def is_refined(self) -> bool:
+        """Whether all Gaussian averages are by adaptive quadrature."""
+        return self.refined == self
 
     @cached_property
     def finer(self) -> tuple["Action", "Action"]:
@@ -140,6 +164,21 @@ class Action:
     def compiled_equations(self) -> CompiledFunction:
         """A JAX function of all symbols by name; its results are the gradients in the order parameters, by name."""
         return compile_expressions("equations", {s.name: slope for s, slope in self.equations.items()}, self.symbols)
+
+    @cached_property
+    def compiled_slopes(self) -> CompiledFunction:
+        """A JAX function of all symbols by name; results `slope_i_j` are the terms of `standard_equations`."""
+        terms = {
+            f"slope_{i}_{j}": term
+            for i, slope in enumerate(self.standard_equations.values())
+            for j, term in enumerate(Add.make_args(slope))
+        }
+        return compile_expressions("slopes", terms, self.symbols)
+
+    @cached_property
+    def compiled_fixed_point(self) -> CompiledFunction:
+        """A JAX function of all symbols by name; its results are those of `fixed_point`, by name."""
+        return compile_expressions("fixed_point", {s.name: to for s, to in self.fixed_point.items()}, self.symbols)
 
     def latex(self, symbol_names: Mapping[Expr, str] | None = None) -> str:
         """S as LaTeX."""

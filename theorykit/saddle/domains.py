@@ -12,7 +12,7 @@ so that curvatures of an action measured in steps do not depend on the units of 
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -31,10 +31,14 @@ Value = Float[Array, "..."]
 
 # by how much a matrix may differ from its transpose, of its largest entry
 _ASYMMETRY = 1e-8
+# what is zero beside other order parameters
+_TINY = 1e-30
 
 
 class AbstractDomain(eqx.Module):
     """The values that an order parameter may take, an array of some shape: a number has the shape ()."""
+
+    has_edges: ClassVar[bool] = False
 
     @abc.abstractmethod
     def check_symbol(self, symbol: Expr) -> None:
@@ -63,6 +67,18 @@ class AbstractDomain(eqx.Module):
     @abc.abstractmethod
     def latex(self, symbol: str) -> str:
         """The condition that the order parameter written `symbol` obeys, as LaTeX."""
+
+    def towards(self, here: Value, ahead: Value) -> Value:
+        """The point halfway from `here` to `ahead`, both numbers; halfway to the edge if `ahead` is outside."""
+        return (here + ahead) / 2
+
+    def misfit(self, here: Value, ahead: Value) -> Value:
+        """How far `ahead` is from `here`, both numbers, in the size of the larger one."""
+        return (here - ahead) / jnp.maximum(jnp.maximum(jnp.abs(here), jnp.abs(ahead)), _TINY)
+
+    def edge(self, coordinate: Array) -> Value:
+        """The edge of the domain on the side of `coordinate`, of a domain that has edges."""
+        raise NotImplementedError
 
     def checked(self, name: str, value: Any, shape: Shape) -> Value:
         """`value` as an array of float64 of this shape in the domain, or `ValueError`; traced ones as they are."""
@@ -179,6 +195,8 @@ class PositiveDefinite(AbstractDomain):
 class Positive(AbstractDomain):
     """A positive number x; the coordinate is log x."""
 
+    has_edges: ClassVar[bool] = True
+
     def check_symbol(self, symbol):
         _check_number(symbol, self)
         if symbol.is_nonpositive:
@@ -196,6 +214,15 @@ class Positive(AbstractDomain):
     def moved(self, coordinates, step, shape):
         return coordinates + step
 
+    def towards(self, here, ahead):
+        return (here + jnp.maximum(ahead, 0.0)) / 2
+
+    def misfit(self, here, ahead):
+        return jnp.log(here) - jnp.log(jnp.maximum(ahead, here * _TINY))
+
+    def edge(self, coordinate):
+        return jnp.where(coordinate < 0, 0.0, jnp.inf)
+
     def outside(self, value):
         return None if value > 0 else "must be above zero"
 
@@ -206,6 +233,7 @@ class Positive(AbstractDomain):
 class Between(AbstractDomain):
     """A number x with low < x < high; the coordinate is log((x - low) / (high - x))."""
 
+    has_edges: ClassVar[bool] = True
     low: float = eqx.field(static=True)
     high: float = eqx.field(static=True)
 
@@ -232,6 +260,12 @@ class Between(AbstractDomain):
 
     def moved(self, coordinates, step, shape):
         return coordinates + step
+
+    def towards(self, here, ahead):
+        return (here + jnp.clip(ahead, self.low, self.high)) / 2
+
+    def edge(self, coordinate):
+        return jnp.where(coordinate < 0, self.low, self.high)
 
     def outside(self, value):
         return None if self.low < value < self.high else f"must be above {self.low} and below {self.high}"

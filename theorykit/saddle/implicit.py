@@ -4,13 +4,15 @@ The solver is not differentiated through: the derivative of the solution is that
 zero when what the action depends on changes.
 """
 
+import warnings
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array, Float, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .problem import AbstractSaddleProblem, Coordinates
 
@@ -66,20 +68,42 @@ def _inverse_hessian(problem: AbstractSaddleProblem, coordinates: Coordinates) -
 
 
 @eqx.filter_custom_jvp
-def implicit_stationary_point(problem: AbstractSaddleProblem, coordinates: Coordinates) -> Coordinates:
-    """`implicit_minimum` of an action whose Hessian may have eigenvalues of both signs: it is formed and factorised."""
+def implicit_stationary_point(
+    problem: AbstractSaddleProblem, coordinates: Coordinates, exists: Bool[Array, ""]
+) -> Coordinates:
+    """`implicit_minimum` of an action whose Hessian may have eigenvalues of both signs: it is formed and factorised.
+
+    Where the derivative does not exist, since the solve failed or the point is on an edge of its domain, it is NaN,
+    and a warning says so when it is computed.
+    """
     return coordinates
 
 
 @implicit_stationary_point.def_jvp
 def _implicit_stationary_point_jvp(primals, tangents):
-    problem, coordinates = primals
-    change, _ = tangents
-    root = implicit_stationary_point(problem, coordinates)
+    problem, coordinates, exists = primals
+    change, *_ = tangents
+    root = implicit_stationary_point(problem, coordinates, exists)
     hessian, of_problem, after = _linearised(problem, root, change)
     formed = lx.MatrixLinearOperator(jax.vmap(hessian)(jnp.eye(len(root))), lx.symmetric_tag)
-    solution = lx.linear_solve(formed, -of_problem, lx.LU())
-    return root, jax.jvp(after, (jnp.zeros_like(root),), (solution.value,))[1]
+    solution = lx.linear_solve(formed, -of_problem, lx.LU(), throw=False)
+    jax.debug.callback(_warn_of_no_derivative, exists)
+    step = jnp.where(exists, solution.value, jnp.nan)
+    return root, jax.jvp(after, (jnp.zeros_like(root),), (step,))[1]
+
+
+def _warn_of_no_derivative(exists) -> None:
+    if not np.all(exists):
+        warnings.warn(
+            "a stationary point has no derivative here, and NaN stands for it: the solve did not converge, or an order "
+            "parameter is on an edge of its domain. Solve without differentiation to see which",
+            NoDerivativeWarning,
+            stacklevel=2,
+        )
+
+
+class NoDerivativeWarning(UserWarning):
+    """The derivative of a stationary point was asked for where it does not exist."""
 
 
 @eqx.filter_custom_jvp

@@ -31,6 +31,16 @@ class Point(eqx.Module):
         """Whether action and gradient are finite, a boolean array."""
         return jnp.isfinite(self.action) & jnp.isfinite(self.gradient_norm)
 
+    @property
+    def reach(self) -> Array:
+        """The largest coordinate, or one: what lengths that count as small are measured by."""
+        return self.reach_of(self.coordinates)
+
+    @staticmethod
+    def reach_of(coordinates: Coordinates) -> Array:
+        """The same of any coordinates."""
+        return jnp.maximum(jnp.max(jnp.abs(coordinates)), 1.0)
+
 
 class Expansion(eqx.Module):
     """The action to second order in steps from a point (see `AbstractSaddleProblem.moved`), and the metric there."""
@@ -76,6 +86,10 @@ class AbstractSaddleProblem(eqx.Module):
         `share` in (0, 1]: of the convex part of the data's term, how much is bounded; the rest is taken as linear. S is
         no higher there if all of it is bounded; with less of it sweeps lead farther, mostly nearer to the minimum.
         """
+
+    def has_left(self, coordinates: Coordinates) -> Array | bool:
+        """Whether the coordinates are so near an edge of the domain that a solve is of no use any more."""
+        return False
 
     @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:

@@ -1,6 +1,6 @@
 """A stationary point of an action, what certifies it, and what its failure most likely means."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -11,11 +11,19 @@ from sympy import Expr
 
 from ..arguments import is_traced, shown
 from .action import Action
+from .verdict import (
+    AT_EDGE,
+    FAR,
+    FLAT,
+    INFLECTED,
+    KINKED,
+    NOT_FINITE,
+    OTHER_INDEX,
+    ROUNDED,
+    SLOPING,
+    UNKNOWN_AVERAGE,
+)
 
-# eigenvalues of the Hessian below this, of the largest, are rounding: the point is degenerate
-FLAT = 1e-11
-# a Newton step longer than this, in the metric of the domains: the point is not known, for want of curvature
-NEAR = 1e-6
 # a distance in coordinates, far from where random starts are
 _FAR = 1e2
 
@@ -24,24 +32,32 @@ class Solution(eqx.Module):
     """The outcome of `minimise` or `stationary`; differentiable in the values of the parameters.
 
     - `order_parameters`: by name; `solution[symbol]` is one of them.
-    - `action`: S there.
+    - `action`: S there. `action_error`: rounding error of the sum of its terms.
+    - `error`: by how much rounding, the Newton step that is left and quadrature may have moved the point, in the metric
+      of the domains.
     - `gradient_norm`: norm of the gradient of S per scale, in the metric of the domains (`theorykit.saddle.domains`).
-    - `hessian_eigenvalues`: of S per scale, in that metric, in increasing order. `index`: how many are negative.
-    - `result`: `optimistix.RESULTS.successful` if and only if `gradient_norm` is within the tolerance, the index is the
-      one asked for, no eigenvalue is zero but for rounding, and a Newton step would not lead elsewhere.
-    - `quadrature_error`: by how much, to first order, the order parameters would move with twice the nodes of every
-      Gaussian average, in the metric of the domains; zero where the action has none.
+    - `hessian_eigenvalues`: of S per scale, in that metric, in increasing order. `index`: how many are negative. Of an
+      order parameter on an edge of its domain it is the derivative of S into the domain, the second one if the first
+      vanishes.
+    - `result`: `optimistix.RESULTS.successful` if and only if the point is shown to be what was asked for: a stationary
+      point to the tolerance and to rounding, of the index that was asked for, where the action is smooth. Curvatures
+      that are zero to their error are decided by the gradient on both sides. `diagnosis` says what is missing.
+    - `quadrature_error`: by how much, to first order, the order parameters would move with finer quadrature of the
+      Gaussian averages, in the metric of the domains; zero where the action has none.
     - `terms`: the value of every term of `of.terms`, the action that was solved.
     - `stats`: `evaluations` and `hessians` spent, the `tolerance`, the index `asked` for, the `coordinates` of the
       point and how far it is from where the solve started, `travelled`; the length of the Newton step that is
-      `remaining`, and `softest`, the direction of the smallest eigenvalue, whose entries belong to `owners`. Of what
-      `search` returns, how many starts `reached` it.
+      `remaining`; `softest`, the direction of the smallest curvature, and `lowest`, that of the lowest one, whose
+      entries belong to `owners`; which coordinates are `at_edge`. Of what `search` returns, how many starts `reached`
+      it.
 
     Under `vmap` every leaf has the batch's axes.
     """
 
     order_parameters: Mapping[str, Float[Array, "..."]]
     action: Float[Array, ""]
+    action_error: Float[Array, ""]
+    error: Float[Array, ""]
     gradient_norm: Float[Array, ""]
     hessian_eigenvalues: Float[Array, " coordinates"]
     quadrature_error: Float[Array, ""]
@@ -78,6 +94,12 @@ class Solution(eqx.Module):
         return _diagnosis(self)
 
     @property
+    def edges(self) -> tuple[str, ...]:
+        """The order parameters that are on an edge of their domain, as equations."""
+        names = [name for name, at in zip(self.owners, self.stats["at_edge"], strict=True) if at]
+        return tuple(f"{name} = {float(self.order_parameters[name]):g}" for name in names)
+
+    @property
     def place(self) -> str:
         """The order parameters in a line, matrices by their first entry."""
 
@@ -92,59 +114,118 @@ def _diagnosis(solution: Solution) -> str:
     steps, asked = int(solution.stats["evaluations"]), int(solution.stats["asked"])
     if solution.converged:
         kind = "minimum" if asked == 0 else f"stationary point of index {asked}"
-        return f"converged to a {kind}: gradient norm {norm:.3g} per scale, after {steps} evaluations"
+        on = f" on the edge of the domain, {', '.join(edges)}" if (edges := solution.edges) else ""
+        return f"converged to a {kind}{on}: gradient norm {norm:.3g} per scale, after {steps} evaluations"
+    verdict = int(solution.stats["verdict"])
+    if verdict == SLOPING:
+        return _no_stationary_point(solution, asked)
+    if verdict in (FLAT, INFLECTED) and float(solution.stats["travelled"]) > _FAR:
+        verdict = FAR
+    if verdict == FAR:
+        return f"the gradient is small at {solution.place} ({norm:.3g} per scale), but {_far(solution)}"
+    there = f"stationary at {solution.place} (gradient norm {norm:.3g}, tolerance {tolerance:.3g})"
+    return f"{there}, but {_REASONS[verdict](solution)}" if verdict != NOT_FINITE else _not_finite(solution)
+
+
+def _not_finite(solution: Solution) -> str:
     terms = np.asarray(solution.terms)
-    if not np.all(np.isfinite(terms)):
-        term = solution.of.terms[int(np.argmin(np.isfinite(terms)))]
+    if np.all(np.isfinite(terms)):
         return (
-            f"the term {shown(term)} of the action is not finite at {solution.place}: a domain is left. Start from "
-            "elsewhere (initial=...), or give an order parameter the domain on which the term is defined"
+            f"a derivative of the action is not finite at {solution.place}, although its terms are. Start from "
+            "elsewhere (initial=...), or write the action so that it is differentiable there"
         )
-    if norm <= tolerance:
-        return _wrong_kind(solution, asked)
+    term = solution.of.terms[int(np.argmin(np.isfinite(terms)))]
+    return (
+        f"the term {shown(term)} of the action is not finite at {solution.place}: a domain is left. Start from "
+        "elsewhere (initial=...), or give an order parameter the domain on which the term is defined"
+    )
+
+
+def _no_stationary_point(solution: Solution, asked: int) -> str:
+    norm, steps = float(solution.gradient_norm), int(solution.stats["evaluations"])
     if asked == 0 and _falls(solution):
         return (
             f"the action falls without bound: it is {float(solution.action):.3g} at {solution.place} after {steps} "
             f"evaluations, its gradient norm {norm:.3g}, and the Hessian's smallest eigenvalue "
-            f"{float(solution.hessian_eigenvalues[0]):.3g}, mostly along {_softest(solution)}. There is no minimum "
-            "this way: if the point that is wanted is a maximum along some directions, ask for "
+            f"{float(solution.hessian_eigenvalues[0]):.3g}, mostly along {_owner(solution, 'lowest')}. There is no "
+            "minimum this way: if the point that is wanted is a maximum along some directions, ask for "
             "stationary(..., index=their number)"
         )
     return (
         f"no stationary point was reached: after {steps} evaluations the gradient norm {norm:.3g} per scale exceeds "
-        f"the tolerance {tolerance:.3g}, at {solution.place}, where {solution.index} eigenvalues of the Hessian are "
-        "negative. There may be none at these parameters; else start from elsewhere (initial=...), or raise max_steps"
+        f"the tolerance {float(solution.stats['tolerance']):.3g}, at {solution.place}, where "
+        f"{_negative(solution)}. There may be none at these parameters; else start from elsewhere (initial=...), or "
+        "raise max_steps"
     )
 
 
-def _wrong_kind(solution: Solution, asked: int) -> str:
+def _negative(solution: Solution) -> str:
     eigenvalues = np.asarray(solution.hessian_eigenvalues)
-    where = f"stationary at {solution.place} (gradient norm {float(solution.gradient_norm):.3g})"
-    remaining = float(solution.stats["remaining"])
-    if not remaining <= NEAR and np.all(eigenvalues != 0):
-        return (
-            f"the gradient is small at {solution.place} ({float(solution.gradient_norm):.3g} per scale), but so is the "
-            f"curvature: a Newton step would still move the point by {remaining:.3g} in the metric of the domains. The "
-            "action may have no stationary point this way, and level off towards infinity or the edge of a domain"
-        )
-    if np.min(np.abs(eigenvalues)) <= FLAT * np.max(np.abs(eigenvalues)):
-        return (
-            f"{where}, but degenerate: the Hessian has an eigenvalue {eigenvalues[np.argmin(np.abs(eigenvalues))]:.3g} "
-            "beside others of "
-            f"up to {np.max(np.abs(eigenvalues)):.3g}. The point is at a fold or a branch point, or the action has a "
-            "continuous symmetry"
-        )
+    if not np.all(np.isfinite(eigenvalues)):
+        return "the Hessian is not finite"
+    return f"{solution.index} eigenvalues of the Hessian are negative"
+
+
+def _far(solution: Solution) -> str:
+    return (
+        f"so is the curvature, {float(np.min(np.abs(solution.hessian_eigenvalues))):.3g}, so that the point is not known: "
+        f"a Newton step would still move it by {float(solution.stats['remaining']):.3g} in the metric of the domains. The "
+        "action may have no stationary point this way, and level off towards infinity or the edge of a domain"
+    )
+
+
+def _flat(solution: Solution) -> str:
+    return (
+        f"degenerate: the action does not change along a direction, mostly {_owner(solution, 'softest')}. It may have "
+        "a continuous symmetry; remove it, by a constraint or by fewer order parameters"
+    )
+
+
+def _inflected(solution: Solution) -> str:
+    return (
+        f"neither a minimum nor a maximum along a direction of vanishing curvature, mostly "
+        f"{_owner(solution, 'softest')}: the gradient has the same sign on both sides, or several curvatures vanish "
+        "together. The point is at a fold or a branch point; change a parameter, and follow the branch through it"
+    )
+
+
+def _other_index(solution: Solution) -> str:
+    asked, lowest = int(solution.stats["asked"]), float(solution.hessian_eigenvalues[0])
     wanted = "a minimum" if asked == 0 else f"of index {asked}"
     return (
-        f"{where}, but not {wanted}: {solution.index} eigenvalues of the Hessian are negative, the smallest "
-        f"{eigenvalues[0]:.3g} mostly along {_softest(solution)}. Start from elsewhere (initial=...), or ask for "
-        f"stationary(..., index={solution.index})"
+        f"not {wanted}: {_negative(solution)}, the smallest {lowest:.3g} mostly along {_owner(solution, 'lowest')}. "
+        f"Start from elsewhere (initial=...), or ask for stationary(..., index={solution.index})"
     )
+
+
+_REASONS: Mapping[int, Callable[[Solution], str]] = {
+    FLAT: _flat,
+    INFLECTED: _inflected,
+    OTHER_INDEX: _other_index,
+    ROUNDED: lambda solution: (
+        f"rounding may move the point by {float(solution.error):.3g} in the metric of the domains: terms that are "
+        f"large cancel in the gradient (the action is known to {float(solution.action_error):.3g}). Write the action "
+        "so that they cancel by symbols, or choose units in which they are smaller"
+    ),
+    KINKED: lambda solution: (
+        "the action has a kink or a jump there (Abs, Max, Min, sign, a step): the gradient differs on the two sides, "
+        "and no curvature certifies the point. Smooth the function, or solve on either side of it"
+    ),
+    AT_EDGE: lambda solution: (
+        f"on the edge of the domain, {', '.join(solution.edges)}, and the action falls into the domain or is not "
+        "stationary there. Start from elsewhere (initial=...)"
+    ),
+    UNKNOWN_AVERAGE: lambda solution: (
+        f"the quadrature of a Gaussian average may be off by as much as moves the point by "
+        f"{float(solution.quadrature_error):.3g}: the average is infinite there, or too hard"
+    ),
+}
 
 
 def _falls(solution: Solution) -> bool:
     return bool(solution.hessian_eigenvalues[0] < 0) or float(solution.stats["travelled"]) > _FAR
 
 
-def _softest(solution: Solution) -> str:
-    return solution.owners[int(np.argmax(np.abs(solution.stats["softest"])))]
+def _owner(solution: Solution, direction: str) -> str:
+    """The order parameter that a direction is mostly along."""
+    return solution.owners[int(np.argmax(np.abs(solution.stats[direction])))]

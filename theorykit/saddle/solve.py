@@ -1,6 +1,8 @@
 """Stationary points of an action: found, certified, and differentiable in its parameters."""
 
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -9,24 +11,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced
 from ..compilation import jit
 from .action import Action
-from .bound_action import BoundAction, Values, bind, initial_coordinates
+from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .diagnosis import ConvergenceWarning
 from .implicit import implicit_stationary_point, stationary_value, with_derivative_of
 from .problem import Coordinates, Point
-from .solution import FLAT, NEAR, Solution
+from .solution import Solution
 from .solvers.index_newton import IndexNewton
-from .solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, Newton
+from .solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, Newton, chosen
 from .solvers.quadratic_model import QuadraticModel
+from .verdict import NOT_FINITE, SLOPING, SOLVED, UNKNOWN_AVERAGE, Evidence, evidence, quadrature_error
 
 # random starts where none is given, and how far points may be apart that count as one
 _STARTS, _SAME = 8, 1e-5
-# the solver's own tolerance, of that asked for: Newton's method gets there in one step more
-_FINER = 1e-4
+# the solver's own tolerances, on the gradient of that asked for, and on the Newton step that is left: one step more
+_FINER, _NEAR = 1e-4, 1e-9
+# the Newton step of a start from which on the fixed-point map is not needed
+_NEARBY = 0.1
+# coordinates from which on a solve that did not end in a solution may be on its way to an edge
+_NEXT_TO_EDGE = 10.0
+# attempts of a solve
+_FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
+# an average is unknown if its error may move the point by so much, of its largest coordinate
+UNRESOLVED = 1e-3
 
 
 class SeveralSolutionsWarning(UserWarning):
@@ -79,7 +90,7 @@ def stationary(
     `initial` is given and random starts lead to several points of this index, a `SeveralSolutionsWarning` lists them.
     """
     checked_whole_number("index", index, least=0)
-    return _solve(action, values, initial, _Request(index, *_checked(tolerance, max_steps, throw)))
+    return _solve(action, values, initial, _Request(index, *_checked(tolerance, max_steps, throw), warns=True))
 
 
 def search(
@@ -116,7 +127,7 @@ def end_points(
     checked_whole_number("seed", seed, least=0)
     request = _Request(index, *_checked(tolerance, max_steps, throw=False))
     bound = bind(action, values)
-    return _solved(bound, _random_starts(bound, starts, seed), request)
+    return _refined(bound, _solved(bound, _random_starts(bound, starts, seed), request), request)
 
 
 class _Request(NamedTuple):
@@ -126,6 +137,7 @@ class _Request(NamedTuple):
     tolerance: float
     max_steps: int
     throw: bool
+    warns: bool = False
 
 
 def _checked(tolerance, max_steps, throw) -> tuple[float, int, bool]:
@@ -137,12 +149,12 @@ def _checked(tolerance, max_steps, throw) -> tuple[float, int, bool]:
 def _solve(action: Action, values: Values, initial: Values | None, request: _Request) -> Solution:
     bound = bind(action, values, initial)
     if initial is None:
-        found = _solved(bound, _random_starts(bound, _STARTS, 0), request)
-        if not is_traced(found) and request.index > 0:
+        found = _refined(bound, _solved(bound, _random_starts(bound, _STARTS, 0), request), request)
+        if not is_traced(found) and request.warns:
             _warn_of_several(found)
         return _report(_best(found), request)
     start = initial_coordinates(action, bound, initial)
-    return _report(one_of(_solved(bound, start[None], request), 0), request)
+    return _report(one_of(_refined(bound, _solved(bound, start[None], request), request), 0), request)
 
 
 def _random_starts(bound: BoundAction, starts: int, seed: int) -> Float[Array, "starts coordinates"]:
@@ -150,10 +162,27 @@ def _random_starts(bound: BoundAction, starts: int, seed: int) -> Float[Array, "
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape))
 
 
-def _solved(bound: BoundAction, starts: Float[Array, "starts coordinates"], request: _Request):
+def _solved(bound: BoundAction, starts: Float[Array, "starts coordinates"], request: _Request) -> Solution:
     """The end points of solves from several starts, a batch."""
-    solver = IndexNewton(index=request.index) if request.index else Newton()
+    solver = IndexNewton(index=request.index, near=_NEAR) if request.index else Newton(near=_NEAR)
     return _end_points(bound, starts, solver, jnp.asarray(request.tolerance), jnp.asarray(request.max_steps))
+
+
+def _refined(bound: BoundAction, found: Solution, request: _Request) -> Solution:
+    """The batch, solved again with adaptive quadrature if that of an average is not small beside the tolerance."""
+    if not bound.of.has_averages or bound.of.is_refined:
+        return found
+    refined = bound.with_action(bound.of.refined)
+    wanting = ~(found.quadrature_error <= request.tolerance) | ~jnp.asarray(found.converged)
+
+
+    def again() -> Solution:
+        # the solution is one of the action that was given
+        return replace(_solved(refined, found.stats["coordinates"], request), of=found.of)
+
+    if is_traced(found):
+        return jax.lax.cond(jnp.any(wanting), again, lambda: found)
+    return again() if np.any(wanting) else found
 
 
 @jit
@@ -166,68 +195,148 @@ def _end_points(bound: BoundAction, starts, solver, tolerance, max_steps) -> Sol
     return jax.lax.map(solve, starts) if jax.default_backend() == "cpu" else jax.vmap(solve)(starts)
 
 
+class _Attempt(eqx.Module):
+    """An end point of a solve: where it is, which coordinates were held at edges, how it ended, and what it cost."""
+
+    coordinates: Coordinates
+    free: Float[Array, " coordinates"]
+    result: optx.RESULTS
+    evidence: Evidence
+    evaluations: Int[Array, ""]
+    hessians: Int[Array, ""]
+
+
 def _end_point(bound: BoundAction, start: Coordinates, solver: AbstractSaddleSolver, tolerance, max_steps) -> Solution:
-    index = getattr(solver, "index", 0)
-    solver = eqx.tree_at(lambda s: s.atol, solver, _FINER * tolerance)
     fixed, start = jax.lax.stop_gradient((bound, start))
-    found = optx.minimise(
-        lambda at, problem: problem.action(at),
-        solver,
-        start,
-        fixed,
-        throw=False,
-        max_steps=None,
-        options={MAX_STEPS: max_steps},
+    found = _one_at_a_time(_attempted)(fixed, start, solver, tolerance, max_steps)
+    fixed = eqx.tree_at(lambda b: b.free, fixed, found.free)
+    known, index = found.evidence, getattr(solver, "index", 0)
+    quadrature = quadrature_error(fixed, known.model, found.coordinates)
+    solved = (known.verdict == SOLVED) & (quadrature <= UNRESOLVED * Point.reach_of(found.coordinates))
+    verdict = jnp.where((known.verdict == SOLVED) & ~solved, UNKNOWN_AVERAGE, known.verdict)
+    stopped = optx.RESULTS.where(
+        found.result == optx.RESULTS.successful, optx.RESULTS.nonlinear_divergence, found.result
     )
-    point: Point = found.stats["point"]
-    model = QuadraticModel.of(fixed.expansion(point))
-    coordinates = implicit_stationary_point(bound, point.coordinates)
-    values = fixed.layout.values(point.coordinates)
+    failure = optx.RESULTS.where(verdict == NOT_FINITE, optx.RESULTS.nonfinite, stopped)
+    bound = eqx.tree_at(lambda b: b.free, bound, found.free)
+    coordinates = implicit_stationary_point(bound, found.coordinates, solved & jnp.all(found.free > 0))
+    values = fixed.layout.at_edges(fixed.layout.values(found.coordinates), found.coordinates, found.free)
     here = (bound, coordinates)
     return Solution(
         order_parameters=with_derivative_of(values, lambda bound, at: bound.layout.values(at), here),
-        action=stationary_value(point.action, BoundAction.action, *here),
-        gradient_norm=point.gradient_norm,
-        hessian_eigenvalues=model.curvatures / fixed.scale,
-        quadrature_error=_quadrature_error(fixed, model, point),
-        result=_judge(found.result, point, model, index, tolerance),
-        terms=fixed.terms(point.coordinates),
+        action=stationary_value(jnp.sum(known.terms), BoundAction.action, *here),
+        action_error=known.action_error,
+        error=known.error + quadrature,
+        gradient_norm=known.gradient_norm,
+        hessian_eigenvalues=known.model.curvatures / fixed.scale,
+        quadrature_error=quadrature,
+        result=optx.RESULTS.where(solved, optx.RESULTS.successful, failure),
+        terms=known.terms,
         stats={
-            "evaluations": found.stats["evaluations"],
-            "hessians": found.stats["curvatures"],
+            "evaluations": found.evaluations,
+            "hessians": found.hessians,
             "tolerance": tolerance,
             "asked": jnp.asarray(index),
-            "coordinates": point.coordinates,
-            "travelled": jnp.linalg.norm(point.coordinates - start),
-            "remaining": model.newton_length(),
-            "softest": model.directions[:, 0],
+            "verdict": verdict,
+            "at_edge": found.free == 0,
+            "coordinates": found.coordinates,
+            "travelled": jnp.linalg.norm(found.coordinates - start),
+            "remaining": known.model.newton_length(),
+            "softest": known.model.directions[:, jnp.argmin(jnp.abs(known.model.curvatures))],
+            "lowest": known.model.directions[:, 0],
         },
         of=bound.of,
         owners=bound.layout.owners,
     )
 
 
-def _quadrature_error(bound: BoundAction, model: QuadraticModel, point: Point) -> Float[Array, ""]:
-    """Length of the Newton step that the gradient by twice the nodes asks for, or by one node more."""
-    if not bound.of.has_averages:
-        return jnp.array(0.0)
+def _one_at_a_time(function: Callable) -> Callable:
+    """`function`, of a batch one after the other on a processor.
 
-    def step(finer: Action) -> Float[Array, ""]:
-        problem = BoundAction(finer, bound.layout, bound.parameters, bound.sizes)
-        slope = problem.slope_after(point.coordinates, jnp.zeros_like(point.coordinates))
-        return jnp.linalg.norm(model.directions.T @ (slope - point.details) / model.curvatures)
+    A batch together takes as many steps, and as many attempts, as its hardest member; a processor gains nothing by it,
+    and XLA's may wait for ever in a batch of factorisations on two cores.
+    """
+    if jax.default_backend() != "cpu":
+        return function
 
-    return jnp.max(jnp.stack([step(finer) for finer in bound.of.finer]))
+    def of_operands(*operands):
+        arrays, others = eqx.partition(operands, eqx.is_array)
+        alone = jax.custom_batching.sequential_vmap(lambda arrays: function(*eqx.combine(arrays, others)))
+        return alone(arrays)
+
+    return of_operands
 
 
-def _judge(result: optx.RESULTS, point: Point, model: QuadraticModel, index: int, tolerance: Array) -> optx.RESULTS:
-    stopped = optx.RESULTS.nonlinear_divergence
-    failure = optx.RESULTS.where(result == optx.RESULTS.successful, stopped, result)
-    failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
-    sizes = jnp.abs(model.curvatures)
-    certain = (jnp.min(sizes) > FLAT * jnp.max(sizes)) & (model.newton_length() <= NEAR)
-    wanted = (point.gradient_norm <= tolerance) & (jnp.sum(model.curvatures < 0) == index) & certain
-    return optx.RESULTS.where(wanted, optx.RESULTS.successful, failure)
+def _attempted(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _Attempt:
+    """The first of several attempts that ends in a solution, or else the first of all.
+
+    From `start`; from where the fixed-point map leads, before that if the point is no minimum; and from where an
+    attempt left towards an edge of a domain, on the edge.
+    """
+    has_map = bound.of.standard_equations is not None and bound.of.fixed_point is not None
+    index = getattr(solver, "index", 0)
+    plain = [_FROM_START, _FROM_MAP] if index == 0 else [_FROM_MAP, _FROM_START]
+    kinds = plain if has_map else [_FROM_START]
+    if any(domain.has_edges for domain in bound.layout.domains):
+        kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
+    solver = eqx.tree_at(lambda s: s.atol, solver, _FINER * tolerance)
+
+    def attempt(begin: Coordinates, free) -> _Attempt:
+        problem = eqx.tree_at(lambda b: b.free, bound, free)
+        found = optx.minimise(
+            lambda at, problem: problem.action(at),
+            solver,
+            begin,
+            problem,
+            throw=False,
+            max_steps=None,
+            options={MAX_STEPS: max_steps},
+        )
+        at = found.stats["point"].coordinates
+        counts = found.stats["evaluations"], found.stats["curvatures"]
+        return _Attempt(at, free, found.result, evidence(problem, at, index, tolerance), *counts)
+
+    def begin(kind, last: _Attempt) -> tuple[Coordinates, Array, Array]:
+        """Where an attempt begins, what is free in it, and whether there is anything to try."""
+        beside = bound.layout.edges(last.coordinates, _NEXT_TO_EDGE)
+        on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
+        by_map = _by_map(bound, start) if has_map else start
+        choices = {
+            _FROM_START: (start, jnp.ones_like(start), jnp.array(True)),
+            _FROM_MAP: (by_map, jnp.ones_like(start), jnp.array(True)),
+            _FROM_EDGE: (on_edge, jnp.where(beside, 0.0, 1.0), jnp.any(beside)),
+        }
+        at, free, useful = zip(*(choices[each] for each in kinds), strict=True)
+        return jnp.stack(at)[kind], jnp.stack(free)[kind], jnp.stack(useful)[kind]
+
+    def go_on(state):
+        number, first, last = state
+        return (number < len(kinds)) & (last.evidence.verdict != SOLVED)
+
+    def next_attempt(state):
+        number, first, last = state
+        at, free, useful = begin(number, last)
+        ended = jax.lax.cond(useful, lambda: attempt(at, free), lambda: last)
+        spent = jnp.where(useful, last.evaluations, 0), jnp.where(useful, last.hessians, 0)
+        ended = eqx.tree_at(
+            lambda a: (a.evaluations, a.hessians), ended, (ended.evaluations + spent[0], ended.hessians + spent[1])
+        )
+        return number + 1, chosen(number == 0, ended, first), ended
+
+    shapes = eqx.filter_eval_shape(attempt, start, bound.free)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    nothing = eqx.tree_at(
+        lambda a: (a.coordinates, a.evidence.verdict, a.result), nothing, (start, jnp.array(SLOPING), optx.RESULTS.successful)
+    )
+    _, first, last = jax.lax.while_loop(go_on, next_attempt, (jnp.array(0), nothing, nothing))
+    return chosen(last.evidence.verdict == SOLVED, last, first)
+
+
+def _by_map(bound: BoundAction, start: Coordinates) -> Coordinates:
+    """Where the fixed-point map leads, unless a stationary point is near already."""
+    model = QuadraticModel.of(bound.expansion(bound.at(start)))
+    is_near = model.newton_length() <= _NEARBY * Point.reach_of(start)
+    return jax.lax.cond(is_near, lambda: start, lambda: bound.fixed_point(start))
 
 
 def one_of(batch: Solution, at: Any) -> Solution:
@@ -235,6 +344,7 @@ def one_of(batch: Solution, at: Any) -> Solution:
     return jax.tree.map(lambda leaf: leaf[at], batch)
 
 
+@jit
 def _best(batch: Solution) -> Solution:
     """The solution of least action among those that converged; if none did, the one of least gradient."""
     converged = jnp.asarray(batch.converged)

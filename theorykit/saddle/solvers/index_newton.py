@@ -8,6 +8,7 @@ Source: C. J. Cerjan, W. H. Miller, "On finding transition states", J. Chem. Phy
 steps is our own.
 """
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -74,6 +75,7 @@ class IndexNewton(AbstractSaddleSolver):
     """
 
     index: int = eqx.field(static=True, default=0)
+    near: float = eqx.field(static=True, default=math.inf)
     atol: float = 1e-9
     rtol: float = 0.0
     norm: Callable = optx.max_norm
@@ -120,6 +122,9 @@ class IndexNewton(AbstractSaddleSolver):
         change = jnp.linalg.norm(state.foretold - state.progress.point.details)
         error = jnp.linalg.norm(found - state.foretold) / jnp.maximum(change, jnp.finfo(change.dtype).tiny)
         return jnp.where(jnp.isfinite(error), error, jnp.inf)
+
+    def is_near(self, state):
+        return state.model.newton_length() <= self.near * state.progress.point.reach
 
     def evidence(self, state):
         return {"model": state.model}

@@ -4,6 +4,7 @@ They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands t
 """
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -82,8 +83,12 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
     """A minimiser that takes a `AbstractSaddleProblem` as `args`; its state has a `progress`.
 
     `atol` is on the gradient norm in the affine-invariant metric, per largest width. `options[MAX_STEPS]`, if given,
-    bounds the steps.
+    bounds the steps. The end point is also a solution only if `is_near` says so of the solver's state.
     """
+
+    def is_near(self, state) -> Bool[Array, ""] | bool:
+        """Whether the stationary point is near in the order parameters too, not only by the gradient."""
+        return True
 
     def __check_init__(self):
         checked_number("atol", self.atol, above=0.0)
@@ -103,15 +108,20 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
     def terminate(self, fn, y, args, options, state, tags):
         # Optimistix compiles anew for every other `max_steps` of its own
         out_of_steps = state.progress.evaluations >= options.get(MAX_STEPS, jnp.inf)
-        stuck = self._is_finished(state.progress)
-        done, failed = stuck | out_of_steps, ~(state.progress.point.gradient_norm <= self.atol)
+        has_left = (state.progress.evaluations > 0) & args.has_left(state.progress.point.coordinates)
+        stuck = self._is_finished(state) | has_left
+        done, failed = stuck | out_of_steps, ~self._is_found(state)
         failure = optx.RESULTS.where(stuck, optx.RESULTS.nonlinear_divergence, optx.RESULTS.nonlinear_max_steps_reached)
         return done, optx.RESULTS.where(done & failed, failure, optx.RESULTS.successful)
 
-    def _is_finished(self, progress: Progress) -> Bool[Array, ""]:
-        """Whether the gradient is small enough, or no further step will make it so."""
+    def _is_found(self, state) -> Bool[Array, ""]:
+        return (state.progress.point.gradient_norm <= self.atol) & self.is_near(state)
+
+    def _is_finished(self, state) -> Bool[Array, ""]:
+        """Whether the point is a solution, or no further step will make it one."""
+        progress = state.progress
         stuck = (progress.idle >= _PATIENCE) | ~progress.point.is_finite
-        return (progress.point.gradient_norm <= self.atol) | ((progress.evaluations > 0) & stuck)
+        return self._is_found(state) | ((progress.evaluations > 0) & stuck)
 
     def postprocess(self, fn, y, aux, args, options, state, tags, result):
         progress = state.progress
@@ -173,9 +183,10 @@ class Newton(AbstractSaddleSolver):
     exactly, so that negative eigenvalues of the Hessian lead away from saddle points. Sweeps, combined as in
     `AcceleratedSweeps`, show how near the minimum is: there are some to begin with and after a step that failed; where
     a skip connection leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end
-    point too, as evidence.
+    point too, as evidence. `near`: the length of the Newton step from which on the point counts as found.
     """
 
+    near: float = eqx.field(static=True, default=math.inf)
     atol: float = 1e-9
     rtol: float = 0.0
     norm: Callable = optx.max_norm
@@ -195,7 +206,7 @@ class Newton(AbstractSaddleSolver):
         progress = state.progress.moved(point, accepted, promising)
         here = progress.point
         left, swept, sweeps = self._sweeps(problem, state, here, accepted)
-        newton = (left == 0) | self._is_finished(progress)
+        newton = (left == 0) | self._is_finished(eqx.tree_at(lambda s: s.progress, state, progress))
         # a step that failed leaves the point where it was, and its model
         renewed = newton & (accepted | (state.left > 0))
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
@@ -230,6 +241,11 @@ class Newton(AbstractSaddleSolver):
         )
         near = accepted & (jnp.max(jnp.abs(swept - here.coordinates)) < _NEAR)
         return jnp.where(near, 0, left), ahead, sweeps
+
+    def is_near(self, state):
+        if self.near == math.inf:
+            return True
+        return state.model.newton_length() <= self.near * state.progress.point.reach
 
     def evidence(self, state):
         return {"model": state.model}

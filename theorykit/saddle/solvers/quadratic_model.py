@@ -85,4 +85,9 @@ class QuadraticModel(eqx.Module):
 
     def newton_length(self) -> Float[Array, ""]:
         """Length of the Newton step towards the model's stationary point."""
-        return self._length(0.0)
+        return jnp.linalg.norm(self.along_newton())
+
+    def along_newton(self) -> Float[Array, " directions"]:
+        """The Newton step in components along the directions; zero along a direction without slope."""
+        flat = self.slopes == 0
+        return jnp.where(flat, 0.0, -self.slopes / jnp.where(flat, 1.0, self.curvatures))

@@ -1,0 +1,243 @@
+"""What an end point of a solve is: evidence from the action around it, and the verdict that rests on it.
+
+A point is a solution only if all of this holds: the gradient vanishes to its tolerance, the Newton step that is left
+and the rounding errors of the gradient move the point by nothing that counts, the action is smooth there, and the
+gradient a short way off in both directions of every soft curvature has the sign that the asked signature asks for.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .action import Action
+from .bound_action import BoundAction
+from .problem import Coordinates, Expansion, Point
+from .solvers.quadratic_model import QuadraticModel
+
+SOLVED, NOT_FINITE, SLOPING, FAR, ROUNDED, KINKED, FLAT, INFLECTED, OTHER_INDEX, AT_EDGE, UNKNOWN_AVERAGE = range(11)
+"""Verdicts, the first that applies: a solution; something is not finite; the gradient is too large; a Newton step would
+lead elsewhere; rounding leaves the point unknown; the action has a kink or a jump there; it is constant along a
+direction; it rises on one side only; the signature is another one; the slope at an edge of a domain leads inwards; the
+quadrature of an average leaves the point unknown."""
+
+# a point is known if it would move by no more than this, of its largest coordinate
+NEAR = 1e-6
+# how many of the softest directions are probed on both sides, and how far: of the Newton step that is left, of the
+# distance at which the slope is above rounding, of rounding errors of the coordinates; and at most
+_PROBED, _STEPS, _ABOVE, _ULPS, _FARTHEST = 8, 10.0, 1e3, 1e3, 0.1
+# Newton steps that bring a probe back to the valley
+_CORRECTIONS = 2
+# a probe is harmonic if the slope there is this near to the curvature times the distance
+_HARMONIC = 0.5
+# random directions in which kinks are looked for, and how much larger than smooth changes one is
+_RANDOM, _SHARP = 2, 1e3
+# coordinates next to an edge at which its one-sided derivatives are taken
+_BESIDE = (16.0, 12.0)
+
+
+class Evidence(eqx.Module):
+    """What is known of an end point.
+
+    - `verdict`: one of the numbers above.
+    - `model`: S to second order there; the curvature of a coordinate on an edge is the one-sided one.
+    - `terms`, `action_error`: the terms of S and the rounding error of their sum.
+    - `error`: by how much rounding and the Newton step that is left may move the point, in the metric of the domains.
+    """
+
+    verdict: Int[Array, ""]
+    terms: Float[Array, " terms"]
+    action_error: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    model: QuadraticModel
+    error: Float[Array, ""]
+
+
+def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance: Array) -> Evidence:
+    """Judge `coordinates` as a stationary point of this index."""
+    point = bound.at(coordinates)
+    model, hessian, slope_in, unclear = model_at(bound, point)
+    # on an edge S is stationary, or at least there if it rises inwards and has a limit
+    leads_inwards = jnp.where(slope_in == 0, unclear, ~(slope_in > 0) | (index != 0))
+    edge_gradient = jnp.abs(slope_in) * jnp.exp(-jnp.abs(coordinates))
+    leads_inwards = (bound.free == 0) & (leads_inwards | ~(edge_gradient <= tolerance * bound.scale))
+    noise, kinked = _roughness(bound, point, hessian, model)
+    rounding = (bound.slope_rounding(coordinates) + noise) * bound.free
+    along = jnp.abs(model.directions).T @ rounding
+    moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
+    left = model.newton_length()
+    probes = _probed(bound, point, model, along, left)
+    soft = model.curvatures[probes.which]
+    negative = (
+        jnp.sum(model.curvatures < 0) + jnp.sum(probes.negative & (soft >= 0)) - jnp.sum(probes.positive & (soft < 0))
+    )
+    # a kink of a function of one number is a minimum if S rises on both sides of it
+    one_sided = (len(coordinates) == 1) & (index == 0) & probes.positive[0]
+    terms = bound.terms(coordinates)
+    finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(point.gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
+    smooth = jnp.all(probes.harmonic)
+    wrong = [
+        (NOT_FINITE, ~finite),
+        # no gradient is smaller than its rounding, whose effect on the point is judged by itself
+        (SLOPING, ~(point.gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
+        (KINKED, kinked & ~one_sided),
+        (FAR, ~(left <= NEAR * point.reach)),
+        (FLAT, jnp.any(probes.flat)),
+        (INFLECTED, jnp.any(probes.inflected) | (jnp.sum(~probes.harmonic) > 1)),
+        (ROUNDED, ~(moved_by_rounding <= NEAR * point.reach) & smooth),
+        (AT_EDGE, jnp.any(leads_inwards)),
+        (OTHER_INDEX, negative != index),
+    ]
+    verdict = jnp.array(SOLVED)
+    for name, holds in reversed(wrong):
+        verdict = jnp.where(holds, name, verdict)
+    error = jnp.where(smooth, moved_by_rounding + left, probes.bracket)
+    rounded = 4 * jnp.finfo(terms.dtype).eps * point.magnitude
+    return Evidence(verdict, terms, rounded, point.gradient_norm, model, error)
+
+
+class _Probes(eqx.Module):
+    """Slopes a short way off on both sides, along the softest directions, `which` of the model's."""
+
+    which: Int[Array, " probes"]
+    positive: Bool[Array, " probes"]
+    negative: Bool[Array, " probes"]
+    flat: Bool[Array, " probes"]
+    harmonic: Bool[Array, " probes"]
+    bracket: Float[Array, ""]
+
+    @property
+    def inflected(self) -> Bool[Array, " probes"]:
+        return ~(self.positive | self.negative | self.flat)
+
+
+def _probed(bound: BoundAction, point: Point, model: QuadraticModel, rounding, left) -> _Probes:
+    """Probe the softest directions, following the valley: the slope along stiffer directions is brought to zero.
+
+    So a degenerate point is judged by the action reduced to its soft direction (Lyapunov and Schmidt), not by the sign
+    of a curvature that is zero to its error.
+    """
+    sizes, reach = jnp.abs(model.curvatures), point.reach
+    # a coordinate that is held has its own evidence
+    along_held = jnp.sum((model.directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
+    which = jnp.argsort(jnp.where(along_held, jnp.inf, sizes))[: min(_PROBED, len(sizes))]
+    size, direction, is_held = sizes[which], model.directions[:, which].T, along_held[which]
+    shortest = jnp.maximum(_STEPS * left, _ULPS * jnp.finfo(sizes.dtype).eps * reach)
+    distance = jnp.minimum(jnp.maximum(shortest, _ABOVE * rounding[which] / size), _FARTHEST * reach)
+    distance = jnp.where(jnp.isfinite(distance), distance, _FARTHEST * reach)
+    stiff = (sizes > 10 * size[:, None]) & (jnp.arange(len(sizes)) != which[:, None])
+
+    def follow_valley(_, state):
+        steps, _ = state
+        slopes = jax.lax.map(lambda step: bound.slope_after(point.coordinates, step), steps)
+        beside = jnp.where(_twice(stiff), slopes @ model.directions / jnp.where(sizes > 0, model.curvatures, 1.0), 0.0)
+        return steps - beside @ model.directions.T, jnp.sum(slopes * _twice(direction), axis=1)
+
+    steps = jnp.concatenate([distance[:, None] * direction, -distance[:, None] * direction])
+    _, slopes = jax.lax.fori_loop(0, _CORRECTIONS + 1, follow_valley, (steps, jnp.zeros(len(steps))))
+    ahead, behind = jnp.split(slopes, 2)
+    floor, expected = 4 * rounding[which], model.curvatures[which] * distance
+    off = jnp.maximum(jnp.abs(ahead - expected), jnp.abs(behind + expected))
+    harmonic = (off <= _HARMONIC * jnp.abs(expected)) | is_held
+    return _Probes(
+        which,
+        positive=jnp.where(is_held, expected > 0, (ahead > floor) & (behind < -floor)),
+        negative=jnp.where(is_held, expected < 0, (ahead < -floor) & (behind > floor)),
+        flat=(jnp.abs(ahead) <= floor) & (jnp.abs(behind) <= floor) & ~is_held,
+        harmonic=harmonic,
+        bracket=jnp.max(jnp.where(harmonic, 0.0, distance)),
+    )
+
+
+def _twice(rows: Array) -> Array:
+    return jnp.concatenate([rows, rows])
+
+
+def _roughness(bound: BoundAction, point: Point, hessian, model: QuadraticModel) -> tuple[Coordinates, Array]:
+    """What the gradient does between neighbouring numbers: its noise, and whether it, or the action, jumps.
+
+    Noise is what terms leave that cancel in the gradient, seen a few rounding errors away. Jumps are looked for a
+    little farther off, on both sides along the lowest, the highest, and random directions.
+    """
+    coordinates, reach = point.coordinates, point.reach
+    eps = jnp.finfo(coordinates.dtype).eps
+    random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)
+    directions = jnp.concatenate([model.directions[:, :1].T, model.directions[:, -1:].T, random])
+    directions = directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
+    near = jnp.array([-8.0, -3.0, 3.0, 8.0])[:, None] * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
+    off = _ULPS * eps * reach * jnp.concatenate([directions, -directions])
+
+    def around(step):
+        moved = bound.moved(coordinates, step)
+        return bound.slope_after(moved, jnp.zeros_like(step)), bound.action(moved)
+
+    slopes, actions = jax.lax.map(around, jnp.concatenate([near, off]))
+    noise = jnp.max(jnp.abs(slopes[:4] - point.details - near @ hessian), axis=0) / 2
+    turned = jnp.linalg.norm(slopes[4:] - point.details, axis=1)
+    distance = jnp.linalg.norm(off, axis=1)
+    smooth = jnp.linalg.norm(hessian) * distance + 100 * jnp.linalg.norm(bound.slope_rounding(coordinates) + eps)
+    rise = jnp.abs(actions[4:] - point.action)
+    allowed = 100 * eps * point.magnitude + _SHARP * (jnp.linalg.norm(point.details) + smooth) * distance
+    return noise, jnp.any((turned > _SHARP * smooth) | (rise > allowed))
+
+
+def model_at(bound: BoundAction, point: Point) -> tuple[QuadraticModel, Array, Array, Array]:
+    """S to second order at a point, and its Hessian; of coordinates on an edge, the slope inwards, and what is unclear.
+
+    The curvature along a coordinate that is held on an edge is the one-sided second derivative there, or where S has a
+    slope there, that.
+    """
+    expansion = bound.expansion(point)
+    if not any(domain.has_edges for domain in bound.layout.domains):
+        nothing = jnp.zeros_like(point.coordinates)
+        return QuadraticModel.of(expansion), expansion.hessian, nothing, nothing > 0
+    held = bound.free == 0
+    curvature, slope, unclear = jax.lax.cond(
+        jnp.any(held), lambda: _at_edges(bound, point.coordinates, held), lambda: _nowhere(point.coordinates)
+    )
+    hessian = expansion.hessian + jnp.diag(jnp.where(held, curvature - bound.scale, 0.0))
+    return QuadraticModel.of(Expansion(expansion.gradient, hessian, expansion.metric)), hessian, slope, unclear
+
+
+def _nowhere(coordinates: Coordinates) -> tuple[Array, Array, Array]:
+    return jnp.zeros_like(coordinates), jnp.zeros_like(coordinates), jnp.zeros(len(coordinates), dtype=bool)
+
+
+def _at_edges(bound: BoundAction, coordinates: Coordinates, held: Array) -> tuple[Array, Array, Array]:
+    """One-sided second derivative on the edges, the slope inwards (zero if S is stationary), and what is unclear."""
+    side, layout = -jnp.sign(coordinates), bound.layout
+
+    def of_edges(found: dict[str, Array]) -> Array:
+        """The entries that belong to domains with edges, which are numbers; zero for others."""
+        sizes = zip(layout.names, layout.domains, layout.sizes, strict=True)
+        return jnp.concatenate(
+            [found[name].reshape(1) if domain.has_edges else jnp.zeros(size) for name, domain, size in sizes]
+        )
+
+    def inwards(at: Coordinates) -> tuple[Array, Array]:
+        slopes, magnitudes = bound.slopes(layout.values(at))
+        return side * of_edges(slopes), of_edges(magnitudes)
+
+    beside = [jnp.where(held, -side * distance, coordinates) for distance in _BESIDE]
+    slopes, magnitudes = jax.lax.map(inwards, jnp.stack([coordinates, *beside]))
+    here, near, far = slopes[0], slopes[1] / jnp.exp(-_BESIDE[0]), slopes[2] / jnp.exp(-_BESIDE[1])
+    rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0]
+    is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * jnp.abs(near) * jnp.exp(-_BESIDE[0]))
+    curvature = jnp.where(is_stationary, near, here)
+    slope = jnp.where(is_stationary, 0.0, here)
+    unclear = held & (jnp.sign(near) != jnp.sign(far))
+    return jnp.where(held, curvature, 0.0), jnp.where(held, slope, 0.0), unclear
+
+
+def quadrature_error(bound: BoundAction, model: QuadraticModel, coordinates: Coordinates) -> Float[Array, ""]:
+    """Length of the Newton step that the gradient by finer quadrature asks for, the larger one of two."""
+    if not bound.of.has_averages:
+        return jnp.array(0.0)
+    no_step = jnp.zeros_like(coordinates)
+    slope = bound.slope_after(coordinates, no_step)
+
+    def step(finer: Action) -> Float[Array, ""]:
+        change = bound.with_action(finer).slope_after(coordinates, no_step) - slope
+        return jnp.linalg.norm(model.directions.T @ change / model.curvatures)
+
+    return jnp.max(jnp.stack([step(finer) for finer in bound.of.finer]))

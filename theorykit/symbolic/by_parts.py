@@ -1,0 +1,94 @@
+"""Standard form of saddle-point equations: averages by parts, and terms that cancel exactly."""
+
+from sympy import Add, Dummy, Expr, Poly, PolynomialError, Symbol, expand_mul
+
+from .arguments import checked_expression
+from .averages import GaussianAverage, average_like
+
+# above this number of operations expansion costs more than it gains
+_MOST_OPERATIONS = 3000
+# an average by parts may be so many times longer than before
+_LONGER = 4
+
+
+def in_standard_form(expression: Expr) -> Expr:
+    """Return `expression` with averages integrated by parts, constants taken out of them, and exact cancellations made.
+
+    E[z g(z)] becomes E[g'(z)] (Stein's lemma), so that the derivative of a replica action in an overlap q is, as in
+    the literature, a multiple of q - E[tanh^2(...)]. Evaluated as differentiated, the same number is a difference of
+    terms of order one, and an overlap of 1e-6 loses six digits to rounding. Products are expanded only if no more
+    terms result than before, since expansion of (q - 1)^3 loses digits in turn.
+    """
+    expression = checked_expression("expression", expression)
+    averages = [node for node in expression.atoms(GaussianAverage) if _is_simple(node)]
+    by_parts = expression.xreplace({average: _by_parts(average) for average in averages})
+    if by_parts.count_ops() > _MOST_OPERATIONS:
+        return by_parts
+    expanded = Add(*_terms(by_parts))
+    return expanded if len(Add.make_args(expanded)) <= len(Add.make_args(by_parts)) else by_parts
+
+
+def _is_simple(average: GaussianAverage) -> bool:
+    of_matrices = any(getattr(node, "is_Matrix", False) for node in average.integrand.free_symbols)
+    return not of_matrices and not average.integrand.has(GaussianAverage)
+
+
+def _by_parts(average: GaussianAverage) -> Expr:
+    """The average without powers of its variable as factors; itself where parts lead nowhere, as for a Gaussian."""
+    coefficients = _powers(average.integrand, average.variable)
+    if coefficients is None or set(coefficients) <= {0}:
+        return _constants_out(average, average.integrand)
+    lowered = Add(*(_mean(average, power, rest) for power, rest in coefficients.items()))
+    left = [node for node in lowered.atoms(GaussianAverage) if _has_powers(node)]
+    return average if left or lowered.count_ops() > _LONGER * average.count_ops() else lowered
+
+
+def _powers(integrand: Expr, variable: Symbol) -> dict[int, Expr] | None:
+    """The coefficients of an integrand that is a polynomial in its variable and in functions of it."""
+    held = {}
+
+    def hold(node: Expr) -> Expr:
+        return held.setdefault(node, Dummy())
+
+    def outer(node: Expr) -> Expr:
+        if node == variable or not node.has(variable):
+            return node
+        integer_power = node.is_Pow and node.exp.is_Integer and node.exp > 0
+        if node.is_Add or node.is_Mul or integer_power:
+            return node.func(*map(outer, node.args))
+        return hold(node)
+
+    try:
+        polynomial = Poly(outer(integrand), variable)
+    except PolynomialError:
+        return None
+    back = {dummy: node for node, dummy in held.items()}
+    return {power: coefficient.xreplace(back) for (power,), coefficient in polynomial.terms()}
+
+
+def _has_powers(average: GaussianAverage) -> bool:
+    coefficients = _powers(average.integrand, average.variable)
+    return coefficients is not None and not set(coefficients) <= {0}
+
+
+def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:
+    """The mean of z^power rest(z): E[z g] = E[g']."""
+    if power == 0:
+        return _constants_out(average, rest)
+    by_slope = _mean(average, power - 1, rest.diff(average.variable))
+    return by_slope + (power - 1) * _mean(average, power - 2, rest) if power > 1 else by_slope
+
+
+def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
+    """The average with the terms in front that do not depend on its variable."""
+    terms = _terms(integrand)
+    constant = Add(*(term for term in terms if not term.has(average.variable)))
+    if constant == 0:
+        return average_like(average, integrand)
+    return constant + average_like(average, Add(*(term for term in terms if term.has(average.variable))))
+
+
+def _terms(expression: Expr) -> list[Expr]:
+    """The terms of a sum, products of sums multiplied out; nothing inside functions and averages is touched."""
+    products = Add.make_args(expression)
+    return [term for product in products for term in Add.make_args(expand_mul(product, deep=False))]
