@@ -3,6 +3,7 @@ from .branch import SolutionBranch, Turn, follow
 from .diagnosis import ConvergenceWarning
 from .document import render_latex, render_markdown
 from .domains import AbstractDomain, Between, Positive, PositiveDefinite, Real, Symmetric
+from .implicit import NoDerivativeWarning
 from .solution import Solution
 from .solve import SeveralSolutionsWarning, minimise, search, stationary
 
@@ -11,6 +12,7 @@ __all__ = [
     "Action",
     "Between",
     "ConvergenceWarning",
+    "NoDerivativeWarning",
     "Positive",
     "PositiveDefinite",
     "Real",

@@ -114,8 +114,12 @@ class Action:
 
     @cached_property
     def standard_equations(self) -> Mapping[Expr, Expr] | None:
-        """`equations` in standard form, which solvers evaluate; None if an order parameter is a matrix."""
+        """`equations` in standard form, which solvers evaluate; None for matrices, and if there is a jump."""
         if not all(isinstance(symbol, Symbol) for symbol in self.order_parameters):
+            return None
+        try:
+            self.equations  # noqa: B018
+        except NotImplementedError:
             return None
         return MappingProxyType({symbol: in_standard_form(slope) for symbol, slope in self.equations.items()})
 

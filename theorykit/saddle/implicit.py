@@ -85,10 +85,10 @@ def _implicit_stationary_point_jvp(primals, tangents):
     change, *_ = tangents
     root = implicit_stationary_point(problem, coordinates, exists)
     hessian, of_problem, after = _linearised(problem, root, change)
-    formed = lx.MatrixLinearOperator(jax.vmap(hessian)(jnp.eye(len(root))), lx.symmetric_tag)
-    solution = lx.linear_solve(formed, -of_problem, lx.LU(), throw=False)
+    formed = jax.vmap(hessian)(jnp.eye(len(root)))
     jax.debug.callback(_warn_of_no_derivative, exists)
-    step = jnp.where(exists, solution.value, jnp.nan)
+    # a factor, for it has to be linear in the change: of a constant, reverse mode would make zero
+    step = jnp.linalg.solve(formed, -of_problem) * jnp.where(exists, 1.0, jnp.nan)
     return root, jax.jvp(after, (jnp.zeros_like(root),), (step,))[1]
 
 

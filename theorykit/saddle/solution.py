@@ -37,8 +37,7 @@ class Solution(eqx.Module):
       of the domains.
     - `gradient_norm`: norm of the gradient of S per scale, in the metric of the domains (`theorykit.saddle.domains`).
     - `hessian_eigenvalues`: of S per scale, in that metric, in increasing order. `index`: how many are negative. Of an
-      order parameter on an edge of its domain it is the derivative of S into the domain, the second one if the first
-      vanishes.
+      order parameter on an edge of its domain it is the one-sided second derivative of S.
     - `result`: `optimistix.RESULTS.successful` if and only if the point is shown to be what was asked for: a stationary
       point to the tolerance and to rounding, of the index that was asked for, where the action is smooth. Curvatures
       that are zero to their error are decided by the gradient on both sides. `diagnosis` says what is missing.
@@ -212,8 +211,8 @@ _REASONS: Mapping[int, Callable[[Solution], str]] = {
         "and no curvature certifies the point. Smooth the function, or solve on either side of it"
     ),
     AT_EDGE: lambda solution: (
-        f"on the edge of the domain, {', '.join(solution.edges)}, and the action falls into the domain or is not "
-        "stationary there. Start from elsewhere (initial=...)"
+        f"on the edge of the domain, {', '.join(solution.edges)}, where the action has a slope: it is least there, or "
+        "it falls into the domain. There is no stationary point this way; start from elsewhere (initial=...)"
     ),
     UNKNOWN_AVERAGE: lambda solution: (
         f"the quadrature of a Gaussian average may be off by as much as moves the point by "

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -162,10 +161,13 @@ def _random_starts(bound: BoundAction, starts: int, seed: int) -> Float[Array, "
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape))
 
 
-def _solved(bound: BoundAction, starts: Float[Array, "starts coordinates"], request: _Request) -> Solution:
-    """The end points of solves from several starts, a batch."""
+def _solved(
+    bound: BoundAction, starts: Float[Array, "starts coordinates"], request: _Request, of: Action | None = None
+) -> Solution:
+    """The end points of solves from several starts, a batch of solutions of the action `of`."""
     solver = IndexNewton(index=request.index, near=_NEAR) if request.index else Newton(near=_NEAR)
-    return _end_points(bound, starts, solver, jnp.asarray(request.tolerance), jnp.asarray(request.max_steps))
+    limits = jnp.asarray(request.tolerance), jnp.asarray(request.max_steps)
+    return _end_points(bound, starts, solver, limits, of or bound.of)
 
 
 def _refined(bound: BoundAction, found: Solution, request: _Request) -> Solution:
@@ -174,20 +176,15 @@ def _refined(bound: BoundAction, found: Solution, request: _Request) -> Solution
         return found
     refined = bound.with_action(bound.of.refined)
     wanting = ~(found.quadrature_error <= request.tolerance) | ~jnp.asarray(found.converged)
-
-
-    def again() -> Solution:
-        # the solution is one of the action that was given
-        return replace(_solved(refined, found.stats["coordinates"], request), of=found.of)
-
+    again = lambda: _solved(refined, found.stats["coordinates"], request, of=bound.of)  # noqa: E731
     if is_traced(found):
         return jax.lax.cond(jnp.any(wanting), again, lambda: found)
     return again() if np.any(wanting) else found
 
 
 @jit
-def _end_points(bound: BoundAction, starts, solver, tolerance, max_steps) -> Solution:
-    solve = lambda start: _end_point(bound, start, solver, tolerance, max_steps)  # noqa: E731
+def _end_points(bound: BoundAction, starts, solver, limits: tuple[Array, Array], of: Action) -> Solution:
+    solve = lambda start: _end_point(bound, start, solver, limits, of)  # noqa: E731
     # one start is not batched: the solver's conditionals stay conditionals
     if len(starts) == 1:
         return jax.tree.map(lambda leaf: leaf[None], solve(starts[0]))
@@ -206,7 +203,10 @@ class _Attempt(eqx.Module):
     hessians: Int[Array, ""]
 
 
-def _end_point(bound: BoundAction, start: Coordinates, solver: AbstractSaddleSolver, tolerance, max_steps) -> Solution:
+def _end_point(
+    bound: BoundAction, start: Coordinates, solver: AbstractSaddleSolver, limits: tuple[Array, Array], of: Action
+) -> Solution:
+    tolerance, max_steps = limits
     fixed, start = jax.lax.stop_gradient((bound, start))
     found = _one_at_a_time(_attempted)(fixed, start, solver, tolerance, max_steps)
     fixed = eqx.tree_at(lambda b: b.free, fixed, found.free)
@@ -245,7 +245,7 @@ def _end_point(bound: BoundAction, start: Coordinates, solver: AbstractSaddleSol
             "softest": known.model.directions[:, jnp.argmin(jnp.abs(known.model.curvatures))],
             "lowest": known.model.directions[:, 0],
         },
-        of=bound.of,
+        of=of,
         owners=bound.layout.owners,
     )
 

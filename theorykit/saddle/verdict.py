@@ -18,7 +18,7 @@ from .solvers.quadratic_model import QuadraticModel
 SOLVED, NOT_FINITE, SLOPING, FAR, ROUNDED, KINKED, FLAT, INFLECTED, OTHER_INDEX, AT_EDGE, UNKNOWN_AVERAGE = range(11)
 """Verdicts, the first that applies: a solution; something is not finite; the gradient is too large; a Newton step would
 lead elsewhere; rounding leaves the point unknown; the action has a kink or a jump there; it is constant along a
-direction; it rises on one side only; the signature is another one; the slope at an edge of a domain leads inwards; the
+direction; it rises on one side only; the signature is another one; the slope at an edge of a domain is not zero; the
 quadrature of an average leaves the point unknown."""
 
 # a point is known if it would move by no more than this, of its largest coordinate
@@ -26,8 +26,8 @@ NEAR = 1e-6
 # how many of the softest directions are probed on both sides, and how far: of the Newton step that is left, of the
 # distance at which the slope is above rounding, of rounding errors of the coordinates; and at most
 _PROBED, _STEPS, _ABOVE, _ULPS, _FARTHEST = 8, 10.0, 1e3, 1e3, 0.1
-# Newton steps that bring a probe back to the valley
-_CORRECTIONS = 2
+# Newton steps that bring a probe back to the valley, and how near to it, of the distance
+_CORRECTIONS, _BESIDE_VALLEY = 30, 1e-12
 # a probe is harmonic if the slope there is this near to the curvature times the distance
 _HARMONIC = 0.5
 # random directions in which kinks are looked for, and how much larger than smooth changes one is
@@ -57,11 +57,8 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     """Judge `coordinates` as a stationary point of this index."""
     point = bound.at(coordinates)
     model, hessian, slope_in, unclear = model_at(bound, point)
-    # on an edge S is stationary, or at least there if it rises inwards and has a limit
-    leads_inwards = jnp.where(slope_in == 0, unclear, ~(slope_in > 0) | (index != 0))
-    edge_gradient = jnp.abs(slope_in) * jnp.exp(-jnp.abs(coordinates))
-    leads_inwards = (bound.free == 0) & (leads_inwards | ~(edge_gradient <= tolerance * bound.scale))
-    noise, kinked = _roughness(bound, point, hessian, model)
+    leads_inwards = (bound.free == 0) & ((slope_in != 0) | unclear)
+    noise, kinked, rises = _roughness(bound, point, hessian, model)
     rounding = (bound.slope_rounding(coordinates) + noise) * bound.free
     along = jnp.abs(model.directions).T @ rounding
     moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
@@ -72,7 +69,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
         jnp.sum(model.curvatures < 0) + jnp.sum(probes.negative & (soft >= 0)) - jnp.sum(probes.positive & (soft < 0))
     )
     # a kink of a function of one number is a minimum if S rises on both sides of it
-    one_sided = (len(coordinates) == 1) & (index == 0) & probes.positive[0]
+    one_sided = (len(coordinates) == 1) & (index == 0) & rises
     terms = bound.terms(coordinates)
     finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(point.gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
     smooth = jnp.all(probes.harmonic)
@@ -82,8 +79,8 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
         (SLOPING, ~(point.gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
         (KINKED, kinked & ~one_sided),
         (FAR, ~(left <= NEAR * point.reach)),
-        (FLAT, jnp.any(probes.flat)),
-        (INFLECTED, jnp.any(probes.inflected) | (jnp.sum(~probes.harmonic) > 1)),
+        (FLAT, ~one_sided & jnp.any(probes.flat)),
+        (INFLECTED, ~one_sided & jnp.any(probes.inflected) | (jnp.sum(~probes.harmonic) > 1)),
         (ROUNDED, ~(moved_by_rounding <= NEAR * point.reach) & smooth),
         (AT_EDGE, jnp.any(leads_inwards)),
         (OTHER_INDEX, negative != index),
@@ -127,23 +124,32 @@ def _probed(bound: BoundAction, point: Point, model: QuadraticModel, rounding, l
     distance = jnp.where(jnp.isfinite(distance), distance, _FARTHEST * reach)
     stiff = (sizes > 10 * size[:, None]) & (jnp.arange(len(sizes)) != which[:, None])
 
-    def follow_valley(_, state):
-        steps, _ = state
+    def follow_valley(state):
+        steps, *_, count = state
         slopes = jax.lax.map(lambda step: bound.slope_after(point.coordinates, step), steps)
-        beside = jnp.where(_twice(stiff), slopes @ model.directions / jnp.where(sizes > 0, model.curvatures, 1.0), 0.0)
-        return steps - beside @ model.directions.T, jnp.sum(slopes * _twice(direction), axis=1)
+        uphill = jnp.where(_twice(stiff), slopes @ model.directions, 0.0)
+        beside = uphill / jnp.where(sizes > 0, model.curvatures, 1.0)
+        off = jnp.any(jnp.linalg.norm(beside, axis=1) > _BESIDE_VALLEY * _twice(distance))
+        along = jnp.sum(slopes * _twice(direction), axis=1)
+        return steps - beside @ model.directions.T, along, jnp.linalg.norm(uphill, axis=1), off, count + 1
 
     steps = jnp.concatenate([distance[:, None] * direction, -distance[:, None] * direction])
-    _, slopes = jax.lax.fori_loop(0, _CORRECTIONS + 1, follow_valley, (steps, jnp.zeros(len(steps))))
+    nothing = jnp.zeros(len(steps))
+    start = (steps, nothing, nothing, jnp.array(True), jnp.array(0))
+    go_on = lambda state: state[3] & (state[4] <= _CORRECTIONS)  # noqa: E731
+    _, slopes, uphill, *_ = jax.lax.while_loop(go_on, follow_valley, start)
     ahead, behind = jnp.split(slopes, 2)
-    floor, expected = 4 * rounding[which], model.curvatures[which] * distance
+    expected = model.curvatures[which] * distance
     off = jnp.maximum(jnp.abs(ahead - expected), jnp.abs(behind + expected))
-    harmonic = (off <= _HARMONIC * jnp.abs(expected)) | is_held
+    resolved = jnp.abs(expected) > 4 * rounding[which]
+    harmonic = ((off <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
+    # elsewhere the slope that is left uphill of the valley has a part along it, where the valley bends
+    floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
     return _Probes(
         which,
-        positive=jnp.where(is_held, expected > 0, (ahead > floor) & (behind < -floor)),
-        negative=jnp.where(is_held, expected < 0, (ahead < -floor) & (behind > floor)),
-        flat=(jnp.abs(ahead) <= floor) & (jnp.abs(behind) <= floor) & ~is_held,
+        positive=jnp.where(harmonic, expected > 0, (ahead > floor) & (behind < -floor)),
+        negative=jnp.where(harmonic, expected < 0, (ahead < -floor) & (behind > floor)),
+        flat=(jnp.abs(ahead) <= floor) & (jnp.abs(behind) <= floor) & ~harmonic,
         harmonic=harmonic,
         bracket=jnp.max(jnp.where(harmonic, 0.0, distance)),
     )
@@ -153,11 +159,12 @@ def _twice(rows: Array) -> Array:
     return jnp.concatenate([rows, rows])
 
 
-def _roughness(bound: BoundAction, point: Point, hessian, model: QuadraticModel) -> tuple[Coordinates, Array]:
-    """What the gradient does between neighbouring numbers: its noise, and whether it, or the action, jumps.
+def _roughness(bound: BoundAction, point: Point, hessian, model: QuadraticModel) -> tuple[Coordinates, Array, Array]:
+    """What S does between neighbouring numbers: the noise of its gradient, whether it is kinked, whether it rises.
 
-    Noise is what terms leave that cancel in the gradient, seen a few rounding errors away. Jumps are looked for a
-    little farther off, on both sides along the lowest, the highest, and random directions.
+    Noise is what terms leave that cancel in the gradient, seen a few rounding errors away. Jumps of the gradient or of
+    S are looked for a little farther off, on both sides along the lowest, the highest, and random directions. Noise
+    differs between two points on one side, and a jump does not.
     """
     coordinates, reach = point.coordinates, point.reach
     eps = jnp.finfo(coordinates.dtype).eps
@@ -171,14 +178,17 @@ def _roughness(bound: BoundAction, point: Point, hessian, model: QuadraticModel)
         moved = bound.moved(coordinates, step)
         return bound.slope_after(moved, jnp.zeros_like(step)), bound.action(moved)
 
-    slopes, actions = jax.lax.map(around, jnp.concatenate([near, off]))
+    slopes, actions = jax.lax.map(around, jnp.concatenate([near, off, 2 * off]))
     noise = jnp.max(jnp.abs(slopes[:4] - point.details - near @ hessian), axis=0) / 2
-    turned = jnp.linalg.norm(slopes[4:] - point.details, axis=1)
-    distance = jnp.linalg.norm(off, axis=1)
-    smooth = jnp.linalg.norm(hessian) * distance + 100 * jnp.linalg.norm(bound.slope_rounding(coordinates) + eps)
-    rise = jnp.abs(actions[4:] - point.action)
-    allowed = 100 * eps * point.magnitude + _SHARP * (jnp.linalg.norm(point.details) + smooth) * distance
-    return noise, jnp.any((turned > _SHARP * smooth) | (rise > allowed))
+    (first, second), (low, high) = jnp.split(slopes[4:], 2), jnp.split(actions[4:], 2)
+    distance = _ULPS * eps * reach
+    smooth = jnp.linalg.norm(hessian) * distance
+    rough = jnp.linalg.norm(second - first, axis=1) + jnp.linalg.norm(bound.slope_rounding(coordinates)) + eps * distance
+    turned = jnp.linalg.norm(first - point.details, axis=1) > _SHARP * (smooth + rough)
+    allowed = _SHARP * (jnp.abs(high - low) + 4 * eps * jnp.sum(jnp.abs(bound.terms(coordinates))))
+    jumped = jnp.abs(low - point.action) > allowed + _SHARP * (jnp.linalg.norm(point.details) + smooth) * distance
+    rises = jnp.all(jnp.sum(first * off, axis=1) > 0) & jnp.all(high >= point.action)
+    return noise, jnp.any(turned | jumped), rises & ~jnp.any(jumped)
 
 
 def model_at(bound: BoundAction, point: Point) -> tuple[QuadraticModel, Array, Array, Array]:

@@ -1,6 +1,6 @@
 """Standard form of saddle-point equations: averages by parts, and terms that cancel exactly."""
 
-from sympy import Add, Dummy, Expr, Poly, PolynomialError, Symbol, expand_mul
+from sympy import Add, DiracDelta, Dummy, Expr, Poly, PolynomialError, S, Symbol, expand_mul
 
 from .arguments import checked_expression
 from .averages import GaussianAverage, average_like
@@ -20,6 +20,8 @@ def in_standard_form(expression: Expr) -> Expr:
     terms result than before, since expansion of (q - 1)^3 loses digits in turn.
     """
     expression = checked_expression("expression", expression)
+    # zero but at the jump itself, where no equation holds
+    expression = expression.replace(DiracDelta, lambda *_: S.Zero)
     averages = [node for node in expression.atoms(GaussianAverage) if _is_simple(node)]
     by_parts = expression.xreplace({average: _by_parts(average) for average in averages})
     if by_parts.count_ops() > _MOST_OPERATIONS:

@@ -1,0 +1,182 @@
+"""What is certified, and what is not: kinks, vanishing curvatures, rounding, edges of domains, units."""
+
+import jax
+import numpy as np
+import pytest
+from sympy import Abs, Heaviside, Max, cosh, exp, log, sign, sqrt, symbols
+
+from theorykit.saddle import (
+    Action,
+    Between,
+    ConvergenceWarning,
+    NoDerivativeWarning,
+    Positive,
+    Real,
+    follow,
+    minimise,
+    search,
+    stationary,
+)
+from theorykit.symbolic import gaussian_average, log_cosh
+
+from ..bpkr.cases import assert_close
+
+m, x, y, z = symbols("m x y z", real=True)
+h, beta = symbols("h beta", real=True)
+q, s, alpha = symbols("q s alpha", positive=True)
+
+GLASS = Action(
+    -(beta**2) * (1 - q) ** 2 / 4 - gaussian_average(log_cosh(beta * (sqrt(q) * z + h)), z),
+    {q: Between(0, 1)},
+    [beta, h],
+)
+"""The replica-symmetric free energy of the Sherrington-Kirkpatrick model, maximal in the overlap q."""
+
+
+def failed(action, values=None, **options):
+    """The solution of a minimisation that must not be certified."""
+    options = {"initial": {symbol: 0.0 for symbol in action.order_parameters}} | options
+    with pytest.warns(ConvergenceWarning):
+        solution = minimise(action, values or {}, **options)
+    assert not solution.converged
+    return solution
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        m**2 / 2 - Max(m, -m),
+        m**2 / 2 - Abs(m),
+        m**2 - Abs(m) ** 3 / 3 - Abs(m) / 10,
+        m**2 + Heaviside(m),
+        (m - x) ** 2 + x**2 - Abs(m) / 10,
+        m**2 + x**2 - Max(m, x) / 3 - Max(-m, -x) / 3,
+        m**2 + sign(m) * m,
+    ],
+    ids=str,
+)
+def test_a_kink_that_hides_a_descent_is_not_certified(expression):
+    action = Action(expression, {symbol: Real() for symbol in sorted(expression.free_symbols, key=str)})
+    if expression == m**2 + sign(m) * m:
+        assert minimise(action, initial={m: 0.0}).converged
+    else:
+        assert "kink or a jump" in failed(action).diagnosis
+
+
+def test_a_kink_is_no_obstacle_elsewhere_and_a_minimum_if_the_action_rises_on_both_sides():
+    assert minimise(Action((m - 1) ** 2 / 2 + 2 * Abs(m) + m, {m: Real()}), initial={m: 0.0}).converged
+    away = minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})
+    assert away.converged
+    assert_close(away[m], 1.0, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_minimum"),
+    [
+        (m**4, True),
+        (m**6 + m**5, False),
+        (m**6 + x**2, True),
+        (m**4 + x**2 + x * m, None),
+        (m**3 + x**2, False),
+        (-(m**4) + x**2, False),
+        # the soft direction is m, but along the valley x = m^2 the action is -m^4 / 2
+        ((x - m**2) ** 2 - m**4 / 2, False),
+        ((x - m**2) ** 2 + m**4 / 2, True),
+        (beta * m**2 / 2 - log(2 * cosh(m)) + x**2, True),
+    ],
+    ids=str,
+)
+def test_a_vanishing_curvature_is_decided_on_both_sides(expression, is_minimum):
+    symbols = [symbol for symbol in (m, x) if expression.has(symbol)]
+    action = Action(expression, {symbol: Real() for symbol in symbols}, [beta] if expression.has(beta) else [])
+    values = {beta: 1.0} if expression.has(beta) else {}
+    start = {symbol: 1e-3 * (i + 1) for i, symbol in enumerate(symbols)}
+    if is_minimum is False:
+        failed(action, values, initial={symbol: 0.0 for symbol in symbols})
+    else:
+        assert minimise(action, values, initial=start).converged
+
+
+def test_an_inflection_is_no_minimum_however_it_is_approached():
+    spin = Action(beta * m**2 / 2 - beta * m**2 / 2 + m**3 / 3, {m: Real()}, [beta])
+    for start in (1.0, 0.1, 1e-3):
+        failed(spin, {beta: 1.0}, initial={m: start})
+
+
+def test_a_continuous_symmetry_is_told():
+    hat = Action((m**2 + x**2 - 1) ** 2, {m: Real(), x: Real()})
+    assert "degenerate" in failed(hat, initial={m: 1.2, x: 0.3}).diagnosis
+
+
+def test_a_hessian_that_is_not_finite_is_told():
+    action = Action(Abs(m) ** (s / 2) + m**2, {m: Real()}, [s])
+    assert "not finite" in failed(action, {s: 2.5}).diagnosis
+
+
+def test_rounding_that_leaves_the_point_unknown_is_told_and_exact_cancellation_is_none():
+    large = symbols("L", real=True)
+    unknown = Action((m + large) ** 2 - m**2 - 2 * large * m + h * (m - 1) ** 2, {m: Real()}, [large, h])
+    assert minimise(unknown, {large: 10.0, h: 1.0}, initial={m: 0.0}).converged
+    # cancels by symbols, and so exactly
+    solution = minimise(unknown, {large: 1e9, h: 1e-6}, initial={m: 0.0})
+    assert_close(solution[m], 1.0, 1e-8)
+    assert solution.action_error > 100
+    hidden = Action(log_cosh(m + large) - log_cosh(large) - m + h * (m - 1) ** 2, {m: Real()}, [large, h])
+    solution = failed(hidden, {large: 1e9, h: 1e-12})
+    assert "rounding may move the point" in solution.diagnosis
+    assert solution.error > 1e-6
+
+
+@pytest.mark.parametrize(("temperature", "field"), [(1.25, 0.0), (1.0, 0.0), (2.0, 0.0)])
+def test_an_overlap_of_zero_is_found_on_the_edge_of_its_domain_and_said(temperature, field):
+    values = {beta: 1 / temperature, h: field}
+    solution = stationary(GLASS, values, index=1, initial={q: 0.3})
+    assert solution.converged and solution[q] == 0.0
+    assert solution.edges == ("q = 0",)
+    assert "on the edge of the domain, q = 0" in solution.diagnosis
+    assert [float(each[q]) for each in search(GLASS, values, index=1, starts=4)] == [0.0]
+
+
+def test_an_edge_into_which_the_action_falls_is_no_solution():
+    with pytest.warns(ConvergenceWarning):
+        assert not stationary(GLASS, {beta: 0.5, h: 0.0}, index=0, initial={q: 0.3}).converged
+    falling = Action(log(s) + s, {s: Positive()})
+    assert not failed(falling, initial={s: 1.0}).converged
+    assert "has a slope" in failed(Action(s + s**2, {s: Positive()}), initial={s: 1.0}).diagnosis
+
+
+@pytest.mark.parametrize("field", [1e-2, 1e-4, 1e-6])
+def test_small_overlaps_are_known_to_rounding(field):
+    solution = stationary(GLASS, {beta: 0.5, h: field}, index=1, initial={q: 0.5})
+    # q = beta^2 (q + h^2) to leading order
+    assert_close(solution[q], 0.25 * field**2 / 0.75, 10 * field**2)
+    assert solution.error < 1e-9
+
+
+def test_a_derivative_that_does_not_exist_is_nan_with_a_warning():
+    on_edge = lambda b: stationary(GLASS, {beta: b, h: 0.0}, index=1, initial={q: 0.3})[q]  # noqa: E731
+    with pytest.warns(NoDerivativeWarning):
+        assert np.isnan(jax.grad(on_edge)(0.5))
+    no_minimum = Action(exp(-beta * m), {m: Real()}, [beta])
+    with pytest.warns(NoDerivativeWarning):
+        assert np.isnan(jax.grad(lambda b: minimise(no_minimum, {beta: b}, initial={m: 0.0})[m])(1.0))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1e6, 1e9])
+def test_solutions_do_not_depend_on_units(unit):
+    expression = (m / alpha) ** 2 / 2 - log_cosh(1.5 * (m / alpha + h)) / 1.5
+    action = Action(expression, {m: Real()}, [alpha, h])
+    solution = minimise(action, {alpha: unit, h: 0.1}, initial={m: unit})
+    assert solution.converged
+    assert_close(solution[m] / unit, np.tanh(1.5 * (solution[m] / unit + 0.1)), 1e-9)
+    field = Action(m**2 / 2 - log_cosh(1.5 * (m + h / alpha)) / 1.5, {m: Real()}, [alpha, h])
+    start = minimise(field, {alpha: unit, h: 0.4 * unit}, initial={m: 1.0})
+    branch = follow(field, {alpha: unit, h: 0.4 * unit}, start, h, (-0.4 * unit, 0.4 * unit), direction=-1)
+    assert len(branch.folds) == 2
+    assert len(branch) < 200
+
+
+def test_two_minima_of_index_zero_are_told_by_stationary():
+    action = Action(m**4 - m**2 + m / 100, {m: Real()})
+    with pytest.warns(UserWarning, match="2 stationary points of index 0"):
+        stationary(action, index=0)
