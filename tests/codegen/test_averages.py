@@ -11,7 +11,7 @@ from sympy import Abs, Heaviside, Max, Symbol, Trace, cos, cosh, exp, log, sign,
 
 from tests.expressions import A, L, assert_close, generate, random_values
 from theorykit.codegen import BATCH, compile_expressions, interpret, quadrature_error
-from theorykit.codegen.adaptive_quadrature import normal_mean
+from theorykit.codegen.quadrature.oracle import normal_mean
 from theorykit.codegen.primitives import gaussian_mean
 from theorykit.symbolic import GaussianAverage, LogDet, entrywise, gradient, log_cosh, with_nodes
 

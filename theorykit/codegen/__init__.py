@@ -9,7 +9,7 @@ from .interpreter import interpret
 from .lowering import lower
 from .names import check_name
 from .program import Instruction, Program
-from .quadrature import quadrature_error
+from .quadrature.errors import average_errors, quadrature_error
 from .sizes import bound_sizes
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Instruction",
     "Program",
     "Vocabulary",
+    "average_errors",
     "batch",
     "bound_sizes",
     "check_name",

@@ -37,7 +37,6 @@ from sympy import (
     ZeroMatrix,
     erf,
     erfc,
-    sign,
 )
 from sympy.core.numbers import ImaginaryUnit
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
@@ -46,13 +45,13 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from ..arguments import checked_instance, shown
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
-from ..symbolic.averages import GaussianAverage
+from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, singularities
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
 from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
 from ..symbolic.functions import LogCosh, LogNormalCDF
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
-from .adaptive_quadrature import normal_mean
+from .quadrature.oracle import normal_mean
 from .scalars import SCALAR_FUNCTIONS
 
 _NAMED = "numbers and arrays by name"
@@ -188,23 +187,52 @@ def _log_det(node, at):
 
 
 def _gaussian_average(node, at):
-    def integrand(points):
-        return at.where({node.variable: points})(node.integrand)
+    rest, tilt = exponential_factor(node)
+
+    def of_variable(expression):
+        return lambda points: at.where({node.variable: points})(expression)
 
     if any(map(bound_outside, matrix_scalars(node.integrand))):
-        return normal_mean(lambda points: np.array([integrand(point) for point in points]))
+        return normal_mean(lambda points: np.array([of_variable(node.integrand)(point) for point in points]))
     outer = [np.shape(at(variable)) for variable in bound_outside(node)]
     shape = np.broadcast_shapes(*outer)
-    return normal_mean(integrand, _kinks(node, at), shape)
+    tilt = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
+    return normal_mean(of_variable(rest), _breaks(node, at, shape), shape, tilt)
 
 
-def _kinks(node, at):
-    """Where the integrand has a kink or a jump, as far as it is one of a linear function of the variable."""
-    for kink in node.integrand.atoms(Abs, Heaviside, Max, sign):
-        zero = kink.args[0] - kink.args[1] if isinstance(kink, Max) else kink.args[0]
-        if all(variable == node.variable or variable in at.symbols for variable in bound_outside(zero)):
-            offset, end = (at.where({node.variable: point})(zero) for point in (0.0, 1.0))
-            yield np.where(end == offset, 0.0, -offset / np.where(end == offset, 1.0, end - offset))
+def _breaks(node, at, shape):
+    """Where the integrand has a kink, a jump or a singularity, in arrays of the shape."""
+    for function in [*breaks(node), *singularities(node)]:
+        if any(variable != node.variable and variable not in at.symbols for variable in bound_outside(function)):
+            continue
+        points = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
+        values = np.broadcast_to(at.where({node.variable: points})(function), (len(points), *shape))
+        polynomial = coefficients(function, node.variable)
+        if polynomial:
+            yield from _roots(*(np.broadcast_to(at(each), shape) for each in polynomial))
+            continue
+        changes = np.sign(values[1:]) != np.sign(values[:-1])
+        for number in range(int(np.max(np.sum(changes, axis=0), initial=0))):
+            is_next = changes & (np.cumsum(changes, axis=0) == number + 1)
+            low = np.broadcast_to(points[:-1], changes.shape)
+            left = np.where(np.any(is_next, axis=0), np.sum(np.where(is_next, low, 0.0), axis=0), 0.0)
+            yield _bisected(at, node.variable, function, left, left + 0.02)
+
+
+def _roots(a, b, c):
+    """The real roots of a + b z + c z^2, zero for those that are missing."""
+    with np.errstate(all="ignore"):
+        found = [-a / b] if np.all(c == 0) else [(-b + side * np.sqrt(b**2 - 4 * a * c)) / (2 * c) for side in (1, -1)]
+    return [np.where(np.isfinite(root), root, 0.0) for root in found]
+
+
+def _bisected(at, variable, function, left, right):
+    above = np.sign(at.where({variable: left[None]})(function))
+    for _ in range(60):
+        middle = (left + right) / 2
+        is_left = (np.sign(at.where({variable: middle[None]})(function)) == above)[0]
+        left, right = np.where(is_left, middle, left), np.where(is_left, right, middle)
+    return (left + right) / 2
 
 
 def _function(node, at):

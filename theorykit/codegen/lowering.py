@@ -41,7 +41,7 @@ from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
 from .program import Instruction, Program, SizeBinding
-from .scalars import average_operands, print_scalar
+from .scalars import average_operation, print_scalar
 from .sizes import bind_sizes
 
 # scalars that are computed before the formulas in which they stand
@@ -244,7 +244,8 @@ def _gaussian_average(builder, expression):
     check_matrices_are_fixed(expression.integrand)
     found = sorted(set(_computed_before(expression.integrand)), key=lambda node: node.sort_key())
     held = expression.xreplace({node: Symbol(builder.value(node)) for node in found})
-    return builder.emit("gaussian_mean", *average_operands(held))
+    operation, operands = average_operation(held)
+    return builder.emit(operation, *operands)
 
 
 def _square_root(builder, expression):

@@ -1,20 +1,16 @@
 """The operations that generated code calls: small pure JAX functions, every one differentiable."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-
-# its rooms are imported where one is used
-import scipy
 from jax.scipy.linalg import cho_solve
 from jax.scipy.special import erf as erf
 from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
+from .quadrature.gaussian_means import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
 from .spectral import eigendecomposition, eigenvalue_sum, spectral_function  # noqa: F401
 
 Scalar = Float[Array, ""] | float | int
@@ -82,20 +78,6 @@ def log_normal_cdf(number: Array | float | int) -> Array:
     middle = jnp.log(erfc(-near / jnp.sqrt(2.0)) / 2)
     upper = jnp.log1p(-erfc(above / jnp.sqrt(2.0)) / 2)
     return jnp.where(number < -5.0, tail, jnp.where(number < 0.0, middle, upper))
-
-
-@cache
-def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of the mean over a standard normal number, without those whose weight is zero in float64."""
-    points, weights = scipy.special.roots_hermitenorm(nodes)
-    kept = weights > 0
-    return points[kept], weights[kept] / np.sqrt(2 * np.pi)
-
-
-def gaussian_mean(function: Callable[[Array], Array], nodes: int) -> Array:
-    """The mean of `function` over a standard normal number, by Gauss-Hermite quadrature with `nodes` nodes."""
-    points, weights = _gauss_hermite(nodes)
-    return jnp.tensordot(weights, jax.vmap(function)(points), 1)
 
 
 def identity(size: int) -> Float[Array, "n n"]:

@@ -35,7 +35,7 @@ from sympy import (
 )
 from sympy.printing.numpy import JaxPrinter
 
-from ..symbolic.averages import GaussianAverage
+from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.bound_variables import NormalVariable
 from ..symbolic.functions import LogCosh, LogNormalCDF
 
@@ -61,7 +61,7 @@ SCALAR_FUNCTIONS = {
 # SymPy function -> its name in the vocabulary, where `jax.numpy` has none
 SPECIAL_FUNCTIONS = {LogCosh: "log_cosh", LogNormalCDF: "log_normal_cdf", erf: "erf", erfc: "erfc"}
 # functions of the vocabulary that stand in formulas
-SCALAR_OPERATIONS = ("gaussian_mean", *SPECIAL_FUNCTIONS.values())
+SCALAR_OPERATIONS = ("gaussian_mean", "adaptive_gaussian_mean", *SPECIAL_FUNCTIONS.values())
 # what the function in an average calls its variable, with a number where averages stand in averages
 NORMAL = "normal"
 _OF_SEVERAL = (Heaviside, Max, Min)
@@ -78,12 +78,47 @@ def print_scalar(expression: Expr) -> str:
     return _ScalarPrinter().doprint(expression).replace("jax.numpy.", "jnp.")
 
 
-def average_operands(average: GaussianAverage) -> tuple[str, str]:
-    """The operands of `gaussian_mean`: the text of a function of one number, and the number of nodes."""
+def average_operation(average: GaussianAverage) -> tuple[str, tuple[str, ...]]:
+    """The operation that takes an average, and its operands: texts of functions of one number, and of numbers."""
     depth = _depth(average)
     name = NORMAL if depth == 1 else f"{NORMAL}_{depth}"
-    integrand = average.integrand.xreplace({average.variable: NormalVariable(name)})
-    return f"lambda {name}: {print_scalar(integrand)}", str(average.nodes)
+    own = NormalVariable(name)
+    average = average.func(average.integrand.xreplace({average.variable: own}), own, *average.args[2:])
+    rest, tilt = exponential_factor(average)
+    kinks = [_zeros(each, own) for each in breaks(average)]
+    if average.is_adaptive:
+        kinks += [each for each in (_zeros(each, own) for each in singularities(average)) if each not in kinks]
+        places = [_numbers(each) for each in features(rest, own)]
+        optional = [_tuple(kinks), _tuple(places), _tilt(tilt, name)]
+        operation, first = "adaptive_gaussian_mean", [str(average.side)]
+    else:
+        optional = [_tuple(kinks), _tilt(tilt, name)]
+        operation, first = "gaussian_mean", [str(average.nodes)]
+    while optional and optional[-1] in ("()", "None"):
+        optional.pop()
+    return operation, (f"lambda {name}: {print_scalar(rest)}", *first, *optional)
+
+
+def _zeros(function: Expr, variable: Symbol) -> str:
+    """The coefficients of a polynomial of degree one or two, or any other function."""
+    polynomial = coefficients(function, variable)
+    return _numbers(polynomial) if polynomial else f"lambda {variable.name}: {print_scalar(function)}"
+
+
+def _numbers(polynomial: tuple[Expr, ...]) -> str:
+    *lower, last = polynomial
+    return _tuple(list(map(print_scalar, lower if last == 0 else polynomial)))
+
+
+def _tilt(tilt: tuple[Expr, ...] | None, name: str) -> str:
+    if tilt is None:
+        return "None"
+    exponent, *numbers = map(print_scalar, tilt)
+    return _tuple([f"lambda {name}: {exponent}", *numbers])
+
+
+def _tuple(texts: list[str]) -> str:
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
 def _depth(average: GaussianAverage) -> int:
@@ -105,4 +140,5 @@ class _ScalarPrinter(JaxPrinter):
         return reduce(lambda left, right: f"jnp.minimum({left}, {right})", map(self._print, node.args))
 
     def _print_GaussianAverage(self, node):
-        return f"gaussian_mean({', '.join(average_operands(node))})"
+        operation, operands = average_operation(node)
+        return f"{operation}({', '.join(operands)})"

@@ -33,7 +33,7 @@ from .atoms import (
     symmetric,
     trace,
 )
-from .averages import GaussianAverage, with_more_nodes, with_nodes
+from .averages import GaussianAverage, refined, with_more_nodes, with_nodes
 from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
 from .differential import gradient
 from .documents.document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
@@ -112,6 +112,7 @@ __all__ = [
     "principal_block",
     "product_of",
     "quadratic_form",
+    "refined",
     "rotations",
     "simplify_traces",
     "spectral_function",

@@ -6,6 +6,7 @@ is the symmetric part, the gradient within symmetric matrices.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from sympy import (
     Add,
@@ -45,7 +46,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..arguments import checked_instance
 from .arguments import checked_scalar
 from .atoms import Diagonal, LogDet, PartialTrace, Softmax, SymmetricSymbol, split_coefficient, trace
-from .averages import GaussianAverage, average_like
+from .averages import GaussianAverage, mean_slope
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
 from .entries import Entrywise, KernelMatrix, SumOfEntries, of_entries, sum_of_entries
@@ -221,7 +222,9 @@ def _through_entries(value, variables, matrices, cotangent):
         yield leaf, sum_of_entries(weighted(symbol))
 
 
-def _slopes(value: Expr, variables: Sequence[Symbol]) -> tuple[Callable[[Symbol], Expr], list[tuple[Expr, Symbol]]]:
+def _slopes(
+    value: Expr, variables: Sequence[Symbol], derivative: Callable[[Expr, Symbol], Expr] = _slope
+) -> tuple[Callable[[Symbol], Expr], list[tuple[Expr, Symbol]]]:
     """The derivative of a function of `variables` by any symbol, and the numbers that it depends on besides.
 
     A number that is made of matrices, such as a trace, comes with a symbol that stands for it.
@@ -231,7 +234,7 @@ def _slopes(value: Expr, variables: Sequence[Symbol]) -> tuple[Callable[[Symbol]
     value, back = value.xreplace(held), {symbol: leaf for leaf, symbol in held.items()}
     symbols = sorted(value.free_symbols - {*variables, *back}, key=lambda symbol: symbol.name)
     numbers = [*((symbol, symbol) for symbol in symbols), *held.items()]
-    return lambda symbol: _slope(value, symbol).xreplace(back), numbers
+    return lambda symbol: derivative(value, symbol).xreplace(back), numbers
 
 
 def _softmax(node, cotangent):
@@ -239,9 +242,9 @@ def _softmax(node, cotangent):
 
 
 def _gaussian_average(node, cotangent):
-    slope, numbers = _slopes(node.integrand, (node.variable,))
+    slope, numbers = _slopes(node.integrand, (node.variable,), partial(mean_slope, node))
     for leaf, symbol in numbers:
-        yield leaf, cotangent * average_like(node, slope(symbol))
+        yield leaf, cotangent * slope(symbol)
 
 
 def _eigenvalue_sum(node, cotangent):

@@ -39,9 +39,9 @@ from sympy import (
     sqrt,
 )
 
-from ..arguments import checked_instance, checked_sequence, checked_whole_number, shown
+from ..arguments import checked_instance, checked_sequence, shown
 from .arguments import checked_scalar
-from .averages import MOST_NODES, NODES, GaussianAverage, average_over
+from .averages import NODES, GaussianAverage, average_over, checked_nodes, mean_of_deltas
 
 Variables = tuple[Symbol, ...]
 
@@ -53,13 +53,13 @@ class _Line(NamedTuple):
     slopes: tuple[Expr, ...]
 
 
-def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int = NODES) -> Expr:
+def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int | str = NODES) -> Expr:
     """The mean of `integrand` over one or two independent standard normal `variables`.
 
     Terms with a closed form get it: polynomials times exponentials of quadratic functions, and times one of sin, cos,
     sinh, cosh, erf, erfc, Abs, sign, Heaviside, Max and Min of a linear function; products of two erf, and over two
     variables of two sign, Heaviside, Abs or Max(x, 0), of linear functions without a constant. The others stay
-    averages, `GaussianAverage`, by quadrature with `nodes` nodes. All symbols are taken to be real.
+    averages, `GaussianAverage`, by quadrature with `nodes` nodes, or "adaptive". All symbols are taken to be real.
 
     Raises `ValueError` for an exponential whose average is known to be infinite.
 
@@ -70,7 +70,7 @@ def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int = NODES) ->
         erf(sqrt(3)*h/3) + 1
     """
     integrand = checked_scalar("integrand", integrand)
-    nodes = checked_whole_number("nodes", nodes, least=1, most=MOST_NODES)
+    nodes = checked_nodes(nodes)
     variables = checked_sequence("variables", variables, "symbols")
     for i, variable in enumerate(variables):
         checked_instance(f"variables[{i}]", variable, Symbol)
@@ -82,9 +82,10 @@ def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int = NODES) ->
     return closed + _average(_average(rest, variables[0], nodes), variables[1], nodes)
 
 
-def _average(integrand: Expr, variable: Symbol, nodes: int) -> Expr:
+def _average(integrand: Expr, variable: Symbol, nodes: Expr) -> Expr:
+    at_points, integrand = mean_of_deltas(integrand, variable)
     closed, rest = _split(integrand, (variable,), _mean_of_term)
-    return closed + average_over(rest, variable, nodes)
+    return at_points + closed + average_over(rest, variable, nodes)
 
 
 def _split(integrand: Expr, variables: Variables, mean: Callable[[Expr, Variables], Expr | None]) -> tuple[Expr, Expr]:
