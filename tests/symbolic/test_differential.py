@@ -23,6 +23,7 @@ from sympy import (
     exp,
     log,
     sign,
+    tanh,
 )
 
 from tests.expressions import (
@@ -203,7 +204,8 @@ WITHOUT_A_RULE = [
     (Trace(Diagonal(L) * Diagonal(A).T), L, "Diagonal"),
     (Heaviside(s - 2), s, "Heaviside"),
     (sign(s * t - 2), s, "sign"),
-    (GaussianAverage(Heaviside(t * s - 2), t), s, "Heaviside"),
+    (GaussianAverage(Heaviside(tanh(t) * s - 2), t), s, "Heaviside"),
+    (GaussianAverage(Heaviside(s - 2) * tanh(t), t), s, "Heaviside"),
     (Piecewise((s, s > 1), (s**2, True)), s, "Piecewise"),
     (Trace(MatPow(A, Rational(1, 2))), A, "MatPow|powers"),
     (Trace(MatPow(A, Symbol("k", integer=True))), A, "MatPow|powers"),

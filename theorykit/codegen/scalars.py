@@ -90,7 +90,7 @@ def average_operation(average: GaussianAverage) -> tuple[str, tuple[str, ...]]:
         kinks += [each for each in (_zeros(each, own) for each in singularities(average)) if each not in kinks]
         places = [_numbers(each) for each in features(rest, own)]
         optional = [_tuple(kinks), _tuple(places), _tilt(tilt, name)]
-        operation, first = "adaptive_gaussian_mean", [str(average.side)]
+        operation, first = "adaptive_gaussian_mean", [print_scalar(average.side)]
     else:
         optional = [_tuple(kinks), _tilt(tilt, name)]
         operation, first = "gaussian_mean", [str(average.nodes)]

@@ -69,7 +69,7 @@ class GaussianAverage(Expr):
         integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
         variable: Symbol that stands for the standard normal number in the integrand.
         nodes: Number of nodes, or "adaptive".
-        side: 1 or -1 for the value plus or minus its stated error, by a second adaptive rule; see `with_more_nodes`.
+        side: Number of stated errors to add to the value, 1 or -1 or a symbol, by a second adaptive rule; zero for none.
 
     Raises:
         ValueError: If the integrand is seen to have no finite mean.
@@ -81,7 +81,7 @@ class GaussianAverage(Expr):
         integrand = checked_scalar("integrand", integrand)
         checked_instance("variable", variable, Symbol)
         nodes = checked_nodes(nodes)
-        side = Integer(checked_whole_number("side", side, least=-1, most=1))
+        side = side if isinstance(side, Symbol) else Integer(checked_whole_number("side", side, least=-1, most=1))
         bound_inside = {average.variable for average in integrand.atoms(GaussianAverage)}
         if not isinstance(variable, NormalVariable) or variable in bound_inside:
             own = new_variable(NormalVariable, variable.name, integrand)
@@ -89,7 +89,7 @@ class GaussianAverage(Expr):
         if any(delta.has_free(variable) for delta in integrand.atoms(DiracDelta)):
             raise ValueError(f"integrand has a DiracDelta of {variable}: gaussian_average gives its mean in closed form")
         _check_is_finite(integrand, variable)
-        return super().__new__(cls, integrand, variable, nodes, *([side] if side else []))
+        return super().__new__(cls, integrand, variable, nodes, *([] if side == 0 else [side]))
 
     @property
     def integrand(self):
@@ -112,14 +112,14 @@ class GaussianAverage(Expr):
         return self.args[2] is S.Infinity
 
     @property
-    def side(self) -> int:
-        """1 or -1 if the value is raised or lowered by its stated error, else 0."""
-        return int(self.args[3]) if len(self.args) > 3 else 0
+    def side(self) -> Expr:
+        """How many of its stated errors are added to the value."""
+        return self.args[3] if len(self.args) > 3 else S.Zero
 
     @property
     def free_symbols(self):
         """The symbols of the integrand without the variable."""
-        return self.integrand.free_symbols - {self.variable}
+        return (self.integrand.free_symbols | self.side.free_symbols) - {self.variable}
 
     @property
     def bound_symbols(self):
@@ -173,7 +173,7 @@ def checked_nodes(nodes: Any) -> Expr:
     return Integer(checked_whole_number("nodes", nodes, least=1, most=MOST_NODES))
 
 
-def average_over(integrand: Expr, variable: Symbol, nodes: int | Expr, side: int = 0) -> Expr:
+def average_over(integrand: Expr, variable: Symbol, nodes: int | Expr, side: int | Expr = 0) -> Expr:
     """The average by quadrature, what is constant in front, and what has a DiracDelta in closed form."""
     at_points, integrand = mean_of_deltas(integrand, variable)
     constant, rest = integrand.as_independent(variable, as_Add=False)
@@ -186,7 +186,7 @@ def average_like(average: GaussianAverage, integrand: Expr) -> Expr:
     return average_over(integrand, average.variable, average.nodes, average.side)
 
 
-def with_nodes(expression: Expr, nodes: int | str) -> Expr:
+def with_nodes(expression: Expr, nodes: int | str | Expr) -> Expr:
     """`expression` with all its Gaussian averages by quadrature with so many nodes, or "adaptive"."""
     expression = checked_expression("expression", expression)
     return _with_rule(expression, checked_nodes(nodes))
@@ -203,8 +203,12 @@ def with_more_nodes(expression: Expr) -> tuple[Expr, Expr]:
     A bound is the value by an adaptive rule of another order on another grid than that of `refined`, plus or minus its
     stated error. The larger one of the two differences to an average's value, by whatever rule, bounds its error.
     """
-    expression = checked_expression("expression", expression)
-    return tuple(_with_rule(expression, oo, side) for side in (1, -1))
+    return bounded(expression, 1), bounded(expression, -1)
+
+
+def bounded(expression: Expr, side: int | Symbol) -> Expr:
+    """`expression` with `side` stated errors added to each of its Gaussian averages."""
+    return _with_rule(checked_expression("expression", expression), oo, side)
 
 
 def _with_rule(expression, nodes, side=0):

@@ -53,7 +53,7 @@ class _Line(NamedTuple):
     slopes: tuple[Expr, ...]
 
 
-def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int | str = NODES) -> Expr:
+def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int | str | Expr = NODES) -> Expr:
     """The mean of `integrand` over one or two independent standard normal `variables`.
 
     Terms with a closed form get it: polynomials times exponentials of quadratic functions, and times one of sin, cos,

@@ -11,11 +11,14 @@ from sympy import Basic, Expr, MatrixSymbol, Symbol
 
 from ...arguments import checked_instance
 from ...precision import require_float64
-from ...symbolic.averages import GaussianAverage, with_more_nodes
+from ...symbolic.averages import GaussianAverage, bounded
 from ...symbolic.bound_variables import bound_outside
 from ..emission import CompiledFunction, compile_expressions
 from ..names import symbols_of
 from ..sizes import bound_sizes
+
+# how many stated errors are added to the averages: one function gives both bounds
+_SIDE = Symbol("stated_errors", real=True)
 
 
 def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.ndarray | float:
@@ -41,19 +44,19 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
     held = {average: Symbol(f"average_{i}_of", real=True) for i, average in enumerate(found)}
     # within a function of entries an average is one of many, which are not told apart
     left = expression.xreplace(held)
-    bounds = dict(zip(("upper", "lower"), with_more_nodes(left), strict=True)) if left.has(GaussianAverage) else {}
-    function = _compiled(tuple({"value": left, **bounds}.items()), (*arguments, *held.values()))
+    outputs = {"value": left, **({"bound": bounded(left, _SIDE)} if left.has(GaussianAverage) else {})}
+    function = _compiled(tuple(outputs.items()), (*arguments, *held.values(), _SIDE))
     means = {symbol.name: found[average][0] for average, symbol in held.items()}
-    results = function(**given, **means)
-    value, error = np.asarray(results["value"]), 0.0
+    upper, lower = (function(**given, **means, **{_SIDE.name: side}) for side in (1.0, -1.0))
+    value, error = np.asarray(upper["value"]), 0.0
     for average, symbol in held.items():
         changes = []
         for side in (1, -1):
             moved = {**means, symbol.name: found[average][0] + side * found[average][1]}
-            changes.append(np.abs(np.asarray(function(**given, **moved)["value"]) - value))
+            changes.append(np.abs(np.asarray(function(**given, **moved, **{_SIDE.name: 1.0})["value"]) - value))
         error = error + np.maximum(*changes)
-    if bounds:
-        error = error + np.maximum(*(np.abs(np.asarray(results[name]) - value) for name in bounds))
+    if "bound" in outputs:
+        error = error + np.maximum(*(np.abs(np.asarray(each["bound"]) - value) for each in (upper, lower)))
     error = np.broadcast_to(error, value.shape)
     return np.where(np.isnan(error), np.inf, error)
 
@@ -97,15 +100,14 @@ def _checked(expression, values):
 
 def _averages(expression, arguments, given):
     averages = list(dict.fromkeys(_outermost(expression)))
-    outputs = {}
-    for i, average in enumerate(averages):
-        upper, lower = with_more_nodes(average)
-        outputs |= {f"value_{i}": average, f"upper_{i}": upper, f"lower_{i}": lower}
-    found = _compiled(tuple(outputs.items()), arguments)(**given) if averages else {}
+    outputs = {f"value_{i}": average for i, average in enumerate(averages)}
+    outputs |= {f"bound_{i}": bounded(average, _SIDE) for i, average in enumerate(averages)}
+    function = _compiled(tuple(outputs.items()), (*arguments, _SIDE))
+    upper, lower = (function(**given, **{_SIDE.name: side}) for side in (1.0, -1.0)) if averages else ({}, {})
     errors = {}
     for i, average in enumerate(averages):
-        value, upper, lower = (np.asarray(found[f"{name}_{i}"]) for name in ("value", "upper", "lower"))
-        error = np.maximum(np.abs(upper - value), np.abs(lower - value))
+        value = np.asarray(upper[f"value_{i}"])
+        error = np.maximum(*(np.abs(np.asarray(each[f"bound_{i}"]) - value) for each in (upper, lower)))
         errors[average] = value, np.where(np.isnan(error), np.inf, error)
     return errors
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
-from sympy import Expr, Integer, Lambda, MatrixSymbol, Symbol, Transpose, sqrt
+from sympy import Expr, Integer, MatrixSymbol, Symbol, Transpose, sqrt
 
 from ...arguments import shown
 from ...symbolic import GaussianAverage, SymmetricSymbol, inverse
