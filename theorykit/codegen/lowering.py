@@ -39,7 +39,7 @@ from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matri
 from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
-from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
+from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .program import Instruction, Program, SizeBinding
 from .scalars import average_operands, print_scalar
 from .sizes import bind_sizes
@@ -62,7 +62,8 @@ def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> 
     operands = [*(operand for step in builder.instructions for operand in step.operands), *results.values()]
     mentioned = identifiers(operands)
     sizes = _used_sizes(bind_sizes(arguments), mentioned)
-    program = Program(name, arguments, sizes, tuple(builder.instructions), results)
+    functions = numeric_functions(name, outputs.values())
+    program = Program(name, arguments, sizes, tuple(builder.instructions), results, functions)
     _check_closed(program, mentioned)
     return program
 
@@ -88,7 +89,7 @@ def _used_sizes(sizes: Sequence[SizeBinding], mentioned: Set[str]) -> tuple[Size
 def _check_closed(program: Program, mentioned: Set[str]) -> None:
     """Refuse a program that mentions what is neither an argument, a size that the arguments determine, nor its own."""
     sizes, targets = {binding.size for binding in program.sizes}, {step.target for step in program.instructions}
-    known = {argument.name for argument in program.arguments} | sizes | targets
+    known = {argument.name for argument in program.arguments} | sizes | targets | set(program.functions)
     if unknown := sorted(mentioned - known - SCALAR_NAMES):
         raise ValueError(
             f"{program.name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine"
