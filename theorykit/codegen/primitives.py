@@ -208,9 +208,3 @@ def leading_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]
 def trailing_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
     """All but the first `size` rows and columns."""
     return matrix[size:, size:]
-
-
-def square_root(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Square root of a symmetric positive definite matrix, by its eigenvectors."""
-    eigenvalues, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.sqrt(eigenvalues)) @ vectors.T

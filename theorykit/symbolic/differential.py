@@ -118,9 +118,16 @@ def _scalar_power(node, cotangent):
 
 
 def _scalar_function(node, cotangent):
-    # between its jumps; averages of jumps have other derivatives
+    if isinstance(node, JUMPING):
+        raise _without_derivative(node)
     for i, argument in enumerate(node.args):
         yield argument, cotangent * partial_derivative(node, i + 1)
+
+
+def _without_derivative(node):
+    return NotImplementedError(
+        f"the matrix differential has no rule for {type(node).__name__} (in {node}), which may jump"
+    )
 
 
 def _piecewise(node, cotangent):
@@ -130,7 +137,7 @@ def _piecewise(node, cotangent):
 
 
 def _partial(expression: Expr, symbol: Symbol) -> Expr:
-    """The derivative of a scalar expression that is made of no matrices."""
+    """The derivative of a scalar expression that is made of no matrices; a function by cases is taken as continuous."""
     if isinstance(expression, Piecewise):
         # case by case: another case may have no derivative where this one holds
         return Piecewise(*((_partial(value, symbol), condition) for value, condition in expression.args))
@@ -139,11 +146,9 @@ def _partial(expression: Expr, symbol: Symbol) -> Expr:
 
 def _slope(expression: Expr, symbol: Symbol) -> Expr:
     """The derivative in an average or of entries, of an expression that does not jump."""
-    for node in expression.atoms(*JUMPING):
+    for node in expression.atoms(Piecewise, *JUMPING):
         if symbol in node.free_symbols:
-            raise NotImplementedError(
-                f"the matrix differential has no rule for {type(node).__name__} (in {node}), which may jump"
-            )
+            raise _without_derivative(node)
     slope = _partial(expression, symbol)
     if slope.has(DiracDelta, Derivative):
         raise NotImplementedError(f"SymPy finds no derivative of {expression} by {symbol}: {slope}")

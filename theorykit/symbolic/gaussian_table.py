@@ -43,7 +43,7 @@ from sympy import (
 from ..arguments import checked_instance, checked_sequence, checked_whole_number, shown
 from .arguments import checked_scalar
 from .averages import MOST_NODES, NODES, GaussianAverage, average_over
-from .functions import AngleBetween, SmoothedAbs, SmoothedRamp
+from .functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 
 Variables = tuple[Symbol, ...]
 
@@ -186,13 +186,19 @@ def _mean_of_power(power: int, functions: Sequence[Expr], z: Symbol) -> Expr | N
     if len(functions) == 2 and power == 0 and all(isinstance(function, erf) for function in functions):
         return _of_pair(erf, functions, (z,))
     (function, *others) = functions
-    if others or type(function) not in _ROWS or (argument := _argument(function)) is None:
+    if others or (row := _row_of(function, z)) is None or (argument := _argument(function)) is None:
         return None
     line = _line(argument, (z,))
-    return None if line is None else _of_powers(power, _ROWS[type(function)], line.offset, line.slopes[0])
+    return None if line is None else _of_powers(power, row, line.offset, line.slopes[0])
 
 
-def _of_powers(power: int, row: "_Row", a: Expr, b: Expr) -> Expr:
+def _row_of(function: Expr, z: Symbol) -> Callable[[int, Expr, Expr], Expr] | None:
+    if isinstance(function, (SmoothedAbs, SmoothedRamp)):
+        return None if function.args[1].has_free(z) else _smoothed_again(function)
+    return _ROWS.get(type(function))
+
+
+def _of_powers(power: int, row: Callable[[int, Expr, Expr], Expr], a: Expr, b: Expr) -> Expr:
     """The mean of z^power f(a + b z), by z^n = sum n! / (2^m m! k!) He_k(z) with k = n - 2m."""
     return Add(
         *(
@@ -212,6 +218,16 @@ def _smooth(mean: Callable[[Expr, Expr], Expr]) -> _Row:
     def row(k: int, a: Expr, b: Expr) -> Expr:
         at = Dummy(real=True)
         return b**k * mean(at, b).diff(at, k).xreplace({at: a})
+
+    return row
+
+
+def _smoothed_again(function: Expr) -> _Row:
+    """The row of what is an average already: the variances add up."""
+    _, slope, order, power = function.args
+
+    def row(k: int, a: Expr, b: Expr) -> Expr:
+        return b**k * slope**power * function.func(a, length(slope, b), order + k)
 
     return row
 
@@ -244,13 +260,18 @@ def _angle(of: _Covariance) -> Expr:
     return AngleBetween(of.c, of.d)
 
 
+def _size(of: _Covariance) -> Expr:
+    """|d|."""
+    return PlaneMonomial(of.c, of.d, 0, 1, 0, -1)
+
+
 # f -> the mean of f(x) f(y) over normal x and y
 _PAIRS: Mapping[type, Callable[[_Covariance], Expr]] = {
     erf: lambda of: 2 / pi * asin(2 * of.c / sqrt((1 + 2 * of.v) * (1 + 2 * of.w))),
     sign: lambda of: 2 / pi * _angle(of),
     Heaviside: lambda of: Rational(1, 4) + _angle(of) / (2 * pi),
-    Abs: lambda of: 2 / pi * (Abs(of.d) + of.c * _angle(of)),
-    Max: lambda of: (Abs(of.d) + of.c * (pi / 2 + _angle(of))) / (2 * pi),
+    Abs: lambda of: 2 / pi * (_size(of) + of.c * _angle(of)),
+    Max: lambda of: (_size(of) + of.c * (pi / 2 + _angle(of))) / (2 * pi),
 }
 
 

@@ -8,8 +8,10 @@ from sympy import (
     Add,
     Basic,
     Derivative,
+    Determinant,
     DiracDelta,
     Expr,
+    Float,
     Function,
     Integral,
     Max,
@@ -21,6 +23,7 @@ from sympy import (
     Pow,
     Product,
     Rational,
+    Subs,
     Sum,
     Symbol,
     Tuple,
@@ -61,9 +64,9 @@ def as_float(number: Expr) -> float:
     except OverflowError:
         value = math.inf
     if math.isinf(value) and not number.is_infinite:
-        raise ValueError(f"the number {shown(number)} is beyond the range of double precision, 1.8e308")
+        raise ValueError(f"the number {Float(number, 6)} is beyond the range of double precision, 1.8e308")
     if value == 0 and not number.is_zero:
-        raise ValueError(f"the number {shown(number)} is zero in double precision, which ends at 4.9e-324")
+        raise ValueError(f"the number {Float(number, 6)} is zero in double precision, which ends at 4.9e-324")
     return value
 
 
@@ -93,8 +96,8 @@ def _refusals(expression: Basic) -> Iterator[str]:
 
 
 def _refusal_of_number(node: Expr) -> str | None:
-    if not node.is_extended_real:
-        return f"{node} is no real number"
+    if not node.is_real:
+        return f"{node} is no real number: actions are finite and real"
     if isinstance(node, Number):
         try:
             as_float(node)
@@ -132,21 +135,27 @@ def _advice(node: Basic) -> str:
         return "write symbolic.quadratic_form of unit columns, or a function of all entries with symbolic.entrywise"
     if isinstance(node, (Derivative, Integral, Product, Sum)):
         return _advice_on_unevaluated(node)
+    if isinstance(node, Determinant):
+        return "write exp of symbolic.log_det"
+    if isinstance(node, Subs):
+        return "carry it out with .doit()"
     if not isinstance(node, Function):
         return "write it with the functions that the page on own actions lists"
     if written := _rewritten(node):
         return f"write {shown(written)} instead"
     known = [row.kind.__name__ for row in ROWS if row.is_shown]
-    alike = get_close_matches(name, known, n=1, cutoff=0.75)
-    return (
-        (f"did you mean {alike[0]}? Or " if alike else "")
-        + f"define it with symbolic.numeric_function({name!r}, f), where f is JAX code"
-    )
+    alike = get_close_matches(name, known, n=1, cutoff=0.8)
+    nearest = f"; the covered function of the nearest name is {alike[0]}" if alike else ""
+    return f"define it with symbolic.numeric_function({name!r}, f), where f is JAX code{nearest}"
 
 
 def _advice_on_unevaluated(node: Expr) -> str:
+    # integrals and infinite sums may take SymPy minutes
+    is_short = isinstance(node, Derivative) or all(
+        limit.is_Integer for limits in getattr(node, "limits", ()) for limit in limits[1:]
+    )
     try:
-        done = node.doit()
+        done = node.doit() if is_short and not isinstance(node, Integral) else node
     except Exception:
         # SymPy fails at some of them with errors of many kinds
         done = node

@@ -2,7 +2,7 @@
 
 from .derivatives import JUMPING, partial_derivative
 from .numeric import NumericFunction, numeric_function
-from .smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
+from .smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 from .whole import LogCosh, LogNormalCDF, log_cosh, log_normal_cdf
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "PlaneMonomial",
     "SmoothedAbs",
     "SmoothedRamp",
+    "length",
     "log_cosh",
     "log_normal_cdf",
     "numeric_function",

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from sympy import Abs, Expr, Heaviside, Integer, LambertW, Mod, Piecewise, S, ceiling, coth, csch, exp, floor, frac, sign
+from sympy import Expr, Heaviside, LambertW, Mod, S, ceiling, coth, csch, exp, floor, frac, sign, sinc
 from sympy import jn as spherical_bessel
-from sympy import sinc
 
-JUMPING = (Heaviside, Mod, Piecewise, ceiling, floor, frac, sign)
-"""Functions that may jump: between jumps they have derivatives, and averages of them change by the jumps as well."""
+JUMPING = (Heaviside, Mod, ceiling, floor, frac, sign)
+"""Functions that jump: their derivatives between the jumps are not those of averages of them."""
 
 Rule = Callable[[Expr, int], Expr]
 

@@ -153,21 +153,23 @@ class AngleBetween(Function):
 
 
 class PlaneMonomial(Function):
-    """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2: what derivatives of an angle are made of.
+    """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2: derivatives of an angle and of a length are sums of them.
 
-    It is zero where c and d are, as the mean over all directions of what is odd. Its quotients neither overflow nor
-    underflow before r does.
+    At c = d = 0 it is zero, although the limit depends on the direction. Its quotients neither overflow nor underflow
+    before r does.
     """
 
     nargs = 6
 
     @classmethod
     def eval(cls, c, d, i, j, s, m):
-        """A number for numbers that are not both zero."""
-        if not all(order.is_Integer and order >= 0 for order in (i, j, s, m)):
-            raise ValueError(f"orders must be whole numbers that are not negative, got {i}, {j}, {s}, {m}")
+        """In closed form for numbers that are not both zero."""
+        if not all(order.is_Integer and order >= least for order, least in ((i, 0), (j, 0), (s, 0), (m, -1))):
+            raise ValueError(f"orders must be whole numbers, only the last below zero, -1, got {i}, {j}, {s}, {m}")
         if c.is_number and d.is_number and (c.is_zero is False or d.is_zero is False):
             return cls._closed_form(c, d, i, j, s, m)
+        if s == 0 and d.could_extract_minus_sign():
+            return cls(c, -d, i, j, s, m)
         return None
 
     @staticmethod
@@ -195,3 +197,9 @@ class PlaneMonomial(Function):
 
     def _eval_is_real(self):
         return self.args[0].is_real and self.args[1].is_real
+
+
+def length(c: Expr, d: Expr) -> Expr:
+    """The square root of c^2 + d^2, with finite derivatives where both may be zero."""
+    squared = c**2 + d**2
+    return sqrt(squared) if squared.is_positive else PlaneMonomial(c, d, 0, 0, 0, -1)
