@@ -121,7 +121,9 @@ def _scalar_function(node, cotangent):
     if isinstance(node, JUMPING):
         raise _without_derivative(node)
     for i, argument in enumerate(node.args):
-        yield argument, cotangent * partial_derivative(node, i + 1)
+        # by orders of derivatives and other whole numbers there is none
+        if argument.free_symbols:
+            yield argument, cotangent * partial_derivative(node, i + 1)
 
 
 def _without_derivative(node):
