@@ -15,11 +15,15 @@ import scipy
 from sympy import (
     Abs,
     Add,
+    And,
     Basic,
+    Equality,
     Expr,
+    GreaterThan,
     Heaviside,
     Identity,
     KroneckerProduct,
+    LessThan,
     MatAdd,
     MatMul,
     MatPow,
@@ -27,18 +31,23 @@ from sympy import (
     Max,
     Min,
     Mul,
+    Not,
     Number,
     NumberSymbol,
     OneMatrix,
+    Or,
+    Piecewise,
     Pow,
+    StrictGreaterThan,
+    StrictLessThan,
     Symbol,
     Trace,
     Transpose,
+    Unequality,
     ZeroMatrix,
-    erf,
-    erfc,
 )
 from sympy.core.numbers import ImaginaryUnit
+from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
@@ -49,10 +58,10 @@ from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponenti
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
 from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
-from ..symbolic.functions import LogCosh, LogNormalCDF
+from ..symbolic.functions import NumericFunction
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from .quadrature.oracle import normal_mean
-from .scalars import SCALAR_FUNCTIONS
+from .scalars import TABLE, as_float
 
 _NAMED = "numbers and arrays by name"
 # the value of an expression; complex where the imaginary unit occurs in it
@@ -236,18 +245,31 @@ def _bisected(at, variable, function, left, right):
 
 
 def _function(node, at):
-    return getattr(np, SCALAR_FUNCTIONS[type(node)])(*map(at, node.args))
+    row = TABLE[type(node)]
+    whole = row.whole_numbers(node)
+    return row.numpy(*(int(argument) if i in whole else at(argument) for i, argument in enumerate(node.args)))
 
 
-def _log_cosh(node, at):
-    number = at(node.args[0])
-    return np.logaddexp(number, -number) - np.log(2)
+def _numeric_function(node, at):
+    return np.asarray(type(node).implementation(*map(at, node.args)))[()]
+
+
+def _piecewise(node, at):
+    # every case is evaluated, also where it is not defined
+    with np.errstate(all="ignore"):
+        conditions = [np.asarray(at(condition)) for _, condition in node.args]
+        values = [np.asarray(at(value), float) for value, _ in node.args]
+    return np.select(*(np.broadcast_arrays(*arrays) for arrays in (conditions, values)), default=np.nan)[()]
+
+
+def _relation(compare: Callable) -> Callable:
+    return lambda node, at: compare(at(node.lhs), at(node.rhs))
 
 
 # First match wins, and the matrix nodes derive from the scalar ones.
 _RULES = (
     ((Symbol, MatrixSymbol), _lookup),
-    ((Number, NumberSymbol), lambda node, at: float(node)),
+    ((Number, NumberSymbol), lambda node, at: as_float(node)),
     (ImaginaryUnit, lambda node, at: 1j),
     (Identity, lambda node, at: np.eye(int(at(node.shape[0])))),
     (ZeroMatrix, lambda node, at: np.zeros([int(at(side)) for side in node.shape])),
@@ -276,12 +298,20 @@ _RULES = (
     (LogDet, _log_det),
     (GaussianAverage, _gaussian_average),
     (Pow, lambda node, at: at(node.base) ** at(node.exp)),
-    (LogCosh, _log_cosh),
-    (LogNormalCDF, lambda node, at: scipy.special.log_ndtr(at(node.args[0]))),
-    (erf, lambda node, at: scipy.special.erf(at(node.args[0]))),
-    (erfc, lambda node, at: scipy.special.erfc(at(node.args[0]))),
-    (Heaviside, lambda node, at: np.heaviside(*map(at, node.args))),
+    (Piecewise, _piecewise),
+    (BooleanTrue, lambda node, at: True),
+    (BooleanFalse, lambda node, at: False),
+    (StrictGreaterThan, _relation(np.greater)),
+    (GreaterThan, _relation(np.greater_equal)),
+    (StrictLessThan, _relation(np.less)),
+    (LessThan, _relation(np.less_equal)),
+    (Equality, _relation(np.equal)),
+    (Unequality, _relation(np.not_equal)),
+    (And, lambda node, at: reduce(np.logical_and, map(at, node.args))),
+    (Or, lambda node, at: reduce(np.logical_or, map(at, node.args))),
+    (Not, lambda node, at: np.logical_not(at(node.args[0]))),
+    (NumericFunction, _numeric_function),
     (Max, lambda node, at: reduce(np.maximum, map(at, node.args))),
     (Min, lambda node, at: reduce(np.minimum, map(at, node.args))),
-    (tuple(SCALAR_FUNCTIONS), _function),
+    (tuple(TABLE), _function),
 )

@@ -6,8 +6,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
-from jax.scipy.special import erf as erf
-from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
 from .quadrature.gaussian_means import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
@@ -53,31 +51,6 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
     return jax.lax.custom_linear_solve(lambda unknown: of.matrix @ unknown, right, by_factor, symmetric=True)
 
 
-@jax.custom_jvp
-def log_cosh(number: Array | float | int) -> Array:
-    """log cosh x."""
-    return jnp.logaddexp(number, -number) - jnp.log(2.0)
-
-
-@log_cosh.defjvp
-def _log_cosh_jvp(primals, tangents):
-    (number,), (change,) = primals, tangents
-    return log_cosh(number), jnp.tanh(number) * change
-
-
-def log_normal_cdf(number: Array | float | int) -> Array:
-    """log of the probability that a standard normal number is below `number`."""
-    # far below, where both vanish, density over probability is t + 1 / (t + 2 / (t + 3 / ...)), t = -number
-    below = jnp.where(number < -5.0, -number, 5.0)
-    ratio = below
-    for term in range(60, 0, -1):
-        ratio = below + term / ratio
-    tail = -(below**2) / 2 - jnp.log(jnp.sqrt(2 * jnp.pi) * ratio)
-    near = jnp.where((number < -5.0) | (number > 0.0), 0.0, number)
-    above = jnp.where(number < 0.0, 0.0, number)
-    middle = jnp.log(erfc(-near / jnp.sqrt(2.0)) / 2)
-    upper = jnp.log1p(-erfc(above / jnp.sqrt(2.0)) / 2)
-    return jnp.where(number < -5.0, tail, jnp.where(number < 0.0, middle, upper))
 
 
 def identity(size: int) -> Float[Array, "n n"]:
@@ -219,9 +192,3 @@ def leading_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]
 def trailing_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
     """All but the first `size` rows and columns."""
     return matrix[size:, size:]
-
-
-def square_root(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Square root of a symmetric positive definite matrix, by its eigenvectors."""
-    eigenvalues, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.sqrt(eigenvalues)) @ vectors.T

@@ -48,7 +48,7 @@ from .entries import (
     sum_of_column,
     sum_of_entries,
 )
-from .functions import log_cosh, log_normal_cdf
+from .functions import log_cosh, log_normal_cdf, numeric_function
 from .gaussian_table import gaussian_average
 from .spectral import EigenvalueSum, SpectralFunction, eigenvalue_sum, spectral_function
 from .structure import is_positive_definite, is_positive_semidefinite, is_symmetric
@@ -106,6 +106,7 @@ __all__ = [
     "log_normal_cdf",
     "matrix_terms",
     "normal",
+    "numeric_function",
     "partial_trace",
     "positive_definite",
     "positive_semidefinite",

@@ -44,6 +44,7 @@ from sympy.core.relational import Relational
 from ..arguments import checked_instance, checked_whole_number, shown
 from .arguments import checked_expression, checked_scalar
 from .bound_variables import NormalVariable, matrix_scalars, new_variable
+from .functions import SmoothedRamp
 
 NODES = 64
 # beyond it the rule costs more than it gains
@@ -51,7 +52,7 @@ MOST_NODES = 10_000
 ADAPTIVE = "adaptive"
 # places where an adaptive rule starts with short panels; each costs four of them
 _MOST_FEATURES = 6
-_STEPS = (ceiling, floor, frac)
+_STEPS = (ceiling, floor)
 
 
 class GaussianAverage(Expr):
@@ -287,7 +288,7 @@ def _kinks(integrand: Expr, z: Symbol) -> Iterator[Expr]:
             yield from (a - b for i, a in enumerate(node.args) for b in node.args[:i])
         elif isinstance(node, Relational):
             yield node.lhs - node.rhs
-        elif isinstance(node, _STEPS):
+        elif isinstance(node, (*_STEPS, frac)):
             # its roots are the whole numbers
             yield sin(pi * node.args[0])
         elif isinstance(node, Mod):
@@ -429,30 +430,35 @@ def _no_rule(node: Basic, symbol: Symbol) -> NotImplementedError:
     return NotImplementedError(f"the derivative by {symbol} has no rule for {type(node).__name__} (in {node})")
 
 
-def mean_slope(average: GaussianAverage, integrand: Expr, symbol: Symbol) -> Expr:
+def mean_slope(
+    average: GaussianAverage, integrand: Expr, symbol: Symbol, derivative: Callable[[Expr, Symbol], Expr] = Expr.diff
+) -> Expr:
     """The derivative by `symbol` of the mean of `integrand` over the variable of `average`, by its quadrature.
 
-    By Leibniz' rule: the mean of the derivative between the jumps, and for every jump its height times the speed at
+    By Leibniz' rule: the mean of the `derivative` between the jumps, and for every jump its height times the speed at
     which it moves and the density there. SymPy's derivative of sign would make it twice DiracDelta, and that is wrong
     for any other than a linear function of one sign.
     """
     z = average.variable
     # SymPy takes derivatives of Abs of real numbers only, and all numbers here are real
     real = {s: Dummy(s.name, real=True) for s in integrand.free_symbols if s.is_real is None and type(s) is Symbol}
-    integrand, symbol, back = integrand.xreplace(real), real.get(symbol, symbol), {new: old for old, new in real.items()}
+    symbol, back = real.get(symbol, symbol), {new: old for old, new in real.items()}
+    integrand = integrand.xreplace(real).replace(frac, lambda x: x - floor(x)).replace(Mod, lambda p, q: p - q * floor(p / q))
     jumping = {node for node in nodes_around(integrand, symbol) if isinstance(node, (Heaviside, sign, *_STEPS))}
     for node in jumping | set(_relations(integrand, symbol)):
         if not node.has_free(z):
             raise _no_rule(node, symbol)
     held = {node: Dummy(real=True) for node in jumping}
-    slope = integrand.xreplace(held).diff(symbol).xreplace({new: old for old, new in held.items()})
-    if slope.has(Derivative):
+    slope = derivative(integrand.xreplace(held), symbol).xreplace({new: old for old, new in held.items()})
+    if slope.has(Derivative, DiracDelta):
         raise NotImplementedError(f"SymPy finds no derivative of {integrand} by {symbol}: {slope}")
     total = average_like(average, slope)
     for line in _jumps(integrand, z, symbol):
-        height = _limit(integrand, z, line, -1) - _limit(integrand, z, line, 1)
-        speed = -(line.offset.diff(symbol) + line.root * line.slope.diff(symbol)) / line.slope
-        total += height * speed * _density(line.root)
+        a, b = line
+        height = _limit(integrand, z, line, 1) - _limit(integrand, z, line, -1)
+        # that of a + b z at zero; its derivative by a is -a / b^2 of it
+        density, steeper = SmoothedRamp(a, b, 2), SmoothedRamp(a, b, 3)
+        total += height * sign(b) * (a.diff(symbol) * density + b.diff(symbol) * b * steeper)
     return total.xreplace(back)
 
 

@@ -34,8 +34,9 @@ _SPLITS_AT_ONCE, _MOST_SPLITS, _MOST_STEPS = 8, 128, 64
 _FEW_SPLITS = 8
 # at a singularity r^p each panel is this part of the one before: for -1/2 the rule of order 16 is then exact to 1e-11
 _GRADING = 1 / 8
-# roots of a function that is no polynomial, and points between which they are looked for
-_MOST_ROOTS, _SEARCH = 32, 4097
+# roots of a function that is no polynomial, points between which they are looked for, and within what distance: beyond
+# it the density is below rounding
+_MOST_ROOTS, _SEARCH, _SEARCHED = 64, 4097, 9.0
 _NOWHERE = 1e30
 
 
@@ -257,7 +258,7 @@ def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
 def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
     """The roots at which a function changes its sign, by bisection, and whether there are too many or too close ones."""
     locate, constants = jax.closure_convert(lambda y: _bisected(function, of, y), jnp.linspace(-1.0, 1.0, _SEARCH))
-    at, missed = locate(jnp.linspace(-_GRID[-1], _GRID[-1], _SEARCH), *map(stop_gradient, constants))
+    at, missed = locate(jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH), *map(stop_gradient, constants))
     at = stop_gradient(at)
     for _ in range(2):
         # each step of Newton from a root doubles the number of derivatives of the root that are right, from 0 to 1 to 3

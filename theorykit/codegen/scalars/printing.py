@@ -1,80 +1,28 @@
-"""Scalar arithmetic: the nodes that generated code may contain besides matrix operations, and their Python text."""
+"""Python text of scalar expressions: arithmetic and the covered functions, over named numbers."""
 
 from functools import reduce
 
-from sympy import (
-    Abs,
-    Add,
-    Expr,
-    Heaviside,
-    Max,
-    Min,
-    Mul,
-    Number,
-    NumberSymbol,
-    Pow,
-    Symbol,
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atanh,
-    cos,
-    cosh,
-    erf,
-    erfc,
-    exp,
-    log,
-    preorder_traversal,
-    sign,
-    sin,
-    sinh,
-    tan,
-    tanh,
-)
+from sympy import Expr, Symbol
 from sympy.printing.numpy import JaxPrinter
 
-from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
-from ..symbolic.bound_variables import NormalVariable
-from ..symbolic.functions import LogCosh, LogNormalCDF
+from ...symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
+from ...symbolic.bound_variables import NormalVariable
+from ...symbolic.functions import NumericFunction
+from .coverage import as_float, refusal
+from .table import TABLE
 
-# SymPy function -> its name in NumPy and in jax.numpy
-SCALAR_FUNCTIONS = {
-    Abs: "abs",
-    acos: "arccos",
-    acosh: "arccosh",
-    asin: "arcsin",
-    asinh: "arcsinh",
-    atan: "arctan",
-    atanh: "arctanh",
-    cos: "cos",
-    cosh: "cosh",
-    exp: "exp",
-    log: "log",
-    sign: "sign",
-    sin: "sin",
-    sinh: "sinh",
-    tan: "tan",
-    tanh: "tanh",
-}
-# SymPy function -> its name in the vocabulary, where `jax.numpy` has none
-SPECIAL_FUNCTIONS = {LogCosh: "log_cosh", LogNormalCDF: "log_normal_cdf", erf: "erf", erfc: "erfc"}
-# functions of the vocabulary that stand in formulas
-SCALAR_OPERATIONS = ("gaussian_mean", "adaptive_gaussian_mean", *SPECIAL_FUNCTIONS.values())
 # what the function in an average calls its variable, with a number where averages stand in averages
 NORMAL = "normal"
-_OF_SEVERAL = (Heaviside, Max, Min)
-_ARITHMETIC = (Add, Mul, Number, NumberSymbol, Pow, Symbol)
+# the module of functions in generated code: one name, as symbols are called beta and gamma too
+SPECIAL = "special"
+# a whole number up to this one is the same in float64
+_LARGEST_EXACT = 2**53
 
 
 def print_scalar(expression: Expr) -> str:
     """Python text of scalar arithmetic over named numbers, functions from `jnp`; an unknown node is an error."""
-    for node in preorder_traversal(expression):
-        if not isinstance(node, (*_ARITHMETIC, *SCALAR_FUNCTIONS, *SPECIAL_FUNCTIONS, *_OF_SEVERAL, GaussianAverage)):
-            raise NotImplementedError(
-                f"no lowering rule for {type(node).__name__} (in {expression}); add one to theorykit.codegen"
-            )
+    if reason := refusal(expression):
+        raise NotImplementedError(reason)
     return _ScalarPrinter().doprint(expression).replace("jax.numpy.", "jnp.")
 
 
@@ -125,13 +73,46 @@ def _depth(average: GaussianAverage) -> int:
     return 1 + max(map(_depth, average.integrand.atoms(GaussianAverage)), default=0)
 
 
-class _ScalarPrinter(JaxPrinter):
-    def _print_Function(self, node):
-        if name := SPECIAL_FUNCTIONS.get(type(node)):
-            return f"{name}({self._print(node.args[0])})"
-        return super()._print_Function(node)
+def function_name(function: type[NumericFunction]) -> str:
+    """The name of a numeric function in generated code."""
+    orders = function.orders if any(function.orders) else ()
+    return "_".join(["function", function.own_name, *map(str, orders)])
 
-    _print_erf = _print_erfc = _print_Function
+
+class _ScalarPrinter(JaxPrinter):
+    def _print(self, expr, **kwargs):
+        if row := TABLE.get(type(expr)):
+            name = f"{SPECIAL}.{row.text}" if row.is_special else row.text
+            return f"{name}({self._arguments(expr)})"
+        if isinstance(expr, NumericFunction):
+            return f"{function_name(type(expr))}({self._arguments(expr)})"
+        return super()._print(expr, **kwargs)
+
+    def _arguments(self, node):
+        return ", ".join(map(self._print, node.args))
+
+    def _print_Integer(self, expr):
+        # JAX takes no whole number beyond 64 bits
+        return str(int(expr)) if abs(expr) <= _LARGEST_EXACT else repr(as_float(expr))
+
+    def _print_Rational(self, expr):
+        is_short = max(abs(expr.p), expr.q) <= _LARGEST_EXACT
+        return f"{expr.p}/{expr.q}" if is_short else repr(as_float(expr))
+
+    def _print_Float(self, expr):
+        return repr(as_float(expr))
+
+    def _print_Pow(self, expr, rational=False):
+        # derivatives of whole powers have no pole at zero
+        if expr.exp.is_Float and expr.exp == int(expr.exp):
+            return super()._print_Pow(type(expr)(expr.base, int(expr.exp), evaluate=False), rational=rational)
+        return super()._print_Pow(expr, rational=rational)
+
+    def _print_Piecewise(self, node):
+        names = sorted({symbol.name for symbol in node.free_symbols})
+        function = f"lambda {', '.join(names)}: "
+        pieces = (f"({function}{self._print(is_so)}, {function}{self._print(value)})" for value, is_so in node.args)
+        return f"{SPECIAL}.piecewise([{', '.join(names)}], {', '.join(pieces)})"
 
     def _print_Max(self, node):
         return reduce(lambda left, right: f"jnp.maximum({left}, {right})", map(self._print, node.args))
