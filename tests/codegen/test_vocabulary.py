@@ -153,6 +153,9 @@ def exact_derivatives(row, point):
 
 
 def _derivatives(function, numbers, place):
+    if function is EXACT[LogNormalCDF]:
+        return [float(function(numbers[0], numbers[1] + order)) for order in (1, 2)]
+
     def of_one(at):
         return mpmath.re(function(*numbers[:place], at, *numbers[place + 1 :]))
 

@@ -104,12 +104,10 @@ def _smoothed(of_ramp: bool) -> Callable:
             return b**k * share
         m = int(n) - 2
         polynomial = scipy.special.eval_hermitenorm(m, np.where(density > 0, ratio, 0.0))
-        log_size = np.log(np.where(size > 0, size, 1.0))
         power = int(k) - m - 1
-        limit = 0.0 if power > 0 or k % 2 else (1.0 if power == 0 else np.inf)
-        scaled = np.where(size > 0, np.exp(power * log_size + scipy.stats.norm.logpdf(ratio)), limit * density)
+        scaled = np.exp(power * np.log(np.where(size > 0, size, 1.0)) + scipy.stats.norm.logpdf(ratio))
         found = (-1) ** m * np.sign(b) ** (k % 2) * np.where(polynomial == 0, 0.0, polynomial * scaled)
-        return np.where(density > 0, found, 0.0)
+        return np.where((density > 0) & (size > 0), found, 0.0)
 
     return value
 
