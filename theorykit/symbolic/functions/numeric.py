@@ -16,7 +16,7 @@ from sympy.core.function import ArgumentIndexError, FunctionClass
 from ...arguments import checked_function, checked_sequence, checked_text, first_line, shown
 from ...precision import require_float64
 
-Interval = tuple[float, float]
+Interval = tuple[float | int, float | int]
 
 # half of an infinite interval where a function is tried
 _FAR = 8.0
