@@ -173,10 +173,14 @@ def test_whole_functions_know_their_closed_forms():
     assert SmoothedAbs(-a, -b) == SmoothedAbs(a, b) and SmoothedAbs(-a, b, 1) == -SmoothedAbs(a, b, 1)
     assert SmoothedRamp(a, -b, 3, 1) == -SmoothedRamp(a, b, 3, 1) and SmoothedAbs(a, b, 2) == 2 * SmoothedRamp(a, b, 2)
     assert AngleBetween(-a, -b) == -AngleBetween(a, b)
-    for wrong in (lambda: SmoothedRamp(a, b, a), lambda: SmoothedRamp(a, b, -1), lambda: PlaneMonomial(a, b, 0, 0, 0, -2)):
+    for wrong in (
+        lambda: SmoothedRamp(a, b, a),
+        lambda: SmoothedRamp(a, b, -1),
+        lambda: PlaneMonomial(a, b, 0, 0, 0, -2),
+    ):
         with pytest.raises(ValueError, match="whole numbers"):
             wrong()
-    assert latex(gaussian_average(sign(a + b * z), z)) == latex(erf(a / (2**Rational(1, 2) * Abs(b))))
+    assert latex(gaussian_average(sign(a + b * z), z)) == latex(erf(a / (2 ** Rational(1, 2) * Abs(b))))
 
 
 def test_a_small_order_parameter_keeps_all_its_digits():

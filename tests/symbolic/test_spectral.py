@@ -305,7 +305,14 @@ def test_square_roots_have_derivatives_where_eigenvalues_agree(name, spectrum):
     assert_close(jax.jacfwd(jax.grad(along))(0.0), float(curvature), 1e-8)
 
 
-OF_EIGENVALUES = (gamma, sinc, LambertW, lambda x: Piecewise((sqrt(x), x > 0), (0, True)), log_normal_cdf, lambda x: besseli(1, x))
+OF_EIGENVALUES = (
+    gamma,
+    sinc,
+    LambertW,
+    lambda x: Piecewise((sqrt(x), x > 0), (0, True)),
+    log_normal_cdf,
+    lambda x: besseli(1, x),
+)
 
 
 @pytest.mark.parametrize("function", OF_EIGENVALUES)

@@ -151,7 +151,9 @@ def polygamma(n: int, x: Numbers) -> Numbers:
 
 
 # B_2, B_4, ..., B_20
-_BERNOULLI = np.array([1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330])
+_BERNOULLI = np.array(
+    [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330]
+)
 
 
 def erfi(x: Numbers) -> Numbers:
