@@ -64,8 +64,8 @@ from .quadrature.oracle import normal_mean
 from .scalars import TABLE, as_float
 
 _NAMED = "numbers and arrays by name"
-# the value of an expression; complex where the imaginary unit occurs in it
-Value = np.ndarray | float | int | complex
+# the value of an expression: complex where the imaginary unit occurs in it, true or false of a condition
+Value = np.ndarray | float | int | complex | bool | np.bool_
 
 
 def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
@@ -255,11 +255,15 @@ def _numeric_function(node, at):
 
 
 def _piecewise(node, at):
-    # every case is evaluated, also where it is not defined
-    with np.errstate(all="ignore"):
-        conditions = [np.asarray(at(condition)) for _, condition in node.args]
-        values = [np.asarray(at(value), float) for value, _ in node.args]
-    return np.select(*(np.broadcast_arrays(*arrays) for arrays in (conditions, values)), default=np.nan)[()]
+    left, result = True, np.nan
+    for value, condition in node.args:
+        holds = np.logical_and(left, at(condition))
+        # a case may be undefined where it does not hold
+        if np.any(holds):
+            with np.errstate(all="ignore"):
+                result = np.where(holds, at(value), result)
+        left = np.logical_and(left, np.logical_not(holds))
+    return result[()]
 
 
 def _relation(compare: Callable) -> Callable:

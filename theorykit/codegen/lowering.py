@@ -190,6 +190,7 @@ def _no_rule_for(matrix: MatrixExpr) -> str:
 
 def check_covered(expression: Expr) -> None:
     """Raise `ValueError` for a node of an expression that cannot be compiled, with what to write instead."""
+    checked_instance("expression", expression, Expr, "a SymPy expression")
     has_rule = tuple(kind for kinds, _ in _RULES for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
     for node in preorder_traversal(expression):
         if isinstance(node, has_rule) or type(node) in (Lambda, Str, Tuple):

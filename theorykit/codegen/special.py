@@ -5,6 +5,7 @@ Those of the table get their derivatives from symbols: what is displayed as a de
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +18,11 @@ from sympy import Integer
 from .emission import differentiable
 from .scalars import ROWS, ScalarFunction
 
-Case = tuple[Callable[..., Array], Callable[..., Array]]
+Case = tuple[Callable[..., Any], Callable[..., Any]]
 """A condition and a value, functions of the same numbers."""
 
 
-def piecewise(numbers: Sequence[Array], *cases: Case) -> Array:
+def piecewise(numbers: Sequence[Array | float | int], *cases: Case) -> Array:
     """The value of the first case whose condition holds, NaN if none does.
 
     Its derivative is that of this case alone: other cases may be infinite there, or not a number, and zero times their
@@ -48,7 +49,7 @@ def piecewise(numbers: Sequence[Array], *cases: Case) -> Array:
     return value(*(jnp.asarray(number, float) for number in numbers))
 
 
-def _along(function: Callable[..., Array], i: int) -> Callable[..., Array]:
+def _along(function: Callable[..., Any], i: int) -> Callable[..., Array]:
     """The derivative by number i."""
 
     def derivative(*numbers):

@@ -104,7 +104,7 @@ class _ScalarPrinter(JaxPrinter):
 
     def _print_Pow(self, expr, rational=False):
         # derivatives of whole powers have no pole at zero
-        if expr.exp.is_Float and expr.exp == int(expr.exp):
+        if expr.exp.is_Float and float(expr.exp).is_integer():
             return super()._print_Pow(type(expr)(expr.base, int(expr.exp), evaluate=False), rational=rational)
         return super()._print_Pow(expr, rational=rational)
 

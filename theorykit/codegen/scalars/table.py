@@ -104,12 +104,10 @@ def _smoothed(of_ramp: bool) -> Callable:
             return b**k * share
         m = int(n) - 2
         polynomial = scipy.special.eval_hermitenorm(m, np.where(density > 0, ratio, 0.0))
-        log_size = np.log(np.where(size > 0, size, 1.0))
         power = int(k) - m - 1
-        limit = 0.0 if power > 0 or k % 2 else (1.0 if power == 0 else np.inf)
-        scaled = np.where(size > 0, np.exp(power * log_size + scipy.stats.norm.logpdf(ratio)), limit * density)
+        scaled = np.exp(power * np.log(np.where(size > 0, size, 1.0)) + scipy.stats.norm.logpdf(ratio))
         found = (-1) ** m * np.sign(b) ** (k % 2) * np.where(polynomial == 0, 0.0, polynomial * scaled)
-        return np.where(density > 0, found, 0.0)
+        return np.where((density > 0) & (size > 0), found, 0.0)
 
     return value
 
@@ -158,8 +156,8 @@ ROWS = (
     _jnp(sympy.acos, "arccos", "-1 <= x <= 1"),
     _jnp(sympy.atan, "arctan"),
     _own(sympy.acot, _quiet(lambda x: np.where(x == 0, np.pi / 2, np.arctan(np.divide(1.0, x))))),
-    _own(sympy.asec, _quiet(lambda x: np.arccos(np.divide(1.0, x))), domain="|x| >= 1"),
-    _own(sympy.acsc, _quiet(lambda x: np.arcsin(np.divide(1.0, x))), domain="|x| >= 1"),
+    _own(sympy.asec, _quiet(lambda x: np.arccos(np.divide(1.0, x))), domain="x <= -1 or x >= 1"),
+    _own(sympy.acsc, _quiet(lambda x: np.arcsin(np.divide(1.0, x))), domain="x <= -1 or x >= 1"),
     _own(sympy.atan2, np.arctan2, "xx"),
     _jnp(sympy.sinh, "sinh"),
     _jnp(sympy.cosh, "cosh"),
@@ -172,7 +170,7 @@ ROWS = (
     _jnp(sympy.atanh, "arctanh", "-1 < x < 1"),
     _own(sympy.asech, _quiet(lambda x: np.arccosh(np.divide(1.0, x))), domain="0 < x <= 1"),
     _own(sympy.acsch, _quiet(lambda x: np.arcsinh(np.divide(1.0, x))), domain="x != 0"),
-    _own(sympy.acoth, _quiet(lambda x: np.arctanh(np.divide(1.0, x))), domain="|x| > 1"),
+    _own(sympy.acoth, _quiet(lambda x: np.arctanh(np.divide(1.0, x))), domain="x < -1 or x > 1"),
     _own(LogCosh, lambda x: np.logaddexp(x, -x) - np.log(2), value=values.log_cosh),
     ScalarFunction(sympy.erf, "erf", lambda x: scipy.special.erf(x)),
     ScalarFunction(sympy.erfc, "erfc", lambda x: scipy.special.erfc(x)),

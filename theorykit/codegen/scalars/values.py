@@ -1,11 +1,11 @@
 """Values of scalar functions that `jax.numpy` has not, of arrays, without derivatives: those follow from symbols."""
 
+from collections.abc import Callable
 from math import factorial as factorial_of
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy
 from jax.lax import erf_inv, lgamma
 from jax.scipy import special
 from jaxtyping import Array, Float
@@ -24,9 +24,7 @@ def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
         return jax.jvp(lambda at: log_normal_cdf(at, order - 1), (x,), (jnp.ones_like(x),))[1]
     # far below, where both vanish, density over probability is t + 1 / (t + 2 / (t + 3 / ...)), t = -x
     below = jnp.where(x < -5.0, -x, 5.0)
-    ratio = below
-    for term in range(60, 0, -1):
-        ratio = below + term / ratio
+    ratio = jax.lax.fori_loop(0, 60, lambda i, ratio: below + (60 - i) / ratio, below)
     tail = -(below**2) / 2 - jnp.log(jnp.sqrt(2 * jnp.pi) * ratio)
     near = jnp.where((x < -5.0) | (x > 0.0), 0.0, x)
     above = jnp.where(x < 0.0, 0.0, x)
@@ -135,26 +133,27 @@ def beta(x: Numbers, y: Numbers) -> Numbers:
 def polygamma(n: int, x: Numbers) -> Numbers:
     """The derivative of order n + 1 of the logarithm of the gamma function of a positive number."""
     # the asymptotic series of Abramowitz and Stegun, 6.4.11, after 16 + n steps of the recurrence
-    steps, terms = 16 + n, 10
+    steps = 16 + n
     at = jnp.where(x > 0, x, 1.0)
     shifted = at + steps
+    powers = np.arange(2, 22, 2)
+    below = at[..., None] + np.arange(steps)
     if n == 0:
-        passed = -sum(1 / (at + k) for k in range(steps))
-        leading = jnp.log(shifted) - 1 / (2 * shifted)
-        rest = -sum(b / (2 * k) / shifted ** (2 * k) for k, b in enumerate(_bernoulli(terms), 1))
-        return jnp.where(x > 0, passed + leading + rest, jnp.nan)
-    passed = factorial_of(n) * sum(1 / (at + k) ** (n + 1) for k in range(steps))
-    leading = factorial_of(n - 1) / shifted**n + factorial_of(n) / (2 * shifted ** (n + 1))
-    rest = sum(
-        b * factorial_of(2 * k + n - 1) / factorial_of(2 * k) / shifted ** (2 * k + n)
-        for k, b in enumerate(_bernoulli(terms), 1)
-    )
-    return jnp.where(x > 0, (-1) ** (n + 1) * (passed + leading + rest), jnp.nan)
+        series = jnp.sum(_BERNOULLI / powers / shifted[..., None] ** powers, axis=-1)
+        value = jnp.log(shifted) - 1 / (2 * shifted) - series - jnp.sum(1 / below, axis=-1)
+    else:
+        weights = [factorial_of(k + n - 1) / factorial_of(k) for k in powers.tolist()]
+        series = jnp.sum(_BERNOULLI * np.array(weights) / shifted[..., None] ** (powers + n), axis=-1)
+        leading = factorial_of(n - 1) / shifted**n + factorial_of(n) / (2 * shifted ** (n + 1))
+        passed = factorial_of(n) * jnp.sum(1 / below ** (n + 1), axis=-1)
+        value = (-1) ** (n + 1) * (leading + series + passed)
+    return jnp.where(x > 0, value, jnp.nan)
 
 
-def _bernoulli(terms: int) -> np.ndarray:
-    """B_2, B_4, ..."""
-    return scipy.special.bernoulli(2 * terms)[2::2]
+# B_2, B_4, ..., B_20
+_BERNOULLI = np.array(
+    [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330]
+)
 
 
 def erfi(x: Numbers) -> Numbers:
@@ -177,11 +176,8 @@ def spherical_jn(n: int, x: Numbers) -> Numbers:
     # the power series below n + 2, where its terms grow little; above it, the recurrence, which is stable there
     far = jnp.abs(x) > n + 2
     small = jnp.where(far, 1.0, x)
-    term = small**n / float(np.prod(np.arange(1.0, 2 * n + 2, 2)))
-    series = term
-    for k in range(1, 16 + 2 * n):
-        term = term * (-(small**2) / 2) / (k * (2 * (n + k) + 1))
-        series = series + term
+    first = small**n / float(np.prod(np.arange(1.0, 2 * n + 2, 2)))
+    series = _series(first, lambda k: -(small**2) / 2 / (k * (2 * (n + k) + 1)), 16 + 2 * n)
     large = jnp.where(far, x, 1.0 + n)
     current, following = jnp.sin(large) / large, jnp.sin(large) / large**2 - jnp.cos(large) / large
     for k in range(1, n + 1):
@@ -195,17 +191,24 @@ def bessel_i(n: int, x: Numbers) -> Numbers:
     # the power series has terms of one sign; farther out, the trapezoidal rule of the integral over a period
     far = size > 20
     small = jnp.where(far, 0.0, size / 2)
-    term = small**n / factorial_of(n)
-    series = term
-    for k in range(1, 48):
-        term = term * small**2 / (k * (k + n))
-        series = series + term
+    series = _series(small**n / factorial_of(n), lambda k: small**2 / (k * (k + n)), 48)
     large = jnp.where(far, size, 20.0)
     angles = np.pi * (np.arange(_ANGLES) + 0.5) / _ANGLES
     weights = np.cos(n * angles) / _ANGLES
-    shrunk = sum(w * jnp.exp(-2 * large * s) for w, s in zip(weights, np.sin(angles / 2) ** 2, strict=True))
+    shrunk = jnp.exp(-2 * large[..., None] * np.sin(angles / 2) ** 2) @ weights
     value = jnp.where(far, jnp.exp(large) * shrunk, series)
     return jnp.where(x < 0, (-1) ** n * value, value)
+
+
+def _series(first: Numbers, ratio: Callable[[Array], Numbers], terms: int) -> Numbers:
+    """The sum of a series from its first term and the ratios of each term to the one before."""
+
+    def add(k, sums):
+        term, total = sums
+        term = term * ratio(k)
+        return term, total + term
+
+    return jax.lax.fori_loop(1, terms, add, (first, first))[1]
 
 
 # nodes of the trapezoidal rule: the integrand has the width 1 / sqrt(x), and x is below 710, where exp overflows
@@ -221,17 +224,19 @@ def lambert_w(x: Numbers) -> Numbers:
     w = jnp.where(x < -0.25, near_branch, middle)
     inner = jnp.where(x > 3, 0.0, x)
     near = jnp.where(x > 3, 0.0, w)
-    for _ in range(4):
-        # Halley's method; at the branch point both numerator and denominator vanish
-        miss = near * jnp.exp(near) - inner
-        slope = jnp.exp(near) * (near + 1)
-        curved = slope - (near + 2) * miss / (2 * jnp.where(near == -1, 1.0, near + 1))
-        near = near - jnp.where((curved == 0) | (near == -1), 0.0, miss / jnp.where(curved == 0, 1.0, curved))
+
+    def halley(_, w):
+        # at the branch point both numerator and denominator vanish
+        miss = w * jnp.exp(w) - inner
+        slope = jnp.exp(w) * (w + 1)
+        curved = slope - (w + 2) * miss / (2 * jnp.where(w == -1, 1.0, w + 1))
+        return w - jnp.where((curved == 0) | (w == -1), 0.0, miss / jnp.where(curved == 0, 1.0, curved))
+
+    near = jax.lax.fori_loop(0, 4, halley, near)
     logarithm = jnp.log(jnp.where(x > 3, x, 4.0))
-    far = jnp.where(x > 3, w, 1.0)
-    for _ in range(5):
-        # Newton's method for w + log w = log x, which nothing overflows in
-        far = far * (1 + logarithm - jnp.log(far)) / (1 + far)
+    # Newton's method for w + log w = log x, in which nothing overflows
+    newton = lambda _, w: w * (1 + logarithm - jnp.log(w)) / (1 + w)  # noqa: E731
+    far = jax.lax.fori_loop(0, 5, newton, jnp.where(x > 3, w, 1.0))
     return jnp.where(x < -jnp.exp(-1.0), jnp.nan, jnp.where(x > 3, far, near))
 
 
@@ -248,16 +253,14 @@ def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
         return b**k * jnp.where(size > 0, size * _density(ratio) + a * special.ndtr(ratio), jnp.maximum(a, 0.0))
     if n == 1:
         return b**k * special.ndtr(ratio)
-    # beyond 40 standard deviations the density is zero, and no power of the slope counts
-    inside = jnp.abs(ratio) < 40
-    near = jnp.where(inside, ratio, 0.0)
-    power = k - (n - 1)
-    logarithm = jnp.log(jnp.where(size > 0, size, 1.0))
-    scaled = jnp.exp(power * logarithm - near**2 / 2) / jnp.sqrt(2 * jnp.pi)
+    # beyond 40 standard deviations the density is zero, whatever power of the slope stands beside it, and for zero
+    # slope this is the derivative of the kink itself between its two sides
+    inside = (jnp.abs(ratio) < 40) & (size > 0)
+    near, width = jnp.where(inside, ratio, 0.0), jnp.where(inside, size, 1.0)
     polynomial = (-1) ** n * _hermite(n - 2, near)
-    at_zero = 0.0 if power > 0 or k % 2 or n % 2 else (1.0 if power == 0 else jnp.inf) / np.sqrt(2 * np.pi)
-    value = jnp.where(size > 0, polynomial * scaled, polynomial * at_zero if at_zero else 0.0)
-    return jnp.where(inside, value * (jnp.sign(b) if k % 2 else 1.0), 0.0)
+    scaled = jnp.exp((k - n + 1) * jnp.log(width) - near**2 / 2) / jnp.sqrt(2 * jnp.pi)
+    signed = jnp.sign(b) * polynomial if k % 2 else polynomial
+    return jnp.where(inside & (signed != 0), jnp.where(signed == 0, 1.0, signed) * scaled, 0.0)
 
 
 def smoothed_abs(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:

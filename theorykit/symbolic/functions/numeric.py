@@ -16,7 +16,7 @@ from sympy.core.function import ArgumentIndexError, FunctionClass
 from ...arguments import checked_function, checked_sequence, checked_text, first_line, shown
 from ...precision import require_float64
 
-Interval = tuple[float, float]
+Interval = tuple[float | int | Expr, float | int | Expr]
 
 # half of an infinite interval where a function is tried
 _FAR = 8.0
@@ -144,10 +144,9 @@ def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
     intervals = []
     for i, interval in enumerate(values):
         ends = checked_sequence(f"domain[{i}]", interval, "the ends of an interval", length=2)
-        try:
-            low, high = map(float, ends)
-        except (TypeError, ValueError):
-            raise TypeError(f"domain[{i}] must be two numbers, got {shown(interval)}") from None
+        if not all(isinstance(end, (int, float, Expr)) and not isinstance(end, bool) for end in ends):
+            raise TypeError(f"domain[{i}] must be two numbers, got {shown(interval)}")
+        low, high = map(float, ends)
         if not low < high:
             raise ValueError(f"domain[{i}] must be two numbers in ascending order, got {shown(interval)}")
         intervals.append((low, high))
@@ -210,7 +209,12 @@ def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[...,
     except Exception:
         # JAX refuses expressions of SymPy, with errors of many kinds
         written = None
-    return df if isinstance(written, Expr) else numeric_function(f"{name}_slope", df, domain=intervals)
+    if isinstance(written, Expr):
+        return df
+    try:
+        return numeric_function(f"{name}_slope", df, domain=intervals)
+    except ValueError as error:
+        raise ValueError(f"df of {name} is no function of expressions, and no JAX code: {error}") from error
 
 
 def _elementwise(f: Callable) -> Callable:
@@ -341,7 +345,7 @@ def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interv
             which = f"by argument {index} " if len(point) > 1 else ""
             raise ValueError(
                 f"the derivative of {function.own_name} {which}at {_shown_point(point)} is {expected:.6g} by "
-                f"differences, and {slope:.6g} as it is {'given' if function.slopes is not None else 'taken by JAX'}"
+                f"differences, and {slope:.6g} {'by df' if function.slopes is not None else 'as JAX takes it'}"
             )
 
 
