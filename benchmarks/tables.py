@@ -1,4 +1,4 @@
-"""The tables of measured numbers in the documents, from the results of the benchmarks; nothing is measured here.
+"""The tables in the documents: of what was measured, from the results of the benchmarks, and of functions.
 
     python benchmarks/tables.py
 
@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import table_of_functions
 import table_of_generic
 import table_of_local_kernels
 import table_of_sizes
@@ -18,7 +19,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "which-function.md": {"sizes": table_of_sizes.table},
     "nonlinear.md": {"local kernels": table_of_local_kernels.table},
-    "own-action.md": {"generic": table_of_generic.table},
+    "own-action.md": {"generic": table_of_generic.table, "functions": table_of_functions.table},
     "many-machines.md": {
         "times": tables_of_workers.times,
         "overhead": tables_of_workers.overhead,

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sympy import Abs, Dummy, MatrixSymbol, Symbol, Trace, exp
+from sympy import Abs, Dummy, Integer, MatrixSymbol, Symbol, Trace, erf, exp, gamma
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense
 from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen.primitives import trace
-from theorykit.codegen.scalars import SCALAR_FUNCTIONS, print_scalar
+from theorykit.codegen.scalars import ROWS, TABLE, print_scalar
 from theorykit.symbolic import entrywise, positive_definite
 
 from ..expressions import assert_close
@@ -127,8 +127,17 @@ def test_different_symbols_of_one_name_are_refused():
 
 def test_scalar_formulas_are_written_with_no_other_names_than_are_reserved():
     x = Symbol("x", real=True)
-    words = {print_scalar(function(x)).split("(")[0].split(".")[0] for function in SCALAR_FUNCTIONS}
-    assert words <= {"abs", "jnp"}
+    ones = {"x": x, "n": Integer(1)}
+    nodes = [row.kind(*(ones[letter] for letter in row.arguments)) for row in ROWS]
+    words = {print_scalar(node).split("(")[0].split(".")[0] for node in nodes if type(node) in TABLE}
+    assert words <= {"abs", "jnp", "special"}
+
+
+@pytest.mark.parametrize("name", ["beta", "gamma", "erf", "sinc", "function"])
+def test_functions_leave_their_names_to_symbols(name):
+    symbol = Symbol(name, real=True)
+    function = compile_expressions("f", {"out": gamma(1 + symbol**2) + erf(symbol)}, (symbol,))
+    assert_close(function(**{name: 0.5})["out"], interpret(gamma(1 + symbol**2) + erf(symbol), {name: 0.5}), 1e-13)
 
 
 def test_a_function_named_like_an_operation_is_refused():

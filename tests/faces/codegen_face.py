@@ -48,6 +48,7 @@ FACE = Face(
         "vocabulary": instance(lambda: MATRICES, also=lambda: {"a module": batch}),
         "program": instance(program, also=lambda: {"a function": compiled()}),
         "expression": instance(lambda: exp(X), "values", also=lambda: {"a symbol that has no value": exp(Symbol("z"))}),
+        "check_covered.expression": instance(lambda: exp(X)),
         "values": Kind(lambda: {"x": 1.0}, also=lambda: {"of others": {"y": 1.0}}),
         "CompiledFunction.call_from.values": Kind(lambda: {"x": 1.0}, also=lambda: {"of others": {"y": 1.0}}),
         "bound_sizes.arguments": Kind(

@@ -1,6 +1,7 @@
 """What the parameters of the public callables of symbolic are."""
 
-from sympy import Identity, Lambda, MatrixSymbol, Symbol, Trace, cosh
+import jax.numpy as jnp
+from sympy import Identity, Lambda, MatrixSymbol, Symbol, Trace, cosh, tanh
 
 from theorykit import symbolic
 from theorykit.symbolic import Definition, Equation, Heading
@@ -17,6 +18,10 @@ OF_NUMBERS = {**dict.fromkeys(("-1", "0", "1", "1.5", "-0.5"), A_NUMBER), "10**4
 ABOVE_ZERO = {name: why for name, why in OF_NUMBERS.items() if name not in ("-1", "0", "-0.5")}
 SIZES = {name: why for name, why in ABOVE_ZERO.items() if name != "1.5"}
 NONE_AT_ALL = dict.fromkeys(("an empty list", "an empty array"), "the empty product or sum")
+
+
+def sech_squared(x):
+    return 1 - tanh(x) ** 2
 
 
 def scalar(example=lambda: Trace(C)):
@@ -74,6 +79,14 @@ FACE = Face(
         **{f"{name}.matrix": square() for name in ("quadratic_form", "trace")},
         "as_number.matrix": Kind(lambda: MatrixSymbol("k", 1, 1), {}, lambda: {"of other size": C, "no symbol": ONE}),
         "function": function(cosh, {}),
+        "numeric_function.name": text("f", any_text=True),
+        "f": Kind(lambda: jnp.tanh, {}, called=("f",), also=lambda: {"of two arguments": jnp.where}),
+        "df": Kind(
+            lambda: sech_squared,
+            {"None": "JAX differentiates"},
+            also=lambda: {"wrong": cosh, "of others": [cosh, cosh]},
+        ),
+        "domain": Kind(lambda: (-2.0, 2.0), {}, lambda: {"descending": (1.0, 0.0), "three": (0.0, 1.0, 2.0)}),
         "left": matrix(),
         "right": matrix(),
         "dimensions": two_sizes(),

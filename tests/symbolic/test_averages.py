@@ -6,7 +6,34 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Dummy, Max, Symbol, Trace, cos, cosh, diff, exp, log, symbols, tanh
+from sympy import (
+    Abs,
+    Derivative,
+    DiracDelta,
+    Dummy,
+    Heaviside,
+    Max,
+    Piecewise,
+    Rational,
+    Symbol,
+    Trace,
+    cos,
+    cosh,
+    diff,
+    erf,
+    exp,
+    floor,
+    log,
+    oo,
+    pi,
+    sign,
+    sin,
+    sqrt,
+    symbols,
+    sympify,
+    tan,
+    tanh,
+)
 
 from tests.expressions import A, L, assert_close
 from theorykit.codegen import interpret
@@ -17,9 +44,11 @@ from theorykit.symbolic import (
     gradient,
     latex,
     log_normal_cdf,
+    refined,
     with_more_nodes,
     with_nodes,
 )
+from theorykit.symbolic.averages import breaks
 from theorykit.symbolic.documents.mathml import mathml
 
 z, w, h, b = symbols("z w h b", real=True)
@@ -107,7 +136,95 @@ def test_the_number_of_nodes_is_that_of_every_average(nodes):
     changed = with_nodes(expression, nodes)
     assert {average.nodes for average in changed.atoms(GaussianAverage)} == {nodes}
     assert with_nodes(changed, 64) == expression
-    assert with_more_nodes(changed) == tuple(with_nodes(expression, 2 * nodes + odd) for odd in (0, 1))
+
+
+def test_every_average_can_be_adaptive_or_a_bound():
+    expression = h * NESTED + log(Trace(A) + FIELD**2)
+    adaptive = refined(expression)
+    assert adaptive == with_nodes(expression, "adaptive") == with_nodes(expression, oo)
+    assert {average.nodes for average in adaptive.atoms(GaussianAverage)} == {oo}
+    assert with_nodes(adaptive, 64) == expression
+    upper, lower = with_more_nodes(expression)
+    assert (upper, lower) == with_more_nodes(adaptive) and refined(upper) == refined(lower) == adaptive
+    assert [{average.side for average in each.atoms(GaussianAverage)} for each in (upper, lower)] == [{1}, {-1}]
+    # what is made of a bound is of the same rule
+    assert {average.side for average in gradient(upper, b).atoms(GaussianAverage)} == {1}
+    assert pickle.loads(pickle.dumps(upper)) == upper and gaussian_average(tanh(z + h), z, nodes="adaptive").nodes == oo
+    with pytest.raises(ValueError, match="adaptive"):
+        with_nodes(expression, "exact")
+
+
+def standard(number):
+    return exp(-(number**2) / 2) / sqrt(2 * pi)
+
+
+# integrand, symbol, derivative of its mean
+JUMPS = {
+    "step": (sign(z - h) * cos(b * z), h, -2 * cos(b * h) * standard(h)),
+    "slope of a step": (Heaviside(b * z - h), b, h * standard(h / b) / b / Abs(b)),
+    "function of a step": (exp(sign(z - h)), h, (exp(-1) - exp(1)) * standard(h)),
+    "power of a step": (tanh(b * Heaviside(z - h)) ** 2, h, -(tanh(b) ** 2) * standard(h)),
+    "piecewise": (Piecewise((z, z > h), (b, True)), h, (b - h) * standard(h)),
+    "step that stands still": (sign(z - 1) * tanh(h * z), b, 0),
+    "two steps at one place": (sign(z - h) * Heaviside(3 * z - 3 * h), h, -standard(h)),
+    "kink": (Abs(z - h), h, erf(h / sqrt(2))),
+    "step in an average": (GaussianAverage(sign(w + b * z), w) * z, b, 2 / (sqrt(2 * pi) * (1 + b**2) ** Rational(3, 2))),
+    "step around an average": (GaussianAverage(sign(z - h) * cos(w), w), h, -2 * exp(-Rational(1, 2)) * standard(h)),
+}
+
+
+@pytest.mark.parametrize("name", JUMPS)
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_derivative_of_a_mean_goes_through_jumps(name, plain):
+    integrand, symbol, expected = JUMPS[name]
+    names = {s: Symbol(s.name) for s in (b, h)} if plain else {}
+    average, symbol = GaussianAverage(integrand, z).xreplace(names), names.get(symbol, symbol)
+    for slope in (average.diff(symbol), gradient(average, symbol)):
+        assert not slope.has(DiracDelta, Derivative)
+        found = slope.replace(GaussianAverage, lambda f, v, *_: gaussian_average(f, v))
+        assert_close(interpret(found, VALUES), interpret(sympify(expected), VALUES), 1e-12)
+
+
+def test_a_delta_has_its_mean_and_never_stays():
+    delta = DiracDelta(b * z - h) * tanh(z) + DiracDelta(z - 1, 1) * z**2 + z * tanh(z)
+    found = gaussian_average(delta, z)
+    x = h / b
+    expected = tanh(x) * standard(x) / b - (2 * w - w**3).subs(w, 1) * standard(1) + GaussianAverage(z * tanh(z), z)
+    assert not found.has(DiracDelta)
+    assert_close(interpret(found, VALUES), interpret(expected, VALUES), 1e-13)
+    with pytest.raises(ValueError, match="gaussian_average"):
+        GaussianAverage(delta, z)
+    with pytest.raises(NotImplementedError, match="jumps at the same place"):
+        gaussian_average(diff(exp(sign(z - h)), h), z)
+    with pytest.raises(NotImplementedError, match="linear"):
+        gaussian_average(DiracDelta(sin(z) - h), z)
+
+
+@pytest.mark.parametrize(
+    "integrand", [1 / z**2, 1 / Abs(z), 1 / (z - h), h / (2 * z + 1) ** 3, exp(z**2), z * exp(z**2 / 2 + z), tan(z - h)]
+)
+def test_an_average_that_is_seen_to_be_infinite_is_refused(integrand):
+    with pytest.raises(ValueError, match="infinite"):
+        GaussianAverage(integrand, z)
+
+
+@pytest.mark.parametrize("integrand", [sin(z) / z, 1 / sqrt(Abs(z)), exp(z**2 / 3), exp(z**2) / cosh(z**2), 1 / (z**2 + 1)])
+def test_an_average_that_is_finite_is_not_refused(integrand):
+    assert GaussianAverage(integrand, z).integrand.has(integrand.func)
+
+
+def test_where_an_integrand_is_rough_is_read_off_it():
+    def found(integrand):
+        average = GaussianAverage(integrand, z)
+        z_ = average.variable
+        return {each.xreplace({z_: z}) for each in breaks(average)}
+
+    assert found(Abs(z - h) * sign(2 * h - 2 * z) + Heaviside(b * z)) in ({z - h, b * z}, {h - z, b * z})
+    assert found(Max(z, h, 0)) in ({z, z - h}, {z, h - z})
+    assert found(Piecewise((1, z**2 < h), (0, True))) in ({z**2 - h}, {h - z**2})
+    assert found(floor(b * z)) == {sin(pi * b * z)}
+    assert found(GaussianAverage(Abs(z - w) * Abs(z - h), w)) in ({z - h}, {h - z})
+    assert found(tanh(b * z) / (1 + z**2)) == set()
 
 
 def test_signs_are_known():

@@ -15,14 +15,15 @@ from sympy import (
     KroneckerProduct,
     MatPow,
     MatrixSymbol,
-    Piecewise,
     Rational,
     Symbol,
     Trace,
     ZeroMatrix,
     exp,
+    floor,
     log,
     sign,
+    tanh,
 )
 
 from tests.expressions import (
@@ -203,8 +204,9 @@ WITHOUT_A_RULE = [
     (Trace(Diagonal(L) * Diagonal(A).T), L, "Diagonal"),
     (Heaviside(s - 2), s, "Heaviside"),
     (sign(s * t - 2), s, "sign"),
-    (GaussianAverage(Heaviside(t * s - 2), t), s, "Heaviside"),
-    (Piecewise((s, s > 1), (s**2, True)), s, "Piecewise"),
+    (GaussianAverage(Heaviside(tanh(t) * s - 2), t), s, "Heaviside"),
+    (GaussianAverage(Heaviside(s - 2) * tanh(t), t), s, "Heaviside"),
+    (floor(s * t), s, "floor"),
     (Trace(MatPow(A, Rational(1, 2))), A, "MatPow|powers"),
     (Trace(MatPow(A, Symbol("k", integer=True))), A, "MatPow|powers"),
     (Trace(KroneckerProduct(A, B, A)), A, "KroneckerProduct"),

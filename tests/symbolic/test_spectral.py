@@ -2,12 +2,32 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Identity, Inverse, Lambda, MatrixSymbol, Symbol, Trace, cos, cosh, exp, log, sqrt, symbols, tanh
+from sympy import (
+    Identity,
+    Inverse,
+    Lambda,
+    LambertW,
+    MatrixSymbol,
+    Piecewise,
+    Symbol,
+    Trace,
+    besseli,
+    cos,
+    cosh,
+    exp,
+    gamma,
+    log,
+    sinc,
+    sqrt,
+    symbols,
+    tanh,
+)
 
 from tests.expressions import assert_close
 from tests.marks import slow
@@ -20,10 +40,12 @@ from theorykit.symbolic import (
     GaussianAverage,
     LogDet,
     SpectralFunction,
+    SquareRoot,
     eigenvalue_sum,
     gradient,
     is_symmetric,
     latex,
+    log_normal_cdf,
     normal,
     positive_definite,
     spectral_function,
@@ -242,3 +264,73 @@ def test_the_variable_is_its_own():
         assert made.free_symbols == {S, t}
         assert made.func(*made.args) == made
         assert made.xreplace({t: named}).free_symbols == {S, named}
+
+
+ROOTS = {
+    "trace": Trace(SquareRoot(K)),
+    "of a sum": LogDet(SquareRoot(L.T * L + K + t**2 * Identity(N))),
+    "in a product": Trace(L.T * SquareRoot(K) * L),
+}
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA.values(), ids=SPECTRA)
+@pytest.mark.parametrize("name", ["in a product", *slow(["trace", "of a sum"])])
+def test_square_roots_have_derivatives_where_eigenvalues_agree(name, spectrum):
+    values, generator = values_of(spectrum), np.random.default_rng(5)
+    function, direction = compiled(ROOTS[name]), generator.standard_normal((len(spectrum), len(spectrum)))
+    direction = direction + direction.T
+    assert_close(function(values), interpret(ROOTS[name], values), 1e-9)
+
+    def along(step):
+        return function({**values, "K": jnp.asarray(values["K"]) + step * direction})
+
+    def exact(step):
+        with mpmath.workdps(60):
+            matrix = mpmath.matrix(values["K"].tolist()) + step * mpmath.matrix(direction.tolist())
+            other = mpmath.matrix(values["L"].tolist())
+            if name == "of a sum":
+                total = other.T * other + matrix + mpmath.eye(len(spectrum)) * mpmath.mpf(values["t"]) ** 2
+                return mpmath.log(mpmath.det(total)) / 2
+            # distinct eigenvalues in so many digits: the values themselves are rounded
+            eigenvalues, vectors = mpmath.eigsy(matrix)
+            root = vectors * mpmath.diag([mpmath.sqrt(each) for each in eigenvalues]) * vectors.T
+            product = root if name == "trace" else other.T * root * other
+            return sum(product[i, i] for i in range(len(spectrum)))
+
+    with mpmath.workdps(60):
+        step = mpmath.mpf(10) ** -15 * min(spectrum)
+        ends = [exact(k * step) for k in (-1, 0, 1)]
+        slope, curvature = (ends[2] - ends[0]) / (2 * step), (ends[2] - 2 * ends[1] + ends[0]) / step**2
+    assert_close(jax.grad(along)(0.0), float(slope), 1e-10)
+    assert_close(jax.jacfwd(jax.grad(along))(0.0), float(curvature), 1e-8)
+
+
+OF_EIGENVALUES = (
+    gamma,
+    sinc,
+    LambertW,
+    lambda x: Piecewise((sqrt(x), x > 0), (0, True)),
+    log_normal_cdf,
+    lambda x: besseli(1, x),
+)
+
+
+@pytest.mark.parametrize("function", OF_EIGENVALUES)
+@pytest.mark.parametrize("name", ["all the same", *slow(["two the same", "close"])])
+def test_sums_over_eigenvalues_have_second_derivatives_for_any_function(function, name):
+    spectrum, variable = SPECTRA[name], Symbol("x", real=True)
+    values, direction = values_of(spectrum), np.diag(np.arange(1.0, len(spectrum) + 1))
+    run = compiled(eigenvalue_sum(function, S))
+    rotation = np.linalg.eigh(values["S"])[1]
+    # along a direction with the same eigenvectors every eigenvalue moves by itself
+    along = rotation @ direction @ rotation.T
+    eigenvalues = np.linalg.eigvalsh(values["S"])
+
+    def moved(step):
+        return run({**values, "S": jnp.asarray(values["S"]) + step * along})
+
+    expression = function(variable)
+    for order, take in ((1, jax.grad(moved)), (2, jax.jacfwd(jax.grad(moved)))):
+        expression = gradient(expression, variable)
+        each = [interpret(expression, {"x": float(at)}) for at in eigenvalues]
+        assert_close(take(0.0), np.sum(np.array(each) * np.diag(direction) ** order), 1e-8)

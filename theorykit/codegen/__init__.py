@@ -6,10 +6,10 @@ The whole chain is `compile_expressions`: expressions -> `lower` (Program) -> `e
 from . import batch
 from .emission import BATCH, MATRICES, CompiledFunction, Vocabulary, compile_expressions, emit
 from .interpreter import interpret
-from .lowering import lower
+from .lowering import check_covered, lower
 from .names import check_name
 from .program import Instruction, Program
-from .quadrature import quadrature_error
+from .quadrature.errors import average_errors, quadrature_error
 from .sizes import bound_sizes
 
 __all__ = [
@@ -19,8 +19,10 @@ __all__ = [
     "Instruction",
     "Program",
     "Vocabulary",
+    "average_errors",
     "batch",
     "bound_sizes",
+    "check_covered",
     "check_name",
     "compile_expressions",
     "emit",

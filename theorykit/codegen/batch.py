@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-# of scalars, which are arrays over the batch: each is a function of every one
-from .primitives import erf, erfc, gaussian_mean, log_cosh, log_normal_cdf  # noqa: F401
+# of scalars, which are arrays over the batch: each a function of every one
+from .primitives import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
 
 Entry = Float[Array, "*_"]
 Grid = tuple[tuple[Entry, ...], ...]

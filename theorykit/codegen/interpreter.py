@@ -15,11 +15,15 @@ import scipy
 from sympy import (
     Abs,
     Add,
+    And,
     Basic,
+    Equality,
     Expr,
+    GreaterThan,
     Heaviside,
     Identity,
     KroneckerProduct,
+    LessThan,
     MatAdd,
     MatMul,
     MatPow,
@@ -27,37 +31,41 @@ from sympy import (
     Max,
     Min,
     Mul,
+    Not,
     Number,
     NumberSymbol,
     OneMatrix,
+    Or,
+    Piecewise,
     Pow,
+    StrictGreaterThan,
+    StrictLessThan,
     Symbol,
     Trace,
     Transpose,
+    Unequality,
     ZeroMatrix,
-    erf,
-    erfc,
-    sign,
 )
 from sympy.core.numbers import ImaginaryUnit
+from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from ..arguments import checked_instance, shown
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
-from ..symbolic.averages import GaussianAverage
+from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, singularities
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
 from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
-from ..symbolic.functions import LogCosh, LogNormalCDF
+from ..symbolic.functions import NumericFunction
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
-from .adaptive_quadrature import normal_mean
-from .scalars import SCALAR_FUNCTIONS
+from .quadrature.oracle import normal_mean
+from .scalars import TABLE, as_float
 
 _NAMED = "numbers and arrays by name"
-# the value of an expression; complex where the imaginary unit occurs in it
-Value = np.ndarray | float | int | complex
+# the value of an expression: complex where the imaginary unit occurs in it, true or false of a condition
+Value = np.ndarray | float | int | complex | bool | np.bool_
 
 
 def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
@@ -188,38 +196,84 @@ def _log_det(node, at):
 
 
 def _gaussian_average(node, at):
-    def integrand(points):
-        return at.where({node.variable: points})(node.integrand)
+    rest, tilt = exponential_factor(node)
+
+    def of_variable(expression):
+        return lambda points: at.where({node.variable: points})(expression)
 
     if any(map(bound_outside, matrix_scalars(node.integrand))):
-        return normal_mean(lambda points: np.array([integrand(point) for point in points]))
+        return normal_mean(lambda points: np.array([of_variable(node.integrand)(point) for point in points]))
     outer = [np.shape(at(variable)) for variable in bound_outside(node)]
     shape = np.broadcast_shapes(*outer)
-    return normal_mean(integrand, _kinks(node, at), shape)
+    tilt = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
+    return normal_mean(of_variable(rest), _breaks(node, at, shape), shape, tilt)
 
 
-def _kinks(node, at):
-    """Where the integrand has a kink or a jump, as far as it is one of a linear function of the variable."""
-    for kink in node.integrand.atoms(Abs, Heaviside, Max, sign):
-        zero = kink.args[0] - kink.args[1] if isinstance(kink, Max) else kink.args[0]
-        if all(variable == node.variable or variable in at.symbols for variable in bound_outside(zero)):
-            offset, end = (at.where({node.variable: point})(zero) for point in (0.0, 1.0))
-            yield np.where(end == offset, 0.0, -offset / np.where(end == offset, 1.0, end - offset))
+def _breaks(node, at, shape):
+    """Where the integrand has a kink, a jump or a singularity, in arrays of the shape."""
+    for function in [*breaks(node), *singularities(node)]:
+        if any(variable != node.variable and variable not in at.symbols for variable in bound_outside(function)):
+            continue
+        points = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
+        values = np.broadcast_to(at.where({node.variable: points})(function), (len(points), *shape))
+        polynomial = coefficients(function, node.variable)
+        if polynomial:
+            yield from _roots(*(np.broadcast_to(at(each), shape) for each in polynomial))
+            continue
+        changes = np.sign(values[1:]) != np.sign(values[:-1])
+        for number in range(int(np.max(np.sum(changes, axis=0), initial=0))):
+            is_next = changes & (np.cumsum(changes, axis=0) == number + 1)
+            low = np.broadcast_to(points[:-1], changes.shape)
+            left = np.where(np.any(is_next, axis=0), np.sum(np.where(is_next, low, 0.0), axis=0), 0.0)
+            yield _bisected(at, node.variable, function, left, left + 0.02)
+
+
+def _roots(a, b, c):
+    """The real roots of a + b z + c z^2, zero for those that are missing."""
+    with np.errstate(all="ignore"):
+        found = [-a / b] if np.all(c == 0) else [(-b + side * np.sqrt(b**2 - 4 * a * c)) / (2 * c) for side in (1, -1)]
+    return [np.where(np.isfinite(root), root, 0.0) for root in found]
+
+
+def _bisected(at, variable, function, left, right):
+    above = np.sign(at.where({variable: left[None]})(function))
+    for _ in range(60):
+        middle = (left + right) / 2
+        is_left = (np.sign(at.where({variable: middle[None]})(function)) == above)[0]
+        left, right = np.where(is_left, middle, left), np.where(is_left, right, middle)
+    return (left + right) / 2
 
 
 def _function(node, at):
-    return getattr(np, SCALAR_FUNCTIONS[type(node)])(*map(at, node.args))
+    row = TABLE[type(node)]
+    whole = row.whole_numbers(node)
+    return row.numpy(*(int(argument) if i in whole else at(argument) for i, argument in enumerate(node.args)))
 
 
-def _log_cosh(node, at):
-    number = at(node.args[0])
-    return np.logaddexp(number, -number) - np.log(2)
+def _numeric_function(node, at):
+    return np.asarray(type(node).implementation(*map(at, node.args)))[()]
+
+
+def _piecewise(node, at):
+    left, result = True, np.nan
+    for value, condition in node.args:
+        holds = np.logical_and(left, at(condition))
+        # a case may be undefined where it does not hold
+        if np.any(holds):
+            with np.errstate(all="ignore"):
+                result = np.where(holds, at(value), result)
+        left = np.logical_and(left, np.logical_not(holds))
+    return result[()]
+
+
+def _relation(compare: Callable) -> Callable:
+    return lambda node, at: compare(at(node.lhs), at(node.rhs))
 
 
 # First match wins, and the matrix nodes derive from the scalar ones.
 _RULES = (
     ((Symbol, MatrixSymbol), _lookup),
-    ((Number, NumberSymbol), lambda node, at: float(node)),
+    ((Number, NumberSymbol), lambda node, at: as_float(node)),
     (ImaginaryUnit, lambda node, at: 1j),
     (Identity, lambda node, at: np.eye(int(at(node.shape[0])))),
     (ZeroMatrix, lambda node, at: np.zeros([int(at(side)) for side in node.shape])),
@@ -248,12 +302,20 @@ _RULES = (
     (LogDet, _log_det),
     (GaussianAverage, _gaussian_average),
     (Pow, lambda node, at: at(node.base) ** at(node.exp)),
-    (LogCosh, _log_cosh),
-    (LogNormalCDF, lambda node, at: scipy.special.log_ndtr(at(node.args[0]))),
-    (erf, lambda node, at: scipy.special.erf(at(node.args[0]))),
-    (erfc, lambda node, at: scipy.special.erfc(at(node.args[0]))),
-    (Heaviside, lambda node, at: np.heaviside(*map(at, node.args))),
+    (Piecewise, _piecewise),
+    (BooleanTrue, lambda node, at: True),
+    (BooleanFalse, lambda node, at: False),
+    (StrictGreaterThan, _relation(np.greater)),
+    (GreaterThan, _relation(np.greater_equal)),
+    (StrictLessThan, _relation(np.less)),
+    (LessThan, _relation(np.less_equal)),
+    (Equality, _relation(np.equal)),
+    (Unequality, _relation(np.not_equal)),
+    (And, lambda node, at: reduce(np.logical_and, map(at, node.args))),
+    (Or, lambda node, at: reduce(np.logical_or, map(at, node.args))),
+    (Not, lambda node, at: np.logical_not(at(node.args[0]))),
+    (NumericFunction, _numeric_function),
     (Max, lambda node, at: reduce(np.maximum, map(at, node.args))),
     (Min, lambda node, at: reduce(np.minimum, map(at, node.args))),
-    (tuple(SCALAR_FUNCTIONS), _function),
+    (tuple(TABLE), _function),
 )

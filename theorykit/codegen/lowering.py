@@ -16,6 +16,7 @@ from sympy import (
     Integer,
     Inverse,
     KroneckerProduct,
+    Lambda,
     MatAdd,
     MatMul,
     MatPow,
@@ -24,8 +25,11 @@ from sympy import (
     Symbol,
     Trace,
     Transpose,
+    Tuple,
     ZeroMatrix,
+    preorder_traversal,
 )
+from sympy.core.symbol import Str
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
@@ -39,9 +43,9 @@ from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matri
 from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
-from .names import ENTRY, SCALAR_NAMES, check_names, identifiers
+from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .program import Instruction, Program, SizeBinding
-from .scalars import average_operands, print_scalar
+from .scalars import average_operation, print_scalar, refusal_of_node
 from .sizes import bind_sizes
 
 # scalars that are computed before the formulas in which they stand
@@ -62,7 +66,8 @@ def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> 
     operands = [*(operand for step in builder.instructions for operand in step.operands), *results.values()]
     mentioned = identifiers(operands)
     sizes = _used_sizes(bind_sizes(arguments), mentioned)
-    program = Program(name, arguments, sizes, tuple(builder.instructions), results)
+    functions = numeric_functions(name, outputs.values())
+    program = Program(name, arguments, sizes, tuple(builder.instructions), results, functions)
     _check_closed(program, mentioned)
     return program
 
@@ -88,7 +93,7 @@ def _used_sizes(sizes: Sequence[SizeBinding], mentioned: Set[str]) -> tuple[Size
 def _check_closed(program: Program, mentioned: Set[str]) -> None:
     """Refuse a program that mentions what is neither an argument, a size that the arguments determine, nor its own."""
     sizes, targets = {binding.size for binding in program.sizes}, {step.target for step in program.instructions}
-    known = {argument.name for argument in program.arguments} | sizes | targets
+    known = {argument.name for argument in program.arguments} | sizes | targets | set(program.functions)
     if unknown := sorted(mentioned - known - SCALAR_NAMES):
         raise ValueError(
             f"{program.name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine"
@@ -122,10 +127,7 @@ class _Builder:
             if isinstance(expression, node_type):
                 return rule(self, expression)
         if getattr(expression, "is_Matrix", False):
-            raise NotImplementedError(
-                f"no lowering rule for {type(expression).__name__} (in {expression}); "
-                "add one to theorykit.codegen.lowering"
-            )
+            raise NotImplementedError(_no_rule_for(expression))
         return self.scalar(expression)
 
     def scalar(self, expression: Expr) -> str:
@@ -177,6 +179,30 @@ class _Builder:
         """X and Y with X^T Y the product of `factors`; a palindromic product shares them as far as it can."""
         split = _inner_size_one(factors) or len(factors) // 2
         return self.chain(_transpose_factors(factors[:split])), self.chain(factors[split:])
+
+
+def _no_rule_for(matrix: MatrixExpr) -> str:
+    return (
+        f"{type(matrix).__name__} (in {shown(matrix)}) is not covered: write it with sums, products, inverses, Kronecker "
+        "products, symbolic.entrywise and the other matrices of theorykit.symbolic"
+    )
+
+
+def check_covered(expression: Expr) -> None:
+    """Raise `ValueError` for a node of an expression that cannot be compiled, with what to write instead."""
+    checked_instance("expression", expression, Expr, "a SymPy expression")
+    has_rule = tuple(kind for kinds, _ in _RULES for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+    for node in preorder_traversal(expression):
+        if isinstance(node, has_rule) or type(node) in (Lambda, Str, Tuple):
+            continue
+        is_matrix = getattr(node, "is_Matrix", False)
+        if reason := _no_rule_for(node) if is_matrix else refusal_of_node(node):
+            raise ValueError(reason)
+    try:
+        _Builder().value(expression)
+    except NotImplementedError as error:
+        # of matrices that are not provably positive definite, and other nodes whose arguments are not admitted
+        raise ValueError(str(error)) from error
 
 
 def _computed_before(expression: Basic) -> Iterator[Expr]:
@@ -244,13 +270,16 @@ def _gaussian_average(builder, expression):
     check_matrices_are_fixed(expression.integrand)
     found = sorted(set(_computed_before(expression.integrand)), key=lambda node: node.sort_key())
     held = expression.xreplace({node: Symbol(builder.value(node)) for node in found})
-    return builder.emit("gaussian_mean", *average_operands(held))
+    operation, operands = average_operation(held)
+    return builder.emit(operation, *operands)
 
 
 def _square_root(builder, expression):
     if not is_positive_definite(expression.matrix):
         raise NotImplementedError(f"{expression.matrix} is not provably positive definite: it may have no square root")
-    return builder.emit("square_root", builder.value(expression.matrix))
+    # derivatives of the eigenvectors themselves have poles where eigenvalues agree
+    eigen = builder.emit("eigendecomposition", builder.value(expression.matrix))
+    return builder.emit("spectral_function", f"lambda {ENTRY}: jnp.sqrt({ENTRY})", eigen)
 
 
 def _power(builder, expression):

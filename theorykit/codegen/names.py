@@ -15,14 +15,15 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from ..arguments import shown
 from ..symbolic.bound_variables import BoundVariable
+from ..symbolic.functions import NumericFunction
 from . import primitives
 from .program import OPERATORS
-from .scalars import NORMAL, SCALAR_OPERATIONS
+from .scalars import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
 
 # what a function of every entry of a matrix calls the entry
 ENTRY = "entry"
 # what scalar formulas are written with, beside the names of symbols and of earlier results
-SCALAR_NAMES = frozenset({"abs", "jnp", *SCALAR_OPERATIONS})
+SCALAR_NAMES = frozenset({"abs", "jnp", SPECIAL, *SCALAR_OPERATIONS})
 _TAKEN = {*SCALAR_NAMES, ENTRY, NORMAL, *OPERATORS, *vars(primitives)}
 
 
@@ -55,6 +56,9 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
         check_name(f"a symbol in {name}", symbol.name)
     if repeated := sorted({a.name for i, a in enumerate(arguments) if a in arguments[:i]}):
         raise ValueError(f"{name}: arguments are given twice: {', '.join(repeated)}")
+    for symbol in sorted({*arguments, *sizes}, key=lambda symbol: symbol.name):
+        if symbol.name in numeric_functions(name, outputs.values()):
+            raise ValueError(f"the name {symbol.name!r} of a symbol in {name} is one that a numeric function has there")
     _check_distinct(name, {*arguments, *sizes, *(s for e in outputs.values() for s in symbols_of(e))})
 
 
@@ -81,6 +85,18 @@ def symbols_of(expression: Expr) -> set[Expr]:
         for symbol in found
         if symbol in expression.free_symbols or not (symbol in bound or isinstance(symbol, BoundVariable))
     }
+
+
+def numeric_functions(name: str, expressions: Iterable[Expr]) -> dict[str, type[NumericFunction]]:
+    """The users' functions in expressions by their names in generated code; two that share one are refused."""
+    named: dict[str, type[NumericFunction]] = {}
+    found = {type(node) for expression in expressions for node in expression.atoms(NumericFunction)}
+    for function in sorted(found, key=function_name):
+        if named.setdefault(function_name(function), function) is not function:
+            raise ValueError(
+                f"{name}: two different numeric functions are named {function.own_name!r}; give one another name"
+            )
+    return named
 
 
 def _describe(symbol: Expr) -> str:

@@ -1,25 +1,17 @@
 """The operations that generated code calls: small pure JAX functions, every one differentiable."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-
-# its rooms are imported where one is used
-import scipy
 from jax.scipy.linalg import cho_solve
-from jax.scipy.special import erf as erf
-from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
+from .quadrature.gaussian_means import adaptive_gaussian_mean, gaussian_mean  # noqa: F401
 from .spectral import eigendecomposition, eigenvalue_sum, spectral_function  # noqa: F401
 
 Scalar = Float[Array, ""] | float | int
-# terms of a continued fraction that leave an error of 1e-16 from 5 on
-_FRACTIONS = 60
 
 
 class Factorised(NamedTuple):
@@ -57,57 +49,6 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
         return cho_solve((of.lower, True), right)
 
     return jax.lax.custom_linear_solve(lambda unknown: of.matrix @ unknown, right, by_factor, symmetric=True)
-
-
-@jax.custom_jvp
-def log_cosh(number: Array | float | int) -> Array:
-    """log cosh x."""
-    size = jnp.abs(number)
-    # log 2 cancels near zero, where the square of the hyperbolic sine is all that is left
-    near = jnp.log1p(jnp.sinh(jnp.minimum(size, 1.0)) ** 2) / 2
-    return jnp.where(size < 1.0, near, size + jnp.log1p(jnp.exp(-2 * size)) - jnp.log(2.0))
-
-
-@log_cosh.defjvp
-def _log_cosh_jvp(primals, tangents):
-    (number,), (change,) = primals, tangents
-    return log_cosh(number), jnp.tanh(number) * change
-
-
-@jax.custom_jvp
-def log_normal_cdf(number: Array | float | int) -> Array:
-    """log of the probability that a standard normal number is below `number`."""
-    # far below, where both vanish, density over probability is t + 1 / (t + 2 / (t + 3 / ...)), t = -number
-    below = jnp.where(number < -5.0, -number, 5.0)
-    ratio = jax.lax.fori_loop(0, _FRACTIONS, lambda i, ratio: below + (_FRACTIONS - i) / ratio, below)
-    tail = -(below**2) / 2 - jnp.log(jnp.sqrt(2 * jnp.pi) * ratio)
-    near = jnp.where((number < -5.0) | (number > 0.0), 0.0, number)
-    above = jnp.where(number < 0.0, 0.0, number)
-    middle = jnp.log(erfc(-near / jnp.sqrt(2.0)) / 2)
-    upper = jnp.log1p(-erfc(above / jnp.sqrt(2.0)) / 2)
-    return jnp.where(number < -5.0, tail, jnp.where(number < 0.0, middle, upper))
-
-
-@log_normal_cdf.defjvp
-def _log_normal_cdf_jvp(primals, tangents):
-    (number,), (change,) = primals, tangents
-    value = log_normal_cdf(number)
-    # density over probability; its derivatives need no more of the continued fraction
-    return value, jnp.exp(-(number**2) / 2 - value) / jnp.sqrt(2 * jnp.pi) * change
-
-
-@cache
-def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of the mean over a standard normal number, without those whose weight is zero in float64."""
-    points, weights = scipy.special.roots_hermitenorm(nodes)
-    kept = weights > 0
-    return points[kept], weights[kept] / np.sqrt(2 * np.pi)
-
-
-def gaussian_mean(function: Callable[[Array], Array], nodes: int) -> Array:
-    """The mean of `function` over a standard normal number, by Gauss-Hermite quadrature with `nodes` nodes."""
-    points, weights = _gauss_hermite(nodes)
-    return jnp.tensordot(weights, jax.vmap(function)(points), 1)
 
 
 def identity(size: int) -> Float[Array, "n n"]:
@@ -249,9 +190,3 @@ def leading_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]
 def trailing_block(matrix: Float[Array, "n n"], size: int) -> Float[Array, "m m"]:
     """All but the first `size` rows and columns."""
     return matrix[size:, size:]
-
-
-def square_root(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Square root of a symmetric positive definite matrix, by its eigenvectors."""
-    eigenvalues, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.sqrt(eigenvalues)) @ vectors.T

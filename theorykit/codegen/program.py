@@ -5,9 +5,11 @@ Stage 3 of `SymPy expression -> lowering -> Program -> emission -> compiled func
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sympy import Expr
+
+from ..symbolic.functions import NumericFunction
 
 # the operations that are written as operators; every other is a function of `theorykit.codegen.primitives`
 OPERATORS = ("add", "matmul", "scale", "transpose")
@@ -34,13 +36,15 @@ class SizeBinding:
 
 @dataclass(frozen=True)
 class Program:
-    """A function of named arrays and scalars; `outputs` maps each result's name to the operand that holds it."""
+    """A function of named arrays and scalars; `outputs` maps each result's name to the operand that holds it, and
+    `functions` the names of users' functions to them."""
 
     name: str
     arguments: tuple[Expr, ...]
     sizes: tuple[SizeBinding, ...]
     instructions: tuple[Instruction, ...]
     outputs: Mapping[str, str]
+    functions: Mapping[str, type[NumericFunction]] = field(default_factory=dict)
 
     def operation_counts(self) -> Counter[str]:
         """How often each operation occurs."""

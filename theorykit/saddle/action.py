@@ -13,9 +13,9 @@ from types import MappingProxyType
 from sympy import Add, Expr, MatrixSymbol, S, Symbol
 
 from ..arguments import checked_instance, checked_sequence, checked_whole_number, shown
-from ..codegen import CompiledFunction, check_name, compile_expressions
+from ..codegen import CompiledFunction, check_covered, check_name, compile_expressions
 from ..derivation import Derivation
-from ..symbolic import GaussianAverage, gradient, latex, with_more_nodes, with_nodes
+from ..symbolic import GaussianAverage, gradient, latex, refined, with_more_nodes, with_nodes
 from ..symbolic.arguments import checked_scalar
 from ..symbolic.by_parts import in_standard_form
 from .domains import AbstractDomain
@@ -141,7 +141,7 @@ class Action:
     @cached_property
     def refined(self) -> "Action":
         """The same action, its Gaussian averages by adaptive quadrature."""
-        return self._like(with_nodes(self.expression, 512)) if self.has_averages else self
+        return self._like(refined(self.expression)) if self.has_averages else self
 
     @property
     def is_refined(self) -> bool:
@@ -225,6 +225,8 @@ def _check_declared(action: Action) -> None:
     sizes = {size for symbol in declared for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
     if unknown := sorted(free - declared - sizes, key=lambda symbol: symbol.name):
         raise ValueError(_undeclared(unknown, declared, action.expression))
+    for expression in (action.expression, action.scale):
+        check_covered(expression)
     if idle := [symbol for symbol in action.order_parameters if symbol not in free]:
         raise ValueError(
             f"the action does not depend on the order parameter {', '.join(map(str, idle))}: {shown(action.expression)}"

@@ -33,7 +33,7 @@ from .atoms import (
     symmetric,
     trace,
 )
-from .averages import GaussianAverage, with_more_nodes, with_nodes
+from .averages import GaussianAverage, refined, with_more_nodes, with_nodes
 from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
 from .differential import gradient
 from .documents.document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
@@ -48,7 +48,7 @@ from .entries import (
     sum_of_column,
     sum_of_entries,
 )
-from .functions import log_cosh, log_normal_cdf
+from .functions import log_cosh, log_normal_cdf, numeric_function
 from .gaussian_table import gaussian_average
 from .spectral import EigenvalueSum, SpectralFunction, eigenvalue_sum, spectral_function
 from .structure import is_positive_definite, is_positive_semidefinite, is_symmetric
@@ -106,12 +106,14 @@ __all__ = [
     "log_normal_cdf",
     "matrix_terms",
     "normal",
+    "numeric_function",
     "partial_trace",
     "positive_definite",
     "positive_semidefinite",
     "principal_block",
     "product_of",
     "quadratic_form",
+    "refined",
     "rotations",
     "simplify_traces",
     "spectral_function",

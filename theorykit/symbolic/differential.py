@@ -6,6 +6,7 @@ is the symmetric part, the gradient within symmetric matrices.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from sympy import (
     Add,
@@ -14,7 +15,6 @@ from sympy import (
     Dummy,
     Expr,
     Function,
-    Heaviside,
     Identity,
     Inverse,
     KroneckerProduct,
@@ -35,7 +35,6 @@ from sympy import (
     Transpose,
     ZeroMatrix,
     log,
-    sign,
 )
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
@@ -45,16 +44,15 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..arguments import checked_instance
 from .arguments import checked_scalar
 from .atoms import Diagonal, LogDet, PartialTrace, Softmax, SymmetricSymbol, split_coefficient, trace
-from .averages import GaussianAverage, average_like
+from .averages import GaussianAverage, mean_slope
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
 from .entries import Entrywise, KernelMatrix, SumOfEntries, of_entries, sum_of_entries
+from .functions import JUMPING, partial_derivative
 from .spectral import EigenvalueSum, SpectralFunction, of_eigenvalues
 from .structure import coefficient_and_factors
 
 Contribution = tuple[Expr, Expr]
-# their derivatives are not functions
-_JUMPING = (Heaviside, Piecewise, sign)
 
 
 def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
@@ -121,22 +119,40 @@ def _scalar_power(node, cotangent):
 
 
 def _scalar_function(node, cotangent):
-    if isinstance(node, _JUMPING):
-        raise _without_derivative(type(node), node)
+    if isinstance(node, JUMPING):
+        raise _without_derivative(node)
     for i, argument in enumerate(node.args):
-        yield argument, cotangent * node.fdiff(i + 1)
+        # by orders of derivatives and other whole numbers there is none
+        if argument.free_symbols:
+            yield argument, cotangent * partial_derivative(node, i + 1)
 
 
-def _without_derivative(kind, node):
-    return NotImplementedError(f"the matrix differential has no rule for {kind.__name__} (in {node}), which may jump")
+def _without_derivative(node):
+    return NotImplementedError(
+        f"the matrix differential has no rule for {type(node).__name__} (in {node}), which may jump"
+    )
+
+
+def _piecewise(node, cotangent):
+    slope, numbers = _slopes(node, (), _partial)
+    for leaf, symbol in numbers:
+        yield leaf, cotangent * slope(symbol)
+
+
+def _partial(expression: Expr, symbol: Symbol) -> Expr:
+    """The derivative of a scalar expression that is made of no matrices; a function by cases is taken as continuous."""
+    if isinstance(expression, Piecewise):
+        # case by case: another case may have no derivative where this one holds
+        return Piecewise(*((_partial(value, symbol), condition) for value, condition in expression.args))
+    return Add(*_accumulate(expression, S.One, symbol))
 
 
 def _slope(expression: Expr, symbol: Symbol) -> Expr:
-    """The derivative of a scalar expression that is made of no matrices."""
-    for node in expression.atoms(*_JUMPING):
+    """The derivative in an average or of entries, of an expression that does not jump."""
+    for node in expression.atoms(Piecewise, *JUMPING):
         if symbol in node.free_symbols:
-            raise _without_derivative(type(node), node)
-    slope = expression.diff(symbol)
+            raise _without_derivative(node)
+    slope = _partial(expression, symbol)
     if slope.has(DiracDelta, Derivative):
         raise NotImplementedError(f"SymPy finds no derivative of {expression} by {symbol}: {slope}")
     return slope
@@ -221,7 +237,9 @@ def _through_entries(value, variables, matrices, cotangent):
         yield leaf, sum_of_entries(weighted(symbol))
 
 
-def _slopes(value: Expr, variables: Sequence[Symbol]) -> tuple[Callable[[Symbol], Expr], list[tuple[Expr, Symbol]]]:
+def _slopes(
+    value: Expr, variables: Sequence[Symbol], derivative: Callable[[Expr, Symbol], Expr] | None = None
+) -> tuple[Callable[[Symbol], Expr], list[tuple[Expr, Symbol]]]:
     """The derivative of a function of `variables` by any symbol, and the numbers that it depends on besides.
 
     A number that is made of matrices, such as a trace, comes with a symbol that stands for it.
@@ -231,7 +249,8 @@ def _slopes(value: Expr, variables: Sequence[Symbol]) -> tuple[Callable[[Symbol]
     value, back = value.xreplace(held), {symbol: leaf for leaf, symbol in held.items()}
     symbols = sorted(value.free_symbols - {*variables, *back}, key=lambda symbol: symbol.name)
     numbers = [*((symbol, symbol) for symbol in symbols), *held.items()]
-    return lambda symbol: _slope(value, symbol).xreplace(back), numbers
+    take = _slope if derivative is None else derivative
+    return lambda symbol: take(value, symbol).xreplace(back), numbers
 
 
 def _softmax(node, cotangent):
@@ -239,9 +258,9 @@ def _softmax(node, cotangent):
 
 
 def _gaussian_average(node, cotangent):
-    slope, numbers = _slopes(node.integrand, (node.variable,))
+    slope, numbers = _slopes(node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial))
     for leaf, symbol in numbers:
-        yield leaf, cotangent * average_like(node, slope(symbol))
+        yield leaf, cotangent * slope(symbol)
 
 
 def _eigenvalue_sum(node, cotangent):
@@ -310,5 +329,6 @@ _RULES = (
     (Add, _sum),
     (Mul, _scalar_product),
     (Pow, _scalar_power),
+    (Piecewise, _piecewise),
     ((Function, Max, Min), _scalar_function),
 )

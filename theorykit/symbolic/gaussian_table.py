@@ -1,11 +1,12 @@
 """Averages over one or two standard normal variables, in closed form where a table has one.
 
 A term c z^n exp(p z^2 + q z) f(a + b z) is the average of a polynomial and f over a normal variable of another mean and
-variance, and z^n is lowered by E[z g(z)] = E[g'(z)] (Stein) until f stands alone or beside a derivative of it.
+variance. The power z^n is a sum of Hermite polynomials, and E[He_k(z) f(a + b z)] = b^k d^k/da^k E[f(a + b z)] (Stein).
+Nothing is divided by the slope b, which may be zero.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import comb
+from math import comb, factorial
 from typing import NamedTuple
 
 from sympy import (
@@ -39,9 +40,10 @@ from sympy import (
     sqrt,
 )
 
-from ..arguments import checked_instance, checked_sequence, checked_whole_number, shown
+from ..arguments import checked_instance, checked_sequence, shown
 from .arguments import checked_scalar
-from .averages import MOST_NODES, NODES, GaussianAverage, average_over
+from .averages import NODES, GaussianAverage, average_over, checked_nodes, mean_of_deltas
+from .functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 
 Variables = tuple[Symbol, ...]
 
@@ -53,13 +55,13 @@ class _Line(NamedTuple):
     slopes: tuple[Expr, ...]
 
 
-def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int = NODES) -> Expr:
+def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int | str | Expr = NODES) -> Expr:
     """The mean of `integrand` over one or two independent standard normal `variables`.
 
     Terms with a closed form get it: polynomials times exponentials of quadratic functions, and times one of sin, cos,
     sinh, cosh, erf, erfc, Abs, sign, Heaviside, Max and Min of a linear function; products of two erf, and over two
     variables of two sign, Heaviside, Abs or Max(x, 0), of linear functions without a constant. The others stay
-    averages, `GaussianAverage`, by quadrature with `nodes` nodes. All symbols are taken to be real.
+    averages, `GaussianAverage`, by quadrature with `nodes` nodes, or "adaptive". All symbols are taken to be real.
 
     Raises `ValueError` for an exponential whose average is known to be infinite.
 
@@ -70,7 +72,7 @@ def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int = NODES) ->
         erf(sqrt(3)*h/3) + 1
     """
     integrand = checked_scalar("integrand", integrand)
-    nodes = checked_whole_number("nodes", nodes, least=1, most=MOST_NODES)
+    nodes = checked_nodes(nodes)
     variables = checked_sequence("variables", variables, "symbols")
     for i, variable in enumerate(variables):
         checked_instance(f"variables[{i}]", variable, Symbol)
@@ -82,9 +84,10 @@ def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int = NODES) ->
     return closed + _average(_average(rest, variables[0], nodes), variables[1], nodes)
 
 
-def _average(integrand: Expr, variable: Symbol, nodes: int) -> Expr:
+def _average(integrand: Expr, variable: Symbol, nodes: Expr) -> Expr:
+    at_points, integrand = mean_of_deltas(integrand, variable)
     closed, rest = _split(integrand, (variable,), _mean_of_term)
-    return closed + average_over(rest, variable, nodes)
+    return at_points + closed + average_over(rest, variable, nodes)
 
 
 def _split(integrand: Expr, variables: Variables, mean: Callable[[Expr, Variables], Expr | None]) -> tuple[Expr, Expr]:
@@ -184,77 +187,92 @@ def _mean_of_power(power: int, functions: Sequence[Expr], z: Symbol) -> Expr | N
     if len(functions) == 2 and power == 0 and all(isinstance(function, erf) for function in functions):
         return _of_pair(erf, functions, (z,))
     (function, *others) = functions
-    if others or type(function) not in _ROWS or (argument := _argument(function)) is None:
+    if others or (row := _row_of(function, z)) is None or (argument := _argument(function)) is None:
         return None
     line = _line(argument, (z,))
-    return None if line is None else _by_parts(power, type(function), line.offset, line.slopes[0])
+    return None if line is None else _of_powers(power, row, line.offset, line.slopes[0])
 
 
-def _by_parts(power: int, kind: type, a: Expr, b: Expr) -> Expr:
-    """The mean of z^power f(a + b z), by parts: (power - 1) z^(power - 2) f + b z^(power - 1) f'."""
-    row = _ROWS[kind]
-    if power == 0:
-        return row.mean(a, b)
-    lower = (power - 1) * _by_parts(power - 2, kind, a, b) if power > 1 else 0
-    return lower + b * row.with_derivative(power - 1, a, b)
+def _row_of(function: Expr, z: Symbol) -> Callable[[int, Expr, Expr], Expr] | None:
+    if isinstance(function, (SmoothedAbs, SmoothedRamp)):
+        return None if function.args[1].has_free(z) else _smoothed_again(function)
+    return _ROWS.get(type(function))
 
 
-class _Row(NamedTuple):
-    """The mean of f(a + b z), and that of z^power f'(a + b z)."""
-
-    mean: Callable[[Expr, Expr], Expr]
-    with_derivative: Callable[[int, Expr, Expr], Expr]
-
-
-def _distribution(a: Expr, b: Expr) -> Expr:
-    """The probability that a + b z is above zero."""
-    return erfc(-a / (sqrt(2) * Abs(b))) / 2
+def _of_powers(power: int, row: Callable[[int, Expr, Expr], Expr], a: Expr, b: Expr) -> Expr:
+    """The mean of z^power f(a + b z), by z^n = sum n! / (2^m m! k!) He_k(z) with k = n - 2m."""
+    return Add(
+        *(
+            Rational(factorial(power), 2**m * factorial(m) * factorial(power - 2 * m)) * row(power - 2 * m, a, b)
+            for m in range(power // 2 + 1)
+        )
+    )
 
 
-def _scaled_density(a: Expr, b: Expr) -> Expr:
-    """|b| times the density of a + b z at zero, which is not zero over zero where b is."""
-    return exp(-(a**2) / (2 * b**2)) / sqrt(2 * pi)
+# the mean of He_k(z) f(a + b z)
+_Row = Callable[[int, Expr, Expr], Expr]
 
 
-def _with_delta(power: int, a: Expr, b: Expr) -> Expr:
-    """The mean of z^power delta(a + b z)."""
-    return (-a / b) ** power * _scaled_density(a, b) / Abs(b)
+def _smooth(mean: Callable[[Expr, Expr], Expr]) -> _Row:
+    """The row of a function whose mean is smooth in the slope."""
+
+    def row(k: int, a: Expr, b: Expr) -> Expr:
+        at = Dummy(real=True)
+        return b**k * mean(at, b).diff(at, k).xreplace({at: a})
+
+    return row
 
 
-def _with_bell(power: int, a: Expr, b: Expr) -> Expr:
-    """The mean of z^power times the derivative of erf at a + b z."""
-    narrowing = 1 + 2 * b**2
-    moments = [_mean_of_power(k, (), Dummy()) for k in range(power + 1)]
-    density = 2 * exp(-(a**2) / narrowing) / sqrt(pi * narrowing)
-    return density * _moved(-2 * a * b / narrowing, 1 / sqrt(narrowing), moments)
+def _smoothed_again(function: Expr) -> _Row:
+    """The row of what is an average already: the variances add up."""
+    _, slope, order, power = function.args
 
+    def row(k: int, a: Expr, b: Expr) -> Expr:
+        return b**k * slope**power * function.func(a, length(slope, b), order + k)
 
-def _derivative(kind: type, factor: int = 1) -> Callable[[int, Expr, Expr], Expr]:
-    return lambda power, a, b: factor * _by_parts(power, kind, a, b)
+    return row
 
 
 _ROWS: Mapping[type, _Row] = {
-    sin: _Row(lambda a, b: exp(-(b**2) / 2) * sin(a), _derivative(cos)),
-    cos: _Row(lambda a, b: exp(-(b**2) / 2) * cos(a), _derivative(sin, -1)),
-    sinh: _Row(lambda a, b: exp(b**2 / 2) * sinh(a), _derivative(cosh)),
-    cosh: _Row(lambda a, b: exp(b**2 / 2) * cosh(a), _derivative(sinh)),
-    erf: _Row(lambda a, b: erf(a / sqrt(1 + 2 * b**2)), _with_bell),
-    erfc: _Row(lambda a, b: erfc(a / sqrt(1 + 2 * b**2)), lambda *of: -_with_bell(*of)),
-    Heaviside: _Row(_distribution, _with_delta),
-    sign: _Row(lambda a, b: erf(a / (sqrt(2) * Abs(b))), lambda *of: 2 * _with_delta(*of)),
-    Abs: _Row(
-        lambda a, b: 2 * Abs(b) * _scaled_density(a, b) + a * erf(a / (sqrt(2) * Abs(b))),
-        _derivative(sign),
-    ),
-    Max: _Row(lambda a, b: Abs(b) * _scaled_density(a, b) + a * _distribution(a, b), _derivative(Heaviside)),
+    sin: _smooth(lambda a, b: exp(-(b**2) / 2) * sin(a)),
+    cos: _smooth(lambda a, b: exp(-(b**2) / 2) * cos(a)),
+    sinh: _smooth(lambda a, b: exp(b**2 / 2) * sinh(a)),
+    cosh: _smooth(lambda a, b: exp(b**2 / 2) * cosh(a)),
+    erf: _smooth(lambda a, b: erf(a / sqrt(1 + 2 * b**2))),
+    erfc: _smooth(lambda a, b: erfc(a / sqrt(1 + 2 * b**2))),
+    Heaviside: lambda k, a, b: SmoothedRamp(a, b, k + 1, k),
+    sign: lambda k, a, b: SmoothedAbs(a, b, k + 1, k),
+    Abs: lambda k, a, b: SmoothedAbs(a, b, k, k),
+    Max: lambda k, a, b: SmoothedRamp(a, b, k, k),
 }
-# f -> the mean of f(x) f(y) over normal x, y of variances v, w and covariance c
-_PAIRS: Mapping[type, Callable[[Expr, Expr, Expr], Expr]] = {
-    erf: lambda v, w, c: 2 / pi * asin(2 * c / sqrt((1 + 2 * v) * (1 + 2 * w))),
-    sign: lambda v, w, c: 2 / pi * asin(c / sqrt(v * w)),
-    Heaviside: lambda v, w, c: Rational(1, 4) + asin(c / sqrt(v * w)) / (2 * pi),
-    Abs: lambda v, w, c: 2 / pi * (sqrt(v * w - c**2) + c * asin(c / sqrt(v * w))),
-    Max: lambda v, w, c: (sqrt(v * w - c**2) + c * (pi / 2 + asin(c / sqrt(v * w)))) / (2 * pi),
+
+
+class _Covariance(NamedTuple):
+    """Of two normal variables x and y: the variances v and w, the covariance c, and d with c^2 + d^2 = v w."""
+
+    v: Expr
+    w: Expr
+    c: Expr
+    d: Expr
+
+
+def _angle(of: _Covariance) -> Expr:
+    """The arcsine of the correlation."""
+    return AngleBetween(of.c, of.d)
+
+
+def _size(of: _Covariance) -> Expr:
+    """|d|."""
+    return PlaneMonomial(of.c, of.d, 0, 1, 0, -1)
+
+
+# f -> the mean of f(x) f(y) over normal x and y
+_PAIRS: Mapping[type, Callable[[_Covariance], Expr]] = {
+    erf: lambda of: 2 / pi * asin(2 * of.c / sqrt((1 + 2 * of.v) * (1 + 2 * of.w))),
+    sign: lambda of: 2 / pi * _angle(of),
+    Heaviside: lambda of: Rational(1, 4) + _angle(of) / (2 * pi),
+    Abs: lambda of: 2 / pi * (_size(of) + of.c * _angle(of)),
+    Max: lambda of: (_size(of) + of.c * (pi / 2 + _angle(of))) / (2 * pi),
 }
 
 
@@ -276,4 +294,6 @@ def _of_pair(kind: type, functions: Sequence[Expr], variables: Variables) -> Exp
         return None
     x, y = (line.slopes for line in lines)
     v, w, c = (Add(*(a * b for a, b in zip(*pair, strict=True))) for pair in ((x, x), (y, y), (x, y)))
-    return _PAIRS[kind](v, w, c)
+    # Lagrange's identity: no difference of products, which rounding may carry below zero
+    d = x[0] * y[1] - x[1] * y[0] if len(x) == 2 else S.Zero
+    return _PAIRS[kind](_Covariance(v, w, c, d))

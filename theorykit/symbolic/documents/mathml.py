@@ -24,10 +24,14 @@ _OPERATORS = {
     **{"otimes": "⊗", "odot": "⊙", "circ": "∘", "cdot": "⋅", "times": "×", "pm": "±", "sim": "∼", "in": "∈"},
     **{"propto": "∝", "to": "→", "mid": "∣", "Rightarrow": "⇒", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥"},
     **{"approx": "≈", "neq": "≠", "langle": "⟨", "rangle": "⟩", "{": "{", "}": "}", "dots": "…", "ldots": "…"},
-    "mapsto": "↦",
+    **{"mapsto": "↦", "wedge": "∧", "vee": "∨", "neg": "¬", "bmod": "mod"},
+    **{"lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉"},
 }
 _LARGE = {"sum": "∑", "prod": "∏", "int": "∫"}
-_FUNCTIONS = ("log", "det", "exp", "sin", "cos", "tan", "sinh", "cosh", "tanh", "max", "min")
+_FUNCTIONS = (
+    *("log", "det", "exp", "max", "min", "sin", "cos", "tan", "sec", "csc", "cot"),
+    *("sinh", "cosh", "tanh", "coth"),
+)
 _SPACES = {",": "0.167em", ":": "0.222em", ";": "0.278em", "quad": "1em", "qquad": "2em", " ": "0.25em", "!": "0em"}
 _ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~", "dot": "˙", "ddot": "¨", "vec": "→"}
 _VARIANTS = {"mathbf": "BOLD", "boldsymbol": "BOLD", "mathcal": "SCRIPT", "mathbb": "DOUBLE-STRUCK"}
@@ -219,6 +223,10 @@ class _Reader:
     def _frac(self) -> list[Element]:
         return [_element("mfrac", None, self.argument(), self.argument())]
 
+    def _binom(self) -> list[Element]:
+        fraction = _element("mfrac", None, self.argument(), self.argument(), linethickness="0")
+        return [_element("mo", "("), fraction, _element("mo", ")")]
+
     def _sqrt(self) -> list[Element]:
         if self.peek() != "[":
             return [_element("msqrt", None, self.argument())]
@@ -248,7 +256,7 @@ class _Reader:
 
     def _begin(self) -> list[Element]:
         kind = self.words()
-        if kind != "matrix":
+        if kind not in ("cases", "matrix"):
             raise NotImplementedError(f"there is no MathML of the LaTeX environment {kind}, which is in {self.latex}")
         table = _element("mtable", None)
         line: list[Element] = []
@@ -260,8 +268,8 @@ class _Reader:
                 line = []
             if separator == r"\end":
                 self.words()
-                return [table]
-        raise self.mistake("its matrix does not end")
+                return [_element("mo", "{", fence="true"), table] if kind == "cases" else [table]
+        raise self.mistake(f"its {kind} does not end")
 
 
 def _element(tag: str, text: str | None, *children: Element | None, **attributes: str) -> Element:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace, log
+from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace, asin, erf, log, sign
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
@@ -183,8 +183,25 @@ class MatrixLatexPrinter(LatexPrinter):
         return self._print_log(expr.rewrite(log), exp)
 
     def _print_LogNormalCDF(self, expr, exp=None):
-        text = rf"\log\Phi{self._parenthesise(expr.args[0])}"
+        name = r"\log\Phi" if expr.order == 0 else rf"\left(\log\Phi\right)^{{({expr.order})}}"
+        text = f"{name}{self._parenthesise(expr.args[0])}"
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+
+    def _by_closed_form(self, expr, form, exp=None):
+        text = self._print(expr.rewrite(form))
+        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+
+    def _print_SmoothedRamp(self, expr, exp=None):
+        return self._by_closed_form(expr, erf, exp)
+
+    def _print_SmoothedAbs(self, expr, exp=None):
+        return self._by_closed_form(expr, erf, exp)
+
+    def _print_AngleBetween(self, expr, exp=None):
+        return self._by_closed_form(expr, asin, exp)
+
+    def _print_PlaneMonomial(self, expr, exp=None):
+        return self._by_closed_form(expr, sign, exp)
 
     def _operand(self, matrix):
         text = self._print(matrix)

@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 from sympy import Add, Basic, Expr, Float, Integer, Mul, Pow, Rational, S, Symbol
 from sympy.core.symbol import Str
+from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
@@ -29,7 +30,15 @@ from ..averages import GaussianAverage
 from ..blocks import PrincipalBlock, SideBySide, Stacked
 from ..bound_variables import EntryVariable, NormalVariable
 from ..entries import Entrywise, KernelMatrix, SumOfEntries
-from ..functions import LogCosh, LogNormalCDF
+from ..functions import (
+    AngleBetween,
+    LogCosh,
+    LogNormalCDF,
+    NumericFunction,
+    PlaneMonomial,
+    SmoothedAbs,
+    SmoothedRamp,
+)
 from ..spectral import EigenvalueSum, SpectralFunction
 
 Row = list[Any]
@@ -50,32 +59,49 @@ def _scalars(arguments: tuple[Basic, ...]) -> tuple[Basic, ...]:
     return arguments
 
 
+def _of_cases(kind: Callable[..., Basic]) -> Callable[..., Basic]:
+    return lambda *cases: kind(*cases, evaluate=False)
+
+
 def _kinds(makes: Callable[[Any], Callable[..., Basic]], *kinds: Any) -> dict[str, Callable[..., Basic]]:
     return {kind.__name__: makes(kind) for kind in kinds}
 
 
 _FUNCTIONS = (
-    *(sympy.exp, sympy.log, sympy.sin, sympy.cos, sympy.tan, sympy.asin, sympy.acos, sympy.atan),
-    *(sympy.sinh, sympy.cosh, sympy.tanh, sympy.asinh, sympy.acosh, sympy.atanh),
-    *(sympy.erf, sympy.erfc, sympy.gamma, sympy.loggamma, sympy.Abs, sympy.sign, sympy.Heaviside),
-    *(sympy.Max, sympy.Min, LogCosh, LogNormalCDF),
+    *(sympy.exp, sympy.log, sympy.sin, sympy.cos, sympy.tan, sympy.sec, sympy.csc, sympy.cot),
+    *(sympy.asin, sympy.acos, sympy.atan, sympy.asec, sympy.acsc, sympy.acot, sympy.atan2),
+    *(sympy.sinh, sympy.cosh, sympy.tanh, sympy.sech, sympy.csch, sympy.coth),
+    *(sympy.asinh, sympy.acosh, sympy.atanh, sympy.asech, sympy.acsch, sympy.acoth),
+    *(sympy.erf, sympy.erfc, sympy.erfi, sympy.erfinv, sympy.Ei, sympy.sinc, sympy.jn, sympy.besseli, sympy.LambertW),
+    *(sympy.gamma, sympy.loggamma, sympy.polygamma, sympy.factorial, sympy.binomial, sympy.beta),
+    *(sympy.Abs, sympy.sign, sympy.Heaviside, sympy.floor, sympy.ceiling, sympy.frac, sympy.Mod),
+    *(sympy.Max, sympy.Min, LogCosh, LogNormalCDF, SmoothedAbs, SmoothedRamp, AngleBetween, PlaneMonomial),
 )
+_RELATIONS = (
+    *(sympy.StrictGreaterThan, sympy.GreaterThan, sympy.StrictLessThan, sympy.LessThan),
+    *(sympy.Equality, sympy.Unequality),
+)
+_CASES = (sympy.And, sympy.Or, sympy.Not, sympy.Piecewise)
 _OF_OTHERS = (
     *(sympy.MatrixSymbol, PositiveSemidefiniteSymbol, PositiveDefiniteSymbol),
     *(sympy.Identity, sympy.OneMatrix, sympy.ZeroMatrix, sympy.MatAdd, sympy.MatMul, sympy.MatPow),
     *(sympy.Inverse, sympy.Transpose, sympy.Trace, sympy.KroneckerProduct, sympy.HadamardProduct, sympy.DiagMatrix),
     *(BlockDiagMatrix, LogDet, PartialTrace, Diagonal, SquareRoot, Softmax, Stacked, SideBySide, PrincipalBlock),
     *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple, GaussianAverage, Entrywise, SumOfEntries),
-    *(EigenvalueSum, KernelMatrix, SpectralFunction, SymmetricSymbol),
+    *(EigenvalueSum, KernelMatrix, SpectralFunction, SymmetricSymbol, ExprCondPair),
 )
 # what is made of other expressions alone, by the name of its kind -> how it is made
 _COMPOUND: Mapping[str, Callable[..., Basic]] = {
     **_kinds(_of_terms, Add, Mul),
-    **_kinds(_unevaluated, Pow, *_FUNCTIONS),
+    **_kinds(_unevaluated, Pow, *_FUNCTIONS, *_RELATIONS),
+    **_kinds(_of_cases, *_CASES),
     **_kinds(lambda kind: kind, *_OF_OTHERS),
 }
-_KNOWN = {Add, Mul, Pow, *_FUNCTIONS, *_OF_OTHERS}
-_CONSTANTS = ("ImaginaryUnit", "Pi", "Exp1", "EulerGamma", "GoldenRatio", "Catalan", "Infinity", "NegativeInfinity")
+_KNOWN = {Add, Mul, Pow, *_FUNCTIONS, *_RELATIONS, *_CASES, *_OF_OTHERS}
+_CONSTANTS = (
+    *("ImaginaryUnit", "Pi", "Exp1", "EulerGamma", "GoldenRatio", "Catalan", "Infinity", "NegativeInfinity"),
+    *("BooleanTrue", "BooleanFalse"),
+)
 
 
 class ExpressionTable:
@@ -125,6 +151,8 @@ def _row(expression: Basic, enter: Callable[[Basic], int]) -> Row:
         return [name]
     if kind in _KNOWN:
         return [name, *(enter(argument) for argument in expression.args)]
+    if isinstance(expression, NumericFunction):
+        raise ValueError(f"{expression} has code of Python, of which there is no text to be kept; pickle it instead")
     raise ValueError(
         f"the expression {shown(expression)} is a {kind.__module__}.{name}, of which there is no text to be kept; the "
         "kinds of expressions that there is text of are listed in theorykit/symbolic/documents/table.py"

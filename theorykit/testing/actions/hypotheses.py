@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
-from sympy import Expr, Integer, Lambda, MatrixSymbol, Symbol, Transpose, sqrt
+from sympy import Expr, Integer, MatrixSymbol, Symbol, Transpose, sqrt
 
 from ...arguments import shown
 from ...symbolic import GaussianAverage, SymmetricSymbol, inverse
@@ -134,9 +134,8 @@ def _of_a_spread(samples: Samples) -> Iterator[Finding]:
     for average in sorted(action.expression.atoms(GaussianAverage), key=lambda node: node.sort_key()):
         variable = average.variable
         for spread in _SPREADS:
-            widened = GaussianAverage(
-                Lambda(variable, average.integrand.xreplace({variable: spread * variable})), average.nodes
-            )
+            integrand = average.integrand.xreplace({variable: spread * variable})
+            widened = average.func(integrand, variable, *average.args[2:])
             if samples.becomes(action.expression.xreplace({average: widened})):
                 yield Finding(
                     CLAIM,

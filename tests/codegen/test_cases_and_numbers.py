@@ -1,0 +1,354 @@
+"""Functions by cases, numbers of any size, users' functions, and limits far out."""
+
+import pickle
+import random
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sympy
+from sympy import (
+    And,
+    Eq,
+    Float,
+    Function,
+    Integer,
+    MatrixSymbol,
+    Not,
+    Or,
+    Piecewise,
+    Rational,
+    Symbol,
+    Trace,
+    atan,
+    binomial,
+    cosh,
+    coth,
+    csch,
+    erf,
+    exp,
+    gamma,
+    log,
+    loggamma,
+    oo,
+    sech,
+    sinc,
+    sqrt,
+    tanh,
+)
+
+from tests.expressions import assert_close
+from theorykit import saddle
+from theorykit.codegen import BATCH, check_covered, compile_expressions, interpret
+from theorykit.symbolic import (
+    GaussianAverage,
+    entrywise,
+    gradient,
+    latex,
+    log_cosh,
+    log_det,
+    log_normal_cdf,
+    numeric_function,
+    positive_definite,
+    sum_of_entries,
+    trace,
+)
+from theorykit.symbolic.documents.mathml import mathml
+
+X, Y = Symbol("x", real=True), Symbol("y", real=True)
+HUBER = Piecewise((X**2 / 2, And(X < 1, X > -1)), (abs(X) - Rational(1, 2), True))
+
+
+def compiled(expression, symbols=(X,), **options):
+    function = compile_expressions("f", {"value": expression}, symbols, **options)
+    return lambda *numbers: function(**{s.name: jnp.asarray(at) for s, at in zip(symbols, numbers, strict=True)})[
+        "value"
+    ]
+
+
+# cases, each with the points at which another case, or its derivative, is not a number
+CASES = {
+    HUBER: (-3.0, -0.4, 0.0, 0.7, 2.0),
+    Piecewise((sqrt(X), X > 0), (0, True)): (-1.0, 0.0, 4.0),
+    Piecewise((log(X) * X, X > 0), (0, Eq(X, 0)), (1 / X, True)): (-2.0, 0.0, 3.0),
+    Piecewise((1, Eq(X, 0)), (X / (exp(X) - 1), True)): (0.0, 1.3),
+    Piecewise((gamma(X), Not(Or(X <= 0, X > 100))), (X**2, True)): (-2.5, 3.3, 200.0),
+    Piecewise((Piecewise((X, X > 1), (X**3, True)), X > 0), (exp(-1 / X**2), X < -1), (X**2, True)): (
+        -2.0,
+        0.0,
+        0.5,
+        2.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("expression", CASES, ids=str)
+def test_cases_that_do_not_hold_leave_no_trace(expression):
+    function, slope = compiled(expression), gradient(expression, X)
+    for point in CASES[expression]:
+        branch = expression.subs(X, Float(point)) if point else expression.subs(X, 0)
+        assert_close(function(point), float(branch), 1e-13)
+        assert_close(interpret(expression, {"x": point}), float(branch), 1e-13)
+        by_jax = jax.grad(function)(point)
+        assert np.isfinite(by_jax) and np.isfinite(jax.hessian(function)(point))
+        assert_close(compiled(slope)(point), by_jax, 1e-13)
+        assert_close(interpret(slope, {"x": point}), by_jax, 1e-13)
+        if point:
+            step = 1e-5
+            assert_close((function(point + step) - function(point - step)) / (2 * step), by_jax, 1e-6)
+    points = jnp.array(CASES[expression])
+    assert_close(compiled(expression, vocabulary=BATCH)(points), [function(x) for x in CASES[expression]], 1e-14)
+    assert_close(jax.vmap(jax.grad(function))(points), [jax.grad(function)(x) for x in CASES[expression]], 1e-13)
+    assert mathml(latex(expression))
+
+
+def test_cases_stand_in_averages_and_in_functions_of_entries_and_of_traces():
+    z, matrix = Symbol("z", real=True), MatrixSymbol("A", 2, 2)
+    smooth = GaussianAverage(Piecewise((exp(-1 / (X + z) ** 2), X + z > 0), (0, True)), z)
+    value = compiled(smooth)
+    # derivatives of the branch that does not hold overflow at zero
+    assert np.isfinite(jax.grad(value)(0.0)) and np.isfinite(value(0.0))
+    of_entries = sum_of_entries(entrywise(lambda entry: Piecewise((sqrt(entry), entry > 0), (Y, True)), matrix))
+    numbers = {"A": np.array([[1.0, -1.0], [4.0, 0.0]]), "y": 0.5}
+    function = compile_expressions("f", {"value": of_entries}, (matrix, Y))
+    assert function(A=jnp.asarray(numbers["A"]), y=0.5)["value"] == interpret(of_entries, numbers) == 4.0
+    of_trace = Piecewise((log(Trace(matrix)), Trace(matrix) > 0), (Trace(matrix * matrix), True))
+    slope = gradient(of_trace, matrix)
+    for sign in (1.0, -1.0):
+        at = {"A": sign * np.array([[1.0, 0.3], [0.2, 2.0]])}
+        by_jax = jax.grad(lambda A: compile_expressions("f", {"value": of_trace}, (matrix,))(A=A)["value"])(
+            jnp.asarray(at["A"])
+        )
+        assert_close(interpret(slope, at), by_jax, 1e-13)
+        assert_close(
+            compile_expressions("f", {"value": slope}, (matrix,))(A=jnp.asarray(at["A"]))["value"], by_jax, 1e-13
+        )
+
+
+def numbers(count):
+    generator = random.Random(0)
+    for _ in range(count):
+        digits = generator.choice((1, 5, 15, 17, 19, 25, 60, 200))
+        whole = generator.randint(-(10**digits), 10**digits) or 1
+        yield Integer(whole)
+        yield Rational(whole, generator.randint(1, 10 ** generator.choice((3, 20, 80))))
+        yield Float(str(Fraction(whole, 7).numerator), 40) / 7
+    yield from (Integer(10) ** 20, binomial(70, 35), Integer(2) ** 63, Integer(2) ** 53 + 1, Rational(1, 10**300))
+    yield from (Float(0.1 + 0.2), Float("1e-310"), Float("0.1", 60), Rational(10**330, 10**25 + 1))
+
+
+def test_any_number_is_a_coefficient_an_exponent_a_constant_and_scales_a_matrix():
+    matrix = MatrixSymbol("A", 2, 2)
+    found = [number for number in numbers(20) if abs(number) < Float("1e308") or number.is_Integer]
+    found = [number for number in found if abs(int(number)) < 10**308]
+    for batch in (found[i : i + 12] for i in range(0, len(found), 12)):
+        expressions = {}
+        for i, number in enumerate(batch):
+            expressions |= {f"c{i}": number * X, f"s{i}": number + X, f"t{i}": trace(number * matrix)}
+            expressions |= {f"q{i}": X / number} if abs(number) > 1e-300 else {}
+            expressions |= {f"e{i}": (1 + X / 10**20) ** number, f"v{i}": number}
+        values = {"x": 0.37, "A": np.array([[0.25, 1.0], [2.0, 0.5]])}
+        function = compile_expressions("f", expressions, (X, matrix))
+        results = function(x=0.37, A=jnp.asarray(values["A"]))
+        for i, number in enumerate(batch):
+            exact = (
+                Fraction(int(number.p), int(number.q))
+                if number.is_Rational
+                else Fraction(*float(number).as_integer_ratio())
+            )
+            expected = {"c": 0.37 * float(exact), "s": 0.37 + float(exact), "t": 0.75 * float(exact), "v": float(exact)}
+            expected["q"] = 0.37 / float(exact) if abs(exact) > 1e-300 else None
+            for name, value in expected.items():
+                if value is not None:
+                    assert float(results[f"{name}{i}"]) == pytest.approx(value, rel=1e-14)
+                    assert interpret(expressions[f"{name}{i}"], values) == pytest.approx(value, rel=1e-14)
+            assert float(results[f"e{i}"]) == pytest.approx(interpret(expressions[f"e{i}"], values), rel=1e-12)
+    assert compiled(Float(0.1 + 0.2) * X)(1.0) == 0.1 + 0.2
+    assert jax.grad(jax.grad(jax.grad(compiled(X**2.0))))(0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    "number", [Integer(10) ** 400, Float("-1e400"), Rational(1, 10**400), oo, Rational(10**500, 7)]
+)
+def test_numbers_beyond_double_precision_are_refused_with_their_value(number):
+    for expression in (number * X, X + number, sum_of_entries(number * MatrixSymbol("A", 2, 2))):
+        with pytest.raises(ValueError, match="e[+-]400|E[+-]400|E\\+499|oo|double precision"):
+            check_covered(expression)
+    with pytest.raises(ValueError, match="double precision|no real number"):
+        saddle.Action(X**2 + number * X, {X: saddle.Real()})
+
+
+FAR = {
+    tanh(X): (-1.0, 1.0),
+    erf(X): (-1.0, 1.0),
+    sech(X): (0.0, 0.0),
+    csch(X): (0.0, 0.0),
+    coth(X): (-1.0, 1.0),
+    atan(X): (-np.pi / 2, np.pi / 2),
+    sinc(X): (0.0, 0.0),
+    log_cosh(X): (1e300, 1e300),
+    log_normal_cdf(X): (-np.inf, 0.0),
+}
+
+
+@pytest.mark.parametrize("expression", FAR, ids=str)
+def test_functions_are_finite_where_they_have_a_limit_with_their_derivatives(expression):
+    function, slope = compiled(expression), gradient(expression, X)
+    for size, tolerance in ((1e300, 1e-15), (1e3, 2e-3)):
+        for point, limit in zip((-size, size), FAR[expression], strict=True):
+            if size == 1e300:
+                assert_close(function(point), limit, tolerance) if np.isfinite(limit) else None
+                assert not np.isnan(function(point))
+            for derivative in (jax.grad(function), jax.grad(jax.grad(function))):
+                assert np.isfinite(derivative(point))
+            assert_close(compiled(slope)(point), jax.grad(function)(point), 1e-13)
+            assert np.isfinite(jax.grad(compiled(slope))(point))
+    steep = jax.grad(compiled(log_normal_cdf(X)))
+    assert steep(-1e8) == pytest.approx(1e8, rel=1e-12) and jax.grad(steep)(-1e8) == pytest.approx(-1, rel=1e-9)
+    assert compiled(gradient(log_normal_cdf(X), X))(-1e8) == pytest.approx(1e8, rel=1e-12)
+
+
+def steep(x):
+    return jnp.arctan(50 * x) ** 2
+
+
+def saturating(x, y):
+    return jnp.logaddexp(x, y)
+
+
+STEEP = numeric_function("steep", steep, domain=(-2, 2))
+WRITTEN = numeric_function("written", jnp.tanh, lambda x: 1 - tanh(x) ** 2)
+CODED = numeric_function("coded", jnp.tanh, lambda x: 1 - jnp.tanh(x) ** 2)
+RECURSIVE = numeric_function(
+    "recursive", jnp.tanh, lambda x: 1 - RECURSIVE(x) ** 2 if "RECURSIVE" in globals() else 1 - tanh(x) ** 2
+)
+BOTH = numeric_function("both", saturating)
+
+
+@pytest.mark.parametrize("function", [STEEP, WRITTEN, CODED, RECURSIVE], ids=lambda function: function.own_name)
+def test_a_numeric_function_is_one_like_all_others(function):
+    expression = X * function(X / 2) + GaussianAverage(function(X + Y), Y) + function(0)
+    plain = steep if function is STEEP else np.tanh
+    run = compiled(function(X))
+    for point in (-1.1, 0.02, 0.9):
+        assert_close(run(point), plain(point), 1e-14)
+        assert_close(interpret(function(X), {"x": point}), plain(point), 1e-14)
+        slope = gradient(function(X), X)
+        for written, derivative in (
+            (slope, jax.grad(steep if function is STEEP else jnp.tanh)),
+            (gradient(slope, X), jax.grad(jax.grad(steep if function is STEEP else jnp.tanh))),
+        ):
+            assert_close(compiled(written)(point), derivative(point), 1e-11)
+            assert_close(interpret(written, {"x": point}), derivative(point), 1e-11)
+        for take in (jax.grad, jax.jacfwd):
+            assert_close(take(jax.grad(run))(point), derivative(point), 1e-11)
+    assert_close(compiled(expression)(0.4), interpret(expression, {"x": 0.4}), 1e-9 if function is not STEEP else 0.1)
+    batch = compiled(expression, vocabulary=BATCH)(jnp.array([0.4, 0.5]))
+    assert_close(batch, [compiled(expression)(0.4), compiled(expression)(0.5)], 1e-13)
+    assert mathml(latex(expression)) and function.own_name in str(expression)
+    check_covered(expression)
+
+
+def test_a_numeric_function_has_any_number_of_arguments():
+    expression = BOTH(X, Y) ** 2 + BOTH(Y, 1)
+    function = compiled(expression, (X, Y))
+    plain = lambda x, y: jnp.logaddexp(x, y) ** 2 + jnp.logaddexp(y, 1.0)  # noqa: E731
+    for place, symbol in enumerate((X, Y)):
+        slope = gradient(expression, symbol)
+        expected = jax.grad(plain, place)(0.3, -0.8)
+        assert_close(compiled(slope, (X, Y))(0.3, -0.8), expected, 1e-13)
+        assert_close(jax.grad(function, place)(0.3, -0.8), expected, 1e-13)
+        for other, at in enumerate((X, Y)):
+            curvature = jax.grad(jax.grad(plain, place), other)(0.3, -0.8)
+            assert_close(compiled(gradient(slope, at), (X, Y))(0.3, -0.8), curvature, 1e-12)
+            assert_close(jax.jacfwd(jax.grad(function, place), other)(0.3, -0.8), curvature, 1e-12)
+    assert BOTH(X, Y).diff(X, Y) == BOTH(X, Y).diff(Y, X)
+
+
+def test_a_numeric_function_is_solved_and_kept():
+    action = saddle.Action(X**2 / 2 - Y * numeric_function("softplus", jax.nn.softplus)(X), {X: saddle.Real()}, [Y])
+    solution = saddle.minimise(action, {Y: 1.0}, initial={X: 0.1})
+    assert solution.converged
+    assert_close(float(solution["x"]), jax.nn.sigmoid(float(solution["x"])), 1e-10)
+    for expression in (STEEP(X) + 1, STEEP(X).diff(X, 2), BOTH(X, Y).diff(X) * Y):
+        assert pickle.loads(pickle.dumps(expression)) == expression
+
+
+def test_functions_of_one_name_do_not_share_code():
+    one, other = (numeric_function("same", f) for f in (jnp.sin, jnp.cos))
+    assert one is not other and one(X) != other(X) and one is numeric_function("same", jnp.sin)
+    actions = [saddle.Action(X**2 + f(X), {X: saddle.Real()}) for f in (one, other)]
+    assert actions[0] != actions[1]
+    values = [float(action.compiled(x=0.3)["term_1"]) + float(action.compiled(x=0.3)["term_0"]) for action in actions]
+    assert_close(values, [0.09 + np.sin(0.3), 0.09 + np.cos(0.3)], 1e-14)
+    with pytest.raises(ValueError, match="two different numeric functions are named 'same'"):
+        compiled(one(X) + other(X))
+    with pytest.raises(ValueError, match="numeric function"):
+        compiled(one(Symbol("function_same")), (Symbol("function_same"),))
+    assert_close(compiled(one(Symbol("same")), (Symbol("same"),))(0.3), np.sin(0.3), 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("f", "df", "message"),
+    [
+        (jnp.log, None, "is nan at -"),
+        (jnp.tanh, lambda x: 1 - tanh(x), "the derivative of f at .* by differences, and .* by df"),
+        (jnp.tanh, lambda x: (1 - jnp.tanh(x) ** 2) * 1.001, "by differences"),
+        (jax.custom_jvp(jnp.sin), [exp, exp], "one derivative for each of 1"),
+        (lambda x: "text", None, "must be JAX code of numbers"),
+        (lambda x: jnp.array([x, x]), None, "one number"),
+        (jnp.tanh, lambda x: 1 / (x - x), "df of f is"),
+    ],
+    ids=["undefined", "wrong", "slightly wrong", "of other arguments", "text", "array", "infinite"],
+)
+def test_a_wrong_numeric_function_is_refused_at_the_point_where_it_is_wrong(f, df, message):
+    with pytest.raises(ValueError, match=message):
+        numeric_function("f", f, df)
+
+
+def test_a_derivative_by_jax_that_is_wrong_is_refused():
+    wrong = jax.custom_jvp(jnp.sin)
+    wrong.defjvp(lambda primals, tangents: (jnp.sin(*primals), 2 * tangents[0]))
+    with pytest.raises(ValueError, match="as JAX takes it"):
+        numeric_function("wrong", wrong)
+    assert numeric_function("mended", wrong, lambda x: sympy.cos(x))(X).diff(X).func.__name__ == "cos"
+
+
+REFUSED = {
+    "undefined": (Function("f")(X), "numeric_function"),
+    "derivative": (Function("f")(X).diff(X), "Derivative"),
+    "sum": (sympy.Sum(X**Y, (Y, 0, 3)), "doit"),
+    "integral": (sympy.Integral(exp(-(Y**2) * X), (Y, 0, oo)), "gaussian_average"),
+    "zeta": (sympy.zeta(X), r"numeric_function\('zeta'"),
+    "rewritten": (sympy.erfcinv(X), r"write erfinv\(1 - x\)"),
+    "imaginary": (sympy.I * X, "real"),
+    "complex": (sympy.re(Symbol("y")) * X, "real=True"),
+    "entry": (MatrixSymbol("A", 2, 2)[0, 1] * X, "quadratic_form"),
+    "determinant": (sympy.Determinant(MatrixSymbol("A", 2, 2)) * X, "log_det"),
+    "not definite": (log_det(MatrixSymbol("A", 2, 2)) + X, "positive definite"),
+    "order": (sympy.besseli(Y, X), "whole orders"),
+    "inside": (GaussianAverage(Function("f")(X + Y), Y), "numeric_function"),
+    "of entries": (
+        sum_of_entries(entrywise(lambda entry: Function("f")(entry * X), MatrixSymbol("A", 2, 2))),
+        "numeric_function",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_covered_is_refused_when_the_action_is_made(name):
+    expression, advice = REFUSED[name]
+    with pytest.raises(ValueError, match=advice):
+        saddle.Action(
+            expression,
+            {X: saddle.Real()},
+            [Y, Symbol("y"), MatrixSymbol("A", 2, 2)][1 if name == "complex" else 0 :: 2],
+        )
+
+
+def test_what_is_covered_is_admitted():
+    K = positive_definite("K", 2)
+    action = saddle.Action(HUBER + loggamma(Y) + log_det(K) + cosh(X), {X: saddle.Real()}, [Y, K])
+    assert action.equations[X].has(Piecewise)

@@ -1,0 +1,127 @@
+"""How far off the quadrature of Gaussian averages is: by bounds from an adaptive rule on another grid."""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sympy import Basic, Expr, MatrixSymbol, Symbol
+
+from ...arguments import checked_instance
+from ...precision import require_float64
+from ...symbolic.averages import GaussianAverage, bounded
+from ...symbolic.bound_variables import bound_outside
+from ..emission import CompiledFunction, compile_expressions
+from ..names import symbols_of
+from ..sizes import bound_sizes
+
+# how many stated errors are added to the averages: one function gives both bounds
+_SIDE = Symbol("stated_errors", real=True)
+
+
+def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.ndarray | float:
+    """Bound the error that the quadrature of its Gaussian averages makes in the value of `expression`.
+
+    Args:
+        expression: Scalar or matrix expression.
+        values: Numbers and arrays by symbol or by name.
+
+    Returns:
+        Array of the shape of the value: the sum over the averages of what their stated errors change. It is zero
+        without averages, and infinite if an average is infinite or cannot be resolved.
+
+        >>> from sympy import symbols
+        >>> from theorykit.codegen import quadrature_error
+        >>> from theorykit.symbolic import GaussianAverage
+        >>> z = symbols("z")
+        >>> float(quadrature_error(GaussianAverage(z**2, z), {})) < 1e-12
+        True
+    """
+    arguments, given = _checked(expression, values)
+    found = _averages(expression, arguments, given)
+    held = {average: Symbol(f"average_{i}_of", real=True) for i, average in enumerate(found)}
+    # within a function of entries an average is one of many, which are not told apart
+    left = expression.xreplace(held)
+    outputs = {"value": left, **({"bound": bounded(left, _SIDE)} if left.has(GaussianAverage) else {})}
+    function = _compiled(tuple(outputs.items()), (*arguments, *held.values(), _SIDE))
+    means = {symbol.name: found[average][0] for average, symbol in held.items()}
+    upper, lower = (function(**given, **means, **{_SIDE.name: side}) for side in (1.0, -1.0))
+    value, error = np.asarray(upper["value"]), 0.0
+    for average, symbol in held.items():
+        changes = []
+        for side in (1, -1):
+            moved = {**means, symbol.name: found[average][0] + side * found[average][1]}
+            changes.append(np.abs(np.asarray(function(**given, **moved, **{_SIDE.name: 1.0})["value"]) - value))
+        error = error + np.maximum(*changes)
+    if "bound" in outputs:
+        error = error + np.maximum(*(np.abs(np.asarray(each["bound"]) - value) for each in (upper, lower)))
+    error = np.broadcast_to(error, value.shape)
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def average_errors(
+    expression: Expr, values: Mapping[str | Expr, Any]
+) -> dict[GaussianAverage, tuple[np.ndarray | float, np.ndarray | float]]:
+    """The value and the stated error of every Gaussian average in `expression`.
+
+    Args:
+        expression: Scalar or matrix expression.
+        values: Numbers and arrays by symbol or by name.
+
+    Returns:
+        Pairs of value and error by average. The error is infinite if the average is, or if it cannot be resolved.
+        Averages within averages count to the outer one, and those within functions of a matrix's entries are left out.
+
+        >>> from sympy import symbols, tanh
+        >>> from theorykit.codegen import average_errors
+        >>> from theorykit.symbolic import GaussianAverage
+        >>> z = symbols("z")
+        >>> [(value, error)] = average_errors(GaussianAverage(tanh(50 * z - 10), z), {}).values()
+        >>> abs(value + 0.1585) < error < 0.01
+        True
+    """
+    arguments, given = _checked(expression, values)
+    return _averages(expression, arguments, given)
+
+
+def _checked(expression, values):
+    require_float64()
+    checked_instance("expression", expression, Expr, "a SymPy expression")
+    checked_instance("values", values, Mapping, "numbers and arrays by name")
+    given = {getattr(key, "name", key): jnp.asarray(value) for key, value in values.items()}
+    symbols = sorted(symbols_of(expression), key=lambda symbol: symbol.name)
+    arguments = [symbol for symbol in symbols if isinstance(symbol, MatrixSymbol) or symbol.name in given]
+    if missing := [symbol.name for symbol in symbols if symbol not in {*arguments, *bound_sizes(arguments)}]:
+        raise ValueError(f"values has none for {', '.join(missing)}, which the expression has")
+    return tuple(arguments), {symbol.name: given[symbol.name] for symbol in arguments}
+
+
+def _averages(expression, arguments, given):
+    averages = list(dict.fromkeys(_outermost(expression)))
+    outputs = {f"value_{i}": average for i, average in enumerate(averages)}
+    outputs |= {f"bound_{i}": bounded(average, _SIDE) for i, average in enumerate(averages)}
+    function = _compiled(tuple(outputs.items()), (*arguments, _SIDE))
+    upper, lower = (function(**given, **{_SIDE.name: side}) for side in (1.0, -1.0)) if averages else ({}, {})
+    errors = {}
+    for i, average in enumerate(averages):
+        value = np.asarray(upper[f"value_{i}"])
+        error = np.maximum(*(np.abs(np.asarray(each[f"bound_{i}"]) - value) for each in (upper, lower)))
+        errors[average] = value, np.where(np.isnan(error), np.inf, error)
+    return errors
+
+
+def _outermost(expression: Basic) -> Iterator[GaussianAverage]:
+    """The averages that stand in no other, in the order of their names."""
+    if isinstance(expression, GaussianAverage) and not bound_outside(expression):
+        yield expression
+    elif not isinstance(expression, GaussianAverage):
+        for argument in expression.args:
+            yield from _outermost(argument)
+
+
+@lru_cache(maxsize=256)
+def _compiled(outputs: tuple[tuple[str, Expr], ...], arguments: tuple[Expr, ...]):
+    function: CompiledFunction = compile_expressions("errors", dict(outputs), arguments)
+    return jax.jit(lambda **given: function(**given))

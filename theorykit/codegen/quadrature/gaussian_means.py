@@ -1,0 +1,477 @@
+"""Means over a standard normal number in JAX: fixed rules, rules by pieces between kinks, and an adaptive rule.
+
+All are sums of values of the integrand at points that depend on the parameters differentiably: the ends of a piece are
+the places where the integrand has a kink or a jump. Automatic derivatives of the sums, of any order and in either
+direction, are then those of the mean by Leibniz' rule, also where a jump moves.
+
+The integrand acts elementwise. Of arrays over a batch every element has its own points.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy
+from jax.lax import stop_gradient
+from jaxtyping import Array
+
+Function = Callable[[Array], Array]
+# coefficients of a polynomial of degree one or two by rising powers, or any function
+Zeros = Sequence[Any] | Function
+# the exponent of a factor of the integrand that is an exponential of a + b z + c z^2, with b and c
+Tilt = tuple[Function, Any, Any]
+
+# edges of the first panels in standard deviations, on both sides; above 38 the density underflows in float64. None is a
+# round number: a kink at an edge would have an empty panel between them, and half of its derivative there
+_GRID = np.array([0.7931, 2.2093, 4.0317, 6.5241, 10.573, 17.091, 26.947, 38.0])
+# order of the rule on a panel and scale of the grid: of the adaptive rule, and of the one that checks it
+_ORDERS, _SCALES = (16, 20), (1.0, 0.93)
+_SPLITS_AT_ONCE, _MOST_SPLITS, _MOST_STEPS = 8, 128, 64
+# panels that the sum always has; a sum over all of them is left out where they are not used
+_FEW_SPLITS = 8
+# at a singularity r^p each panel is this part of the one before: for -1/2 the rule of order 16 is then exact to 1e-11
+_GRADING = 1 / 8
+# roots of a function that is no polynomial, points between which they are looked for, and within what distance: beyond
+# it the density is below rounding
+_MOST_ROOTS, _SEARCH, _SEARCHED = 64, 4097, 9.0
+_NOWHERE = 1e30
+
+
+@cache
+def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of the mean over a standard normal number, without those whose weight is zero in float64."""
+    points, weights = scipy.special.roots_hermitenorm(nodes)
+    kept = weights > 0
+    return points[kept], weights[kept] / np.sqrt(2 * np.pi)
+
+
+@cache
+def _gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of the integral from 0 to 1."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return (points + 1) / 2, weights / 2
+
+
+class _Weighted(NamedTuple):
+    """An integrand times the density, in a variable y in which that is as near to a standard normal one as it can be.
+
+    With a factor exp(a + b z + c z^2), c < 1/2, it is the standard normal one for z = mean + deviation y.
+    """
+
+    function: Function
+    exponent: Function | None
+    is_normal: Array
+    mean: Array
+    deviation: Array
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, function: Function, tilt: Tilt | None, numbers: Sequence[Any]) -> "_Weighted":
+        """`numbers` are all that may have the shape of the batch besides the integrand."""
+        flat, given = jnp.zeros(()), [] if tilt is None else [tilt[0](jnp.zeros(())), *tilt[1:]]
+        values = [jax.eval_shape(function, flat), *map(jnp.asarray, (*given, *numbers))]
+        shape, dtype = jnp.broadcast_shapes(*(each.shape for each in values)), jnp.result_type(*values)
+        if tilt is None:
+            return cls(function, None, jnp.array(True), jnp.zeros((), dtype), jnp.ones((), dtype), shape)
+        exponent, slope, curvature = tilt
+        narrowing = 1 - 2 * jnp.asarray(curvature, dtype)
+        is_normal = narrowing > 0
+        narrowing = jnp.where(is_normal, narrowing, 1.0)
+        mean = jnp.where(is_normal, slope / narrowing, 0.0)
+        return cls(function, exponent, is_normal, mean, 1 / jnp.sqrt(narrowing), shape)
+
+    def z(self, y: Array) -> Array:
+        """The standard normal number of the average."""
+        return y if self.exponent is None else self.mean + self.deviation * y
+
+    def y(self, z: Array, reach: float) -> Array:
+        """The variable in which integrals are taken, within the reach."""
+        return jnp.clip(z if self.exponent is None else (z - self.mean) / self.deviation, -reach, reach)
+
+    def log_density(self, y: Array) -> Array:
+        """Of the density in y, but for `factor`."""
+        normal = -(y**2) / 2
+        if self.exponent is None:
+            return normal
+        return jnp.where(self.is_normal, normal, self.exponent(y) - y**2 / 2)
+
+    def factor(self) -> Array:
+        """What all values are to be multiplied by after `log_density`, without the 1/sqrt(2 pi) of a density."""
+        if self.exponent is None:
+            return self.deviation
+        # at the mean, where the exponent is as accurate as it can be
+        return jnp.where(self.is_normal, jnp.exp(self.exponent(self.mean) - self.mean**2 / 2) * self.deviation, 1.0)
+
+    def values(self, y: Array) -> Array:
+        """The integrand without the density."""
+        return jnp.broadcast_to(self.function(self.z(y)), (len(y), *self.shape))
+
+
+def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), tilt: Tilt | None = None) -> Array:
+    """The mean of `function`, times exp of `tilt`, over a standard normal number, with `nodes` nodes.
+
+    It is a Gauss-Hermite sum, or with `kinks`, functions of the number, Gauss-Legendre sums between their roots.
+    """
+    if not kinks and tilt is None:
+        points, weights = _gauss_hermite(nodes)
+        return jnp.tensordot(weights, jax.vmap(function)(points), 1)
+    of = _Weighted.of(function, tilt, [each for kink in kinks if not callable(kink) for each in kink])
+    if not kinks:
+        points, weights = (_column(each, of.shape) for each in _gauss_hermite(nodes))
+        points = jnp.broadcast_to(points, (len(points), *of.shape))
+        return of.factor() * jnp.sum(weights * jnp.exp(of.log_density(points) + points**2 / 2) * of.values(points), 0)
+    # the ends are about where the density is as small as the error of the rule on a piece
+    reach = min(float(np.sqrt(2 * nodes)), _GRID[-1])
+    roots, _ = _all_roots(kinks, of)
+    edges = jnp.sort(jnp.concatenate([jnp.full((1, *of.shape), -reach), of.y(roots, reach)]), axis=0)
+    edges = jnp.concatenate([edges, jnp.full((1, *of.shape), reach)])
+    points, steps = _points(edges[:-1], edges[1:], nodes)
+    values = of.values(points.reshape(-1, *of.shape)).reshape(points.shape)
+    return _normalised(of) * jnp.sum(steps * jnp.exp(of.log_density(points)) * values, (0, 1))
+
+
+def adaptive_gaussian_mean(
+    function: Function,
+    side: Any,
+    kinks: Sequence[Zeros] = (),
+    features: Sequence[Zeros] = (),
+    tilt: Tilt | None = None,
+) -> Array:
+    """The mean of `function`, times exp of `tilt`, over a standard normal number, by panels that are split adaptively.
+
+    The first panels end at the roots of `kinks`, and are short near those of `features`. With a `side` of 1 or -1 it is
+    by another order on another grid, plus or minus its stated error, which is infinite if the mean may not exist.
+    """
+    of = _Weighted.of(function, tilt, [n for each in (*kinks, *features) if not callable(each) for n in each])
+    checks = not (isinstance(side, int) and side == 0)
+    order, grid = _ORDERS[checks], _GRID * _SCALES[checks]
+    roots, missed = _all_roots(kinks, of)
+    ends, are_kinks = _first_edges(of, grid, roots, features)
+    # panels are chosen from values alone, so that no derivative goes through the choice
+    choose, constants = jax.closure_convert(lambda ends: _chosen_panels(of, order, ends, are_kinks), ends)
+    panels = choose(stop_gradient(ends), *map(stop_gradient, constants))
+
+    def total(most: int) -> Array:
+        left, right = _moving(ends, panels[0], panels[2], most), _moving(ends, panels[1], panels[3], most)
+        points, steps = _points(left, right, order)
+        used = jnp.broadcast_to(panels.used[:most, None], points.shape)
+        points = jnp.where(used, points, panels.safe)
+        values = of.values(points.reshape(-1, *of.shape)).reshape(points.shape)
+        return jnp.sum(jnp.where(used, steps * jnp.exp(of.log_density(points)) * values, 0.0), (0, 1))
+
+    few = len(ends) - 1 + _FEW_SPLITS
+    found = jax.lax.cond(jnp.all(panels.count <= few), lambda: total(few), lambda: total(len(panels.used)))
+    value = _normalised(of) * found
+    if not checks:
+        return value
+    error = jnp.where(missed, jnp.inf, panels.error) * jnp.abs(stop_gradient(_normalised(of)))
+    return value + side * stop_gradient(jnp.where(jnp.isnan(error), jnp.inf, error))
+
+
+def _normalised(of: _Weighted) -> Array:
+    return of.factor() / np.sqrt(2 * np.pi)
+
+
+def _column(array: Any, shape: tuple[int, ...]) -> Array:
+    return jnp.asarray(array).reshape(-1, *(1 for _ in shape))
+
+
+def _points(left: Array, right: Array, order: int) -> tuple[Array, Array]:
+    """Nodes in panels and their weights, along the second axis."""
+    nodes, weights = (_column(each, left.shape[1:])[None] for each in _gauss_legendre(order))
+    width = (right - left)[:, None]
+    return left[:, None] + width * nodes, width * weights
+
+
+def _moving(ends: Array, at: Array, index: Array, most: int) -> Array:
+    """Edges of panels: those that are first edges move with these."""
+    at, index = at[:most], index[:most]
+    first = _taken(ends, jnp.maximum(index, 0).astype(int))
+    return jnp.where(index >= 0, first, at)
+
+
+def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequence[Zeros]) -> tuple[Array, Array]:
+    """Ascending edges, and which of them are kinks."""
+    reach = grid[-1]
+    fixed = jnp.broadcast_to(_column(np.union1d(-grid, grid), of.shape), (2 * len(grid), *of.shape))
+    near = [fixed, *(stop_gradient(_near(feature, of, reach)) for feature in features)]
+    ends = jnp.concatenate([of.y(roots, reach), *near])
+    are_kinks = jnp.concatenate([jnp.abs(ends[: len(roots)]) < reach, jnp.zeros((len(ends) - len(roots), *of.shape), bool)])
+    if len(ends) == len(fixed):
+        return ends, are_kinks
+    order = jnp.argsort(stop_gradient(ends), axis=0)
+    return _taken(ends, order), _taken(are_kinks, order)
+
+
+def _near(feature: Zeros, of: _Weighted, reach: float) -> Array:
+    """Edges around places where a function of a + b z + c z^2 may be narrow, at the end where it is none."""
+    a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), of.shape) for each in feature)
+    c = higher[0] if higher else jnp.zeros_like(a)
+    discriminant = b**2 - 4 * a * c
+    scale = 1 / jnp.sqrt(jnp.abs(discriminant))
+    places = [(root, scale) for root in _polynomial_roots(feature, of.shape)]
+    if higher:
+        width = jnp.minimum(1 / jnp.sqrt(jnp.abs(c)), jnp.sqrt(jnp.abs(discriminant)) / jnp.abs(2 * c))
+        places.append((-b / (2 * c), width))
+    edges = []
+    for centre, width in places:
+        is_narrow = (width < of.deviation) & jnp.isfinite(centre)
+        for steps in (-30, -3, 3, 30):
+            edges.append(jnp.where(is_narrow, of.y(centre + steps * width, reach), reach))
+    return jnp.stack(edges)
+
+
+def _polynomial_roots(polynomial: Sequence[Any], shape: tuple[int, ...]) -> list[Array]:
+    """The real roots of a + b z or a + b z + c z^2, far away if there are none."""
+    a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), shape) for each in polynomial)
+    if not higher:
+        return [_quotient(-a, b)]
+    (c,) = higher
+    discriminant = b**2 - 4 * a * c
+    is_real = discriminant > 0
+    # no difference of close numbers in either root
+    large = -(b + jnp.where(b < 0, -1.0, 1.0) * jnp.sqrt(jnp.where(is_real, discriminant, 1.0))) / 2
+    return [jnp.where(is_real, root, _NOWHERE) for root in (_quotient(large, c), _quotient(a, large))]
+
+
+def _quotient(over: Array, under: Array) -> Array:
+    # a derivative by a slope that vanishes would be infinite times zero
+    is_near = (jnp.abs(over) < 1e9 * jnp.abs(under)) & (jnp.abs(under) > 1e-100)
+    return jnp.where(is_near, over / jnp.where(is_near, under, 1.0), _NOWHERE)
+
+
+def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
+    """The roots of all functions, and whether some are missing."""
+    found, missed = [jnp.zeros((0, *of.shape))], jnp.zeros(of.shape, bool)
+    for kink in kinks:
+        if callable(kink):
+            roots, more = _located_roots(kink, of)
+            found, missed = [*found, roots], missed | more
+        else:
+            found.append(jnp.stack(_polynomial_roots(kink, of.shape)))
+    return jnp.concatenate(found), missed
+
+
+def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
+    """The roots at which a function changes its sign, by bisection, and whether there are too many or too close ones."""
+    locate, constants = jax.closure_convert(lambda y: _bisected(function, of, y), jnp.linspace(-1.0, 1.0, _SEARCH))
+    at, missed = locate(jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH), *map(stop_gradient, constants))
+    at = stop_gradient(at)
+    for _ in range(2):
+        # each step of Newton from a root doubles the number of derivatives of the root that are right, from 0 to 1 to 3
+        value, slope = jax.jvp(function, (at,), (jnp.ones_like(at),))
+        value, slope = jnp.broadcast_to(value, at.shape), jnp.broadcast_to(slope, at.shape)
+        is_smooth = jnp.isfinite(value) & jnp.isfinite(slope) & (slope != 0) & (jnp.abs(at) < _NOWHERE)
+        at = at - jnp.where(is_smooth, value / jnp.where(is_smooth, slope, 1.0), 0.0)
+    return at, missed
+
+
+def _bisected(function: Function, of: _Weighted, y: Array) -> tuple[Array, Array]:
+    y = jnp.broadcast_to(_column(y, of.shape), (len(y), *of.shape))
+
+    def signs(y: Array) -> Array:
+        return jnp.broadcast_to(function(of.z(y)), (len(y), *of.shape)) > 0
+
+    positive = signs(y)
+    changes, coarse = positive[1:] != positive[:-1], positive[4::4] != positive[:-4:4]
+    count = jnp.sum(changes, axis=0)
+    missed = (count > _MOST_ROOTS) | (count != jnp.sum(coarse, axis=0))
+    first = jnp.argsort(~changes, axis=0, stable=True)[:_MOST_ROOTS]
+    is_root = _taken(changes, first)
+    left, right = (_taken(each, first) for each in (y[:-1], y[1:]))
+    below = _taken(positive[:-1], first)
+
+    def halve(_, ends):
+        left, right = ends
+        middle = (left + right) / 2
+        is_left = signs(middle) == below
+        return jnp.where(is_left, middle, left), jnp.where(is_left, right, middle)
+
+    left, right = jax.lax.fori_loop(0, 60, halve, (left, right))
+    return jnp.where(is_root, jnp.broadcast_to(of.z((left + right) / 2), left.shape), _NOWHERE), missed
+
+
+class _Panels(NamedTuple):
+    """Panels of an integral, along the first axis of each array.
+
+    - `left`, `right`: their edges, `left_index`, `right_index`: which of the first edges these are, or -1
+    - `left_kink`, `right_kink`: 1 where these are kinks; `between`: where a split is made
+    - `value`, `size`, `lost`: the integral, that of the absolute value, and a bound of what is not finite in it, zero
+      only if all is finite; then those of the two parts in which a split leaves the panel
+    - `rate`: by how much the logarithm of the difference between the whole and the parts falls from split to split
+    - `depth`: after how many splits it was made
+    """
+
+    left: Array
+    right: Array
+    left_index: Array
+    right_index: Array
+    left_kink: Array
+    right_kink: Array
+    between: Array
+    value: Array
+    size: Array
+    lost: Array
+    first: Array
+    first_size: Array
+    first_lost: Array
+    second: Array
+    second_size: Array
+    second_lost: Array
+    rate: Array
+    depth: Array
+
+    @property
+    def difference(self) -> Array:
+        """Of the integral by the panel and by its parts."""
+        return jnp.abs(self.value - self.first - self.second)
+
+
+# where the sums begin among the fields
+_WHOLE = _Panels._fields.index("value")
+
+
+class _Choice(NamedTuple):
+    """What the sum over panels needs of them: `safe` is a point at which the integrand is finite."""
+
+    left: Array
+    right: Array
+    left_index: Array
+    right_index: Array
+    used: Array
+    count: Array
+    error: Array
+    safe: Array
+
+
+def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> _Choice:
+    """Split the panels between `ends` until the sum over each agrees with that over its parts.
+
+    The panels are sorted in every step: those with the largest differences first, then those that need no split, then
+    empty places, which take the second parts.
+    """
+    dtype, epsilon = ends.dtype, float(jnp.finfo(ends.dtype).eps)
+    largest = float(np.log(np.finfo(dtype).max)) - 1
+    nodes, weights = _gauss_legendre(order)
+
+    def sums(left: Array, right: Array, more: Sequence[Array] = ()) -> tuple[Array, Array]:
+        """Integral, size and lost of panels, and the size of the weighted integrand at more points."""
+        points, _ = _points(left, right, order)
+        points = jnp.concatenate([points.reshape(-1, *of.shape), *more])
+        log_density = of.log_density(points)
+        # computed once, and not in every sum again
+        terms = jax.lax.optimization_barrier(of.values(points) * jnp.exp(log_density))
+        count = len(left) * order
+        panels, width = terms[:count].reshape(-1, order, *of.shape), right - left
+        is_finite = jnp.isfinite(panels)
+        panels = jnp.where(is_finite, panels, 0.0)
+        value, size = width * jnp.tensordot(weights, jnp.stack([panels, jnp.abs(panels)]), ([0], [2]))
+        # what overflows is at least as large as the largest number
+        bound = jnp.max(jnp.minimum(log_density[:count].reshape(panels.shape) + largest, largest), axis=1)
+        lost = jnp.where(jnp.all(is_finite, axis=1), 0.0, width * jnp.exp(bound) + size + 1e-300)
+        return jnp.stack([value, size, lost]), jnp.abs(terms[count:])
+
+    def middle(left: Array, right: Array, is_left: Array, is_right: Array) -> Array:
+        part = jnp.where(is_left == is_right, 1 / 2, jnp.where(is_left > 0, _GRADING, 1 - _GRADING))
+        return left + part * (right - left)
+
+    def gains_of(panels: Array) -> Array:
+        """The differences that splits can make smaller, 0 if they are small, -1 for empty places."""
+        each = _Panels(*panels)
+        floor = epsilon * (4 * each.size + jnp.sum(each.size, axis=0) / 8)
+        step = 4 * epsilon * jnp.maximum(jnp.abs(each.left), jnp.abs(each.right))
+        can_split = jnp.minimum(each.between - each.left, each.right - each.between) > step
+        gains = jnp.where((each.difference > floor) & can_split, each.difference, 0.0)
+        return jnp.where(each.depth < 0, -1.0, gains)
+
+    def goes_on(carried) -> Array:
+        steps, panels = carried
+        gains = gains_of(panels)
+        return jnp.any((jnp.max(gains, axis=0) > 0) & (jnp.min(gains, axis=0) < 0)) & (steps < _MOST_STEPS)
+
+    def split(carried):
+        steps, panels = carried
+        gains = gains_of(panels)
+        by_gain = jnp.argsort(-gains, axis=0)
+        gains, panels = _taken(gains, by_gain), _taken(panels, by_gain[None], axis=1)
+        few = _SPLITS_AT_ONCE
+        old, empty = _Panels(*panels[:, :few]), panels[:, -few:]
+        no_kink = jnp.zeros_like(old.left)
+        first = [old.left, old.between, old.left_index, no_kink - 1, old.left_kink, no_kink]
+        second = [old.between, old.right, no_kink - 1, old.right_index, no_kink, old.right_kink]
+        edges = jnp.concatenate([jnp.stack(first), jnp.stack(second)], axis=1)
+        between = middle(edges[0], edges[1], edges[4], edges[5])
+        parts, _ = sums(jnp.concatenate([edges[0], between]), jnp.concatenate([between, edges[1]]))
+        wholes = jnp.concatenate([panels[_WHOLE + 3 : _WHOLE + 6, :few], panels[_WHOLE + 6 : _WHOLE + 9, :few]], axis=1)
+        new = _Panels(*edges, between, *wholes, *parts[:, : 2 * few], *parts[:, 2 * few :], no_kink, no_kink)
+        twice = jnp.concatenate([panels[-2:, :few], panels[-2:, :few]], axis=1)
+        parent = jnp.concatenate([old.difference, old.difference])
+        fall = jnp.log(new.difference + 1e-300) - jnp.log(parent + 1e-300)
+        rate = jnp.where(twice[1] == 0, fall, 0.75 * twice[0] + 0.25 * fall)
+        new = jnp.stack([*new[:-2], rate, twice[1] + 1])
+        is_split = (gains[:few] > 0) & (gains[-few:] < 0)
+        first = jnp.where(is_split, new[:, :few], panels[:, :few])
+        second = jnp.where(is_split, new[:, few:], empty)
+        return steps + 1, jnp.concatenate([first, panels[:, few:-few], second], axis=1)
+
+    number = len(ends) - 1
+    index = jnp.broadcast_to(_column(np.arange(number + 1.0), of.shape), ends.shape).astype(dtype)
+    kinks = are_kinks.astype(dtype)
+    left, right = ends[:-1], ends[1:]
+    between = middle(left, right, kinks[:-1], kinks[1:])
+    tails = (0.97 * ends[:1], 0.97 * ends[-1:], ends[:1], ends[-1:])
+    found, at_ends = sums(jnp.concatenate([left, left, between]), jnp.concatenate([right, between, right]), tails)
+    parts = [each for i in range(3) for each in found[:, i * number : (i + 1) * number]]
+    zeros = jnp.zeros_like(left)
+    panels = jnp.stack([left, right, index[:-1], index[1:], kinks[:-1], kinks[1:], between, *parts, zeros, zeros])
+    empty = jnp.zeros((len(panels), _MOST_SPLITS, *of.shape), dtype).at[-1].set(-1)
+    _, panels = jax.lax.while_loop(goes_on, split, (0, jnp.concatenate([panels, empty], axis=1)))
+    # the empty places last
+    panels = _taken(panels, jnp.argsort(-panels[-1], axis=0)[None], axis=1)
+    chosen = _Panels(*panels)
+    size = jnp.sum(chosen.size, axis=0)
+    error = _stated_error(chosen, epsilon) + _tails(at_ends, ends[-1])
+    # the first node of the largest panel
+    best = jnp.argmax(jnp.where(chosen.lost == 0, chosen.size, -1.0), axis=0)[None]
+    low, high = (_taken(each, best)[0] for each in (chosen.left, chosen.right))
+    return _Choice(
+        *chosen[:4],
+        used=chosen.lost == 0,
+        count=jnp.sum(chosen.depth >= 0, axis=0),
+        # more than a quarter of the mean of the absolute value is no number
+        error=jnp.where(error > size / 4, jnp.inf, error),
+        safe=low + (high - low) * nodes[0],
+    )
+
+
+def _stated_error(panels: _Panels, epsilon: float) -> Array:
+    """The differences between panels and their parts, continued as a geometric series at a singularity.
+
+    The difference falls by a factor r from panel to panel there, so that all that follow are d / (1 - r) together.
+    Where it does not fall, the mean is infinite.
+    """
+    difference, size = panels.difference, jnp.sum(panels.size, axis=0)
+    is_small = difference <= epsilon * (4 * panels.size + size / 8)
+    falls = panels.rate < -0.02
+    series = difference / -jnp.expm1(jnp.where(falls, panels.rate, -1.0))
+    unresolved = difference + panels.size
+    endless = jnp.where(panels.depth >= 8, jnp.inf, unresolved)
+    coarse = jnp.where(difference > panels.size / 10, unresolved, 0.0)
+    rough = jnp.where(panels.depth == 0, difference, jnp.where(falls, series, endless))
+    each = jnp.where(is_small, difference, jnp.maximum(rough, coarse))
+    return jnp.sum(each + panels.lost, axis=0) + 8 * epsilon * size
+
+
+def _tails(values: Array, end: Array) -> Array:
+    """What is beyond the first and the last edge, if the integrand goes on to fall there as it does."""
+    inner, outer = values[:2], values[2:]
+    rate = (jnp.log(inner) - jnp.log(outer)) / (0.03 * end)
+    tail = jnp.where(rate > 0, outer / rate, jnp.inf)
+    return jnp.sum(jnp.where((outer > 0) & jnp.isfinite(outer), tail, 0.0), axis=0)
+
+
+def _taken(array: Array, index: Array, axis: int = 0) -> Array:
+    return jnp.take_along_axis(array, index, axis=axis, mode="promise_in_bounds")

@@ -1,0 +1,90 @@
+"""The scalar functions that generated code calls by name, of numbers and of arrays entry by entry.
+
+Those of the table get their derivatives from symbols: what is displayed as a derivative is what JAX differentiates by.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jax.scipy.special import erf as erf
+from jax.scipy.special import erfc as erfc
+from jaxtyping import Array
+from sympy import Integer
+
+from .emission import differentiable
+from .scalars import ROWS, ScalarFunction
+
+Case = tuple[Callable[..., Any], Callable[..., Any]]
+"""A condition and a value, functions of the same numbers."""
+
+
+def piecewise(numbers: Sequence[Array | float | int], *cases: Case) -> Array:
+    """The value of the first case whose condition holds, NaN if none does.
+
+    Its derivative is that of this case alone: other cases may be infinite there, or not a number, and zero times their
+    derivatives would be not a number.
+    """
+
+    @jax.custom_jvp
+    def value(*numbers):
+        result = jnp.nan
+        for condition, of_case in reversed(cases):
+            result = jnp.where(condition(*numbers), of_case(*numbers), result)
+        return jnp.asarray(result, float)
+
+    @partial(value.defjvp, symbolic_zeros=True)
+    def rule(primals, tangents):
+        result = value(*primals)
+        changes = [
+            piecewise(primals, *((condition, _along(of_case, i)) for condition, of_case in cases)) * tangent
+            for i, tangent in enumerate(tangents)
+            if not isinstance(tangent, SymbolicZero)
+        ]
+        return result, jnp.broadcast_to(sum(changes), result.shape)
+
+    return value(*(jnp.asarray(number, float) for number in numbers))
+
+
+def _along(function: Callable[..., Any], i: int) -> Callable[..., Array]:
+    """The derivative by number i."""
+
+    def derivative(*numbers):
+        def of_one(number):
+            value = jnp.asarray(function(*numbers[:i], number, *numbers[i + 1 :]), float)
+            return jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, *map(jnp.shape, numbers)))
+
+        return jax.jvp(of_one, (numbers[i],), (jnp.ones_like(numbers[i]),))[1]
+
+    return derivative
+
+
+def _of_row(row: ScalarFunction) -> Callable[..., Array]:
+    @cache
+    def of_orders(orders: tuple[int, ...], count: int) -> Callable[..., Array]:
+        """The function of numbers alone, for these whole numbers among so many arguments."""
+        places = [i for i in range(count) if row.arguments[i] == "x"]
+
+        def arguments(numbers, as_number):
+            whole, given = iter(orders), iter(numbers)
+            return [next(given) if i in places else as_number(next(whole)) for i in range(count)]
+
+        return differentiable(
+            lambda *numbers: row.value(*arguments(numbers, int)),
+            lambda *symbols: row.kind(*arguments(symbols, Integer)),
+            [i + 1 for i in places],
+        )
+
+    def call(*arguments):
+        pairs = list(zip(row.arguments, arguments, strict=False))
+        orders = tuple(int(argument) for letter, argument in pairs if letter == "n")
+        return of_orders(orders, len(pairs))(*(argument for letter, argument in pairs if letter == "x"))
+
+    call.__name__ = row.text
+    return call
+
+
+globals().update({row.text: _of_row(row) for row in ROWS if row.value is not None})
