@@ -15,14 +15,17 @@ from sympy import Add, Expr, MatrixSymbol, S, Symbol
 from ..arguments import checked_instance, checked_sequence, checked_whole_number, shown
 from ..codegen import CompiledFunction, check_covered, check_name, compile_expressions
 from ..derivation import Derivation
-from ..symbolic import GaussianAverage, gradient, latex, refined, with_more_nodes, with_nodes
+from ..symbolic import GaussianAverage, gradient, latex, refined, with_nodes
 from ..symbolic.arguments import checked_scalar
+from ..symbolic.averages import bounded
 from ..symbolic.by_parts import in_standard_form
 from .domains import AbstractDomain
 from .fixed_point import fixed_point_map
 
 # the result of the compiled function that is the action's scale
 SCALE = "scale"
+# how many stated errors are added to the averages of `Action.bounds`
+SIDE = Symbol("stated_errors_of_averages", real=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,14 +152,16 @@ class Action:
         return self.refined == self
 
     @cached_property
-    def finer(self) -> tuple["Action", "Action"]:
-        """The same action with twice the nodes in every Gaussian average, and one more: both differences estimate
-        their error, and where one vanishes by symmetry the other does not.
-        """
-        return tuple(map(self._like, with_more_nodes(self.expression)))
+    def bounds(self) -> "Action":
+        """The same action with `SIDE` stated errors added to every Gaussian average, for `SIDE` 1 and -1."""
+        return self._like(bounded(self.expression, SIDE), (*self.parameters, SIDE))
 
-    def _like(self, expression: Expr) -> "Action":
-        return Action(expression, self.order_parameters, self.parameters, self.scale, self.derivation)
+    def _like(self, expression: Expr, parameters: tuple[Expr, ...] | None = None) -> "Action":
+        # of what has been checked already
+        other = object.__new__(Action)
+        changes = {"expression": expression, "parameters": parameters or self.parameters}
+        other.__setstate__({**self.__getstate__(), **changes})
+        return other
 
     @cached_property
     def compiled(self) -> CompiledFunction:

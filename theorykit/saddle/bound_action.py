@@ -13,7 +13,7 @@ from sympy import Expr, MatrixSymbol
 from ..arguments import checked_array, checked_instance, checked_number, checked_whole_number, is_traced, shown
 from ..codegen import bound_sizes, compile_expressions
 from ..precision import require_float64
-from .action import SCALE, Action
+from .action import SCALE, SIDE, Action
 from .domains import AbstractDomain, Real, Symmetric
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
 
@@ -122,6 +122,11 @@ class BoundAction(AbstractSaddleProblem):
         """Another action of the same order parameters and parameters."""
         return BoundAction(action, self.layout, self.parameters, self.sizes, self.free)
 
+    def with_stated_errors(self, side: Array | float) -> "BoundAction":
+        """The action with so many stated errors added to each of its Gaussian averages."""
+        parameters = {**self.parameters, SIDE.name: jnp.asarray(side, dtype=float)}
+        return BoundAction(self.of.bounds, self.layout, parameters, self.sizes, self.free)
+
     def _results(self, order_parameters: Mapping[str, Array]) -> Mapping[str, Array]:
         return self.of.compiled(**order_parameters, **self.parameters, **dict(self.sizes))
 
@@ -168,10 +173,17 @@ class BoundAction(AbstractSaddleProblem):
         slopes, magnitudes = self.slopes(values)
         return by_steps(slopes)[0], jnp.abs(by_steps(magnitudes)[0])
 
-    def slope_rounding(self, coordinates: Coordinates) -> Coordinates:
-        """Rounding errors of the gradient of S in steps, from the terms that it is the sum of."""
-        magnitude = self._slope_and_magnitude(coordinates, jnp.zeros_like(coordinates))[1]
-        return 4 * jnp.finfo(magnitude.dtype).eps * magnitude
+    def second_order(self, coordinates: Coordinates) -> tuple[Coordinates, Coordinates, Float[Array, "n n"]]:
+        """The gradient of S in steps, the sum of the sizes of what it is summed from, and the Hessian."""
+        no_step = jnp.zeros_like(coordinates)
+
+        def slope(step):
+            found, magnitude = self._slope_and_magnitude(coordinates, step)
+            return found, (found, magnitude)
+
+        hessian, (found, magnitude) = jax.jacfwd(slope, has_aux=True)(no_step)
+        # a coordinate that is held counts as a stiff minimum
+        return found, magnitude, (hessian + hessian.T) / 2 + jnp.diag((1 - self.free) * self.scale)
 
     def at(self, coordinates):
         terms = self.terms(coordinates)
@@ -184,11 +196,8 @@ class BoundAction(AbstractSaddleProblem):
         return Point(coordinates, action, magnitude, jnp.linalg.norm(slope) / self.scale, slope)
 
     def expansion(self, point):
-        no_step = jnp.zeros_like(point.coordinates)
-        hessian = jax.jacfwd(lambda step: self.slope_after(point.coordinates, step))(no_step)
-        # a coordinate that is held counts as a stiff minimum
-        held = jnp.diag((1 - self.free) * self.scale)
-        return Expansion(point.details, (hessian + hessian.T) / 2 + held, jnp.eye(len(no_step)))
+        slope, _, hessian = self.second_order(point.coordinates)
+        return Expansion(slope, hessian, jnp.eye(len(slope)))
 
     def fixed_point(self, coordinates: Coordinates) -> Coordinates:
         """Where the fixed-point map of the saddle-point equations leads.

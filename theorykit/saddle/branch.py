@@ -22,7 +22,7 @@ from .action import Action
 from .bound_action import BoundAction, Values, bind
 from .problem import Coordinates
 from .solution import Solution
-from .verdict import NEAR, model_at, quadrature_error
+from .verdict import NEAR, local_model, quadrature_error
 
 FOLD, BRANCH_POINT = "fold", "branch point"
 # largest change of a coordinate in a step, in its unit; of the first step, that of the largest; and when to give up
@@ -190,7 +190,7 @@ class _Branch(eqx.Module):
         ahead = jnp.linalg.solve(matrix(at, value), none.at[-1].set(1.0))
         tangent = jnp.where(jnp.all(jnp.isfinite(ahead)), ahead / jnp.linalg.norm(ahead), across)
         bound = self.at(value)
-        curvatures = model_at(bound, bound.at(at))[0].curvatures / bound.scale
+        curvatures = local_model(bound, at).model.curvatures / bound.scale
         return _Place(at, value, tangent, curvatures, residual, led)
 
 
@@ -214,7 +214,7 @@ def _described(branch: _Branch, points: Float[Array, "point coordinates"], param
     def at(inputs):
         coordinates, parameter = inputs
         bound = branch.at(parameter)
-        model = model_at(bound, bound.at(coordinates))[0]
+        model = local_model(bound, coordinates).model
         values = bound.layout.at_edges(bound.layout.values(coordinates), coordinates, bound.free)
         return values, bound.action(coordinates), quadrature_error(bound, model, coordinates)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced
 from ..compilation import jit
@@ -23,7 +23,7 @@ from .solution import Solution
 from .solvers.index_newton import IndexNewton
 from .solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, Newton, chosen
 from .solvers.quadratic_model import QuadraticModel
-from .verdict import NOT_FINITE, SLOPING, SOLVED, UNKNOWN_AVERAGE, Evidence, evidence, quadrature_error
+from .verdict import NOT_FINITE, SLOPING, SOLVED, UNKNOWN_AVERAGE, Evidence, evidence, polished, quadrature_error
 
 # random starts where none is given, and how far points may be apart that count as one
 _STARTS, _SAME = 8, 1e-5
@@ -126,7 +126,7 @@ def end_points(
     checked_whole_number("seed", seed, least=0)
     request = _Request(index, *_checked(tolerance, max_steps, throw=False))
     bound = bind(action, values)
-    return _refined(bound, _solved(bound, _random_starts(bound, starts, seed), request), request)
+    return _solved(bound, _random_starts(bound, starts, seed), request)
 
 
 class _Request(NamedTuple):
@@ -148,12 +148,12 @@ def _checked(tolerance, max_steps, throw) -> tuple[float, int, bool]:
 def _solve(action: Action, values: Values, initial: Values | None, request: _Request) -> Solution:
     bound = bind(action, values, initial)
     if initial is None:
-        found = _refined(bound, _solved(bound, _random_starts(bound, _STARTS, 0), request), request)
+        found = _solved(bound, _random_starts(bound, _STARTS, 0), request)
         if not is_traced(found) and request.warns:
             _warn_of_several(found)
         return _report(_best(found), request)
     start = initial_coordinates(action, bound, initial)
-    return _report(one_of(_refined(bound, _solved(bound, start[None], request), request), 0), request)
+    return _report(one_of(_solved(bound, start[None], request), 0), request)
 
 
 def _random_starts(bound: BoundAction, starts: int, seed: int) -> Float[Array, "starts coordinates"]:
@@ -161,30 +161,15 @@ def _random_starts(bound: BoundAction, starts: int, seed: int) -> Float[Array, "
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape))
 
 
-def _solved(
-    bound: BoundAction, starts: Float[Array, "starts coordinates"], request: _Request, of: Action | None = None
-) -> Solution:
-    """The end points of solves from several starts, a batch of solutions of the action `of`."""
+def _solved(bound: BoundAction, starts: Float[Array, "starts coordinates"], request: _Request) -> Solution:
+    """The end points of solves from several starts, a batch."""
     solver = IndexNewton(index=request.index, near=_NEAR) if request.index else Newton(near=_NEAR)
-    limits = jnp.asarray(request.tolerance), jnp.asarray(request.max_steps)
-    return _end_points(bound, starts, solver, limits, of or bound.of)
-
-
-def _refined(bound: BoundAction, found: Solution, request: _Request) -> Solution:
-    """The batch, solved again with adaptive quadrature if that of an average is not small beside the tolerance."""
-    if not bound.of.has_averages or bound.of.is_refined:
-        return found
-    refined = bound.with_action(bound.of.refined)
-    wanting = ~(found.quadrature_error <= request.tolerance) | ~jnp.asarray(found.converged)
-    again = lambda: _solved(refined, found.stats["coordinates"], request, of=bound.of)  # noqa: E731
-    if is_traced(found):
-        return jax.lax.cond(jnp.any(wanting), again, lambda: found)
-    return again() if np.any(wanting) else found
+    return _end_points(bound, starts, solver, jnp.asarray(request.tolerance), jnp.asarray(request.max_steps))
 
 
 @jit
-def _end_points(bound: BoundAction, starts, solver, limits: tuple[Array, Array], of: Action) -> Solution:
-    solve = lambda start: _end_point(bound, start, solver, limits, of)  # noqa: E731
+def _end_points(bound: BoundAction, starts, solver, tolerance, max_steps) -> Solution:
+    solve = lambda start: _end_point(bound, start, solver, tolerance, max_steps)  # noqa: E731
     # one start is not batched: the solver's conditionals stay conditionals
     if len(starts) == 1:
         return jax.tree.map(lambda leaf: leaf[None], solve(starts[0]))
@@ -203,15 +188,20 @@ class _Attempt(eqx.Module):
     hessians: Int[Array, ""]
 
 
-def _end_point(
-    bound: BoundAction, start: Coordinates, solver: AbstractSaddleSolver, limits: tuple[Array, Array], of: Action
-) -> Solution:
-    tolerance, max_steps = limits
+class _Found(eqx.Module):
+    """The attempt that counts, its quadrature error, and whether it rests on adaptive quadrature."""
+
+    attempt: _Attempt
+    quadrature: Float[Array, ""]
+    refined: Bool[Array, ""]
+
+
+def _end_point(bound: BoundAction, start: Coordinates, solver: AbstractSaddleSolver, tolerance, max_steps) -> Solution:
     fixed, start = jax.lax.stop_gradient((bound, start))
-    found = _one_at_a_time(_attempted)(fixed, start, solver, tolerance, max_steps)
+    end = _one_at_a_time(_found)(fixed, start, solver, tolerance, max_steps)
+    found, quadrature = end.attempt, end.quadrature
     fixed = eqx.tree_at(lambda b: b.free, fixed, found.free)
     known, index = found.evidence, getattr(solver, "index", 0)
-    quadrature = quadrature_error(fixed, known.model, found.coordinates)
     solved = (known.verdict == SOLVED) & (quadrature <= UNRESOLVED * Point.reach_of(found.coordinates))
     verdict = jnp.where((known.verdict == SOLVED) & ~solved, UNKNOWN_AVERAGE, known.verdict)
     stopped = optx.RESULTS.where(
@@ -219,6 +209,8 @@ def _end_point(
     )
     failure = optx.RESULTS.where(verdict == NOT_FINITE, optx.RESULTS.nonfinite, stopped)
     bound = eqx.tree_at(lambda b: b.free, bound, found.free)
+    # derivatives are those of averages by the adaptive rule: no error is known of them otherwise
+    bound = bound.with_action(bound.of.refined)
     coordinates = implicit_stationary_point(bound, found.coordinates, solved & jnp.all(found.free > 0))
     values = fixed.layout.at_edges(fixed.layout.values(found.coordinates), found.coordinates, found.free)
     here = (bound, coordinates)
@@ -245,7 +237,7 @@ def _end_point(
             "softest": known.model.directions[:, jnp.argmin(jnp.abs(known.model.curvatures))],
             "lowest": known.model.directions[:, 0],
         },
-        of=of,
+        of=bound.of,
         owners=bound.layout.owners,
     )
 
@@ -265,6 +257,25 @@ def _one_at_a_time(function: Callable) -> Callable:
         return alone(arrays)
 
     return of_operands
+
+
+def _found(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _Found:
+    """The end point of a solve, by adaptive quadrature if that of an average is not small beside the tolerance."""
+    attempt = _attempted(bound, start, solver, tolerance, max_steps)
+    here = eqx.tree_at(lambda b: b.free, bound, attempt.free)
+    error = quadrature_error(here, attempt.evidence.model, attempt.coordinates)
+    found = _Found(attempt, error, jnp.array(bound.of.is_refined))
+    if not bound.of.has_averages or bound.of.is_refined:
+        return found
+    refined = here.with_action(bound.of.refined)
+
+    def again() -> _Found:
+        at = polished(refined, attempt.coordinates)
+        known = evidence(refined, at, getattr(solver, "index", 0), tolerance)
+        better = eqx.tree_at(lambda a: (a.coordinates, a.evidence), attempt, (at, known))
+        return _Found(better, quadrature_error(refined, known.model, at), jnp.array(True))
+
+    return jax.lax.cond(error <= tolerance, lambda: found, again)
 
 
 def _attempted(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _Attempt:

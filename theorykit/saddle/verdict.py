@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .action import Action
 from .bound_action import BoundAction
 from .problem import Coordinates, Expansion, Point
 from .solvers.quadratic_model import QuadraticModel
@@ -26,6 +25,8 @@ NEAR = 1e-6
 # how many of the softest directions are probed on both sides, and how far: of the Newton step that is left, of the
 # distance at which the slope is above rounding, of rounding errors of the coordinates; and at most
 _PROBED, _STEPS, _ABOVE, _ULPS, _FARTHEST = 8, 10.0, 1e3, 1e3, 0.1
+# Newton steps that a point is polished by
+_MOST_STEPS = 30
 # Newton steps that bring a probe back to the valley, and how near to it, of the distance
 _CORRECTIONS, _BESIDE_VALLEY = 30, 1e-12
 # a probe is harmonic if the slope there is this near to the curvature times the distance
@@ -55,42 +56,40 @@ class Evidence(eqx.Module):
 
 def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance: Array) -> Evidence:
     """Judge `coordinates` as a stationary point of this index."""
-    point = bound.at(coordinates)
-    model, hessian, slope_in, unclear = model_at(bound, point)
-    leads_inwards = (bound.free == 0) & ((slope_in != 0) | unclear)
-    noise, kinked, rises = _roughness(bound, point, hessian, model)
-    rounding = (bound.slope_rounding(coordinates) + noise) * bound.free
+    local = local_model(bound, coordinates)
+    model, reach = local.model, Point.reach_of(coordinates)
+    rough = _roughness(bound, coordinates, local)
+    eps = jnp.finfo(coordinates.dtype).eps
+    rounding = (4 * eps * local.magnitude + rough.noise) * bound.free
     along = jnp.abs(model.directions).T @ rounding
     moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
-    left = model.newton_length()
-    probes = _probed(bound, point, model, along, left)
+    left, gradient_norm = model.newton_length(), jnp.linalg.norm(local.slope) / bound.scale
+    probes = _probed(bound, coordinates, model, along, left)
     soft = model.curvatures[probes.which]
     negative = (
         jnp.sum(model.curvatures < 0) + jnp.sum(probes.negative & (soft >= 0)) - jnp.sum(probes.positive & (soft < 0))
     )
     # a kink of a function of one number is a minimum if S rises on both sides of it
-    one_sided = (len(coordinates) == 1) & (index == 0) & rises
-    terms = bound.terms(coordinates)
-    finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(point.gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
+    one_sided = (len(coordinates) == 1) & (index == 0) & rough.rises
+    finite = jnp.all(jnp.isfinite(rough.terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
     smooth = jnp.all(probes.harmonic)
     wrong = [
         (NOT_FINITE, ~finite),
         # no gradient is smaller than its rounding, whose effect on the point is judged by itself
-        (SLOPING, ~(point.gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
-        (KINKED, kinked & ~one_sided),
-        (FAR, ~(left <= NEAR * point.reach)),
+        (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
+        (KINKED, rough.kinked & ~one_sided),
+        (FAR, ~(left <= NEAR * reach)),
         (FLAT, ~one_sided & jnp.any(probes.flat)),
         (INFLECTED, ~one_sided & jnp.any(probes.inflected) | (jnp.sum(~probes.harmonic) > 1)),
-        (ROUNDED, ~(moved_by_rounding <= NEAR * point.reach) & smooth),
-        (AT_EDGE, jnp.any(leads_inwards)),
+        (ROUNDED, ~(moved_by_rounding <= NEAR * reach) & smooth),
+        (AT_EDGE, jnp.any((bound.free == 0) & ((local.slope_at_edge != 0) | local.unclear))),
         (OTHER_INDEX, negative != index),
     ]
     verdict = jnp.array(SOLVED)
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
     error = jnp.where(smooth, moved_by_rounding + left, probes.bracket)
-    rounded = 4 * jnp.finfo(terms.dtype).eps * point.magnitude
-    return Evidence(verdict, terms, rounded, point.gradient_norm, model, error)
+    return Evidence(verdict, rough.terms, rough.action_error, gradient_norm, model, error)
 
 
 class _Probes(eqx.Module):
@@ -108,13 +107,13 @@ class _Probes(eqx.Module):
         return ~(self.positive | self.negative | self.flat)
 
 
-def _probed(bound: BoundAction, point: Point, model: QuadraticModel, rounding, left) -> _Probes:
+def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel, rounding, left) -> _Probes:
     """Probe the softest directions, following the valley: the slope along stiffer directions is brought to zero.
 
     So a degenerate point is judged by the action reduced to its soft direction (Lyapunov and Schmidt), not by the sign
     of a curvature that is zero to its error.
     """
-    sizes, reach = jnp.abs(model.curvatures), point.reach
+    sizes, reach = jnp.abs(model.curvatures), Point.reach_of(coordinates)
     # a coordinate that is held has its own evidence
     along_held = jnp.sum((model.directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
     which = jnp.argsort(jnp.where(along_held, jnp.inf, sizes))[: min(_PROBED, len(sizes))]
@@ -126,7 +125,7 @@ def _probed(bound: BoundAction, point: Point, model: QuadraticModel, rounding, l
 
     def follow_valley(state):
         steps, *_, count = state
-        slopes = jax.lax.map(lambda step: bound.slope_after(point.coordinates, step), steps)
+        slopes = jax.lax.map(lambda step: bound.slope_after(coordinates, step), steps)
         uphill = jnp.where(_twice(stiff), slopes @ model.directions, 0.0)
         beside = uphill / jnp.where(sizes > 0, model.curvatures, 1.0)
         off = jnp.any(jnp.linalg.norm(beside, axis=1) > _BESIDE_VALLEY * _twice(distance))
@@ -159,54 +158,94 @@ def _twice(rows: Array) -> Array:
     return jnp.concatenate([rows, rows])
 
 
-def _roughness(bound: BoundAction, point: Point, hessian, model: QuadraticModel) -> tuple[Coordinates, Array, Array]:
-    """What S does between neighbouring numbers: the noise of its gradient, whether it is kinked, whether it rises.
+class _Roughness(eqx.Module):
+    """What S does between neighbouring numbers.
 
-    Noise is what terms leave that cancel in the gradient, seen a few rounding errors away. Jumps of the gradient or of
-    S are looked for a little farther off, on both sides along the lowest, the highest, and random directions. Noise
-    differs between two points on one side, and a jump does not.
+    - `terms`: those of S at the point. `action_error`: rounding of their sum, and of what they are computed from.
+    - `noise`: what terms leave that cancel in the gradient. `kinked`: gradient or action jump. `rises`: on all sides.
     """
-    coordinates, reach = point.coordinates, point.reach
-    eps = jnp.finfo(coordinates.dtype).eps
+
+    terms: Float[Array, " terms"]
+    action_error: Float[Array, ""]
+    noise: Float[Array, " coordinates"]
+    kinked: Bool[Array, ""]
+    rises: Bool[Array, ""]
+
+
+def _roughness(bound: BoundAction, coordinates: Coordinates, local: "LocalModel") -> _Roughness:
+    """Compare S and its gradient at neighbouring points.
+
+    Noise is seen a few rounding errors away. Jumps are looked for a little farther off, on both sides along the lowest,
+    the highest, and random directions: noise differs between two points on one side, and a jump does not.
+    """
+    model, reach, eps = local.model, Point.reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
     random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)
     directions = jnp.concatenate([model.directions[:, :1].T, model.directions[:, -1:].T, random])
     directions = directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
-    near = jnp.array([-8.0, -3.0, 3.0, 8.0])[:, None] * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
+    near = jnp.array([0.0, -8.0, -3.0, 3.0, 8.0])[:, None] * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
     off = _ULPS * eps * reach * jnp.concatenate([directions, -directions])
 
     def around(step):
         moved = bound.moved(coordinates, step)
-        return bound.slope_after(moved, jnp.zeros_like(step)), bound.action(moved)
+        return bound.slope_after(moved, jnp.zeros_like(step)), bound.terms(moved)
 
-    slopes, actions = jax.lax.map(around, jnp.concatenate([near, off, 2 * off]))
-    noise = jnp.max(jnp.abs(slopes[:4] - point.details - near @ hessian), axis=0) / 2
-    (first, second), (low, high) = jnp.split(slopes[4:], 2), jnp.split(actions[4:], 2)
-    distance = _ULPS * eps * reach
-    smooth = jnp.linalg.norm(hessian) * distance
-    rough = jnp.linalg.norm(second - first, axis=1) + jnp.linalg.norm(bound.slope_rounding(coordinates)) + eps * distance
-    turned = jnp.linalg.norm(first - point.details, axis=1) > _SHARP * (smooth + rough)
-    allowed = _SHARP * (jnp.abs(high - low) + 4 * eps * jnp.sum(jnp.abs(bound.terms(coordinates))))
-    jumped = jnp.abs(low - point.action) > allowed + _SHARP * (jnp.linalg.norm(point.details) + smooth) * distance
-    rises = jnp.all(jnp.sum(first * off, axis=1) > 0) & jnp.all(high >= point.action)
-    return noise, jnp.any(turned | jumped), rises & ~jnp.any(jumped)
+    slopes, terms = jax.lax.map(around, jnp.concatenate([near, off, 2 * off]))
+    actions, few = jnp.sum(terms, axis=1), len(near)
+    noise = jnp.max(jnp.abs(slopes[:few] - local.slope - near @ local.hessian), axis=0) / 2
+    of_action = jnp.max(jnp.abs(actions[:few] - actions[0] - near @ local.slope))
+    (first, second), (low, high) = jnp.split(slopes[few:], 2), jnp.split(actions[few:], 2)
+    distance, summed = _ULPS * eps * reach, 4 * eps * jnp.sum(jnp.abs(terms[0]))
+    smooth = jnp.linalg.norm(local.hessian) * distance
+    rough = jnp.linalg.norm(second - first, axis=1) + 4 * eps * jnp.linalg.norm(local.magnitude) + eps * distance
+    turned = jnp.linalg.norm(first - local.slope, axis=1) > _SHARP * (smooth + rough)
+    allowed = _SHARP * (jnp.abs(high - low) + summed + (jnp.linalg.norm(local.slope) + smooth) * distance)
+    jumped = jnp.abs(low - actions[0]) > allowed
+    rises = jnp.all(jnp.sum(first * off, axis=1) > 0) & jnp.all(high >= actions[0]) & ~jnp.any(jumped)
+    return _Roughness(terms[0], summed + of_action, noise, jnp.any(turned | jumped), rises)
 
 
-def model_at(bound: BoundAction, point: Point) -> tuple[QuadraticModel, Array, Array, Array]:
-    """S to second order at a point, and its Hessian; of coordinates on an edge, the slope inwards, and what is unclear.
+class LocalModel(eqx.Module):
+    """S to second order about a point.
 
     The curvature along a coordinate that is held on an edge is the one-sided second derivative there, or where S has a
-    slope there, that.
+    slope there, that: `slope_at_edge`. `unclear`: the curvature near the edge has no definite sign.
     """
-    expansion = bound.expansion(point)
-    if not any(domain.has_edges for domain in bound.layout.domains):
-        nothing = jnp.zeros_like(point.coordinates)
-        return QuadraticModel.of(expansion), expansion.hessian, nothing, nothing > 0
-    held = bound.free == 0
-    curvature, slope, unclear = jax.lax.cond(
-        jnp.any(held), lambda: _at_edges(bound, point.coordinates, held), lambda: _nowhere(point.coordinates)
-    )
-    hessian = expansion.hessian + jnp.diag(jnp.where(held, curvature - bound.scale, 0.0))
-    return QuadraticModel.of(Expansion(expansion.gradient, hessian, expansion.metric)), hessian, slope, unclear
+
+    model: QuadraticModel
+    slope: Coordinates
+    magnitude: Coordinates
+    hessian: Float[Array, "coordinates coordinates"]
+    slope_at_edge: Coordinates
+    unclear: Bool[Array, " coordinates"]
+
+
+def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
+    """The model about a point."""
+    slope, magnitude, hessian = bound.second_order(coordinates)
+    curvature, at_edge, unclear = _nowhere(coordinates)
+    if any(domain.has_edges for domain in bound.layout.domains):
+        held = bound.free == 0
+        curvature, at_edge, unclear = jax.lax.cond(
+            jnp.any(held), lambda: _at_edges(bound, coordinates, held), lambda: _nowhere(coordinates)
+        )
+        hessian = hessian + jnp.diag(jnp.where(held, curvature - bound.scale, 0.0))
+    model = QuadraticModel.of(Expansion(slope, hessian, jnp.eye(len(slope))))
+    return LocalModel(model, slope, magnitude, hessian, at_edge, unclear)
+
+
+def polished(bound: BoundAction, coordinates: Coordinates) -> Coordinates:
+    """The stationary point next to `coordinates`, by Newton steps while they get shorter."""
+
+    def step(state):
+        at, length, _, count = state
+        slope, _, hessian = bound.second_order(at)
+        by = jnp.linalg.solve(hessian, -slope) * bound.free
+        ahead = jnp.linalg.norm(by)
+        goes = (ahead < length / 2) & jnp.all(jnp.isfinite(by))
+        return jnp.where(goes, bound.moved(at, by), at), jnp.where(goes, ahead, length), goes, count + 1
+
+    start = (coordinates, jnp.array(jnp.inf), jnp.array(True), jnp.array(0))
+    return jax.lax.while_loop(lambda state: state[2] & (state[3] < _MOST_STEPS), step, start)[0]
 
 
 def _nowhere(coordinates: Coordinates) -> tuple[Array, Array, Array]:
@@ -240,14 +279,15 @@ def _at_edges(bound: BoundAction, coordinates: Coordinates, held: Array) -> tupl
 
 
 def quadrature_error(bound: BoundAction, model: QuadraticModel, coordinates: Coordinates) -> Float[Array, ""]:
-    """Length of the Newton step that the gradient by finer quadrature asks for, the larger one of two."""
+    """Length of the Newton step that the stated errors of Gaussian averages ask for, the larger one of two sides."""
     if not bound.of.has_averages:
         return jnp.array(0.0)
     no_step = jnp.zeros_like(coordinates)
     slope = bound.slope_after(coordinates, no_step)
 
-    def step(finer: Action) -> Float[Array, ""]:
-        change = bound.with_action(finer).slope_after(coordinates, no_step) - slope
-        return jnp.linalg.norm(model.directions.T @ change / model.curvatures)
+    def step(side: Array) -> Float[Array, ""]:
+        change = bound.with_stated_errors(side).slope_after(coordinates, no_step) - slope
+        moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
+        return jnp.linalg.norm(jnp.where(jnp.isnan(moved), jnp.inf, moved))
 
-    return jnp.max(jnp.stack([step(finer) for finer in bound.of.finer]))
+    return jnp.max(jax.lax.map(step, jnp.array([1.0, -1.0])))
