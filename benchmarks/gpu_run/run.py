@@ -7,7 +7,7 @@ is removed at the end. Without --wheels everything must be there. Parts, each a 
 which none stops the others:
 
 - the parts of benchmarks/gpu.py, on the GPU and then on the CPU as long as there is time;
-- the tests against numbers of the published programs, on the GPU;
+- the tests against numbers of the published programs, and those of code that batches on an accelerator, on the GPU;
 - benchmarks/self_attention.py, the rates of orbits beside the published algorithm.
 
 What a part does not use of its time is for those after it. OUTPUT/results.json has the device, versions, times, memory,
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as xml
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,16 @@ BENCHMARKS = ROOT / "benchmarks"
 # against numbers that the published programs produced
 REFERENCE_TESTS = (
     "bpkr/evaluation/test_reference.py",
+    "bpkr/nonlinear/test_reference.py",
     "dmft/test_lyapunov.py",
     "dmft/test_map.py",
     "dmft/test_published_algorithm.py",
     "dmft/test_weights.py",
 )
+# code that takes another branch on an accelerator: starts and chains as one batch
+BATCH_TESTS = ("saddle/test_textbook.py", "saddle/test_solvers.py", "bpkr/sampling/test_runs.py")
+# one process per two cores: each test process has threads that compile, and a CUDA context
+TEST_PROCESSES = max(2, min(12, (os.cpu_count() or 1) // 2))
 # seconds that a part has to write down what it has, once its time is over
 GRACE = 15.0
 LONGEST_TEXT = 4000
@@ -77,13 +82,19 @@ def parts(folder: Path, limit: float) -> list[Part]:
         path = folder / f"{name}.json"
         command = [str(BENCHMARKS / "gpu.py"), "--parts", name, "--json", str(path), "--limit", str(limit)]
         found.append(Part(name, share, command, path, read_json))
-    path = folder / "tests.xml"
-    tests = [str(ROOT / "tests" / name) for name in REFERENCE_TESTS]
-    options = ["-m", "not slow", "-n", "4", "-q", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={path}"]
-    found.insert(2, Part("tests", 0.55, ["-m", "pytest", *options, *tests], path, read_tests))
+    found.insert(2, tests("tests", 0.55, REFERENCE_TESTS, folder))
+    found.insert(3, tests("batch_tests", 0.3, BATCH_TESTS, folder))
     options = ["--only", "gpu", "--seconds", "0.5", "--output", str(folder)]
     path = folder / "self_attention.json"
     return [*found, Part("published", 1.0, [str(BENCHMARKS / "self_attention.py"), *options], path, read_json)]
+
+
+def tests(name: str, share: float, files: Sequence[str], folder: Path) -> Part:
+    """The fast tests of these files."""
+    path = folder / f"{name}.xml"
+    options = ["-m", "not slow", "-n", str(TEST_PROCESSES), "-q", "--tb=short", "--durations=20"]
+    options += ["-p", "no:cacheprovider", f"--junitxml={path}"]
+    return Part(name, share, ["-m", "pytest", *options, *(str(ROOT / "tests" / file) for file in files)], path, read_tests)
 
 
 def run(part: Part, seconds: float, environment: Mapping[str, str], log: Path) -> dict[str, Any]:
