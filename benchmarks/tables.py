@@ -11,12 +11,14 @@ from pathlib import Path
 
 import table_of_functions
 import table_of_generic
+import table_of_gpu
 import table_of_local_kernels
 import table_of_sizes
 import tables_of_workers
 
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "clusters.md": {"gpu": table_of_gpu.table},
     "which-function.md": {"sizes": table_of_sizes.table},
     "nonlinear.md": {"local kernels": table_of_local_kernels.table},
     "own-action.md": {"generic": table_of_generic.table, "functions": table_of_functions.table},

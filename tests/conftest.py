@@ -90,8 +90,8 @@ def pytest_unconfigure():
 def pytest_runtest_setup(item):
     """Most of the suite's time is XLA compiling small functions that run once, but slow tests compute for longer.
 
-    The same holds in processes that tests start.
+    On an accelerator the code is tested as users run it. The same holds in processes that tests start.
     """
-    is_slow = item.get_closest_marker("slow") is not None
-    jax.config.update("jax_disable_most_optimizations", not is_slow)
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not is_slow))
+    optimise = item.get_closest_marker("slow") is not None or jax.default_backend() != "cpu"
+    jax.config.update("jax_disable_most_optimizations", not optimise)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not optimise))

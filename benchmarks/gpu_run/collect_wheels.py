@@ -22,8 +22,8 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 EXTRAS = ("test", "benchmarks")
 THERE = ("jax", "jaxlib", "ml-dtypes", "numpy", "opt-einsum", "scipy")
-# for figures and images, of which the run has none
-LEFT_OUT = ("matplotlib", "pillow", "scikit-learn")
+# the run has no figures, images or checkpoints, and deepbays brings PyTorch
+LEFT_OUT = ("deepbays", "matplotlib", "pillow", "scikit-learn")
 # pip takes wheels of the very tags that it is given, and of no older ones
 GLIBC = (*range(39, 23, -1), 17, 12, 5)
 OLDER = ("manylinux2014", "manylinux2010", "manylinux1")
@@ -33,7 +33,13 @@ MIB = 2**20
 def requirements(extras: Sequence[str] = EXTRAS) -> list[str]:
     """Of the package and of these extras, without those that are left out."""
     project = tomllib.loads(PROJECT.read_text())["project"]
-    lines = project["dependencies"] + [line for name in extras for line in project["optional-dependencies"][name]]
+    optional = project["optional-dependencies"]
+    lines, left = list(project["dependencies"]), list(extras)
+    for name in left:
+        for line in optional[name]:
+            # an extra that names others of this package, which no index has
+            own = re.fullmatch(rf"{project['name']}\[([\w-]+)\]", line)
+            (left if own else lines).append(own[1] if own else line)
     return [line for line in lines if re.match(r"[\w-]+", line)[0] not in LEFT_OUT]
 
 

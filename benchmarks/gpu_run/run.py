@@ -7,7 +7,7 @@ is removed at the end. Without --wheels everything must be there. Parts, each a 
 which none stops the others:
 
 - the parts of benchmarks/gpu.py, on the GPU and then on the CPU as long as there is time;
-- the tests against numbers of the published programs, on the GPU;
+- the tests against numbers of the published programs, and those of code that batches on an accelerator, on the GPU;
 - benchmarks/self_attention.py, the rates of orbits beside the published algorithm.
 
 What a part does not use of its time is for those after it. OUTPUT/results.json has the device, versions, times, memory,
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as xml
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,16 @@ BENCHMARKS = ROOT / "benchmarks"
 # against numbers that the published programs produced
 REFERENCE_TESTS = (
     "bpkr/evaluation/test_reference.py",
+    "bpkr/nonlinear/test_reference.py",
     "dmft/test_lyapunov.py",
     "dmft/test_map.py",
     "dmft/test_published_algorithm.py",
     "dmft/test_weights.py",
 )
+# code that takes another branch on an accelerator: starts and chains as one batch
+BATCH_TESTS = ("saddle/test_textbook.py", "saddle/test_solvers.py", "bpkr/sampling/test_runs.py")
+# one process per two cores: each test process has threads that compile, and a CUDA context
+TEST_PROCESSES = max(2, min(12, (os.cpu_count() or 1) // 2))
 # seconds that a part has to write down what it has, once its time is over
 GRACE = 15.0
 LONGEST_TEXT = 4000
@@ -46,10 +51,10 @@ LONGEST_TEXT = 4000
 
 @dataclass(frozen=True)
 class Part:
-    """A command, the share of the time that is left that it may take, and what it writes."""
+    """A command, the weight by which it and the parts after it divide the time that is left, and what it writes."""
 
     name: str
-    share: float
+    weight: float
     command: list[str]
     written: Path
     read: Callable[[Path], Any]
@@ -73,17 +78,24 @@ def read_tests(path: Path) -> Mapping[str, Any]:
 def parts(folder: Path, limit: float) -> list[Part]:
     """In the order of what one would miss most."""
     found = []
-    for name, share in {"solves": 0.35, "orbits": 0.2, "diagrams": 0.2, "factorisations": 0.4}.items():
+    for name, weight in {"solves": 6.0, "orbits": 2.0, "diagrams": 1.0, "factorisations": 1.5}.items():
         path = folder / f"{name}.json"
         command = [str(BENCHMARKS / "gpu.py"), "--parts", name, "--json", str(path), "--limit", str(limit)]
-        found.append(Part(name, share, command, path, read_json))
-    path = folder / "tests.xml"
-    tests = [str(ROOT / "tests" / name) for name in REFERENCE_TESTS]
-    options = ["-m", "not slow", "-n", "4", "-q", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={path}"]
-    found.insert(2, Part("tests", 0.55, ["-m", "pytest", *options, *tests], path, read_tests))
+        found.append(Part(name, weight, command, path, read_json))
+    found.insert(2, tests("tests", 3.0, REFERENCE_TESTS, folder))
+    found.insert(3, tests("batch_tests", 1.5, BATCH_TESTS, folder))
     options = ["--only", "gpu", "--seconds", "0.5", "--output", str(folder)]
     path = folder / "self_attention.json"
-    return [*found, Part("published", 1.0, [str(BENCHMARKS / "self_attention.py"), *options], path, read_json)]
+    return [*found, Part("published", 1.5, [str(BENCHMARKS / "self_attention.py"), *options], path, read_json)]
+
+
+def tests(name: str, weight: float, files: Sequence[str], folder: Path) -> Part:
+    """The fast tests of these files."""
+    path = folder / f"{name}.xml"
+    options = ["-m", "not slow", "-n", str(TEST_PROCESSES), "-q", "--tb=short", "--durations=20"]
+    options += ["-p", "no:cacheprovider", f"--junitxml={path}"]
+    command = ["-m", "pytest", *options, *(str(ROOT / "tests" / file) for file in files)]
+    return Part(name, weight, command, path, read_tests)
 
 
 def run(part: Part, seconds: float, environment: Mapping[str, str], log: Path) -> dict[str, Any]:
@@ -132,7 +144,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--wheels", type=Path)
     parser.add_argument("--minutes", type=float, default=9.5, help="for everything")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds that one run of a benchmark may take")
+    parser.add_argument("--limit", type=float, default=40.0, help="seconds that one run of a benchmark may take")
     parser.add_argument("--skip", nargs="*", default=[], help="parts to leave out")
     arguments = parser.parse_args()
     end = time.monotonic() + 60 * arguments.minutes
@@ -147,10 +159,10 @@ def main() -> None:
         # dozens of processes import the same
         compiled = {"PYTHONPYCACHEPREFIX": str(Path(folder) / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
         environment = {**os.environ, **compiled, "PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        for part in parts(written, arguments.limit):
-            if part.name in arguments.skip:
-                continue
-            seconds = max(part.share * (end - time.monotonic() - GRACE), 1.0)
+        chosen = [part for part in parts(written, arguments.limit) if part.name not in arguments.skip]
+        for number, part in enumerate(chosen):
+            share = part.weight / sum(other.weight for other in chosen[number:])
+            seconds = max(share * (end - time.monotonic() - GRACE), 1.0)
             results["parts"][part.name] = run(part, seconds, environment, arguments.output / f"{part.name}.log")
             (arguments.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
             outcome = results["parts"][part.name]

@@ -104,6 +104,7 @@ def test_many_tokens_of_a_batch_on_several_cores_are_those_on_one(monkeypatch):
     monkeypatch.setattr("theorykit.dmft.map.over_cores._FEWEST", 2)
     monkeypatch.setattr("theorykit.dmft.map.trajectory._MANY", 30)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("jax.default_backend", lambda: "cpu")
     cut = dmft.advance(model, parameters, start, 30)
     assert jax.tree.structure(cut) == jax.tree.structure(whole)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-14), cut, whole)

@@ -26,6 +26,22 @@ def test_every_orbit_is_there_once_and_in_order(orbits, size):
     assert len({len(block) for block in calls}) == 1, "blocks of several sizes are compiled several times"
 
 
+def test_an_accelerator_has_larger_blocks_but_goes_on_with_those_that_are_kept(tmp_path, monkeypatch):
+    """And a processor with those of an accelerator."""
+    devices, calls = ("cpu", "gpu"), {name: [] for name in ("cpu", "gpu", "again")}
+    for device in devices:
+        monkeypatch.setattr("jax.default_backend", lambda device=device: device)
+        in_blocks(squares(calls[device]), 5000, settings=OF["a"], folder=tmp_path / device)
+    assert [max(map(len, calls[device])) for device in devices] == [250, 2500]
+    for device, other in (devices, devices[::-1]):
+        monkeypatch.setattr("jax.default_backend", lambda other=other: other)
+        removed = sorted((tmp_path / device).glob("*.nc"))[0]
+        removed.unlink()
+        found = in_blocks(squares(calls["again"]), 5000, settings=OF["a"], folder=tmp_path / device)
+        np.testing.assert_array_equal(found["square"], np.arange(5000) ** 2.0)
+    assert list(map(len, calls["again"])) == [250, 2500]
+
+
 def test_finished_blocks_are_kept(tmp_path):
     calls: list[np.ndarray] = []
     first = in_blocks(squares(calls), 10, settings=OF["a"], folder=tmp_path, orbits_per_block=3)

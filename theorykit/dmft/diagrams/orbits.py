@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int32, UInt8
 
 from ... import dmft, store
 from ...arguments import (
@@ -191,11 +191,11 @@ def _block(
     """The orbits whose numbers are in `block`, of all."""
     parameters, start = jax.tree.map(lambda values: values[block], every), _select_orbits(begun, block)
     window = dmft.discard_transient(model, parameters, start, settings.transient_of(model))
-    marks = _Marks(settings, model.patterns, parameters.batch_shape[0])
+    marks = _Marks.none(settings, model.patterns, parameters.batch_shape[0])
     state = dmft.state_from_window(model, parameters, window)
     for _ in range(settings.pieces):
         end, overlaps = _record(model, parameters, state, steps=settings.tokens_a_piece)
-        marks.add(np.asarray(overlaps))
+        marks = marks.add(overlaps, settings.sections, settings.width)
         state = end.end
     latest = np.moveaxis(np.asarray(end.window(model).attention), -1, 0)
     exponents = {}
@@ -211,7 +211,9 @@ def _block(
         )
         exponents = describe_exponents(spectrum)
     coordinates = {name: (ORBIT, np.asarray(getattr(parameters, name))) for name in ("beta", "gamma", "epsilon")}
-    return xr.Dataset({**marks.variables(), **exponents, "window": ((ORBIT, "age", "pattern"), latest)}, coordinates)
+    return xr.Dataset(
+        {**marks.variables(settings.sections), **exponents, "window": ((ORBIT, "age", "pattern"), latest)}, coordinates
+    )
 
 
 @eqx.filter_jit
@@ -223,45 +225,65 @@ def _record(
     return trajectory, jnp.moveaxis(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before), 0, 1)
 
 
-class _Marks:
-    """Which levels orbits have visited so far, piece by piece."""
+class _Marks(eqx.Module):
+    """Levels that orbits have visited so far, kept on the device: orbits themselves are not sent to the host."""
 
-    def __init__(self, settings: OrbitSettings, patterns: int, orbits: int):
-        self._settings, self._sections = settings, settings.sections
-        self._visited = np.zeros((orbits, patterns, settings.levels), dtype=np.uint8)
-        self._in_section = np.zeros((orbits, len(self._sections), settings.levels), dtype=np.uint8)
-        self._fine = np.zeros((orbits, patterns, _FINE_LEVELS), dtype=bool)
-        self._lowest, self._highest = np.full((orbits, patterns), np.inf), np.full((orbits, patterns), -np.inf)
+    visited: UInt8[Array, "orbits patterns levels"]
+    in_section: UInt8[Array, "orbits sections levels"]
+    fine: Bool[Array, "orbits patterns fine_levels"]
+    lowest: Float[Array, "orbits patterns"]
+    highest: Float[Array, "orbits patterns"]
 
-    def add(self, overlaps: Float[np.ndarray, "steps patterns orbits"]) -> None:
+    @classmethod
+    def none(cls, settings: OrbitSettings, patterns: int, orbits: int) -> "_Marks":
+        """Marks before the first piece."""
+        return cls(
+            jnp.zeros((orbits, patterns, settings.levels), dtype=jnp.uint8),
+            jnp.zeros((orbits, len(settings.sections), settings.levels), dtype=jnp.uint8),
+            jnp.zeros((orbits, patterns, _FINE_LEVELS), dtype=bool),
+            jnp.full((orbits, patterns), jnp.inf),
+            jnp.full((orbits, patterns), -jnp.inf),
+        )
+
+    @eqx.filter_jit
+    def add(
+        self, overlaps: Float[Array, "steps patterns orbits"], sections: tuple[tuple[int, int], ...], width: float
+    ) -> "_Marks":
         """Mark what a piece of all orbits visits."""
-        orbit, pattern = np.arange(overlaps.shape[2]), np.arange(overlaps.shape[1])
-        coarse = _level(overlaps, self._settings.levels)
-        self._visited[orbit, pattern[:, None], coarse] = 1
-        self._fine[orbit, pattern[:, None], _level(overlaps, _FINE_LEVELS)] = True
-        for number, (shown, near_zero) in enumerate(self._sections):
-            steps, orbits = np.nonzero(np.abs(overlaps[:, near_zero]) <= self._settings.width)
-            self._in_section[orbits, number, coarse[steps, shown, orbits]] = 1
-        self._lowest = np.minimum(self._lowest, overlaps.min(axis=0).T)
-        self._highest = np.maximum(self._highest, overlaps.max(axis=0).T)
+        levels = self.visited.shape[2]
+        orbit, pattern = jnp.arange(overlaps.shape[2]), jnp.arange(overlaps.shape[1])[:, None]
+        coarse = _level(overlaps, levels)
+        in_section = self.in_section
+        for number, (shown, near_zero) in enumerate(sections):
+            # a level that is not there drops the mark
+            marked = jnp.where(jnp.abs(overlaps[:, near_zero]) <= width, coarse[:, shown], levels)
+            in_section = in_section.at[orbit, number, marked].set(1, mode="drop")
+        return _Marks(
+            self.visited.at[orbit, pattern, coarse].set(1),
+            in_section,
+            self.fine.at[orbit, pattern, _level(overlaps, _FINE_LEVELS)].set(True),
+            jnp.minimum(self.lowest, overlaps.min(axis=0).T),
+            jnp.maximum(self.highest, overlaps.max(axis=0).T),
+        )
 
-    def variables(self) -> dict:
+    def variables(self, sections: tuple[tuple[int, int], ...]) -> dict:
         """The labelled marks."""
-        names = np.array([f"{shown + 1} where {zero + 1} is zero" for shown, zero in self._sections], dtype=object)
+        names = np.array([f"{shown + 1} where {zero + 1} is zero" for shown, zero in sections], dtype=object)
+        _, patterns, levels = self.visited.shape
         return {
-            "visited": ((ORBIT, "pattern", "level"), self._visited),
-            "in_section": ((ORBIT, "section", "level"), self._in_section),
-            "distinct": ((ORBIT, "pattern"), self._fine.sum(axis=-1)),
-            "lowest": ((ORBIT, "pattern"), self._lowest),
-            "highest": ((ORBIT, "pattern"), self._highest),
-            "pattern": np.arange(1, self._visited.shape[1] + 1),
+            "visited": ((ORBIT, "pattern", "level"), np.asarray(self.visited)),
+            "in_section": ((ORBIT, "section", "level"), np.asarray(self.in_section)),
+            "distinct": ((ORBIT, "pattern"), np.asarray(self.fine.sum(axis=-1))),
+            "lowest": ((ORBIT, "pattern"), np.asarray(self.lowest)),
+            "highest": ((ORBIT, "pattern"), np.asarray(self.highest)),
+            "pattern": np.arange(1, patterns + 1),
             "section": names.astype(str),
-            "level": np.linspace(-1, 1, self._settings.levels),
+            "level": np.linspace(-1, 1, levels),
         }
 
 
-def _level(values: Float[np.ndarray, "*_"], levels: int) -> np.ndarray:
-    return np.rint((values + 1) / 2 * (levels - 1)).astype(int)
+def _level(values: Float[Array, "*_"], levels: int) -> Int32[Array, "*_"]:
+    return jnp.rint((values + 1) / 2 * (levels - 1)).astype(jnp.int32)
 
 
 def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
