@@ -24,6 +24,8 @@ from .fixed_point import fixed_point_map
 
 # the result of the compiled function that is the action's scale
 SCALE = "scale"
+# nodes beside which the error of the default rule is seen
+_MANY_NODES = 1000
 # how many stated errors are added to the averages of `Action.bounds`
 SIDE = Symbol("stated_errors_of_averages", real=True)
 
@@ -150,6 +152,11 @@ class Action:
     def is_refined(self) -> bool:
         """Whether all Gaussian averages are by adaptive quadrature."""
         return self.refined == self
+
+    @cached_property
+    def checking(self) -> "Action":
+        """The same action with many nodes in every Gaussian average: a cheap check of those with few."""
+        return self._like(with_nodes(self.expression, _MANY_NODES))
 
     @cached_property
     def bounds(self) -> "Action":

@@ -207,13 +207,13 @@ class BoundAction(AbstractSaddleProblem):
         into line, and is cut back until the misfit falls. Near a critical point iterations alone creep along one
         direction, and Newton steps alone go astray in the others.
         """
-        settled = self._iterated(coordinates, _ITERATIONS)
+        settled = self.iterated(coordinates, _ITERATIONS)
 
         def step(state):
             at, off, share, count = state
             newton = jnp.linalg.solve(jax.jacfwd(self._misfit)(at), -off)
             newton = newton * share / jnp.maximum(1.0, jnp.max(jnp.abs(newton)) / _LONGEST)
-            ahead = self._iterated(at + newton, _ITERATIONS_AFTER)
+            ahead = self.iterated(at + newton, _ITERATIONS_AFTER)
             there = self._misfit(ahead)
             better = jnp.linalg.norm(there) < jnp.linalg.norm(off)
             share = jnp.where(better, jnp.minimum(2 * share, 1.0), share / 4)
@@ -236,8 +236,8 @@ class BoundAction(AbstractSaddleProblem):
         pairs, ahead = zip(self.layout.names, self.layout.domains, strict=True), self._map(here)
         return jnp.stack([domain.misfit(here[name], ahead[name]) for name, domain in pairs])
 
-    def _iterated(self, coordinates: Coordinates, most: int) -> Coordinates:
-        """The map, damped by half, until it settles or so many times; the last finite point."""
+    def iterated(self, coordinates: Coordinates, most: int = _ITERATIONS) -> Coordinates:
+        """The fixed-point map, damped by half, until it settles or so many times; the last finite point."""
         domains = dict(zip(self.layout.names, self.layout.domains, strict=True))
 
         def iterate(state):

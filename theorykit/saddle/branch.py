@@ -214,9 +214,9 @@ def _described(branch: _Branch, points: Float[Array, "point coordinates"], param
     def at(inputs):
         coordinates, parameter = inputs
         bound = branch.at(parameter)
-        model = local_model(bound, coordinates).model
+        local = local_model(bound, coordinates)
         values = bound.layout.at_edges(bound.layout.values(coordinates), coordinates, bound.free)
-        return values, bound.action(coordinates), quadrature_error(bound, model, coordinates)
+        return values, bound.action(coordinates), quadrature_error(bound, local.model, local.slope, coordinates)
 
     return jax.lax.map(at, (points, parameters))
 

@@ -162,19 +162,46 @@ def _random_starts(bound: BoundAction, starts: int, seed: int) -> Float[Array, "
 
 
 def _solved(bound: BoundAction, starts: Float[Array, "starts coordinates"], request: _Request) -> Solution:
-    """The end points of solves from several starts, a batch."""
+    """The end points of solves from several starts, a batch.
+
+    Adaptive quadrature takes as long to compile as all the rest; outside other programs it is compiled if wanted.
+    """
     solver = IndexNewton(index=request.index, near=_NEAR) if request.index else Newton(near=_NEAR)
-    return _end_points(bound, starts, solver, jnp.asarray(request.tolerance), jnp.asarray(request.max_steps))
+    limits = jnp.asarray(request.tolerance), jnp.asarray(request.max_steps)
+    if is_traced(bound, starts) or not bound.of.has_averages:
+        return _end_points(bound, starts, None, solver, *limits)
+    found = _coarse_points(bound, starts, solver, *limits)
+    if np.any(found.wanting(request.tolerance)):
+        found = _fine_points(bound, starts, found, solver, limits[0])
+    return _end_points(bound, starts, found, solver, *limits)
 
 
 @jit
-def _end_points(bound: BoundAction, starts, solver, tolerance, max_steps) -> Solution:
-    solve = lambda start: _end_point(bound, start, solver, tolerance, max_steps)  # noqa: E731
+def _end_points(bound: BoundAction, starts, found: "_Found | None", solver, tolerance, max_steps) -> Solution:
+    def solve(inputs) -> Solution:
+        start, known = inputs
+        return _end_point(bound, start, known, solver, tolerance, max_steps)
+
+    return _of_each(solve, (starts, found))
+
+
+@jit
+def _coarse_points(bound: BoundAction, starts, solver, tolerance, max_steps) -> "_Found":
+    return _of_each(lambda start: _coarse(bound, start, solver, tolerance, max_steps), starts)
+
+
+@jit
+def _fine_points(bound: BoundAction, starts, found: "_Found", solver, tolerance) -> "_Found":
+    return _of_each(lambda inputs: _fine(bound, *inputs, solver, tolerance), (starts, found))
+
+
+def _of_each(function: Callable, batch: Any) -> Any:
+    """`function` of each member of a batch."""
     # one start is not batched: the solver's conditionals stay conditionals
-    if len(starts) == 1:
-        return jax.tree.map(lambda leaf: leaf[None], solve(starts[0]))
+    if len(jax.tree.leaves(batch)[0]) == 1:
+        return jax.tree.map(lambda leaf: leaf[None], function(jax.tree.map(lambda leaf: leaf[0], batch)))
     # a processor gains nothing by a batch, and XLA's, on two cores, may wait for ever in one of factorisations
-    return jax.lax.map(solve, starts) if jax.default_backend() == "cpu" else jax.vmap(solve)(starts)
+    return jax.lax.map(function, batch) if jax.default_backend() == "cpu" else jax.vmap(function)(batch)
 
 
 class _Attempt(eqx.Module):
@@ -189,16 +216,22 @@ class _Attempt(eqx.Module):
 
 
 class _Found(eqx.Module):
-    """The attempt that counts, its quadrature error, and whether it rests on adaptive quadrature."""
+    """The attempt that counts, and its quadrature error."""
 
     attempt: _Attempt
     quadrature: Float[Array, ""]
-    refined: Bool[Array, ""]
+
+    def wanting(self, tolerance: Array | float) -> Bool[Array, ""]:
+        """Whether quadrature with a fixed number of nodes is not enough."""
+        return ~(self.quadrature <= tolerance) | (self.attempt.evidence.verdict != SOLVED)
 
 
-def _end_point(bound: BoundAction, start: Coordinates, solver: AbstractSaddleSolver, tolerance, max_steps) -> Solution:
+def _end_point(
+    bound: BoundAction, start: Coordinates, end: _Found | None, solver: AbstractSaddleSolver, tolerance, max_steps
+) -> Solution:
     fixed, start = jax.lax.stop_gradient((bound, start))
-    end = _one_at_a_time(_found)(fixed, start, solver, tolerance, max_steps)
+    if end is None:
+        end = _one_at_a_time(_found)(fixed, start, solver, tolerance, max_steps)
     found, quadrature = end.attempt, end.quadrature
     fixed = eqx.tree_at(lambda b: b.free, fixed, found.free)
     known, index = found.evidence, getattr(solver, "index", 0)
@@ -209,8 +242,6 @@ def _end_point(bound: BoundAction, start: Coordinates, solver: AbstractSaddleSol
     )
     failure = optx.RESULTS.where(verdict == NOT_FINITE, optx.RESULTS.nonfinite, stopped)
     bound = eqx.tree_at(lambda b: b.free, bound, found.free)
-    # derivatives are those of averages by the adaptive rule: no error is known of them otherwise
-    bound = bound.with_action(bound.of.refined)
     coordinates = implicit_stationary_point(bound, found.coordinates, solved & jnp.all(found.free > 0))
     values = fixed.layout.at_edges(fixed.layout.values(found.coordinates), found.coordinates, found.free)
     here = (bound, coordinates)
@@ -261,21 +292,53 @@ def _one_at_a_time(function: Callable) -> Callable:
 
 def _found(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _Found:
     """The end point of a solve, by adaptive quadrature if that of an average is not small beside the tolerance."""
+    found = _coarse(bound, start, solver, tolerance, max_steps)
+    if not bound.of.has_averages:
+        return found
+    return jax.lax.cond(
+        found.wanting(tolerance), lambda: _fine(bound, start, found, solver, tolerance), lambda: found
+    )
+
+
+def _coarse(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _Found:
+    """The end point by the action's own quadrature."""
     attempt = _attempted(bound, start, solver, tolerance, max_steps)
     here = eqx.tree_at(lambda b: b.free, bound, attempt.free)
-    error = quadrature_error(here, attempt.evidence.model, attempt.coordinates)
-    found = _Found(attempt, error, jnp.array(bound.of.is_refined))
-    if not bound.of.has_averages or bound.of.is_refined:
-        return found
-    refined = here.with_action(bound.of.refined)
+    known = attempt.evidence
+    return _Found(attempt, quadrature_error(here, known.model, known.slope, attempt.coordinates))
 
-    def again() -> _Found:
-        at = polished(refined, attempt.coordinates)
-        known = evidence(refined, at, getattr(solver, "index", 0), tolerance)
-        better = eqx.tree_at(lambda a: (a.coordinates, a.evidence), attempt, (at, known))
-        return _Found(better, quadrature_error(refined, known.model, at), jnp.array(True))
 
-    return jax.lax.cond(error <= tolerance, lambda: found, again)
+def _fine(bound: BoundAction, start: Coordinates, found: _Found, solver, tolerance) -> _Found:
+    """The end point by adaptive quadrature: next to that of the action's own, or else from where the map leads."""
+    refined, index, last = bound.with_action(bound.of.refined), getattr(solver, "index", 0), found.attempt
+    candidates = 2 if _has_map(bound) else 1
+    was_solved = last.evidence.verdict == SOLVED
+
+    def attempt(from_map: Array, last: _Attempt) -> _Attempt:
+        here = eqx.tree_at(lambda b: b.free, refined, jnp.where(was_solved & ~from_map, last.free, 1.0))
+        begin = last.coordinates
+        if candidates == 2:
+            begin = jax.lax.cond(from_map, lambda: refined.iterated(start), lambda: begin)
+        at, local = polished(here, begin)
+        known = evidence(here, at, index, tolerance, local)
+        return eqx.tree_at(lambda a: (a.coordinates, a.free, a.evidence), last, (at, here.free, known))
+
+    def go_on(state):
+        number, attempted = state
+        return (number < candidates) & ((number == 0) | (attempted.evidence.verdict != SOLVED))
+
+    def next_attempt(state):
+        number, attempted = state
+        return number + 1, attempt((number > 0) | ((candidates == 2) & ~was_solved), attempted)
+
+    _, attempted = jax.lax.while_loop(go_on, next_attempt, (jnp.array(0), last))
+    here = eqx.tree_at(lambda b: b.free, refined, attempted.free)
+    known = attempted.evidence
+    return _Found(attempted, quadrature_error(here, known.model, known.slope, attempted.coordinates))
+
+
+def _has_map(bound: BoundAction) -> bool:
+    return bound.of.standard_equations is not None and bound.of.fixed_point is not None
 
 
 def _attempted(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _Attempt:
@@ -284,7 +347,7 @@ def _attempted(bound: BoundAction, start: Coordinates, solver, tolerance, max_st
     From `start`; from where the fixed-point map leads, before that if the point is no minimum; and from where an
     attempt left towards an edge of a domain, on the edge.
     """
-    has_map = bound.of.standard_equations is not None and bound.of.fixed_point is not None
+    has_map = _has_map(bound)
     index = getattr(solver, "index", 0)
     plain = [_FROM_START, _FROM_MAP] if index == 0 else [_FROM_MAP, _FROM_START]
     kinds = plain if has_map else [_FROM_START]

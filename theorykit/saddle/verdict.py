@@ -43,7 +43,7 @@ class Evidence(eqx.Module):
     - `verdict`: one of the numbers above.
     - `model`: S to second order there; the curvature of a coordinate on an edge is the one-sided one.
     - `terms`, `action_error`: the terms of S and the rounding error of their sum.
-    - `error`: by how much rounding and the Newton step that is left may move the point, in the metric of the domains.
+    - `slope`: the gradient in steps. `error`: by how much rounding and the Newton step that is left may move the point, in the metric of the domains.
     """
 
     verdict: Int[Array, ""]
@@ -52,11 +52,14 @@ class Evidence(eqx.Module):
     gradient_norm: Float[Array, ""]
     model: QuadraticModel
     error: Float[Array, ""]
+    slope: Coordinates
 
 
-def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance: Array) -> Evidence:
-    """Judge `coordinates` as a stationary point of this index."""
-    local = local_model(bound, coordinates)
+def evidence(
+    bound: BoundAction, coordinates: Coordinates, index: int, tolerance: Array, local: "LocalModel | None" = None
+) -> Evidence:
+    """Judge `coordinates` as a stationary point of this index; `local` is the model there, if it is known."""
+    local = local_model(bound, coordinates) if local is None else local
     model, reach = local.model, Point.reach_of(coordinates)
     rough = _roughness(bound, coordinates, local)
     eps = jnp.finfo(coordinates.dtype).eps
@@ -89,7 +92,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
     error = jnp.where(smooth, moved_by_rounding + left, probes.bracket)
-    return Evidence(verdict, rough.terms, rough.action_error, gradient_norm, model, error)
+    return Evidence(verdict, rough.terms, rough.action_error, gradient_norm, model, error, local.slope)
 
 
 class _Probes(eqx.Module):
@@ -233,19 +236,22 @@ def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     return LocalModel(model, slope, magnitude, hessian, at_edge, unclear)
 
 
-def polished(bound: BoundAction, coordinates: Coordinates) -> Coordinates:
-    """The stationary point next to `coordinates`, by Newton steps while they get shorter."""
+def polished(bound: BoundAction, coordinates: Coordinates) -> tuple[Coordinates, LocalModel]:
+    """The stationary point next to `coordinates`, by Newton steps while they get shorter, and the model there."""
 
     def step(state):
-        at, length, _, count = state
-        slope, _, hessian = bound.second_order(at)
-        by = jnp.linalg.solve(hessian, -slope) * bound.free
+        at, length, local, _, count = state
+        by = local.model.directions @ local.model.along_newton() * bound.free
         ahead = jnp.linalg.norm(by)
-        goes = (ahead < length / 2) & jnp.all(jnp.isfinite(by))
-        return jnp.where(goes, bound.moved(at, by), at), jnp.where(goes, ahead, length), goes, count + 1
+        goes = (ahead < length / 2) & jnp.all(jnp.isfinite(by)) & (count > 0)
+        at = jnp.where(goes, bound.moved(at, by), at)
+        return at, jnp.where(goes, ahead, length), local_model(bound, at), goes | (count == 0), count + 1
 
-    start = (coordinates, jnp.array(jnp.inf), jnp.array(True), jnp.array(0))
-    return jax.lax.while_loop(lambda state: state[2] & (state[3] < _MOST_STEPS), step, start)[0]
+    shapes = jax.eval_shape(lambda: local_model(bound, coordinates))
+    nothing = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), shapes)
+    start = (coordinates, jnp.array(jnp.inf), nothing, jnp.array(True), jnp.array(0))
+    at, _, local, *_ = jax.lax.while_loop(lambda state: state[3] & (state[4] < _MOST_STEPS), step, start)
+    return at, local
 
 
 def _nowhere(coordinates: Coordinates) -> tuple[Array, Array, Array]:
@@ -278,16 +284,22 @@ def _at_edges(bound: BoundAction, coordinates: Coordinates, held: Array) -> tupl
     return jnp.where(held, curvature, 0.0), jnp.where(held, slope, 0.0), unclear
 
 
-def quadrature_error(bound: BoundAction, model: QuadraticModel, coordinates: Coordinates) -> Float[Array, ""]:
-    """Length of the Newton step that the stated errors of Gaussian averages ask for, the larger one of two sides."""
+def quadrature_error(
+    bound: BoundAction, model: QuadraticModel, slope: Coordinates, coordinates: Coordinates
+) -> Float[Array, ""]:
+    """Length of the Newton step that the errors of Gaussian averages ask for.
+
+    Stated errors of adaptive averages, the larger one of both sides; of others, what many nodes change.
+    """
     if not bound.of.has_averages:
         return jnp.array(0.0)
     no_step = jnp.zeros_like(coordinates)
-    slope = bound.slope_after(coordinates, no_step)
 
-    def step(side: Array) -> Float[Array, ""]:
-        change = bound.with_stated_errors(side).slope_after(coordinates, no_step) - slope
+    def step(finer: BoundAction) -> Float[Array, ""]:
+        change = finer.slope_after(coordinates, no_step) - slope
         moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
         return jnp.linalg.norm(jnp.where(jnp.isnan(moved), jnp.inf, moved))
 
-    return jnp.max(jax.lax.map(step, jnp.array([1.0, -1.0])))
+    if not bound.of.is_refined:
+        return 2 * step(bound.with_action(bound.of.checking))
+    return jnp.max(jax.lax.map(lambda side: step(bound.with_stated_errors(side)), jnp.array([1.0, -1.0])))
