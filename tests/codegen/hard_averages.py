@@ -253,7 +253,8 @@ def is_covered(trial: Trial) -> bool:
 
 def is_right_slope(trial: Trial) -> bool:
     """Whether the derivative is right to its stated error, and to what differences of true values say."""
-    return trial.errors[1] <= 2 * trial.stated[1] + 1e-9 * max(abs(trial.true[1]), abs(trial.true[0]))
+    rounding = 1e-14 + 1e-9 * max(abs(trial.true[1]), abs(trial.true[0]))
+    return trial.errors[1] <= 2 * trial.stated[1] + rounding
 
 
 if __name__ == "__main__":

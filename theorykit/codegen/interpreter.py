@@ -54,7 +54,7 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from ..arguments import checked_instance, shown
 from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
-from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, singularities
+from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
 from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
@@ -205,8 +205,9 @@ def _gaussian_average(node, at):
         return normal_mean(lambda points: np.array([of_variable(node.integrand)(point) for point in points]))
     outer = [np.shape(at(variable)) for variable in bound_outside(node)]
     shape = np.broadcast_shapes(*outer)
+    places = [*_breaks(node, at, shape), *_narrow(features(rest, node.variable), at, shape)]
     tilt = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
-    return normal_mean(of_variable(rest), _breaks(node, at, shape), shape, tilt)
+    return normal_mean(of_variable(rest), places, shape, tilt)
 
 
 def _breaks(node, at, shape):
@@ -226,6 +227,23 @@ def _breaks(node, at, shape):
             low = np.broadcast_to(points[:-1], changes.shape)
             left = np.where(np.any(is_next, axis=0), np.sum(np.where(is_next, low, 0.0), axis=0), 0.0)
             yield _bisected(at, node.variable, function, left, left + 0.02)
+
+
+def _narrow(functions, at, shape):
+    """Places around which a function of a + b z + c z^2 may be narrow."""
+    for polynomial in functions:
+        if any(variable not in at.symbols for each in polynomial for variable in bound_outside(each)):
+            continue
+        a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
+        with np.errstate(all="ignore"):
+            vertex = [] if np.all(c == 0) else [-b / (2 * c)]
+            slope = np.sqrt(np.abs(b**2 - 4 * a * c))
+            widths = [1 / slope, *(np.abs([c, c]) ** -0.5 if vertex else []), *([slope / np.abs(2 * c)] if vertex else [])]
+        for centre in [*_roots(a, b, c), *vertex]:
+            for width in widths:
+                for steps in (-30, -3, 0, 3, 30):
+                    place = centre + steps * width
+                    yield np.where(np.isfinite(place), place, 0.0)
 
 
 def _roots(a, b, c):

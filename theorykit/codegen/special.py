@@ -4,7 +4,7 @@ Those of the table get their derivatives from symbols: what is displayed as a de
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, partial, reduce
 from typing import Any
 
 import jax
@@ -17,6 +17,29 @@ from sympy import Integer
 
 from .emission import differentiable
 from .scalars import ROWS, ScalarFunction
+
+# exp, cosh and sinh have no derivative beyond: 1/(1 + exp x) would have zero times infinity where exp x overflows, and
+# where exp x times the derivative of x does
+_LARGEST_EXPONENT = 690.0
+
+
+def _bounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    def value(number):
+        inside = jnp.clip(number, -_LARGEST_EXPONENT, _LARGEST_EXPONENT)
+        beyond = jnp.abs(number) > _LARGEST_EXPONENT
+        return jnp.where(beyond, function(jax.lax.stop_gradient(number)), function(inside))
+
+    return value
+
+
+exp, cosh, sinh = map(_bounded, (jnp.exp, jnp.cosh, jnp.sinh))
+
+
+def log_sum_exp(*terms: tuple[Array, Array]) -> Array:
+    """The logarithm of a sum of c exp(u), given as pairs of c and u, which overflows only where it does itself."""
+    largest = jax.lax.stop_gradient(reduce(jnp.maximum, (exponent for _, exponent in terms)))
+    return largest + jnp.log(sum(factor * jnp.exp(exponent - largest) for factor, exponent in terms))
+
 
 Case = tuple[Callable[..., Any], Callable[..., Any]]
 """A condition and a value, functions of the same numbers."""

@@ -187,10 +187,10 @@ def _points(left: Array, right: Array, order: int) -> tuple[Array, Array]:
 
 
 def _moving(ends: Array, at: Array, index: Array, most: int) -> Array:
-    """Edges of panels: those that are first edges move with these."""
+    """Edges of panels, which move with the first edge that they belong to."""
     at, index = at[:most], index[:most]
     first = _taken(ends, jnp.maximum(index, 0).astype(int))
-    return jnp.where(index >= 0, first, at)
+    return jnp.where(index >= 0, at + (first - stop_gradient(first)), at)
 
 
 def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequence[Zeros]) -> tuple[Array, Array]:
@@ -297,7 +297,7 @@ def _bisected(function: Function, of: _Weighted, y: Array) -> tuple[Array, Array
 class _Panels(NamedTuple):
     """Panels of an integral, along the first axis of each array.
 
-    - `left`, `right`: their edges, `left_index`, `right_index`: which of the first edges these are, or -1
+    - `left`, `right`: their edges, `left_index`, `right_index`: the first edges with which these move, or -1
     - `left_kink`, `right_kink`: 1 where these are kinks; `between`: where a split is made
     - `value`, `size`, `lost`: the integral, that of the absolute value, and a bound of what is not finite in it, zero
       only if all is finite; then those of the two parts in which a split leaves the panel
@@ -382,7 +382,8 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         """The differences that splits can make smaller, 0 if they are small, -1 for empty places."""
         each = _Panels(*panels)
         floor = epsilon * (4 * each.size + jnp.sum(each.size, axis=0) / 8)
-        step = 4 * epsilon * jnp.maximum(jnp.abs(each.left), jnp.abs(each.right))
+        # nodes of shorter panels are not told apart from their ends
+        step = 64 * epsilon * jnp.maximum(jnp.abs(each.left), jnp.abs(each.right))
         can_split = jnp.minimum(each.between - each.left, each.right - each.between) > step
         gains = jnp.where((each.difference > floor) & can_split, each.difference, 0.0)
         return jnp.where(each.depth < 0, -1.0, gains)
@@ -400,8 +401,12 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         few = _SPLITS_AT_ONCE
         old, empty = _Panels(*panels[:, :few]), panels[:, -few:]
         no_kink = jnp.zeros_like(old.left)
-        first = [old.left, old.between, old.left_index, no_kink - 1, old.left_kink, no_kink]
-        second = [old.between, old.right, no_kink - 1, old.right_index, no_kink, old.right_kink]
+        # an edge near a singularity moves with it, so that the function of their distance has no derivative there
+        nearer = jnp.where(old.left_kink > old.right_kink, old.left_index, old.right_index)
+        belongs = (old.left_kink != old.right_kink) | (old.left_index == old.right_index)
+        index = jnp.where(belongs, nearer, -1.0)
+        first = [old.left, old.between, old.left_index, index, old.left_kink, no_kink]
+        second = [old.between, old.right, index, old.right_index, no_kink, old.right_kink]
         edges = jnp.concatenate([jnp.stack(first), jnp.stack(second)], axis=1)
         between = middle(edges[0], edges[1], edges[4], edges[5])
         parts, _ = sums(jnp.concatenate([edges[0], between]), jnp.concatenate([between, edges[1]]))
@@ -439,7 +444,7 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
     low, high = (_taken(each, best)[0] for each in (chosen.left, chosen.right))
     return _Choice(
         *chosen[:4],
-        used=chosen.lost == 0,
+        used=(chosen.lost == 0) & (chosen.depth >= 0),
         count=jnp.sum(chosen.depth >= 0, axis=0),
         # more than a quarter of the mean of the absolute value is no number
         error=jnp.where(error > size / 4, jnp.inf, error),
@@ -454,7 +459,7 @@ def _stated_error(panels: _Panels, epsilon: float) -> Array:
     Where it does not fall, the mean is infinite.
     """
     difference, size = panels.difference, jnp.sum(panels.size, axis=0)
-    is_small = difference <= epsilon * (4 * panels.size + size / 8)
+    is_small = difference <= epsilon * (4 * panels.size + 32 * size)
     falls = panels.rate < -0.02
     series = difference / -jnp.expm1(jnp.where(falls, panels.rate, -1.0))
     unresolved = difference + panels.size

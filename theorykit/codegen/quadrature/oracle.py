@@ -12,13 +12,13 @@ import numpy as np
 _EDGES = np.array([1.3, 3.1, 5.3, 8.3, 12.7, 20.0, 30.0, 38.5])
 _EDGES = np.concatenate([-_EDGES[::-1], _EDGES])
 _STEP = 0.2
-_EXPONENTS = np.pi * np.sinh(_STEP * np.arange(-22, 23))
+_EXPONENTS = np.pi * np.sinh(_STEP * np.arange(-26, 27))
 # parts of a panel below and above a node, both without rounding
 _BELOW, _ABOVE = 1 / (1 + np.exp(-_EXPONENTS)), 1 / (1 + np.exp(_EXPONENTS))
 _WEIGHTS = _STEP * np.sqrt(np.pi**2 + _EXPONENTS**2) * _BELOW * _ABOVE
 _TOLERANCE = 1e-15
 # of a function that rounding makes rough no number of panels is enough
-_MOST_PANELS, _MOST_HALVINGS = 256, 100
+_MOST_PANELS, _MOST_HALVINGS = 1024, 100
 
 Function = Callable[[np.ndarray], np.ndarray]
 

@@ -2,12 +2,12 @@
 
 from functools import reduce
 
-from sympy import Expr, Symbol
+from sympy import Add, Expr, Mul, Pow, S, Symbol, cosh, exp, log, sinh
 from sympy.printing.numpy import JaxPrinter
 
 from ...symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ...symbolic.bound_variables import NormalVariable
-from ...symbolic.functions import NumericFunction
+from ...symbolic.functions import LogCosh, NumericFunction
 from .coverage import as_float, refusal
 from .table import TABLE
 
@@ -79,8 +79,53 @@ def function_name(function: type[NumericFunction]) -> str:
     return "_".join(["function", function.own_name, *map(str, orders)])
 
 
+def _terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
+    """A sum of c exp(u) as pairs of c and u, if it has exponential or hyperbolic functions; none of more than 16."""
+    terms = []
+    for term in Add.make_args(expression):
+        pairs = [(S.One, S.Zero)]
+        for factor in Mul.make_args(term):
+            base, power = (factor.base, factor.exp) if isinstance(factor, Pow) else (factor, S.One)
+            kind = type(base) if power in (1, 2, 3, 4) else None
+            ways = {
+                exp: lambda u: [(S.One, u)],
+                cosh: lambda u: [(S.Half, u), (S.Half, -u)],
+                sinh: lambda u: [(S.Half, u), (-S.Half, -u)],
+            }
+            of_factor = ways[kind](base.args[0]) if kind in ways else [(factor, S.Zero)]
+            for _ in range(int(power) if kind in ways else 1):
+                pairs = [(c * d, u + v) for c, u in pairs for d, v in of_factor]
+        terms += pairs
+    return terms if len(terms) <= 16 and any(exponent.free_symbols for _, exponent in terms) else None
+
+
+def _log_without_overflow(of: Expr) -> Expr | None:
+    """log of a product with powers of exponential functions or cosh, as a sum."""
+    factors = {factor: factor.as_base_exp() for factor in Mul.make_args(of)}
+    out, rest = S.Zero, S.One
+    for factor, (base, power) in factors.items():
+        if isinstance(factor, exp):
+            out += factor.exp
+        elif isinstance(base, cosh):
+            out += power * LogCosh(base.args[0])
+        else:
+            rest *= factor
+    return out + log(rest, evaluate=rest == 1) if out != 0 else None
+
+
 class _ScalarPrinter(JaxPrinter):
+    def _print_logarithm(self, of):
+        if (found := _log_without_overflow(of)) is not None:
+            return self._print(found)
+        terms = _terms_of_exponentials(of) if of.is_Add else None
+        if terms is None:
+            return f"jnp.log({self._print(of)})"
+        pairs = (f"({self._print(factor)}, {self._print(exponent)})" for factor, exponent in terms)
+        return f"{SPECIAL}.log_sum_exp({', '.join(pairs)})"
+
     def _print(self, expr, **kwargs):
+        if isinstance(expr, log):
+            return self._print_logarithm(expr.args[0])
         if row := TABLE.get(type(expr)):
             name = f"{SPECIAL}.{row.text}" if row.is_special else row.text
             return f"{name}({self._arguments(expr)})"

@@ -137,7 +137,7 @@ def _own(kind: type, numpy: Callable, arguments: str = "x", domain: str = "", **
 
 
 ROWS = (
-    _jnp(sympy.exp, "exp"),
+    ScalarFunction(sympy.exp, "exp", _quiet(np.exp)),
     _jnp(sympy.log, "log", "x > 0"),
     _jnp(sympy.Abs, "abs"),
     _jnp(sympy.sign, "sign"),
@@ -159,8 +159,8 @@ ROWS = (
     _own(sympy.asec, _quiet(lambda x: np.arccos(np.divide(1.0, x))), domain="x <= -1 or x >= 1"),
     _own(sympy.acsc, _quiet(lambda x: np.arcsin(np.divide(1.0, x))), domain="x <= -1 or x >= 1"),
     _own(sympy.atan2, np.arctan2, "xx"),
-    _jnp(sympy.sinh, "sinh"),
-    _jnp(sympy.cosh, "cosh"),
+    ScalarFunction(sympy.sinh, "sinh", _quiet(np.sinh)),
+    ScalarFunction(sympy.cosh, "cosh", _quiet(np.cosh)),
     _jnp(sympy.tanh, "tanh"),
     _own(sympy.sech, _quiet(lambda x: 1 / np.cosh(x))),
     _own(sympy.csch, _quiet(lambda x: 1 / np.sinh(x)), domain="x != 0"),
