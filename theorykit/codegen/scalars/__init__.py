@@ -4,8 +4,8 @@ from .coverage import as_float, refusal, refusal_of_node
 from .printing import NORMAL, SPECIAL, average_operands, function_name, print_scalar
 from .table import ROWS, TABLE, ScalarFunction
 
-# operations of generated code that stand in formulas
 SCALAR_OPERATIONS = ("gaussian_mean",)
+"""Operations of generated code that stand in formulas."""
 
 __all__ = [
     "NORMAL",
