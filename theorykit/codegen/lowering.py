@@ -183,8 +183,8 @@ class _Builder:
 
 def _no_rule_for(matrix: MatrixExpr) -> str:
     return (
-        f"{type(matrix).__name__} (in {shown(matrix)}) is not covered: write it with sums, products, inverses, Kronecker "
-        "products, symbolic.entrywise and the other matrices of theorykit.symbolic"
+        f"{type(matrix).__name__} (in {shown(matrix)}) is not covered: write it with sums, products, inverses, "
+        "Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
     )
 
 

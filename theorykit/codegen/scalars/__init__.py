@@ -4,15 +4,15 @@ from .coverage import as_float, refusal, refusal_of_node
 from .printing import NORMAL, SPECIAL, average_operation, function_name, print_scalar
 from .table import ROWS, TABLE, ScalarFunction
 
-# operations of generated code that stand in formulas
 SCALAR_OPERATIONS = ("gaussian_mean", "adaptive_gaussian_mean")
+"""Operations of generated code that stand in formulas."""
 
 __all__ = [
     "NORMAL",
     "ROWS",
     "SCALAR_OPERATIONS",
-    "TABLE",
     "SPECIAL",
+    "TABLE",
     "ScalarFunction",
     "as_float",
     "average_operation",

@@ -11,10 +11,10 @@ from ...symbolic.functions import LogCosh, NumericFunction
 from .coverage import as_float, refusal
 from .table import TABLE
 
-# what the function in an average calls its variable, with a number where averages stand in averages
 NORMAL = "normal"
-# the module of functions in generated code: one name, as symbols are called beta and gamma too
+"""What the function in an average calls its variable, with a number where averages stand in averages."""
 SPECIAL = "special"
+"""The module of functions in generated code: one name, as symbols are called beta and gamma too."""
 # a whole number up to this one is the same in float64
 _LARGEST_EXACT = 2**53
 
