@@ -13,7 +13,7 @@ from typing import Any
 
 from sympy import Expr, MatrixSymbol
 
-from ..arguments import checked_instance
+from ..arguments import by_name, checked_instance
 from . import batch, primitives
 from .lowering import lower
 from .names import identifiers
@@ -63,8 +63,7 @@ class CompiledFunction:
 
     def call_from(self, values: Mapping[str | Expr, Any]) -> Mapping[str, Any]:
         """Call it with those of `values`, by symbol or by the symbol's name, that it takes."""
-        checked_instance("values", values, Mapping, "numbers and arrays by name")
-        given = {getattr(key, "name", key): value for key, value in values.items()}
+        given = by_name("values", values, "numbers and arrays by name")
         if missing := sorted({argument.name for argument in self.program.arguments} - set(given)):
             raise ValueError(f"values has none for {', '.join(missing)}, which {self.program.name} takes")
         return self._function(**{argument.name: given[argument.name] for argument in self.program.arguments})

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol
 
-from ..arguments import checked_instance
+from ..arguments import by_name, checked_instance
 from ..precision import require_float64
 from ..symbolic.averages import with_more_nodes
 from .emission import compile_expressions
@@ -31,8 +31,8 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
     """
     require_float64()
     checked_instance("expression", expression, Expr, "a SymPy expression")
-    checked_instance("values", values, Mapping, "numbers and arrays by name")
-    given = {getattr(key, "name", key): jnp.asarray(value) for key, value in values.items()}
+    named = by_name("values", values, "numbers and arrays by name")
+    given = {name: jnp.asarray(value) for name, value in named.items()}
     symbols = sorted(symbols_of(expression), key=lambda symbol: symbol.name)
     arguments = [symbol for symbol in symbols if isinstance(symbol, MatrixSymbol) or symbol.name in given]
     if missing := [symbol.name for symbol in symbols if symbol not in {*arguments, *bound_sizes(arguments)}]:

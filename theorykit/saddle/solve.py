@@ -129,7 +129,7 @@ class _Request(NamedTuple):
 
 
 def _checked(tolerance, max_steps, throw) -> tuple[float, int, bool]:
-    checked_number("tolerance", tolerance, above=0.0)
+    tolerance = checked_number("tolerance", tolerance, above=0.0)
     checked_whole_number("max_steps", max_steps, least=1)
     return tolerance, max_steps, checked_flag("throw", throw)
 
