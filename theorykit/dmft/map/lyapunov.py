@@ -37,7 +37,7 @@ from .self_attention import (
     store,
     with_entry,
 )
-from .starts import Window, state_from_window
+from .starts import Window, unchecked_state
 from .trajectory import broadcast_to_parameters
 
 # of the random directions in which perturbations start
@@ -95,7 +95,7 @@ def lyapunov_spectrum(
 
     Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
     """
-    checked_fit("window", window, Window, model, parameters)
+    window = checked_fit("window", window, Window, model, parameters)
     every = _checked_interval(steps, every, blocks, model.context)
     rounds = steps // every
     perturbations = jnp.asarray(_perturbations(model, exponents))
@@ -134,7 +134,7 @@ def local_exponents(
     `exponents`, and their order where perturbations are given, are as in `lyapunov_spectrum`; but logarithms of what
     rounding leaves are returned as they are. Raises as that does.
     """
-    checked_fit("window", window, Window, model, parameters)
+    window = checked_fit("window", window, Window, model, parameters)
     steps = checked_whole_number("steps", steps, least=1)
     perturbations = jnp.asarray(_perturbations(model, exponents))
     _check_method(orthonormalise, perturbations)
@@ -260,7 +260,7 @@ def _begin(
     window: Window,
     perturbations: Float[Array, "exponents context patterns"],
 ) -> tuple[State, Tangent]:
-    state = broadcast_to_parameters(parameters, state_from_window(model, parameters, window))
+    state = broadcast_to_parameters(parameters, unchecked_state(model, parameters, window.attention, window.position))
     context, patterns = model.context, model.patterns
     ages = (window.position - jnp.arange(context)) % context  # the slot of each attention, newest first
     past = jnp.moveaxis(broadcast_to_batch(window.attention, 2, state.batch_shape), 1, 0)
@@ -291,7 +291,9 @@ def _tangent_step(
 ) -> tuple[State, Tangent, Sizes]:
     """The next state, its tangent vectors J v, not orthonormalised, and norms of the Jacobian J for `Resolution`."""
     slot = state.position
-    key, value, query = (model.overlap(family, parameters, state.attention, slot) for family in (KEY, VALUE, QUERY))
+    key, value, query = (
+        model.unchecked_overlap(family, parameters, state.attention, slot) for family in (KEY, VALUE, QUERY)
+    )
     key_response, value_response, query_response = (
         _overlap_response(model, family, parameters, state.attention) for family in (KEY, VALUE, QUERY)
     )
