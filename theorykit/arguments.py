@@ -66,7 +66,8 @@ def refuse_known(requirements: Iterable[Requirement]) -> list[Requirement]:
 
 def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
     """`value`, whose use is an error at run time if a traced condition does not hold: one check for all of them."""
-    if not traced:
+    # of no arrays, as the attention of a network without heads, there is nothing to use
+    if not traced or not jax.tree.leaves(value):
         return value
     broken = jnp.stack([~jnp.all(requirement.holds) for requirement in traced])
     messages = [requirement.message for requirement in traced]
