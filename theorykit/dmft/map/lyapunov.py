@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries
 from ...codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
-from ...dynamics.orthonormal import Orthonormalise, gram_schmidt, householder
+from ...dynamics.orthonormal import Orthonormalise, gram_schmidt, householder, unchecked
 from . import compiled
 from .over_cores import over_cores
 from .resolution import Resolution, Sizes
@@ -296,7 +296,7 @@ def _orthonormal(tangent: Tangent, orthonormalise: Orthonormalise) -> tuple[Tang
     """`tangent` with orthonormal vectors of the same spans, and the logarithms of R_jj."""
     shape = tangent.vectors.shape
     flat = tangent.vectors.reshape(shape[0], shape[1] * shape[2], *shape[3:])
-    basis, growth = orthonormalise(tuple(flat))
+    basis, growth = unchecked(orthonormalise)(tuple(flat))
     return Tangent(jnp.stack(basis).reshape(shape), tangent.values, tangent.keys), growth
 
 

@@ -99,7 +99,7 @@ def in_range(name: str, values: Float[np.ndarray | Array, "..."], called: str | 
         yield Requirement(share, is_share, lambda: f"{share}, got {values[~is_share].flat[0]}")
 
 
-def _counted(values: np.ndarray, wrong: np.ndarray) -> str:
+def _counted(values: np.ndarray, wrong: np.ndarray | np.bool_) -> str:
     return f"{np.sum(wrong)} of {values.size} values are not: {np.asarray(values)[wrong].flat[0]}"
 
 

@@ -84,9 +84,10 @@ class AbstractNetwork(eqx.Module):
         """The token that follows `state`, which is one of `limit`, with the batch shape of the fields."""
         state = checked_fit("state", state, State, self.limit, parameters)
         checked_key("key", key)
-        return self._token(parameters, state, key)
+        return self.unchecked_token(parameters, state, key)
 
-    def _token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Token:
+    def unchecked_token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Token:
+        """`token` of what is known to fit, for compiled loops."""
         attention = jnp.stack(state.attention)
         spins = self.unchecked_draw(parameters.beta * _contract("nm,m...->n...", self.signs[:, OUTPUT], attention), key)
         semantic = _contract("nfm,n,n...->fm...", self.signs, self.shares, spins)
@@ -101,7 +102,7 @@ class AbstractNetwork(eqx.Module):
 
     def unchecked_step(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> tuple[Token, State]:
         """`step` of what is known to fit, for compiled loops."""
-        token = self._token(parameters, state, key)
+        token = self.unchecked_token(parameters, state, key)
         state = store(state, tuple(token.overlaps[KEY]), tuple(token.overlaps[VALUE]))
         return token, attend(parameters, state, tuple(token.overlaps[QUERY]))
 
