@@ -70,7 +70,9 @@ def _average(function: Callable[[float], float], scale: float) -> float:
     points = sorted({0.0, *(sign * min(scale * 2.0**k, 9.0) for sign in (-1, 1) for k in range(6))})
     density = lambda x: np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
     pieces = zip([-12.0, *points], [*points, 12.0], strict=True)
-    return sum(quad(lambda x: density(x) * function(x), a, b, epsabs=1e-15, epsrel=1e-13, limit=200)[0] for a, b in pieces)
+    return sum(
+        quad(lambda x: density(x) * function(x), a, b, epsabs=1e-15, epsrel=1e-13, limit=200)[0] for a, b in pieces
+    )
 
 
 def curie_weiss() -> Problem:
@@ -139,9 +141,7 @@ def spherical_spins() -> Problem:
         0,
         {"q": 0.01},
         _grid(beta=np.linspace(0.3, 1.5, 16), h=np.concatenate([[0.0], np.geomspace(1e-3, 0.4, 15)])),
-        lambda at, of: {
-            "q": (1 - at["q"]) ** 2 * (1.5 * of["beta"] ** 2 * at["q"] ** 2 + (of["beta"] * of["h"]) ** 2)
-        },
+        lambda at, of: {"q": (1 - at["q"]) ** 2 * (1.5 * of["beta"] ** 2 * at["q"] ** 2 + (of["beta"] * of["h"]) ** 2)},
         "q",
         truth,
     )

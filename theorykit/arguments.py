@@ -1,15 +1,16 @@
 """What public functions admit as arguments: each check returns the value it admits, or raises an error that names it.
 
 `TypeError` where the value is of another kind than asked for, `ValueError` where it is out of range. Traced values
-(inside jit or vmap) are checked for kind and shape here, and for content when the compiled function runs.
+(inside jit or vmap) are checked for kind and shape here, and for content when the compiled function runs: `require`
+states both from one condition.
 """
 
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -24,6 +25,66 @@ _LARGEST_WHOLE = 2**63 - 1
 def is_traced(*values: Any) -> bool:
     """True if any leaf of `values` is a JAX tracer, whose content cannot be looked at."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
+class Requirement(NamedTuple):
+    """A condition on numbers, and how an error words it.
+
+    - `message`: names the value and says what it must be.
+    - `holds`: a truth value, or an array of them that must all be true; traced if the numbers are.
+    - `known`: the error where the numbers are known, if it says more than `message`.
+    """
+
+    message: str
+    holds: Any
+    known: Callable[[], str] | None = None
+
+
+def require(value: Kind, requirements: Iterable[Requirement]) -> Kind:
+    """Return `value` if every requirement holds; those after a known one that does not are not asked for.
+
+    Conditions that are traced are checked when the compiled function runs, where the returned value is used: results
+    that do not depend on it are not guarded.
+
+    Raises:
+        ValueError: a known condition does not hold. Under jit, vmap and grad the error is Equinox's or JAX's own,
+            with the same message.
+    """
+    return guard(value, refuse_known(requirements))
+
+
+def refuse_known(requirements: Iterable[Requirement]) -> list[Requirement]:
+    """Raise `ValueError` for the first known condition that does not hold; return the traced ones, for `guard`."""
+    traced = []
+    for requirement in requirements:
+        if isinstance(requirement.holds, jax.core.Tracer):
+            traced.append(requirement)
+        elif not np.all(requirement.holds):
+            raise ValueError(requirement.known() if requirement.known else requirement.message)
+    return traced
+
+
+def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
+    """`value`, whose use is an error at run time if a traced condition does not hold: one check for all of them."""
+    # of no arrays, as the attention of a network without heads, there is nothing to use
+    if not traced or not jax.tree.leaves(value):
+        return value
+    broken = jnp.stack([~jnp.all(requirement.holds) for requirement in traced])
+    messages = [requirement.message for requirement in traced]
+    return eqx.branched_error_if(value, jnp.any(broken), jnp.argmax(broken), messages)
+
+
+def array_module(*values: Any) -> Any:
+    """`jax.numpy` for traced values; `numpy` for known ones, whose results stay known while a function is traced."""
+    return jnp if is_traced(*values) else np
+
+
+def on_host(value: Any) -> Any:
+    """A known number or array as NumPy's, and a traced one as it is.
+
+    Operations on known arrays of JAX are traced inside a function that is; those on NumPy's are not.
+    """
+    return value if is_traced(value) else np.asarray(value)
 
 
 def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...], example: str = "") -> Kind:
@@ -46,6 +107,26 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 def first_line(error: Exception) -> str:
     """What an error of someone else's function says, for an error in a line that names the argument."""
     return str(error).strip().partition("\n")[0]
+
+
+def by_name(name: str, values: Any, what: str = "numbers and arrays by symbol or name") -> dict[str, Any]:
+    """Values of a mapping by the names of its keys, which are symbols or names.
+
+    Raises:
+        TypeError: `values` is no mapping.
+        ValueError: two keys have the same name, so one value would hide the other.
+    """
+    checked_instance(name, values, Mapping, what)
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        called = getattr(key, "name", key)
+        if called in found:
+            raise ValueError(
+                f"{name} gives {shown(called)} twice: a symbol and its name, or two symbols of the same name, stand "
+                "for one value"
+            )
+        found[called] = value
+    return found
 
 
 def checked_text(name: str, value: Any) -> str:
@@ -101,10 +182,7 @@ def checked_number(
     below: float | None = None,
 ) -> Any:
     """`value` as it came: one finite real number, > above, >= least, <= most and < below where these are given."""
-    if not is_traced(value):
-        check_is_number(name, value)
-    elif jnp.ndim(value) != 0:
-        raise TypeError(f"{name} must be one number, got an array of shape {jnp.shape(value)}")
+    check_is_number(name, value)
     bounds = (
         (above, operator.gt, ">"),
         (least, operator.ge, ">="),
@@ -113,18 +191,22 @@ def checked_number(
     )
     given = [(bound, holds, sign) for bound, holds, sign in bounds if bound is not None]
     requirement = " and ".join(["finite", *(f"{sign} {bound:g}" for bound, _, sign in given)])
-    if is_traced(value):
-        valid = jnp.isfinite(value)
-        for bound, holds, _ in given:
-            valid = valid & holds(value, bound)
-        return eqx.error_if(value, ~valid, f"{name} must be {requirement}")
-    if not math.isfinite(value) or not all(holds(value, bound) for bound, holds, _ in given):
-        raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
-    return value
+    message = f"{name} must be {requirement}"
+    # whole numbers of Python are too large for NumPy where they are for 64 bits
+    valid = jnp.isfinite(value) if is_traced(value) else math.isfinite(value)
+    for bound, holds, _ in given:
+        valid = valid & holds(value, bound)
+    return require(value, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
 
 
 def check_is_number(name: str, value: Any) -> None:
-    """Raise `TypeError` unless `value` is one real number that is known; `ValueError` where it is beyond float64."""
+    """Raise `TypeError` unless `value` is one real number; `ValueError` where it is known to be beyond float64."""
+    if is_traced(value):
+        if jnp.ndim(value) != 0:
+            raise TypeError(f"{name} must be one number, got an array of shape {jnp.shape(value)}")
+        if not any(jax.dtypes.issubdtype(value.dtype, kind) for kind in (np.floating, np.integer)):
+            raise TypeError(f"{name} must be a number, got {shown(value)}")
+        return
     try:
         # whole numbers of Python know no bounds
         array = np.asarray(float(value)) if type(value) is int else np.asarray(value)
@@ -144,22 +226,36 @@ def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
     dates, records, objects, and masked arrays, also those with nothing masked, for the mask of the next would be lost.
     Returns a NumPy array, of a traced value a traced one; `axes` is not checked if it is None.
     """
+    array = numeric_array(name, value, axes)
+    return require(array, [finite_entries(name, array)])
+
+
+def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
+    """`checked_array`, whose entries need not be finite: kind and axes are checked, of traced values too."""
     if is_traced(value):
         array = jnp.asarray(value)
         check_dtype(name, array.dtype, value)
-        check_axes(name, array.shape, axes)
         array = jnp.asarray(array, dtype=jnp.float64)
-        return eqx.error_if(array, ~jnp.all(jnp.isfinite(array)), f"{name} has entries that are not finite")
-    array = real_array(name, value)
+    else:
+        array = real_array(name, value)
     check_axes(name, array.shape, axes)
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
+    return array
+
+
+def finite_entries(name: str, array: Any) -> Requirement:
+    """That every entry of an array is finite."""
+
+    def known() -> str:
+        bad = np.argwhere(~np.isfinite(array))
         index = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"{name} has {len(bad)} entries that are not finite, the first {array[index]} at index {index}; "
+        first = f"the first {np.asarray(array)[index]} at index {index}"
+        return (
+            f"{name} has {len(bad)} entries that are not finite, {first}; "
             "check the data for missing values or a division by zero"
         )
-    return array
+
+    is_finite = array_module(array).isfinite(array)
+    return Requirement(f"{name} has entries that are not finite", is_finite, known)
 
 
 def real_array(name: str, value: Any) -> np.ndarray:

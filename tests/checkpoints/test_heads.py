@@ -129,3 +129,35 @@ def test_inputs_that_do_not_fit_are_refused():
         causal.attention(INPUTS, mask=PRESENT)
     with pytest.raises(ValueError, match="beyond the range of double precision"):
         heads.attention(1e200 * INPUTS)
+
+
+def test_inputs_that_were_recorded_after_the_norm_are_not_normalised_again():
+    one = case("gpt2")
+    heads = read_heads(one.arrays, layer=1, heads=HEADS)
+    recorded = normalise(INPUTS, one.norm, one.epsilon)
+    np.testing.assert_allclose(heads.attention(recorded, normalised=True), expected(one), atol=1e-14)
+    np.testing.assert_allclose(heads.attention(INPUTS, normalised=False), expected(one), atol=1e-14)
+    # without a word, what a norm has certainly made is refused, in half precision and under jit too
+    for inputs in (recorded, recorded.astype(np.float16)):
+        for call in (heads.attention, heads.normalise, jax.jit(lambda at: heads.attention(at))):
+            with pytest.raises((ValueError, RuntimeError), match="inputs are normalised already"):
+                jax.block_until_ready(call(inputs))
+    # and the maps would be others
+    assert np.max(np.abs(heads.attention(recorded, normalised=False) - expected(one))) > 0.01
+
+
+def test_a_norm_that_keeps_what_it_made_may_be_applied_again():
+    arrays = dict(case("gpt2").arrays)
+    for name in arrays:
+        if ".ln_1." in name:
+            arrays[name] = np.full_like(arrays[name], float(name.endswith("weight")))
+    heads = read_heads(arrays, layer=1, heads=HEADS)
+    made = heads.normalise(INPUTS)
+    np.testing.assert_allclose(heads.attention(made), heads.attention(made, normalised=True), atol=1e-4)
+
+
+def test_normalised_is_refused_where_there_is_no_norm():
+    heads = read_heads(case("bert").arrays, layer=0, heads=HEADS)
+    with pytest.raises(ValueError, match="normalised=True is for layers with a norm before attention"):
+        heads.attention(INPUTS, normalised=True)
+    np.testing.assert_array_equal(heads.attention(INPUTS, normalised=False), heads.attention(INPUTS))

@@ -134,7 +134,9 @@ def test_maps_of_torch_encoders(torch, norm_first, precision, tmp_path):
             inputs = layer.norm1(hidden) if norm_first else hidden
             _, maps = layer.self_attn(inputs, inputs, inputs, average_attn_weights=False)
             found = heads.attention(hidden.numpy())
+            recorded = heads.attention(inputs.numpy(), normalised=norm_first)
             hidden = layer(hidden)
+        np.testing.assert_allclose(recorded, maps.numpy().swapaxes(2, 3), atol=TOLERANCE[precision], rtol=0)
         np.testing.assert_allclose(found, maps.numpy().swapaxes(2, 3), atol=TOLERANCE[precision], rtol=0)
 
 

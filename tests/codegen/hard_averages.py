@@ -18,7 +18,23 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 from sympy import (
-    Abs, Expr, Heaviside, Max, Symbol, cos, cosh, erf, exp, lambdify, log, pi, sign, sin, sqrt, symbols, tanh,
+    Abs,
+    Expr,
+    Heaviside,
+    Max,
+    Symbol,
+    cos,
+    cosh,
+    erf,
+    exp,
+    lambdify,
+    log,
+    pi,
+    sign,
+    sin,
+    sqrt,
+    symbols,
+    tanh,
 )  # fmt: skip
 
 from theorykit import enable_float64

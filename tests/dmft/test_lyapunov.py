@@ -339,11 +339,49 @@ def test_exponents_beside_an_annihilated_direction_are_in_order():
         assert np.isneginf(unit[0])
 
 
-def one_that_forgets():
-    """Two patterns, of which the tokens after see the second one's attention alone."""
+@pytest.mark.parametrize("orthonormalise", [gram_schmidt, householder])
+@pytest.mark.parametrize("seen", [(0.0, 1.0), (0.6, 0.8)])
+def test_a_complete_set_of_perturbations_has_every_finite_exponent(seen, orthonormalise):
+    """The map annihilates one direction of each attention, exactly or but for rounding, whichever perturbation has it.
+
+    The other directions have the exponents of a companion matrix.
+    """
+    model, gain = one_that_forgets(seen), 0.6
+    window = dmft.Window(np.full((3, 2), 1e-9))
+    companion = np.eye(3, k=-1)
+    companion[0] = gain * sum(seen) / 3
+    expected = np.sort(np.log(np.abs(np.linalg.eigvals(companion))))[::-1]
+    annihilated = np.array([seen[1], -seen[0]])
+    rotation = np.stack([annihilated, np.array(seen)])
+    of_rotated = np.einsum("ij,ajk->aik", np.eye(3), np.kron(np.eye(3), rotation).reshape(6, 3, 2))
+    random = np.random.default_rng(0).standard_normal((6, 3, 2))
+    asked = {"steps": 2000, "blocks": 2, "orthonormalise": orthonormalise}
+    for start in (units(model), of_rotated, of_rotated[::-1], random):
+        found = dmft.lyapunov_spectrum(model, dmft.Parameters(gain, 0.0, 0.0), window, exponents=start, **asked)
+        exponents = np.asarray(found.exponents)
+        finite = np.isfinite(exponents)
+        assert np.isneginf(exponents[~finite]).all() and not np.isnan(found.errors).any()
+        np.testing.assert_allclose(exponents[finite], expected, atol=1e-2)
+
+
+def test_unit_perturbations_that_the_map_annihilates_leave_the_others_as_they_are():
+    """Twelve unit vectors, of which it keeps three directions, against leading ones of random directions."""
+    parameters, model = dmft.Parameters(4.767, 8577.0, 0.371), dmft.self_attention_limit(WEIGHTS, 4)
+    window = dmft.discard_transient(
+        model, parameters, dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS)), 300
+    )
+    order = np.random.default_rng(0).permutation(12)
+    for start in (units(model), units(model)[order]):
+        found = dmft.lyapunov_spectrum(model, parameters, window, steps=4000, exponents=start).exponents
+        np.testing.assert_allclose(found[np.isfinite(found)], [-0.3307, -1.6491, -2.2258], atol=2e-3)
+
+
+def one_that_forgets(seen=(0.0, 1.0)):
+    """Two patterns, of which the tokens after see one combination of attentions alone, by default the second."""
     directions = np.array([[1.0, 1.0], [1.0, -1.0]])
-    # mean of w^alpha tanh(beta w^o . A) is the second attention for both patterns, as far as tanh is linear
-    moments = np.broadcast_to(directions[:, 1:] / 2, (4, 2, 2))
+    # mean of w^alpha tanh(beta w^o . A) is the combination for both patterns, as far as tanh is linear
+    combined = np.linalg.solve(directions.T, np.array(seen))
+    moments = np.broadcast_to(combined[:, None], (4, 2, 2))
     return dmft.SelfAttention(ColumnLaw(directions, moments), np.zeros((3, 4, 2)))
 
 

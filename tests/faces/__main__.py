@@ -1,6 +1,6 @@
 """Try faces in a process of its own, without the runtime type checks that the tests put around the package.
 
-python -m tests.faces FACE ... [--examples | --single-precision | --other-numbers [NAME ...]]
+python -m tests.faces FACE ... [--examples | --single-precision | --other-numbers [NAME ...] | --compiled [NAME ...]]
 
 The last line printed is the report on every face, by its name.
 """
@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from theorykit import enable_float64
 
-from .engine import as_dictionary, try_examples, try_face, try_other_numbers, try_single_precision
+from .engine import as_dictionary, try_compiled, try_examples, try_face, try_other_numbers, try_single_precision
 
 enable_float64()
 names = list(takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:]))
@@ -28,4 +28,6 @@ for name in names:
             reports[name] = try_single_precision(face)
         case ["--other-numbers", *only]:
             reports[name] = try_other_numbers(face, tuple(only))
+        case ["--compiled", *only]:
+            reports[name] = try_compiled(face, tuple(only))
 print(json.dumps({name: as_dictionary(report) for name, report in reports.items()}))

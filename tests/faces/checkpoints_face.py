@@ -68,6 +68,9 @@ FACE = Face(
         "epsilon": number(1e-5, above=0.0),
         "causal": flag(True),
         "norm_first": flag(True),
+        "normalised": Kind(
+            lambda: False, {"None": "inputs from before the norm", "True": "inputs from after the norm"}
+        ),
         "inputs": array(lambda: INPUTS, also=lambda: {"of other features": INPUTS[..., :5]}),
         "mask": Kind(
             lambda: PRESENT,

@@ -215,4 +215,8 @@ FACE = Face(
         "network.SpinNetwork": "spin_network makes it",
         "network.Token": "a network's token makes it",
     },
+    compiled={
+        "Stroboscope.__call__": "it is NaN there, so that the steps of a solver may lead outside",
+        "Trajectory.overlaps": "they do not depend on the trajectory's end, which is checked",
+    },
 )

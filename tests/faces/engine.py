@@ -42,6 +42,7 @@ class Face:
     - `any_precision`: callables that compute in the precision of what they are given, each with the reason.
     - `belonging`: callables whose arguments belong together, so that one with other numbers is refused, each with why.
     - `given`: the parameters that a callable's example needs beside those without a default.
+    - `compiled`: callables that need not refuse numbers in compiled code, each with the reason.
     """
 
     module: types.ModuleType
@@ -53,6 +54,7 @@ class Face:
     any_precision: Mapping[str, str] = field(default_factory=dict)
     belonging: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    compiled: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def _of_class(face: Face, cls: type, name: str) -> Iterator[tuple[str, Callable[
     if not inspect.isabstract(cls) and name not in face.records:
         yield name, functools.partial(_itself, cls)
     for method, static in inspect.getmembers_static(cls):
-        public = not method.startswith("_") or method == "__call__"
+        # what is called unchecked is for compiled loops, which have checked before
+        public = not method.startswith(("_", "unchecked")) or method == "__call__"
         if not public or not _is_ours(cls, method):
             continue
         if isinstance(static, (classmethod, staticmethod)):
@@ -325,6 +328,111 @@ def other_numbers(value: Any) -> Any:
 
 def _is_key(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def try_compiled(face: Face, only: tuple[str, ...] = ()) -> Report:
+    """Every public callable of `face`, or those named `only`, under jit and under jit of vmap.
+
+    Numbers that are refused eagerly must be refused there. Callables that cannot be compiled with a parameter traced,
+    which the right value shows, are not asked.
+    """
+    calls, failures = 0, []
+    for name, make in public_callables(face):
+        if name in face.untried or name in face.compiled or (only and name not in only):
+            continue
+        function = make()
+        parameters = parameters_of(function, name, face)
+        for parameter, kind in parameters.items():
+            if f"{name}.{parameter}" in face.untried:
+                continue
+            mistakes = dict(_numeric_mistakes(function, parameter, kind))
+            if not mistakes:
+                continue
+            right, rebuild = _numbers_of(_instance(kind.example))
+
+            def call(numbers, name=name, function=function, parameter=parameter, rebuild=rebuild, known=parameters):
+                given, keywords = arguments_of(function, name, known, face, {parameter: rebuild(numbers)})
+                return _arrays_in(function(*given, **keywords))
+
+            for words, one in (("jit", jax.jit(call)), ("vmap", jax.jit(jax.vmap(call)))):
+                batch = words == "vmap"
+                if not _compiles(one, _stacked(right, right) if batch else right):
+                    continue
+                for mistake, wrong in mistakes.items():
+                    if not _is_refused(call, wrong):
+                        continue  # of another shape than the other arguments, say
+                    calls += 1
+                    if not _is_refused(one, _stacked(right, wrong) if batch else wrong):
+                        failures.append(f"{words} of {name}({parameter}={mistake}): taken")
+    return Report(calls, tuple(failures))
+
+
+def _numeric_mistakes(function, parameter: str, kind: Kind) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Mistakes that are numbers in the places of the numbers of the right value."""
+    found = _numbers_of(_instance(kind.example))
+    if found is None:
+        return
+    right, _ = found
+    for mistake, value in mistakes_for(function, parameter, kind):
+        wrong = _numbers_of(value)
+        if wrong is None or [each.shape for each in wrong[0]] != [each.shape for each in right]:
+            continue
+        if wrong[1](right) is None or _structure(wrong[1](right)) != _structure(found[1](right)):
+            continue
+        yield mistake, wrong[0]
+
+
+def _numbers_of(value: Any) -> tuple[list[np.ndarray], Callable[[Any], Any]] | None:
+    """The numbers in a value as arrays, and a function that puts others in their place; None if there are others."""
+    if isinstance(value, Mapping):
+        keys = list(value)
+        found = _numbers_of([value[key] for key in keys])
+        return None if found is None else (found[0], lambda numbers: dict(zip(keys, found[1](numbers), strict=True)))
+    try:
+        leaves, structure = jax.tree.flatten(value)
+        arrays = [np.asarray(leaf) for leaf in leaves if not (isinstance(leaf, np.ma.MaskedArray) or _is_key(leaf))]
+    except Exception:
+        return None
+    if not arrays or len(arrays) != len(leaves) or any(array.dtype.kind not in "fiuc" for array in arrays):
+        return None
+    return arrays, lambda numbers: jax.tree.unflatten(structure, numbers)
+
+
+def _structure(value: Any) -> Any:
+    """The structure of a tree, of mappings by symbol by the names of these."""
+    if isinstance(value, Mapping):
+        return [(getattr(key, "name", key), _structure(entry)) for key, entry in value.items()]
+    return jax.tree.structure(value)
+
+
+def _stacked(right: list[np.ndarray], wrong: list[np.ndarray]) -> list[np.ndarray]:
+    return [np.stack([one.astype(other.dtype), other]) for one, other in zip(right, wrong, strict=True)]
+
+
+def _arrays_in(result: Any) -> list[Any]:
+    leaves = jax.tree.leaves(result, is_leaf=lambda node: isinstance(node, Mapping))
+    entries = [entry for leaf in leaves for entry in (leaf.values() if isinstance(leaf, Mapping) else (leaf,))]
+    return [entry for entry in jax.tree.leaves(entries) if isinstance(entry, (jax.Array, jax.core.Tracer))]
+
+
+def _compiles(function: Callable, numbers: list[np.ndarray]) -> bool:
+    """Whether the right numbers go through, and something is returned that depends on them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return bool(jax.block_until_ready(function(numbers)))
+        except Exception:
+            return False
+
+
+def _is_refused(function: Callable, numbers: list[np.ndarray]) -> bool:
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            jax.block_until_ready(function(numbers))
+        except (TypeError, ValueError, RuntimeError):
+            return True
+    return False
 
 
 def as_dictionary(report: Report) -> Mapping[str, Any]:

@@ -2,19 +2,23 @@
 
 from functools import cache
 
-from sympy import Symbol, cosh, log, symbols
+from sympy import Symbol, cosh, log
 
 from theorykit import saddle
 
 from .engine import Face
 from .values import Kind, flag, instance, number, whole_number
 
-m, beta = symbols("m beta", real=True)
+m, beta = Symbol("m", real=True), Symbol("beta", positive=True)
 WRONG_VALUES = {
     "of a symbol that is not declared": {Symbol("g"): 1.0},
     "not a number": {beta: "1"},
     "with a NaN": {beta: float("nan")},
     "of a matrix": {beta: [[1.0]]},
+    "infinite": {beta: float("inf")},
+    "complex": {beta: 1.5 + 0j},
+    "not what its symbol is declared to be": {beta: -1.5},
+    "given twice": {beta: 1.5, "beta": 1.5},
 }
 WRONG_STARTS = {
     "of a symbol that is not declared": {Symbol("g"): 1.0},
@@ -22,19 +26,33 @@ WRONG_STARTS = {
     "with a NaN": {m: float("nan")},
     "of a matrix": {m: [[1.0]]},
     "of none": {},
+    "infinite": {m: float("inf")},
+    "out of its domain": {m: 1.5},
+    "at the edge of its domain": {m: -1.0},
+    "given twice": {m: 1.0, "m": 0.5},
 }
 DOMAINS = ("Between", "Positive", "PositiveDefinite", "Real", "Symmetric", "AbstractDomain")
-METHODS = ("check_symbol", "size", "value", "coordinates", "moved", "outside", "latex", "checked")
+METHODS = (
+    "check_symbol",
+    "size",
+    "value",
+    "coordinates",
+    "moved",
+    "requirements",
+    "all_requirements",
+    "latex",
+    "checked",
+)
 
 
 @cache
 def action():
-    return saddle.Action(m**2 / 2 - log(2 * cosh(beta * m)) / beta, {m: saddle.Real()}, [beta])
+    return saddle.Action(m**2 / 2 - log(2 * cosh(beta * m)) / beta, {m: saddle.Between(-1, 1)}, [beta])
 
 
 @cache
 def solution():
-    return saddle.minimise(action(), {beta: 1.5}, initial={m: 1.0})
+    return saddle.minimise(action(), {beta: 1.5}, initial={m: 0.9})
 
 
 @cache
@@ -75,7 +93,7 @@ FACE = Face(
         "high": number(2.0, above=-1.0),
         "action": instance(action, also=lambda: {"its expression": action().expression}),
         "values": Kind(lambda: {beta: 1.5}, also=lambda: WRONG_VALUES),
-        "initial": Kind(lambda: {m: 1.0}, {"None": "random starts"}, also=lambda: WRONG_STARTS),
+        "initial": Kind(lambda: {m: 0.9}, {"None": "random starts"}, also=lambda: WRONG_STARTS),
         "tolerance": number(1e-9, above=0.0),
         "max_steps": whole_number(100, least=1),
         "throw": flag(),

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from sympy import symbols
 
-from theorykit.saddle import follow, minimise, stationary
+from theorykit.saddle import Action, Real, follow, minimise, stationary
 
 from ..bpkr.cases import assert_close
 from .textbook import CURIE_WEISS, beta, h, m, spinodal
@@ -69,3 +70,19 @@ def test_what_cannot_be_followed_is_refused():
         follow(CURIE_WEISS, values, solution, "g", (0, 1))
     with pytest.warns(Warning), pytest.raises(ValueError, match="no stationary point to start from"):
         follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))
+
+
+@pytest.mark.parametrize("names", [("action", "index"), ("point", "turn"), ("action_", "action"), ("eigenvalue", "h")])
+def test_results_do_not_hide_what_is_the_users(names):
+    x, g = symbols(names, real=True)
+    action = Action((x - g) ** 2 / 2 + x**4 / 4, {x: Real()}, [g])
+    branch = follow(action, {g: 1.0}, minimise(action, {g: 1.0}, initial={x: 0.7}), g, (0.8, 1.2), most_points=3)
+    labelled = branch.to_xarray()
+    np.testing.assert_array_equal(labelled[x.name], branch.order_parameters[x.name])
+    np.testing.assert_array_equal(labelled[g.name], branch.parameters)
+    ours = {"action": branch.action, "index": branch.index}
+    for name, values in ours.items():
+        while name in names:
+            name += "_"
+        np.testing.assert_array_equal(labelled[name], values)
+    assert len(labelled.variables) == 8

@@ -6,8 +6,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .. import bpkr
-from ..arguments import checked_array
+from ..arguments import Requirement, checked_array, checked_flag, require
 from ..precision import require_float64
+
+# means and variances of tokens that a norm made, in half precision; and a change that is more than rounding
+_MADE, _CHANGED = 2e-3, 1e-2
 
 
 class LayerNorm(eqx.Module):
@@ -50,23 +53,49 @@ class CheckpointHeads(eqx.Module):
     layers: int = eqx.field(static=True)
 
     def normalise(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:
-        """What queries and keys act on: the layer's `inputs` (examples, tokens, features) after its norm, if any."""
+        """Apply the layer's norm, if it has one: queries and keys act on the result.
+
+        Args:
+            inputs: (examples, tokens, features), the hidden states that enter the layer, before its norm.
+
+        Raises:
+            ValueError: the inputs do not fit, or are normalised already, so that a second norm would change them.
+        """
         inputs = _checked_inputs(inputs, self.query.shape[2])
-        return inputs if self.norm is None else self.norm(inputs)
+        if self.norm is None:
+            return inputs
+        return self.norm(require(inputs, [self._not_normalised_yet(inputs)]))
 
     def attention(
-        self, inputs: ArrayLike, *, mask: bpkr.Mask | None = None, isolated: bpkr.Isolated = "refuse"
+        self,
+        inputs: ArrayLike,
+        *,
+        mask: bpkr.Mask | None = None,
+        isolated: bpkr.Isolated = "refuse",
+        normalised: bool | None = None,
     ) -> Float[Array, "examples heads keys queries"]:
-        """The attention (examples, heads, keys, queries) on the layer's own `inputs` (examples, tokens, features).
+        """Compute the attention of the layer on its own inputs.
 
-        These are the hidden states that enter the layer, before its norm, which is applied here. `mask` and `isolated`
-        are as in `bpkr.attention`; where the model is causal, the mask is that besides. Every column sums to one over
-        keys.
+        Args:
+            inputs: (examples, tokens, features), the hidden states that enter the layer. The layer's norm, if it has
+                one, is applied here.
+            mask: as in `bpkr.attention`. A causal model adds the causal mask.
+            isolated: as in `bpkr.attention`.
+            normalised: True if the inputs were recorded after the layer's norm, at the input of its attention module;
+                the norm is then left out. False if they were recorded before it. By default they are taken to be
+                before it, and inputs that the norm has certainly made are refused.
+
+        Returns:
+            (examples, heads, keys, queries); every column sums to one over keys.
+
+        Raises:
+            ValueError: the inputs do not fit, or look normalised and `normalised` is not given; or `normalised` is True
+                for a layer that has no norm before its attention.
         """
         given = mask if isinstance(mask, tuple) else () if mask is None else (mask,)
         masks = ("causal", *given) if self.causal else given
         (maps,) = bpkr.attention(
-            self.normalise(inputs),
+            self._normalised(inputs, normalised),
             query=[self.query],
             key=[self.key],
             query_bias=[self.query_bias],
@@ -75,6 +104,30 @@ class CheckpointHeads(eqx.Module):
             isolated=isolated,
         )
         return maps
+
+    def _normalised(self, inputs: ArrayLike, normalised: bool | None) -> Float[Array, "examples tokens features"]:
+        if normalised is None:
+            return self.normalise(inputs)
+        if self.norm is None and checked_flag("normalised", normalised):
+            raise ValueError(
+                "normalised=True is for layers with a norm before attention, and this one has none: leave it out, the "
+                "hidden states that enter the layer are the inputs of its attention module"
+            )
+        inputs = _checked_inputs(inputs, self.query.shape[2])
+        return inputs if self.norm is None or checked_flag("normalised", normalised) else self.norm(inputs)
+
+    def _not_normalised_yet(self, inputs: Float[Array, "examples tokens features"]) -> Requirement:
+        """That inputs are not what the norm makes: zero mean and unit variance, then `weight` and `bias`."""
+        norm = self.norm
+        plain = (inputs - norm.bias) / jnp.where(norm.weight == 0, 1.0, norm.weight)
+        means, variances = jnp.mean(plain, axis=-1), jnp.var(plain, axis=-1)
+        was_made = jnp.all((jnp.abs(means) < _MADE) & (jnp.abs(variances - 1) < _MADE))
+        changes = jnp.max(jnp.abs(norm(inputs) - inputs)) > _CHANGED * jnp.max(jnp.abs(inputs))
+        return Requirement(
+            "inputs are normalised already: they are what this layer's norm makes, as a hook on its attention module "
+            "records them. Give attention(..., normalised=True); or normalised=False, if they do enter the layer so",
+            ~(was_made & changes),
+        )
 
 
 def _checked_inputs(inputs: ArrayLike, features: int) -> Float[Array, "examples tokens features"]:

@@ -18,7 +18,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ..arguments import checked_instance
+from ..arguments import by_name, checked_instance
 from ..symbolic.functions import NumericFunction, partial_derivative
 from . import batch, primitives
 from .lowering import lower
@@ -69,8 +69,7 @@ class CompiledFunction:
 
     def call_from(self, values: Mapping[str | Expr, Any]) -> Mapping[str, Any]:
         """Call it with those of `values`, by symbol or by the symbol's name, that it takes."""
-        checked_instance("values", values, Mapping, "numbers and arrays by name")
-        given = {getattr(key, "name", key): value for key, value in values.items()}
+        given = by_name("values", values, "numbers and arrays by name")
         if missing := sorted({argument.name for argument in self.program.arguments} - set(given)):
             raise ValueError(f"values has none for {', '.join(missing)}, which {self.program.name} takes")
         return self._function(**{argument.name: given[argument.name] for argument in self.program.arguments})

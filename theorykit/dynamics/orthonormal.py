@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..arguments import checked_array, checked_sequence, is_traced
+from ..arguments import checked_array, checked_sequence
 from ..precision import require_float64
 
 Vectors = Sequence[Float[Array, "size *batch"]]
@@ -32,12 +32,15 @@ def gram_schmidt(vectors: Vectors) -> Basis:
     More than a dozen vectors are taken in panels, which a loop makes orthogonal to the panels before them, one after
     the other: so the time to compile it does not grow with their number.
     """
-    known = _checked(vectors)
-    if len(known) <= _MOST_IN_PAIRS:
-        basis, lengths = _pair_by_pair(known)
+    return _gram_schmidt(_checked(vectors))
+
+
+def _gram_schmidt(vectors: Vectors) -> Basis:
+    if len(vectors) <= _MOST_IN_PAIRS:
+        basis, lengths = _pair_by_pair(vectors)
         return basis, jnp.log(jnp.stack(lengths))
-    count, size, *batch = len(known), *known[0].shape
-    basis, lengths = _in_panels(jnp.stack(known).reshape(count, size, -1))
+    count, size, *batch = len(vectors), *vectors[0].shape
+    basis, lengths = _in_panels(jnp.stack(vectors).reshape(count, size, -1))
     return tuple(basis.reshape(count, size, *batch)), jnp.log(lengths.reshape(count, *batch))
 
 
@@ -114,18 +117,28 @@ def householder(vectors: Vectors) -> Basis:
     On a CPU not for several threads at once: batches of factorisations that run side by side may wait for each other
     for ever.
     """
-    columns = jnp.moveaxis(jnp.stack(_checked(vectors), axis=1), (0, 1), (-2, -1))
+    return _householder(_checked(vectors))
+
+
+def _householder(vectors: Vectors) -> Basis:
+    columns = jnp.moveaxis(jnp.stack(vectors, axis=1), (0, 1), (-2, -1))
     basis, triangle = jnp.linalg.qr(columns)
     diagonal = jnp.moveaxis(jnp.diagonal(triangle, axis1=-2, axis2=-1), -1, 0)
     return tuple(jnp.moveaxis(basis, (-2, -1), (1, 0))), jnp.log(jnp.abs(diagonal))
+
+
+def unchecked(method: Orthonormalise) -> Orthonormalise:
+    """`method` without its checks, if it is one of these two: in a compiled loop there would be one per token."""
+    if method is gram_schmidt:
+        return _gram_schmidt
+    return _householder if method is householder else method
 
 
 def _checked(vectors: Vectors) -> Vectors:
     """The vectors, of one shape and no more of them than they have numbers."""
     require_float64()
     entries = checked_sequence("vectors", vectors, "arrays")
-    # a look at traced numbers would be one at every token of a compiled loop
-    known = tuple(each if is_traced(each) else jnp.asarray(checked_array("vectors", each)) for each in entries)
+    known = tuple(jnp.asarray(checked_array("vectors", each)) for each in entries)
     shapes = {np.shape(each) for each in known}
     if len(shapes) != 1 or () in shapes or len(known) > min(shapes)[0]:
         raise ValueError(

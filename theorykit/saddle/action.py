@@ -5,6 +5,7 @@
 Knows no theory. What a derivation arrives at and what is typed by hand are the same kind of object.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -232,8 +233,14 @@ def _check_symbol(name: str, symbol: Expr) -> None:
 def _check_declared(action: Action) -> None:
     """Refuse an expression with other symbols than the declared ones, by name."""
     free, declared = _symbols_of(action.expression + action.scale), set(action.symbols)
-    if twice := sorted(s.name for s in action.parameters if s in action.order_parameters):
-        raise ValueError(f"{', '.join(twice)}: declared both as an order parameter and as a parameter")
+    if both := sorted(s.name for s in action.parameters if s in action.order_parameters):
+        raise ValueError(f"{', '.join(both)}: declared both as an order parameter and as a parameter")
+    names = Counter(symbol.name for symbol in dict.fromkeys(action.symbols))
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        raise ValueError(
+            f"{', '.join(twice)}: declared by two symbols of different assumptions or shapes; values and results go by "
+            "name, so use one symbol, or two names"
+        )
     sizes = {size for symbol in declared for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
     if unknown := sorted(free - declared - sizes, key=lambda symbol: symbol.name):
         raise ValueError(_undeclared(unknown, declared, action.expression))

@@ -1,6 +1,8 @@
 """An action bound to the numbers of its parameters: what a solver takes, and where refusals name what is wrong."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,10 +12,25 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from sympy import Expr, MatrixSymbol
 
-from ..arguments import checked_array, checked_instance, checked_number, checked_whole_number, is_traced, shown
+from ..arguments import (
+    Requirement,
+    array_module,
+    by_name,
+    check_is_number,
+    checked_instance,
+    checked_whole_number,
+    guard,
+    is_traced,
+    numeric_array,
+    refuse_known,
+    require,
+    shown,
+)
 from ..codegen import bound_sizes, compile_expressions
+from ..compilation import jit
 from ..precision import require_float64
 from .action import SCALE, SIDE, Action
+from .assumptions import as_declared
 from .domains import AbstractDomain, Real, Symmetric
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
 
@@ -279,7 +296,7 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
         raise ValueError(f"values has none for {', '.join(missing)}, on which the action depends")
     sizes = {s.name: checked_whole_number(f"values[{s.name}]", given[s.name], least=1) for s in action.sizes}
     numbers = [symbol for symbol in action.parameters if symbol not in action.sizes]
-    parameters = {symbol.name: _parameter(symbol, given[symbol.name]) for symbol in numbers}
+    parameters = _parameters(numbers, given)
     guesses = {} if initial is None else named(action, "initial", initial, action.order_parameters)
     shapes = _shapes(action, parameters | sizes, guesses)
     for name, value in parameters.items():
@@ -308,47 +325,55 @@ def initial_coordinates(action: Action, bound: BoundAction, initial: Values) -> 
     given, layout = named(action, "initial", initial, action.order_parameters), bound.layout
     if missing := [name for name in layout.names if name not in given]:
         raise ValueError(f"initial has no start for {', '.join(missing)}")
+    values = {name: numeric_array(f"initial[{name}]", given[name]) for name in layout.names}
     pairs = zip(layout.names, layout.domains, layout.shapes, strict=True)
-    values = {name: domain.checked(f"initial[{name}]", given[name], shape) for name, domain, shape in pairs}
-    coordinates = layout.coordinates(values)
-    if not is_traced(coordinates, bound):
-        terms = np.asarray(bound.terms(coordinates))
-        if bad := [term for term, value in zip(action.terms, terms, strict=True) if not np.isfinite(value)]:
-            value = terms[~np.isfinite(terms)][0]
-            raise ValueError(
-                f"the term {shown(bad[0])} of the action is not finite at initial: it is {value}. Start where it is "
-                "defined, or give an order parameter the domain on which it is"
-            )
-    return coordinates
+    conditions = (domain.all_requirements(f"initial[{name}]", values[name], shape) for name, domain, shape in pairs)
+    traced = refuse_known(itertools.chain.from_iterable(conditions))
+    coordinates = layout.coordinates({name: jnp.asarray(value) for name, value in values.items()})
+    traced += refuse_known(_finite_terms(action, _terms(bound, coordinates)))
+    return guard(coordinates, traced)
+
+
+@jit
+def _terms(bound: BoundAction, coordinates: Coordinates) -> Float[Array, " terms"]:
+    return bound.terms(coordinates)
+
+
+def _finite_terms(action: Action, terms: Float[Array, " terms"]) -> Iterator[Requirement]:
+    advice = "Start where it is defined, or give an order parameter the domain on which it is"
+    terms = terms if is_traced(terms) else np.asarray(terms)
+    for term, value in zip(action.terms, terms, strict=True):
+        message = f"the term {shown(term)} of the action is not finite at initial"
+        is_finite = array_module(value).isfinite(value)
+        yield Requirement(f"{message}. {advice}", is_finite, partial("{}: it is {}. {}".format, message, value, advice))
 
 
 def named(action: Action, what: str, values: Values, admitted: Any) -> dict[str, Any]:
     """`values` by name, refused if one is none of the symbols `admitted`."""
-    checked_instance(what, values, Mapping, "numbers and arrays by symbol or name")
-    given = {getattr(key, "name", key): value for key, value in values.items()}
+    given = by_name(what, values)
     names = [symbol.name for symbol in admitted]
     if unknown := [key for key in given if key not in names]:
         raise ValueError(f"{what} names {shown(unknown[0])}, which is none of {', '.join(names) or 'none'}")
     return given
 
 
-def _parameter(symbol: Expr, value: Any) -> Array:
-    name = f"values[{symbol.name}]"
-    if isinstance(symbol, MatrixSymbol):
-        return jnp.asarray(checked_array(name, value, "rows columns"))
-    if is_traced(value):
-        return jnp.asarray(value, dtype=float)
-    number = float(checked_number(name, value))
-    for holds, sign in ((symbol.is_positive, number > 0), (symbol.is_nonnegative, number >= 0)):
-        if holds and not sign:
-            raise ValueError(f"{name} must be above zero, as its symbol is declared to be, got {shown(value)}")
-    return jnp.asarray(number)
+def _parameters(symbols: Sequence[Expr], given: Mapping[str, Any]) -> dict[str, Array]:
+    """The values of parameters that are no sizes, by name: finite, and what their symbols are declared to be."""
+    values = {}
+    for symbol in symbols:
+        name, value = f"values[{symbol.name}]", given[symbol.name]
+        if not isinstance(symbol, MatrixSymbol):
+            check_is_number(name, value)
+        values[symbol.name] = numeric_array(name, value, "rows columns" if isinstance(symbol, MatrixSymbol) else None)
+    arrays = {name: jnp.asarray(value) for name, value in values.items()}
+    conditions = (as_declared(f"values[{symbol.name}]", symbol, values[symbol.name]) for symbol in symbols)
+    return require(arrays, itertools.chain.from_iterable(conditions))
 
 
 def _shapes(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shape of every symbol of the action; a number has none. Raises `ValueError` for what is not determined."""
     given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
-    given |= {name: np.asarray(value) for name, value in guesses.items() if np.ndim(value) == 2}
+    given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) == 2}
     arrays = [symbol for symbol in action.symbols if symbol.name in given]
     matrices = [symbol for symbol in action.symbols if isinstance(symbol, MatrixSymbol)]
     known = bound_sizes(arrays)

@@ -110,21 +110,29 @@ class SolutionBranch(eqx.Module):
     def to_xarray(self) -> xr.Dataset:
         """The branch with its axes named: every order parameter, `action`, `index` and `hessian_eigenvalue` by point.
 
-        `turn_kind` and `turn_parameter` are by turn; the values of the parameter are the coordinate of its name.
+        `turn_kind` and `turn_parameter` are by turn; the values of the parameter are the coordinate of its name. Names
+        of variables and axes that are also yours, of an order parameter or the parameter, end in an underscore:
+        `action_`.
         """
+        taken = {self.parameter, *self.order_parameters}
+
+        def free(name: str) -> str:
+            return free(f"{name}_") if name in taken else name
+
+        point, turn = free("point"), free("turn")
         variables: dict[str, Any] = {
-            name: (("point", *(f"{name}_{axis}" for axis in ("row", "column")[: values.ndim - 1])), np.asarray(values))
-            for name, values in self.order_parameters.items()
+            name: ((point, *(free(f"{name}_{axis}") for axis in ("row", "column")[: v.ndim - 1])), np.asarray(v))
+            for name, v in self.order_parameters.items()
         }
         variables |= {
-            "action": ("point", np.asarray(self.action)),
-            "index": ("point", self.index),
-            "quadrature_error": ("point", np.asarray(self.quadrature_error)),
-            "hessian_eigenvalue": (("point", "eigenvalue"), np.asarray(self.hessian_eigenvalues)),
-            "turn_kind": ("turn", np.array([turn.kind for turn in self.turns], dtype=str)),
-            "turn_parameter": ("turn", np.array([float(turn.parameter) for turn in self.turns])),
+            free("action"): (point, np.asarray(self.action)),
+            free("index"): (point, self.index),
+            free("quadrature_error"): (point, np.asarray(self.quadrature_error)),
+            free("hessian_eigenvalue"): ((point, free("eigenvalue")), np.asarray(self.hessian_eigenvalues)),
+            free("turn_kind"): (turn, np.array([turn.kind for turn in self.turns], dtype=str)),
+            free("turn_parameter"): (turn, np.array([float(turn.parameter) for turn in self.turns])),
         }
-        coordinates = {self.parameter: ("point", np.asarray(self.parameters))}
+        coordinates = {self.parameter: (point, np.asarray(self.parameters))}
         return xr.Dataset(variables, coords=coordinates, attrs={"ended": self.ended, "parameter": self.parameter})
 
 
@@ -345,9 +353,7 @@ def _stride(branch: _Branch, place: _Place, length: float, limits: _Limits) -> t
         if good:
             return ahead, min(_LARGEST, _LONGER * length) if cosine > _VERY_STRAIGHT else length
         length /= 2
-    raise NoPointError(
-        f"no stationary point was found beyond {_text(branch, place)}: {_why_lost(branch, place)}"
-    )
+    raise NoPointError(f"no stationary point was found beyond {_text(branch, place)}: {_why_lost(branch, place)}")
 
 
 def _why_lost(branch: _Branch, place: _Place) -> str:

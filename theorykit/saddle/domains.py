@@ -12,6 +12,7 @@ so that curvatures of an action measured in steps do not depend on the units of 
 """
 
 import abc
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -21,13 +22,15 @@ import numpy as np
 from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ..arguments import checked_array, checked_number, is_traced, shown
+from ..arguments import Requirement, array_module, checked_number, finite_entries, numeric_array, require, shown
 from ..symbolic import PositiveDefiniteSymbol, SymmetricSymbol
 from .problem import Coordinates
 from .triangles import entries_of, entries_of_factor, filled, filled_factor
 
 Shape = tuple[int, ...]
 Value = Float[Array, "..."]
+# known or traced: conditions on known arrays are computed by NumPy
+Numbers = Float[np.ndarray, "..."] | Value
 
 # by how much a matrix may differ from its transpose, of its largest entry
 _ASYMMETRY = 1e-8
@@ -61,8 +64,8 @@ class AbstractDomain(eqx.Module):
         """The coordinates after a step from `coordinates`, of the metric's length to first order."""
 
     @abc.abstractmethod
-    def outside(self, value: np.ndarray) -> str | None:
-        """Why a known, finite `value` is not in the domain, or None."""
+    def requirements(self, name: str, value: Numbers) -> Iterator[Requirement]:
+        """The conditions on a finite `value`, known or traced, to be in the domain; errors call it `name`."""
 
     @abc.abstractmethod
     def latex(self, symbol: str) -> str:
@@ -81,13 +84,16 @@ class AbstractDomain(eqx.Module):
         raise NotImplementedError
 
     def checked(self, name: str, value: Any, shape: Shape) -> Value:
-        """`value` as an array of float64 of this shape in the domain, or `ValueError`; traced ones as they are."""
-        array = jnp.asarray(checked_array(name, value))
+        """`value` as an array of float64 of this shape in the domain, or an error; see `arguments.require`."""
+        array = numeric_array(name, value)
+        return jnp.asarray(require(array, self.all_requirements(name, array, shape)))
+
+    def all_requirements(self, name: str, array: Numbers, shape: Shape) -> Iterator[Requirement]:
+        """`requirements` of an array, and before them that its shape fits and its entries are finite."""
         if array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
-        if not is_traced(array) and (reason := self.outside(np.asarray(array))):
-            raise ValueError(f"{name} {reason}, got {shown(value)}")
-        return array
+        yield finite_entries(name, array)
+        yield from self.requirements(name, array)
 
 
 class Real(AbstractDomain):
@@ -117,8 +123,8 @@ class Real(AbstractDomain):
     def moved(self, coordinates, step, shape):
         return coordinates + step
 
-    def outside(self, value):
-        return None
+    def requirements(self, name, value):
+        yield from ()
 
     def latex(self, symbol):
         return rf"{symbol} \in \mathbb{{R}}"
@@ -146,8 +152,8 @@ class Symmetric(AbstractDomain):
         # an entry off the diagonal occurs twice
         return coordinates + step * _weights(shape[0], 1.0, np.sqrt(0.5))
 
-    def outside(self, value):
-        return _asymmetry(value)
+    def requirements(self, name, value):
+        yield is_symmetric(name, value)
 
     def latex(self, symbol):
         return rf"{symbol} = {symbol}^T"
@@ -180,13 +186,9 @@ class PositiveDefinite(AbstractDomain):
         turn = filled_factor(step * _weights(shape[0], 0.5, np.sqrt(0.5)), shape[0])
         return entries_of_factor(filled_factor(coordinates, shape[0]) @ turn)
 
-    def outside(self, value):
-        if reason := _asymmetry(value):
-            return reason
-        smallest, largest = np.linalg.eigvalsh(value)[[0, -1]]
-        if smallest <= len(value) * np.finfo(np.float64).eps * largest:
-            return f"must be positive definite, its smallest eigenvalue is {smallest:.3g} of {largest:.3g}"
-        return None
+    def requirements(self, name, value):
+        yield is_symmetric(name, value)
+        yield is_definite(name, value)
 
     def latex(self, symbol):
         return rf"{symbol} \succ 0"
@@ -223,8 +225,9 @@ class Positive(AbstractDomain):
     def edge(self, coordinate):
         return jnp.where(coordinate < 0, 0.0, jnp.inf)
 
-    def outside(self, value):
-        return None if value > 0 else "must be above zero"
+    def requirements(self, name, value):
+        message = f"{name} must be above zero"
+        yield Requirement(message, value > 0, lambda: f"{message}, got {shown(value)}")
 
     def latex(self, symbol):
         return rf"{symbol} > 0"
@@ -267,8 +270,9 @@ class Between(AbstractDomain):
     def edge(self, coordinate):
         return jnp.where(coordinate < 0, self.low, self.high)
 
-    def outside(self, value):
-        return None if self.low < value < self.high else f"must be above {self.low} and below {self.high}"
+    def requirements(self, name, value):
+        message = f"{name} must be above {self.low} and below {self.high}"
+        yield Requirement(message, (self.low < value) & (value < self.high), lambda: f"{message}, got {shown(value)}")
 
     def latex(self, symbol):
         return rf"{self.low:g} < {symbol} < {self.high:g}"
@@ -287,11 +291,28 @@ def _check_number(symbol: Expr, domain: AbstractDomain) -> None:
         raise ValueError(f"{symbol} is a matrix, but its domain {type(domain).__name__} is one of numbers")
 
 
-def _asymmetry(value: np.ndarray) -> str | None:
-    difference = np.max(np.abs(value - value.T))
-    if difference > _ASYMMETRY * np.max(np.abs(value)):
-        return f"must be symmetric, it differs from its transpose by up to {difference:.3g}"
-    return None
+def is_symmetric(name: str, value: Numbers) -> Requirement:
+    """That a square matrix is its transpose, but for rounding."""
+    difference = abs(value - value.T).max()
+    message = f"{name} must be symmetric"
+    return Requirement(
+        message,
+        difference <= _ASYMMETRY * abs(value).max(),
+        lambda: f"{message}, it differs from its transpose by up to {difference:.3g}",
+    )
+
+
+def is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Requirement:
+    """That the eigenvalues of a symmetric matrix are positive, or not negative, by more than their rounding."""
+    eigenvalues = array_module(value).linalg.eigvalsh(value)
+    smallest, largest = eigenvalues[0], eigenvalues[-1]
+    rounding = len(value) * np.finfo(np.float64).eps * abs(eigenvalues).max()
+    message = f"{name} must be positive {'definite' if strictly else 'semidefinite'}"
+    return Requirement(
+        message,
+        smallest > rounding if strictly else smallest >= -rounding,
+        lambda: f"{message}, its smallest eigenvalue is {smallest:.3g} of {largest:.3g}",
+    )
 
 
 def _weights(rows: int, on_diagonal: float, below: float) -> Float[Array, " entries"]:

@@ -140,7 +140,7 @@ class _Request(NamedTuple):
 
 
 def _checked(tolerance, max_steps, throw) -> tuple[float, int, bool]:
-    checked_number("tolerance", tolerance, above=0.0)
+    tolerance = checked_number("tolerance", tolerance, above=0.0)
     checked_whole_number("max_steps", max_steps, least=1)
     return tolerance, max_steps, checked_flag("throw", throw)
 
@@ -295,9 +295,7 @@ def _found(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps)
     found = _coarse(bound, start, solver, tolerance, max_steps)
     if not bound.of.has_averages:
         return found
-    return jax.lax.cond(
-        found.wanting(tolerance), lambda: _fine(bound, start, found, solver, tolerance), lambda: found
-    )
+    return jax.lax.cond(found.wanting(tolerance), lambda: _fine(bound, start, found, solver, tolerance), lambda: found)
 
 
 def _coarse(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _Found:
@@ -400,7 +398,9 @@ def _attempted(bound: BoundAction, start: Coordinates, solver, tolerance, max_st
     shapes = eqx.filter_eval_shape(attempt, start, bound.free)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     nothing = eqx.tree_at(
-        lambda a: (a.coordinates, a.evidence.verdict, a.result), nothing, (start, jnp.array(SLOPING), optx.RESULTS.successful)
+        lambda a: (a.coordinates, a.evidence.verdict, a.result),
+        nothing,
+        (start, jnp.array(SLOPING), optx.RESULTS.successful),
     )
     _, first, last = jax.lax.while_loop(go_on, next_attempt, (jnp.array(0), nothing, nothing))
     return chosen(last.evidence.verdict == SOLVED, last, first)

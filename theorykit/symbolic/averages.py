@@ -11,8 +11,8 @@ from sympy import (
     Abs,
     Add,
     Basic,
-    DiracDelta,
     Derivative,
+    DiracDelta,
     Dummy,
     Expr,
     Function,
@@ -88,7 +88,9 @@ class GaussianAverage(Expr):
             own = new_variable(NormalVariable, variable.name, integrand)
             integrand, variable = integrand.xreplace({variable: own}), own
         if any(delta.has_free(variable) for delta in integrand.atoms(DiracDelta)):
-            raise ValueError(f"integrand has a DiracDelta of {variable}: gaussian_average gives its mean in closed form")
+            raise ValueError(
+                f"integrand has a DiracDelta of {variable}: gaussian_average gives its mean in closed form"
+            )
         _check_is_finite(integrand, variable)
         return super().__new__(cls, integrand, variable, nodes, *([] if side == 0 else [side]))
 
@@ -304,7 +306,9 @@ def _distinct(functions, z):
     return [
         function
         for i, function in enumerate(found)
-        if not any(lines[function] and lines[other] and lines[function].has_root_of(lines[other]) for other in found[:i])
+        if not any(
+            lines[function] and lines[other] and lines[function].has_root_of(lines[other]) for other in found[:i]
+        )
     ]
 
 
@@ -443,7 +447,9 @@ def mean_slope(
     # SymPy takes derivatives of Abs of real numbers only, and all numbers here are real
     real = {s: Dummy(s.name, real=True) for s in integrand.free_symbols if s.is_real is None and type(s) is Symbol}
     symbol, back = real.get(symbol, symbol), {new: old for old, new in real.items()}
-    integrand = integrand.xreplace(real).replace(frac, lambda x: x - floor(x)).replace(Mod, lambda p, q: p - q * floor(p / q))
+    integrand = (
+        integrand.xreplace(real).replace(frac, lambda x: x - floor(x)).replace(Mod, lambda p, q: p - q * floor(p / q))
+    )
     jumping = {node for node in nodes_around(integrand, symbol) if isinstance(node, (Heaviside, sign, *_STEPS))}
     for node in jumping | set(_relations(integrand, symbol)):
         if not node.has_free(z):

@@ -15,7 +15,6 @@ from ..arguments import (
     checked_sequence,
     checked_text,
     checked_whole_number,
-    is_traced,
     real_array,
     shown,
 )
@@ -55,7 +54,7 @@ def cut_into_patches(images: ArrayLike, size: int) -> Float[Array, "... patches 
     """
     require_float64()
     size = checked_whole_number("size", size, least=1)
-    pixels = jnp.asarray(images if is_traced(images) else checked_array("images", images))
+    pixels = jnp.asarray(checked_array("images", images))
     if pixels.ndim < 2 or not pixels.size or pixels.shape[-2] % size or pixels.shape[-1] % size:
         raise ValueError(
             f"images of shape {pixels.shape} (..., height, width) are not tiled by patches of {size} x {size} pixels"

@@ -13,12 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..arguments import (
+    Requirement,
     checked_array,
     checked_instance,
     checked_key,
     checked_number,
     checked_whole_number,
-    is_traced,
+    require,
     shown,
 )
 from ..precision import require_float64
@@ -133,17 +134,17 @@ def tokens(
 
 
 def _checked_images(task: OneShotTask, pixels: Array, labels: Array) -> tuple[Array, Array]:
-    """Pixels as float64 numbers, and labels, that fit the task; of traced ones the shape alone is checked."""
-    grey = jnp.asarray(pixels, dtype=jnp.float64) if is_traced(pixels) else jnp.asarray(checked_array("pixels", pixels))
-    kinds = jnp.asarray(labels) if is_traced(labels) else jnp.asarray(checked_array("labels", labels).astype(int))
+    """Pixels as float64 numbers, and labels, that fit the task."""
+    grey, kinds = jnp.asarray(checked_array("pixels", pixels)), checked_array("labels", labels)
     if grey.ndim != 4 or grey.shape[2:] != (task.image_size, task.image_size):
         sides = f"{task.image_size}, {task.image_size}"
         raise ValueError(f"pixels must have shape (examples, images, {sides}) for the task, got {grey.shape}")
     if kinds.shape != grey.shape[:2] or kinds.shape[1] != _IMAGES:
         raise ValueError(f"labels must have shape (examples, {_IMAGES}), one an image, got {kinds.shape}")
-    if not is_traced(kinds) and not bool(jnp.all((kinds >= _PLUS) & (kinds <= _UNKNOWN) & (kinds == labels))):
-        raise ValueError(f"labels must be 0 (+), 1 (-) or 2 (?), got {shown(labels)}")
-    return grey, kinds
+    message = "labels must be 0 (+), 1 (-) or 2 (?)"
+    are_kinds = (kinds == _PLUS) | (kinds == _MINUS) | (kinds == _UNKNOWN)
+    kinds = require(kinds, [Requirement(message, are_kinds, lambda: f"{message}, got {shown(labels)}")])
+    return grey, jnp.asarray(kinds, dtype=int)
 
 
 def _draw(images: ImageSet, key: PRNGKeyArray):

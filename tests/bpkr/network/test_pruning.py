@@ -301,7 +301,7 @@ def test_heads_of_an_unknown_sort_are_refused():
         def layers(self):
             return self.table
 
-        def logits(self, inputs):
+        def unchecked_logits(self, inputs):
             raise NotImplementedError
 
     network = sampled(TWO_BY_TWO)

@@ -5,7 +5,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_array, is_traced, real_array
+from ...arguments import checked_array, numeric_array
 from ...precision import require_float64
 
 
@@ -23,8 +23,7 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
         0.75
     """
     require_float64()
-    outputs = outputs if is_traced(outputs) else real_array("outputs", outputs)
-    labels = labels if is_traced(labels) else checked_array("labels", labels)
+    outputs, labels = numeric_array("outputs", outputs), checked_array("labels", labels)
     if labels.ndim == 0 or labels.size == 0 or outputs.shape[-labels.ndim :] != labels.shape:
         raise ValueError(f"labels of shape {labels.shape} do not fit outputs of shape {outputs.shape}")
     right = jnp.where(jnp.isnan(outputs), jnp.nan, jnp.sign(outputs) == labels)

@@ -14,7 +14,17 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import check_axes, check_dtype, checked_array, is_traced, real_array
+from ...arguments import (
+    Requirement,
+    array_module,
+    check_axes,
+    check_dtype,
+    checked_array,
+    is_traced,
+    numeric_array,
+    on_host,
+    require,
+)
 from ...precision import require_float64
 from ...sharding import all_finite, check_finite, is_sharded, over_examples
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
@@ -27,7 +37,7 @@ from ..specification.architecture import (
     layer_forms,
     numbers_of_layers,
 )
-from .magnitudes import check_magnitudes
+from .magnitudes import moderate_magnitudes
 
 # largest asymmetry, relative to the largest entry, that counts as rounding
 _SYMMETRY = 1e-8
@@ -42,7 +52,7 @@ def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
 def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array:
     """`value` as a float64 array of so many axes, finite or not: that is checked where it is used."""
     require_float64()
-    array = jnp.asarray(value if is_traced(value) else real_array(name, value), dtype=jnp.float64)
+    array = jnp.asarray(numeric_array(name, value))
     if axes is not None and array.ndim != axes:
         raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
     return array
@@ -115,11 +125,17 @@ def _checked_implicit(architecture: Architecture, features: ImplicitFeatures, na
             f"{name} are of hidden units that pass through {', '.join(each.name for each in there)}, but those of the "
             f"architecture pass through {', '.join(each.name for each in here)}: make them anew with bpkr.path_features"
         )
-    for part in ("tokens", "readings", "variances"):
-        array = getattr(features, part)
-        if not is_traced(array) and not bool(jnp.all(jnp.isfinite(array))):
-            raise ValueError(f"{name} are not finite: {part} have entries that are infinite or not a number")
-    return features
+    parts = {part: getattr(features, part) for part in ("tokens", "readings", "variances")}
+    return require(
+        features,
+        (
+            Requirement(
+                f"{name} are not finite: {part} have entries that are infinite or not a number",
+                array_module(array).isfinite(on_host(array)),
+            )
+            for part, array in parts.items()
+        ),
+    )
 
 
 def check_same_input_features(features: Features, others: Features, name: str) -> None:
@@ -134,8 +150,7 @@ def checked_data(
     """Path features and their labels on one device, whose kernel has a Cholesky factor at the temperature."""
     refuse_sharded(features=features, labels=labels)
     checked, labels = checked_examples(architecture, features, labels)
-    if not is_traced(labels, architecture):
-        check_magnitudes(architecture, np.asarray(labels))
+    checked, labels = require((checked, labels), moderate_magnitudes(architecture, labels))
     if not is_traced(features, architecture) and not isinstance(checked, ImplicitFeatures):
         check_interpolation(architecture, np.asarray(features, dtype=np.float64))
     return checked, labels
@@ -254,16 +269,17 @@ def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[
     if array.shape != (size, size):
         raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
     array = checked_symmetric(name, array)
-    if is_traced(matrix):
-        smallest = jnp.linalg.eigvalsh(array)[0]
-        return eqx.error_if(array, smallest <= 0, f"{name} is not positive definite")
-    smallest = np.linalg.eigvalsh(np.asarray(matrix, dtype=np.float64))[0]
-    if smallest <= 0:
-        raise ValueError(
-            f"{name} is not positive definite: smallest eigenvalue {smallest:.3g}; order parameters measured on fewer "
-            "hidden units than paths are singular, for example"
+    numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
+    smallest = array_module(numbers).linalg.eigvalsh(numbers)[0]
+    message = f"{name} is not positive definite"
+
+    def known() -> str:
+        return (
+            f"{message}: smallest eigenvalue {smallest:.3g}; order parameters measured on fewer hidden units than "
+            "paths are singular, for example"
         )
-    return array
+
+    return require(array, [Requirement(message, smallest > 0, known)])
 
 
 def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
@@ -271,14 +287,11 @@ def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]
     array = finite_array(name, matrix, "rows columns")
     if array.shape[0] != array.shape[1]:
         raise ValueError(f"{name} must be square, got {array.shape}")
-    if is_traced(matrix):
-        asymmetric = jnp.max(jnp.abs(array - array.T)) > _SYMMETRY * jnp.max(jnp.abs(array))
-        return eqx.error_if(array, asymmetric, f"{name} is not symmetric")
-    host = np.asarray(matrix, dtype=np.float64)
-    asymmetry = np.max(np.abs(host - host.T))
-    if asymmetry > _SYMMETRY * np.max(np.abs(host)):
-        raise ValueError(f"{name} is not symmetric: entries differ from the transpose's by up to {asymmetry:.3g}")
-    return array
+    numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
+    asymmetry, message = abs(numbers - numbers.T).max(), f"{name} is not symmetric"
+    is_symmetric = asymmetry <= _SYMMETRY * abs(numbers).max()
+    known = f"{message}: entries differ from the transpose's by up to {{:.3g}}".format
+    return require(array, [Requirement(message, is_symmetric, lambda: known(asymmetry))])
 
 
 def checked_results(tree, architecture: Architecture):

@@ -4,6 +4,7 @@ Numbers for the symbols M, b, y2 and P of `Action.dual`. They are sums over exam
 summed anywhere, in any order, and added; `theorykit.bpkr.data.streaming` does so batch by batch.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 import equinox as eqx
@@ -13,7 +14,17 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_instance, checked_whole_number, is_traced, real_array, shown
+from ...arguments import (
+    Requirement,
+    array_module,
+    checked_instance,
+    checked_whole_number,
+    is_traced,
+    on_host,
+    real_array,
+    require,
+    shown,
+)
 from ...precision import require_float64
 from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
 from ..specification.architecture import Architecture, checked_architecture, counted_paths
@@ -133,19 +144,25 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
         raise ValueError(f"statistics are of {statistics.paths} paths, but {counted_paths(architecture)}")
     if statistics.outputs != architecture.outputs:
         raise ValueError(f"statistics are of labels of {statistics.outputs} outputs, not {architecture.outputs}")
-    if is_traced(statistics, architecture):
-        return statistics
-    if not float(architecture.temperature) > 0:
-        raise ValueError(
-            f"the dual form divides by the temperature, and temperature={architecture.temperature}; use a positive one"
-        )
+    statistics = require(statistics, _usable(architecture, statistics))
+    gram = checked_symmetric("statistics: gram", statistics.gram)
+    return eqx.tree_at(lambda at: at.gram, statistics, gram) if is_traced(gram) else statistics
+
+
+def _usable(architecture: Architecture, statistics: FeatureStatistics) -> Iterator[Requirement]:
+    temperature = on_host(architecture.temperature)
+    divides = "the dual form divides by the temperature"
+    yield Requirement(
+        f"{divides}: use a positive one",
+        temperature > 0,
+        lambda: f"{divides}, and temperature={temperature}; use a positive one",
+    )
     for name in ("gram", "projection", "label_square", "examples"):
-        value = np.asarray(getattr(statistics, name))
-        if not np.all(np.isfinite(value)):
-            raise ValueError(f"statistics: {name} has {np.sum(~np.isfinite(value))} entries that are not finite")
-    if statistics.label_square < 0:
-        raise ValueError(f"statistics: label_square must not be negative, got {statistics.label_square}")
-    checked_symmetric("statistics: gram", statistics.gram)
-    if statistics.examples < 1:
-        raise ValueError(f"statistics are of {statistics.examples} examples")
-    return statistics
+        value = on_host(getattr(statistics, name))
+        is_finite = array_module(value).isfinite(value)
+        message = f"statistics: {name} has {{}}entries that are not finite".format
+        yield Requirement(message(""), is_finite, lambda finite=is_finite, say=message: say(f"{np.sum(~finite)} "))
+    square, examples = on_host(statistics.label_square), on_host(statistics.examples)
+    negative = "statistics: label_square must not be negative"
+    yield Requirement(negative, square >= 0, lambda: f"{negative}, got {square}")
+    yield Requirement("statistics are of no examples", examples >= 1, lambda: f"statistics are of {examples} examples")

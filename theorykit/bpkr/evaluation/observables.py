@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import is_traced
+from ...arguments import Requirement, array_module, on_host, require
 from ..data.checks import checked_symmetric, finite_array
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
@@ -29,8 +29,9 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     if kernel.shape != (len(labels), len(labels)):
         raise ValueError(f"kernel of shape {kernel.shape} does not fit {len(labels)} labels")
     kernel = checked_symmetric("kernel", kernel)
-    if not is_traced(labels) and not np.any(labels):
-        raise ValueError("labels are all zero: they have no direction to align with")
+    no_direction = "labels are all zero: they have no direction to align with"
+    numbers = on_host(labels)
+    labels = require(labels, [Requirement(no_direction, array_module(numbers).any(numbers != 0))])
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import checked_sequence, is_traced
+from ...arguments import Requirement, checked_sequence, on_host, require
 from ...compilation import jit
-from ...precision import require_float64
 from ..data.checks import finite_array
 from .masks import Isolated, Mask, add_masks
 
@@ -40,8 +40,16 @@ class AbstractHeads(eqx.Module):
         return self.layers[0].shape[-1]
 
     @abc.abstractmethod
+    def unchecked_logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
+        """`logits` of inputs that are known to fit."""
+
     def logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
         """Per layer, the scores (examples, heads, keys, queries) whose softmax over keys is the attention."""
+        return self.unchecked_logits(self._checked(inputs))
+
+    def unchecked(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
+        """Per layer, the attention without a mask on inputs that are known to fit, for compiled loops."""
+        return _softmax(self.unchecked_logits(inputs), None)
 
     def __call__(
         self,
@@ -57,18 +65,14 @@ class AbstractHeads(eqx.Module):
         """
         inputs = self._checked(inputs)
         scores, finite = _scores(self, inputs)
-        if not is_traced(finite) and not bool(finite):
-            raise ValueError(
-                f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make scores beyond the range of double "
-                "precision: rescale the inputs, or the queries and keys"
-            )
+        beyond = "make scores beyond the range of double precision: rescale the inputs, or the queries and keys"
+        scores = require(scores, [within_precision(inputs, beyond, finite)])
         return _softmax(scores, add_masks(mask, *inputs.shape[:2], self.counts, isolated))
 
     def _checked(self, inputs: ArrayLike) -> Array:
-        """Inputs that the heads can act on; of traced ones the shape alone is checked."""
-        require_float64()
-        array = jnp.asarray(inputs) if is_traced(inputs) else finite_array("inputs", inputs, "examples tokens features")
-        if array.ndim != 3 or (self.layers and array.shape[2] != self.input_features):
+        """Inputs that the heads can act on."""
+        array = finite_array("inputs", inputs, "examples tokens features")
+        if self.layers and array.shape[2] != self.input_features:
             features = self.input_features if self.layers else "features"
             raise ValueError(f"heads for {features} features do not fit inputs of shape {array.shape}")
         return array
@@ -91,8 +95,7 @@ class KeyQueryHeads(AbstractHeads):
     def layers(self):
         return self.products
 
-    def logits(self, inputs):
-        inputs = self._checked(inputs)
+    def unchecked_logits(self, inputs):
         return tuple(jnp.einsum("psi,hij,ptj->phst", inputs, product, inputs) for product in self.products)
 
 
@@ -123,8 +126,7 @@ class ProjectionHeads(AbstractHeads):
     def layers(self):
         return self.queries
 
-    def logits(self, inputs):
-        inputs = self._checked(inputs)
+    def unchecked_logits(self, inputs):
         queries = _project(inputs, self.queries, self.query_biases)
         keys = _project(inputs, self.keys, self.key_biases)
         return tuple(
@@ -142,16 +144,9 @@ def _project(inputs, matrices, biases):
 
 
 def _layers(name: str, values: Sequence[ArrayLike]) -> tuple[Array, ...]:
-    """One array (heads, _, features) a layer; traced ones as they are, but for their shape."""
-    require_float64()
-    found = []
-    for i, value in enumerate(checked_sequence(name, values, "arrays, one a layer that has heads")):
-        known = not is_traced(value)
-        array = finite_array(f"{name}[{i}]", value, "heads rows features") if known else jnp.asarray(value)
-        if array.ndim != 3:
-            raise ValueError(f"{name}[{i}] must have shape (heads, rows, features), got {array.shape}")
-        found.append(array)
-    return tuple(found)
+    """One array (heads, _, features) a layer."""
+    layers = checked_sequence(name, values, "arrays, one a layer that has heads")
+    return tuple(finite_array(f"{name}[{i}]", value, "heads rows features") for i, value in enumerate(layers))
 
 
 def _biases(name: str, values: Sequence[ArrayLike] | None) -> tuple[Array, ...] | None:
@@ -178,10 +173,19 @@ def _check_same_features(name: str, layers: Sequence[Array]) -> None:
         raise ValueError(f"{name} of different layers act on different numbers of features: {sizes}")
 
 
+def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> Requirement:
+    """That what inputs make is finite; `beyond` says what is not, and what to do."""
+    return Requirement(
+        f"inputs {beyond}",
+        on_host(finite),
+        lambda: f"inputs of magnitude {float(np.max(np.abs(inputs))):.3g} {beyond}",
+    )
+
+
 @jit
 def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
     """The scores of every layer, and whether all are finite: the softmax of infinities is not a number."""
-    scores = heads.logits(inputs)
+    scores = heads.unchecked_logits(inputs)
     return scores, jnp.all(jnp.array([jnp.all(jnp.isfinite(layer)) for layer in scores]))
 
 

@@ -1,6 +1,6 @@
 """Which tokens are real, and which keys each query may attend to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import checked_choice, is_traced, real_array, shown
+from ...arguments import Requirement, checked_choice, is_traced, numeric_array, on_host, real_array, require, shown
 from ...precision import require_float64
 
 Isolated = Literal["refuse", "self"]
@@ -35,29 +35,31 @@ def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int)
     if len(shape) == 1 and kind == "i":
         if shape != (examples,):
             raise ValueError(f"{name} has the lengths of {shape[0]} examples, inputs have {examples}")
-        if not is_traced(value):
-            _check_lengths(name, np.asarray(value), tokens)
-        return jnp.arange(tokens) < jnp.asarray(value)[:, None]
+        lengths = require(value, [_lengths_in_range(name, on_host(value), tokens)])
+        return jnp.arange(tokens) < jnp.asarray(lengths)[:, None]
     if shape == (examples, tokens) and kind in "ib":
-        if not is_traced(value):
-            _check_real(name, np.asarray(value))
-        return jnp.asarray(value, dtype=bool)
+        return jnp.asarray(require(value, _tells_real(name, on_host(value))), dtype=bool)
     raise ValueError(
         f"{name} must be whole numbers ({examples},), how many tokens of each example are real, or booleans "
         f"({examples}, {tokens}), got {shown(value)}"
     )
 
 
-def _check_lengths(name: str, lengths: np.ndarray, tokens: int) -> None:
-    for index in np.flatnonzero((lengths < 1) | (lengths > tokens)):
-        raise ValueError(f"{name}[{index}] must be from 1 to the {tokens} tokens of inputs, got {lengths[index]}")
+def _lengths_in_range(name: str, lengths: np.ndarray | Array, tokens: int) -> Requirement:
+    message, are_fit = f"must be from 1 to the {tokens} tokens of inputs", (lengths >= 1) & (lengths <= tokens)
+
+    def known() -> str:
+        index = int(np.argmin(are_fit))
+        return f"{name}[{index}] {message}, got {lengths[index]}"
+
+    return Requirement(f"{name} {message}", are_fit, known)
 
 
-def _check_real(name: str, real: np.ndarray) -> None:
-    if np.any((real != 0) & (real != 1)):
-        raise ValueError(f"{name} must be True or False, or 1 or 0, for each token, got {np.unique(real)[:5]}")
-    for index in np.flatnonzero(~np.any(real != 0, axis=1)):
-        raise ValueError(f"{name}[{index}] says that no token of the example is real")
+def _tells_real(name: str, real: np.ndarray | Array) -> Iterator[Requirement]:
+    message = f"{name} must be True or False, or 1 or 0, for each token"
+    yield Requirement(message, (real == 0) | (real == 1), lambda: f"{message}, got {np.unique(real)[:5]}")
+    has_some, none = (real != 0).any(axis=1), "says that no token of the example is real"
+    yield Requirement(f"{name} {none}", has_some, lambda: f"{name}[{int(np.argmin(has_some))}] {none}")
 
 
 def add_masks(
@@ -121,17 +123,18 @@ def _forbidding(allowed: Bool[Array, "..."]) -> Float[Array, "..."]:
 
 def _checked_added(name: str, part: ArrayLike) -> AddedScores:
     """Numbers that are added to scores; very low ones are taken for -inf."""
-    if not is_traced(part):
-        numbers = real_array(name, part)
-        if np.any(np.isnan(numbers) | np.isposinf(numbers)):
-            raise ValueError(f"{name} adds NaN or infinity to scores; -inf is what forbids")
-        if np.isin(numbers, (0, 1)).all() and np.any(numbers == 1):
-            raise ValueError(
-                f"{name} has the numbers 0 and 1 alone, which would be added to the scores; if 1 means that a key may "
-                "be attended to, give booleans"
-            )
-    array = jnp.asarray(part, dtype=jnp.float64)
+    numbers = numeric_array(name, part)
+    array = jnp.asarray(require(numbers, _may_be_added(name, numbers)))
     return jnp.where(array <= _LOWEST, -jnp.inf, array)
+
+
+def _may_be_added(name: str, numbers: np.ndarray | Array) -> Iterator[Requirement]:
+    yield Requirement(f"{name} adds NaN or infinity to scores; -inf is what forbids", numbers < np.inf)
+    yield Requirement(
+        f"{name} has the numbers 0 and 1 alone, which would be added to the scores; if 1 means that a key may be "
+        "attended to, give booleans",
+        ((numbers != 0) & (numbers != 1)).any() | (numbers != 1).all(),
+    )
 
 
 def _resolve_isolated(added: AddedScores, isolated: Isolated) -> AddedScores:
@@ -139,13 +142,13 @@ def _resolve_isolated(added: AddedScores, isolated: Isolated) -> AddedScores:
     alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
     if isolated == "self":
         return jnp.where(alone & jnp.eye(added.shape[3], dtype=bool), 0.0, added)
-    if not is_traced(alone) and bool(jnp.any(alone)):
-        example, head, _, query = (int(index) for index in np.argwhere(np.asarray(alone))[0])
-        raise ValueError(
-            f"mask leaves query {query} of example {example}, head {head}, counted from 0, no key to attend to; with "
-            'isolated="self" such a token attends to itself'
-        )
-    return added
+    alone, instead = on_host(alone), 'no key to attend to; with isolated="self" such a token attends to itself'
+
+    def known() -> str:
+        example, head, _, query = (int(index) for index in np.argwhere(alone)[0])
+        return f"mask leaves query {query} of example {example}, head {head}, counted from 0, {instead}"
+
+    return require(added, [Requirement(f"mask leaves a query {instead}", ~alone, known)])
 
 
 def _kind(name: str, value: Any) -> str:

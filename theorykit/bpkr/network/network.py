@@ -16,7 +16,7 @@ from ...arguments import (
     checked_key,
     checked_sequence,
     checked_whole_number,
-    is_traced,
+    require,
 )
 from ...precision import require_float64
 from ..data.checks import checked_features, finite_array
@@ -33,7 +33,7 @@ from ..specification.architecture import (
     numbers_of_layers,
 )
 from ..specification.layers import AbstractLayer, activation_of
-from .attention_heads import AbstractHeads
+from .attention_heads import AbstractHeads, within_precision
 from .masks import Mask, checked_real_tokens, join_masks
 from .paths import Readout, check_read_tokens, default_readout, over_examples, readout_weights, stack_heads
 
@@ -88,9 +88,20 @@ class Network(eqx.Module):
         `bpkr.path_features`, and it is these that are read.
         """
         inputs = self._checked(inputs)
-        forms, numbers = layer_forms(self.layers), self.layer_numbers()
         real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
-        read = readout_weights(self.readout, inputs.shape[1], real)
+        attention = self.heads(inputs, join_masks(mask, real))
+        outputs = self.unchecked(inputs, attention, readout_weights(self.readout, inputs.shape[1], real))
+        beyond = "make outputs beyond the range of double precision: rescale the inputs, or the weights"
+        return require(outputs, [within_precision(inputs, beyond, jnp.all(jnp.isfinite(outputs)))])
+
+    def unchecked(
+        self,
+        inputs: Float[Array, "examples tokens features"],
+        attention: Sequence[Float[Array, "examples _ keys queries"]],
+        read: Float[Array, "... tokens read"],
+    ) -> Float[Array, "examples *outputs"]:
+        """The output of what is known to fit, read by `readout_weights`, for compiled loops."""
+        forms, numbers = layer_forms(self.layers), self.layer_numbers()
 
         def of_example(tokens, mixings, read):
             hidden = apply_to(self.activation, self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1]))  # Eq. (1)
@@ -100,21 +111,14 @@ class Network(eqx.Module):
             by_token = self.readout_weights.reshape(read.shape[1], self.outputs, -1)
             return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / jnp.sqrt(len(hidden))  # Eq. (4)
 
-        attention = self.heads(inputs, join_masks(mask, real))
         mixings = stack_heads(forms, [layer.heads for layer in self.layers], attention)
         outputs = over_examples(of_example, mixings, read)(inputs, mixings, read)
-        if not is_traced(outputs) and not bool(jnp.all(jnp.isfinite(outputs))):
-            raise ValueError(
-                f"inputs of magnitude {float(jnp.max(jnp.abs(inputs))):.3g} make outputs beyond the range of double "
-                "precision: rescale the inputs, or the weights"
-            )
         return outputs[:, 0] if self.outputs == 1 else outputs
 
     def _checked(self, inputs: ArrayLike) -> Array:
-        """Inputs that fit the embedding; of traced ones the shape alone is checked."""
-        require_float64()
-        array = jnp.asarray(inputs) if is_traced(inputs) else finite_array("inputs", inputs, "examples tokens features")
-        if array.ndim != 3 or array.shape[2] != self.embedding.shape[1]:
+        """Inputs that fit the embedding."""
+        array = finite_array("inputs", inputs, "examples tokens features")
+        if array.shape[2] != self.embedding.shape[1]:
             raise ValueError(
                 f"inputs must have shape (examples, tokens, {self.embedding.shape[1]}), as the network's embedding "
                 f"takes them, got {array.shape}"
@@ -206,15 +210,9 @@ def network_of_weights(
 
 
 def _checked_weights(weights: Sequence[ArrayLike], count: int) -> tuple[Array, ...]:
-    """Arrays of two axes; traced ones as they are, but for their shape."""
-    found = []
-    for i, value in enumerate(checked_sequence("weights", weights, "arrays: embedding, one a layer, readout", count)):
-        known = not is_traced(value)
-        array = finite_array(f"weights[{i}]", value, "rows columns") if known else jnp.asarray(value)
-        if array.ndim != 2:
-            raise ValueError(f"weights[{i}] must have shape (rows, columns), got {array.shape}")
-        found.append(array)
-    return tuple(found)
+    """Arrays of two axes."""
+    given = checked_sequence("weights", weights, "arrays: embedding, one a layer, readout", count)
+    return tuple(finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(given))
 
 
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:

@@ -9,7 +9,17 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import checked_choice, checked_flag, checked_sequence, is_traced, real_array, shown
+from ...arguments import (
+    Requirement,
+    checked_choice,
+    checked_flag,
+    checked_sequence,
+    is_traced,
+    on_host,
+    real_array,
+    require,
+    shown,
+)
 from ...compilation import jit
 from ..data.checks import finite_array
 from ..features.implicit import ImplicitFeatures, PathFeatures
@@ -66,10 +76,12 @@ def path_features(
     read = _checked_readout(readout, inputs.shape, real)
     layers = _checked_attention(attention, inputs, architecture)
     for i, layer in enumerate(layers):
+        conditions = []
         if not checked_flag("sums_over_queries", sums_over_queries):
-            _check_is_not_transposed(f"attention[{i}]", layer)
+            conditions.append(_is_not_transposed(f"attention[{i}]", layer))
         if real is not None:
-            _check_ignores_padding(f"attention[{i}]", layer, real)
+            conditions.append(_ignores_padding(f"attention[{i}]", layer, real))
+        layers[i] = require(layer, conditions)
     if architecture.is_linear:
         return unchecked_path_features(inputs, layers, architecture, read)
     return _implicit_features(inputs, layers, architecture, read)
@@ -197,10 +209,16 @@ def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real:
     positions = np.asarray(readout)
     for example in np.flatnonzero((positions < 0) | (positions >= tokens)):
         raise ValueError(f"readout[{example}] must be one of the {tokens} tokens, from 0, got {positions[example]}")
-    if real is not None and not is_traced(real):
-        for example in np.flatnonzero(~np.asarray(real)[np.arange(examples), positions]):
-            raise ValueError(f"readout[{example}] is token {positions[example]}, which real_tokens says is padding")
-    return jax.nn.one_hot(positions, tokens)[..., None]
+    read = jax.nn.one_hot(positions, tokens)[..., None]
+    if real is None:
+        return read
+    is_real, padding = on_host(real)[np.arange(examples), positions], "which real_tokens says is padding"
+
+    def known() -> str:
+        example = int(np.argmin(is_real))
+        return f"readout[{example}] is token {positions[example]}, {padding}"
+
+    return require(read, [Requirement(f"readout is a token {padding}", is_real, known)])
 
 
 def _checked_attention(attention, inputs, architecture):
@@ -225,16 +243,14 @@ def _checked_attention(attention, inputs, architecture):
     return layers
 
 
-def _check_is_not_transposed(name: str, layer: Float[Array, "... heads keys queries"]) -> None:
-    """Refuse what is a softmax over the wrong axis: libraries keep (..., queries, keys)."""
-    if is_traced(layer):
-        return
-    least, over_keys, over_queries = map(float, _sums(layer))
-    if least >= 0 and over_queries < _ONE < over_keys:
-        raise ValueError(
-            f"{name} is transposed: it sums to one over queries, the last axis, where a softmax sums to one over keys, "
-            "the axis before; give attention.swapaxes(-1, -2), or sums_over_queries=True if this is meant"
-        )
+def _is_not_transposed(name: str, layer: Float[Array, "... heads keys queries"]) -> Requirement:
+    """That it is no softmax over the wrong axis: libraries keep (..., queries, keys)."""
+    least, over_keys, over_queries = map(on_host, _sums(layer))
+    return Requirement(
+        f"{name} is transposed: it sums to one over queries, the last axis, where a softmax sums to one over keys, "
+        "the axis before; give attention.swapaxes(-1, -2), or sums_over_queries=True if this is meant",
+        (least < 0) | (over_queries >= _ONE) | (over_keys <= _ONE),
+    )
 
 
 @jit
@@ -244,15 +260,15 @@ def _sums(layer: Float[Array, "... heads keys queries"]) -> tuple[Array, Array, 
     return jnp.min(layer), *sums
 
 
-def _check_ignores_padding(name: str, layer: Float[Array, "... heads keys queries"], real: Array) -> None:
-    if is_traced((layer, real)):
-        return
-    worst = np.asarray(_most_to_padding(layer, real))
-    for example in np.flatnonzero(worst > _LEAK):
-        raise ValueError(
-            f"{name} of example {example}: real tokens attend to padding, by up to {worst[example]:.3g}; give "
-            "bpkr.attention the same real tokens as its mask"
-        )
+def _ignores_padding(name: str, layer: Float[Array, "... heads keys queries"], real: Array) -> Requirement:
+    worst = on_host(_most_to_padding(layer, real))
+    attend, advice = "real tokens attend to padding", "give bpkr.attention the same real tokens as its mask"
+
+    def known() -> str:
+        example = int(np.argmax(worst > _LEAK))
+        return f"{name} of example {example}: {attend}, by up to {worst[example]:.3g}; {advice}"
+
+    return Requirement(f"{name}: {attend}; {advice}", worst <= _LEAK, known)
 
 
 @jit

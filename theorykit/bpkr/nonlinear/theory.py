@@ -9,7 +9,7 @@ from sympy import Expr
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...arguments import checked_instance
+from ...arguments import by_name, checked_instance
 from ..action.action import Action
 from ..data.checks import finite_array
 
@@ -41,7 +41,7 @@ def order_parameters_of(
     """The order parameters at a solution, or those given by symbol or by name, of which none may be missing."""
     checked_instance("point", point, (saddle.Solution, Mapping), "a Solution, or order parameters by name")
     given = point.order_parameters if isinstance(point, saddle.Solution) else point
-    named = {getattr(key, "name", key): value for key, value in given.items()}
+    named = by_name("point", given)
     symbols = tuple(theory.action.order_parameters)
     if set(named) != {symbol.name for symbol in symbols}:
         raise ValueError(f"point has {sorted(named)}, but the order parameters are {[each.name for each in symbols]}")

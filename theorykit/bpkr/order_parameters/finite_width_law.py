@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...arguments import checked_array, checked_key, is_traced
+from ...arguments import checked_array, checked_key
 from ...precision import require_float64
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_bytes, checked_architecture
@@ -93,6 +93,10 @@ class FiniteWidthLaw(eqx.Module):
 
     def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
         """The logarithm of the density of the coordinates, normalised."""
+        return self.unchecked_log_prior(self._checked(coordinates))
+
+    def unchecked_log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
+        """`log_prior` of coordinates that are known to fit, for compiled loops."""
         total = jnp.zeros(())
         for degrees, (logarithmic, *normals) in zip(self._degrees(), self._split(coordinates), strict=True):
             diagonal, constants = to_positive(logarithmic), jax.scipy.special.gammaln(degrees / 2)
@@ -116,18 +120,25 @@ class FiniteWidthLaw(eqx.Module):
 
     def factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
         """(C_1, ..., C_{L+1}), with U_l = C_l C_l^T; each has as many columns as U_l has rank."""
+        return self._factors(self._checked(coordinates))
+
+    def _factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
         levels = zip(self.levels, self._split(coordinates), strict=True)
         parts = ((_trapezoid(level, *of_blocks), crossing) for level, (*of_blocks, crossing) in levels)
         return tuple(reversed(factors(self.architecture, parts, reversed(self.architecture.widths))))
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
         """The order parameters at `coordinates`: singular where a layer has fewer units than partial paths."""
-        return from_overlaps(factor @ factor.T for factor in self.factors(coordinates))
+        return self.unchecked_order_parameters(self._checked(coordinates))
+
+    def unchecked_order_parameters(self, coordinates: Coordinates) -> OrderParameters:
+        """`order_parameters` at coordinates that are known to fit, for compiled loops."""
+        return from_overlaps(factor @ factor.T for factor in self._factors(coordinates))
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
-        """Coordinates of this law; of traced ones the shape alone is checked."""
+        """Coordinates of this law."""
         require_float64()
-        array = coordinates if is_traced(coordinates) else jnp.asarray(checked_array("coordinates", coordinates))
+        array = jnp.asarray(checked_array("coordinates", coordinates))
         if array.shape != (self.dimension,):
             raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {array.shape}")
         return array
@@ -139,7 +150,7 @@ class FiniteWidthLaw(eqx.Module):
 
     def _split(self, coordinates: Coordinates) -> Iterator[tuple[Array, Array, Array]]:
         """Of every level: diagonal and entries below it of B, and R."""
-        coordinates, start = self._checked(coordinates), 0
+        start = 0
         for level in self.levels:
             piece = coordinates[start : start + level.coordinates]
             diagonal, below, crossing = jnp.split(piece, [level.columns, level.columns + level.entries_below])

@@ -167,7 +167,7 @@ def solve(
         >>> saddle.order_parameters.matrices[0].shape
         (2, 2)
     """
-    _check(solver, tolerance, max_steps, throw)
+    tolerance = _checked_tolerance(solver, tolerance, max_steps, throw)
     data = checked_data(architecture, features, labels)
     warn_of_class_numbers(labels, stacklevel=2)
     attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
@@ -214,7 +214,7 @@ def solve_from_statistics(
 
     The temperature must be positive.
     """
-    _check(solver, tolerance, max_steps, throw)
+    tolerance = _checked_tolerance(solver, tolerance, max_steps, throw)
     data = (checked_statistics(architecture, statistics),)
     attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
     saddle = _minimise(_prepare(DualEnergy, data, attempt))
@@ -223,15 +223,16 @@ def solve_from_statistics(
     return _report(saddle, throw)
 
 
-def _check(solver, tolerance, max_steps, throw) -> None:
+def _checked_tolerance(solver, tolerance, max_steps, throw) -> Any:
+    """The tolerance, once these are what a solve takes."""
     if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
         raise ValueError(
             f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
             "root finders and least-squares solvers would report success at points that are not minima"
         )
     checked_flag("throw", throw)
-    checked_number("tolerance", tolerance, above=0.0)
     checked_whole_number("max_steps", max_steps, least=1)
+    return checked_number("tolerance", tolerance, above=0.0)
 
 
 def _start(architecture: Architecture, initial: OrderParameters | HasOrderParameters | None) -> Coordinates:

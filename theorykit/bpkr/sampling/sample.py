@@ -21,11 +21,11 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from ... import bpkr, store
-from ...arguments import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number
+from ...arguments import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number, require
 from ...workers import Workers, check_executor
 from ..data.checks import check_interpolation
 from ..data.data import check_data
-from ..data.magnitudes import check_magnitudes
+from ..data.magnitudes import moderate_magnitudes
 from ..evaluation.bound_action import bind
 from ..evaluation.energies import energy_by_kernel, energy_of
 from ..features.implicit import Features
@@ -212,7 +212,7 @@ def _check_settings(schedule: Schedule, *no_u_turn: NoUTurn) -> None:
 def _check(architecture: bpkr.Architecture, data: bpkr.Data) -> bpkr.Data:
     """Data that fit the architecture, and have a posterior at its temperature."""
     data = check_data(architecture, data)
-    check_magnitudes(architecture, np.asarray(data.labels))
+    require(None, moderate_magnitudes(architecture, np.asarray(data.labels)))
     if architecture.is_linear:
         check_interpolation(architecture, np.asarray(data.features))
     return data

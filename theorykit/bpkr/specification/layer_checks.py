@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, Identity, MatrixSymbol, Symbol
 
-from ...arguments import check_is_number, real_array
+from ...arguments import by_name, check_is_number, real_array
 from ...codegen import check_name, interpret
 from ...symbolic import split_coefficient
 from .layer_form import LayerForm
@@ -106,10 +106,8 @@ def _check_prior(layer: str, form: LayerForm, values: Mapping[Expr | str, Any]) 
         )
     if any(isinstance(value, jax.core.Tracer) for value in values.values()):
         return
-    numbers = {
-        getattr(symbol, "name", symbol): np.asarray(value) if np.ndim(value) else float(value)
-        for symbol, value in values.items()
-    }
+    named = by_name("parameters", values)
+    numbers = {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in named.items()}
     name = f"the prior covariance of the weight blocks of {layer}"
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):

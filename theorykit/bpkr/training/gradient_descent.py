@@ -303,10 +303,10 @@ def network_outputs(
 
     Nonlinear hidden units are no sum over paths, and are evaluated layer by layer.
     """
+    attention, read = network.heads.unchecked(inputs), readout_weights(network.readout, inputs.shape[1])
     if not network.is_linear:
-        return network(inputs)
-    read = readout_weights(network.readout, inputs.shape[1])
-    features = unchecked_path_features(inputs, network.heads(inputs), architecture, read)
+        return network.unchecked(inputs, attention, read)
+    features = unchecked_path_features(inputs, attention, architecture, read)
     # what `bpkr.sum_over_paths` does, without its checks in every step
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
     outputs = read_paths(path_weights(network)[0], embedding, features)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Basic, Expr, MatrixSymbol, Symbol
 
-from ...arguments import checked_instance
+from ...arguments import by_name, checked_instance
 from ...precision import require_float64
 from ...symbolic.averages import GaussianAverage, bounded
 from ...symbolic.bound_variables import bound_outside
@@ -89,8 +89,7 @@ def average_errors(
 def _checked(expression, values):
     require_float64()
     checked_instance("expression", expression, Expr, "a SymPy expression")
-    checked_instance("values", values, Mapping, "numbers and arrays by name")
-    given = {getattr(key, "name", key): jnp.asarray(value) for key, value in values.items()}
+    given = {name: jnp.asarray(value) for name, value in by_name("values", values).items()}
     symbols = sorted(symbols_of(expression), key=lambda symbol: symbol.name)
     arguments = [symbol for symbol in symbols if isinstance(symbol, MatrixSymbol) or symbol.name in given]
     if missing := [symbol.name for symbol in symbols if symbol not in {*arguments, *bound_sizes(arguments)}]:

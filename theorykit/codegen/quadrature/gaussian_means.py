@@ -199,7 +199,9 @@ def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequen
     fixed = jnp.broadcast_to(_column(np.union1d(-grid, grid), of.shape), (2 * len(grid), *of.shape))
     near = [fixed, *(stop_gradient(_near(feature, of, reach)) for feature in features)]
     ends = jnp.concatenate([of.y(roots, reach), *near])
-    are_kinks = jnp.concatenate([jnp.abs(ends[: len(roots)]) < reach, jnp.zeros((len(ends) - len(roots), *of.shape), bool)])
+    are_kinks = jnp.concatenate(
+        [jnp.abs(ends[: len(roots)]) < reach, jnp.zeros((len(ends) - len(roots), *of.shape), bool)]
+    )
     if len(ends) == len(fixed):
         return ends, are_kinks
     order = jnp.argsort(stop_gradient(ends), axis=0)

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries
 from ...codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
-from ...dynamics.orthonormal import Orthonormalise, gram_schmidt, householder
+from ...dynamics.orthonormal import Orthonormalise, gram_schmidt, householder, unchecked
 from . import compiled
 from .over_cores import over_cores
 from .resolution import Resolution, Sizes
@@ -37,7 +37,7 @@ from .self_attention import (
     store,
     with_entry,
 )
-from .starts import Window, state_from_window
+from .starts import Window, unchecked_state
 from .trajectory import broadcast_to_parameters
 
 # of the random directions in which perturbations start
@@ -91,11 +91,12 @@ def lyapunov_spectrum(
 
     An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
     twice what may be rounding, by the bound of `resolution`: the map annihilates them, or double precision cannot
-    tell. What rounding does to the others is log 2 a context at most, and mostly far less.
+    tell. They are left out from then on, so that exponents after it are those of the other perturbations alone. What
+    rounding does to these is log 2 a context at most, and mostly far less.
 
     Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
     """
-    checked_fit("window", window, Window, model, parameters)
+    window = checked_fit("window", window, Window, model, parameters)
     every = _checked_interval(steps, every, blocks, model.context)
     rounds = steps // every
     perturbations = jnp.asarray(_perturbations(model, exponents))
@@ -134,7 +135,7 @@ def local_exponents(
     `exponents`, and their order where perturbations are given, are as in `lyapunov_spectrum`; but logarithms of what
     rounding leaves are returned as they are. Raises as that does.
     """
-    checked_fit("window", window, Window, model, parameters)
+    window = checked_fit("window", window, Window, model, parameters)
     steps = checked_whole_number("steps", steps, least=1)
     perturbations = jnp.asarray(_perturbations(model, exponents))
     _check_method(orthonormalise, perturbations)
@@ -238,19 +239,64 @@ def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, par
             return state, tangent, resolution.token(sizes, size)
 
         state, tangent, resolution = jax.lax.fori_loop(0, every, token, (state, tangent, resolution.enter(number)))
-        tangent, growth = _orthonormal(tangent, orthonormalise)
+        tangent, growth, resolution = _resolved(tangent, resolution, orthonormalise)
         totals = totals.at[number * blocks // rounds].add(growth)
-        return state, tangent, totals, resolution.grow(growth)
+        return state, tangent, totals, resolution
 
     *_, totals, resolution = jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals, resolution))
-    return totals, resolution.unresolved()
+    return totals, resolution.lost
+
+
+def _resolved(
+    tangent: Tangent, resolution: Resolution, orthonormalise: Orthonormalise
+) -> tuple[Tangent, Float[Array, "exponents *batch"], Resolution]:
+    """`_orthonormal` without perturbations that are lost, which become zero.
+
+    A vector that is but rounding is made a unit vector of some direction, and takes that direction from all vectors
+    after it: soon the leading one. So it is made zero, and the others orthonormal again, until none further is lost.
+    """
+
+    def attempt(at):
+        _, _, resolution, _ = at
+        lost = resolution.lost
+        vectors = jnp.where(_over_entries(lost), 0.0, tangent.vectors)
+        basis, growth = _with_zeros(Tangent(vectors, tangent.values, tangent.keys), lost, orthonormalise)
+        # those after the first may be found lost for the direction that it took
+        new = resolution.unresolved(growth) & ~lost
+        first = new & (jnp.cumsum(new, axis=0) == 1)
+        return basis, growth, resolution.losing(lost | first), jnp.any(first)
+
+    start = (tangent, jnp.zeros(resolution.lost.shape), resolution, jnp.asarray(True))
+    tangent, growth, resolution, _ = jax.lax.while_loop(lambda at: at[3], attempt, start)
+    return tangent, growth, resolution.grow(growth)
+
+
+def _with_zeros(
+    tangent: Tangent, are_zero: Bool[Array, "exponents *batch"], orthonormalise: Orthonormalise
+) -> tuple[Tangent, Float[Array, "exponents *batch"]]:
+    """`_orthonormal` where some vectors are zero and stay so."""
+    if orthonormalise is gram_schmidt:
+        return _orthonormal(tangent, orthonormalise)
+    # others may replace a zero by a unit vector, as reflections do: zeros come last, where that takes nothing away
+    order = jnp.argsort(are_zero, axis=0, stable=True)
+    places = jnp.argsort(order, axis=0)
+    in_order = jnp.take_along_axis(tangent.vectors, _over_entries(order), axis=0)
+    found, growth = _orthonormal(Tangent(in_order, tangent.values, tangent.keys), orthonormalise)
+    vectors = jnp.take_along_axis(found.vectors, _over_entries(places), axis=0)
+    growth = jnp.where(are_zero, -jnp.inf, jnp.take_along_axis(growth, places, axis=0))
+    return Tangent(jnp.where(_over_entries(are_zero), 0.0, vectors), tangent.values, tangent.keys), growth
+
+
+def _over_entries(of_vectors: Shaped[Array, "exponents *batch"]) -> Shaped[Array, "exponents 1 1 *batch"]:
+    """A number of each vector, with axes for the entries of vectors."""
+    return jnp.expand_dims(of_vectors, (1, 2))
 
 
 def _orthonormal(tangent: Tangent, orthonormalise: Orthonormalise) -> tuple[Tangent, Float[Array, "exponents *batch"]]:
     """`tangent` with orthonormal vectors of the same spans, and the logarithms of R_jj."""
     shape = tangent.vectors.shape
     flat = tangent.vectors.reshape(shape[0], shape[1] * shape[2], *shape[3:])
-    basis, growth = orthonormalise(tuple(flat))
+    basis, growth = unchecked(orthonormalise)(tuple(flat))
     return Tangent(jnp.stack(basis).reshape(shape), tangent.values, tangent.keys), growth
 
 
@@ -260,7 +306,7 @@ def _begin(
     window: Window,
     perturbations: Float[Array, "exponents context patterns"],
 ) -> tuple[State, Tangent]:
-    state = broadcast_to_parameters(parameters, state_from_window(model, parameters, window))
+    state = broadcast_to_parameters(parameters, unchecked_state(model, parameters, window.attention, window.position))
     context, patterns = model.context, model.patterns
     ages = (window.position - jnp.arange(context)) % context  # the slot of each attention, newest first
     past = jnp.moveaxis(broadcast_to_batch(window.attention, 2, state.batch_shape), 1, 0)
@@ -291,7 +337,9 @@ def _tangent_step(
 ) -> tuple[State, Tangent, Sizes]:
     """The next state, its tangent vectors J v, not orthonormalised, and norms of the Jacobian J for `Resolution`."""
     slot = state.position
-    key, value, query = (model.overlap(family, parameters, state.attention, slot) for family in (KEY, VALUE, QUERY))
+    key, value, query = (
+        model.unchecked_overlap(family, parameters, state.attention, slot) for family in (KEY, VALUE, QUERY)
+    )
     key_response, value_response, query_response = (
         _overlap_response(model, family, parameters, state.attention) for family in (KEY, VALUE, QUERY)
     )

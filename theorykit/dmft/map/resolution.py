@@ -46,8 +46,8 @@ class Resolution(eqx.Module):
     - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one when the latest group began.
     - `errors` `(groups, context, *batch)`: the same of errors that arose in each group, propagated until now.
     - `growth` `(groups, exponents, *batch)`: logarithms of how perturbations have grown since each group began.
-    - `lost` `(exponents, *batch)`: perturbations that errors of a group exceeded. `latest`: the number of the latest
-      group. `rounds`: orthonormalisations in a group.
+    - `lost` `(exponents, *batch)`: perturbations that errors of a group have exceeded. `latest`: the number of the
+      latest group. `rounds`: orthonormalisations in a group.
     """
 
     vector: Float[Array, "context *batch"]
@@ -72,7 +72,7 @@ class Resolution(eqx.Module):
         )
 
     def enter(self, number: Int[Array, ""]) -> "Resolution":
-        """Before a round: a group that begins replaces the oldest, whose errors are compared with the perturbations."""
+        """Before a round: a group that begins replaces the oldest."""
         begins = number % self.rounds == 0
         latest = number // self.rounds % len(self.errors)
         fresh = begins & self._is(latest)
@@ -80,7 +80,7 @@ class Resolution(eqx.Module):
             jnp.where(begins, 1.0, self.vector),
             jnp.where(fresh, 0.0, self.errors),
             jnp.where(fresh, 0.0, self.growth),
-            self.lost | (begins & self._exceed(self.errors[latest], self.growth[latest])),
+            self.lost,
             latest,
             self.rounds,
         )
@@ -103,10 +103,14 @@ class Resolution(eqx.Module):
         """True for one group, with axes for slots and the batch."""
         return (jnp.arange(len(self.errors)) == group).reshape(-1, *(1 for _ in self.errors.shape[1:]))
 
-    def unresolved(self) -> Bool[Array, "exponents *batch"]:
-        """At the end: the perturbations that are not resolved, for the errors of some group exceed half of them."""
-        left = [self._exceed(*group) for group in zip(self.errors, self.growth, strict=True)]
-        return self.lost | jnp.any(jnp.stack(left), axis=0)
+    def losing(self, lost: Bool[Array, "exponents *batch"]) -> "Resolution":
+        """With these perturbations lost."""
+        return Resolution(self.vector, self.errors, self.growth, lost, self.latest, self.rounds)
+
+    def unresolved(self, growth: Float[Array, "exponents *batch"]) -> Bool[Array, "exponents *batch"]:
+        """Whether, after an orthonormalisation with the logarithms of R_jj, errors of a group exceed half of each."""
+        groups = zip(self.errors, self.growth + growth, strict=True)
+        return jnp.any(jnp.stack([self._exceed(*group) for group in groups]), axis=0)
 
     def _exceed(self, errors, growth) -> Bool[Array, "exponents *batch"]:
         """Whether the errors of all groups, were they like these, are more than half of the perturbations."""

@@ -7,7 +7,8 @@ them. A token is stored in the slot of its position; the context is a ring of as
 place of the one a whole context before it.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -18,11 +19,16 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ...arguments import (
+    Requirement,
+    array_module,
     checked_array,
     checked_instance,
     checked_number,
     checked_whole_number,
+    finite_entries,
     is_traced,
+    numeric_array,
+    require,
     shown,
 )
 from ...codegen.batch import Matrix, column, long_matrix, matrix
@@ -36,6 +42,7 @@ OUTPUT, VALUE, QUERY, KEY = range(len(FAMILIES))
 
 # of parameters; overlaps are at most one, and there are far fewer patterns than would take scores to infinity
 _LARGEST = 1e300
+_NAMES = ("beta", "gamma", "epsilon")
 
 
 class Parameters(eqx.Module):
@@ -54,12 +61,14 @@ class Parameters(eqx.Module):
 
     def __init__(self, beta: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike):
         require_float64()
-        for name, value in (("beta", beta), ("gamma", gamma), ("epsilon", epsilon)):
-            if not is_traced(value):
-                _refuse_values(name, _numbers(name, value))
-            if 0 in np.shape(value):
-                raise ValueError(f"{name} is an empty array, of shape {np.shape(value)}")
-            setattr(self, name, jnp.asarray(value, dtype=float))
+        given = {name: _numbers(name, value) for name, value in zip(_NAMES, (beta, gamma, epsilon), strict=True)}
+        for name, values in given.items():
+            if 0 in values.shape:
+                raise ValueError(f"{name} is an empty array, of shape {values.shape}")
+        arrays = {name: jnp.asarray(values, dtype=float) for name, values in given.items()}
+        conditions = itertools.chain.from_iterable(in_range(name, values) for name, values in given.items())
+        for name, array in require(arrays, conditions).items():
+            setattr(self, name, array)
         common_batch_shape(beta=self.beta.shape, gamma=self.gamma.shape, epsilon=self.epsilon.shape)
 
     @property
@@ -68,22 +77,30 @@ class Parameters(eqx.Module):
         return jnp.broadcast_shapes(self.beta.shape, self.gamma.shape, self.epsilon.shape)
 
 
-def _numbers(name: str, value: ArrayLike) -> np.ndarray:
-    is_array = isinstance(value, (np.ndarray, jax.Array)) and not isinstance(value, np.ma.MaskedArray)
-    if type(value) is float or (is_array and np.issubdtype(value.dtype, np.floating)):
-        return np.asarray(value)  # whose values have errors of their own
-    return checked_array(name, value)
+def _numbers(name: str, value: ArrayLike) -> Float[np.ndarray | Array, "..."]:
+    array = numeric_array(name, value)
+    return array if is_traced(array) else np.asarray(array)
 
 
-def _refuse_values(name: str, values: np.ndarray) -> None:
-    wrong = values[~np.isfinite(values)]
-    if wrong.size:
-        raise ValueError(f"{name} must be finite, but {wrong.size} of {values.size} values are not: {wrong.flat[0]}")
-    if np.any(np.abs(values) > _LARGEST):
-        raise ValueError(f"{name} = {values[np.abs(values) > _LARGEST].flat[0]:g} is so large that scores may overflow")
-    outside = values[(values < 0) | (values > 1)]
-    if name == "epsilon" and outside.size:
-        raise ValueError(f"epsilon is a share between 0 and 1, got {outside.flat[0]}")
+def in_range(name: str, values: Float[np.ndarray | Array, "..."], called: str | None = None) -> Iterator[Requirement]:
+    """The conditions on values of the parameter `name`, which errors may call otherwise."""
+    called = name if called is None else called
+    is_finite = array_module(values).isfinite(values)
+    message = f"{called} must be finite"
+    yield Requirement(message, is_finite, lambda: f"{message}, but {_counted(values, ~is_finite)}")
+    moderate = abs(values) <= _LARGEST
+    excess = "so large that scores may overflow"
+    yield Requirement(
+        f"{called} is {excess}", moderate, lambda: f"{called} = {values[~moderate].flat[0]:g} is {excess}"
+    )
+    if name == "epsilon":
+        is_share = (values >= 0) & (values <= 1)
+        share = f"{called} is a share between 0 and 1"
+        yield Requirement(share, is_share, lambda: f"{share}, got {values[~is_share].flat[0]}")
+
+
+def _counted(values: np.ndarray, wrong: np.ndarray | np.bool_) -> str:
+    return f"{np.sum(wrong)} of {values.size} values are not: {np.asarray(values)[wrong].flat[0]}"
 
 
 def attention_gain(inverse_temperature: ArrayLike, scale: float | int, patterns: int) -> ArrayLike:
@@ -91,11 +108,10 @@ def attention_gain(inverse_temperature: ArrayLike, scale: float | int, patterns:
 
     Raises `TypeError` or `ValueError` for what are no finite numbers, and fewer than one pattern.
     """
-    if not is_traced(inverse_temperature):
-        inverse_temperature = checked_array("inverse_temperature", inverse_temperature)
-        if not inverse_temperature.size:
-            raise ValueError(f"inverse_temperature has no entry: shape {inverse_temperature.shape}")
-    checked_number("scale", scale)
+    inverse_temperature = checked_array("inverse_temperature", inverse_temperature)
+    if not inverse_temperature.size:
+        raise ValueError(f"inverse_temperature has no entry: shape {inverse_temperature.shape}")
+    scale = checked_number("scale", scale)
     checked_whole_number("patterns", patterns, least=1)
     return inverse_temperature * scale / np.sqrt(patterns)
 
@@ -184,11 +200,15 @@ class SelfAttention(eqx.Module):
         """
         check_network(self, parameters)
         checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
-        if not is_traced(attention):
-            attention = tuple(jnp.atleast_1d(checked_array("attention", attention)))
+        attention = _checked_attention(attention)
         if len(attention) != self.patterns:
             raise ValueError(f"attention of {len(attention)} patterns does not fit a network of {self.patterns}")
-        position = _checked_positions(position, self.context)
+        return self.unchecked_overlap(family, parameters, attention, _checked_positions(position, self.context))
+
+    def unchecked_overlap(
+        self, family: int, parameters: Parameters, attention: tuple[Array, ...], position: Int[Array, "*_"]
+    ) -> tuple[Float[Array, "*batch"], ...]:
+        """`overlap` of what is known to fit, for compiled loops: a check there would be one per token."""
         result = compiled.overlap()(
             Omega=matrix(self.directions),
             C=matrix(self.moments[family]),
@@ -205,24 +225,35 @@ class SelfAttention(eqx.Module):
         `state` has the batch shape of the parameters, or more axes. Raises `ValueError` where it is not one of this
         network.
         """
-        checked_fit("state", state, State, self, parameters)
+        state = checked_fit("state", state, State, self, parameters)
         if common_batch_shape(parameters=parameters.batch_shape, state=state.batch_shape) != state.batch_shape:
             raise ValueError(f"parameters have batch shape {parameters.batch_shape}, state only of {state.batch_shape}")
+        return self.unchecked_step(parameters, state)
+
+    def unchecked_step(self, parameters: Parameters, state: State) -> State:
+        """`step` of what is known to fit, for compiled loops."""
         key, value, query = (
-            self.overlap(family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
+            self.unchecked_overlap(family, parameters, state.attention, state.position)
+            for family in (KEY, VALUE, QUERY)
         )
         return attend(parameters, store(state, key, value), query)
 
 
+def _checked_attention(attention: Any) -> tuple[Array, ...]:
+    """Attentions by pattern, finite."""
+    if not is_traced(attention):
+        return tuple(jnp.atleast_1d(checked_array("attention", attention)))
+    entries = tuple(numeric_array("attention", entry) for entry in attention)
+    return require(entries, (finite_entries("attention", entry) for entry in entries))
+
+
 def _checked_positions(position: ArrayLike, context: int) -> Int[Array, "*_"]:
-    """Positions of tokens, which may be traced."""
-    if is_traced(position):
-        return position
-    checked_array("position", position)
-    places = np.asarray(position)
-    if not np.issubdtype(places.dtype, np.integer) or np.any((places < 0) | (places >= context)):
-        raise ValueError(f"position must be whole numbers from 0 to {context - 1}, got {shown(position)}")
-    return jnp.asarray(places)
+    """Positions of tokens."""
+    places = position if is_traced(position) else np.asarray(position)
+    numeric_array("position", position)
+    message = f"position must be whole numbers from 0 to {context - 1}"
+    is_place = np.issubdtype(places.dtype, np.integer) and (places >= 0) & (places < context)
+    return require(jnp.asarray(places), [Requirement(message, is_place, lambda: f"{message}, got {shown(position)}")])
 
 
 def attend(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
@@ -268,12 +299,14 @@ def semantic_overlap(
     """
     check_network(model, parameters)
     checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
-    attention = attention if is_traced(attention) else jnp.asarray(checked_array("attention", attention))
+    attention = jnp.asarray(checked_array("attention", attention))
     if attention.shape[:1] != (model.patterns,):
         raise ValueError(f"attention of shape {attention.shape} does not fit a network of {model.patterns} patterns")
     common_batch_shape(parameters=parameters.batch_shape, attention=attention.shape[1:])
     without_positions = eqx.tree_at(lambda at: at.positional, model, jnp.zeros_like(model.positional))
-    return jnp.stack(without_positions.overlap(family, parameters, tuple(attention), jnp.zeros((), dtype=int)))
+    return jnp.stack(
+        without_positions.unchecked_overlap(family, parameters, tuple(attention), jnp.zeros((), dtype=int))
+    )
 
 
 def broadcast_to_batch(values: Float[Array, "*_"], leading: int, batch: tuple[int, ...]) -> Float[Array, "*_"]:
@@ -317,10 +350,9 @@ def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any)
         raise ValueError(
             f"a {name} of {found} (tokens, patterns) does not fit a network of {expected}: it is of another network"
         )
-    _check_position(name, start, model.context)
     for given in parameters:
         common_batch_shape(**{"parameters": given.batch_shape, name: start.batch_shape})
-    return start
+    return require(start, _fits_content(name, start, model.context))
 
 
 def check_network(model: Any, *parameters: Any) -> None:
@@ -331,11 +363,15 @@ def check_network(model: Any, *parameters: Any) -> None:
         checked_instance("parameters", given, Parameters, "such as Parameters(beta, gamma, epsilon)")
 
 
-def _check_position(name: str, start: Any, context: int) -> None:
-    if not is_traced(start) and not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(start)):
-        raise ValueError(f"{name} has numbers that are not finite")
-    if not is_traced(start.position) and not 0 <= int(start.position) < context:
-        raise ValueError(f"{name} is at position {int(start.position)}, but the context has 0 to {context - 1}")
+def _fits_content(name: str, start: Any, context: int) -> Iterator[Requirement]:
+    for leaf in jax.tree.leaves(start):
+        yield Requirement(f"{name} has numbers that are not finite", array_module(leaf).isfinite(leaf))
+    position = start.position if is_traced(start.position) else int(start.position)
+    message = f"{name} is at a position that the context has not, which are 0 to {context - 1}"
+    is_place = (position >= 0) & (position < context)
+    yield Requirement(
+        message, is_place, lambda: f"{name} is at position {position}, but the context has 0 to {context - 1}"
+    )
 
 
 def common_batch_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,7 +13,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ...arguments import checked_array, checked_instance, checked_whole_number, is_traced
+from ...arguments import (
+    Requirement,
+    checked_array,
+    checked_instance,
+    checked_whole_number,
+    finite_entries,
+    is_traced,
+    numeric_array,
+    require,
+)
 from ...precision import require_float64
 from ..weights.weights import FAMILIES, Weights
 from .self_attention import (
@@ -49,13 +58,17 @@ class Window(eqx.Module):
 
     def __init__(self, attention: ArrayLike, position: ArrayLike = 0):
         require_float64()
-        if not is_traced(attention):
-            attention = checked_array("attention", attention)
+        attention = numeric_array("attention", attention)
         if np.ndim(attention) < 2 or 0 in np.shape(attention):
             raise ValueError(f"attention must be (context, patterns, *batch), got shape {np.shape(attention)}")
-        if not is_traced(position):
+        conditions = [finite_entries("attention", attention)]
+        if is_traced(position):
+            is_place = (position >= 0) & (position < len(attention))
+            conditions.append(Requirement(f"position must be from 0 to {len(attention) - 1}", is_place))
+        else:
             position = checked_whole_number("position", position, least=0, most=len(attention) - 1)
-        self.attention, self.position = jnp.asarray(attention, dtype=float), jnp.asarray(position, dtype=int)
+        arrays = jnp.asarray(attention, dtype=float), jnp.asarray(position, dtype=int)
+        self.attention, self.position = require(arrays, conditions)
 
     @property
     def context(self) -> int:
@@ -126,19 +139,29 @@ def state_from_window(model: SelfAttention, parameters: Parameters, window: Wind
 
     Raises `TypeError` or `ValueError` for a window that is not one of `model`, or whose batch shape does not fit.
     """
-    checked_fit("window", window, Window, model, parameters)
-    batch = jnp.broadcast_shapes(parameters.batch_shape, window.batch_shape)
-    attention = broadcast_to_batch(window.attention, 2, batch)
+    window = checked_fit("window", window, Window, model, parameters)
+    return unchecked_state(model, parameters, window.attention, window.position)
+
+
+def unchecked_state(
+    model: SelfAttention,
+    parameters: Parameters,
+    attention: Float[Array, "context patterns *batch"],
+    position: Int[Array, ""],
+) -> State:
+    """`state_from_window` of what is known to fit, for compiled loops."""
+    batch = jnp.broadcast_shapes(parameters.batch_shape, attention.shape[2:])
+    attention = broadcast_to_batch(attention, 2, batch)
     ages = jnp.arange(1, model.context)
-    positions = (window.position - ages) % model.context
+    positions = (position - ages) % model.context
 
     def slots(family: int) -> tuple[Float[Array, "context *batch"], ...]:
         flat = positions.reshape(-1, *(1 for _ in batch))
-        found = model.overlap(family, parameters, tuple(jnp.moveaxis(attention[1:], 1, 0)), flat)
+        found = model.unchecked_overlap(family, parameters, tuple(jnp.moveaxis(attention[1:], 1, 0)), flat)
         return tuple(jnp.zeros((model.context, *batch)).at[positions].set(entry) for entry in found)
 
     tokens = jnp.asarray(model.context)
-    return State(tuple(attention[0]), slots(KEY), slots(VALUE), window.position % model.context, tokens)
+    return State(tuple(attention[0]), slots(KEY), slots(VALUE), position % model.context, tokens)
 
 
 def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Prompt) -> list[tuple[Array, ...]]:

@@ -1,15 +1,25 @@
 """The map over whole turns of the position clock: autonomous, so that its fixed points and cycles can be followed."""
 
+from functools import reduce
 from typing import Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from ...arguments import checked_array, checked_choice, checked_number, checked_whole_number, is_traced
-from .self_attention import Parameters, SelfAttention, check_network, checked_fit
-from .starts import Window, state_from_window
+from ...arguments import (
+    check_is_number,
+    checked_choice,
+    checked_whole_number,
+    finite_entries,
+    is_traced,
+    numeric_array,
+    refuse_known,
+)
+from .self_attention import Parameters, SelfAttention, check_network, checked_fit, in_range
+from .starts import Window, unchecked_state
 
 Scanned = Literal["beta", "gamma", "epsilon"]
 
@@ -19,7 +29,8 @@ class Stroboscope(eqx.Module):
 
     Called with `(context * patterns,)` attentions, newest first, and the value of `scanned`, it returns those `tokens`
     later: a whole turn of the position clock by default. One token is enough where positions do not matter,
-    `epsilon` = 0. It is the `step` that `theorykit.dynamics` finds and follows cycles of; a cycle of k turns has
+    `epsilon` = 0. Inside compiled functions the result is NaN where the state or the value is not one of the map's. It
+    is the `step` that `theorykit.dynamics` finds and follows cycles of; a cycle of k turns has
     k * tokens tokens. Raises `TypeError` or `ValueError` where the position clock is elsewhere after `tokens`, where
     `scanned` is no parameter, and for parameters that are a batch.
     """
@@ -48,18 +59,20 @@ class Stroboscope(eqx.Module):
 
     def __call__(self, state: Float[Array, " size"], value: Float[Array, ""]) -> Float[Array, " size"]:
         size = self.model.context * self.model.patterns
-        state = state if is_traced(state) else jnp.asarray(checked_array("state", state))
+        state = numeric_array("state", state)
         if jnp.shape(state) != (size,):
             raise ValueError(
                 f"a state of this network is {size} attentions, {self.model.context} tokens of {self.model.patterns} "
                 f"patterns, got shape {jnp.shape(state)}"
             )
-        if not is_traced(value):
-            others = {name: getattr(self.parameters, name) for name in get_args(Scanned)}
-            Parameters(**{**others, self.scanned: checked_number("value", value)})
-        scanned = jnp.asarray(value, dtype=float)
+        check_is_number("value", value)
+        scanned = value if is_traced(value) else np.asarray(value, dtype=float)
+        traced = refuse_known([finite_entries("state", state), *in_range(self.scanned, scanned, "value")])
+        scanned = jnp.asarray(scanned, dtype=float)
         parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, scanned)
-        return _after(self.model, parameters, state, self.tokens)
+        after = _after(self.model, parameters, jnp.asarray(state), self.tokens)
+        # a solver's step may lead outside, and comes back from a value that is not finite, not from an error
+        return reduce(lambda kept, at: jnp.where(jnp.all(at.holds), kept, jnp.nan), traced, after)
 
     def state(self, window: Window) -> Float[Array, " size"]:
         """The state of a window whose next token is at position 0.
@@ -67,7 +80,7 @@ class Stroboscope(eqx.Module):
         Raises `TypeError` or `ValueError` for a window of another network or that is a batch, and for one that is
         elsewhere on the position clock.
         """
-        checked_fit("window", window, Window, self.model)
+        window = checked_fit("window", window, Window, self.model)
         if window.batch_shape:
             raise ValueError(f"the window of a state is a single one, got a batch of shape {window.batch_shape}")
         if self.tokens % self.model.context == 0 and int(window.position) != 0:
@@ -78,13 +91,13 @@ class Stroboscope(eqx.Module):
 @eqx.filter_jit
 def _after(model: SelfAttention, parameters: Parameters, state: Float[Array, " size"], tokens: int):
     """The attentions of a window, so many tokens later; compiled once for all parameters."""
-    window = Window(state.reshape(model.context, model.patterns))
-    start, recorded = state_from_window(model, parameters, window), min(tokens, model.context)
+    window = state.reshape(model.context, model.patterns)
+    start, recorded = unchecked_state(model, parameters, window, jnp.asarray(0)), min(tokens, model.context)
 
     def token(state, _):
-        after = model.step(parameters, state)
+        after = model.unchecked_step(parameters, state)
         return after, jnp.stack(after.attention)
 
     _, attention = jax.lax.scan(token, start, None, length=tokens)
     newest = attention[::-1][:recorded]
-    return jnp.concatenate([newest, window.attention[: model.context - recorded]]).ravel()
+    return jnp.concatenate([newest, window[: model.context - recorded]]).ravel()

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ...arguments import checked_whole_number, is_traced
+from ...arguments import Requirement, checked_whole_number, is_traced, require
 from .over_cores import over_cores
 from .self_attention import Parameters, SelfAttention, State, broadcast_to_batch, checked_fit, map_batch
 from .starts import Window
@@ -32,10 +32,10 @@ class Trajectory(eqx.Module):
 
         Raises `ValueError` where fewer were recorded than the context holds, or `model` is another network.
         """
-        checked_fit("trajectory", self.end, State, model)
+        end = checked_fit("trajectory", self.end, State, model)
         if len(self.attention) < model.context:
             raise ValueError(f"{len(self.attention)} attentions were recorded, a window has {model.context}")
-        return Window(self.attention[::-1][: model.context], self.end.position)
+        return Window(self.attention[::-1][: model.context], end.position)
 
     def overlaps(self, model: SelfAttention, parameters: Parameters) -> Float[Array, "steps families patterns *batch"]:
         """m^o, m^v, m^q, m^k of every token of the run but the prompt.
@@ -53,8 +53,10 @@ def advance(model: SelfAttention, parameters: Parameters, state: State, steps: I
     Raises `TypeError` or `ValueError` for a state that is not one of `model`, and for steps that are no whole number
     from 0 on.
     """
-    checked_fit("state", state, State, model, parameters)
-    if not is_traced(steps):
+    state = checked_fit("state", state, State, model, parameters)
+    if is_traced(steps):
+        steps = require(steps, [Requirement("steps must be at least 0", steps >= 0)])
+    else:
         steps = checked_whole_number("steps", steps, least=0)
         if steps >= _MANY:
             return over_cores(lambda *at: _advance(model, *at, jnp.asarray(steps)), parameters, state)
@@ -64,7 +66,7 @@ def advance(model: SelfAttention, parameters: Parameters, state: State, steps: I
 @eqx.filter_jit
 def _advance(model: SelfAttention, parameters: Parameters, state: State, steps: Int[Array, ""]) -> State:
     return jax.lax.fori_loop(
-        0, steps, lambda _, at: model.step(parameters, at), broadcast_to_parameters(parameters, state)
+        0, steps, lambda _, at: model.unchecked_step(parameters, at), broadcast_to_parameters(parameters, state)
     )
 
 
@@ -85,7 +87,7 @@ def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: in
         >>> dmft.run(model, parameters, start, steps=50).attention.shape  # (tokens, patterns)
         (51, 3)
     """
-    checked_fit("start", start, State, model, parameters)
+    start = checked_fit("start", start, State, model, parameters)
     return _run(model, parameters, start, checked_whole_number("steps", steps, least=0))
 
 
@@ -94,7 +96,7 @@ def _run(model: SelfAttention, parameters: Parameters, start: State, steps: int)
     start = broadcast_to_parameters(parameters, start)
 
     def token(state: State, _):
-        after = model.step(parameters, state)
+        after = model.unchecked_step(parameters, state)
         return after, (after.attention, state.position)
 
     end, (attention, positions) = jax.lax.scan(token, start, None, length=steps)
@@ -108,7 +110,7 @@ def discard_transient(model: SelfAttention, parameters: Parameters, start: State
     Raises `TypeError` or `ValueError` for a start that is not a state of `model`, and for fewer steps than the context
     holds.
     """
-    checked_fit("start", start, State, model, parameters)
+    start = checked_fit("start", start, State, model, parameters)
     if checked_whole_number("steps", steps) < model.context:
         raise ValueError(f"a window has {model.context} attentions, and {steps} steps do not fill it")
     nearly = advance(model, parameters, start, jnp.asarray(steps - model.context))
@@ -125,5 +127,5 @@ def broadcast_to_parameters(parameters: Parameters, state: State) -> State:
 def _overlaps(model, parameters, attention, positions):
     flat = positions.reshape(-1, *(1 for _ in attention.shape[2:]))
     before = tuple(jnp.moveaxis(attention, 1, 0))
-    families = [jnp.stack(model.overlap(family, parameters, before, flat), axis=1) for family in range(4)]
+    families = [jnp.stack(model.unchecked_overlap(family, parameters, before, flat), axis=1) for family in range(4)]
     return jnp.stack(families, axis=1)

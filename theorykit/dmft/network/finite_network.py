@@ -13,10 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
-from ...arguments import checked_array, checked_instance, checked_key, checked_whole_number, is_traced
+from ...arguments import checked_array, checked_instance, checked_key, checked_whole_number
 from ...precision import require_float64
 from ..map.self_attention import (
     KEY,
@@ -64,35 +63,48 @@ class AbstractNetwork(eqx.Module):
         """N, the number of neurons."""
 
     @abstractmethod
+    def unchecked_draw(
+        self, fields: Float[Array, "neurons *batch"], key: PRNGKeyArray
+    ) -> Float[Array, "neurons *batch"]:
+        """`draw` of fields that are known to fit, for compiled loops."""
+
     def draw(self, fields: Float[Array, "neurons *batch"], key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
         """Spins in the fields beta h, or means of the spins of classes; Eq. (4).
 
         Raises `TypeError` or `ValueError` for fields of other neurons.
         """
+        require_float64()
+        checked_key("key", key)
+        fields = jnp.asarray(checked_array("fields", fields))
+        if fields.shape[:1] != self.shares.shape or 0 in fields.shape:
+            raise ValueError(f"fields must be ({len(self.shares)}, *batch), got shape {fields.shape}")
+        return self.unchecked_draw(fields, key)
 
     def token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Token:
         """The token that follows `state`, which is one of `limit`, with the batch shape of the fields."""
-        checked_fit("state", state, State, self.limit, parameters)
+        state = checked_fit("state", state, State, self.limit, parameters)
         checked_key("key", key)
+        return self.unchecked_token(parameters, state, key)
+
+    def unchecked_token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Token:
+        """`token` of what is known to fit, for compiled loops."""
         attention = jnp.stack(state.attention)
-        spins = self.draw(parameters.beta * _contract("nm,m...->n...", self.signs[:, OUTPUT], attention), key)
+        spins = self.unchecked_draw(parameters.beta * _contract("nm,m...->n...", self.signs[:, OUTPUT], attention), key)
         semantic = _contract("nfm,n,n...->fm...", self.signs, self.shares, spins)
         positional = self.limit.positional[state.position].reshape(semantic.shape[:2] + (1,) * (spins.ndim - 1))
         return Token((1 - parameters.epsilon) * semantic + parameters.epsilon * positional, spins)  # Eq. (1)
 
     def step(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> tuple[Token, State]:
         """The next token, and the state with the attention that it pays."""
-        token = self.token(parameters, state, key)
+        state = checked_fit("state", state, State, self.limit, parameters)
+        checked_key("key", key)
+        return self.unchecked_step(parameters, state, key)
+
+    def unchecked_step(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> tuple[Token, State]:
+        """`step` of what is known to fit, for compiled loops."""
+        token = self.unchecked_token(parameters, state, key)
         state = store(state, tuple(token.overlaps[KEY]), tuple(token.overlaps[VALUE]))
         return token, attend(parameters, state, tuple(token.overlaps[QUERY]))
-
-    def _checked_fields(self, fields: ArrayLike, key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
-        require_float64()
-        checked_key("key", key)
-        fields = fields if is_traced(fields) else jnp.asarray(checked_array("fields", fields))
-        if fields.shape[:1] != self.shares.shape or 0 in fields.shape:
-            raise ValueError(f"fields must be ({len(self.shares)}, *batch), got shape {fields.shape}")
-        return fields
 
 
 def _contract(subscripts: str, *operands: Array) -> Array:
@@ -111,8 +123,7 @@ class SpinNetwork(AbstractNetwork):
     def neurons(self):
         return jnp.asarray(len(self.shares), dtype=float)
 
-    def draw(self, fields, key):
-        fields = self._checked_fields(fields, key)
+    def unchecked_draw(self, fields, key):
         return jnp.where(jax.random.bernoulli(key, jax.nn.sigmoid(2 * fields)), 1.0, -1.0)  # Eq. (4)
 
 
@@ -128,8 +139,7 @@ class ClassSumNetwork(AbstractNetwork):
     def neurons(self):
         return jnp.sum(self.counts)
 
-    def draw(self, fields, key):
-        fields = self._checked_fields(fields, key)
+    def unchecked_draw(self, fields, key):
         counts = self.counts.reshape(-1, *(1 for _ in fields.shape[1:]))
         return 2 * jax.random.binomial(key, counts, jax.nn.sigmoid(2 * fields)) / counts - 1  # Eq. (4), a class at once
 
@@ -177,7 +187,7 @@ def run(
     `start` is a state of `network.limit`, in either convention. Raises `TypeError` or `ValueError` where it does not
     fit the network, and where there is nothing to run.
     """
-    _check_run(network, parameters, start, steps, samples, key)
+    start = _checked_run(network, parameters, start, steps, samples, key)
     return SampledTrajectory(*_run(network, parameters, start, steps, samples, key, _overlaps))
 
 
@@ -188,7 +198,7 @@ def run_with_spins(
 
     Raises as `run` does.
     """
-    _check_run(network, parameters, start, steps, samples, key)
+    start = _checked_run(network, parameters, start, steps, samples, key)
     attention, token, end = _run(network, parameters, start, steps, samples, key, _everything)
     return SampledTrajectory(attention, token.overlaps, end), token.spins
 
@@ -201,22 +211,22 @@ def _everything(token: Token) -> Token:
     return token
 
 
-def _check_run(
+def _checked_run(
     network: AbstractNetwork, parameters: Parameters, start: State, steps: int, samples: int, key: PRNGKeyArray
-) -> None:
+) -> State:
     checked_instance("network", network, AbstractNetwork, "as class_sum_network(weights, context) returns it")
     checked_whole_number("steps", steps)
     checked_whole_number("samples", samples)
     checked_key("key", key)
     if steps < 1 or samples < 1:
         raise ValueError(f"a run has a step and a sample at least, got {steps} steps and {samples} samples")
-    checked_fit("start", start, State, network.limit, parameters)
+    return checked_fit("start", start, State, network.limit, parameters)
 
 
 @eqx.filter_jit
 def _run(network, parameters, start, steps, samples, key, kept):
     def token(state: State, key: PRNGKeyArray):
-        token, state = network.step(parameters, state, key)
+        token, state = network.unchecked_step(parameters, state, key)
         return state, (jnp.stack(state.attention), kept(token))
 
     start = _repeat(broadcast_to_parameters(parameters, start), samples)

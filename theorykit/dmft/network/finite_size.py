@@ -51,7 +51,7 @@ def convergence(
     model = self_attention_limit(weights, context)
     check_network(model, parameters)
     _check_study(parameters, repeats, samples, steps, key)
-    checked_fit("start", start, State, model, parameters)
+    start = checked_fit("start", start, State, model, parameters)
     limit = np.asarray(trajectory.run(model, parameters, start, steps=steps).attention[1:])
     differences = {}
     for factor, size_key in zip(repeats, jax.random.split(key, len(repeats)), strict=True):

@@ -106,7 +106,7 @@ def fluctuations(network: AbstractNetwork, parameters: Parameters, start: State,
     """
     checked_instance("network", network, AbstractNetwork, "as class_sum_network(weights, context) returns it")
     checked_whole_number("steps", steps, least=1)
-    checked_fit("start", start, State, network.limit, parameters)
+    start = checked_fit("start", start, State, network.limit, parameters)
     return Fluctuations(*_fluctuations(network, parameters, start, steps), network.neurons)
 
 
@@ -125,7 +125,7 @@ def _fluctuations(network: AbstractNetwork, parameters: Parameters, start: State
         bounded &= jnp.all(jnp.isfinite(carried), axis=(0, 1))
         carried = jnp.where(bounded, carried, 0.0)
         shown = jnp.where(bounded, carried, jnp.inf)
-        state = network.limit.step(parameters, state)
+        state = network.limit.unchecked_step(parameters, state)
         kept = jnp.stack(state.attention), shown[:patterns, :patterns], shown[size:, size:]
         return (state, carried[:size, :size], bounded), kept
 
@@ -161,7 +161,9 @@ def _token(
 
     def token(numbers: Column, difference: Column) -> tuple[Column, Column]:
         state = _from_column(numbers, at)
-        families = [model.overlap(family, parameters, state.attention, at.position) for family in range(len(FAMILIES))]
+        families = [
+            model.unchecked_overlap(family, parameters, state.attention, at.position) for family in range(len(FAMILIES))
+        ]
         overlaps = jnp.concatenate([jnp.stack(family) for family in families]) + difference
         of_family = overlaps.reshape(len(FAMILIES), state.patterns, *state.batch_shape)
         state = store(state, tuple(of_family[KEY]), tuple(of_family[VALUE]))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arguments import by_name
 from ...saddle import Action, Between, Solution, search
 from ...saddle.bound_action import BoundAction
 from ...saddle.solve import end_points, one_of
@@ -88,7 +89,7 @@ def check_degenerate(found: Sequence[Solution]) -> Result:
 def check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Sequence[int]) -> Result:
     """The order parameters of finite systems against the saddle point that is nearest to them."""
     claim = "order parameters of finite systems tend to the saddle point"
-    samples = [{getattr(key, "name", key): value for key, value in sampled(size).items()} for size in sizes]
+    samples = [by_name("sampled", sampled(size)) for size in sizes]
     last = samples[-1]
     nearest = min(found, key=lambda solution: sum(abs(float(solution[name]) - last[name][0]) for name in last))
     worst, lines = 0.0, []
