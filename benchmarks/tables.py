@@ -13,6 +13,7 @@ import table_of_functions
 import table_of_generic
 import table_of_gpu
 import table_of_local_kernels
+import table_of_replicas
 import table_of_sizes
 import tables_of_workers
 
@@ -21,7 +22,11 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "clusters.md": {"gpu": table_of_gpu.table},
     "which-function.md": {"sizes": table_of_sizes.table},
     "nonlinear.md": {"local kernels": table_of_local_kernels.table},
-    "own-action.md": {"generic": table_of_generic.table, "functions": table_of_functions.table},
+    "own-action.md": {
+        "generic": table_of_generic.table,
+        "functions": table_of_functions.table,
+        "replicas": table_of_replicas.table,
+    },
     "many-machines.md": {
         "times": tables_of_workers.times,
         "overhead": tables_of_workers.overhead,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from sympy import MatrixSymbol, Symbol, Trace, exp, log, sqrt, symbols
+from sympy import Abs, MatrixSymbol, Symbol, Trace, exp, log, sqrt, symbols
 
 from theorykit.codegen import interpret
 from theorykit.saddle import (
@@ -102,7 +102,6 @@ def test_a_start_on_a_saddle_is_told_from_a_minimum():
     [
         (m + beta, "falls without bound"),
         (exp(-m) + beta, "so is the curvature"),
-        (beta * m**4, "degenerate|so is the curvature"),
         (m**3 / 3 + m + beta, "falls without bound"),
     ],
 )
@@ -244,18 +243,23 @@ def test_gradients_are_measured_per_scale():
     assert_close(solution.hessian_eigenvalues, [1.0], 1e-9)
 
 
-@pytest.mark.parametrize(("temperature", "nodes"), [(0.2, 12), (0.2, 24), (0.5, 8)])
-def test_the_error_of_quadrature_is_told_in_order_parameters(temperature, nodes):
+@pytest.mark.parametrize("nodes", [8, 64])
+def test_quadrature_is_refined_until_it_is_small_beside_the_tolerance(nodes):
     q, z = symbols("q z", positive=True)
+    average = gaussian_average(log_cosh(beta * sqrt(q) * z), z, nodes=nodes)
+    # the replica-symmetric free energy of a spin glass: a maximum in q
+    glass = Action(-(beta**2) * (1 - q) ** 2 / 4 - average, {q: Between(0, 1)}, [beta])
+    found = stationary(glass, {beta: 5.0}, index=1, initial={q: 0.7})
+    points, weights = np.polynomial.legendre.leggauss(2000)
+    density = np.exp(-((8 * points) ** 2) / 2) / np.sqrt(2 * np.pi)
+    overlap = 8 * weights * density @ np.tanh(5 * np.sqrt(float(found[q])) * 8 * points) ** 2
+    assert abs(overlap - found[q]) < 1e-11
+    assert found.quadrature_error < 1e-9
+    assert found.of == glass
 
-    def overlap(nodes):
-        average = gaussian_average(log_cosh(beta * sqrt(q) * z), z, nodes=nodes)
-        # the replica-symmetric free energy of a spin glass: a maximum in q
-        glass = Action(-(beta**2) * (1 - q) ** 2 / 4 - average, {q: Between(0, 1)}, [beta])
-        return stationary(glass, {beta: 1 / temperature}, index=1, initial={q: 0.7})
 
-    found, exact = overlap(nodes), overlap(400)
-    assert exact.quadrature_error < 1e-6
-    (off,) = np.abs(found.stats["coordinates"] - exact.stats["coordinates"])
-    assert 1e-8 < off < 3 * found.quadrature_error
-    assert found.quadrature_error < 10 * off
+def test_an_average_that_is_infinite_is_named():
+    z = symbols("z")
+    tail = Action(m**2 * gaussian_average(1 / Abs(z - beta), z) + (m - 1) ** 2, {m: Real()}, [beta])
+    with pytest.warns(ConvergenceWarning, match=r"average of 1/Abs.* is infinite there, or cannot be resolved"):
+        assert not minimise(tail, {beta: 0.3}, initial={m: 1.0}).converged

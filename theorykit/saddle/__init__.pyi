@@ -5,7 +5,7 @@ from .document import render_latex, render_markdown
 from .domains import AbstractDomain, Between, Positive, PositiveDefinite, Real, Symmetric
 from .implicit import NoDerivativeWarning
 from .solution import Solution
-from .solve import SeveralSolutionsWarning, minimise, search, stationary
+from .solve import QuadratureWarning, SeveralSolutionsWarning, minimise, search, stationary
 
 __all__ = [
     "AbstractDomain",
@@ -15,6 +15,7 @@ __all__ = [
     "NoDerivativeWarning",
     "Positive",
     "PositiveDefinite",
+    "QuadratureWarning",
     "Real",
     "SeveralSolutionsWarning",
     "Solution",

@@ -190,7 +190,7 @@ class _Branch(eqx.Module):
             return at, value + change[-1] * self.units[-1], length, led + length, count + 1
 
         def unsettled(state):
-            *_, length, led, count = state
+            *_, length, _, count = state
             return (length > _CONVERGED) & (count < _CORRECTIONS)
 
         start = (coordinates, jnp.asarray(parameter), jnp.array(1.0), jnp.array(0.0), jnp.array(0))
@@ -323,7 +323,7 @@ def _started(bound: BoundAction, solution: Solution, name: str, direction: int, 
 
 
 def _walk(branch: _Branch, first: _Place, limits: _Limits) -> tuple[list[_Place], tuple[Turn, ...], str]:
-    places, turns, length, name = [first], [], _FIRST * _LARGEST, branch.name
+    places, turns, length = [first], [], _FIRST * _LARGEST
     ended = _at_end(branch, first, limits)
     while ended is None:
         if len(places) >= limits.most_points:

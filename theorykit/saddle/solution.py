@@ -167,9 +167,10 @@ def _negative(solution: Solution) -> str:
 
 def _far(solution: Solution) -> str:
     return (
-        f"so is the curvature, {float(np.min(np.abs(solution.hessian_eigenvalues))):.3g}, so that the point is not known: "
-        f"a Newton step would still move it by {float(solution.stats['remaining']):.3g} in the metric of the domains. The "
-        "action may have no stationary point this way, and level off towards infinity or the edge of a domain"
+        f"so is the curvature, {float(np.min(np.abs(solution.hessian_eigenvalues))):.3g}, so that the point is not "
+        f"known: a Newton step would still move it by {float(solution.stats['remaining']):.3g} in the metric of the "
+        "domains. The action may have no stationary point this way, and level off towards infinity or the edge of a "
+        "domain"
     )
 
 

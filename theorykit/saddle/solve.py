@@ -12,7 +12,8 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced
+from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced, shown
+from ..codegen import average_errors
 from ..compilation import jit
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
@@ -33,10 +34,16 @@ _FINER, _NEAR = 1e-4, 1e-9
 _NEARBY = 0.1
 # coordinates from which on a solve that did not end in a solution may be on its way to an edge
 _NEXT_TO_EDGE = 10.0
+# of the error of a point, a part that is worth no warning of its own
+_KNOWN = 0.1
 # attempts of a solve
 _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
 # an average is unknown if its error may move the point by so much, of its largest coordinate
 UNRESOLVED = 1e-3
+
+
+class QuadratureWarning(UserWarning):
+    """A Gaussian average of the action is not known well enough for the tolerance that was asked for."""
 
 
 class SeveralSolutionsWarning(UserWarning):
@@ -151,9 +158,9 @@ def _solve(action: Action, values: Values, initial: Values | None, request: _Req
         found = _solved(bound, _random_starts(bound, _STARTS, 0), request)
         if not is_traced(found) and request.warns:
             _warn_of_several(found)
-        return _report(_best(found), request)
+        return _report(bound, _best(found), request)
     start = initial_coordinates(action, bound, initial)
-    return _report(one_of(_solved(bound, start[None], request), 0), request)
+    return _report(bound, one_of(_solved(bound, start[None], request), 0), request)
 
 
 def _random_starts(bound: BoundAction, starts: int, seed: int) -> Float[Array, "starts coordinates"]:
@@ -382,7 +389,7 @@ def _attempted(bound: BoundAction, start: Coordinates, solver, tolerance, max_st
         return jnp.stack(at)[kind], jnp.stack(free)[kind], jnp.stack(useful)[kind]
 
     def go_on(state):
-        number, first, last = state
+        number, _, last = state
         return (number < len(kinds)) & (last.evidence.verdict != SOLVED)
 
     def next_attempt(state):
@@ -460,14 +467,39 @@ def _warn_of_several(batch: Solution) -> None:
         )
 
 
-def _report(solution: Solution, request: _Request) -> Solution:
+def _report(bound: BoundAction, solution: Solution, request: _Request) -> Solution:
     """`solution`, with an error or a warning if it is not what was asked for."""
     failed = solution.result != optx.RESULTS.successful
     if request.throw and is_traced(solution):
         return solution.result.error_if(solution, failed)
-    if is_traced(solution) or np.ndim(solution.converged) or solution.converged:
+    if is_traced(solution) or np.ndim(solution.converged):
         return solution
-    if request.throw:
-        raise RuntimeError(solution.diagnosis)
-    warnings.warn(f"the solve did not converge: {solution.diagnosis}", ConvergenceWarning, stacklevel=4)
+    if not solution.converged:
+        message = solution.diagnosis
+        if int(solution.stats["verdict"]) == UNKNOWN_AVERAGE:
+            message = f"{message}. {_worst_average(bound, solution)}"
+        if request.throw:
+            raise RuntimeError(message)
+        warnings.warn(f"the solve did not converge: {message}", ConvergenceWarning, stacklevel=4)
+    elif not solution.quadrature_error <= max(request.tolerance, _KNOWN * float(solution.error)):
+        warnings.warn(
+            "the quadrature of Gaussian averages may move the solution by "
+            f"{float(solution.quadrature_error):.2g} in the metric of the domains, which exceeds the tolerance {request.tolerance:.2g}. "
+            f"{_worst_average(bound, solution)}",
+            QuadratureWarning,
+            stacklevel=4,
+        )
     return solution
+
+
+def _worst_average(bound: BoundAction, solution: Solution) -> str:
+    """Which Gaussian average is known least, and how well."""
+    values = {**bound.parameters, **dict(bound.sizes), **solution.order_parameters}
+    found = average_errors(bound.of.refined.expression, values)
+    if not found:
+        return "It is the average of a function of a matrix's entries"
+    average, (value, error) = max(found.items(), key=lambda item: float(np.max(item[1][1])))
+    what = f"The average of {shown(average.integrand)} over {average.variable}"
+    if not np.all(np.isfinite(error)):
+        return f"{what} is infinite there, or cannot be resolved"
+    return f"{what} is {float(np.max(np.abs(value))):.6g}, known to {float(np.max(error)):.1g}"

@@ -43,7 +43,8 @@ class Evidence(eqx.Module):
     - `verdict`: one of the numbers above.
     - `model`: S to second order there; the curvature of a coordinate on an edge is the one-sided one.
     - `terms`, `action_error`: the terms of S and the rounding error of their sum.
-    - `slope`: the gradient in steps. `error`: by how much rounding and the Newton step that is left may move the point, in the metric of the domains.
+    - `error`: by how much rounding and the Newton step that is left may move the point, in the metric of the domains.
+    - `slope`: the gradient in steps.
     """
 
     verdict: Int[Array, ""]
