@@ -1,6 +1,6 @@
 """Two hundred averages that fixed nodes get wrong, with true values: families of integrands at many parameters.
 
-    python -m tests.codegen.hard_averages          shows stated and true errors of both rules
+    python -m tests.codegen.hard_averages          shows stated and true errors of both rules, of families if named
     python -m tests.codegen.hard_averages truths   makes the true values again, with mpmath
 
 True values are integrals of 30 digits between all places where the integrand changes fast; an average within an average
@@ -229,7 +229,7 @@ def show() -> None:
     print(f"{'':27}{'default rule':>38}{'adaptive rule':>38}")
     print(f"{'family':20}{'number':>7}{heads}{heads}")
     sums = np.zeros(7, int)
-    for family in FAMILIES:
+    for family in (each for each in FAMILIES if each.name in sys.argv[1:] or not sys.argv[1:]):
         cells, counts = [], [len(family.values)]
         for rule, found in trials(family, truths).items():
             sizes = [max(abs(trial.true[0]), 1.0) for trial in found]
@@ -247,8 +247,8 @@ def show() -> None:
 
 
 def is_covered(trial: Trial) -> bool:
-    """Whether the stated error covers the true one."""
-    return trial.stated[0] >= trial.errors[0]
+    """Whether the stated error covers the true one, up to a few roundings of integrands of about one."""
+    return trial.stated[0] + 1e-15 * max(1.0, abs(trial.true[0])) >= trial.errors[0]
 
 
 def is_right_slope(trial: Trial) -> bool:

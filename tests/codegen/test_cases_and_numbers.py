@@ -174,9 +174,9 @@ def test_any_number_is_a_coefficient_an_exponent_a_constant_and_scales_a_matrix(
 )
 def test_numbers_beyond_double_precision_are_refused_with_their_value(number):
     for expression in (number * X, X + number, sum_of_entries(number * MatrixSymbol("A", 2, 2))):
-        with pytest.raises(ValueError, match="e[+-]400|E[+-]400|E\\+499|oo|double precision"):
+        with pytest.raises(ValueError, match=r"E[+-]400|e[+-]400|E\+499|oo"):
             check_covered(expression)
-    with pytest.raises(ValueError, match="double precision|no real number"):
+    with pytest.raises(ValueError, match=r"double precision|no real number"):
         saddle.Action(X**2 + number * X, {X: saddle.Real()})
 
 

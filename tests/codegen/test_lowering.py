@@ -23,10 +23,10 @@ from sympy import (
     cos,
     exp,
     log,
-    loggamma,
     pi,
     sqrt,
     tanh,
+    zeta,
 )
 
 from tests.expressions import (
@@ -264,7 +264,7 @@ WITHOUT_A_RULE = [
     (MatPow(A, Rational(1, 2)), "power"),
     (MatPow(A, Symbol("k", integer=True)), "power"),
     (Function("unheard_of")(s), "unheard_of"),
-    (loggamma(s) * Trace(A), "loggamma"),
+    (zeta(s) * Trace(A), "zeta"),
 ]
 
 

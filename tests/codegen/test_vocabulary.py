@@ -1,9 +1,8 @@
-"""The table of scalar functions: every row against mpmath, the interpreter, differences, and its symbolic derivative."""
+"""The table of scalar functions: every row against mpmath, the interpreter and its symbolic derivative."""
 
 import jax
 import jax.numpy as jnp
 import mpmath
-import numpy as np
 import pytest
 import sympy
 from sympy import Integer, Symbol
@@ -13,8 +12,15 @@ from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen.scalars import ROWS, TABLE
 from theorykit.symbolic import gradient, latex
 from theorykit.symbolic.documents.mathml import mathml
-from theorykit.symbolic.functions import JUMPING, AngleBetween, LogCosh, LogNormalCDF, PlaneMonomial
-from theorykit.symbolic.functions import SmoothedAbs, SmoothedRamp
+from theorykit.symbolic.functions import (
+    JUMPING,
+    AngleBetween,
+    LogCosh,
+    LogNormalCDF,
+    PlaneMonomial,
+    SmoothedAbs,
+    SmoothedRamp,
+)
 
 X, Y = Symbol("x", real=True), Symbol("y", real=True)
 ANY = (-5.3, -0.7, 0.31, 2.2, 9.4)
@@ -77,9 +83,8 @@ def exact(row):
 
 
 def _arguments(row, at):
-    return [
-        Integer(int(number)) if letter == "n" else sympy.Float(number, 40) for letter, number in zip(row.arguments, at)
-    ]
+    pairs = zip(row.arguments, at, strict=True)
+    return [Integer(int(number)) if letter == "n" else sympy.Float(number, 40) for letter, number in pairs]
 
 
 def tried(row):

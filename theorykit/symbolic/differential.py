@@ -99,8 +99,8 @@ def _pull_back(node: Expr, cotangent: Expr) -> Iterable[Contribution]:
         if isinstance(node, node_type):
             return rule(node, cotangent)
     raise NotImplementedError(
-        f"the matrix differential has no rule for {type(node).__name__} (in {node}); "
-        "add one to theorykit.symbolic.differential"
+        f"the matrix differential has no rule for {type(node).__name__} (in {node}); write it with sums, products, "
+        "inverses, Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
     )
 
 

@@ -11,10 +11,10 @@ from ...symbolic.functions import LogCosh, NumericFunction
 from .coverage import as_float, refusal
 from .table import TABLE
 
-# what the function in an average calls its variable, with a number where averages stand in averages
 NORMAL = "normal"
-# the module of functions in generated code: one name, as symbols are called beta and gamma too
+"""What the function in an average calls its variable, with a number where averages stand in averages."""
 SPECIAL = "special"
+"""The module of functions in generated code: one name, as symbols are called beta and gamma too."""
 # a whole number up to this one is the same in float64
 _LARGEST_EXACT = 2**53
 
@@ -152,6 +152,15 @@ class _ScalarPrinter(JaxPrinter):
         if expr.exp.is_Float and float(expr.exp).is_integer():
             return super()._print_Pow(type(expr)(expr.base, int(expr.exp), evaluate=False), rational=rational)
         return super()._print_Pow(expr, rational=rational)
+
+    def _print_Mul(self, expr):
+        # a power in a denominator has an infinite derivative before the quotient is zero, a negative power has not
+        steep = [f for f in expr.args if isinstance(f, Pow) and f.exp.is_negative and f.base.has(exp, cosh, sinh)]
+        if not steep:
+            return super()._print_Mul(expr)
+        powers = (f"({self._print(f.base)})**({self._print(f.exp)})" for f in steep)
+        rest = Mul(*(factor for factor in expr.args if factor not in steep))
+        return "*".join([f"({self._print(rest)})", *powers])
 
     def _print_Piecewise(self, node):
         names = sorted({symbol.name for symbol in node.free_symbols})

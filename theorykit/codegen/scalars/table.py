@@ -193,5 +193,6 @@ ROWS = (
     _own(AngleBetween, lambda c, d: np.arctan2(c, np.abs(d)), "xx", value=values.angle_between, is_shown=False),
     _own(PlaneMonomial, _plane_monomial, "xxnnnn", value=values.plane_monomial, is_shown=False),
 )
+"""All rows, in the order of the page."""
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}
 """The row of each covered SymPy class."""

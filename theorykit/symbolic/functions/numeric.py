@@ -96,7 +96,8 @@ def numeric_function(
 
     The function is tried when it is made: at points of its domain it must be finite, and its derivative must agree with
     differences of `f`. Functions are equal if their name, code and derivative are; two functions of one name with other
-    code are different functions. An expression with the function can be pickled if `f` and `df` can be imported by name.
+    code are different functions. An expression with the function can be pickled if `f` and `df` can be imported by
+    name.
 
     Args:
         name: An identifier, for printed expressions and generated code.

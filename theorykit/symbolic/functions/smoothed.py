@@ -6,7 +6,7 @@ dR_n/db = b R_{n+2}. So the functions b^k R_n(a, b) are closed under differentia
 For two variables, polar coordinates serve in the same way.
 """
 
-from sympy import Abs, Expr, Function, Heaviside, Integer, Max, S, asin, atan2, erf, erfc, exp, expand, pi, sign, sqrt
+from sympy import Abs, Expr, Function, Heaviside, Max, S, asin, atan2, erf, erfc, exp, expand, pi, sign, sqrt
 from sympy.core.function import ArgumentIndexError
 
 
@@ -153,7 +153,7 @@ class AngleBetween(Function):
 
 
 class PlaneMonomial(Function):
-    """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2: derivatives of an angle and of a length are sums of them.
+    """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2: they make up derivatives of an angle and of a length.
 
     At c = d = 0 it is zero, although the limit depends on the direction. Its quotients neither overflow nor underflow
     before r does.
