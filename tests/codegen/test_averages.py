@@ -17,8 +17,8 @@ from tests.codegen import hard_averages
 from tests.expressions import A, L, assert_close, generate, random_values
 from tests.marks import slow
 from theorykit.codegen import BATCH, average_errors, compile_expressions, interpret, quadrature_error
-from theorykit.codegen.quadrature.oracle import normal_mean
 from theorykit.codegen.primitives import gaussian_mean
+from theorykit.codegen.quadrature.oracle import normal_mean
 from theorykit.symbolic import GaussianAverage, LogDet, entrywise, gradient, refined
 
 z, w, h, b = symbols("z w h b", real=True)
@@ -166,10 +166,12 @@ def truths():
 
 def test_there_are_two_hundred_hard_averages():
     assert sum(1 for _ in hard_averages.cases()) == 200
-    assert {name: len(family.values) for name, family in NAMED.items()} == {n: len(all_) for n, all_ in truths().items()}
+    assert {name: len(family.values) for name, family in NAMED.items()} == {
+        n: len(all_) for n, all_ in truths().items()
+    }
 
 
-@pytest.mark.parametrize("name", [*QUICK, *slow(set(NAMED) - set(QUICK))])
+@pytest.mark.parametrize("name", [*QUICK, *slow(sorted(set(NAMED) - set(QUICK)))])
 def test_the_stated_error_covers_the_true_one(name):
     for rule, found in hard_averages.trials(NAMED[name], truths()).items():
         for trial in found:
@@ -186,12 +188,15 @@ def test_true_values_are_made_again(name):
         assert abs(float(found) - float(known)) <= 1e-12 * abs(float(known))
 
 
-@pytest.mark.parametrize("name", sorted(NAMED))
+SIMPLE = ("ramp", "kink of a kink", "step of a curve", "largest of three", "tilted", "narrow bump", "power")
+
+
+@pytest.mark.parametrize("name", [*SIMPLE, *slow(sorted(set(NAMED) - set(SIMPLE)))])
 def test_the_interpreter_is_right_on_hard_averages(name):
     family = NAMED[name]
     for values, (mean, _) in zip(family.values, truths()[name], strict=True):
-        # at a singularity that is not at zero the rounding of the points has its share
-        tolerance = 1e-7 if values.get("h", 0) < 0 and name == "power" and values["m"] else 3e-12
+        # the last step towards a pole of power -3/4
+        tolerance = 1e-9 if name == "weak pole" else 1e-12
         assert_close(interpret(GaussianAverage(family.integrand, z), values), float(mean), tolerance)
 
 
@@ -255,7 +260,15 @@ UNKNOWN = GaussianAverage(Abs(z - h) ** b * exp(w * z**2), z)
 
 @pytest.mark.parametrize(
     ("power", "place", "curvature"),
-    [(-2.0, 0.0, 0.0), (-1.0, 0.0, 0.1), (-1.0, 1.0, 0.0), (-3.0, 0.4, 0.0), (0.0, 0.3, 0.6), (2.0, 0.0, 0.5), (1.0, 0.0, 3.0)],
+    [
+        (-2.0, 0.0, 0.0),
+        (-1.0, 0.0, 0.1),
+        (-1.0, 1.0, 0.0),
+        (-3.0, 0.4, 0.0),
+        (0.0, 0.3, 0.6),
+        (2.0, 0.0, 0.5),
+        (1.0, 0.0, 3.0),
+    ],
 )
 def test_an_infinite_average_has_an_infinite_error(power, place, curvature):
     values = {"b": power, "h": place, "w": curvature}
@@ -266,7 +279,9 @@ def test_an_infinite_average_has_an_infinite_error(power, place, curvature):
 def test_a_finite_average_of_the_same_kind_has_a_small_error():
     for power, curvature in ((-0.5, 0.0), (2.0, 0.3), (1.0, -4.0)):
         values = {"b": power, "h": 0.0, "w": curvature}
-        moment = 2 ** (power / 2) * gamma_of((power + 1) / 2) / np.sqrt(np.pi) * (1 - 2 * curvature) ** (-(power + 1) / 2)
+        moment = (
+            2 ** (power / 2) * gamma_of((power + 1) / 2) / np.sqrt(np.pi) * (1 - 2 * curvature) ** (-(power + 1) / 2)
+        )
         [(value, error)] = average_errors(UNKNOWN, values).values()
         assert abs(value - moment) <= error
         assert_close(refined_value(UNKNOWN, values), moment, 1e-12)

@@ -168,7 +168,11 @@ JUMPS = {
     "step that stands still": (sign(z - 1) * tanh(h * z), b, 0),
     "two steps at one place": (sign(z - h) * Heaviside(3 * z - 3 * h), h, -standard(h)),
     "kink": (Abs(z - h), h, erf(h / sqrt(2))),
-    "step in an average": (GaussianAverage(sign(w + b * z), w) * z, b, 2 / (sqrt(2 * pi) * (1 + b**2) ** Rational(3, 2))),
+    "step in an average": (
+        GaussianAverage(sign(w + b * z), w) * z,
+        b,
+        2 / (sqrt(2 * pi) * (1 + b**2) ** Rational(3, 2)),
+    ),
     "step around an average": (GaussianAverage(sign(z - h) * cos(w), w), h, -2 * exp(-Rational(1, 2)) * standard(h)),
 }
 
@@ -208,7 +212,9 @@ def test_an_average_that_is_seen_to_be_infinite_is_refused(integrand):
         GaussianAverage(integrand, z)
 
 
-@pytest.mark.parametrize("integrand", [sin(z) / z, 1 / sqrt(Abs(z)), exp(z**2 / 3), exp(z**2) / cosh(z**2), 1 / (z**2 + 1)])
+@pytest.mark.parametrize(
+    "integrand", [sin(z) / z, 1 / sqrt(Abs(z)), exp(z**2 / 3), exp(z**2) / cosh(z**2), 1 / (z**2 + 1)]
+)
 def test_an_average_that_is_finite_is_not_refused(integrand):
     assert GaussianAverage(integrand, z).integrand.has(integrand.func)
 

@@ -13,14 +13,12 @@ import numpy as np
 # its rooms are imported where one is used, which few users do
 import scipy
 from sympy import (
-    Abs,
     Add,
     And,
     Basic,
     Equality,
     Expr,
     GreaterThan,
-    Heaviside,
     Identity,
     KroneckerProduct,
     LessThan,
@@ -238,7 +236,11 @@ def _narrow(functions, at, shape):
         with np.errstate(all="ignore"):
             vertex = [] if np.all(c == 0) else [-b / (2 * c)]
             slope = np.sqrt(np.abs(b**2 - 4 * a * c))
-            widths = [1 / slope, *(np.abs([c, c]) ** -0.5 if vertex else []), *([slope / np.abs(2 * c)] if vertex else [])]
+            widths = [
+                1 / slope,
+                *(np.abs([c, c]) ** -0.5 if vertex else []),
+                *([slope / np.abs(2 * c)] if vertex else []),
+            ]
         for centre in [*_roots(a, b, c), *vertex]:
             for width in widths:
                 for steps in (-30, -3, 0, 3, 30):

@@ -51,8 +51,6 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
     return jax.lax.custom_linear_solve(lambda unknown: of.matrix @ unknown, right, by_factor, symmetric=True)
 
 
-
-
 def identity(size: int) -> Float[Array, "n n"]:
     """Identity matrix."""
     return jnp.eye(size)

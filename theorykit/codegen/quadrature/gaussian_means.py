@@ -199,7 +199,9 @@ def _first_edges(of: _Weighted, grid: np.ndarray, roots: Array, features: Sequen
     fixed = jnp.broadcast_to(_column(np.union1d(-grid, grid), of.shape), (2 * len(grid), *of.shape))
     near = [fixed, *(stop_gradient(_near(feature, of, reach)) for feature in features)]
     ends = jnp.concatenate([of.y(roots, reach), *near])
-    are_kinks = jnp.concatenate([jnp.abs(ends[: len(roots)]) < reach, jnp.zeros((len(ends) - len(roots), *of.shape), bool)])
+    are_kinks = jnp.concatenate(
+        [jnp.abs(ends[: len(roots)]) < reach, jnp.zeros((len(ends) - len(roots), *of.shape), bool)]
+    )
     if len(ends) == len(fixed):
         return ends, are_kinks
     order = jnp.argsort(stop_gradient(ends), axis=0)
@@ -256,7 +258,7 @@ def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
 
 
 def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
-    """The roots at which a function changes its sign, by bisection, and whether there are too many or too close ones."""
+    """The roots at which a function changes its sign, by bisection, and whether they are too many or too close."""
     locate, constants = jax.closure_convert(lambda y: _bisected(function, of, y), jnp.linspace(-1.0, 1.0, _SEARCH))
     at, missed = locate(jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH), *map(stop_gradient, constants))
     at = stop_gradient(at)
