@@ -1,6 +1,6 @@
 """Two hundred averages that fixed nodes get wrong, with true values: families of integrands at many parameters.
 
-    python -m tests.codegen.hard_averages          shows stated and true errors of both rules
+    python -m tests.codegen.hard_averages          shows stated and true errors of both rules, of families if named
     python -m tests.codegen.hard_averages truths   makes the true values again, with mpmath
 
 True values are integrals of 30 digits between all places where the integrand changes fast; an average within an average
@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -93,40 +94,145 @@ RANDOM = tuple(
 )
 FAMILIES = (
     Family("kink", Abs(z - m) * tanh(z), grid(m=CENTRES), at_root),
-    Family("ramp", Max(0, b * z + h) * cos(z), grid(b=[0.7, -3.0, 1e-3, 20.0], h=[0.3, -1.0, 2.0]), inside(lambda v: -v["h"] / v["b"])),
+    Family(
+        "ramp",
+        Max(0, b * z + h) * cos(z),
+        grid(b=[0.7, -3.0, 1e-3, 20.0], h=[0.3, -1.0, 2.0]),
+        inside(lambda v: -v["h"] / v["b"]),
+    ),
     Family("step", sign(z - m) * exp(z / 2), grid(m=CENTRES), at_root),
-    Family("two steps", sign(z - m) * Heaviside(z - h) * cos(z), grid(m=CENTRES, h=[0.5, -0.9, 2.2]), lambda v: [(v["m"], 1.0), (v["h"], 1.0)]),
-    Family("random steps", sign(z - m) * sign(z - h) * sign(z - b) * tanh(2 * z + 1), RANDOM, lambda v: [(v[name], 1.0) for name in "mhb"]),
-    Family("many kinks", Abs(z - m) * Abs(z + h) * sign(z - m * h), grid(m=CENTRES[1:], h=[0.4, -1.7]), lambda v: [(v["m"], 1.0), (-v["h"], 1.0), (v["m"] * v["h"], 1.0)]),
-    Family("kink of a square", Abs(z**2 - m), grid(m=[0.5, 2.0, 1e-3, 9.0, 4.1, 0.07, 20.0]), lambda v: [(s * v["m"] ** 0.5, 0.1) for s in (1, -1)]),
-    Family("kink of a kink", Max(Abs(z) - m, 0) * exp(z), grid(m=[0.3, 1.0, 2.5, 0.01, 4.0]), lambda v: [(s * v["m"], 1.0) for s in (1, -1)]),
-    Family("step of a curve", sign(exp(z) - m) * z**2, grid(m=[0.2, 1.0, 2.0, 9.0, 50.0]), lambda v: [(float(np.log(v["m"])), 1.0)]),
-    Family("largest of three", Max(z, m, z**2 - 1), grid(m=[0.3, -0.5, 1.2, 3.0, -2.0]), lambda v: [((1 + 5**0.5) / 2, 1.0), ((1 - 5**0.5) / 2, 1.0), (v["m"], 1.0), *((s * max(v["m"] + 1, 0) ** 0.5, 1.0) for s in (1, -1))]),
-    Family("steep tanh", tanh(b * (z - m)), grid(m=CENTRES[1:] + [0.2], b=STEEP), at_root),
+    Family(
+        "two steps",
+        sign(z - m) * Heaviside(z - h) * cos(z),
+        grid(m=CENTRES, h=[0.5, -0.9, 2.2]),
+        lambda v: [(v["m"], 1.0), (v["h"], 1.0)],
+    ),
+    Family(
+        "random steps",
+        sign(z - m) * sign(z - h) * sign(z - b) * tanh(2 * z + 1),
+        RANDOM,
+        lambda v: [(v[name], 1.0) for name in "mhb"],
+    ),
+    Family(
+        "many kinks",
+        Abs(z - m) * Abs(z + h) * sign(z - m * h),
+        grid(m=CENTRES[1:], h=[0.4, -1.7]),
+        lambda v: [(v["m"], 1.0), (-v["h"], 1.0), (v["m"] * v["h"], 1.0)],
+    ),
+    Family(
+        "kink of a square",
+        Abs(z**2 - m),
+        grid(m=[0.5, 2.0, 1e-3, 9.0, 4.1, 0.07, 20.0]),
+        lambda v: [(s * v["m"] ** 0.5, 0.1) for s in (1, -1)],
+    ),
+    Family(
+        "kink of a kink",
+        Max(Abs(z) - m, 0) * exp(z),
+        grid(m=[0.3, 1.0, 2.5, 0.01, 4.0]),
+        lambda v: [(s * v["m"], 1.0) for s in (1, -1)],
+    ),
+    Family(
+        "step of a curve",
+        sign(exp(z) - m) * z**2,
+        grid(m=[0.2, 1.0, 2.0, 9.0, 50.0]),
+        lambda v: [(float(np.log(v["m"])), 1.0)],
+    ),
+    Family(
+        "largest of three",
+        Max(z, m, z**2 - 1),
+        grid(m=[0.3, -0.5, 1.2, 3.0, -2.0]),
+        lambda v: [
+            ((1 + 5**0.5) / 2, 1.0),
+            ((1 - 5**0.5) / 2, 1.0),
+            (v["m"], 1.0),
+            *((s * max(v["m"] + 1, 0) ** 0.5, 1.0) for s in (1, -1)),
+        ],
+    ),
+    Family("steep tanh", tanh(b * (z - m)), grid(m=[*CENTRES[1:], 0.2], b=STEEP), at_root),
     Family("steep tanh squared", tanh(b * (z - m)) ** 2, grid(m=CENTRES, b=STEEP), at_root),
     Family("steep erf", erf(b * (z - m)) * (1 + z), grid(m=CENTRES, b=STEEP), at_root),
-    Family("steep and kink", tanh(b * (z - m)) * Abs(z - h), grid(m=CENTRES, b=STEEP, h=[0.6, -1.4, 0.1]), lambda v: [*at_root(v), (v["h"], 1.0)]),
-    Family("steep in a square", tanh(b * (z**2 - m)), grid(m=[0.5, 1.3, 2.0, 3.9], b=[10.0, 100.0, 1e3, 1e4]), lambda v: [(s * v["m"] ** 0.5, 1 / v["b"]) for s in (1, -1)]),
+    Family(
+        "steep and kink",
+        tanh(b * (z - m)) * Abs(z - h),
+        grid(m=CENTRES, b=STEEP, h=[0.6, -1.4, 0.1]),
+        lambda v: [*at_root(v), (v["h"], 1.0)],
+    ),
+    Family(
+        "steep in a square",
+        tanh(b * (z**2 - m)),
+        grid(m=[0.5, 1.3, 2.0, 3.9], b=[10.0, 100.0, 1e3, 1e4]),
+        lambda v: [(s * v["m"] ** 0.5, 1 / v["b"]) for s in (1, -1)],
+    ),
     Family("Fermi function", z / (1 + exp(b * (z - m))), grid(m=CENTRES[1:], b=[15.0, 200.0, 3e3, 1e5]), at_root),
-    Family("low temperature", log_cosh(b * (z + h)) / b, grid(h=CENTRES, b=[5.0, 30.0, 200.0, 1e3, 1e4, 1e5]), lambda v: [(-v["h"], 1 / v["b"])]),
-    Family("two spins", log_cosh(b * (z + h)) * tanh(b * (z - h)) / b, grid(h=[0.2, -0.6, 1.9, 0.05], b=[20.0, 500.0, 1e4]), lambda v: [(s * v["h"], 1 / v["b"]) for s in (1, -1)]),
-    Family("oscillation", cos(b * z + h), grid(h=[0.1, 1.0, 2.0], b=[3.0, 20.0, 60.0, 150.0, 300.0]), lambda v: [(0, 1.0)], exp(-(b**2) / 2) * cos(h)),
+    Family(
+        "low temperature",
+        log_cosh(b * (z + h)) / b,
+        grid(h=CENTRES, b=[5.0, 30.0, 200.0, 1e3, 1e4, 1e5]),
+        lambda v: [(-v["h"], 1 / v["b"])],
+    ),
+    Family(
+        "two spins",
+        log_cosh(b * (z + h)) * tanh(b * (z - h)) / b,
+        grid(h=[0.2, -0.6, 1.9, 0.05], b=[20.0, 500.0, 1e4]),
+        lambda v: [(s * v["h"], 1 / v["b"]) for s in (1, -1)],
+    ),
+    Family(
+        "oscillation",
+        cos(b * z + h),
+        grid(h=[0.1, 1.0, 2.0], b=[3.0, 20.0, 60.0, 150.0, 300.0]),
+        lambda v: [(0, 1.0)],
+        exp(-(b**2) / 2) * cos(h),
+    ),
     Family("oscillation and step", sin(b * z) * sign(z - m), grid(m=CENTRES[1:6], b=[5.0, 25.0, 70.0]), at_root),
     Family("chirp", sin(b * z**2 + h), grid(h=[0.0, 0.5], b=[0.5, 2.0, 6.0, 1.0, 3.0])),
-    Family("power", Abs(z - m) ** h, grid(m=[0.0, 0.0, 0.0, 0.4, 0.4, -1.3, 0.0, 0.6], h=[0.5, -0.25, 0.3, 0.5, 1.5, 0.7, 2.5, 3.5]), at_root),
+    Family(
+        "power",
+        Abs(z - m) ** h,
+        grid(m=[0.0, 0.0, 0.0, 0.4, 0.4, -1.3, 0.0, 0.6], h=[0.5, -0.25, 0.3, 0.5, 1.5, 0.7, 2.5, 3.5]),
+        at_root,
+    ),
     Family("weak pole", Abs(b * z) ** h, grid(b=[1.0, 3.0], h=[-0.5, -0.75, -0.3]), lambda v: [(0, 1.0)]),
     Family("logarithm", log(Abs(z - m)), grid(m=[0.0, 0.5, -1.2, 3.0, 0.01, 5.2]), at_root),
-    Family("rational", 1 / (1 + (b * z - h) ** 2), grid(b=[3.0, 30.0, 1e3, 1e5], h=[0.0, 1.0, -2.0]), lambda v: [(v["h"] / v["b"], 1 / v["b"])]),
-    Family("narrow bump", exp(-(((z - m) / b) ** 2)) * (1 + tanh(z)), grid(m=CENTRES[:6], b=[0.3, 0.03, 1e-3, 1e-4]), lambda v: [(v["m"], v["b"])]),
+    Family(
+        "rational",
+        1 / (1 + (b * z - h) ** 2),
+        grid(b=[3.0, 30.0, 1e3, 1e5], h=[0.0, 1.0, -2.0]),
+        lambda v: [(v["h"] / v["b"], 1 / v["b"])],
+    ),
+    Family(
+        "narrow bump",
+        exp(-(((z - m) / b) ** 2)) * (1 + tanh(z)),
+        grid(m=CENTRES[:6], b=[0.3, 0.03, 1e-3, 1e-4]),
+        lambda v: [(v["m"], v["b"])],
+    ),
     Family("Laplace bump", exp(-b * Abs(z - m)), grid(m=CENTRES[:5], b=[5.0, 100.0, 1e4, 1e6]), at_root),
     Family("steep slope", b / cosh(b * (z - m)) ** 2, grid(m=CENTRES[:5], b=[5.0, 15.0, 100.0]), at_root),
-    Family("wide exponential", exp(m * z**2) * tanh(z) ** 2, grid(m=[0.1, 0.3, 0.45, 0.49, 0.499]), lambda v: [(0, 1.0)]),
+    Family(
+        "wide exponential", exp(m * z**2) * tanh(z) ** 2, grid(m=[0.1, 0.3, 0.45, 0.49, 0.499]), lambda v: [(0, 1.0)]
+    ),
     Family("tilted", exp(b * z) * tanh(z) ** 2, grid(b=[0.5, 2.0, 5.0, 12.0]), lambda v: [(v["b"], 1.0)]),
-    Family("heavy tails", cosh(b * z) * tanh(z + h) ** 2, grid(h=[0.3, -0.7], b=[1.0, 4.0, 9.0]), lambda v: [(v["b"], 1.0), (-v["b"], 1.0)]),
+    Family(
+        "heavy tails",
+        cosh(b * z) * tanh(z + h) ** 2,
+        grid(h=[0.3, -0.7], b=[1.0, 4.0, 9.0]),
+        lambda v: [(v["b"], 1.0), (-v["b"], 1.0)],
+    ),
     Family("high power", Abs(z - m) ** 9 * tanh(z) ** 2, grid(m=[0.2, 1.0, -3.0]), at_root),
-    Family("step in an average", GaussianAverage(sign(w + b * z + h), w) ** 2, grid(h=[0.2, -1.0, 0.0], b=[0.5, 3.0, 30.0, 1e3]), lambda v: [(-v["h"] / v["b"], 1 / v["b"])], erf((b * z + h) / sqrt(2)) ** 2),
-    Family("ramp in an average", log_cosh(b * GaussianAverage(Max(z + h * w, 0), w)) / b, grid(b=[1.0, 20.0, 300.0], h=[0.5, 2.0, 0.1, 1.0]), lambda v: [(0, 1.0)], log_cosh(b * (Abs(h) * exp(-(z**2) / (2 * h**2)) / sqrt(2 * pi) + z * near_normal(z / Abs(h)))) / b),
-)  # fmt: skip
+    Family(
+        "step in an average",
+        GaussianAverage(sign(w + b * z + h), w) ** 2,
+        grid(h=[0.2, -1.0, 0.0], b=[0.5, 3.0, 30.0, 1e3]),
+        lambda v: [(-v["h"] / v["b"], 1 / v["b"])],
+        erf((b * z + h) / sqrt(2)) ** 2,
+    ),
+    Family(
+        "ramp in an average",
+        log_cosh(b * GaussianAverage(Max(z + h * w, 0), w)) / b,
+        grid(b=[1.0, 20.0, 300.0], h=[0.5, 2.0, 0.1, 1.0]),
+        lambda v: [(0, 1.0)],
+        log_cosh(b * (Abs(h) * exp(-(z**2) / (2 * h**2)) / sqrt(2 * pi) + z * near_normal(z / Abs(h)))) / b,
+    ),
+)
 
 
 def cases() -> Iterator[tuple[Family, Values]]:
@@ -168,15 +274,15 @@ def true_mean(family: Family, values: Mapping[str, mpmath.mpf]) -> mpmath.mpf:
         # a node that is rounded to a singularity
         return value * mpmath.exp(-(x**2) / 2) / normal if mpmath.isfinite(value) else mpmath.mpf(0)
 
-    return mpmath.fsum(mpmath.quad(weighted, [left, right]) for left, right in zip(edges, edges[1:], strict=False))
+    return mpmath.fsum(mpmath.quad(weighted, [left, right]) for left, right in pairwise(edges))
 
 
 def exact_places(family, values, floats):
     """The places to all digits: those of floats, moved by what the parameter is off."""
-    for i, (centre, scale) in enumerate(family.places(floats)):
+    for i, (_, scale) in enumerate(family.places(floats)):
         try:
             exact = list(family.places(values))[i][0]
-        except (TypeError, ValueError):
+        except TypeError:
             exact = mpmath.log(values["m"])
         yield mpmath.mpf(exact), scale
 
@@ -245,7 +351,7 @@ def show() -> None:
     print(f"{'':27}{'default rule':>38}{'adaptive rule':>38}")
     print(f"{'family':20}{'number':>7}{heads}{heads}")
     sums = np.zeros(7, int)
-    for family in FAMILIES:
+    for family in (each for each in FAMILIES if each.name in sys.argv[1:] or not sys.argv[1:]):
         cells, counts = [], [len(family.values)]
         for rule, found in trials(family, truths).items():
             sizes = [max(abs(trial.true[0]), 1.0) for trial in found]
@@ -263,8 +369,8 @@ def show() -> None:
 
 
 def is_covered(trial: Trial) -> bool:
-    """Whether the stated error covers the true one."""
-    return trial.stated[0] >= trial.errors[0]
+    """Whether the stated error covers the true one, up to a few roundings of integrands of about one."""
+    return trial.stated[0] + 1e-15 * max(1.0, abs(trial.true[0])) >= trial.errors[0]
 
 
 def is_right_slope(trial: Trial) -> bool:

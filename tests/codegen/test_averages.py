@@ -171,7 +171,7 @@ def test_there_are_two_hundred_hard_averages():
     }
 
 
-@pytest.mark.parametrize("name", [*QUICK, *slow(set(NAMED) - set(QUICK))])
+@pytest.mark.parametrize("name", [*QUICK, *slow(sorted(set(NAMED) - set(QUICK)))])
 def test_the_stated_error_covers_the_true_one(name):
     for rule, found in hard_averages.trials(NAMED[name], truths()).items():
         for trial in found:
@@ -188,12 +188,15 @@ def test_true_values_are_made_again(name):
         assert abs(float(found) - float(known)) <= 1e-12 * abs(float(known))
 
 
-@pytest.mark.parametrize("name", sorted(NAMED))
+SIMPLE = ("ramp", "kink of a kink", "step of a curve", "largest of three", "tilted", "narrow bump", "power")
+
+
+@pytest.mark.parametrize("name", [*SIMPLE, *slow(sorted(set(NAMED) - set(SIMPLE)))])
 def test_the_interpreter_is_right_on_hard_averages(name):
     family = NAMED[name]
     for values, (mean, _) in zip(family.values, truths()[name], strict=True):
-        # at a singularity that is not at zero the rounding of the points has its share
-        tolerance = 1e-7 if values.get("h", 0) < 0 and name == "power" and values["m"] else 3e-12
+        # the last step towards a pole of power -3/4
+        tolerance = 1e-9 if name == "weak pole" else 1e-12
         assert_close(interpret(GaussianAverage(family.integrand, z), values), float(mean), tolerance)
 
 

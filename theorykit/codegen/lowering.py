@@ -27,7 +27,6 @@ from sympy import (
     Transpose,
     Tuple,
     ZeroMatrix,
-    preorder_traversal,
 )
 from sympy.core.symbol import Str
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
@@ -45,7 +44,7 @@ from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .program import Instruction, Program, SizeBinding
-from .scalars import average_operation, print_scalar, refusal_of_node
+from .scalars import arguments_of, average_operation, print_scalar, refusal_of_node
 from .sizes import bind_sizes
 
 # scalars that are computed before the formulas in which they stand
@@ -188,16 +187,18 @@ def _no_rule_for(matrix: MatrixExpr) -> str:
     )
 
 
+def _written(expression: Basic) -> Iterator[Basic]:
+    """The nodes of an expression that are written in generated code."""
+    yield expression
+    for argument in arguments_of(expression):
+        yield from _written(argument)
+
+
 def check_covered(expression: Expr) -> None:
     """Raise `ValueError` for a node of an expression that cannot be compiled, with what to write instead."""
     checked_instance("expression", expression, Expr, "a SymPy expression")
     has_rule = tuple(kind for kinds, _ in _RULES for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-    walk = preorder_traversal(expression)
-    for node in walk:
-        if isinstance(node, GaussianAverage):
-            # its rule, "adaptive" by an infinite number of nodes, is no part of what is computed
-            walk.skip()
-            check_covered(node.integrand)
+    for node in _written(expression):
         if isinstance(node, has_rule) or type(node) in (Lambda, Str, Tuple):
             continue
         is_matrix = getattr(node, "is_Matrix", False)

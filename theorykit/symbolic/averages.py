@@ -70,7 +70,7 @@ class GaussianAverage(Expr):
         integrand: Scalar expression. Terms in `DiracDelta` have a closed form, which `gaussian_average` finds.
         variable: Symbol that stands for the standard normal number in the integrand.
         nodes: Number of nodes, or "adaptive".
-        side: Number of stated errors to add to the value, 1 or -1 or a symbol, by a second adaptive rule; zero for none.
+        side: Number of stated errors to add to the value, 1 or -1 or a symbol; without any the value itself.
 
     Raises:
         ValueError: If the integrand is seen to have no finite mean.
@@ -88,9 +88,7 @@ class GaussianAverage(Expr):
             own = new_variable(NormalVariable, variable.name, integrand)
             integrand, variable = integrand.xreplace({variable: own}), own
         if any(delta.has_free(variable) for delta in integrand.atoms(DiracDelta)):
-            raise ValueError(
-                f"integrand has a DiracDelta of {variable}: gaussian_average gives its mean in closed form"
-            )
+            raise ValueError(f"integrand has a DiracDelta of {variable}: gaussian_average gives its closed form")
         _check_is_finite(integrand, variable)
         return super().__new__(cls, integrand, variable, nodes, *([] if side == 0 else [side]))
 
@@ -303,13 +301,11 @@ def _distinct(functions, z):
         if function not in found and -function not in found:
             found.append(function)
     lines = {function: line_of(function, z) for function in found}
-    return [
-        function
-        for i, function in enumerate(found)
-        if not any(
-            lines[function] and lines[other] and lines[function].has_root_of(lines[other]) for other in found[:i]
-        )
-    ]
+
+    def same(one: Expr, other: Expr) -> bool:
+        return bool(lines[one] and lines[other]) and lines[one].has_root_of(lines[other])
+
+    return [each for i, each in enumerate(found) if not any(same(each, other) for other in found[:i])]
 
 
 def features(integrand: Expr, variable: Symbol) -> list[tuple[Expr, Expr, Expr]]:
@@ -447,9 +443,8 @@ def mean_slope(
     # SymPy takes derivatives of Abs of real numbers only, and all numbers here are real
     real = {s: Dummy(s.name, real=True) for s in integrand.free_symbols if s.is_real is None and type(s) is Symbol}
     symbol, back = real.get(symbol, symbol), {new: old for old, new in real.items()}
-    integrand = (
-        integrand.xreplace(real).replace(frac, lambda x: x - floor(x)).replace(Mod, lambda p, q: p - q * floor(p / q))
-    )
+    integrand = integrand.xreplace(real).replace(frac, lambda x: x - floor(x))
+    integrand = integrand.replace(Mod, lambda p, q: p - q * floor(p / q))
     jumping = {node for node in nodes_around(integrand, symbol) if isinstance(node, (Heaviside, sign, *_STEPS))}
     for node in jumping | set(_relations(integrand, symbol)):
         if not node.has_free(z):

@@ -258,7 +258,7 @@ def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
 
 
 def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
-    """The roots at which a function changes its sign, by bisection, and whether there are too many or too close ones."""
+    """The roots at which a function changes its sign, by bisection, and whether they are too many or too close."""
     locate, constants = jax.closure_convert(lambda y: _bisected(function, of, y), jnp.linspace(-1.0, 1.0, _SEARCH))
     at, missed = locate(jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH), *map(stop_gradient, constants))
     at = stop_gradient(at)

@@ -1,6 +1,6 @@
 """Scalar functions of generated code: the table of what is covered, and their text."""
 
-from .coverage import as_float, refusal, refusal_of_node
+from .coverage import arguments_of, as_float, refusal, refusal_of_node
 from .printing import NORMAL, SPECIAL, average_operation, function_name, print_scalar
 from .table import ROWS, TABLE, ScalarFunction
 
@@ -14,6 +14,7 @@ __all__ = [
     "SPECIAL",
     "TABLE",
     "ScalarFunction",
+    "arguments_of",
     "as_float",
     "average_operation",
     "function_name",

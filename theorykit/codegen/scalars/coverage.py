@@ -91,8 +91,13 @@ def _refusals(expression: Basic) -> Iterator[str]:
     if reason := refusal_of_node(expression):
         yield reason
         return
-    for argument in expression.args:
+    for argument in arguments_of(expression):
         yield from _refusals(argument)
+
+
+def arguments_of(node: Basic) -> tuple[Basic, ...]:
+    """The arguments that are written in generated code: of an average its integrand, and not its rule."""
+    return (node.integrand,) if isinstance(node, GaussianAverage) else node.args
 
 
 def _refusal_of_number(node: Expr) -> str | None:

@@ -153,6 +153,15 @@ class _ScalarPrinter(JaxPrinter):
             return super()._print_Pow(type(expr)(expr.base, int(expr.exp), evaluate=False), rational=rational)
         return super()._print_Pow(expr, rational=rational)
 
+    def _print_Mul(self, expr):
+        # a power in a denominator has an infinite derivative before the quotient is zero, a negative power has not
+        steep = [f for f in expr.args if isinstance(f, Pow) and f.exp.is_negative and f.base.has(exp, cosh, sinh)]
+        if not steep:
+            return super()._print_Mul(expr)
+        powers = (f"({self._print(f.base)})**({self._print(f.exp)})" for f in steep)
+        rest = Mul(*(factor for factor in expr.args if factor not in steep))
+        return "*".join([f"({self._print(rest)})", *powers])
+
     def _print_Piecewise(self, node):
         names = sorted({symbol.name for symbol in node.free_symbols})
         function = f"lambda {', '.join(names)}: "
