@@ -8,6 +8,7 @@ from theorykit import testing
 from theorykit.bpkr import Attention, Dense, Skip
 
 from ..bpkr.cases import CorrelatedHeads
+from ..bpkr.specification.test_forward_maps import BesideItself
 from . import layers
 from .layers import assert_found, independent, normal, stated, values, with_gate
 
@@ -317,3 +318,102 @@ def test_weights_that_are_drawn_otherwise_are_named(name):
     kind, draw, meaning = DRAWN[name]
     report = testing.check_layer(kind, draw_weights=draw, checks=["reference"])
     assert_found(report, PRIOR, "", meaning)
+
+
+@pytest.fixture
+def beside():
+    """A layer with a block for each head and one for the token itself, whose covariance has a row for each."""
+    return BesideItself(np.diag([1.2, 0.7, 1.5]) + 0.2, 2)
+
+
+def of_blocks(norm, of_itself):
+    """The layer's reference, with another norm and its last block times a number."""
+
+    def reference(weights, hidden, attention, parameters):
+        mixed = sum(block @ hidden @ mixing for block, mixing in zip(weights, attention))  # noqa: B905
+        return (mixed + of_itself * weights[-1] @ hidden) / np.sqrt(norm(weights, attention) * len(hidden))
+
+    return reference
+
+
+BY_HEADS, BY_BLOCKS = (lambda weights, attention: len(attention)), (lambda weights, attention: len(weights))
+# of the layer with three blocks and two heads: what is measured, and what it means, all of it
+BESIDE = {
+    "no term of the token itself": (
+        of_blocks(BY_BLOCKS, 0.0),
+        "the reference has no weight block 3, which the statement has",
+        "a term too many in `forward`, or one that is missing in the reference",
+    ),
+    "a doubled term": (
+        of_blocks(BY_BLOCKS, 2.0),
+        "weight block 3 of the statement is 1 / 2 = 0.5 times that of the reference",
+        "a factor of 1 / 2",
+    ),
+    "another norm": (
+        of_blocks(BY_HEADS, 1.0),
+        "the statement gives sqrt(layer.heads) / sqrt(the number of blocks) = 0.8165 times the reference",
+        "one side divides by the number of heads, and the other by that of weight blocks",
+    ),
+    "both": (
+        of_blocks(BY_HEADS, 0.0),
+        "weight block 1 and weight block 2 of the statement are sqrt(layer.heads) / sqrt(the number of blocks) = "
+        "0.8165 times those of the reference; the reference has no weight block 3, which the statement has",
+        "one side divides by the number of heads, and the other by that of weight blocks; a term too many in "
+        "`forward`, or one that is missing in the reference",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_each_difference_has_one_reason(beside, name):
+    reference, measured, meaning = BESIDE[name]
+    (found,) = testing.check_layer(beside, reference=reference, checks=["reference"]).findings
+    assert (found.measured, found.meaning) == (measured, meaning)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("factor", "said", "meaning"),
+    [
+        (lambda heads: 2.0, "1 / 2", "a factor of 1 / 2"),
+        (lambda heads: np.sqrt(2.0), "1 / sqrt(2)", "a factor of 1 / sqrt(2)"),
+        (lambda heads: 1 / 3, "3", "a factor of 3"),
+        (lambda heads: heads, "1 / layer.heads", "the normalisation by heads"),
+        (lambda heads: np.sqrt(heads), "1 / sqrt(layer.heads)", "the normalisation by heads"),
+    ],
+)
+def test_a_number_is_told_from_the_number_of_heads(factor, said, meaning, heads):
+    def reference(weights, hidden, attention, parameters):
+        return factor(len(attention)) * layers.attention(weights, hidden, attention, parameters)
+
+    report = testing.check_layer(Attention(heads), reference=reference, checks=["reference"])
+    if heads == 1 and factor(1) == 1:
+        assert report.holds and "at 2 heads they differ" in str(report)
+        return
+    (found,) = report.findings
+    assert f"the statement gives {said}" in found.measured and " or " not in found.measured
+    assert meaning in found.meaning and "do not tell" not in found.meaning
+
+
+def test_factors_that_cannot_be_told_apart_are_all_named():
+    """A reference for two heads alone says nothing at three."""
+
+    def reference(weights, hidden, attention, parameters):
+        (first, second), (one, other) = weights, attention
+        return 2 * (first @ hidden @ one + second @ hidden @ other) / np.sqrt(2 * len(hidden))
+
+    (found,) = testing.check_layer(Attention(2), reference=reference, checks=["reference"]).findings
+    assert "1 / layer.heads or 1 / 2 = 0.5 times" in found.measured
+    assert "normalisation by heads" in found.meaning and "a factor of 1 / 2" in found.meaning
+    assert found.meaning.endswith("the sizes that were tried do not tell")
+
+
+@pytest.mark.parametrize("block", [0, 1, 2])
+def test_a_missing_term_of_one_block_is_named(block):
+    def reference(weights, hidden, *others):
+        return layers.attention(weights, hidden, *others) + weights[block] @ hidden / np.sqrt(len(hidden))
+
+    (found,) = testing.check_layer(Attention(3), reference=reference, checks=["reference"]).findings
+    called = ("of the first block", "of block 2", "of the last block")[block]
+    assert f"1 / sqrt(layer.width) * weights * hidden, {called}" in found.measured
+    assert found.meaning == "a term is missing in `forward`: weights that act on each token itself"

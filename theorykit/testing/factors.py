@@ -10,6 +10,9 @@ import numpy as np
 _CLOSE = 1e-7
 _POWERS = (0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0)
 _NUMBERS = (2.0, 3.0)
+_MOST_NAMED = 3
+EITHER = " or "
+"""Between names that the quantities do not tell apart."""
 
 
 def name_factor(
@@ -17,8 +20,8 @@ def name_factor(
 ) -> str:
     """The simplest product of powers that is worth `values`, each at its own `quantities` by name; "" if there is none.
 
-    Numbers 2 and 3 are tried too. Where several are equally simple, as they are if layer.heads is 2, all are named.
-    `tolerance` is relative.
+    Numbers 2 and 3 are tried too. Where the quantities do not tell two or three of them apart, as a constant
+    layer.heads of 2 and the number are not, all are named; of more, the number. `tolerance` is relative.
     """
     values = np.asarray(values, dtype=float)
     if not np.all(np.isfinite(values)) or np.any(values == 0):
@@ -31,8 +34,10 @@ def name_factor(
     bases = {name: base for name, base in bases.items() if np.all(base > 0) and not np.all(base == 1)}
     for count in (1, 2):
         matches = [text for text, value in _monomials(bases, count) if _equal(values, sign * value, tolerance)]
+        if 0 < len(matches) <= _MOST_NAMED:
+            return EITHER.join(f"-{text}" if sign < 0 else text for text in matches)
         if matches:
-            return " or ".join(f"-{text}" if sign < 0 else text for text in matches[:2])
+            break
     if np.ptp(values) <= tolerance * np.abs(values[0]):
         return f"{values[0]:.6g}"
     return ""

@@ -1,13 +1,14 @@
 """The simplest explanation of how a stated forward map differs from a reference: a factor, a change, a term."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from sympy import Expr
 
-from ..factors import name_factor
-from .hypotheses import Change, Extra, changes, extras, quantities_of
+from ..factors import EITHER, name_factor
+from .hypotheses import Change, Extra, changes, extras
 from .trials import Trial, term_expressions, with_weights
 
 AGREES = 1e-9
@@ -24,21 +25,41 @@ class Explanation:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The reference as a combination of parts of the statement, one row of coefficients a trial."""
+    """The reference as a combination of parts of the statement, one row of coefficients a trial.
+
+    `quantities` are those of the same trials; `unfit` says that trials at other numbers of heads are no such
+    combination.
+    """
 
     names: tuple[str, ...]
     coefficients: np.ndarray
-    extra: Extra | None = None
+    quantities: list[Mapping[str, float]]
+    change: Change | None
+    extra: Extra | None
+    unfit: bool
 
 
-def explain(trials: tuple[Trial, ...], referred: Sequence[np.ndarray]) -> Explanation | None:
+@dataclass(frozen=True)
+class Compared:
+    """Trials and what the reference gives there: at the layer's own number of heads, and at another, if there is any.
+
+    The others tell a factor of layer.heads from a number. The reference may be for its own number of heads alone.
+    """
+
+    trials: tuple[Trial, ...]
+    referred: Sequence[np.ndarray]
+    others: tuple[Trial, ...] = ()
+    others_referred: Sequence[np.ndarray] = ()
+
+
+def explain(compared: Compared) -> Explanation | None:
     """The simplest single mistake that makes the statement the reference at every trial; None if there is none."""
-    first = trials[0]
-    names = tuple(_term_name(expression, first) for expression in term_expressions(first.form))
-    every_change = [None, *changes(first)]
-    for named in (True, False):
-        for found in _attempts(trials, referred, names, every_change, named):
-            return found
+    for attempts in (_single, _double):
+        fits = list(attempts(compared))
+        for named in (True, False):
+            found = [said for fit in fits if (said := _said(fit, named)) is not None]
+            if found:
+                return min(found, key=lambda each: each[0])[1]
     return None
 
 
@@ -46,29 +67,45 @@ def _term_name(expression: Expr, trial: Trial) -> str:
     return f"`{expression}`" if expression.has(trial.form.weights) else f"skip connection `{expression}`"
 
 
-def _attempts(trials, referred, names, every_change, named: bool) -> Iterator[Explanation]:
-    """Explanations from the simplest on; factors are such as have a name, or any."""
-
-    def fitted(change: Change | None, extra: Extra | None, parts: Parts, of: tuple[str, ...]) -> Iterator[Explanation]:
-        fit = _fit(trials, referred, change, extra, parts, of)
-        if fit is not None:
-            explanation = _said(fit, change, quantities_of(trials), named)
-            if explanation is not None:
-                yield explanation
-
-    for change in every_change:
-        yield from fitted(change, None, Trial.terms, names)
-    for extra in extras():
-        yield from fitted(None, extra, Trial.terms, names)
-    blocks = len(trials[0].weights)
-    if blocks > 1:
-        yield from fitted(None, None, _by_block, _names_by_block(blocks))
-    for change in every_change[1:]:
-        for extra in extras():
-            yield from fitted(change, extra, Trial.terms, names)
+def _single(compared: Compared) -> Iterator[_Fit]:
+    """Fits with one change, or one further term, or by blocks."""
+    first = compared.trials[0]
+    names = tuple(_term_name(expression, first) for expression in term_expressions(first.form))
+    blocks = len(first.weights)
+    attempts = [(change, None, Trial.terms, names) for change in (None, *changes(first))]
+    attempts += [(None, None, _by_block, _names_by_block(blocks))] * (blocks > 1)
+    attempts += [(None, extra, Trial.terms, names) for extra in extras(first)]
+    return (fit for attempt in attempts if (fit := _fit(compared, *attempt)) is not None)
 
 
-def _fit(trials, referred, change: Change | None, extra: Extra | None, parts: Parts, names) -> _Fit | None:
+def _double(compared: Compared) -> Iterator[_Fit]:
+    """Fits with one change and one further term."""
+    first = compared.trials[0]
+    names = tuple(_term_name(expression, first) for expression in term_expressions(first.form))
+    pairs = product(changes(first), extras(first))
+    fits = (_fit(compared, change, extra, Trial.terms, names) for change, extra in pairs)
+    return (fit for fit in fits if fit is not None)
+
+
+def _fit(compared: Compared, change: Change | None, extra: Extra | None, parts: Parts, names) -> _Fit | None:
+    rows = _coefficients(compared.trials, compared.referred, change, extra, parts)
+    if rows is None:
+        return None
+    quantities = [trial.quantities for trial in compared.trials]
+    specific = any(each is not None and each.is_of_one_number_of_heads for each in (change, extra))
+    if not compared.others or specific:
+        return _Fit(names, rows, quantities, change, extra, unfit=False)
+    others = _coefficients(compared.others, compared.others_referred, change, extra, parts)
+    if others is None or others.shape[1] < rows.shape[1]:
+        return _Fit(names, rows, quantities, change, extra, unfit=True)
+    # of more blocks the first and the last are those of these names
+    others = np.concatenate([others[:, : rows.shape[1] - 1], others[:, -1:]], axis=1)
+    quantities += [trial.quantities for trial in compared.others]
+    return _Fit(names, np.concatenate([rows, others]), quantities, change, extra, unfit=False)
+
+
+def _coefficients(trials, referred, change: Change | None, extra: Extra | None, parts: Parts) -> np.ndarray | None:
+    """Of the reference in parts of the statement, trial by trial; None where it is no combination of them."""
     rows = []
     for trial, target in zip(trials, referred, strict=True):
         columns = list(parts(trial if change is None else change.apply(trial)))
@@ -84,7 +121,7 @@ def _fit(trials, referred, change: Change | None, extra: Extra | None, parts: Pa
         if np.max(np.abs(matrix @ solution - target.ravel())) > AGREES * np.max(np.abs(target)):
             return None
         rows.append(solution)
-    return _Fit(names, np.asarray(rows), extra)
+    return np.asarray(rows)
 
 
 def _by_block(trial: Trial) -> tuple[np.ndarray, ...]:
@@ -104,36 +141,40 @@ def _names_by_block(blocks: int) -> tuple[str, ...]:
     return tuple(f"weight block {block}" for block in range(1, blocks + 1))
 
 
-def _said(fit: _Fit, change: Change | None, quantities, named: bool) -> Explanation | None:
-    """A fit in words; None where a factor has no name and is to have one."""
+def _said(fit: _Fit, named: bool) -> tuple[float, Explanation] | None:
+    """A fit in words, and how many differences it has; None where a factor has no name and is to have one."""
     count = fit.coefficients.shape[1] - (fit.extra is not None)
     names = fit.names if count == len(fit.names) else ("what does not depend on the weights", *fit.names)
-    measured, meanings = [], []
-    factors = [_factor(fit.coefficients[:, i], quantities) for i in range(count)]
-    if named and any(factor == "" for factor in factors):
+    factors = [_factor(fit.coefficients[:, i], fit.quantities) for i in range(count)]
+    worth = "" if fit.extra is None else name_factor(fit.coefficients[:, -1], fit.quantities)
+    if named and ("" in factors or (fit.extra is not None and not worth)):
         return None
-    if len(set(factors)) == 1 and factors[0] not in ("0", "1"):
-        measured.append(f"the statement gives {_worth(factors[0], fit.coefficients[:, 0])} times the reference")
-        meanings.append(_meaning(factors[0]))
-    elif set(factors) != {"1"}:
-        for i, (name, factor) in enumerate(zip(names, factors, strict=True)):
-            if factor == "0":
-                measured.append(f"the reference has no {name}, which the statement has")
-                meanings.append("a term too many in `forward`, or one that is missing in the reference")
-            elif factor != "1":
-                times = _worth(factor, fit.coefficients[:, i])
-                measured.append(f"{name} of the statement is {times} times that of the reference")
-                meanings.append(_meaning(factor))
-    if change is not None:
-        measured.insert(0, f"the reference has {change.words}, where the statement does not")
-        meanings.insert(0, change.meaning)
+    differences: list[tuple[str, str]] = []
+    if fit.change is not None:
+        differences.append((f"the reference has {fit.change.words}, where the statement does not", fit.change.meaning))
+    for factor in dict.fromkeys(factors):
+        of = [name for name, each in zip(names, factors, strict=True) if each == factor]
+        if factor == "0":
+            said = f"the reference has no {_listed(of)}, which the statement has"
+            differences.append((said, "a term too many in `forward`, or one that is missing in the reference"))
+        elif factor != "1":
+            times = _worth(factor, fit.coefficients[:, factors.index(factor)])
+            verb, those = ("is", "that") if len(of) == 1 else ("are", "those")
+            said = f"{_listed(of)} of the statement {verb} {times} times {those} of the reference"
+            whole = f"the statement gives {times} times the reference"
+            differences.append((whole if len(of) == count else said, _meaning(factor)))
     if fit.extra is not None:
-        worth = _coefficient(fit.coefficients[:, -1], quantities)
-        if named and not worth:
-            return None
-        measured.append(f"the reference has another term, {worth or 'a number'} * {fit.extra.words}")
-        meanings.append(f"a term is missing in `forward`: {fit.extra.kind}")
-    return Explanation("; ".join(measured), "; ".join(dict.fromkeys(meanings)))
+        said = f"the reference has another term, {worth or 'a number'} * {fit.extra.words}"
+        differences.append((said, f"a term is missing in `forward`: {fit.extra.kind}"))
+    measured, meanings = (list(dict.fromkeys(each)) for each in zip(*differences, strict=True))
+    # a statement that has nothing of the reference explains nothing; names that are not told apart explain less
+    ambiguous = any(EITHER in name for name in (*factors, worth))
+    cost = len(differences) + 3 * (set(factors) == {"0"}) + 0.5 * fit.unfit + 0.25 * ambiguous
+    return cost, Explanation("; ".join(measured), "; ".join(meanings))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _factor(coefficients: np.ndarray, quantities) -> str:
@@ -141,10 +182,6 @@ def _factor(coefficients: np.ndarray, quantities) -> str:
     if np.all(np.abs(coefficients) < AGREES):
         return "0"
     return name_factor(1 / coefficients, quantities) if np.all(coefficients) else ""
-
-
-def _coefficient(coefficients: np.ndarray, quantities) -> str:
-    return name_factor(coefficients, quantities)
 
 
 def _worth(factor: str, coefficients: np.ndarray) -> str:
@@ -158,7 +195,10 @@ def _worth(factor: str, coefficients: np.ndarray) -> str:
 
 
 def _meaning(factor: str) -> str:
-    """The mistake that a factor most likely is."""
+    """The mistake that a factor most likely is; of names that are not told apart, each."""
+    if EITHER in factor:
+        meanings = dict.fromkeys(map(_meaning, factor.split(EITHER)))
+        return f"{'; or '.join(meanings)}" + ": the sizes that were tried do not tell" * (len(meanings) > 1)
     if factor == "-1":
         return "a sign"
     sign = "a sign, and " if factor.startswith("-") else ""
@@ -170,6 +210,8 @@ def _meaning(factor: str) -> str:
             f"{sign}the normalisation by units: `forward` divides by sqrt(layer.width), once, and by no other width; "
             "here one side does not"
         )
+    if "layer.heads" in factor and "blocks" in factor:
+        return f"{sign}one side divides by the number of heads, and the other by that of weight blocks"
     if "layer.heads" in factor:
         return f"{sign}the normalisation by heads: one side divides by sqrt(layer.heads), the other otherwise"
     if "layer.tokens" in factor:
@@ -178,7 +220,7 @@ def _meaning(factor: str) -> str:
         return f"{sign}the normalisation by the number of weight blocks"
     if not factor:
         return "a factor that depends on sizes or parameters in another way"
-    if any(letter.isalpha() for letter in factor.replace("sqrt", "").replace("or", "")):
+    if any(letter.isalpha() for letter in factor.replace("sqrt", "")):
         return f"{sign}a power of a parameter too many or too few: {factor}"
     return f"{sign}a factor of {factor}"
 

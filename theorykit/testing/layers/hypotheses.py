@@ -4,7 +4,7 @@ A hypothesis changes what the statement is evaluated with, or adds a term; wheth
 of the statement's terms is found by least squares.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -23,11 +23,13 @@ class Change:
     - `words`: what differs, as "the reference has ...".
     - `apply`: the trial with something else.
     - `meaning`: the mistake that it most likely is.
+    - `is_of_one_number_of_heads`: it says nothing of layers with more heads or blocks.
     """
 
     words: str
     apply: Callable[[Trial], Trial]
     meaning: str
+    is_of_one_number_of_heads: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Extra:
     words: str
     kind: str
     value: Callable[[Trial], np.ndarray | None]
+    is_of_one_number_of_heads: bool = False
 
 
 def changes(trial: Trial) -> Iterator[Change]:
@@ -62,10 +65,11 @@ def _of_attention(heads: int) -> Iterator[Change]:
         "attention is (heads, keys, queries): `hidden @ attention[h]` mixes the tokens. One side has its transpose",
     )
     for order in _orders(heads):
-        yield change(
+        yield Change(
             f"the heads in the order {tuple(head + 1 for head in order)}",
-            lambda attention, order=order: attention[list(order)],
+            lambda trial, order=order: with_attention(trial, lambda attention: attention[list(order)]),
             "heads are permuted: attention of one head meets the weights of another",
+            is_of_one_number_of_heads=True,
         )
     if heads > 1:
         yield change(
@@ -124,6 +128,7 @@ def _of_weights(blocks: int, next_width: int, width: int) -> Iterator[Change]:
             f"the weight blocks in the order {tuple(block + 1 for block in order)}",
             lambda trial, order=order: with_weights(trial, lambda weights: weights[list(order)]),
             "weight blocks are permuted: of independent blocks of one variance the theory is the same, of others not",
+            is_of_one_number_of_heads=True,
         )
     if blocks > 1:
         yield Change(
@@ -161,8 +166,24 @@ def _softmax(scores: np.ndarray, axis: int) -> np.ndarray:
     return weights / weights.sum(axis=axis, keepdims=True)
 
 
-def extras() -> tuple[Extra, ...]:
-    """Terms that layers commonly have."""
+def extras(trial: Trial) -> tuple[Extra, ...]:
+    """Terms that layers commonly have, for a trial of this structure."""
+    return (*_of_all_layers(), *_of_blocks(len(trial.weights)))
+
+
+def _of_blocks(blocks: int) -> Iterator[Extra]:
+    """The weights of one block on each token itself, which is no head's then."""
+    for block in range(1, blocks):
+        is_last = block == blocks - 1
+        yield Extra(
+            f"weights * hidden, of {'the last block' if is_last else f'block {block + 1}'}",
+            "weights that act on each token itself",
+            lambda trial, block=-1 if is_last else block: trial.weights[block] @ trial.hidden,
+            is_of_one_number_of_heads=not is_last,
+        )
+
+
+def _of_all_layers() -> tuple[Extra, ...]:
     return (
         Extra("layer.hidden", "the skip connection", lambda trial: _if_equal(trial, trial.hidden)),
         Extra(
@@ -209,8 +230,3 @@ def _attended(trial: Trial) -> np.ndarray | None:
         return None
     pairs = zip(trial.weights, trial.attention, strict=False)
     return np.asarray(sum(block @ trial.hidden @ mixing for block, mixing in pairs))
-
-
-def quantities_of(trials: tuple[Trial, ...]) -> list[Mapping[str, float]]:
-    """What a factor may be made of, for each trial."""
-    return [trial.quantities for trial in trials]

@@ -1,6 +1,7 @@
 """Networks of finite size with the kind in them: layer by layer, over paths, and their prior."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -13,7 +14,7 @@ from ...bpkr.network.network import checked_whole_widths, network_of_whitened, w
 from ...bpkr.order_parameters.order_parameters import to_overlaps
 from ...codegen import interpret
 from ...compilation import jit
-from ..factors import name_factor
+from ..factors import EITHER, name_factor
 from ..problems import random_heads, random_inputs
 from ..report import Finding, Passed, Result
 from .placement import Placement, numbers_of
@@ -115,31 +116,59 @@ def _weights(placement: Placement, drawn: Drawn) -> Result:
     blocks = drawn.weights[placement.place].reshape(-1, next_width, len(covariance), width)
     return check_covariance(
         "weights of networks are drawn with the covariance of `prior`",
-        np.moveaxis(blocks, 2, 1),
-        covariance,
-        numbers_of(placement),
+        [Sampled(np.moveaxis(blocks, 2, 1), covariance, numbers_of(placement))],
         "the networks of the package are drawn wrongly: a mistake of the package",
     )
 
 
-def check_covariance(
-    claim: str, weights: np.ndarray, covariance: np.ndarray, quantities: Mapping[str, float], otherwise: str
-) -> Result:
-    """`weights` (draws, blocks, rows, columns) against the covariance of their blocks."""
-    products = np.einsum("daij,dbij->dab", weights, weights) / (weights.shape[2] * weights.shape[3])
-    deviation, _ = largest_deviation(products, covariance)
+@dataclass(frozen=True)
+class Sampled:
+    """Weights (draws, blocks, rows, columns), the stated covariance of their blocks, and what a factor may be of."""
+
+    weights: np.ndarray
+    stated: np.ndarray
+    quantities: Mapping[str, float]
+
+    @property
+    def products(self) -> np.ndarray:
+        """Products of blocks in each draw, whose mean is their covariance."""
+        return np.einsum("daij,dbij->dab", self.weights, self.weights) / math.prod(self.weights.shape[2:])
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """That of the draws."""
+        return np.mean(self.products, axis=0)
+
+    @property
+    def factor(self) -> float:
+        """By how much the draws' covariance exceeds the stated one, if they are multiples; zero if they are not."""
+        found, stated = self.covariance, self.stated
+        factor = float(np.sum(found * stated) / np.sum(stated**2))
+        is_multiple = np.max(np.abs(found - factor * stated)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(found))
+        return factor if is_multiple else 0.0
+
+
+def check_covariance(claim: str, samples: Sequence[Sampled], otherwise: str) -> Result:
+    """Weights against the covariance of their blocks; of several sizes and variances, by which a factor is named."""
+    deviations = [largest_deviation(each.products, each.stated)[0] for each in samples]
+    deviation, worst = max(deviations), samples[int(np.argmax(deviations))]
     if deviation < STANDARD_ERRORS:
-        return Passed(claim, f"to {deviation:.1f} standard errors, {len(weights):,} draws")
-    found = np.mean(products, axis=0)
-    said = f"a covariance of {_written(found)} where `prior` is {_written(covariance)}, {deviation:.0f} standard errors"
-    return Finding(claim, said, _covariance_meaning(found, covariance, quantities) or otherwise)
+        return Passed(claim, f"to {deviation:.1f} standard errors, {len(worst.weights):,} draws")
+    said = (
+        f"a covariance of {_written(worst.covariance)} where `prior` is {_written(worst.stated)}, {deviation:.0f} "
+        "standard errors"
+    )
+    return Finding(claim, said, _covariance_meaning(samples) or otherwise)
 
 
-def _covariance_meaning(found: np.ndarray, stated: np.ndarray, quantities: Mapping[str, float]) -> str:
-    factor = float(np.sum(found * stated) / np.sum(stated**2))
-    is_multiple = np.max(np.abs(found - factor * stated)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(found))
-    if is_multiple:
-        name = name_factor([1 / factor], [quantities], _RATIO_TOLERANCE) or f"{1 / factor:.3g}"
+def _covariance_meaning(samples: Sequence[Sampled]) -> str:
+    found, stated = samples[0].covariance, samples[0].stated
+    factors = [each.factor for each in samples]
+    if all(factors):
+        inverse = [1 / factor for factor in factors]
+        name = name_factor(inverse, [each.quantities for each in samples], _RATIO_TOLERANCE) or f"{inverse[0]:.3g}"
+        if EITHER in name:
+            return f"`prior` is {name} times the variance that is drawn: a factor"
         if "width" in name:
             return (
                 f"`prior` is {name} times the variance that is drawn: the weights are drawn with the width in their "

@@ -1,13 +1,14 @@
 """Random arrays at which a layer's forward map is tried: as it is stated, and as the user's reference has it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from jax.typing import ArrayLike
 from sympy import Expr
 
 from ...bpkr.specification import layer_functions
+from ...bpkr.specification.architecture import Architecture
 from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import AbstractLayer
 from ...codegen import interpret
@@ -138,6 +139,41 @@ def _other(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Another positive definite matrix of the same size."""
     factor = np.eye(len(matrix)) + rng.normal(size=matrix.shape) / (2 * len(matrix))
     return factor @ matrix @ factor.T
+
+
+def of_other_heads(
+    kind: AbstractLayer, form: LayerForm, heads: int, seed: int
+) -> tuple[AbstractLayer, LayerForm] | None:
+    """The kind with another number of heads, and arrays of its own that fit, and its form; None if there is none.
+
+    Whether a factor is a number or layer.heads shows where layer.heads is another.
+    """
+    name, rng = form.symbols.heads.name, np.random.default_rng(seed)
+    blocks = {each: layer_functions.count(form.blocks, {name: each}) for each in (kind.heads, heads)}
+    try:
+        other = _resized(kind, {blocks[kind.heads]: blocks[heads], kind.heads: heads}, heads, rng)
+        (found,) = Architecture((other,), 6, temperature=1.0).forms
+    except Exception:  # of the user's code, whatever it is
+        return None
+    return (other, found) if other.heads == heads and found.forward == form.forward else None
+
+
+def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.random.Generator) -> AbstractLayer:
+    """`kind`, or the layer in it, with this many heads, and other numbers in arrays of one of the `sizes`."""
+    # a constructor may take other things than the fields
+    other = object.__new__(type(kind))
+    for field in fields(kind):
+        value = getattr(kind, field.name)
+        if isinstance(value, AbstractLayer):
+            value = _resized(value, sizes, heads, rng)
+        elif field.name == "heads":
+            value = heads
+        elif np.ndim(value) and any(axis in sizes for axis in np.shape(value)):
+            shape = tuple(sizes.get(axis, axis) for axis in np.shape(value))
+            is_square = len(shape) == 2 and shape[0] == shape[1]
+            value = _other(np.eye(shape[0]), rng) if is_square else rng.uniform(0.5, 2.0, size=shape)
+        object.__setattr__(other, field.name, value)
+    return other
 
 
 def with_attention(trial: Trial, change: Callable[[np.ndarray], np.ndarray]) -> Trial:
