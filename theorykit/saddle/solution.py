@@ -192,6 +192,11 @@ def _inflected(solution: Solution) -> str:
 def _other_index(solution: Solution) -> str:
     asked, lowest = int(solution.stats["asked"]), float(solution.hessian_eigenvalues[0])
     wanted = "a minimum" if asked == 0 else f"of index {asked}"
+    if solution.index == asked:
+        return (
+            f"not {wanted}: along a direction of vanishing curvature, mostly {_owner(solution, 'softest')}, the gradient "
+            "on both sides says that it is another. Start from elsewhere (initial=...)"
+        )
     return (
         f"not {wanted}: {_negative(solution)}, the smallest {lowest:.3g} mostly along {_owner(solution, 'lowest')}. "
         f"Start from elsewhere (initial=...), or ask for stationary(..., index={solution.index})"

@@ -484,8 +484,8 @@ def _report(bound: BoundAction, solution: Solution, request: _Request) -> Soluti
     elif not solution.quadrature_error <= max(request.tolerance, _KNOWN * float(solution.error)):
         warnings.warn(
             "the quadrature of Gaussian averages may move the solution by "
-            f"{float(solution.quadrature_error):.2g} in the metric of the domains, which exceeds the tolerance {request.tolerance:.2g}. "
-            f"{_worst_average(bound, solution)}",
+            f"{float(solution.quadrature_error):.2g} in the metric of the domains, which exceeds the tolerance "
+            f"{request.tolerance:.2g}. {_worst_average(bound, solution)}",
             QuadratureWarning,
             stacklevel=4,
         )
