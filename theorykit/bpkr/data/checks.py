@@ -248,22 +248,33 @@ def _prior_of_values(structure, shapes: tuple, contents: tuple[bytes, ...], read
     return layer_functions.interpret_prior_mean(layer_forms(layers), numbers, variances[-1] * np.eye(read_tokens))
 
 
-def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:
-    """A symmetric positive definite `size x size` matrix."""
+def checked_positive_definite(
+    name: str, matrix: ArrayLike, size: int, *, singular: bool = False
+) -> Float[Array, "size size"]:
+    """A symmetric positive definite `size x size` matrix; with `singular` a semidefinite one will do, up to rounding."""
     array = finite_array(name, matrix)
     if array.shape != (size, size):
         raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
     array = checked_symmetric(name, array)
     if is_traced(matrix):
-        smallest = jnp.linalg.eigvalsh(array)[0]
-        return eqx.error_if(array, smallest <= 0, f"{name} is not positive definite")
-    smallest = np.linalg.eigvalsh(np.asarray(matrix, dtype=np.float64))[0]
-    if smallest <= 0:
+        values = jnp.linalg.eigvalsh(array)
+        return eqx.error_if(array, ~_are_positive(values, singular), f"{name} is not positive definite")
+    values = np.linalg.eigvalsh(np.asarray(matrix, dtype=np.float64))
+    if not _are_positive(values, singular):
+        smallest = values[0]
+        if singular:
+            raise ValueError(f"{name} is not positive semidefinite: smallest eigenvalue {smallest:.3g}")
         raise ValueError(
             f"{name} is not positive definite: smallest eigenvalue {smallest:.3g}; order parameters measured on fewer "
             "hidden units than paths are singular, for example"
         )
     return array
+
+
+def _are_positive(values: Array | np.ndarray, singular: bool) -> Array | np.bool_:
+    """Whether sorted eigenvalues are positive, or, with `singular`, below zero by no more than rounding."""
+    rounding = 8 * len(values) * np.finfo(np.float64).eps
+    return values[0] >= -rounding * values[-1] if singular else values[0] > 0
 
 
 def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
