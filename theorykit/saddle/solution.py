@@ -194,8 +194,8 @@ def _other_index(solution: Solution) -> str:
     wanted = "a minimum" if asked == 0 else f"of index {asked}"
     if solution.index == asked:
         return (
-            f"not {wanted}: along a direction of vanishing curvature, mostly {_owner(solution, 'softest')}, the gradient "
-            "on both sides says that it is another. Start from elsewhere (initial=...)"
+            f"not {wanted}: along a direction of vanishing curvature, mostly {_owner(solution, 'softest')}, the "
+            "gradient on both sides says that it is another. Start from elsewhere (initial=...)"
         )
     return (
         f"not {wanted}: {_negative(solution)}, the smallest {lowest:.3g} mostly along {_owner(solution, 'lowest')}. "

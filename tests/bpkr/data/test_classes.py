@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -82,7 +83,54 @@ def test_scores_are_those_counted_by_hand(seed):
 
 def test_a_certain_mistake_costs_much_and_is_no_nan():
     scores = bpkr.score_classes(bpkr.Classes(("x", "y"), "signs"), ["x", "y"], np.full(2, 5.0), np.zeros(2))
-    assert scores.accuracy == 0.5 and 100 < scores.log_loss < 1000
+    assert scores.accuracy == 0.5 and 1000 < scores.log_loss < np.inf and np.isfinite(scores.log_loss_error)
+
+
+@pytest.mark.parametrize("coding", ["signs", "one-hot"])
+def test_log_losses_are_of_probabilities_below_any_number(coding):
+    """Log loss -ln Phi(-40), which saturated at the logarithm of the smallest number."""
+    classes = bpkr.Classes((0, 1), coding)
+    mean = np.array([40.0]) if coding == "signs" else np.array([[0.0, 40.0 * math.sqrt(2)]])
+    scores = bpkr.score_classes(classes, [0], mean, np.ones_like(mean))
+    assert math.isclose(scores.log_loss, -mpmath.log(mpmath.ncdf(-40)), rel_tol=1e-12)
+    assert -1e-15 < classes.log_probability([1], mean, np.ones_like(mean))[0] <= 0
+
+
+@given(seed=SEEDS, spread=st.sampled_from([0.0, 4.0, 30.0]))
+def test_probabilities_hold_where_deviations_differ(seed, spread):
+    """Of a certain output among uncertain ones, and the other way round: two outputs have a closed form."""
+    rng = np.random.default_rng(seed)
+    mean, variance = rng.normal(size=(6, 2)), 10 ** rng.uniform(-spread / 2, 0, size=(6, 2))
+    classes = bpkr.Classes((0, 1), "one-hot")
+    ratio = (mean[:, 0] - mean[:, 1]) / np.sqrt(variance.sum(axis=1))
+    assert_close(classes.probabilities(mean, variance)[:, 0], norm.cdf(ratio), 1e-11)
+    far = 30 * mean
+    ratio = 30 * ratio
+    found = classes.log_probability(np.zeros(6, dtype=int), far, variance)
+    np.testing.assert_allclose(found, norm.logcdf(ratio), rtol=1e-9, atol=1e-12)
+
+
+def test_probabilities_of_three_outputs_are_those_of_thirty_digits():
+    mean, deviation = [0.2, 0.0, -0.3], [1e-4, 1.0, 0.03]
+    classes = bpkr.Classes((0, 1, 2), "one-hot")
+    found = classes.probabilities(np.array([mean]), np.square([deviation]))[0]
+    for k in range(3):
+        others = [j for j in range(3) if j != k]
+
+        def density(x, k=k, others=others):
+            return mpmath.npdf(x, mean[k], deviation[k]) * mpmath.fprod(
+                mpmath.ncdf(x, mean[j], deviation[j]) for j in others
+            )
+
+        edges = sorted({m + s * t for m, s in zip(mean, deviation, strict=True) for t in (-10, -5, -2, 0, 2, 5, 10)})
+        exact = mpmath.quad(density, edges)
+        assert abs(float(found[k]) - exact) < 1e-11
+        assert abs(float(classes.log_probability([k], np.array([mean]), np.square([deviation]))[0]) - mpmath.log(exact)) < 1e-10
+
+
+def test_a_variance_that_rounding_makes_negative_is_zero():
+    classes = bpkr.Classes(("x", "y"), "signs")
+    assert_close(classes.probabilities(np.array([0.5, 1.0]), np.array([-1e-17, 1.0]))[0], [0.0, 1.0], 1e-15)
 
 
 def test_labels_that_are_no_classes_are_refused():

@@ -263,23 +263,31 @@ def _prior_of_values(structure, shapes: tuple, contents: tuple[bytes, ...], read
     return layer_functions.interpret_prior_mean(layer_forms(layers), numbers, variances[-1] * np.eye(read_tokens))
 
 
-def checked_positive_definite(name: str, matrix: ArrayLike, size: int) -> Float[Array, "size size"]:
-    """A symmetric positive definite `size x size` matrix."""
+def checked_positive_definite(
+    name: str, matrix: ArrayLike, size: int, *, singular: bool = False
+) -> Float[Array, "size size"]:
+    """A symmetric positive definite `size x size` matrix; with `singular` a semidefinite one will do, up to rounding."""
     array = finite_array(name, matrix)
     if array.shape != (size, size):
         raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
     array = checked_symmetric(name, array)
     numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
-    smallest = array_module(numbers).linalg.eigvalsh(numbers)[0]
-    message = f"{name} is not positive definite"
+    values = array_module(numbers).linalg.eigvalsh(numbers)
+    message = f"{name} is not positive {'semidefinite' if singular else 'definite'}"
 
     def known() -> str:
-        return (
-            f"{message}: smallest eigenvalue {smallest:.3g}; order parameters measured on fewer hidden units than "
-            "paths are singular, for example"
-        )
+        measured = f"{message}: smallest eigenvalue {values[0]:.3g}"
+        if singular:
+            return measured
+        return f"{measured}; order parameters measured on fewer hidden units than paths are singular, for example"
 
-    return require(array, [Requirement(message, smallest > 0, known)])
+    return require(array, [Requirement(message, _are_positive(values, singular), known)])
+
+
+def _are_positive(values: Array | np.ndarray, singular: bool) -> Array | np.bool_:
+    """Whether sorted eigenvalues are positive, or, with `singular`, below zero by no more than rounding."""
+    rounding = 8 * len(values) * np.finfo(np.float64).eps
+    return values[0] >= -rounding * values[-1] if singular else values[0] > 0
 
 
 def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:

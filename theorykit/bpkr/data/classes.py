@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
@@ -15,16 +14,17 @@ from numpy.typing import NDArray
 
 from ...arguments import checked_array, checked_choice, checked_instance, checked_number, is_traced, shown
 from ...precision import require_float64
+from . import largest_output
 
 Coding = Literal["signs", "one-hot"]
 Labels = Sequence[Any] | Array | NDArray[Any]
 
-# nodes and half-width, in standard deviations, of the integral over the largest output
-_NODES, _REACH = 401, 9.0
 # labels up to this many different numbers look like classes
 _MOST_NUMBERED = 20
-# examples whose integrals are computed at once
-_TOGETHER = 64
+# a variance this far below zero, beside the largest, is rounding
+_ROUNDING = 1e-10
+# standard deviation that stands for zero, beside the mean
+_CERTAIN = 1e-60
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,29 @@ class Classes:
         Both are (examples,) of one output, or (examples, outputs), such as a `Prediction` has; add the temperature to
         the variance for the labels' noise. Correlations between the outputs of one example are left out.
         """
-        mean = self._checked("mean", mean)
-        variance = self._checked("variance", variance)
-        if mean.shape != variance.shape or bool(jnp.any(variance < 0)):
-            raise ValueError(f"variance must be of the shape of mean, {mean.shape}, and not negative")
-        deviation = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
+        mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
-            second = norm.cdf(mean / deviation)
-            return jnp.stack([norm.cdf(-mean / deviation), second], axis=1)
-        return _largest(mean, deviation)
+            return jnp.stack([norm.cdf(-mean / deviation), norm.cdf(mean / deviation)], axis=1)
+        return largest_output.probabilities(mean, deviation)
+
+    def log_probability(
+        self, labels: Labels, mean: ArrayLike, variance: ArrayLike
+    ) -> Float[Array, " examples"]:
+        """The logarithm of the probability of each example's own class, however small: see `probabilities`."""
+        return self._log_probability(self.indices_of(labels), *self._moments(mean, variance))
+
+    def _log_probability(self, indices: Int[Array, " examples"], mean: Array, deviation: Array) -> Array:
+        if self.outputs == 1:
+            return norm.logcdf(jnp.where(indices == 1, mean, -mean) / deviation)
+        return largest_output.log_probability(mean, deviation, indices)
+
+    def _moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
+        """Means and standard deviations, none of which is zero."""
+        mean, variance = self._checked("mean", mean), self._checked("variance", variance)
+        if mean.shape != variance.shape or bool(jnp.any(variance < -_ROUNDING * jnp.max(jnp.abs(variance), initial=0))):
+            raise ValueError(f"variance must be of the shape of mean, {mean.shape}, and not negative")
+        least = _CERTAIN * jnp.maximum(jnp.abs(mean), 1.0)
+        return mean, jnp.maximum(jnp.sqrt(jnp.maximum(variance, 0.0)), least)
 
     def _nearest(self, outputs: Float[Array, "examples *outputs"]) -> Int[Array, " examples"]:
         """The place among `names` of the class that each of `outputs` is nearest to."""
@@ -145,26 +159,6 @@ def _entries(name: str, labels: Labels) -> list[Any]:
     return entries
 
 
-@jax.jit
-def _largest(
-    mean: Float[Array, "examples outputs"], deviation: Float[Array, "examples outputs"]
-) -> Float[Array, "examples outputs"]:
-    """With what probability each output is the largest: the integral over its value, all others below it."""
-    steps = jnp.linspace(-_REACH, _REACH, _NODES)
-    others = ~jnp.eye(mean.shape[1], dtype=bool)[:, :, None]
-
-    def of_example(moments):
-        mean, deviation = moments
-        values = mean[:, None] + deviation[:, None] * steps
-        below = norm.logcdf((values[:, None] - mean[:, None]) / deviation[:, None])
-        weights = norm.logpdf(steps) + jnp.sum(jnp.where(others, below, 0.0), axis=1)
-        unnormalised = jnp.sum(jnp.exp(weights), axis=-1)
-        return unnormalised / jnp.sum(unnormalised)
-
-    # all at once would take outputs^2 times nodes numbers an example
-    return jax.lax.map(of_example, (mean, deviation), batch_size=_TOGETHER)
-
-
 @dataclass(frozen=True)
 class ClassScores:
     """How well predictions say the classes of test examples.
@@ -230,16 +224,15 @@ def score_indices(
 ) -> ClassScores:
     """`score_classes` of labels by their place among the classes."""
     noise = checked_number("noise", noise, least=0.0)
-    probabilities = classes.probabilities(mean, checked_array("variance", variance) + noise)
-    if len(truth) != len(probabilities):
-        raise ValueError(f"labels has {len(truth)} examples, mean {len(probabilities)}")
+    mean, deviation = classes._moments(mean, checked_array("variance", variance) + noise)
+    if len(truth) != len(mean):
+        raise ValueError(f"labels has {len(truth)} examples, mean {len(mean)}")
     found = classes._nearest(jnp.asarray(mean))
     confusion = np.zeros((len(classes.names),) * 2, dtype=int)
     np.add.at(confusion, (np.asarray(truth), np.asarray(found)), 1)
-    # what is less probable than any number that is not zero
-    likelihood = jnp.maximum(probabilities[jnp.arange(len(truth)), truth], jnp.finfo(jnp.float64).tiny)
+    losses = -classes._log_probability(jnp.asarray(truth), mean, deviation)
     accuracy, accuracy_error = _mean_and_error(np.asarray(truth == found, dtype=float))
-    log_loss, log_loss_error = _mean_and_error(-np.log(np.asarray(likelihood)))
+    log_loss, log_loss_error = _mean_and_error(np.asarray(losses))
     return ClassScores(accuracy, accuracy_error, confusion, log_loss, log_loss_error)
 
 

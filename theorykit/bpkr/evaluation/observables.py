@@ -46,7 +46,7 @@ def head_scores(
     outputs, divided by the largest such sum. Layers without heads have an empty array. The size of the paths' features
     does not enter, so a head of small features may score high and do little alone; see `path_kernels` for both.
     """
-    order_parameters = checked_order_parameters(architecture, order_parameters)
+    order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
     shape = (architecture.paths, architecture.outputs) * 2
     magnitudes = jnp.sum(jnp.abs(order_parameters.first).reshape(shape), axis=(1, 3))
     path_branches = np.array(architecture.path_branches()) - 1

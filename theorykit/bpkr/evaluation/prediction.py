@@ -53,7 +53,7 @@ def predict(
     where the output is certain, is cut off.
     """
     features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
-    order_parameters = checked_order_parameters(architecture, order_parameters)
+    order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
     prediction = prediction_at(bind(architecture), order_parameters, features, labels, test_features)
     return checked_prediction(prediction, architecture, labels)
 
@@ -150,7 +150,7 @@ def kernel(
     features = checked_features(architecture, features)
     other = features if other is None else checked_features(architecture, other, "other features")
     check_same_input_features(features, other, "other features")
-    order_parameters = checked_order_parameters(architecture, order_parameters)
+    order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
     return _kernel(bind(architecture), order_parameters, features, other)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..specification.activations import Activation
-from .token_kernels import token_kernel
+from .kernel_rules import joint, rule_over
+from .token_kernels import Rules, Units, token_kernel, token_units
 
 # numbers of the kernel between tokens that are held at a time
 _HELD = 2**22
@@ -31,12 +32,18 @@ class ImplicitFeatures(eqx.Module):
     - `readings`: with what weight each path reads each token, Eq. (7).
     - `variances`: prior variances of the dense layers above the embedding, up to the last that is not linear.
     - `activations`: phi of the embedding, and of those layers.
+    - `rules`: how the kernel after each function is computed; by default, for any usual variances.
     """
 
     tokens: Float[Array, "examples tokens features"]
     readings: Float[Array, "examples tokens paths"]
     variances: Float[Array, " above"]
     activations: tuple[Activation, ...] = eqx.field(static=True)
+    rules: Rules = eqx.field(static=True, default=())
+
+    def __post_init__(self):
+        if not self.rules:
+            self.rules = tuple(rule_over(activation, None)[0] for activation in self.activations)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -59,7 +66,9 @@ class ImplicitFeatures(eqx.Module):
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
         """The same of some examples: a slice, or an array of numbers or booleans."""
         chosen = jnp.arange(len(self))[examples]
-        return ImplicitFeatures(self.tokens[chosen], self.readings[chosen], self.variances, self.activations)
+        return ImplicitFeatures(
+            self.tokens[chosen], self.readings[chosen], self.variances, self.activations, self.rules
+        )
 
     def pair_kernels(self, outputs: int = 1) -> Float[Array, "pairs rows rows"]:
         """The derivative of K in every entry of U_1 on and above the diagonal, U_1 symmetric; the output fastest."""
@@ -88,12 +97,14 @@ class ImplicitFeatures(eqx.Module):
         """The diagonal of K among these examples."""
         by_output = jnp.einsum("acbc->abc", self._by_output(u1))
 
+        units = self._units(self.rules)
+
         def of_example(example):
-            tokens, reading = example
-            between = token_kernel(self.activations, self.variances, tokens, tokens)
+            tokens, reading, units = example
+            between = token_kernel(self.activations, self.rules, self.variances, (tokens, units), (tokens, units))
             return jnp.einsum("sa,st,tb,abc->c", reading, between, reading, by_output)
 
-        return jax.lax.map(of_example, (self.tokens, self.readings), batch_size=self._batch(1)).ravel()
+        return jax.lax.map(of_example, (self.tokens, self.readings, units)).ravel()
 
     def _by_output(self, u1: Float[Array, "n n"]) -> Float[Array, "paths outputs paths outputs"]:
         paths = self.shape[1]
@@ -101,15 +112,30 @@ class ImplicitFeatures(eqx.Module):
 
     def _by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
         """reduce(K^{pi pi'} between an example and all of `other`, (paths, paths, others)), for each example."""
-        others = other.tokens.reshape(-1, other.tokens.shape[2])
+        rules = tuple(map(joint, self.rules, other.rules))
+        here = self.tokens, self.readings, self._units(rules)
+        there = _by_token((other.tokens, other._units(rules)))
+        batch = self._batch(len(other))
+        missing = -len(self) % batch
 
-        def of_example(example):
-            tokens, reading = example
-            between = token_kernel(self.activations, self.variances, tokens, others)
-            between = (reading.T @ between).reshape(-1, len(other), other.tokens.shape[1])
-            return reduce(jnp.einsum("avt,vtb->abv", between, other.readings))
+        def batched(array):
+            array = jnp.pad(array, ((0, missing), *((0, 0) for _ in array.shape[1:])), mode="edge")
+            return array.reshape(-1, batch, *array.shape[1:])
 
-        return jax.lax.map(of_example, (self.tokens, self.readings), batch_size=self._batch(len(other)))
+        def of_batch(part):
+            tokens, readings, units = part
+            # no batch axis: panels are skipped where all pairs do without, which vmap would undo
+            between = token_kernel(self.activations, rules, self.variances, _by_token((tokens, units)), there)
+            between = between.reshape(*tokens.shape[:2], len(other), -1)
+            return jax.vmap(reduce)(jnp.einsum("esa,esvt,vtb->eabv", readings, between, other.readings))
+
+        found = jax.lax.map(of_batch, jax.tree.map(batched, here))
+        return found.reshape(-1, *found.shape[2:])[: len(self)]
+
+    def _units(self, rules: Rules) -> tuple[Units, ...]:
+        """What the kernels take of every token, by example."""
+        units = token_units(self.activations, rules, self.variances, _by_token(self.tokens))
+        return jax.tree.map(lambda each: each.reshape(*self.tokens.shape[:2], *each.shape[1:]), units)
 
     def _batch(self, others: int) -> int:
         """How many examples are taken at a time."""
@@ -120,6 +146,11 @@ PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
 """Path features, explicit or by their kernels."""
 Features = Array | ImplicitFeatures
 """The same of any shape, where there are several in one call."""
+
+
+def _by_token(by_example: Any) -> Any:
+    """Arrays (examples, tokens, ...) as (tokens of all examples, ...)."""
+    return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), by_example)
 
 
 def _over_outputs(kernels: Float[Array, "paths paths examples"], outputs: int) -> Float[Array, "n n outputs rows"]:

@@ -2,63 +2,117 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...codegen import CompiledFunction, compile_expressions
-from ..specification.activations import BETWEEN, OTHER, OWN, Activation
+from ..specification.activations import CORRELATION, OTHER, OWN, Activation
+from . import pair_averages
+from .pair_averages import Rule
 
 # a variance of hidden units in place of zero, that of tokens of zeros, whose square is a number too
 _LEAST = 1e-150
 
+Rules = tuple[Rule | None, ...]
+"""How the kernel after each function is computed; None is in closed form."""
+
+
+class Units(NamedTuple):
+    """What the kernel after one function takes of every token: variance, coefficients and mean square of its unit."""
+
+    variance: Float[Array, " tokens"]
+    coefficients: Float[Array, "tokens terms"]
+    mean_square: Float[Array, " tokens"]
+
+
+def token_units(
+    activations: Sequence[Activation],
+    rules: Rules,
+    variances: Float[Array, " above"],
+    tokens: Float[Array, "tokens features"],
+) -> tuple[Units, ...]:
+    """The units of each layer, from the embedding on; `variances` are those of the dense layers above it.
+
+    Tokens are in units in which their products are the covariance of the embedding's hidden units.
+    """
+    own, found = jnp.sum(tokens**2, axis=1), []
+    for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
+        own = jnp.maximum(variance * own, _LEAST)
+        if rule is None:
+            coefficients = jnp.zeros((len(own), 1))
+            squares = _closed(activation)[1](own, own)
+        else:
+            coefficients = pair_averages.coefficients(rule, own)
+            squares = pair_averages.mean_square(rule, own)
+        found.append(Units(own, coefficients, squares))
+        own = squares
+    return tuple(found)
+
 
 def token_kernel(
     activations: Sequence[Activation],
+    rules: Rules,
     variances: Float[Array, " above"],
-    one: Float[Array, "tokens features"],
-    other: Float[Array, "others features"],
+    one: tuple[Float[Array, "tokens features"], tuple[Units, ...]],
+    other: tuple[Float[Array, "others features"], tuple[Units, ...]],
 ) -> Float[Array, "tokens others"]:
     """The kernel between tokens, divided by the `variances` of the dense layers that it goes through.
 
-    `activations` are those of the embedding and of the dense layers above it; tokens are in units in which their
-    products are the covariance of the embedding's hidden units.
+    `one` and `other` are tokens with their units, as `token_units` returns them.
     """
-    between = one @ other.T
-    own, others = jnp.sum(one**2, axis=1), jnp.sum(other**2, axis=1)
-    for activation, variance in zip(activations, [1.0, *variances], strict=True):
-        function = _entrywise(activation)
-        given = variance * own, variance * between, variance * others
-        between = function(given[0][:, None], given[1], given[2][None, :])
-        own, others = (function(each, each, each) for each in (given[0], given[2]))
+    between = one[0] @ other[0].T
+    layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)
+    for activation, rule, variance, here, there in layers:
+        given = here.variance[:, None], variance * between, there.variance[None, :]
+        correlation = pair_averages.correlation_of(*given)
+        if activation.is_linear:
+            between = given[1]
+        elif rule is None:
+            between = _closed_kernel(activation, given[0], correlation, given[2])
+        else:
+            between = pair_averages.pair_averages(rule, here, there, correlation)
     return between / jnp.prod(variances)
 
 
-def token_means(activation: Activation, tokens: Float[Array, "tokens features"]) -> Float[Array, " tokens"]:
+def token_means(
+    activation: Activation, rule: Rule | None, tokens: Float[Array, "tokens features"]
+) -> Float[Array, " tokens"]:
     """The mean of the hidden units of every token after the function of the embedding."""
-    compiled = _compiled_mean(activation)
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
+    if rule is not None:
+        return pair_averages.mean(rule, own)
+    compiled = compile_expressions("mean", {"mean": activation.mean}, (OWN,))
     return jax.vmap(lambda each: jnp.asarray(compiled.call_from({OWN: each})["mean"], dtype=jnp.float64))(own)
 
 
-@lru_cache
-def _compiled_mean(activation: Activation) -> CompiledFunction:
-    return compile_expressions("mean", {"mean": activation.mean}, (OWN,))
+def _closed_kernel(activation: Activation, own: Array, correlation: Array, other: Array) -> Array:
+    """The kernel of pairs, with that of parallel tokens apart: there a formula of correlations has no derivative."""
+    between, parallel, opposite = _closed(activation)
+    ends = jnp.abs(correlation) == 1
+    inner = between(own, jnp.where(ends, 0.0, correlation), other)
+    return jnp.where(ends, jnp.where(correlation > 0, parallel(own, other), opposite(own, other)), inner)
 
 
 @lru_cache
-def _entrywise(activation: Activation) -> Callable[..., Array]:
-    """The kernel of `activation` as a function of arrays (c_xx, c_xy, c_yy), which are broadcast."""
-    compiled = compile_expressions("kernel", {"kernel": activation.kernel}, (OWN, BETWEEN, OTHER))
+def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
+    """The kernel in closed form as functions of arrays: (c_xx, rho, c_yy), and (c_xx, c_yy) for rho of 1 and of -1."""
+    kernel = activation.kernel_of_correlation
+    ends = [kernel.subs(CORRELATION, sign) for sign in (1, -1)]
+    return (
+        _of_arrays(compile_expressions("kernel", {"kernel": kernel}, (OWN, CORRELATION, OTHER)), OWN, CORRELATION, OTHER),
+        *(_of_arrays(compile_expressions("kernel", {"kernel": end}, (OWN, OTHER)), OWN, OTHER) for end in ends),
+    )
 
-    def kernel(own, between, other):
-        found = compiled.call_from({OWN: own, BETWEEN: between, OTHER: other})["kernel"]
-        return jnp.asarray(found, dtype=jnp.float64)
 
-    def of_arrays(own, between, other):
-        own, between, other = jnp.broadcast_arrays(jnp.maximum(own, _LEAST), between, jnp.maximum(other, _LEAST))
-        found = jax.vmap(kernel)(own.ravel(), between.ravel(), other.ravel())
-        return found.reshape(between.shape)
+def _of_arrays(compiled: CompiledFunction, *symbols) -> Callable[..., Array]:
+    def of_numbers(*numbers):
+        return jnp.asarray(compiled.call_from(dict(zip(symbols, numbers, strict=True)))["kernel"], dtype=jnp.float64)
+
+    def of_arrays(*arrays):
+        arrays = jnp.broadcast_arrays(*arrays)
+        return jax.vmap(of_numbers)(*(array.ravel() for array in arrays)).reshape(arrays[0].shape)
 
     return of_arrays

@@ -23,7 +23,7 @@ from ...arguments import (
 from ...compilation import jit
 from ..data.checks import finite_array
 from ..features.implicit import ImplicitFeatures, PathFeatures
-from ..features.square_integrable import check_square_integrable
+from ..features.kernel_errors import rules_for
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import LayerForm
@@ -114,8 +114,8 @@ def _implicit_features(inputs, attention, architecture: Architecture, read) -> I
     tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
     above = architecture.prior_variances[1 : len(architecture.activations)]
     variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
-    check_square_integrable(architecture.activations, variances, tokens)
-    return ImplicitFeatures(tokens, readings, variances, architecture.activations)
+    rules = rules_for(architecture.activations, variances, tokens)
+    return ImplicitFeatures(tokens, readings, variances, architecture.activations, rules)
 
 
 @jit

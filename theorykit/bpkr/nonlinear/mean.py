@@ -156,7 +156,7 @@ def _centred_kernels(features: ImplicitFeatures, means: Float[Array, "examples p
 def mean_by_path(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths"]:
     """The mean of what each path reads of each example."""
     flat = features.tokens.reshape(-1, features.tokens.shape[2])
-    of_tokens = token_means(architecture.embedding, flat).reshape(features.tokens.shape[:2])
+    of_tokens = token_means(architecture.embedding, features.rules[0], flat).reshape(features.tokens.shape[:2])
     return jnp.einsum("es,esp->ep", of_tokens, features.readings)
 
 

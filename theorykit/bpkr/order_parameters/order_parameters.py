@@ -103,11 +103,12 @@ def as_order_parameters(name: str, value: Any) -> OrderParameters:
 
 
 def checked_order_parameters(
-    architecture: Architecture, order_parameters: Any, name: str = "order_parameters"
+    architecture: Architecture, order_parameters: Any, name: str = "order_parameters", *, singular: bool = False
 ) -> OrderParameters:
     """Order parameters, or those of a saddle point, refused unless they fit the architecture and are positive definite.
 
-    Errors call them `name`.
+    With `singular` they may be semidefinite, up to rounding, as at widths below the number of paths: the kernel exists
+    there, the action does not. Errors call them `name`.
     """
     point = as_order_parameters(name, order_parameters)
     (*sizes, _), given = checked_architecture(architecture).overlap_sizes, point.matrices
@@ -117,10 +118,10 @@ def checked_order_parameters(
             "they of another architecture?"
         )
     matrices = [
-        checked_positive_definite(f"{name}: U_{layer}", matrix, size)
+        checked_positive_definite(f"{name}: U_{layer}", matrix, size, singular=singular)
         for layer, (matrix, size) in enumerate(zip(given, sizes, strict=True), 1)
     ]
-    readout = _checked_readout(architecture, point.readout, name)
+    readout = _checked_readout(architecture, point.readout, name, singular)
     numbers, (_, *outers) = architecture.layer_numbers(), to_overlaps(OrderParameters(given, readout))
     for i, (form, outer) in enumerate(zip(architecture.forms, outers, strict=True)):
         if form.has_skip:
@@ -129,10 +130,10 @@ def checked_order_parameters(
     return OrderParameters(tuple(matrices), readout)
 
 
-def _checked_readout(architecture: Architecture, given: ArrayLike, prefix: str) -> Array:
+def _checked_readout(architecture: Architecture, given: ArrayLike, prefix: str, singular: bool) -> Array:
     name, size = f"{prefix}: readout order parameter u", architecture.overlap_sizes[-1]
     if size > 1:
-        return checked_positive_definite(name, given, size)
+        return checked_positive_definite(name, given, size, singular=singular)
     readout = finite_array(name, given, "")
     if is_traced(given):
         return eqx.error_if(readout, readout <= 0, f"{name} must be positive")

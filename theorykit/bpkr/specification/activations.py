@@ -8,17 +8,51 @@ function by `symbolic.gaussian_average`; a function without one is left to quadr
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
-from sympy import Basic, Expr, Max, Min, Pow, S, Symbol, asin, erf, expand, sqrt
+import mpmath
+from sympy import (
+    Add,
+    Basic,
+    E,
+    Expr,
+    Function,
+    I,
+    Max,
+    Min,
+    Mul,
+    Poly,
+    Pow,
+    S,
+    Symbol,
+    asin,
+    cos,
+    cosh,
+    diff,
+    erf,
+    exp,
+    expand,
+    factor,
+    lambdify,
+    log,
+    powsimp,
+    re,
+    simplify,
+    sin,
+    sinh,
+    sqrt,
+)
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_instance, checked_text, shown
-from ...symbolic import gaussian_average, kernel_matrix
+from ...symbolic import GaussianAverage, gaussian_average, kernel_matrix
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
 """Covariance of a hidden unit's values: at one token, between two, and at the other."""
+CORRELATION = Symbol("rho", real=True)
+"""Correlation of a hidden unit's values at two tokens."""
 
 _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
 
@@ -51,6 +85,11 @@ class Activation:
         return _kernel(self.function)
 
     @property
+    def kernel_of_correlation(self) -> Expr | None:
+        """The same in `OWN`, `CORRELATION` and `OTHER`, in which rounding is harmless; None if it has no closed form."""
+        return _kernel_of_correlation(self.function)
+
+    @property
     def mean(self) -> Expr:
         """E[phi(g)] of a Gaussian number, in the symbol `OWN` of its variance."""
         return _mean(self.function)
@@ -59,6 +98,11 @@ class Activation:
     def has_mean(self) -> bool:
         """Whether the mean is not zero."""
         return self.mean != 0
+
+    @property
+    def parity(self) -> int:
+        """1 for an even function, -1 for an odd one, 0 for one that is neither, or not seen to be."""
+        return _parity(self.function)
 
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
@@ -72,14 +116,126 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
 
 @lru_cache
 def _kernel(function: Expr) -> Expr:
+    terms = _exponential_terms(function)
+    if terms is not None:
+        return _mean_of_exponentials(terms, terms)
     one, other = _NORMALS
     across = BETWEEN / sqrt(OWN) * one + sqrt(OTHER - BETWEEN**2 / OWN) * other
-    product = function.subs(UNIT, sqrt(OWN) * one) * function.subs(UNIT, across)
-    return _within_range(expand(gaussian_average(product, one, other)))
+    both = function.subs(UNIT, sqrt(OWN) * one) * function.subs(UNIT, across)
+    return _within_range(expand(gaussian_average(both, one, other)))
+
+
+@lru_cache
+def _kernel_of_correlation(function: Expr) -> Expr | None:
+    kernel = _kernel(function)
+    if kernel.has(GaussianAverage):
+        return None
+    # the roots of differences first, while they are seen to be of a covariance
+    kernel = kernel.replace(_is_cut_root, lambda root: Pow(root.base.args[1], root.exp))
+    kernel = kernel.replace(asin, lambda sine: asin(_unclipped(sine)))
+    kernel = kernel.subs(BETWEEN, CORRELATION * sqrt(OWN) * sqrt(OTHER))
+    return kernel.replace(_is_root_of_sum, lambda root: Pow(factor(root.base), root.exp))
+
+
+def _is_cut_root(node: Basic) -> bool:
+    return isinstance(node, Pow) and isinstance(node.base, Max) and node.base.args[0] == 0
+
+
+def _unclipped(sine: Expr) -> Expr:
+    inner = sine.args[1] if isinstance(sine, Max) and sine.args[0] == -1 else sine
+    return inner.args[1] if isinstance(inner, Min) and inner.args[0] == 1 else inner
+
+
+def _is_root_of_sum(node: Basic) -> bool:
+    return isinstance(node, Pow) and abs(node.exp) == S.Half and node.base.is_Add
+
+
+_Terms = list[tuple[dict[int, Expr], Expr, Expr]]
+"""Sums of polynomials times exp(a h^2 + b h): the coefficient of each power, a and b, which is complex in sines."""
+
+
+def _mean_of_exponentials(of_x: _Terms, of_y: _Terms) -> Expr:
+    """The mean of the product of two such sums.
+
+    exp(b x + d y) has the mean exp((b, d) C (b, d)^T / 2), exp(a x^2 + c y^2) makes the pair another Gaussian one, and
+    powers are derivatives in b and d.
+    """
+    slopes = Symbol("b_x"), Symbol("b_y")
+    total = S.Zero
+    for (x_powers, x_square, x_slope), (y_powers, y_square, y_slope) in product(of_x, of_y):
+        rest = OWN * OTHER - BETWEEN**2
+        determinant = 1 - 2 * x_square * OWN - 2 * y_square * OTHER + 4 * x_square * y_square * rest
+        covariance = OWN - 2 * y_square * rest, BETWEEN, OTHER - 2 * x_square * rest
+        b, d = slopes
+        exponent = (b**2 * covariance[0] + 2 * b * d * covariance[1] + d**2 * covariance[2]) / (2 * determinant)
+        for (m, left), (n, right) in product(x_powers.items(), y_powers.items()):
+            mean = diff(exp(exponent), b, m, d, n) if m or n else exp(exponent)
+            at = {b: x_slope, d: y_slope}
+            factor_, power = expand(simplify(mean / exp(exponent)).subs(at)), exponent.subs(at)
+            total += left * right * factor_ * exp(expand(power) if determinant == 1 else power) / sqrt(determinant)
+    if total.has(I):
+        total = sum((re(term) for term in Add.make_args(expand(total, power_exp=False))), S.Zero)
+    return total
+
+
+def _exponential_terms(function: Expr) -> _Terms | None:
+    """The terms of a function that has no others, and an exponential, sine or cosine in one."""
+    kinds = (sin, cos, sinh, cosh, exp)
+    function = function.replace(_is_power_of_number, lambda power: exp(log(power.base) * power.exp))
+    if not function.has(*kinds) or function.atoms(Function) - function.atoms(*kinds):
+        return None
+    spread = expand(expand(function.rewrite(exp), power_exp=False), power_exp=False)
+    found: dict[Expr, Expr] = {}
+    for term in Add.make_args(powsimp(expand(spread), combine="exp", force=True)):
+        outer, exponents = S.One, S.Zero
+        for each in Mul.make_args(term):
+            base, power = each.as_base_exp()
+            if base == E:
+                exponents += power
+            elif isinstance(each, exp):
+                exponents += each.args[0]
+            else:
+                outer *= each
+        exponents = expand(exponents)
+        if not outer.is_polynomial(UNIT) or not exponents.is_polynomial(UNIT):
+            return None
+        found[exponents] = found.get(exponents, S.Zero) + outer
+    terms = []
+    for exponent, outer in found.items():
+        square, slope, constant = (exponent.coeff(UNIT, power) for power in (2, 1, 0))
+        if expand(exponent - square * UNIT**2 - slope * UNIT - constant) != 0 or not square.is_real:
+            return None
+        powers = Poly(outer, UNIT).as_dict()
+        terms.append(({m: value * exp(constant) for (m,), value in powers.items()}, square, slope))
+    return terms
+
+
+def _is_power_of_number(node: Basic) -> bool:
+    return isinstance(node, Pow) and node.base.is_positive is True and not node.base.has(UNIT) and node.exp.has(UNIT)
+
+
+@lru_cache
+def _parity(function: Expr) -> int:
+    """By values to thirty digits: no simplification is known to find every symmetry."""
+    value = lambdify(UNIT, function, "mpmath")
+    with mpmath.workdps(30):
+        try:
+            pairs = [(value(-at), value(at)) for at in (mpmath.mpf(10) ** (mpmath.mpf(k) / 24) for k in range(-96, 60))]
+        except (ArithmeticError, TypeError, ValueError):  # a pole, or no number: refused where it is used
+            return 0
+        for parity in (1, -1):
+            if all(abs(left - parity * right) <= abs(right) * 1e-20 for left, right in pairs):
+                return parity
+    return 0
 
 
 @lru_cache
 def _mean(function: Expr) -> Expr:
+    if _parity(function) < 0:
+        return S.Zero
+    terms = _exponential_terms(function)
+    if terms is not None:
+        return _mean_of_exponentials(terms, [({0: S.One}, S.Zero, S.Zero)])
     one, _ = _NORMALS
     return gaussian_average(function.subs(UNIT, sqrt(OWN) * one), one)
 
@@ -94,7 +250,12 @@ def _within_range(kernel: Expr) -> Expr:
         return sqrt(Max(0, node.base))
 
     cut = kernel.replace(is_root_of_difference, cut_off)
-    return cut if cut == kernel else cut.replace(asin, lambda sine: asin(Max(-1, Min(1, sine))))
+    # of the function itself, c_xy / sqrt(c_xx c_yy), which rounding carries beyond one
+    return cut.replace(_is_sine_of_correlation, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
+
+
+def _is_sine_of_correlation(node: Basic) -> bool:
+    return isinstance(node, asin) and not node.args[0].has(Max, Min)
 
 
 IDENTITY = Activation("identity", UNIT)

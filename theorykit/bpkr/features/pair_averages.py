@@ -1,0 +1,299 @@
+"""E[phi(x) phi(y)] of Gaussian pairs, of any variances and correlation, by two rules that cover for each other.
+
+Mehler's formula expands phi at each variance in orthonormal Hermite polynomials h_n,
+
+    E[phi(x) phi(y)] = sum_n a_n(v) a_n(w) rho^n,   a_n(v) = E[phi(sqrt(v) z) h_n(z)],
+
+which is symmetric, and costs one multiplication a term and pair. What is left out is at most |rho|^N times the root of
+both remainders of Parseval's sum. Pairs for which that is not small, with |rho| near one and a function that is rough
+at these variances, are integrated over panels in the rotated coordinates x = sqrt(v) (c p + s q), y = sqrt(w) (c p - s
+q), c and s the cosine and sine of half the angle arccos(rho): panels in p are split at every kink of either factor, and
+panels in q where these cross. Source: Mehler (1866); for the coordinates, Genz, Statistics and Computing 14 (2004) 251.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..specification.activations import Activation
+from .functions import apply_to
+
+# what a pair may be off, of the root of both mean squares, before panels take over
+TOLERANCE = 1e-11
+# correlations as close to one as rounding of a scalar product leaves them are one: of a token with itself, or a copy
+_ROUNDING = 8 * np.finfo(np.float64).eps
+# nodes of a panel, under one integral and under two
+NODES, PAIR_NODES = 24, 10
+# panels of the Gaussian density: half-width in standard deviations that its root and the density are cut off at
+REACH, OF_DENSITY, WIDTH = 12.5, 0.72, 3.0
+_ELSEWHERE = 0.0123
+# tokens whose coefficients, and pairs whose panels, are taken at once: what they take fits a processor's cache
+_TOKENS, _PAIRS, _ENTRIES = 16, 16, 2**14
+# terms of Mehler's sum between two writes to memory
+_UNROLLED = 8
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the averages of a function are taken over a range of variances; `kernel_rules.rule_for` chooses it.
+
+    - `least`, `most`: variances that it is for.
+    - `edges`: of the panels on which it is smooth. `crossings`: pairs of edges at which the outer integral is split.
+    - `terms`: of Mehler's sum. `parity`: 1 for an even function, -1 for an odd one, 0 for others.
+    - `stretch`: how much wider than the Gaussian density the integrands are.
+    - `uses_panels`: whether pairs are integrated over panels where the sum is not enough.
+    """
+
+    activation: Activation
+    least: float
+    most: float
+    edges: tuple[float, ...]
+    crossings: tuple[tuple[float, float], ...]
+    terms: int
+    parity: int
+    stretch: float
+    uses_panels: bool
+
+    def value(self, points: Array) -> Array:
+        """phi of every point."""
+        return apply_to(self.activation, points)
+
+
+def _gauss(count: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.legendre.leggauss(count)
+
+
+def _panelled(edges: Float[Array, "... edges"], count: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss-Legendre quadrature between sorted edges, along the last axis."""
+    points, weights = _gauss(count)
+    left, half = edges[..., :-1, None], (edges[..., 1:] - edges[..., :-1])[..., None] / 2
+    # nodes of panels without a width would be at kinks, where a function may be infinite
+    places = jnp.where(half > 0, left + half * (1 + points), _ELSEWHERE * edges[..., -1:, None])
+    shape = (*edges.shape[:-1], -1)
+    return places.reshape(shape), (half * weights).reshape(shape)
+
+
+def _sorted_edges(places: Float[Array, "... places"], least: float, most: float, width: float) -> Array:
+    """The places between `least` and `most`, and a grid, in order."""
+    grid = np.linspace(least, most, max(1, int(np.ceil((most - least) / width))) + 1)
+    grid = jnp.broadcast_to(grid, (*places.shape[:-1], len(grid)))
+    return jnp.sort(jnp.concatenate([jnp.clip(places, least, most), grid], axis=-1), axis=-1)
+
+
+def _nodes_of(rule: Rule, variance: Float[Array, " tokens"]) -> tuple[Array, Array]:
+    """Standard normal numbers and weights, without the density, for phi at each variance; of one sign where it has a
+    parity."""
+    edges = np.asarray(rule.edges)
+    if rule.parity:
+        edges = edges[edges >= 0]
+    most = REACH * rule.stretch
+    places = edges / jnp.sqrt(variance)[:, None]
+    scaled = _sorted_edges(places, 0.0 if rule.parity else -most, most, width_for(rule.terms))
+    points, weights = _panelled(scaled, NODES)
+    return points, weights * (2.0 if rule.parity else 1.0)
+
+
+def width_for(terms: int) -> float:
+    """Panels narrow enough for the oscillations of the Hermite polynomial of the last of so many terms."""
+    return min(1.0, 32 / np.sqrt(terms))
+
+
+def mean_square(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, " tokens"]:
+    """E[phi^2] at each variance."""
+    return _by_tokens(lambda some: _moment(rule, some, 2), variance)
+
+
+def mean(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, " tokens"]:
+    """E[phi] at each variance; zero of an odd function."""
+    if rule.parity < 0:
+        return jnp.zeros_like(variance)
+    return _by_tokens(lambda some: _moment(rule, some, 1), variance)
+
+
+def _moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
+    points, weights = _nodes_of(rule, variance)
+    density = jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi)
+    return jnp.sum(weights * density * rule.value(jnp.sqrt(variance)[:, None] * points) ** power, axis=-1)
+
+
+def _by_tokens(function: Callable[[Array], Array], variance: Float[Array, " tokens"]) -> Array:
+    """`function` of a few variances at a time, results along the first axis."""
+    count = len(variance)
+    batches = -(-count // _TOKENS)
+    padded = jnp.concatenate([variance, jnp.ones(batches * _TOKENS - count)]).reshape(batches, _TOKENS)
+    found = jax.lax.map(function, padded)
+    return found.reshape(batches * _TOKENS, *found.shape[2:])[:count]
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
+    """a_n(v) for n below `rule.terms`, those that the parity leaves."""
+    return _by_tokens(lambda some: _coefficients(rule, some), variance)
+
+
+@coefficients.defjvp
+def _coefficients_jvp(rule, primals, tangents):
+    (variance,), (change,) = primals, tangents
+    found, orders = coefficients(rule, variance), orders_of(rule)
+    step = 1 if rule.parity else 2
+    later = jnp.pad(found[:, step:], ((0, 0), (0, step)))
+    # d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v: by parts
+    slope = (orders * found + np.sqrt((orders + 1) * (orders + 2)) * later) / (2 * variance[:, None])
+    return found, slope * change[:, None]
+
+
+def orders_of(rule: Rule) -> np.ndarray:
+    """The n that terms are of."""
+    return np.arange(rule.parity < 0, rule.terms, 2 if rule.parity else 1).astype(float)
+
+
+def _coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
+    points, weights = _nodes_of(rule, variance)
+    # h_n with half of the density, which neither overflows nor underflows
+    root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
+    weighted = weights * root * rule.value(jnp.sqrt(variance)[:, None] * points)
+    orders = np.arange(0, rule.terms, 2).astype(float)
+
+    def step(pair, n):
+        even, odd = pair
+        found = [jnp.sum(weighted * each, axis=-1) for each, sign in ((even, 1), (odd, -1)) if rule.parity in (0, sign)]
+        even = (points * odd - jnp.sqrt(n + 1) * even) / jnp.sqrt(n + 2)
+        odd = (points * even - jnp.sqrt(n + 2) * odd) / jnp.sqrt(n + 3)
+        return (even, odd), jnp.stack(found)
+
+    _, found = jax.lax.scan(step, (root, points * root), orders)
+    return found.reshape(-1, len(variance)).T
+
+
+def remainder(rule: Rule, squares: Float[Array, " tokens"], found: Float[Array, "tokens terms"]) -> Array:
+    """What is left of Parseval's sum, as a share of the mean square."""
+    left = squares - jnp.sum(found**2, axis=-1)
+    return jnp.maximum(left, 0.0) / jnp.where(squares > 0, squares, 1.0)
+
+
+def correlation_of(own: Array, between: Array, other: Array) -> Array:
+    """The correlation of pairs, +-1 where rounding alone keeps it from that."""
+    ratio = between / (jnp.sqrt(own) * jnp.sqrt(other))
+    parallel = jnp.abs(ratio) > 1 - _ROUNDING
+    return jnp.where(parallel, jax.lax.stop_gradient(jnp.sign(ratio)), jnp.where(parallel, 0.0, ratio))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def mehler_sum(
+    rule: Rule, one: Float[Array, "k terms"], other: Float[Array, "m terms"], correlation: Float[Array, "k m"]
+) -> Float[Array, "k m"]:
+    """sum_n a_n b_n rho^n of every pair."""
+    rows = max(1, min(len(one), _ENTRIES // max(1, len(other))))
+    batches = -(-len(one) // rows)
+
+    def padded(array):
+        return jnp.pad(array, ((0, batches * rows - len(array)), (0, 0))).reshape(batches, rows, -1)
+
+    terms = -(-one.shape[1] // _UNROLLED) * _UNROLLED
+    by_term = jnp.pad(other, ((0, 0), (0, terms - other.shape[1]))).T.reshape(-1, _UNROLLED, len(other))
+
+    def of_rows(arguments):
+        some, ratio = arguments
+        here = jnp.pad(some, ((0, 0), (0, terms - some.shape[1]))).T.reshape(-1, _UNROLLED, rows)
+        power = ratio**2 if rule.parity else ratio
+
+        def add(total, parts):
+            a, b = parts
+            for n in reversed(range(_UNROLLED)):
+                total = total * power + a[n][:, None] * b[n][None, :]
+            return total, None
+
+        total, _ = jax.lax.scan(add, jnp.zeros_like(ratio), (here, by_term), reverse=True)
+        return total * ratio if rule.parity < 0 else total
+
+    return jax.lax.map(of_rows, (padded(one), padded(correlation))).reshape(batches * rows, -1)[: len(one)]
+
+
+@mehler_sum.defjvp
+def _mehler_sum_jvp(rule, primals, tangents):
+    (one, other, correlation), (d_one, d_other, d_correlation) = primals, tangents
+    # the slope in rho of the sum is the sum of n a_n b_n rho^(n-1)
+    weighted = one * orders_of(rule)
+    safe = jnp.where(jnp.abs(correlation) < 1e-3, 1e-3, correlation)
+    small = jnp.abs(correlation) < 1e-3
+    at_safe = mehler_sum(rule, weighted, other, safe) / safe
+    slope = jnp.where(small, _slope_at_small(rule, one, other, correlation), at_safe)
+    change = mehler_sum(rule, d_one, other, correlation) + mehler_sum(rule, one, d_other, correlation)
+    return mehler_sum(rule, one, other, correlation), change + slope * d_correlation
+
+
+def _slope_at_small(rule: Rule, one: Array, other: Array, correlation: Array) -> Array:
+    """The same of a correlation so small that a few terms are enough."""
+    total = jnp.zeros_like(correlation)
+    for place, order in enumerate(orders_of(rule)[:8]):
+        if order:
+            total += order * one[:, [place]] * other[:, place] * correlation ** int(order - 1)
+    return total
+
+
+def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> Array:
+    """E[phi(x) phi(y)] of pairs, arrays of one axis, by panels in rotated coordinates."""
+    flipped = jnp.where(correlation < 0, -1.0, 1.0)[:, None]
+    square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
+    c, s = jnp.sqrt(1 - square), jnp.sqrt(square)
+    x, y = jnp.sqrt(own)[:, None], jnp.sqrt(other)[:, None]
+    most = OF_DENSITY * REACH * rule.stretch
+    edges, pairs = np.asarray(rule.edges[1:-1]), np.asarray(rule.crossings).reshape(-1, 2)
+    # kinks of the two factors cross where both coordinates are at one
+    crossings = (pairs[:, 0] / x - flipped * pairs[:, 1] / y) / (2 * s)
+    # both factors at (-p, -q) have the product that they have at (p, q)
+    least = 0.0 if rule.parity else -most
+    outer, of_outer = _panelled(_sorted_edges(crossings, least, most, WIDTH), PAIR_NODES)
+    of_outer = of_outer * jnp.exp(-(outer**2) / 2) * (2.0 if rule.parity else 1.0) / (2 * np.pi)
+
+    def at_outer(parts):
+        q, weight = parts
+        kinks = jnp.concatenate([(edges / x - s * q[:, None]) / c, (flipped * edges / y + s * q[:, None]) / c], axis=1)
+        p, of_inner = _panelled(_sorted_edges(kinks, -most, most, WIDTH), PAIR_NODES)
+        along, across = c * p, s * q[:, None]
+        product = rule.value(x * (along + across)) * rule.value(flipped * y * (along - across))
+        return weight * jnp.sum(of_inner * jnp.exp(-(p**2) / 2) * product, axis=1)
+
+    def add(total, parts):
+        return total + at_outer(parts), None
+
+    total, _ = jax.lax.scan(jax.checkpoint(add), jnp.zeros_like(own), (outer.T, of_outer.T))
+    return total
+
+
+def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], correlation: Array) -> Array:
+    """E[phi(x) phi(y)] of every pair; `one` and `other` are (variances, coefficients, mean squares) of the tokens."""
+    (own, here, of_own), (others, there, of_others) = one, other
+    found = mehler_sum(rule, here, there, correlation)
+    if not rule.uses_panels:
+        return found
+    shares = [jnp.sqrt(remainder(rule, squares, each)) for squares, each in ((of_own, here), (of_others, there))]
+    off = jnp.abs(correlation) ** rule.terms * shares[0][:, None] * shares[1]
+    return jnp.where(off > TOLERANCE, _by_panels(rule, own, others, correlation, off), found)
+
+
+def _by_panels(rule: Rule, own: Array, other: Array, correlation: Array, off: Array) -> Array:
+    """`panel_average` of the pairs for which Mehler's sum is `off`, of the others anything."""
+    off = jax.lax.stop_gradient(off).ravel()
+    order = jnp.argsort(-off)
+    batches = -(-len(order) // _PAIRS)
+    order = jnp.pad(order, (0, batches * _PAIRS - len(order)), mode="edge")
+    rows, columns = jnp.divmod(order, len(other))
+    # the smaller variance first: symmetric to the last bit
+    v, w, ratio = own[rows], other[columns], correlation.ravel()[order]
+    parts = jnp.minimum(v, w), jnp.maximum(v, w), ratio, off[order]
+
+    def of_batch(parts):
+        v, w, ratio, off = parts
+        return jax.lax.cond(
+            jnp.any(off > TOLERANCE), lambda: panel_average(rule, v, w, ratio), lambda: jnp.zeros_like(v)
+        )
+
+    found = jax.lax.map(of_batch, tuple(part.reshape(batches, _PAIRS) for part in parts)).ravel()
+    # padding repeats the last pair
+    return jnp.zeros(correlation.size).at[order].set(found).reshape(correlation.shape)
