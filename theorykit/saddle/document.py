@@ -35,11 +35,11 @@ def action_blocks(action: Action, symbol_names: Mapping[Expr, str] | None = None
         listed = ", ".join(f"${latex(symbol, names)}$" for symbol in action.parameters)
         yield Text(f"Parameters: {listed}.")
     if action.has_averages:
-        nodes = sorted({int(average.nodes) for average in action.expression.atoms(GaussianAverage)})
-        yield Text(
-            "Angle brackets are averages over a standard normal variable, taken by Gauss-Hermite quadrature with "
-            f"{' and '.join(map(str, nodes))} nodes."
-        )
+        averages = action.expression.atoms(GaussianAverage)
+        nodes = sorted({average.nodes for average in averages if not average.is_adaptive})
+        rules = [f"with {' and '.join(map(str, nodes))} nodes"] if nodes else []
+        rules += ["by an adaptive rule"] if any(average.is_adaptive for average in averages) else []
+        yield Text(f"Angle brackets are averages over a standard normal variable, taken {' and '.join(rules)}.")
     yield Heading("Saddle-point equations")
     yield from _equations(action, names)
 
