@@ -16,8 +16,9 @@ from theorykit.saddle import Between, Positive, PositiveDefinite, Solution
 from theorykit.symbolic import GaussianAverage
 
 DIGITS = 150
-# of the size of a number: how far its place may be off beside the stated error; the distance of differences
-_NEAR, _BESIDE = mp.mpf(10) ** -6, mp.mpf(10) ** -30
+# of the size of a number: how far it may be off beside its stated error, what counts as the same, how far differences
+# are taken
+_NEAR, _CLOSE, _BESIDE = mp.mpf(10) ** -6, mp.mpf(10) ** -12, mp.mpf(10) ** -30
 # rounding of a coordinate that is stored in double precision
 _ROUNDED = mp.mpf(2) ** -50
 _MOST_STEPS = 400
@@ -102,12 +103,14 @@ def error_of_action(claim: Claim) -> float:
 def _objection(claim: Claim) -> str | None:
     count = len(claim.sizes)
     at = lambda step: claim.action(**claim.place(step))  # noqa: E731
-    allowed = [claim.error + _NEAR * size + _ROUNDED * mp.mpf(10) ** -3 for size in claim.sizes]
+    allowed = [claim.error + _NEAR * size + _ROUNDED for size in claim.sizes]
     origin = [mp.mpf(0)] * count
     polished, why = _polished(at, origin, claim.sizes, allowed)
+    known = claim.error + _ROUNDED
+    # a minimum lies between two points at which S is higher, with a kink or without
+    if count == 1 and claim.index == 0 and min(at([known]), at([-known])) > at(origin):
+        return None
     if polished is None:
-        if count == 1 and claim.index == 0 and all(at([side * allowed[0]]) > at(origin) for side in (1, -1)):
-            return None
         return why
     hessian = _second(at, polished, claim.sizes)
     curvatures, directions = _eigen(hessian)
@@ -118,7 +121,7 @@ def _objection(claim: Claim) -> str | None:
         return f"{negative} negative curvatures, not {claim.index}: {[mp.nstr(c, 5) for c in curvatures]}"
     if claim.index == 0 and (lower := _lower(at, polished, directions, claim.sizes)):
         return lower
-    return _not_isolated(at, polished, claim.sizes, allowed, curvatures)
+    return _not_isolated(at, polished, claim, curvatures)
 
 
 def _polished(at, start: list, sizes: list, allowed: list) -> tuple[list | None, str | None]:
@@ -249,17 +252,17 @@ def _lower(at, here: list, directions: list, sizes: list) -> str | None:
     return None
 
 
-def _not_isolated(at, here: list, sizes: list, allowed: list, curvatures: list) -> str | None:
+def _not_isolated(at, here: list, claim: Claim, curvatures: list) -> str | None:
     """Newton's method from perturbed points: those that stay nearby come back to the same point."""
     if min(map(abs, curvatures)) <= _SOFT * max(map(abs, curvatures)):
         return None
-    rng = np.random.default_rng(1)
+    rng, near = np.random.default_rng(1), [min(claim.error + _CLOSE * size + _ROUNDED, _NEAR) for size in claim.sizes]
     for _ in range(2):
-        perturbed = [x + room * float(rng.normal()) for x, room in zip(here, allowed, strict=True)]
-        end, _why = _polished(at, perturbed, sizes, [100 * room for room in allowed])
+        perturbed = [x + room * float(rng.normal()) for x, room in zip(here, near, strict=True)]
+        end, _why = _polished(at, perturbed, claim.sizes, [100 * room for room in near])
         if end is None:
             continue
-        apart = max(abs(x - y) / room for x, y, room in zip(end, here, allowed, strict=True))
+        apart = max(abs(x - y) / room for x, y, room in zip(end, here, near, strict=True))
         if mp.mpf("1e-8") < apart < 1:
             return f"another stationary point within the stated error, {mp.nstr(apart, 5)} of it away"
     return None
