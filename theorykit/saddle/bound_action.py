@@ -29,8 +29,7 @@ from ..arguments import (
 from ..codegen import bound_sizes, compile_expressions
 from ..precision import require_float64
 from .action import SCALE, Action
-from .assumptions import as_declared
-from .domains import AbstractDomain
+from .domains import AbstractDomain, as_declared
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
 
 Values = Mapping[Expr | str, Any]
