@@ -166,6 +166,13 @@ def checked_whole_number(name: str, value: Any, *, least: int | None = None, mos
     return number
 
 
+def check_is_whole(name: str, traced: Any) -> None:
+    """Raise `TypeError` unless a traced value is one whole number."""
+    check_is_number(name, traced)
+    if not jax.dtypes.issubdtype(traced.dtype, np.integer):
+        raise TypeError(f"{name} must be a whole number, got {shown(traced)}")
+
+
 def _whole_range(least: int | None, most: int | None) -> str:
     if most is None:
         return f"at least {least}"

@@ -5,9 +5,16 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
+
+from theorykit.arguments import checked_number, is_traced
+
+from .engine import Face, try_compiled
+from .values import number
 
 HERE = Path(__file__).parent
 FACES = sorted(path.name.removesuffix("_face.py") for path in HERE.glob("*_face.py"))
@@ -47,6 +54,52 @@ def test_every_argument_that_cannot_be_meant_is_refused_by_name(face):
 @pytest.mark.parametrize("face", FACES)
 def test_single_precision_is_refused_or_not_used(face):
     assert_without_failures(reports(*FACES, "--single-precision")[face])
+
+
+COMPILED = ("Parameters", "Window", "attention_gain")
+
+
+def test_numbers_are_refused_in_compiled_code_too():
+    report = reports("dmft", "--compiled", *COMPILED)["dmft"]
+    assert_without_failures(report)
+    assert report["calls"] > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("face", FACES)
+def test_numbers_are_refused_in_compiled_code_too_by_any_function(face):
+    report = reports(face, "--compiled")[face]
+    assert_without_failures(report)
+    assert report["calls"] >= {"saddle": 100, "bpkr": 180, "dmft": 130, "checkpoints": 18}.get(face, 0)
+
+
+def test_a_check_that_is_skipped_in_compiled_code_is_found():
+    """A control: of two functions that refuse eagerly, the one that does not look at traced numbers."""
+
+    def careless(width):
+        return jnp.asarray(width if is_traced(width) else checked_number("width", width, above=0.0))
+
+    def careful(width):
+        return jnp.asarray(checked_number("width", width, above=0.0))
+
+    def dropped(width):
+        checked_number("width", width, above=0.0)
+        return jnp.asarray(width)
+
+    def host(width):
+        return jnp.asarray(float(checked_number("width", width, above=0.0)))
+
+    module = types.ModuleType("tried")
+    module.__all__ = ["careless", "careful", "dropped", "host"]
+    for function in (careless, careful, dropped, host):
+        setattr(module, function.__name__, function)
+    report = try_compiled(Face(module, {"width": number(1.5, above=0.0)}))
+    failed = {(words, name) for words in ("jit", "vmap") for name in ("careless", "dropped")}
+    assert {(each.split()[0], each.split()[2].partition("(")[0]) for each in report.failures} == failed
+    for mistake in ("-1", "NaN", "0"):
+        assert sum(f"width={mistake})" in each for each in report.failures) == 4
+    # one of the others is compiled, and one cannot be
+    assert report.calls > len(report.failures)
 
 
 QUICK = ("evaluate", "gradient_norm", "kernel", "predict", "head_scores")

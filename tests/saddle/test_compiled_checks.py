@@ -11,7 +11,7 @@ from sympy import Symbol, log
 from theorykit.arguments import Requirement, by_name, guard, refuse_known, require
 from theorykit.codegen import compile_expressions
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real, minimise
-from theorykit.saddle.assumptions import as_declared
+from theorykit.saddle.domains import as_declared
 from theorykit.symbolic import log_det, positive_definite, positive_semidefinite, symmetric, trace
 
 # what JAX raises of an error in a compiled function depends on how it was dispatched

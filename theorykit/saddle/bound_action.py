@@ -30,8 +30,7 @@ from ..codegen import bound_sizes, compile_expressions
 from ..compilation import jit
 from ..precision import require_float64
 from .action import SCALE, SIDE, Action
-from .assumptions import as_declared
-from .domains import AbstractDomain, Real, Symmetric
+from .domains import AbstractDomain, Real, Symmetric, as_declared
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
 
 Values = Mapping[Expr | str, Any]

@@ -228,7 +228,7 @@ class _Found(eqx.Module):
     attempt: _Attempt
     quadrature: Float[Array, ""]
 
-    def wanting(self, tolerance: Array | float) -> Bool[Array, ""]:
+    def wanting(self, tolerance: Array | float) -> Bool[Array, "..."]:
         """Whether quadrature with a fixed number of nodes is not enough."""
         return ~(self.quadrature <= tolerance) | (self.attempt.evidence.verdict != SOLVED)
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from ...arguments import (
     Requirement,
+    check_is_whole,
     checked_array,
     checked_instance,
     checked_whole_number,
@@ -63,6 +64,7 @@ class Window(eqx.Module):
             raise ValueError(f"attention must be (context, patterns, *batch), got shape {np.shape(attention)}")
         conditions = [finite_entries("attention", attention)]
         if is_traced(position):
+            check_is_whole("position", position)
             is_place = (position >= 0) & (position < len(attention))
             conditions.append(Requirement(f"position must be from 0 to {len(attention) - 1}", is_place))
         else:

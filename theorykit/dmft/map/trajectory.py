@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ...arguments import Requirement, checked_whole_number, is_traced, require
+from ...arguments import Requirement, check_is_whole, checked_whole_number, is_traced, require
 from .over_cores import over_cores
 from .self_attention import Parameters, SelfAttention, State, broadcast_to_batch, checked_fit, map_batch
 from .starts import Window
@@ -55,6 +55,7 @@ def advance(model: SelfAttention, parameters: Parameters, state: State, steps: I
     """
     state = checked_fit("state", state, State, model, parameters)
     if is_traced(steps):
+        check_is_whole("steps", steps)
         steps = require(steps, [Requirement("steps must be at least 0", steps >= 0)])
     else:
         steps = checked_whole_number("steps", steps, least=0)
