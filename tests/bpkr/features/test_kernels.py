@@ -39,7 +39,7 @@ def quadratic_kernel(own, between, other):
 
 
 def by_quadrature(function):
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(150)
     weights = np.outer(weights, weights) / (2 * np.pi)
 
     @np.vectorize
@@ -87,9 +87,7 @@ def test_the_kernel_is_the_sum_over_paths_and_tokens(function, readout):
     of_query = ATTENTION[0][:, :, :, -1] if readout == "last" else ATTENTION[0].mean(axis=3)
     readings = of_query.transpose(0, 2, 1) / np.sqrt(2)
     expected = kernel_of_tokens(u1, readings, after(KERNELS[function], token_covariance(1.3)))
-    # functions of a user's own are taken by quadrature, here of 64 and of 80 nodes
-    tolerance = 1e-4 if function is sympy.tanh else _OF_ROUNDING
-    assert_close(bpkr.kernel(architecture, bpkr.OrderParameters((u1,), 1.0), features), expected, tolerance)
+    assert_close(bpkr.kernel(architecture, bpkr.OrderParameters((u1,), 1.0), features), expected, _OF_ROUNDING)
 
 
 @pytest.mark.parametrize(("first", "second"), [("erf", "relu"), ("quadratic", "erf"), ("identity", "erf")])

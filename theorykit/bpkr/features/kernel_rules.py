@@ -117,12 +117,13 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
         uses_panels=False,
     )
     value = host_function(activation)
-    found, squares, left = measured.series(rule, value, variances, NODES)
+    fits = resolved and max(len(edges), len(rule.crossings) // 4) <= _MOST_EDGES
+    found, squares, left = measured.series(rule, value, variances, NODES, patient=not fits and len(edges) <= 2 * _MOST_EDGES)
     terms = next((terms for terms in _TERMS if left[min(terms, len(left)) - 1] < _ENOUGH), None)
     off = _of_quadrature(rule, value, variances, found, squares) if resolved else np.inf
     if terms:
         return replace(rule, terms=terms), float(2 * (off + left[min(terms, len(left)) - 1]) + 1e-14)
-    if max(len(edges), len(rule.crossings) // 4) > _MOST_EDGES or not resolved:
+    if not fits:
         return replace(rule, terms=len(left)), float(min(2 * (off + left[-1]), 1.0))
     rule = replace(rule, terms=_BESIDE_PANELS, uses_panels=True)
     return rule, float(2 * (off + pair_averages.TOLERANCE + _of_panels(rule, value, variances, squares)) + 1e-14)

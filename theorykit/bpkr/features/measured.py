@@ -8,16 +8,17 @@ from . import pair_averages
 from .pair_averages import Rule
 
 Function = Callable[[np.ndarray], np.ndarray]
-# more terms are no use where these leave as much: the sum falls as a power, as with a kink
+# terms that leave as much are not followed by fewer than a user would wait for
 _SLOW = 1024, 1e-7
 
 
 def series(
-    rule: Rule, value: Function, variances: np.ndarray, nodes: int, terms: int | None = None
+    rule: Rule, value: Function, variances: np.ndarray, nodes: int, terms: int | None = None, *, patient: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coefficients a_n(v), mean squares, and the largest share of these in terms beyond the n-th.
 
-    Of `terms` terms, or as many as have something left, up to `rule.terms`.
+    Of `terms` terms, or as many as have something left, up to `rule.terms`; unless `patient`, no more either where the
+    sum falls as a power, as with a kink.
     """
     most = pair_averages.REACH * rule.stretch
     width = pair_averages.width_for(terms or rule.terms)
@@ -41,12 +42,16 @@ def series(
         before, now = now, (points * now - np.sqrt(n) * before) / np.sqrt(n + 1)
         left = left - found[-1] ** 2
         shares.append(np.max(left / np.where(squares > 0, squares, 1.0)))
-        if terms is None and ((n > 32 and shares[-1] < 1e-15) or (n == _SLOW[0] and shares[-1] > _SLOW[1])):
+        if terms is None and _is_enough(n, shares[-1], patient):
             break
     shares = np.array(shares)
     # what rounding leaves of the sum is not beyond the last term
     shares = np.maximum(shares - np.maximum(shares[-1], -1e-13) * (np.abs(shares[-1]) < 1e-13), 0.0)
     return np.array(found).T, squares, shares
+
+
+def _is_enough(n: int, share: float, patient: bool) -> bool:
+    return n > 32 and share < 1e-15 or not patient and n == _SLOW[0] and share > _SLOW[1]
 
 
 def pair(rule: Rule, value: Function, own: float, other: float, correlation: float, nodes: int) -> float:

@@ -246,6 +246,8 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> A
     edges, pairs = np.asarray(rule.edges[1:-1]), np.asarray(rule.crossings).reshape(-1, 2)
     # kinks of the two factors cross where both coordinates are at one
     crossings = (pairs[:, 0] / x - flipped * pairs[:, 1] / y) / (2 * s)
+    # the inner integral is continuous there: where panels end makes no difference, and how fast that moves has no bound
+    crossings = jax.lax.stop_gradient(crossings)
     # both factors at (-p, -q) have the product that they have at (p, q)
     least = 0.0 if rule.parity else -most
     outer, of_outer = _panelled(_sorted_edges(crossings, least, most, WIDTH), PAIR_NODES)

@@ -7,6 +7,7 @@ are those of infinite width; both are the same for homogeneous functions. Source
 Intelligence (2023), arXiv 2209.04882.
 """
 
+import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ from sympy import Add, Expr, MatrixSymbol, Symbol, log
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
+from ...arguments import is_traced
 from ...codegen import CompiledFunction, compile_expressions
 from ...saddle.domains import Positive
 from ..action.action import Action
@@ -27,6 +29,9 @@ from ..data.checks import checked_data, checked_training_and_test
 from ..evaluation.bound_action import bind
 from ..evaluation.prediction import Prediction, checked_prediction, prediction_from_kernels
 from ..features.implicit import ImplicitFeatures
+from ..features.kernel_errors import KernelWarning, rules_for
+from ..features.kernel_rules import WARNED
+from ..features.token_kernels import token_kernel, token_units
 from ..specification.activations import Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, activation_of, checked_architecture
 from ..specification.layers import Dense
@@ -90,7 +95,36 @@ def solve_nested(
     theory = derive_nested(architecture)
     if "initial" not in options:
         options = {"initial": dict.fromkeys(theory.action.order_parameters, 1.0), **options}
-    return saddle.minimise(theory.action, values_of(architecture, theory, features, labels), **options)
+    found = saddle.minimise(theory.action, values_of(architecture, theory, features, labels), **options)
+    _check_kernel(architecture, theory, found, features)
+    return found
+
+
+def _check_kernel(architecture: Architecture, theory: NonlinearAction, found: saddle.Solution, features: Any) -> None:
+    """Warn where the averages in the action are not what its kernel is at the solution, by a rule of known error."""
+    activations = _activations(architecture)
+    point = order_parameters_of(theory, found)
+    if is_traced(found, features) or not all(bool(jnp.isfinite(value)) for value in point.values()):
+        return
+    if all(activation.kernel_of_correlation is not None for activation in activations):
+        return
+    tokens, bound = _tokens(features), bind(architecture)
+    numbers = bound.numbers()
+    scales = [float(numbers[s]) * float(q) for s, q in zip(theory.base.symbols.variances, point.values(), strict=True)]
+    between = jnp.asarray(scales[:-1], dtype=jnp.float64)
+    rules = rules_for(activations, between, tokens[:, None])
+    units = tokens, token_units(activations, rules, between, tokens)
+    exact = np.asarray(token_kernel(activations, rules, between, units, units)) * np.prod(scales)
+    compiled = _compiled(theory.kernel, theory.base, tuple(theory.action.order_parameters))
+    kernel = np.asarray(compiled.call_from(numbers | dict(point) | {_inputs(theory.base): tokens.T})["kernel"])
+    off = np.max(np.abs(kernel - exact)) / np.max(np.abs(exact))
+    if not off <= WARNED:
+        warnings.warn(
+            f"the averages in the action of {', '.join(each.name for each in activations)} have a relative error of "
+            f"{off:.2g} in the kernel at the solution; bpkr.solve computes kernels to full precision",
+            KernelWarning,
+            stacklevel=3,
+        )
 
 
 def values_of(
