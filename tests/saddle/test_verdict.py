@@ -32,6 +32,12 @@ GLASS = Action(
 )
 """The replica-symmetric free energy of the Sherrington-Kirkpatrick model, maximal in the overlap q."""
 
+a, b, c = symbols("a b c", real=True)
+CORNER = Action(a * s**2 + b * q**2 + c * s * q + s**3, {s: Positive(), q: Between(0, 1)}, [a, b, c])
+"""Stationary at zero, on the edge of both domains."""
+VALLEY = Action(s**2 + c * s * m + m**2 + s**3, {s: Positive(), m: Real()}, [c])
+"""Rises from the edge s = 0 at fixed m, and falls along the valley m = -c s / 2 if |c| > 2."""
+
 
 def failed(action, values=None, **options):
     """The solution of a minimisation that must not be certified."""
@@ -143,6 +149,33 @@ def test_an_edge_into_which_the_action_falls_is_no_solution():
     falling = Action(log(s) + s, {s: Positive()})
     assert not failed(falling, initial={s: 1.0}).converged
     assert "has a slope" in failed(Action(s + s**2, {s: Positive()}), initial={s: 1.0}).diagnosis
+
+
+@pytest.mark.parametrize(
+    ("squares", "coupling", "is_minimum"),
+    [
+        ((1.0, 1.0), 5.0, True),
+        ((1.0, 1.0), -0.5, True),
+        # falls along one edge, although it rises where both order parameters do
+        ((-0.5, 1e-8), 3.7, False),
+        # constant along one edge
+        ((2.0, 0.0), 0.5, False),
+        # rises along both edges, and falls between them
+        ((1.0, 1.0), -5.0, False),
+        ((1.0, 100.0), -15.0, False),
+    ],
+)
+def test_a_corner_of_two_edges_is_judged_along_each_and_between_them(squares, coupling, is_minimum):
+    solution = minimise(CORNER, dict(zip("abc", (*squares, coupling), strict=True)), initial={s: 0.1, q: 0.1})
+    assert not (solution.converged and len(solution.edges) == 2) or is_minimum
+    assert solution.converged or not is_minimum
+
+
+@pytest.mark.parametrize(("coupling", "is_minimum"), [(1.0, True), (1.9, True), (3.0, False), (-3.0, False)])
+def test_an_edge_is_judged_along_the_valley_of_the_order_parameters_inside(coupling, is_minimum):
+    solution = minimise(VALLEY, {"c": coupling}, initial={s: 0.1, m: 0.0})
+    assert not (solution.converged and solution.edges) or is_minimum
+    assert solution.converged or not is_minimum
 
 
 @pytest.mark.parametrize("field", [1e-2, 1e-4, 1e-6])

@@ -92,7 +92,8 @@ def evidence(
     verdict = jnp.array(SOLVED)
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
-    error = jnp.where(smooth, moved_by_rounding + left, probes.bracket)
+    # the slope of a harmonic probe is known by half, and so is the Newton step
+    error = jnp.where(smooth, moved_by_rounding + left / (1 - _HARMONIC), probes.bracket)
     return Evidence(verdict, rough.terms, rough.action_error, gradient_norm, model, error, local.slope)
 
 
@@ -230,7 +231,7 @@ def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     if any(domain.has_edges for domain in bound.layout.domains):
         held = bound.free == 0
         curvature, at_edge, unclear = jax.lax.cond(
-            jnp.any(held), lambda: _at_edges(bound, coordinates, held), lambda: _nowhere(coordinates)
+            jnp.any(held), lambda: _at_edges(bound, coordinates, hessian, held), lambda: _nowhere(coordinates)
         )
         hessian = hessian + jnp.diag(jnp.where(held, curvature - bound.scale, 0.0))
     model = QuadraticModel.of(Expansion(slope, hessian, jnp.eye(len(slope))))
@@ -259,9 +260,15 @@ def _nowhere(coordinates: Coordinates) -> tuple[Array, Array, Array]:
     return jnp.zeros_like(coordinates), jnp.zeros_like(coordinates), jnp.zeros(len(coordinates), dtype=bool)
 
 
-def _at_edges(bound: BoundAction, coordinates: Coordinates, held: Array) -> tuple[Array, Array, Array]:
-    """One-sided second derivative on the edges, the slope inwards (zero if S is stationary), and what is unclear."""
-    side, layout = -jnp.sign(coordinates), bound.layout
+def _at_edges(
+    bound: BoundAction, coordinates: Coordinates, local_hessian: Float[Array, "n n"], held: Array
+) -> tuple[Array, Array, Array]:
+    """One-sided second derivative on the edges, the slope inwards (zero if S is stationary), and what is unclear.
+
+    Each order parameter is moved off its edge alone, the others that are on edges staying there: moved together, a
+    product of two of them hides what S does along one. Free ones follow the valley (Schur complement of their Hessian).
+    """
+    side, layout, number = -jnp.sign(coordinates), bound.layout, len(coordinates)
 
     def of_edges(found: dict[str, Array]) -> Array:
         """The entries that belong to domains with edges, which are numbers; zero for others."""
@@ -270,18 +277,43 @@ def _at_edges(bound: BoundAction, coordinates: Coordinates, held: Array) -> tupl
             [found[name].reshape(1) if domain.has_edges else jnp.zeros(size) for name, domain, size in sizes]
         )
 
-    def inwards(at: Coordinates) -> tuple[Array, Array]:
-        slopes, magnitudes = bound.slopes(layout.values(at))
-        return side * of_edges(slopes), of_edges(magnitudes)
+    def inwards(at: Coordinates) -> tuple[Array, Array, Array, Array]:
+        values, by_coordinates = jax.jvp(layout.values, (at,), (jnp.ones(number),))
+        slopes, magnitudes = bound.slopes(values)
+        along_free = bound.slope_after(at, jnp.zeros(number))
+        return side * of_edges(slopes), of_edges(magnitudes), along_free, jnp.abs(of_edges(by_coordinates))
 
-    beside = [jnp.where(held, -side * distance, coordinates) for distance in _BESIDE]
-    slopes, magnitudes = jax.lax.map(inwards, jnp.stack([coordinates, *beside]))
-    here, near, far = slopes[0], slopes[1] / jnp.exp(-_BESIDE[0]), slopes[2] / jnp.exp(-_BESIDE[1])
-    rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0]
-    is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * jnp.abs(near) * jnp.exp(-_BESIDE[0]))
-    curvature = jnp.where(is_stationary, near, here)
+    def beside(distance: float) -> Array:
+        return jnp.where(jnp.eye(number, dtype=bool) & held, -side * distance, coordinates)
+
+    inward, magnitudes, along_free, moved_by = jax.lax.map(
+        inwards, jnp.concatenate([coordinates[None], *map(beside, _BESIDE)])
+    )
+    # lengths in units of the width of each domain
+    width = jnp.where(held, jnp.diagonal(moved_by[1 : number + 1]) / jnp.exp(-_BESIDE[0]), 1.0)
+    here, free = inward[0] * width, jnp.where(held[:, None] | held, jnp.eye(number), local_hessian)
+
+    def hessian(rows: slice, distance: float) -> Array:
+        change = (inward[rows] * width - here) / jnp.exp(-distance)
+        beside_free = (along_free[rows] - along_free[0]) / jnp.exp(-distance)
+        return jnp.where(held[:, None] & held, change - beside_free @ jnp.linalg.solve(free, beside_free.T), 0.0)
+
+    near = hessian(slice(1, number + 1), _BESIDE[0])
+    far = jnp.diagonal(hessian(slice(number + 1, None), _BESIDE[1]))
+    curvature = jnp.diagonal(near)
+    rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0] * width
+    first = jnp.abs(jnp.diagonal(inward[1 : number + 1])) * width
+    is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * first)
+    # between edges from which S rises, products that lower it must not outweigh the squares; the same where it falls
+    size = jnp.sqrt(jnp.where(held, jnp.abs(curvature), 1.0))
+    same = jnp.sign(curvature)[:, None] * jnp.where(jnp.sign(curvature)[:, None] == jnp.sign(curvature), near, 0.0)
+    products = jnp.where(
+        jnp.eye(number, dtype=bool), 1.0, jnp.minimum((same + same.T) / 2, 0.0) / jnp.outer(size, size)
+    )
+    outweighed = ~(jnp.linalg.eigvalsh(products)[0] > 0)
+    unclear = held & ((jnp.sign(curvature) != jnp.sign(far)) | (curvature == 0) | outweighed)
+    curvature = jnp.where(is_stationary, curvature, here)
     slope = jnp.where(is_stationary, 0.0, here)
-    unclear = held & (jnp.sign(near) != jnp.sign(far))
     return jnp.where(held, curvature, 0.0), jnp.where(held, slope, 0.0), unclear
 
 
