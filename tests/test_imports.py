@@ -13,7 +13,7 @@ import theorykit
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "theorykit"
-MOST_FILES = 12
+MOST_FILES = 14
 
 # rooms of the house, from the ground up; "" is what stands beside the rooms, the package's own face included
 HOUSE = (
@@ -116,7 +116,7 @@ def test_no_modules_import_each_other_in_a_circle():
     assert not left, {module: sorted(needs & set(left)) for module, needs in left.items()}
 
 
-def test_a_folder_has_at_most_a_dozen_modules():
+def test_a_folder_has_few_modules():
     folders = Counter(path.parent for path in MODULES.values() if path.name != "__init__.py")
     assert {folder: count for folder, count in folders.items() if count > MOST_FILES} == {}
 

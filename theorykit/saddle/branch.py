@@ -24,7 +24,7 @@ from .problem import Coordinates
 from .solution import Solution
 from .verdict import NEAR, local_model, quadrature_error
 
-FOLD, BRANCH_POINT = "fold", "branch point"
+_FOLD, _BRANCH_POINT = "fold", "branch point"
 # largest change of a coordinate in a step, in its unit; of the first step, that of the largest; and when to give up
 _LARGEST, _FIRST, _SMALLEST = 0.5, 0.1, 1e-9
 # corrections of a predicted point: how many, from which on it has converged, and how far it may be led, of the step
@@ -87,7 +87,7 @@ class SolutionBranch(eqx.Module):
     @property
     def folds(self) -> tuple[Turn, ...]:
         """The turns at which the branch turns back."""
-        return tuple(turn for turn in self.turns if turn.kind == FOLD)
+        return tuple(turn for turn in self.turns if turn.kind == _FOLD)
 
     def near(self, value: float | int) -> tuple[dict[str, Float[Array, "..."]], ...]:
         """Where the branch passes a value of its parameter, once for each pass, by linear interpolation.
@@ -398,11 +398,11 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
         return brentq(lambda share: quantity(place(share)), 0.0, 1.0, xtol=1e-12)
 
     at_fold = root(lambda at: at.leads)
-    found = [] if at_fold is None else [(at_fold, FOLD)]
+    found = [] if at_fold is None else [(at_fold, _FOLD)]
     for number in range(len(start.curvatures)):
         crosses = root(lambda at, number=number: float(at.curvatures[number]))
         if crosses is not None and all(abs(crosses - at) > _SAME_PLACE for at, _ in found):
-            found.append((crosses, BRANCH_POINT))
+            found.append((crosses, _BRANCH_POINT))
     layout = branch.bound.layout
     return [
         Turn(kind, place(share).parameter, layout.values(place(share).coordinates)) for share, kind in sorted(found)

@@ -116,7 +116,8 @@ def _log_without_overflow(of: Expr) -> Expr | None:
 class _ScalarPrinter(JaxPrinter):
     def _print_logarithm(self, of):
         if (found := _log_without_overflow(of)) is not None:
-            return self._print(found)
+            # a sum, of which a factor may stand in front
+            return f"({self._print(found)})"
         terms = _terms_of_exponentials(of) if of.is_Add else None
         if terms is None:
             return f"jnp.log({self._print(of)})"
