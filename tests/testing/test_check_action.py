@@ -11,7 +11,7 @@ from sympy import MatrixSymbol, Trace, cosh, log, sinh, sqrt, symbols
 from theorykit import bpkr
 from theorykit.derivation import Derivation, Step, claims
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real
-from theorykit.symbolic import GaussianAverage, log_det, positive_definite
+from theorykit.symbolic import GaussianAverage, log_cosh, log_det, positive_definite
 from theorykit.testing import check_action
 
 from ..marks import slow
@@ -52,7 +52,7 @@ def of_linear(x, A, b):
 
 def spin_glass(width, nodes=64):
     """The replica-symmetric free energy of the Sherrington-Kirkpatrick model, at fields of this standard deviation."""
-    average = GaussianAverage(log(cosh(beta * width * z)), z, nodes)
+    average = GaussianAverage(log_cosh(beta * width * z), z, nodes)
     return Action(-(beta**2) * (1 - q) ** 2 / 4 - average, {q: Between(0, 1)}, [beta])
 
 

@@ -304,13 +304,11 @@ def _at_edges(
     rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0] * width
     first = jnp.abs(jnp.diagonal(inward[1 : number + 1])) * width
     is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * first)
-    # between edges from which S rises, products that lower it must not outweigh the squares; the same where it falls
-    size = jnp.sqrt(jnp.where(held, jnp.abs(curvature), 1.0))
-    same = jnp.sign(curvature)[:, None] * jnp.where(jnp.sign(curvature)[:, None] == jnp.sign(curvature), near, 0.0)
-    products = jnp.where(
-        jnp.eye(number, dtype=bool), 1.0, jnp.minimum((same + same.T) / 2, 0.0) / jnp.outer(size, size)
-    )
-    outweighed = ~(jnp.linalg.eigvalsh(products)[0] > 0)
+    # at a corner of edges from which S rises, a product of two order parameters that lowers it may outweigh the squares;
+    # the same where it falls
+    signs = jnp.sign(curvature)
+    others = jnp.where((signs[:, None] == signs) & ~jnp.eye(number, dtype=bool), signs[:, None] * near, 0.0)
+    outweighed = jnp.any(others + others.T < 0)
     unclear = held & ((jnp.sign(curvature) != jnp.sign(far)) | (curvature == 0) | outweighed)
     curvature = jnp.where(is_stationary, curvature, here)
     slope = jnp.where(is_stationary, 0.0, here)
