@@ -304,7 +304,7 @@ def _at_edges(
     rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0] * width
     first = jnp.abs(jnp.diagonal(inward[1 : number + 1])) * width
     is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * first)
-    # at a corner of edges from which S rises, a product of two order parameters that lowers it may outweigh the squares;
+    # at a corner of edges from which S rises, a product of two order parameters that lowers it may outweigh squares;
     # the same where it falls
     signs = jnp.sign(curvature)
     others = jnp.where((signs[:, None] == signs) & ~jnp.eye(number, dtype=bool), signs[:, None] * near, 0.0)
