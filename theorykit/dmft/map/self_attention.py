@@ -249,8 +249,8 @@ def _checked_attention(attention: Any) -> tuple[Array, ...]:
 
 def _checked_positions(position: ArrayLike, context: int) -> Int[Array, "*_"]:
     """Positions of tokens."""
-    places = position if is_traced(position) else np.asarray(position)
     numeric_array("position", position)
+    places = position if is_traced(position) else np.asarray(position)
     message = f"position must be whole numbers from 0 to {context - 1}"
     is_place = np.issubdtype(places.dtype, np.integer) and (places >= 0) & (places < context)
     return require(jnp.asarray(places), [Requirement(message, is_place, lambda: f"{message}, got {shown(position)}")])
