@@ -2,9 +2,10 @@
 
 from sympy import Expr, Symbol
 
-from theorykit.codegen.scalars import ROWS, ScalarFunction
+from theorykit.codegen.scalars.table import ROWS, ScalarFunction
 from theorykit.symbolic import latex
-from theorykit.symbolic.functions import JUMPING, LogCosh, LogNormalCDF, partial_derivative
+from theorykit.symbolic.functions.derivatives import JUMPING, partial_derivative
+from theorykit.symbolic.functions.whole import LogCosh, LogNormalCDF
 
 _NUMBERS = (Symbol("x", real=True), Symbol("y", real=True))
 _ORDER = Symbol("n", integer=True, nonnegative=True)

@@ -14,7 +14,8 @@ from theorykit import bpkr
 from theorykit.bpkr import Dense
 from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen.primitives import trace
-from theorykit.codegen.scalars import ROWS, TABLE, print_scalar
+from theorykit.codegen.scalars.printing import print_scalar
+from theorykit.codegen.scalars.table import ROWS, TABLE
 from theorykit.symbolic import entrywise, positive_definite
 
 from ..expressions import assert_close

@@ -9,18 +9,12 @@ from sympy import Integer, Symbol
 
 from tests.expressions import assert_close
 from theorykit.codegen import BATCH, compile_expressions, interpret
-from theorykit.codegen.scalars import ROWS, TABLE
+from theorykit.codegen.scalars.table import ROWS, TABLE
 from theorykit.symbolic import gradient, latex
 from theorykit.symbolic.documents.mathml import mathml
-from theorykit.symbolic.functions import (
-    JUMPING,
-    AngleBetween,
-    LogCosh,
-    LogNormalCDF,
-    PlaneMonomial,
-    SmoothedAbs,
-    SmoothedRamp,
-)
+from theorykit.symbolic.functions.derivatives import JUMPING
+from theorykit.symbolic.functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
+from theorykit.symbolic.functions.whole import LogCosh, LogNormalCDF
 
 X, Y = Symbol("x", real=True), Symbol("y", real=True)
 ANY = (-5.3, -0.7, 0.31, 2.2, 9.4)

@@ -185,6 +185,7 @@ OF_CALLABLES = {
     "AcceleratedSweeps.atol": POSITIVE,
     "AcceleratedSweeps.rtol": number(0.0, least=0.0),
     "AcceleratedSweeps.norm": function(optx.max_norm, {"a class": "a class can be called"}),
+    "Newton.near": Kind(lambda: 1e-9, {**POSITIVE.admits, "None": "no requirement"}),
     "Newton.atol": POSITIVE,
     "Newton.rtol": number(0.0, least=0.0),
     "Newton.norm": function(optx.max_norm, {"a class": "a class can be called"}),
@@ -355,7 +356,7 @@ FACE = Face(
         **{
             f"{solver}.{method}": OPTIMISTIX
             for solver in ("Newton", "AcceleratedSweeps")
-            for method in ("init", "start", "step", "terminate", "postprocess", "evidence")
+            for method in ("init", "start", "step", "terminate", "postprocess", "evidence", "is_near")
         },
         **{
             f"{layer}.{method}": PACKAGE

@@ -20,6 +20,9 @@ OF_CLASSES = {
     "Classes.decode.outputs": array(lambda: np.eye(3)),
     "Classes.probabilities.mean": array(lambda: np.eye(3)),
     "Classes.probabilities.variance": array(lambda: np.ones((3, 3)), also=lambda: {"negative": -np.eye(3)}),
+    "Classes.log_probability.labels": CLASS_LABELS,
+    "Classes.log_probability.mean": array(lambda: np.eye(3)),
+    "Classes.log_probability.variance": array(lambda: np.ones((3, 3)), also=lambda: {"negative": -np.eye(3)}),
     "find_classes.labels": Kind(
         CLASS_LABELS.example,
         {"a list of text": "text", "an array of text": "text"},

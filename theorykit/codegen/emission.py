@@ -19,12 +19,13 @@ from jaxtyping import Array
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ..arguments import by_name, checked_instance
-from ..symbolic.functions import NumericFunction, partial_derivative
+from ..symbolic.functions.derivatives import partial_derivative
+from ..symbolic.functions.numeric import NumericFunction
 from . import batch, primitives
 from .lowering import lower
 from .names import identifiers
 from .program import Instruction, Program, SizeBinding
-from .scalars import SCALAR_OPERATIONS, SPECIAL
+from .scalars.printing import SCALAR_OPERATIONS, SPECIAL
 
 
 @dataclass(frozen=True)

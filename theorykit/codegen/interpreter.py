@@ -7,6 +7,7 @@ shares no algorithm with the lowering, and only the names of the scalar function
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, reduce
+from itertools import product
 
 import numpy as np
 
@@ -56,10 +57,11 @@ from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponenti
 from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
 from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
-from ..symbolic.functions import NumericFunction
+from ..symbolic.functions.numeric import NumericFunction
 from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from .quadrature.oracle import normal_mean
-from .scalars import TABLE, as_float
+from .scalars.coverage import as_float
+from .scalars.table import TABLE
 
 _NAMED = "numbers and arrays by name"
 # the value of an expression: complex where the imaginary unit occurs in it, true or false of a condition
@@ -213,12 +215,12 @@ def _breaks(node, at, shape):
     for function in [*breaks(node), *singularities(node)]:
         if any(variable != node.variable and variable not in at.symbols for variable in bound_outside(function)):
             continue
-        points = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
-        values = np.broadcast_to(at.where({node.variable: points})(function), (len(points), *shape))
         polynomial = coefficients(function, node.variable)
         if polynomial:
             yield from _roots(*(np.broadcast_to(at(each), shape) for each in polynomial))
             continue
+        points = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
+        values = np.broadcast_to(at.where({node.variable: points})(function), (len(points), *shape))
         changes = np.sign(values[1:]) != np.sign(values[:-1])
         for number in range(int(np.max(np.sum(changes, axis=0), initial=0))):
             is_next = changes & (np.cumsum(changes, axis=0) == number + 1)
@@ -233,19 +235,16 @@ def _narrow(functions, at, shape):
         if any(variable not in at.symbols for each in polynomial for variable in bound_outside(each)):
             continue
         a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
+        # a width is infinite where the function is constant
         with np.errstate(all="ignore"):
             vertex = [] if np.all(c == 0) else [-b / (2 * c)]
             slope = np.sqrt(np.abs(b**2 - 4 * a * c))
-            widths = [
-                1 / slope,
-                *(np.abs([c, c]) ** -0.5 if vertex else []),
-                *([slope / np.abs(2 * c)] if vertex else []),
+            widths = [1 / slope, *([np.abs(c) ** -0.5, slope / np.abs(2 * c)] if vertex else [])]
+            places = [
+                centre + steps * width
+                for centre, width, steps in product([*_roots(a, b, c), *vertex], widths, (-30, -3, 0, 3, 30))
             ]
-        for centre in [*_roots(a, b, c), *vertex]:
-            for width in widths:
-                for steps in (-30, -3, 0, 3, 30):
-                    place = centre + steps * width
-                    yield np.where(np.isfinite(place), place, 0.0)
+        yield from (np.where(np.isfinite(place), place, 0.0) for place in places)
 
 
 def _roots(a, b, c):

@@ -44,7 +44,8 @@ from ..symbolic.spectral import EigenvalueSum, SpectralFunction
 from ..symbolic.structure import coefficient_and_factors, is_positive_definite
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
 from .program import Instruction, Program, SizeBinding
-from .scalars import arguments_of, average_operation, print_scalar, refusal_of_node
+from .scalars.coverage import arguments_of, refusal_of_node
+from .scalars.printing import average_operation, print_scalar
 from .sizes import bind_sizes
 
 # scalars that are computed before the formulas in which they stand

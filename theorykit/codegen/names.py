@@ -15,10 +15,10 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from ..arguments import shown
 from ..symbolic.bound_variables import BoundVariable
-from ..symbolic.functions import NumericFunction
+from ..symbolic.functions.numeric import NumericFunction
 from . import primitives
 from .program import OPERATORS
-from .scalars import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
+from .scalars.printing import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
 
 # what a function of every entry of a matrix calls the entry
 ENTRY = "entry"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sympy import Expr
 
-from ..symbolic.functions import NumericFunction
+from ..symbolic.functions.numeric import NumericFunction
 
 # the operations that are written as operators; every other is a function of `theorykit.codegen.primitives`
 OPERATORS = ("add", "matmul", "scale", "transpose")

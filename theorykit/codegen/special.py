@@ -16,7 +16,7 @@ from jaxtyping import Array
 from sympy import Integer
 
 from .emission import differentiable
-from .scalars import ROWS, ScalarFunction
+from .scalars.table import ROWS, ScalarFunction
 
 # exp, cosh and sinh have no derivative beyond: 1/(1 + exp x) would have zero times infinity where exp x overflows, and
 # where exp x times the derivative of x does

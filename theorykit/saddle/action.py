@@ -244,8 +244,11 @@ def _check_declared(action: Action) -> None:
     sizes = {size for symbol in declared for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
     if unknown := sorted(free - declared - sizes, key=lambda symbol: symbol.name):
         raise ValueError(_undeclared(unknown, declared, action.expression))
-    for expression in (action.expression, action.scale):
-        check_covered(expression)
+    for name, expression in (("expression", action.expression), ("scale", action.scale)):
+        try:
+            check_covered(expression)
+        except ValueError as error:
+            raise ValueError(f"{name} cannot be compiled: {error}") from error
     if idle := [symbol for symbol in action.order_parameters if symbol not in free]:
         raise ValueError(
             f"the action does not depend on the order parameter {', '.join(map(str, idle))}: {shown(action.expression)}"

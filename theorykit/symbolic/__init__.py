@@ -48,7 +48,8 @@ from .entries import (
     sum_of_column,
     sum_of_entries,
 )
-from .functions import log_cosh, log_normal_cdf, numeric_function
+from .functions.numeric import numeric_function
+from .functions.whole import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
 from .spectral import EigenvalueSum, SpectralFunction, eigenvalue_sum, spectral_function
 from .structure import is_positive_definite, is_positive_semidefinite, is_symmetric

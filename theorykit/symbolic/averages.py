@@ -44,7 +44,7 @@ from sympy.core.relational import Relational
 from ..arguments import checked_instance, checked_whole_number, shown
 from .arguments import checked_expression, checked_scalar
 from .bound_variables import NormalVariable, matrix_scalars, new_variable
-from .functions import SmoothedRamp
+from .functions.smoothed import SmoothedRamp
 
 NODES = 64
 # beyond it the rule costs more than it gains

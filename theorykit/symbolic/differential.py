@@ -48,7 +48,7 @@ from .averages import GaussianAverage, mean_slope
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
 from .entries import Entrywise, KernelMatrix, SumOfEntries, of_entries, sum_of_entries
-from .functions import JUMPING, partial_derivative
+from .functions.derivatives import JUMPING, partial_derivative
 from .spectral import EigenvalueSum, SpectralFunction, of_eigenvalues
 from .structure import coefficient_and_factors
 

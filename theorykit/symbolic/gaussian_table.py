@@ -43,7 +43,7 @@ from sympy import (
 from ..arguments import checked_instance, checked_sequence, shown
 from .arguments import checked_scalar
 from .averages import NODES, GaussianAverage, average_over, checked_nodes, mean_of_deltas
-from .functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
+from .functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 
 Variables = tuple[Symbol, ...]
 

@@ -113,7 +113,10 @@ def test_probabilities_hold_where_deviations_differ(seed, spread):
 def test_probabilities_of_three_outputs_are_those_of_thirty_digits():
     mean, deviation = [0.2, 0.0, -0.3], [1e-4, 1.0, 0.03]
     classes = bpkr.Classes((0, 1, 2), "one-hot")
-    found = classes.probabilities(np.array([mean]), np.square([deviation]))[0]
+    moments = np.array([mean]), np.square([deviation])
+    found = classes.probabilities(*moments)[0]
+    steps = [0.0, *(sign * 2.0**k for sign in (-1, 1) for k in range(14))]
+    edges = sorted({m + s * t for m, s in zip(mean, deviation, strict=True) for t in steps})
     for k in range(3):
         others = [j for j in range(3) if j != k]
 
@@ -122,10 +125,10 @@ def test_probabilities_of_three_outputs_are_those_of_thirty_digits():
                 mpmath.ncdf(x, mean[j], deviation[j]) for j in others
             )
 
-        edges = sorted({m + s * t for m, s in zip(mean, deviation, strict=True) for t in (-10, -5, -2, 0, 2, 5, 10)})
-        exact = mpmath.quad(density, edges)
-        assert abs(float(found[k]) - exact) < 1e-11
-        assert abs(float(classes.log_probability([k], np.array([mean]), np.square([deviation]))[0]) - mpmath.log(exact)) < 1e-10
+        with mpmath.workdps(30):
+            exact = mpmath.quad(density, edges)
+            assert abs(float(found[k]) - exact) < 1e-11
+            assert abs(float(classes.log_probability([k], *moments)[0]) - mpmath.log(exact)) < 1e-10
 
 
 def test_a_variance_that_rounding_makes_negative_is_zero():

@@ -1,18 +1,18 @@
-"""E[f(x) f(y)] of thirty-four functions in thirty-digit arithmetic: `python -m tests.bpkr.features.kernel_truth` writes them.
+"""E[f(x) f(y)] of thirty-four functions to thirty digits, written by `python -m tests.bpkr.features.kernel_truth`.
 
 Panels with 18 Gauss-Legendre nodes in rotated coordinates, of widths that double with the distance to every kink and to
-every place about which a function changes; closed forms where they are known, from the literature and not from theorykit.
+every place about which a function changes; closed forms where they are known, from the literature.
 """
 
 import json
 from collections.abc import Callable
-from itertools import combinations
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import mpmath as mp
 import sympy
-from sympy import Abs, Heaviside, Max, Min, Rational, S, Symbol, atan, cos, cosh, erf, exp, log, sign, sin, sqrt, tanh
+from sympy import Abs, Heaviside, Max, Min, S, Symbol, atan, cos, cosh, erf, exp, log, sign, sin, sqrt, tanh
 
 FILE = Path(__file__).parents[2] / "data" / "kernels" / "kernels.json"
 h = Symbol("h", real=True)
@@ -146,9 +146,9 @@ def _graded(case: Case, reach) -> list:
 def _integral(function, places, gauss):
     """The average over a standard normal number, by panels between these places and a grid."""
     edges = sorted({*(mp.mpf(k) for k in range(-12, 13, 2)), *(k for k in places if -12 < k < 12)})
-    edges = [edges[0], *(b for a, b in zip(edges, edges[1:]) if b - a > mp.mpf(10) ** -40)]
+    edges = [edges[0], *(b for a, b in pairwise(edges) if b - a > mp.mpf(10) ** -40)]
     total, negligible = mp.mpf(0), mp.mpf(10) ** -(DIGITS + 2)
-    for a, b in zip(edges, edges[1:]):
+    for a, b in pairwise(edges):
         middle, half = (a + b) / 2, (b - a) / 2
         total += half * mp.fsum(
             weight * density * function(at)

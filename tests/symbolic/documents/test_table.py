@@ -14,7 +14,7 @@ from theorykit import dmft, symbolic
 from theorykit.codegen import interpreter
 from theorykit.symbolic.documents import table
 from theorykit.symbolic.documents.table import ExpressionTable, read_expressions
-from theorykit.symbolic.functions import NumericFunction
+from theorykit.symbolic.functions.numeric import NumericFunction
 
 N = Symbol("N", integer=True, positive=True)
 SYMBOLS = (N, Symbol("x"), Symbol("x", positive=True), Symbol("sigma2_1", real=True))

@@ -266,7 +266,7 @@ def _prior_of_values(structure, shapes: tuple, contents: tuple[bytes, ...], read
 def checked_positive_definite(
     name: str, matrix: ArrayLike, size: int, *, singular: bool = False
 ) -> Float[Array, "size size"]:
-    """A symmetric positive definite `size x size` matrix; with `singular` a semidefinite one will do, up to rounding."""
+    """A symmetric positive definite `size x size` matrix; with `singular` a semidefinite one, up to rounding."""
     array = finite_array(name, matrix)
     if array.shape != (size, size):
         raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")

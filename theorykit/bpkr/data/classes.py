@@ -72,9 +72,7 @@ class Classes:
             return jnp.stack([norm.cdf(-mean / deviation), norm.cdf(mean / deviation)], axis=1)
         return largest_output.probabilities(mean, deviation)
 
-    def log_probability(
-        self, labels: Labels, mean: ArrayLike, variance: ArrayLike
-    ) -> Float[Array, " examples"]:
+    def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> Float[Array, " examples"]:
         """The logarithm of the probability of each example's own class, however small: see `probabilities`."""
         return self._log_probability(self.indices_of(labels), *self._moments(mean, variance))
 

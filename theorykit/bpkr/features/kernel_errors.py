@@ -43,12 +43,14 @@ def rules_for(
         if not error <= REFUSED:
             raise ValueError(
                 f"the kernel of {where}, is not resolved: its relative error is up to {error:.2g}. The function "
-                "oscillates too fast, has too many kinks, or is not bounded; give smaller inputs or prior variances, or "
-                "another function"
+                "oscillates too fast, has too many kinks, or is not bounded; give smaller inputs or prior variances, "
+                "or another function"
             )
         if error > WARNED:
             warnings.warn(
-                f"the kernel of {where}, has a relative error of up to {error:.2g}", KernelWarning, stacklevel=stacklevel
+                f"the kernel of {where}, has a relative error of up to {error:.2g}",
+                KernelWarning,
+                stacklevel=stacklevel,
             )
         rules = (*rules, rule)
     return rules

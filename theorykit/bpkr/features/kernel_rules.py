@@ -118,7 +118,9 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
     )
     value = host_function(activation)
     fits = resolved and max(len(edges), len(rule.crossings) // 4) <= _MOST_EDGES
-    found, squares, left = measured.series(rule, value, variances, NODES, patient=not fits and len(edges) <= 2 * _MOST_EDGES)
+    found, squares, left = measured.series(
+        rule, value, variances, NODES, patient=not fits and len(edges) <= 2 * _MOST_EDGES
+    )
     terms = next((terms for terms in _TERMS if left[min(terms, len(left)) - 1] < _ENOUGH), None)
     off = _of_quadrature(rule, value, variances, found, squares) if resolved else np.inf
     if terms:
@@ -129,9 +131,7 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
     return rule, float(2 * (off + pair_averages.TOLERANCE + _of_panels(rule, value, variances, squares)) + 1e-14)
 
 
-def _of_quadrature(
-    rule: Rule, value: Function, variances: np.ndarray, found: np.ndarray, squares: np.ndarray
-) -> float:
+def _of_quadrature(rule: Rule, value: Function, variances: np.ndarray, found: np.ndarray, squares: np.ndarray) -> float:
     """How far coefficients and mean squares are from those of more nodes."""
     finer, of_finer, _ = measured.series(rule, value, variances, NODES + 8, len(found[0]))
     whole = np.where(of_finer > 0, of_finer, 1.0)

@@ -51,7 +51,7 @@ def series(
 
 
 def _is_enough(n: int, share: float, patient: bool) -> bool:
-    return n > 32 and share < 1e-15 or not patient and n == _SLOW[0] and share > _SLOW[1]
+    return bool((n > 32 and share < 1e-15) or (not patient and n == _SLOW[0] and share > _SLOW[1]))
 
 
 def pair(rule: Rule, value: Function, own: float, other: float, correlation: float, nodes: int) -> float:

@@ -102,7 +102,9 @@ def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
     kernel = activation.kernel_of_correlation
     ends = [kernel.subs(CORRELATION, sign) for sign in (1, -1)]
     return (
-        _of_arrays(compile_expressions("kernel", {"kernel": kernel}, (OWN, CORRELATION, OTHER)), OWN, CORRELATION, OTHER),
+        _of_arrays(
+            compile_expressions("kernel", {"kernel": kernel}, (OWN, CORRELATION, OTHER)), OWN, CORRELATION, OTHER
+        ),
         *(_of_arrays(compile_expressions("kernel", {"kernel": end}, (OWN, OTHER)), OWN, OTHER) for end in ends),
     )
 

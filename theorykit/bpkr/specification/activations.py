@@ -86,7 +86,7 @@ class Activation:
 
     @property
     def kernel_of_correlation(self) -> Expr | None:
-        """The same in `OWN`, `CORRELATION` and `OTHER`, in which rounding is harmless; None if it has no closed form."""
+        """The same in `OWN`, `CORRELATION` and `OTHER`, in which rounding is harmless; None without a closed form."""
         return _kernel_of_correlation(self.function)
 
     @property

@@ -38,6 +38,9 @@ _GRADING = 1 / 8
 # it the density is below rounding
 _MOST_ROOTS, _SEARCH, _SEARCHED = 64, 4097, 9.0
 _NOWHERE = 1e30
+# a mean of an absolute value that underflows, and the width of the shortest panels in rounding errors: their nodes lie
+# apart from the edges, which may be singularities
+_NOTHING, _SHORTEST = 1e-100, 1200
 
 
 @cache
@@ -384,8 +387,7 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         """The differences that splits can make smaller, 0 if they are small, -1 for empty places."""
         each = _Panels(*panels)
         floor = epsilon * (4 * each.size + jnp.sum(each.size, axis=0) / 8)
-        # nodes of shorter panels are not told apart from their ends
-        step = 64 * epsilon * jnp.maximum(jnp.abs(each.left), jnp.abs(each.right))
+        step = _SHORTEST * epsilon * jnp.maximum(jnp.abs(each.left), jnp.abs(each.right))
         can_split = jnp.minimum(each.between - each.left, each.right - each.between) > step
         gains = jnp.where((each.difference > floor) & can_split, each.difference, 0.0)
         return jnp.where(each.depth < 0, -1.0, gains)
@@ -448,8 +450,8 @@ def _chosen_panels(of: _Weighted, order: int, ends: Array, are_kinks: Array) -> 
         *chosen[:4],
         used=(chosen.lost == 0) & (chosen.depth >= 0),
         count=jnp.sum(chosen.depth >= 0, axis=0),
-        # more than a quarter of the mean of the absolute value is no number
-        error=jnp.where(error > size / 4, jnp.inf, error),
+        # more than a quarter of the mean of the absolute value is no number, but where both underflow
+        error=jnp.where((error > size / 4) & (error > _NOTHING), jnp.inf, error),
         safe=low + (high - low) * nodes[0],
     )
 
@@ -477,7 +479,7 @@ def _tails(values: Array, end: Array) -> Array:
     inner, outer = values[:2], values[2:]
     rate = (jnp.log(inner) - jnp.log(outer)) / (0.03 * end)
     tail = jnp.where(rate > 0, outer / rate, jnp.inf)
-    return jnp.sum(jnp.where((outer > 0) & jnp.isfinite(outer), tail, 0.0), axis=0)
+    return jnp.sum(jnp.where((outer > _NOTHING) & jnp.isfinite(outer), tail, 0.0), axis=0)
 
 
 def _taken(array: Array, index: Array, axis: int = 0) -> Array:

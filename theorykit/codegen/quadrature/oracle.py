@@ -28,7 +28,7 @@ def normal_mean(
     breaks: Iterable[np.ndarray | float] = (),
     shape: Sequence[int] = (),
     tilt: tuple[Function, np.ndarray | float, np.ndarray | float] | None = None,
-) -> np.ndarray | float:
+) -> np.ndarray | float | complex:
     """The mean of `function` over a standard normal number, to about 1e-14 of its size.
 
     Panels are halved until halving changes nothing. `function` takes an array of points whose trailing axes have

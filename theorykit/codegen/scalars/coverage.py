@@ -47,7 +47,7 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 
 from ...arguments import shown
 from ...symbolic.averages import GaussianAverage
-from ...symbolic.functions import NumericFunction
+from ...symbolic.functions.numeric import NumericFunction
 from .table import ROWS, TABLE
 
 _ARITHMETIC = (Add, GaussianAverage, Max, Min, Mul, Number, NumberSymbol, NumericFunction, Pow, Symbol)

@@ -7,7 +7,8 @@ from sympy.printing.numpy import JaxPrinter
 
 from ...symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ...symbolic.bound_variables import NormalVariable
-from ...symbolic.functions import LogCosh, NumericFunction
+from ...symbolic.functions.numeric import NumericFunction
+from ...symbolic.functions.whole import LogCosh
 from .coverage import as_float, refusal
 from .table import TABLE
 
@@ -15,6 +16,8 @@ NORMAL = "normal"
 """What the function in an average calls its variable, with a number where averages stand in averages."""
 SPECIAL = "special"
 """The module of functions in generated code: one name, as symbols are called beta and gamma too."""
+SCALAR_OPERATIONS = ("gaussian_mean", "adaptive_gaussian_mean")
+"""Operations of generated code that stand in formulas."""
 # a whole number up to this one is the same in float64
 _LARGEST_EXACT = 2**53
 

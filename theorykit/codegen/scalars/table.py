@@ -16,7 +16,8 @@ import numpy as np
 import scipy
 import sympy
 
-from ...symbolic.functions import AngleBetween, LogCosh, LogNormalCDF, PlaneMonomial, SmoothedAbs, SmoothedRamp
+from ...symbolic.functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
+from ...symbolic.functions.whole import LogCosh, LogNormalCDF
 from . import values
 
 
@@ -57,6 +58,12 @@ def _quiet(function: Callable) -> Callable:
             return function(*numbers)
 
     return value
+
+
+def _log_cosh(x):
+    # complex too: an action may be tried where a square root is not real
+    right = np.where(np.real(x) < 0, np.negative(x), x)
+    return right + np.log1p(np.exp(-2 * right)) - np.log(2)
 
 
 def _log_normal_cdf(x, order=0):
@@ -171,7 +178,7 @@ ROWS = (
     _own(sympy.asech, _quiet(lambda x: np.arccosh(np.divide(1.0, x))), domain="0 < x <= 1"),
     _own(sympy.acsch, _quiet(lambda x: np.arcsinh(np.divide(1.0, x))), domain="x != 0"),
     _own(sympy.acoth, _quiet(lambda x: np.arctanh(np.divide(1.0, x))), domain="x < -1 or x > 1"),
-    _own(LogCosh, lambda x: np.logaddexp(x, -x) - np.log(2), value=values.log_cosh),
+    _own(LogCosh, _log_cosh, value=values.log_cosh),
     ScalarFunction(sympy.erf, "erf", lambda x: scipy.special.erf(x)),
     ScalarFunction(sympy.erfc, "erfc", lambda x: scipy.special.erfc(x)),
     _own(sympy.erfi, lambda x: scipy.special.erfi(x)),

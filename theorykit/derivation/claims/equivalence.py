@@ -16,7 +16,7 @@ _DIRECTIONS, _LENGTHS, _LONGEST = 500, 48, 10.0
 _FINER = 601, 811, 1301
 # factors of the data at which the kernel alone is tried, of variances of 1e-3 and 1e3, by more directions
 _SCALES, _MANY = (0.03, 30.0), 10_000
-# what the quadrature leaves open there: so many times what twice the directions change
+# what the quadrature leaves open there: so many times what one twice as fine changes
 _UNCERTAIN = 4
 
 
@@ -80,15 +80,16 @@ class SameMoments(Claim):
         kernel = interpret(self.value, {**values, data[0].name: inputs})
         unit = Symbol("unit", real=True)
         function = units[0].function(unit)
-        coarse, fine = (_second_moments(function, inputs, count, rng) for count in (_MANY, 2 * _MANY))
+        coarse, fine = (_second_moments(function, inputs, finer, rng) for finer in (1, 2))
         size = np.max(np.abs(fine))
         return float((np.max(np.abs(kernel - fine)) - _UNCERTAIN * np.max(np.abs(fine - coarse))) / size)
 
 
-def _second_moments(function, inputs, count, rng):
-    """E[phi phi^T] of a row of standard normal weights, by quadrature."""
+def _second_moments(function, inputs, finer, rng):
+    """E[phi phi^T] of a row of standard normal weights, by quadrature so many times finer."""
+    count = finer * _MANY
     moments, directions = 0.0, _directions(count, rng)
-    for length, weight in zip(*_lengths(), strict=True):
+    for length, weight in zip(*_lengths(finer * _LENGTHS), strict=True):
         hidden = np.broadcast_to(interpret(function, {"unit": length * directions @ inputs}), (count, inputs.shape[1]))
         moments = moments + weight * hidden.T @ hidden / count
     return moments
@@ -99,8 +100,8 @@ def _directions(count, rng):
     return np.column_stack([np.cos(angles), np.sin(angles)])
 
 
-def _lengths():
+def _lengths(count=_LENGTHS):
     """Lengths of a row of two weights, and their probability."""
-    nodes, weights = np.polynomial.legendre.leggauss(_LENGTHS)
+    nodes, weights = np.polynomial.legendre.leggauss(count)
     lengths = _LONGEST * (nodes + 1) / 2
     return lengths, lengths * np.exp(-(lengths**2) / 2) * weights * _LONGEST / 2

@@ -4,7 +4,6 @@ They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands t
 """
 
 import abc
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -183,13 +182,17 @@ class Newton(AbstractSaddleSolver):
     exactly, so that negative eigenvalues of the Hessian lead away from saddle points. Sweeps, combined as in
     `AcceleratedSweeps`, show how near the minimum is: there are some to begin with and after a step that failed; where
     a skip connection leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end
-    point too, as evidence. `near`: the length of the Newton step from which on the point counts as found.
+    point too, as evidence. `near`: how short the next Newton step must be for the point to count as found, if at all.
     """
 
-    near: float = eqx.field(static=True, default=math.inf)
+    near: float | None = eqx.field(static=True, default=None)
     atol: float = 1e-9
     rtol: float = 0.0
     norm: Callable = optx.max_norm
+
+    def __check_init__(self):
+        if self.near is not None:
+            checked_number("near", self.near, above=0.0)
 
     def start(self, problem, coordinates, progress):
         left, size = jnp.array(_FIRST_SWEEPS if problem.has_sweeps else 0), len(coordinates)
@@ -243,7 +246,7 @@ class Newton(AbstractSaddleSolver):
         return jnp.where(near, 0, left), ahead, sweeps
 
     def is_near(self, state):
-        if self.near == math.inf:
+        if self.near is None:
             return True
         return state.model.newton_length() <= self.near * state.progress.point.reach
 

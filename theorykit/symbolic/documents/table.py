@@ -30,15 +30,9 @@ from ..averages import GaussianAverage
 from ..blocks import PrincipalBlock, SideBySide, Stacked
 from ..bound_variables import EntryVariable, NormalVariable
 from ..entries import Entrywise, KernelMatrix, SumOfEntries
-from ..functions import (
-    AngleBetween,
-    LogCosh,
-    LogNormalCDF,
-    NumericFunction,
-    PlaneMonomial,
-    SmoothedAbs,
-    SmoothedRamp,
-)
+from ..functions.numeric import NumericFunction
+from ..functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
+from ..functions.whole import LogCosh, LogNormalCDF
 from ..spectral import EigenvalueSum, SpectralFunction
 
 Row = list[Any]
