@@ -39,8 +39,10 @@ def quadratic_kernel(own, between, other):
 
 
 def by_quadrature(function):
-    nodes, weights = np.polynomial.hermite_e.hermegauss(150)
-    weights = np.outer(weights, weights) / (2 * np.pi)
+    # the trapezoidal rule, whose error falls exponentially for analytic functions
+    nodes, step = np.linspace(-9, 9, 301, retstep=True)
+    weights = np.exp(-(nodes**2) / 2) * step / np.sqrt(2 * np.pi)
+    weights = np.outer(weights, weights)
 
     @np.vectorize
     def kernel(own, between, other):

@@ -11,8 +11,9 @@ from itertools import product
 
 import mpmath
 import numpy as np
-from sympy import lambdify
 
+from ...codegen import interpret
+from ...symbolic.functions.digits import many_digits
 from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation
 from . import measured, pair_averages
 from .pair_averages import NODES, PAIR_NODES, Rule
@@ -86,14 +87,13 @@ def _of_closed_form(activation: Activation, least: float, most: float) -> float:
     """How far rounding carries the closed form, by fifty digits."""
     formula = activation.kernel_of_correlation
     symbols, worst = (OWN, CORRELATION, OTHER), 0.0
-    exact = lambdify(symbols, formula, "mpmath")
-    rounded = lambdify(symbols, formula, ["scipy", "numpy"])
+    exact = many_digits(symbols, formula)
     with mpmath.workdps(50), np.errstate(all="ignore"):
         for v, w, ratio in product((least, np.sqrt(least * most), most), (least, most), (-1.0, -0.6, 0.95, 1.0)):
             root = mpmath.sqrt(exact(mpmath.mpf(v), 1, mpmath.mpf(v)) * exact(mpmath.mpf(w), 1, mpmath.mpf(w)))
             if not np.isfinite(float(root)):
                 raise ValueError(f"its mean square is beyond the largest number, 10^{int(mpmath.log10(root))}")
-            found = float(rounded(v, ratio, w))
+            found = float(interpret(formula.subs(CORRELATION, ratio), {OWN.name: v, OTHER.name: w}))
             truth = mpmath.re(exact(*map(mpmath.mpf, (v, ratio, w))))
             worst = max(worst, float(abs(found - truth) / root) if np.isfinite(found) else np.inf)
     return 2 * worst + 1e-15
@@ -187,7 +187,7 @@ def _logarithm(activation: Activation, variance: float) -> Callable[[float], flo
 
     In numbers of any exponent: what a function grows like far out decides, not values at some nodes.
     """
-    function = lambdify(UNIT, activation.function, "mpmath")
+    function = many_digits(UNIT, activation.function)
     deviation = mpmath.sqrt(variance)
 
     def logarithm(z: float) -> float:

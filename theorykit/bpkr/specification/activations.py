@@ -34,7 +34,6 @@ from sympy import (
     exp,
     expand,
     factor,
-    lambdify,
     log,
     powsimp,
     re,
@@ -47,6 +46,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...arguments import checked_instance, checked_text, shown
 from ...symbolic import GaussianAverage, gaussian_average, kernel_matrix
+from ...symbolic.functions.digits import many_digits
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
@@ -217,7 +217,7 @@ def _is_power_of_number(node: Basic) -> bool:
 @lru_cache
 def _parity(function: Expr) -> int:
     """By values to thirty digits: no simplification is known to find every symmetry."""
-    value = lambdify(UNIT, function, "mpmath")
+    value = many_digits(UNIT, function)
     with mpmath.workdps(30):
         try:
             pairs = [(value(-at), value(at)) for at in (mpmath.mpf(10) ** (mpmath.mpf(k) / 24) for k in range(-96, 60))]
