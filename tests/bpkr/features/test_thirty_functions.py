@@ -63,6 +63,3 @@ if __name__ == "__main__":
         found = list(trials(name))
         true, stated = (max(each[index] for each in found) for index in (1, 2))
         print(f"{name:14} true {true:.1e}  stated {stated:.1e}", flush=True)
-            f"{name:14} true {max(each[1] for each in found):.1e}  stated {max(each[2] for each in found):.1e}",
-            flush=True,
-        )
