@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.marks import slow
+from theorykit import enable_float64
 from theorykit.bpkr.features.kernel_rules import WARNED, rule_over
 from theorykit.bpkr.features.token_kernels import token_kernel, token_units
 from theorykit.bpkr.specification.activations import as_activation
@@ -59,6 +60,7 @@ def test_the_stated_error_of_a_kernel_covers_the_true_one(name):
 
 
 if __name__ == "__main__":
+    enable_float64()
     for name in CASES:
         found = list(trials(name))
         true, stated = (max(each[index] for each in found) for index in (1, 2))
