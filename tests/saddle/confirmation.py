@@ -22,11 +22,13 @@ _NEAR, _CLOSE, _BESIDE = mp.mpf(10) ** -6, mp.mpf(10) ** -12, mp.mpf(10) ** -30
 # rounding of a coordinate that is stored in double precision
 _ROUNDED = mp.mpf(2) ** -50
 _MOST_STEPS = 400
+# steps after which a point is exact, beside the sizes; of what is smaller than the unit, beside that
+_SETTLED, _UNIT = mp.mpf(10) ** -26, mp.mpf(10) ** -3
 # curvatures that may be zero, of the largest one
 _SOFT = mp.mpf(10) ** -9
 _RADII = [mp.mpf(10) ** -k for k in range(12, 2, -1)]
 # relative to the range of the domain: next to an edge
-_AT_EDGE, _NEXT_TO_EDGE, _INSIDE = mp.mpf(10) ** -60, mp.mpf(10) ** -30, mp.mpf(10) ** -6
+_AT_EDGE, _NEXT_TO_EDGE, _FROM_EDGE, _INSIDE = (mp.mpf(10) ** -k for k in (60, 30, 12, 6))
 
 
 class Claim(NamedTuple):
@@ -130,15 +132,14 @@ def _polished(at, start: list, sizes: list, allowed: list) -> tuple[list | None,
     for _ in range(_MOST_STEPS):
         slope, hessian = _first(at, here, sizes), _second(at, here, sizes)
         try:
-            step = [-x for x in mp.lu_solve(mp.matrix(hessian), mp.matrix(slope))]
+            step = [-x for x in mp.lu_solve(_regular(hessian), mp.matrix(slope))]
         except ZeroDivisionError:
-            if all(x == 0 for x in slope):
-                return here, None
-            return None, "the Hessian is singular where the gradient is not zero"
+            return None, "the Hessian is zero"
         here = [x + by for x, by in zip(here, step, strict=True)]
         if any(abs(x) > 100 * room + mp.mpf("1e-2") for x, room in zip(here, allowed, strict=True)):
             return None, f"Newton leads away, by {mp.nstr(max(map(abs, here)), 5)}"
-        if all(abs(by) <= mp.mpf("1e-12") * room for by, room in zip(step, allowed, strict=True)):
+        settled = [min(_CLOSE * room, _SETTLED * max(size, _UNIT)) for room, size in zip(allowed, sizes, strict=True)]
+        if all(abs(by) <= near for by, near in zip(step, settled, strict=True)):
             break
     else:
         return None, "Newton does not settle"
@@ -147,8 +148,14 @@ def _polished(at, start: list, sizes: list, allowed: list) -> tuple[list | None,
     return here, None
 
 
+def _regular(hessian: list[list]) -> Any:
+    """The Hessian, with a little added where it vanishes along a direction in which the gradient does too."""
+    largest = max(abs(entry) for row in hessian for entry in row)
+    return mp.matrix(hessian) + mp.mpf("1e-60") * largest * mp.eye(len(hessian))
+
+
 def _distances(sizes: list) -> list:
-    return [_BESIDE * max(size, mp.mpf("1e-3")) for size in sizes]
+    return [_BESIDE * max(size, _UNIT) for size in sizes]
 
 
 def _first(at, here: list, sizes: list) -> list:
@@ -215,7 +222,7 @@ def _reduced(at, here: list, direction: list, distance) -> Any:
     shift = [mp.mpf(0)] * (count - 1)
     for _ in range(12):
         slope, hessian = _first(beside, shift, ones), _second(beside, shift, ones)
-        by = mp.lu_solve(mp.matrix(hessian), mp.matrix(slope))
+        by = mp.lu_solve(_regular(hessian), mp.matrix(slope))
         shift = [s - b for s, b in zip(shift, by, strict=True)]
         if max(map(abs, by)) < mp.mpf("1e-40") * abs(distance):
             break
@@ -245,7 +252,7 @@ def _lower(at, here: list, directions: list, sizes: list) -> str | None:
     for direction, side in product([*axes, *directions, *random], (1, -1)):
         probes = []
         for radius in _RADII:
-            by = [side * radius * max(size, mp.mpf("1e-3")) * d for size, d in zip(sizes, direction, strict=True)]
+            by = [side * radius * max(size, _UNIT) * d for size, d in zip(sizes, direction, strict=True)]
             probes.append(at([x + b for x, b in zip(here, by, strict=True)]) < lowest)
         if probes[0] and probes[1]:
             return f"S is lower next to the point along {[mp.nstr(side * d, 3) for d in direction]}"
@@ -285,11 +292,25 @@ def _through_edges(claim: Claim) -> tuple[Claim, str | None]:
         here, inside = beyond(_NEXT_TO_EDGE) / _NEXT_TO_EDGE, beyond(_INSIDE) / _INSIDE
         if abs(here) > mp.mpf("1e-2") * abs(inside):
             return claim, f"S has a slope at the edge of {name}: {mp.nstr(here, 5)}, {mp.nstr(inside, 5)} inside"
-        negative += beyond(mp.mpf("1e-12")) < 0
+        # the others inside their domains follow, stationary
+        ahead, here = (_settled(claim, {**held, **moved}) for moved in ({name: from_edge(_FROM_EDGE)}, {}))
+        if ahead is None or here is None:
+            return claim, "there is no stationary point of the others beside the edge"
+        negative += ahead < here
     if claim.index < negative or (not claim.sizes and claim.index != negative):
         return claim, f"S falls from {negative} edges, the index is {claim.index}"
     inner = lambda **given: claim.action(**{**held, **given})  # noqa: E731
     return claim._replace(action=inner, edges=[], index=claim.index - int(negative)), None
+
+
+def _settled(claim: Claim, held: dict[str, Any]) -> Any:
+    """S with order parameters held, stationary in the others; None where they do not settle."""
+    at = lambda step: claim.action(**{**claim.place(step), **held})  # noqa: E731
+    origin = [mp.mpf(0)] * len(claim.sizes)
+    if not claim.sizes:
+        return at(origin)
+    found, _ = _polished(at, origin, claim.sizes, [claim.error + _UNIT] * len(claim.sizes))
+    return None if found is None else at(found)
 
 
 def _number(name: str, domain: Any, at, unit) -> Callable[[list], dict[str, Any]]:

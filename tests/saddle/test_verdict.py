@@ -69,6 +69,14 @@ def test_a_kink_that_hides_a_descent_is_not_certified(expression):
         assert "kink or a jump" in failed(action).diagnosis
 
 
+@pytest.mark.parametrize(
+    "expression", [m**4 + x**2 - Heaviside(x + 7 * m) / 9, m**6 + 50 * x**2 - sign(m + x) / 5], ids=str
+)
+def test_a_jump_next_to_a_minimum_of_no_curvature_is_told(expression):
+    """The point is known to a tenth along m, and there S jumps, though not between neighbouring numbers."""
+    failed(Action(expression, {m: Real(), x: Real()}), initial={m: -0.4, x: 0.1})
+
+
 def test_a_kink_is_no_obstacle_elsewhere_and_a_minimum_if_the_action_rises_on_both_sides():
     assert minimise(Action((m - 1) ** 2 / 2 + 2 * Abs(m) + m, {m: Real()}), initial={m: 0.0}).converged
     away = minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})

@@ -97,6 +97,12 @@ class Layout(eqx.Module):
         """Which coordinates are so far out that their order parameter is next to an edge of its domain."""
         return self._by_coordinate(lambda domain: domain.has_edges) & (jnp.abs(coordinates) > beyond)
 
+    def next_to_edge(self, coordinates: Coordinates, beyond: float) -> Bool[Array, " coordinates"]:
+        """The same of edges that are not at infinity."""
+        parts = zip(self.domains, self._parts(coordinates), strict=True)
+        ends = [jnp.isfinite(each.edge(part)) if each.has_edges else jnp.zeros(len(part), bool) for each, part in parts]
+        return self.edges(coordinates, beyond) & jnp.concatenate(ends)
+
     @property
     def is_real(self) -> np.ndarray:
         """Which coordinates are those of numbers or entries of any sign and size."""
@@ -143,7 +149,7 @@ class BoundAction(AbstractSaddleProblem):
         parameters = {**self.parameters, SIDE.name: jnp.asarray(side, dtype=float)}
         return BoundAction(self.of.bounds, self.layout, parameters, self.sizes, self.free)
 
-    def _results(self, order_parameters: Mapping[str, Array]) -> Mapping[str, Array]:
+    def _results(self, order_parameters: Mapping[str, Array]) -> Mapping[str, Array | float]:
         return self.of.compiled(**order_parameters, **self.parameters, **dict(self.sizes))
 
     def of_values(self, order_parameters: Mapping[str, Array]) -> Float[Array, " terms"]:

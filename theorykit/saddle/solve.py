@@ -377,7 +377,7 @@ def _attempted(bound: BoundAction, start: Coordinates, solver, tolerance, max_st
 
     def begin(kind, last: _Attempt) -> tuple[Coordinates, Array, Array]:
         """Where an attempt begins, what is free in it, and whether there is anything to try."""
-        beside = bound.layout.edges(last.coordinates, _NEXT_TO_EDGE)
+        beside = bound.layout.next_to_edge(last.coordinates, _NEXT_TO_EDGE)
         on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
         by_map = _by_map(bound, start) if has_map else start
         choices = {

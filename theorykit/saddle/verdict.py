@@ -31,6 +31,8 @@ _MOST_STEPS = 30
 _CORRECTIONS, _BESIDE_VALLEY = 30, 1e-12
 # a probe is harmonic if the slope there is this near to the curvature times the distance
 _HARMONIC = 0.5
+# how often the slope at a probe times the distance the action may change by, where it is smooth
+_LEAP = 2.0
 # random directions in which kinks are looked for, and how much larger than smooth changes one is
 _RANDOM, _SHARP = 2, 1e3
 # coordinates next to an edge at which its one-sided derivatives are taken
@@ -77,11 +79,12 @@ def evidence(
     one_sided = (len(coordinates) == 1) & (index == 0) & rough.rises
     finite = jnp.all(jnp.isfinite(rough.terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
     smooth = jnp.all(probes.harmonic)
+    jumped = rough.kinked | jnp.any(probes.jumped)
     wrong = [
         (NOT_FINITE, ~finite),
         # no gradient is smaller than its rounding, whose effect on the point is judged by itself
         (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
-        (KINKED, rough.kinked & ~one_sided),
+        (KINKED, jumped & ~one_sided),
         (FAR, ~(left <= NEAR * reach)),
         (FLAT, ~one_sided & jnp.any(probes.flat)),
         (INFLECTED, ~one_sided & jnp.any(probes.inflected) | (jnp.sum(~probes.harmonic) > 1)),
@@ -104,6 +107,7 @@ class _Probes(eqx.Module):
     positive: Bool[Array, " probes"]
     negative: Bool[Array, " probes"]
     flat: Bool[Array, " probes"]
+    jumped: Bool[Array, " probes"]
     harmonic: Bool[Array, " probes"]
     bracket: Float[Array, ""]
 
@@ -141,7 +145,7 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     nothing = jnp.zeros(len(steps))
     start = (steps, nothing, nothing, jnp.array(True), jnp.array(0))
     go_on = lambda state: state[3] & (state[4] <= _CORRECTIONS)  # noqa: E731
-    _, slopes, uphill, *_ = jax.lax.while_loop(go_on, follow_valley, start)
+    steps, slopes, uphill, *_ = jax.lax.while_loop(go_on, follow_valley, start)
     ahead, behind = jnp.split(slopes, 2)
     expected = model.curvatures[which] * distance
     off = jnp.maximum(jnp.abs(ahead - expected), jnp.abs(behind + expected))
@@ -149,10 +153,17 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     harmonic = ((off <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
     # elsewhere the slope that is left uphill of the valley has a part along it, where the valley bends
     floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
+    # a slope that grows along the way changes the action by no more than it ends at: beyond that, a jump
+    changes = jax.lax.map(lambda step: bound.action(bound.moved(coordinates, step)), steps) - bound.action(coordinates)
+    rounded = 1e3 * jnp.finfo(sizes.dtype).eps * jnp.sum(jnp.abs(bound.terms(coordinates)))
+    leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * _twice(distance) + rounded
+    positive = jnp.where(harmonic, expected > 0, (ahead > floor) & (behind < -floor))
+    negative = jnp.where(harmonic, expected < 0, (ahead < -floor) & (behind > floor))
     return _Probes(
         which,
-        positive=jnp.where(harmonic, expected > 0, (ahead > floor) & (behind < -floor)),
-        negative=jnp.where(harmonic, expected < 0, (ahead < -floor) & (behind > floor)),
+        positive=positive,
+        negative=negative,
+        jumped=jnp.any(leaps.reshape(2, -1), axis=0) & (positive | negative) & ~harmonic,
         flat=(jnp.abs(ahead) <= floor) & (jnp.abs(behind) <= floor) & ~harmonic,
         harmonic=harmonic,
         bracket=jnp.max(jnp.where(harmonic, 0.0, distance)),

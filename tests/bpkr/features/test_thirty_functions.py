@@ -18,6 +18,8 @@ from .kernel_truth import CASES, FILE, POINTS
 
 TRUTH = json.loads(FILE.read_text())
 QUICK = ("cubic", "sin", "sign", "relu", "leaky", "h gauss")
+# those whose users are warned, and one that is refused
+ABOVE = {"silu": 1e-9, "sigmoid": 1e-9, "chirp": math.inf}
 # rounding of the correlation of two vectors, where the kernel is steep in it
 ROUNDING = 2e-13
 
@@ -56,7 +58,7 @@ def test_there_are_more_than_thirty():
 def test_the_stated_error_of_a_kernel_covers_the_true_one(name):
     for point, true, stated in trials(name):
         assert true <= stated + ROUNDING, point
-        assert stated <= WARNED, point
+        assert stated <= ABOVE.get(name, WARNED), point
 
 
 if __name__ == "__main__":
