@@ -15,6 +15,8 @@ from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int
 
+from ...codegen.scalars.values import log_normal_cdf
+
 # edges of panels in standard deviations of each output, and nodes of a panel
 _EDGES = np.arange(-9.0, 9.1, 3.0)
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
@@ -75,7 +77,8 @@ def _log_probability(parts):
         return norm.logpdf((values - own_mean) / own_deviation) + below
 
     def slope(value):
-        ratio = jnp.exp(norm.logpdf(away(value)) - norm.logcdf(away(value))) / deviation
+        # kept whole: far below, the logarithms of density and probability are large and alike
+        ratio = log_normal_cdf(away(value), 1) / deviation
         return jnp.sum(jnp.where(is_other, ratio, 0.0)) - (value - own_mean) / own_deviation**2
 
     highest = jnp.maximum(jnp.max(mean + 40 * deviation), own_mean)
