@@ -13,6 +13,7 @@ import table_of_functions
 import table_of_generic
 import table_of_gpu
 import table_of_local_kernels
+import table_of_replicas
 import table_of_sizes
 import tables_of_workers
 
@@ -24,6 +25,7 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "own-action.md": {
         "generic": table_of_generic.table,
         "functions": table_of_functions.table,
+        "replicas": table_of_replicas.table,
     },
     "many-machines.md": {
         "times": tables_of_workers.times,
