@@ -38,6 +38,10 @@ _SAME_PLACE = 1e-6
 _EDGE = 25.0
 # how many units a real order parameter may grow to
 _FAR = 1e8
+# units from which on they are larger ones
+_MANY = 8.0
+# steps in which the parameter does not change, after which a branch runs off
+_STANDING = 3
 
 
 class Turn(eqx.Module):
@@ -160,6 +164,7 @@ class _Branch(eqx.Module):
 
     bound: BoundAction
     units: Float[Array, " unknowns"]
+    first_units: Float[Array, " unknowns"]
     name: str = eqx.field(static=True)
 
     def at(self, parameter: Float[Array, ""]) -> BoundAction:
@@ -200,6 +205,17 @@ class _Branch(eqx.Module):
         bound = self.at(value)
         curvatures = local_model(bound, at).model.curvatures / bound.scale
         return _Place(at, value, tangent, curvatures, residual, led)
+
+    def grown(self, place: _Place) -> "_Branch":
+        """With larger units for order parameters that have become many of them, so that steps grow along."""
+        sizes = jnp.append(jnp.abs(place.coordinates), 0.0)
+        is_large = jnp.append(self.bound.layout.is_real, False) & (sizes > _MANY * self.units)
+        return eqx.tree_at(lambda b: b.units, self, jnp.where(is_large, sizes, self.units))
+
+    def measured(self, place: _Place, units: Float[Array, " unknowns"]) -> _Place:
+        """A place whose tangent was in other units."""
+        tangent = place.tangent * units / self.units
+        return eqx.tree_at(lambda p: p.tangent, place, tangent / jnp.linalg.norm(tangent))
 
 
 @jit
@@ -308,11 +324,12 @@ def _started(bound: BoundAction, solution: Solution, name: str, direction: int, 
     bound = eqx.tree_at(lambda b: b.free, bound, jnp.where(solution.stats["at_edge"], 0.0, 1.0))
     size, along = len(start), jnp.zeros(len(start) + 1).at[-1].set(float(direction))
     units = jnp.append(jnp.ones(size), largest / _LARGEST)
-    slope = _corrected(_Branch(bound, units, name), start, here, along).tangent
+    slope = _corrected(_Branch(bound, units, units, name), start, here, along).tangent
     moves = jnp.abs(slope[:-1] / jnp.where(slope[-1] == 0, jnp.inf, slope[-1])) * (limits.high - limits.low) / units[-1]
     real = jnp.maximum(jnp.abs(start), jnp.where(jnp.isfinite(moves), moves, 0.0))
     own = jnp.where(bound.layout.is_real & (real > 0), real, 1.0)
-    branch = _Branch(bound, jnp.append(own, units[-1]), name)
+    units = jnp.append(own, units[-1])
+    branch = _Branch(bound, units, units, name)
     first = _corrected(branch, start, here, along)
     if not first.residual <= NEAR:
         raise ValueError(
@@ -337,7 +354,9 @@ def _walk(branch: _Branch, first: _Place, limits: _Limits) -> tuple[list[_Place]
         turns += _turns(branch, places[-1], place)
         closes = len(places) > 2 and _passes(branch, places[-1], place, first)
         places.append(first if closes else place)
-        ended = "the branch closes on its start" if closes else _at_end(branch, place, limits)
+        units, branch = branch.units, branch.grown(place)
+        first, places[-1] = (branch.measured(each, units) for each in (first, places[-1]))
+        ended = "the branch closes on its start" if closes else _at_end(branch, place, limits) or _still(branch, places)
     return places, tuple(turns), ended
 
 
@@ -433,10 +452,23 @@ def _at_end(branch: _Branch, place: _Place, limits: _Limits) -> str | None:
     if edge.any():
         owner = layout.owners[int(np.argmax(edge))]
         return f"{owner} reaches the edge of its domain at {_text(branch, place)}"
-    far = np.asarray(layout.is_real) & (np.abs(place.coordinates) > _FAR * np.asarray(branch.units[:-1]))
+    far = np.asarray(layout.is_real) & (np.abs(place.coordinates) > _FAR * np.asarray(branch.first_units[:-1]))
     if far.any():
         return f"{layout.owners[int(np.argmax(far))]} grows without bound at {_text(branch, place)}"
     return None
+
+
+def _still(branch: _Branch, places: list[_Place]) -> str | None:
+    """Why a branch is not to be followed on which the parameter no longer changes, or None."""
+    if len(places) <= _STANDING:
+        return None
+    last, before = places[-1], places[-1 - _STANDING]
+    changes = [abs(float(place.parameter - before.parameter)) for place in places[-_STANDING:]]
+    if max(changes) > np.finfo(float).eps * float(branch.units[-1]):
+        return None
+    moved = np.abs(last.coordinates - before.coordinates) / np.asarray(branch.units[:-1])
+    owner = branch.bound.layout.owners[int(np.argmax(moved))]
+    return f"{owner} moves on while {branch.name} stays where it is, at {_text(branch, last)}"
 
 
 def _text(branch: _Branch, place: _Place) -> str:
