@@ -35,7 +35,7 @@ def _bounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 exp, cosh, sinh = map(_bounded, (jnp.exp, jnp.cosh, jnp.sinh))
 
 
-def log_sum_exp(*terms: tuple[Array, Array]) -> Array:
+def log_sum_exp(*terms: tuple[Array | float | int, Array | float | int]) -> Array:
     """The logarithm of a sum of c exp(u), given as pairs of c and u, which overflows only where it does itself."""
     largest = jax.lax.stop_gradient(reduce(jnp.maximum, (exponent for _, exponent in terms)))
     return largest + jnp.log(sum(factor * jnp.exp(exponent - largest) for factor, exponent in terms))

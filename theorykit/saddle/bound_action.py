@@ -149,7 +149,7 @@ class BoundAction(AbstractSaddleProblem):
         parameters = {**self.parameters, SIDE.name: jnp.asarray(side, dtype=float)}
         return BoundAction(self.of.bounds, self.layout, parameters, self.sizes, self.free)
 
-    def _results(self, order_parameters: Mapping[str, Array]) -> Mapping[str, Array | float]:
+    def _results(self, order_parameters: Mapping[str, Array]) -> Mapping[str, Array | float | int]:
         return self.of.compiled(**order_parameters, **self.parameters, **dict(self.sizes))
 
     def of_values(self, order_parameters: Mapping[str, Array]) -> Float[Array, " terms"]:

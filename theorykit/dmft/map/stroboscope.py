@@ -18,6 +18,7 @@ from ...arguments import (
     numeric_array,
     refuse_known,
 )
+from ...precision import require_float64
 from .self_attention import Parameters, SelfAttention, check_network, checked_fit, in_range
 from .starts import Window, unchecked_state
 
@@ -58,6 +59,7 @@ class Stroboscope(eqx.Module):
         self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
 
     def __call__(self, state: Float[Array, " size"], value: Float[Array, ""]) -> Float[Array, " size"]:
+        require_float64()
         size = self.model.context * self.model.patterns
         state = numeric_array("state", state)
         if jnp.shape(state) != (size,):

@@ -18,7 +18,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..problem import Coordinates, Point
-from .minimisers import AbstractSaddleSolver, Progress
+from .minimisers import AbstractSaddleSolver, Progress, checked_atol, checked_rtol
 from .quadratic_model import QuadraticModel
 
 # radius of the trust region at first, where the iteration is trapped, and at most, in the metric of the domains
@@ -76,8 +76,8 @@ class IndexNewton(AbstractSaddleSolver):
 
     index: int = eqx.field(static=True, default=0)
     near: float = eqx.field(static=True, default=math.inf)
-    atol: float = 1e-9
-    rtol: float = 0.0
+    atol: float = eqx.field(default=1e-9, converter=checked_atol)
+    rtol: float = eqx.field(default=0.0, converter=checked_rtol)
     norm: Callable = optx.max_norm
 
     def start(self, problem, coordinates, progress):

@@ -5,6 +5,7 @@ They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands t
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -78,6 +79,9 @@ def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
+checked_atol, checked_rtol = partial(checked_number, "atol", above=0.0), partial(checked_number, "rtol", least=0.0)
+
+
 class AbstractSaddleSolver(optx.AbstractMinimiser):
     """A minimiser that takes a `AbstractSaddleProblem` as `args`; its state has a `progress`.
 
@@ -90,8 +94,6 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         return True
 
     def __check_init__(self):
-        checked_number("atol", self.atol, above=0.0)
-        checked_number("rtol", self.rtol, least=0.0)
         checked_function("norm", self.norm)
 
     def init(self, fn, y, args, options, f_struct, aux_struct, tags):
@@ -186,8 +188,8 @@ class Newton(AbstractSaddleSolver):
     """
 
     near: float | None = eqx.field(static=True, default=None)
-    atol: float = 1e-9
-    rtol: float = 0.0
+    atol: float = eqx.field(default=1e-9, converter=checked_atol)
+    rtol: float = eqx.field(default=0.0, converter=checked_rtol)
     norm: Callable = optx.max_norm
 
     def __check_init__(self):
@@ -269,8 +271,8 @@ class AcceleratedSweeps(AbstractSaddleSolver):
     """
 
     memory: int = eqx.field(static=True, default=10)
-    atol: float = 1e-9
-    rtol: float = 0.0
+    atol: float = eqx.field(default=1e-9, converter=checked_atol)
+    rtol: float = eqx.field(default=0.0, converter=checked_rtol)
     norm: Callable = optx.max_norm
 
     def __check_init__(self):
