@@ -23,7 +23,7 @@ def many_digits(symbols: Symbol | Sequence[Symbol], expression: Expr) -> Callabl
     return lambdify(symbols, expression, [evaluated, "mpmath"])
 
 
-def _evaluated(kind: type[Function]) -> Callable[..., mpmath.mpf]:
+def _evaluated(kind: Callable[..., Expr]) -> Callable[..., mpmath.mpf]:
     def value(*numbers: Any) -> mpmath.mpf:
         digits = mpmath.mp.dps
         exact = [Integer(int(each)) if each == int(each) else Float(each, digits) for each in numbers]
