@@ -31,7 +31,7 @@ _MOST_STEPS = 30
 _CORRECTIONS, _BESIDE_VALLEY = 30, 1e-12
 # a probe is harmonic if the slope there is this near to the curvature times the distance
 _HARMONIC = 0.5
-# how often the slope at a probe times the distance the action may change by, where it is smooth
+# a smooth action changes by at most so many times the slope at a probe times its distance
 _LEAP = 2.0
 # random directions in which kinks are looked for, and how much larger than smooth changes one is
 _RANDOM, _SHARP = 2, 1e3
@@ -70,7 +70,7 @@ def evidence(
     along = jnp.abs(model.directions).T @ rounding
     moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
     left, gradient_norm = model.newton_length(), jnp.linalg.norm(local.slope) / bound.scale
-    probes = _probed(bound, coordinates, model, along, left)
+    probes = _probed(bound, coordinates, model, along, left, rough.terms)
     soft = model.curvatures[probes.which]
     negative = (
         jnp.sum(model.curvatures < 0) + jnp.sum(probes.negative & (soft >= 0)) - jnp.sum(probes.positive & (soft < 0))
@@ -116,7 +116,7 @@ class _Probes(eqx.Module):
         return ~(self.positive | self.negative | self.flat)
 
 
-def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel, rounding, left) -> _Probes:
+def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel, rounding, left, terms) -> _Probes:
     """Probe the softest directions, following the valley: the slope along stiffer directions is brought to zero.
 
     So a degenerate point is judged by the action reduced to its soft direction (Lyapunov and Schmidt), not by the sign
@@ -154,8 +154,8 @@ def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel,
     # elsewhere the slope that is left uphill of the valley has a part along it, where the valley bends
     floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
     # a slope that grows along the way changes the action by no more than it ends at: beyond that, a jump
-    changes = jax.lax.map(lambda step: bound.action(bound.moved(coordinates, step)), steps) - bound.action(coordinates)
-    rounded = 1e3 * jnp.finfo(sizes.dtype).eps * jnp.sum(jnp.abs(bound.terms(coordinates)))
+    changes = jax.lax.map(lambda step: bound.action(bound.moved(coordinates, step)), steps) - jnp.sum(terms)
+    rounded = 1e3 * jnp.finfo(sizes.dtype).eps * jnp.sum(jnp.abs(terms))
     leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * _twice(distance) + rounded
     positive = jnp.where(harmonic, expected > 0, (ahead > floor) & (behind < -floor))
     negative = jnp.where(harmonic, expected < 0, (ahead < -floor) & (behind > floor))

@@ -86,14 +86,15 @@ def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | N
 def _of_closed_form(activation: Activation, least: float, most: float) -> float:
     """How far rounding carries the closed form, by fifty digits."""
     formula = activation.kernel_of_correlation
-    symbols, worst = (OWN, CORRELATION, OTHER), 0.0
+    symbols, ratios, worst = (OWN, CORRELATION, OTHER), (-1.0, -0.6, 0.95, 1.0), 0.0
+    at_ratio = {ratio: formula.subs(CORRELATION, ratio) for ratio in ratios}
     exact = many_digits(symbols, formula)
     with mpmath.workdps(50), np.errstate(all="ignore"):
-        for v, w, ratio in product((least, np.sqrt(least * most), most), (least, most), (-1.0, -0.6, 0.95, 1.0)):
+        for v, w, ratio in product((least, np.sqrt(least * most), most), (least, most), ratios):
             root = mpmath.sqrt(exact(mpmath.mpf(v), 1, mpmath.mpf(v)) * exact(mpmath.mpf(w), 1, mpmath.mpf(w)))
             if not np.isfinite(float(root)):
                 raise ValueError(f"its mean square is beyond the largest number, 10^{int(mpmath.log10(root))}")
-            found = float(interpret(formula.subs(CORRELATION, ratio), {OWN.name: v, OTHER.name: w}))
+            found = float(interpret(at_ratio[ratio], {OWN.name: v, OTHER.name: w}))
             truth = mpmath.re(exact(*map(mpmath.mpf, (v, ratio, w))))
             worst = max(worst, float(abs(found - truth) / root) if np.isfinite(found) else np.inf)
     return 2 * worst + 1e-15
