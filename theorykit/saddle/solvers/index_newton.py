@@ -8,7 +8,6 @@ Source: C. J. Cerjan, W. H. Miller, "On finding transition states", J. Chem. Phy
 steps is our own.
 """
 
-import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -18,7 +17,14 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..problem import Coordinates, Point
-from .minimisers import AbstractSaddleSolver, Progress, checked_atol, checked_rtol
+from .minimisers import (
+    AbstractSaddleSolver,
+    Progress,
+    checked_atol,
+    checked_near,
+    checked_rtol,
+    is_newton_step_near,
+)
 from .quadratic_model import QuadraticModel
 
 # radius of the trust region at first, where the iteration is trapped, and at most, in the metric of the domains
@@ -75,7 +81,7 @@ class IndexNewton(AbstractSaddleSolver):
     """
 
     index: int = eqx.field(static=True, default=0)
-    near: float = eqx.field(static=True, default=math.inf)
+    near: float | None = eqx.field(static=True, default=None, converter=checked_near)
     atol: float = eqx.field(default=1e-9, converter=checked_atol)
     rtol: float = eqx.field(default=0.0, converter=checked_rtol)
     norm: Callable = optx.max_norm
@@ -124,7 +130,7 @@ class IndexNewton(AbstractSaddleSolver):
         return jnp.where(jnp.isfinite(error), error, jnp.inf)
 
     def is_near(self, state):
-        return state.model.newton_length() <= self.near * state.progress.point.reach
+        return is_newton_step_near(self.near, state)
 
     def evidence(self, state):
         return {"model": state.model}

@@ -82,6 +82,16 @@ def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
 checked_atol, checked_rtol = partial(checked_number, "atol", above=0.0), partial(checked_number, "rtol", least=0.0)
 
 
+def checked_near(near: float | None) -> float | None:
+    """`near` of a solver as it came, or an error."""
+    return None if near is None else checked_number("near", near, above=0.0)
+
+
+def is_newton_step_near(near: float | None, state) -> Bool[Array, ""] | bool:
+    """Whether the next Newton step of the state's model is at most `near` times the largest coordinate."""
+    return near is None or state.model.newton_length() <= near * state.progress.point.reach
+
+
 class AbstractSaddleSolver(optx.AbstractMinimiser):
     """A minimiser that takes a `AbstractSaddleProblem` as `args`; its state has a `progress`.
 
@@ -182,19 +192,15 @@ class Newton(AbstractSaddleSolver):
 
     Steps are measured in the affine-invariant metric at each point, and the model's minimum within the region is found
     exactly, so that negative eigenvalues of the Hessian lead away from saddle points. Sweeps, combined as in
-    `AcceleratedSweeps`, show how near the minimum is: there are some to begin with and after a step that failed; where
+    `AcceleratedSweeps`, show how near the minimum is: there are some to begin with and after a step that failed. If
     a skip connection leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end
     point too, as evidence. `near`: how short the next Newton step must be for the point to count as found, if at all.
     """
 
-    near: float | None = eqx.field(static=True, default=None)
+    near: float | None = eqx.field(static=True, default=None, converter=checked_near)
     atol: float = eqx.field(default=1e-9, converter=checked_atol)
     rtol: float = eqx.field(default=0.0, converter=checked_rtol)
     norm: Callable = optx.max_norm
-
-    def __check_init__(self):
-        if self.near is not None:
-            checked_number("near", self.near, above=0.0)
 
     def start(self, problem, coordinates, progress):
         left, size = jnp.array(_FIRST_SWEEPS if problem.has_sweeps else 0), len(coordinates)
@@ -248,9 +254,7 @@ class Newton(AbstractSaddleSolver):
         return jnp.where(near, 0, left), ahead, sweeps
 
     def is_near(self, state):
-        if self.near is None:
-            return True
-        return state.model.newton_length() <= self.near * state.progress.point.reach
+        return is_newton_step_near(self.near, state)
 
     def evidence(self, state):
         return {"model": state.model}
