@@ -282,9 +282,10 @@ def _through_edges(claim: Claim) -> tuple[Claim, str | None]:
     """
     rest = claim.place([mp.mpf(0)] * len(claim.sizes))
     held, negative = {name: from_edge(_AT_EDGE) for name, from_edge in claim.edges}, 0
+    if at_infinity := [name for name, value in held.items() if not mp.isfinite(value)]:
+        return claim, f"{at_infinity[0]} is at infinity"
+    on_edges = _settled(claim, held)
     for name, from_edge in claim.edges:
-        if not mp.isfinite(held[name]):
-            return claim, f"{name} is at infinity"
 
         def beyond(distance, name=name, from_edge=from_edge):
             return claim.action(**{**rest, **held, name: from_edge(distance)}) - claim.action(**{**rest, **held})
@@ -293,10 +294,10 @@ def _through_edges(claim: Claim) -> tuple[Claim, str | None]:
         if abs(here) > mp.mpf("1e-2") * abs(inside):
             return claim, f"S has a slope at the edge of {name}: {mp.nstr(here, 5)}, {mp.nstr(inside, 5)} inside"
         # the others inside their domains follow, stationary
-        ahead, here = (_settled(claim, {**held, **moved}) for moved in ({name: from_edge(_FROM_EDGE)}, {}))
-        if ahead is None or here is None:
+        ahead = _settled(claim, {**held, name: from_edge(_FROM_EDGE)})
+        if ahead is None or on_edges is None:
             return claim, "there is no stationary point of the others beside the edge"
-        negative += ahead < here
+        negative += ahead < on_edges
     if claim.index < negative or (not claim.sizes and claim.index != negative):
         return claim, f"S falls from {negative} edges, the index is {claim.index}"
     inner = lambda **given: claim.action(**{**held, **given})  # noqa: E731

@@ -208,9 +208,11 @@ class _Branch(eqx.Module):
 
     def grown(self, place: _Place) -> "_Branch":
         """With larger units for order parameters that have become many of them, so that steps grow along."""
-        sizes = jnp.append(jnp.abs(place.coordinates), 0.0)
-        is_large = jnp.append(self.bound.layout.is_real, False) & (sizes > _MANY * self.units)
-        return eqx.tree_at(lambda b: b.units, self, jnp.where(is_large, sizes, self.units))
+        sizes, units = np.append(np.abs(place.coordinates), 0.0), np.asarray(self.units)
+        is_large = np.append(self.bound.layout.is_real, False) & (sizes > _MANY * units)
+        if not is_large.any():
+            return self
+        return eqx.tree_at(lambda b: b.units, self, jnp.where(is_large, sizes, units))
 
     def measured(self, place: _Place, units: Float[Array, " unknowns"]) -> _Place:
         """A place whose tangent was in other units."""
@@ -355,7 +357,8 @@ def _walk(branch: _Branch, first: _Place, limits: _Limits) -> tuple[list[_Place]
         closes = len(places) > 2 and _passes(branch, places[-1], place, first)
         places.append(first if closes else place)
         units, branch = branch.units, branch.grown(place)
-        first, places[-1] = (branch.measured(each, units) for each in (first, places[-1]))
+        if branch.units is not units:
+            first, places[-1] = (branch.measured(each, units) for each in (first, places[-1]))
         ended = "the branch closes on its start" if closes else _at_end(branch, place, limits) or _still(branch, places)
     return places, tuple(turns), ended
 
