@@ -1,16 +1,17 @@
 """The table of replica actions for docs/own-action.md, from the results of replicas.py."""
 
 import kept_results
+from table_of_sizes import shown
 
 
 def table() -> str:
-    """Of 256 parameters each: how many are missed, how many wrong unsaid, and the seconds of both ways."""
+    """Answers that are missed and silently wrong among 256, and times, for both ways."""
     rows = (
         (
             name,
             *(f"{of[way]['missed']}, {of[way]['silently wrong']}" for way in ("certified", "fixed point")),
-            f"{of['certified']['first']:.1f} s",
-            *(f"{1000 * of[way]['seconds']:.3g} ms" for way in ("certified", "fixed point")),
+            shown(of["certified"]["first"]),
+            *(shown(of[way]["seconds"]) for way in ("certified", "fixed point")),
         )
         for name, of in kept_results.read("replicas").items()
     )
