@@ -8,9 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-# JAX has threads enough, and so has the suite; read when the linear algebra is loaded
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import hypothesis
 import jax
 import pytest

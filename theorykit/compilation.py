@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .arguments import checked_function, is_traced
+from .threads import rows_of, threads_for
 
 # the older of XLA's two ways to emit a fusion: the large programs of a solve compile in two fifths of the time
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
@@ -18,7 +19,8 @@ def jit(function: Callable) -> Callable:
     """`equinox.filter_jit(function)`, which a CPU compiles in about half the time, for programs with solves in them.
 
     XLA is asked for the older of its two ways to generate code, where it has two. That holds for whole programs: within
-    another jit, `function` is compiled as that one is. Raises `TypeError` for what is no function.
+    another jit, `function` is compiled as that one is. On a processor the call waits for its results, and the linear
+    algebra of small matrices runs on one thread. Raises `TypeError` for what is no function.
 
         >>> import jax.numpy as jnp
         >>> import theorykit
@@ -32,7 +34,12 @@ def jit(function: Callable) -> Callable:
 
     @wraps(function)
     def call(*arguments, **keywords):
-        return (part if is_traced(arguments, keywords, jnp.zeros(())) else whole())(*arguments, **keywords)
+        if is_traced(arguments, keywords, jnp.zeros(())):
+            return part(*arguments, **keywords)
+        if jax.default_backend() != "cpu":
+            return whole()(*arguments, **keywords)
+        with threads_for(rows_of(arguments, keywords)):
+            return jax.block_until_ready(whole()(*arguments, **keywords))
 
     return call
 

@@ -13,6 +13,7 @@ from scipy.interpolate import KroghInterpolator
 from scipy.optimize import brentq
 
 from ..arguments import checked_instance, checked_number
+from ..compilation import jit
 from .cycles import Cycle, NoCycleError, cycle_at, smallest_period
 from .shooting import BranchPoint, Linearisation, Step, Unknowns, checked_step, correct, multipliers_of
 
@@ -291,4 +292,4 @@ def _flipped_direction(step: Step, at: Unknowns) -> Float[Array, "period state"]
     return linearisation.spread(still, jnp.append(vector / np.linalg.norm(vector), 0.0)).points
 
 
-_linearised = eqx.filter_jit(Linearisation.about)
+_linearised = jit(Linearisation.about)

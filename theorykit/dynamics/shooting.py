@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
 from ..arguments import checked_array, checked_function, checked_number, first_line
+from ..compilation import jit
 from ..precision import require_float64
 
 Step = Callable[[Array, Array], Array]
@@ -186,7 +187,7 @@ def correct(
     return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
 
 
-@eqx.filter_jit
+@jit
 def _correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> tuple[Unknowns, Array, Array, Unknowns]:
     """The cycle, its residual, the product of the Jacobians, and the tangent."""
     shooting = Shooting(step, direction, target)

@@ -27,6 +27,7 @@ from ...arguments import (
 )
 from ...precision import require_float64
 from ...sharding import all_finite, check_finite, is_sharded, over_examples
+from ...threads import threads_for
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
 from ..specification.architecture import (
@@ -227,7 +228,8 @@ def check_interpolation(architecture: Architecture, features: Float[np.ndarray, 
             f"{needs} {examples} examples exceed its rank, at most paths x features = {paths} x {input_features} = "
             f"{rank}; use a larger temperature"
         )
-    singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
+    with threads_for(examples):
+        singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
     # the kernel's condition number is the square of the features'
     if singular[-1] ** 2 + temperature <= rounding * singular[0] ** 2:
         raise ValueError(

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ...threads import threads_for
+
 
 class RotatedExamples(eqx.Module):
     """Path features and labels in principal axes.
@@ -28,7 +30,8 @@ class RotatedExamples(eqx.Module):
 def in_principal_axes(features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]):
     """Rotate the examples, on the host; singular values that are rounding become zero."""
     flat, targets = np.asarray(features).reshape(len(features), -1), np.asarray(labels)
-    left, singular, right = np.linalg.svd(flat, full_matrices=False)
+    with threads_for(len(flat)):
+        left, singular, right = np.linalg.svd(flat, full_matrices=False)
     error = np.finfo(np.float64).eps * singular[0]
     rows = np.where(singular > max(flat.shape) * error, singular, 0.0)[:, None] * right
     rotated, omitted = left.T @ targets, 0

@@ -7,6 +7,8 @@ example has along any path, such as pixels that are always black, cost as much a
 import numpy as np
 from jaxtyping import Float
 
+from ...threads import threads_for
+
 # a direction with a smaller share of the features' norm is left out: in kernels its square is far below rounding
 _NOTHING = 1e-9
 # numbers of features are rounded up to a multiple of this share, since every other shape is compiled anew
@@ -19,10 +21,11 @@ def in_spanned_directions(
     """The features after a rotation that leaves as few as possible, or as they are where that would leave about all."""
     examples, paths, width = features.shape
     flat = features.reshape(-1, width)
-    if len(flat) < width:
-        flat = np.linalg.qr(flat.T, mode="r").T
-    _, directions = np.linalg.eigh(flat.T @ flat)
-    rotated = flat @ directions
+    with threads_for(examples):
+        if len(flat) < width:
+            flat = np.linalg.qr(flat.T, mode="r").T
+        _, directions = np.linalg.eigh(flat.T @ flat)
+        rotated = flat @ directions
     squares = np.sum(rotated**2, axis=0)
     step = max(1, width // _SHAPES)
     needed = int(np.sum(squares > _NOTHING**2 * np.sum(squares)))

@@ -4,11 +4,11 @@ What may be asked of stage 3 of `Architecture -> derive -> Action -> compile -> 
 """
 
 import equinox as eqx
-import jax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
 
+from ...compilation import jit
 from ..data.checks import checked_data, checked_positive_definite, checked_results
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import (
@@ -71,7 +71,7 @@ def parameter_values(
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
 
 
-@jax.jit
+@jit
 def action_terms(
     bound: BoundAction,
     order_parameters: OrderParameters,
@@ -107,7 +107,7 @@ def first_order(
     return checked_results(_first_order(bind(architecture), features, labels), architecture)
 
 
-@jax.jit
+@jit
 def _first_order(bound: BoundAction, features, labels):
     compiled, numbers, limit = bound.compiled, bound.numbers(), bound.point(gp_limit(bound.architecture))
     if isinstance(features, ImplicitFeatures):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ...compilation import jit
 from ..data.checks import (
     check_same_input_features,
     checked_dual_results,
@@ -65,7 +66,7 @@ def checked_prediction(
     return replace(checked_results(prediction, architecture), ansatz=ansatz_of(architecture, labels.size))
 
 
-@jax.jit
+@jit
 def prediction_at(
     bound: BoundAction,
     order_parameters: OrderParameters,
@@ -83,7 +84,7 @@ def prediction_at(
     return _predicted(bound.compiled.predictor.call_from(given), labels.shape[1:])
 
 
-@jax.jit
+@jit
 def prediction_from_kernels(
     bound: BoundAction,
     kernel: Float[Array, "rows rows"],
@@ -128,7 +129,7 @@ def predict_from_statistics(
     return checked_dual_results(prediction, architecture)
 
 
-@jax.jit
+@jit
 def _predict_from_statistics(bound: BoundAction, order_parameters, statistics, test_features):
     test = {bound.symbols.test_features: bound.flat(test_features)}
     given = bound.numbers() | bound.point(order_parameters) | bound.moments(statistics) | test
@@ -154,7 +155,7 @@ def kernel(
     return _kernel(bind(architecture), order_parameters, features, other)
 
 
-@jax.jit
+@jit
 def _kernel(bound: BoundAction, order_parameters, features, other):
     if isinstance(features, ImplicitFeatures):
         return features.kernel(order_parameters.first, other)
@@ -171,7 +172,7 @@ def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatu
     return _path_kernels(bind(architecture), checked_features(architecture, features))
 
 
-@jax.jit
+@jit
 def _path_kernels(bound: BoundAction, features):
     if isinstance(features, ImplicitFeatures):
         return features.path_kernels(bound.architecture.outputs)

@@ -1,13 +1,14 @@
 """Path features of kernels that are given: feature vectors whose products they are."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...arguments import checked_array
+from ...compilation import jit
 from ...precision import require_float64
+from ...threads import threads_for
 
 # asymmetry and negative eigenvalues beside the largest that count as rounding
 _ROUNDING = 1e-10
@@ -38,7 +39,8 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
         raise ValueError(
             f"kernels are not symmetric: entries, and those of paths and examples exchanged, differ by {asymmetry:.3g}"
         )
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    with threads_for(len(gram)):
+        values, vectors = np.linalg.eigh((gram + gram.T) / 2)
     if values[0] < -_ROUNDING * values[-1]:
         raise ValueError(
             f"kernels are not positive semidefinite: their smallest eigenvalue is {values[0]:.3g}, their largest "
@@ -48,7 +50,7 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
     return jnp.asarray(_root(values, vectors)[:, -kept:].reshape(examples, paths, kept))
 
 
-@jax.jit
+@jit
 def square_root(
     kernels: Float[Array, "paths paths examples examples"],
 ) -> Float[Array, "examples paths features"]:

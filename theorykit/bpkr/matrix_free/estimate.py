@@ -16,7 +16,6 @@ hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm sp
 
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -28,6 +27,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
+from ...compilation import jit
 from ...precision import require_float64
 from ...saddle.solvers.lanczos import run_lanczos
 from ...sharding import held_whole, laid_over, of_this_process, outside_meshes, sharding_of
@@ -196,7 +196,7 @@ def random_probes(
     return _sharded_probes(key, count, rows, NamedSharding(sharding.mesh, PartitionSpec(None, sharding.spec[0])))
 
 
-@partial(jax.jit, static_argnames=("count", "rows", "sharding"))
+@jit
 def _sharded_probes(key, count, rows, sharding):
     return laid_over(jax.random.rademacher(key, (count, rows), dtype=jnp.float64), sharding)
 
@@ -254,7 +254,7 @@ class _OfLabels(eqx.Module):
     steps: Any
 
 
-@eqx.filter_jit
+@jit
 def _of_labels(data, first, key, rank, solver):
     kernel = Kernel(data.bound, data.design, first)
     whitened = whiten_kernel(kernel, key, rank)
@@ -283,7 +283,7 @@ def _conjugate_gradients(whitened, right, solver):
     return scale * solution.value, solution.stats["num_steps"]
 
 
-@eqx.filter_jit
+@jit
 def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[EnergyEstimate, Bool[Array, ""]]:
     """The estimate by Lanczos runs of this `order`, and whether their bias is below half the standard errors."""
     kernel = whitened.kernel

@@ -21,6 +21,7 @@ from scipy.special import stdtrit
 from tqdm import tqdm
 
 from ...arguments import checked_flag, checked_instance, checked_key, checked_number
+from ...compilation import jit
 from ...precision import require_float64
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solvers.anderson import AndersonMemory
@@ -155,7 +156,7 @@ class _SampleAverage:
         return _minimise_bound(bound, coordinates, self.at(_order_parameters(bound, coordinates)).slopes)
 
 
-@eqx.filter_jit
+@jit
 def _minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes) -> Coordinates:
     """The coordinates that minimise entropy plus the energy's bound at `coordinates`."""
     here = _order_parameters(bound, coordinates)
@@ -171,7 +172,7 @@ def _minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes
     return optx.minimise(above, _INNER, coordinates, max_steps=_INNER_STEPS, throw=False).value
 
 
-@eqx.filter_jit
+@jit
 def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderParameters:
     return to_order_parameters(bound.architecture, coordinates)
 
@@ -236,7 +237,7 @@ def _pool(data, samples, ends, key, options, stats):
     )
 
 
-@eqx.filter_jit
+@jit
 def _mean(bound: BoundAction, ends) -> tuple[Coordinates, OrderParameters, OrderParameters]:
     """The mean of the coordinates `ends`, the order parameters there, and the standard errors of these."""
     centre = jnp.mean(ends, axis=0)
@@ -245,7 +246,7 @@ def _mean(bound: BoundAction, ends) -> tuple[Coordinates, OrderParameters, Order
     return centre, _order_parameters(bound, centre), errors
 
 
-@eqx.filter_jit
+@jit
 def _gradient(bound: BoundAction, coordinates, slope):
     """The gradient of S in the coordinates, from that of the energy in U_1."""
 

@@ -7,14 +7,13 @@ logdet A = logdet P + logdet M and y^T A^{-1} y = (P^{-1/2} y)^T M^{-1} (P^{-1/2
 Source of P: Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning" (arXiv 2110.02820), Alg. 2.1.
 """
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ...compilation import jit
 from ...sharding import by_shard, held_whole, laid_over, of_this_process, sum_by_blocks
 from ..evaluation.bound_action import BoundAction
 
@@ -181,6 +180,6 @@ def path_gram(
     return jnp.kron(of_this_process(_gram(features, block, sharding), sharding), jnp.eye(outputs))
 
 
-@partial(jax.jit, static_argnames=("block", "sharding"))
+@jit
 def _gram(features, block, sharding):
     return sum_by_blocks(lambda own: jnp.einsum("pai,pbi->ab", own, own), block, sharding, features)

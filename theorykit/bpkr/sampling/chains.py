@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from ... import store
+from ...compilation import jit
 from ...progress import TaskBar, Tell
 from ...workers import Workers, run_tasks
 from .settings import Schedule
@@ -186,7 +187,7 @@ def _start_run(sampler, keys, settings: Mapping[str, str], path: Path | None) ->
     return run if arrays is None else run.resume(arrays)
 
 
-@eqx.filter_jit
+@jit
 def _start(sampler: AbstractSampler, keys):
     return jax.vmap(sampler.start)(keys)
 
@@ -206,7 +207,7 @@ def _advance_run(run: _Run, sampler: AbstractSampler, schedule: Schedule) -> Non
     run.states, run.steps = states, run.steps + steps
 
 
-@eqx.filter_jit
+@jit
 def _advance(sampler: AbstractSampler, states, steps, keep):
     """All chains advanced by `steps`, at most `_STEPS`; and, if it is to be kept, what they drew, followed by zeros."""
 

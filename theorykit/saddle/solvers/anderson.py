@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ...compilation import jit
 from ..problem import Coordinates
 
 
@@ -32,7 +33,7 @@ class AndersonMemory(eqx.Module):
         """With the secants of one iteration for another that is much like it, and no last point."""
         return eqx.tree_at(lambda memory: memory.has_last, self, jnp.array(False))
 
-    @eqx.filter_jit
+    @jit
     def next_point(self, point: Coordinates, image: Coordinates) -> tuple[Coordinates, "AndersonMemory"]:
         """Where g(x) over `point`, where it is `image`, would rest were it linear along the secants, to least squares.
 

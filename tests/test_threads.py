@@ -1,0 +1,93 @@
+"""Small matrices are factorised on one thread, large ones on as many as there are."""
+
+import re
+import threading
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+import theorykit
+from theorykit.threads import MANY_ROWS, rows_of, threads_for
+
+PACKAGE = Path(theorykit.__file__).parent
+
+
+def threads() -> set[int]:
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    return {library.get_num_threads() for library in libraries}
+
+
+@pytest.fixture(autouse=True)
+def three_threads():
+    """More than one, whatever the machine has."""
+    with threadpool_limits(3, user_api="blas"):
+        assert threads() == {3}
+        yield
+        assert threads() == {3}
+
+
+def test_rows_are_those_of_the_largest_matrix():
+    assert rows_of() == rows_of(3, "text", np.arange(7), jax.random.key(0), np.zeros(())) == 0
+    assert rows_of(np.zeros(5)) == 5
+    assert rows_of({"batch": np.zeros((5000, 3, 3))}, jnp.zeros((4, 2))) == 4
+    assert rows_of(np.zeros((7, 12, 4)), [jnp.zeros((2, 2, 16, 16))]) == 16
+
+
+def test_the_limit_holds_within_the_contexts_and_ends_with_the_last():
+    with threads_for(MANY_ROWS):
+        assert threads() == {3}
+    with threads_for(MANY_ROWS - 1):
+        assert threads() == {1}
+        with pytest.raises(KeyError), threads_for(2):
+            raise KeyError
+        assert threads() == {1}
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with threads_for(2):
+            entered.set()
+            leave.wait(60)
+
+    beside = threading.Thread(target=other)
+    with threads_for(2):
+        beside.start()
+        entered.wait(60)
+    assert threads() == {1}
+    leave.set()
+    beside.join()
+    assert threads() == {3}
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(20, 1), (MANY_ROWS, 3)])
+def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(rows, expected):
+    seen = []
+
+    def record(value):
+        seen.append(threads())
+        return value
+
+    @theorykit.jit
+    def function(x):
+        return jax.pure_callback(record, jax.ShapeDtypeStruct((), x.dtype), jnp.sum(x))
+
+    assert function(jnp.ones(rows)) == rows
+    assert seen == [{expected}]
+
+
+FACTORISES = re.compile(r"linalg\.(cholesky|eigh|eigvalsh|solve|svd|lstsq)\b|cho_solve|cho_factor|solve_triangular")
+COMPILES = re.compile(r"\bjax\.jit\b|\bfilter_jit\b")
+
+
+def compiled_elsewhere(text: str) -> bool:
+    return bool(FACTORISES.search(text) and COMPILES.search(text))
+
+
+def test_modules_that_factorise_compile_with_the_functions_of_the_package():
+    assert compiled_elsewhere("@jax.jit\ndef f(x):\n    return jnp.linalg.cholesky(x)")
+    assert not compiled_elsewhere("@jit\ndef f(x):\n    return jnp.linalg.cholesky(x)")
+    found = [path.name for path in PACKAGE.rglob("*.py") if compiled_elsewhere(path.read_text())]
+    assert found == []
