@@ -34,7 +34,7 @@ def predicted(gates: int, width: float) -> tuple[np.ndarray, np.ndarray]:
     """Errors of the saddle point and of infinite width, with the first `gates` gates, and one that is always open."""
     arch = bpkr.Architecture((gates + 1,), width, temperature=0.05)
     open_gates = np.concatenate([np.ones((len(inputs), 1)), inputs[:, 0] @ planes[:gates].T > 0], axis=1)
-    data = bpkr.path_features(inputs, [open_gates[:, :, None, None].astype(float)], arch)
+    data = bpkr.path_features(inputs, [open_gates[:, :, None, None].astype(float)], arch, layout="keys-first")
     saddle = bpkr.solve(arch, data[:train], labels[:train], throw=True)
     means = [
         bpkr.predict(arch, point, data[:train], labels[:train], data[train:]).mean

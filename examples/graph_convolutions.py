@@ -46,7 +46,7 @@ def learned(level: float) -> tuple[np.ndarray, float, float]:
     scores, shares = None, []
     for heads in (hops, 1):
         arch = bpkr.Architecture((heads,), 20, temperature=0.1)
-        data = bpkr.path_features(tokens, [powers[:heads]], arch, np.arange(nodes))
+        data = bpkr.path_features(tokens, [powers[:heads]], arch, np.arange(nodes), layout="keys-first")
         saddle = bpkr.solve(arch, data[known], community[known], throw=True)
         prediction = bpkr.predict(arch, saddle, data[known], community[known], data[asked])
         shares.append(1 - float(bpkr.sign_accuracy(prediction.mean, community[asked])))

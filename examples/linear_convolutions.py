@@ -37,7 +37,7 @@ def architecture(width: float) -> bpkr.Architecture:
     return bpkr.Architecture((taps, taps), width, temperature=0.1)
 
 
-data = bpkr.path_features(signals, [shifts, shifts], architecture(10), "last")
+data = bpkr.path_features(signals, [shifts, shifts], architecture(10), "last", layout="keys-first")
 
 
 def used(u1: np.ndarray) -> np.ndarray:

@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401 - its threads are those of JAX
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import theorykit
-from theorykit.threads import MANY_ROWS, rows_of, threads_for
+from theorykit.compilation import rows_of
+from theorykit.threads import MANY_ROWS, threads_for
 
 PACKAGE = Path(theorykit.__file__).parent
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .arguments import checked_function, is_traced
-from .threads import rows_of, threads_for
+from .threads import threads_for
 
 # the older of XLA's two ways to emit a fusion: the large programs of a solve compile in two fifths of the time
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
@@ -52,3 +52,17 @@ def _options() -> Mapping[str, Any] | None:
     except jax.errors.JaxRuntimeError:
         return None
     return _OPTIONS
+
+
+def rows_of(*values: Any) -> int:
+    """Return the number of rows of the largest matrix that a function of `values` may factorise.
+
+    It is the number of rows of square matrices, or of a batch of them, and the longest axis of any other array.
+    """
+    most = 0
+    for leaf in jax.tree.leaves(values):
+        shape = leaf.shape if eqx.is_inexact_array(leaf) else ()
+        if shape:
+            is_square = len(shape) > 1 and shape[-1] == shape[-2]
+            most = max(most, shape[-1] if is_square else max(shape))
+    return most

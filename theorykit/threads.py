@@ -9,10 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
-from typing import Any
 
-import equinox as eqx
-import jax
 from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
 
 # from so many rows on, two threads factorise a matrix faster than one
@@ -25,7 +22,9 @@ _before: Sequence[int] = ()
 
 @cache
 def _libraries() -> list[LibController]:
-    # JAX has loaded NumPy and SciPy by now, and with them their linear algebra
+    # the library must be loaded to be found
+    import scipy.linalg  # noqa: F401
+
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
@@ -34,20 +33,6 @@ def _set_threads(numbers: Sequence[int]) -> None:
         library.set_num_threads(number)
     # otherwise only the Python thread that comes first may ever set it, and a context of another could not end
     OpenBLASController.clear_controlling_thread()
-
-
-def rows_of(*values: Any) -> int:
-    """Return the number of rows of the largest matrix that a function of `values` may factorise.
-
-    It is the number of rows of square matrices, or of a batch of them, and the longest axis of any other array.
-    """
-    most = 0
-    for leaf in jax.tree.leaves(values):
-        shape = leaf.shape if eqx.is_inexact_array(leaf) else ()
-        if shape:
-            is_square = len(shape) > 1 and shape[-1] == shape[-2]
-            most = max(most, shape[-1] if is_square else max(shape))
-    return most
 
 
 @contextmanager

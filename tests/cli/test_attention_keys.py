@@ -61,6 +61,23 @@ def test_attention_itself_is_read(tmp_path):
     np.testing.assert_array_equal(data.features, features("x", ARRAYS["lengths"], ARRAYS["lengths"]))
 
 
+def test_attention_and_masks_of_torch_are_read_with_their_layout(tmp_path):
+    causal = np.tri(4, dtype=bool)[None, None]
+    maps = bpkr.attention(ARRAYS["x"], **{key: [ARRAYS[name] for name in names] for key, names in HEADS.items()})
+    torch_maps = {f"A{i}": np.swapaxes(layer, 2, 3) for i, layer in enumerate(maps)}
+    np.savez(tmp_path / "data.npz", **ARRAYS, triangle=causal, **torch_maps)
+    for given, expected in (
+        ({"mask": "triangle", **HEADS}, features("x", "causal", None)),
+        ({"attention": ("A0", "A1")}, features("x", None, None)),
+    ):
+        config = DataConfig("data.npz", "y", inputs="x", attention_layout="torch", **given)
+        np.testing.assert_array_equal(read_data(config, ARCHITECTURE, tmp_path).features, expected)
+        with pytest.raises(ValueError, match='layout="torch"'):
+            read_data(DataConfig("data.npz", "y", inputs="x", **given), ARCHITECTURE, tmp_path)
+    with pytest.raises(ValueError, match="`attention_layout`, but no `attention` and no `mask`"):
+        DataConfig("data.npz", "y", inputs="x", attention_layout="torch", **HEADS)
+
+
 def test_heads_of_a_checkpoint_act_after_their_norm(tmp_path):
     arrays = {"h.0.attn.c_attn.weight": draw.normal(size=(3, 9)), "h.0.attn.c_attn.bias": draw.normal(size=9)}
     arrays |= {"h.0.ln_1.weight": np.full(3, 2.0), "h.0.ln_1.bias": np.ones(3)}

@@ -96,7 +96,7 @@ KINDS = {
     "real_tokens": Kind(
         lambda: LENGTHS, {"None": "all are"}, lambda: {"of others": LENGTHS[1:], "of none": 0 * LENGTHS}
     ),
-    "sums_over_queries": flag(),
+    "layout": Kind(lambda: "keys-first", {"None": "keys come first"}),
     "key_query": Kind(lambda: KEY_QUERY, NO_HEADS, lambda: layer_arrays(KEY_QUERY)),
     "query": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
     "network": instance(network, also=lambda: {"an architecture": architecture(), "heads": heads()}),

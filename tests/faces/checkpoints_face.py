@@ -83,6 +83,7 @@ FACE = Face(
             },
         ),
         "isolated": text("self"),
+        "CheckpointHeads.attention.layout": Kind(lambda: "keys-first", {"None": "keys come first"}),
     },
     instances={
         "Checkpoint": lambda: checkpoints.read_checkpoint(saved()),

@@ -18,7 +18,7 @@ from .features.from_kernels import features_of_kernels
 from .matrix_free.estimate import EnergyEstimate, MatrixFreeOptions, MatrixFreeWarning, Slopes, estimate_energy
 from .matrix_free.saddle import MatrixFreeSaddle, solve_matrix_free
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
-from .network.masks import Isolated, Mask
+from .network.masks import Isolated, Layout, Mask
 from .network.network import (
     Network,
     empirical_order_parameters,
@@ -28,7 +28,7 @@ from .network.network import (
     sample_network,
     sum_over_paths,
 )
-from .network.paths import Readout, path_features
+from .network.paths import AttentionWarning, Readout, path_features
 from .network.pruning import Head, parameter_count, rank_heads, removable_heads, without_heads
 from .order_parameters.finite_width_law import FiniteWidthLaw, law_of
 from .order_parameters.order_parameters import OrderParameters, gp_limit
@@ -46,6 +46,7 @@ __all__ = [
     "ActionTerms",
     "Architecture",
     "Attention",
+    "AttentionWarning",
     "ClassScores",
     "Classes",
     "CompiledAction",
@@ -65,6 +66,7 @@ __all__ = [
     "KeyQueryHeads",
     "LabelsWarning",
     "LayerSymbols",
+    "Layout",
     "Mask",
     "MatrixFreeOptions",
     "MatrixFreeSaddle",

@@ -72,6 +72,7 @@ class CheckpointHeads(eqx.Module):
         *,
         mask: bpkr.Mask | None = None,
         isolated: bpkr.Isolated = "refuse",
+        layout: bpkr.Layout | None = None,
         normalised: bool | None = None,
     ) -> Float[Array, "examples heads keys queries"]:
         """Compute the attention of the layer on its own inputs.
@@ -81,6 +82,7 @@ class CheckpointHeads(eqx.Module):
                 one, is applied here.
             mask: as in `bpkr.attention`. A causal model adds the causal mask.
             isolated: as in `bpkr.attention`.
+            layout: order of the axes of `mask`, as in `bpkr.attention`.
             normalised: True if the inputs were recorded after the layer's norm, at the input of its attention module;
                 the norm is then left out. False if they were recorded before it. By default they are taken to be
                 before it, and inputs that the norm has certainly made are refused.
@@ -102,6 +104,7 @@ class CheckpointHeads(eqx.Module):
             key_bias=[self.key_bias],
             mask=masks or None,
             isolated=isolated,
+            layout=layout,
         )
         return maps
 

@@ -68,7 +68,10 @@ def _features(
     if maps is not None:
         attention = [arrays[name] for name in as_names(maps)]
     elif heads is not None:
-        inputs, attention = heads.normalise(inputs), [heads.attention(inputs, mask=mask or None)]
+        inputs, attention = (
+            heads.normalise(inputs),
+            [heads.attention(inputs, mask=mask or None, layout=config.attention_layout)],
+        )
     else:
         attention = _attention(config, arrays, architecture, inputs, mask)
     real = [part for part in mask if not isinstance(part, str) and part.ndim <= 2]
@@ -76,7 +79,9 @@ def _features(
         raise ValueError(f"[data] `{prefix}mask` names {len(real)} arrays that say which tokens are real; give one")
     if maps is not None and len(real) < len(mask):
         raise ValueError(f"[data] `{prefix}mask` may only say which tokens are real, beside `{prefix}attention`")
-    options = {"real_tokens": real[0]} if real else {}
+    options: dict[str, Any] = {"real_tokens": real[0]} if real else {}
+    if maps is not None:
+        options["layout"] = config.attention_layout
     return bpkr.path_features(inputs, attention, architecture, config.readout, **options)
 
 
@@ -101,7 +106,8 @@ def _attention(
             raise ValueError("[data] has a mask, but no layer of [architecture] has heads")
         return ()
     heads = {name: [arrays[array] for array in as_names(getattr(config, name))] for name in given}
-    return bpkr.attention(inputs, **heads, **({"mask": mask} if mask else {}))
+    options = {"mask": mask, "layout": config.attention_layout} if mask else {}
+    return bpkr.attention(inputs, **heads, **options)
 
 
 def _names(config: DataConfig) -> list[str]:

@@ -9,7 +9,7 @@ Names = str | tuple[str, ...]
 
 CAUSAL = "causal"
 # keys that name no array
-NOT_ARRAYS = ("file", "classes", "checkpoint", "layer", "layout", "norm_first", "readout")
+NOT_ARRAYS = ("file", "classes", "checkpoint", "layer", "layout", "norm_first", "readout", "attention_layout")
 
 
 class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -20,9 +20,10 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     `attention` itself; or the heads of one `layer` of a `checkpoint`, a file beside the configuration, as
     `checkpoints.read_heads` reads them, after that layer's norm. A network without attention needs none. `mask` is
     "causal", the name of an array, or several: one that says which tokens are real holds for the `readout`, by default
-    "last", too. Test examples are given in one of the two ways, too, with attention and masks of their own; a mask that
-    is "causal" holds for both. With `classes`, labels are classes, text or numbers, and become outputs. No key is
-    ignored.
+    "last", too. `attention_layout` is the order of the axes of attention and masks, as `layout` of `bpkr.path_features`
+    and `bpkr.attention`. Test examples are given in one of the two ways, too, with attention and masks of their own; a
+    mask that is "causal" holds for both. With `classes`, labels are classes, text or numbers, and become outputs. No
+    key is ignored.
     """
 
     file: str
@@ -40,6 +41,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     layout: str | None = None
     norm_first: bool | None = None
     mask: Names | None = None
+    attention_layout: Literal["keys-first", "torch"] | None = None
     readout: Literal["first", "last", "mean", "all"] | None = None
     test_features: str | None = None
     test_inputs: str | None = None
@@ -97,6 +99,8 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             words = as_names(getattr(self, f"{prefix}mask"))
             if CAUSAL in words and self.given(f"{prefix}attention"):
                 raise ValueError(f"[data] has `{prefix}mask`, but `{prefix}attention` is what is attended to already")
+        if self.attention_layout is not None and not self.given("attention", "test_attention", "mask", "test_mask"):
+            raise ValueError("[data] has `attention_layout`, but no `attention` and no `mask`")
         if self.test_inputs is not None and self.mask is not None and self.test_mask is None and not self.is_causal:
             raise ValueError("[data] has a `mask` of the `inputs`, but no `test_mask` of the `test_inputs`")
         if self.is_causal and self.test_mask is not None and CAUSAL not in as_names(self.test_mask):

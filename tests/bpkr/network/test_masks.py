@@ -1,5 +1,7 @@
 """Masks, padding and readout positions: against attention among the real tokens alone, and with bad input."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -185,8 +187,8 @@ WRONG_MASKS = {
     "other numbers": (REAL * 2, "mask must be True or False, or 1 or 0, for each token"),
     "of other tokens": (REAL[:, :3], "mask must be whole numbers (5,)"),
     "without an axis": (np.array(CAUSAL), 'mask must be "causal"'),
-    "two axes of numbers": (np.zeros((TOKENS, TOKENS)), "keys first: mask[None, None]"),
-    "keys and queries alone": (np.tri(TOKENS, dtype=bool), f"is (1, 1, {TOKENS}, {TOKENS}), keys first"),
+    "causal, queries first": (np.tri(TOKENS, dtype=bool), 'Give mask="causal", layout="torch"'),
+    "added, queries first": (np.triu(np.full((TOKENS, TOKENS), -np.inf), 1)[None, None], "a causal mask in the other"),
     "of other heads": (np.ones((1, 3, TOKENS, TOKENS), dtype=bool), "does not fit attention"),
     "not a number": (np.full((1, 1, 1, 1), np.nan), "mask adds NaN or infinity"),
     "infinity": (np.full((1, 1, 1, 1), np.inf), "mask adds NaN or infinity"),
@@ -223,11 +225,101 @@ def test_transposed_attention_is_refused_unless_it_is_meant():
         bpkr.path_features(inputs, transposed, ARCHITECTURE)
     with refused("attention[0] is transposed"):
         bpkr.path_features(inputs, [layer[0].swapaxes(1, 2) for layer in attention], ARCHITECTURE)
-    found = bpkr.path_features(inputs, transposed, ARCHITECTURE, sums_over_queries=True)
-    assert found.shape == (EXAMPLES, ARCHITECTURE.paths, INPUT_FEATURES)
-    for admitted in (np.eye(TOKENS), np.eye(TOKENS, k=1), rng.normal(size=(TOKENS, TOKENS)), np.ones((TOKENS, TOKENS))):
-        maps = [np.broadcast_to(admitted, (heads, TOKENS, TOKENS)) for heads in TWO_LAYERS.heads]
-        assert bpkr.path_features(inputs, maps, ARCHITECTURE).shape == found.shape
+    meant = bpkr.path_features(inputs, transposed, ARCHITECTURE, layout="keys-first")
+    as_torch = [layer.swapaxes(2, 3) for layer in attention]
+    found = bpkr.path_features(inputs, as_torch, ARCHITECTURE, layout="torch")
+    np.testing.assert_array_equal(found, bpkr.path_features(inputs, attention, ARCHITECTURE))
+    assert np.max(np.abs(meant - found)) > 1e-3
+    with refused(
+        "attention[0] is transposed: it sums to one over queries, where a softmax sums to one over keys; leave"
+    ):
+        bpkr.path_features(inputs, attention, ARCHITECTURE, layout="torch")
+
+
+def test_attention_that_is_no_softmax_warns_unless_it_is_meant():
+    rng = np.random.default_rng(0)
+    inputs = random_inputs(rng)
+    numbers, ones = rng.normal(size=(TOKENS, TOKENS)), np.ones((TOKENS, TOKENS))
+    for matrix, warns in ((np.eye(TOKENS), False), (np.eye(TOKENS, k=1), True), (numbers, True), (ones, True)):
+        maps = [np.broadcast_to(matrix, (heads, TOKENS, TOKENS)) for heads in TWO_LAYERS.heads]
+        for layout in (None, "torch"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                bpkr.path_features(inputs, maps, ARCHITECTURE, layout=layout)
+            assert [issubclass(each.category, bpkr.AttentionWarning) for each in caught] == [True] * len(maps) * warns
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            bpkr.path_features(inputs, maps, ARCHITECTURE, layout="keys-first")
+
+
+def attended_to(mask, examples=EXAMPLES, **options):
+    """Attention whose scores are the same, so that it is what the mask makes it."""
+    inputs = np.zeros((examples, TOKENS, INPUT_FEATURES))
+    return bpkr.attention(inputs, key_query=[np.zeros((2, *[INPUT_FEATURES] * 2))], mask=mask, **options)[0]
+
+
+def attended(mask, examples=EXAMPLES, **options):
+    return np.asarray(attended_to(mask, examples, **options))
+
+
+def test_masks_of_torch_have_queries_before_keys():
+    causal, lowest = np.tri(TOKENS, dtype=bool), np.finfo(np.float32).min
+    expected = attended("causal")
+    additive = np.where(causal, 0.0, -np.inf)
+    for mask in (causal, causal[None, None], additive, additive[None, None], np.where(causal, 0.0, lowest)[None, None]):
+        np.testing.assert_array_equal(attended(mask, layout="torch"), expected)
+        with refused("a causal mask in the other order"):
+            attended(mask)
+    # a mask that is not triangular
+    some = np.ones((1, 1, TOKENS, TOKENS), dtype=bool)
+    some[..., 2, 0] = False
+    np.testing.assert_array_equal(attended(some, layout="torch"), attended(some.swapaxes(2, 3)))
+    assert attended(some)[0, 0, 2, 0] == 0 < attended(some)[0, 0, 0, 2]
+    # True marks what is forbidden, as in torch.nn.MultiheadAttention
+    with refused("or one whose True marks what is forbidden"):
+        attended(~causal, layout="torch")
+    # only the future, because it is meant
+    with refused('layout="keys-first" with an array'):
+        attended(causal.T, layout="torch")
+    meant = attended(causal, layout="keys-first")
+    np.testing.assert_array_equal(meant[0, 0] > 0, causal)
+    compiled = jax.jit(attended_to)
+    np.testing.assert_array_equal(compiled(additive.T), expected)
+    with pytest.raises((ValueError, RuntimeError), match="a causal mask in the other order"):
+        jax.block_until_ready(compiled(additive))
+
+
+def test_masks_of_transformers_say_which_keys_are_real():
+    expected = attended(LENGTHS)
+    of_keys = np.where(REAL, 0.0, np.finfo(np.float32).min)[:, None, None, :]
+    for layout in (None, "torch"):
+        np.testing.assert_array_equal(attended(of_keys, layout=layout), expected)
+        np.testing.assert_array_equal(attended(REAL[:, None, None, :], layout=layout, isolated="self"), expected)
+    for mask, layout in ((of_keys, "keys-first"), (of_keys.swapaxes(2, 3), "torch")):
+        with refused("is the same for all keys, which forbids nothing or everything"):
+            attended(mask, layout=layout, isolated="self")
+
+
+def test_booleans_of_as_many_examples_as_tokens_have_two_meanings():
+    flags = np.arange(TOKENS) < np.array([4, 1, 3, 2])[:, None]
+    for mask, options in ((flags, {}), (flags.astype(int), {"layout": "torch"}), (np.tri(TOKENS, dtype=bool), {})):
+        with refused("has two meanings"):
+            attended(mask, TOKENS, **options)
+    expected = attended(np.array([4, 1, 3, 2]), TOKENS)
+    # both pieces of advice
+    np.testing.assert_array_equal(attended(flags[:, None, :, None], TOKENS), expected)
+    np.testing.assert_array_equal(attended(flags[:, None, None, :], TOKENS, layout="torch"), expected)
+    causal = np.tri(TOKENS, dtype=bool)
+    np.testing.assert_array_equal(attended(causal[None, None], TOKENS, layout="torch"), attended("causal", TOKENS))
+    # all the same
+    np.testing.assert_array_equal(attended(np.ones_like(flags), TOKENS), attended(None, TOKENS))
+    # `real_tokens` of a network have one meaning
+    rng = np.random.default_rng(0)
+    inputs, heads = jnp.array(random_inputs(rng)[:TOKENS]), bpkr.heads(**random_projections(rng))
+    network = bpkr.sample_network(ARCHITECTURE, heads, input_features=INPUT_FEATURES, key=jax.random.key(0))
+    by_length = network(inputs, real_tokens=np.array([4, 1, 3, 2]))
+    for options in ({}, {"layout": "torch", "mask": np.ones((1, 1, TOKENS, TOKENS), dtype=bool)}):
+        np.testing.assert_array_equal(network(inputs, real_tokens=flags, **options), by_length)
 
 
 def test_attention_to_padding_is_refused():

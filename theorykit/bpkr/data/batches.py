@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...threads import threads_for
+
 Batch = tuple[Any, Any] | Callable[[], tuple[Any, Any]]
 """Features (examples, paths, features) and labels (examples,) or (examples, outputs), or a function that returns both.
 """
@@ -79,7 +81,7 @@ def _moments(name: str, features: np.ndarray, labels: np.ndarray) -> dict[str, A
     examples, paths, width = features.shape
     flat, targets = features.reshape(examples, paths * width), labels.reshape(examples, -1)
     # what is not finite, or too large to square, is looked for in the sums, of which there are fewer
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), threads_for(len(flat)):
         moments = {"gram": flat.T @ flat, "projection": flat.T @ targets, "label_square": np.sum(targets**2)}
     if not all(np.all(np.isfinite(moment)) for moment in moments.values()):
         _refuse_values(name, features, labels)

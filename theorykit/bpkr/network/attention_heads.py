@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from ...arguments import Requirement, checked_sequence, on_host, require
 from ...compilation import jit
 from ..data.checks import finite_array
-from .masks import Isolated, Mask, add_masks
+from .masks import Isolated, Layout, Mask, add_masks
 
 _ONE_A_LAYER = "arrays, one a layer that has heads"
 
@@ -57,17 +57,18 @@ class AbstractHeads(eqx.Module):
         mask: Mask | None = None,
         *,
         isolated: Isolated = "refuse",
+        layout: Layout | None = None,
     ) -> tuple[Attention, ...]:
         """Per layer, the attention (examples, heads, keys, queries); each column sums to one.
 
-        `mask` and `isolated` are as in `bpkr.attention`. Raises `ValueError` where a score is beyond the range of
-        double precision, and so its softmax unknown.
+        `mask`, `isolated` and `layout` are as in `bpkr.attention`. Raises `ValueError` if a score is beyond the range
+        of double precision.
         """
         inputs = self._checked(inputs)
         scores, finite = _scores(self, inputs)
         beyond = "make scores beyond the range of double precision: rescale the inputs, or the queries and keys"
         scores = require(scores, [within_precision(inputs, beyond, finite)])
-        return _softmax(scores, add_masks(mask, *inputs.shape[:2], self.counts, isolated))
+        return _softmax(scores, add_masks(mask, *inputs.shape[:2], self.counts, isolated, layout))
 
     def _checked(self, inputs: ArrayLike) -> Array:
         """Inputs that the heads can act on."""
@@ -261,6 +262,7 @@ def attention(
     key_bias: Sequence[ArrayLike] | None = None,
     mask: Mask | None = None,
     isolated: Isolated = "refuse",
+    layout: Layout | None = None,
 ) -> tuple[Attention, ...]:
     """The attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
 
@@ -274,9 +276,16 @@ def attention(
     - `"causal"`: none after itself;
     - whole numbers (examples,): how many tokens of each example are real, counted from the first, the others padding;
     - booleans (examples, tokens), or 0 and 1: which tokens are real;
-    - booleans (examples, heads, keys, queries), True where attention is allowed, with 1 for axes that are the same;
+    - booleans (examples, heads, keys, queries), True where attention is allowed, with 1 for axes that are the same, or
+      (keys, queries) if all but these are;
     - numbers of that shape, which are added to the scores; -inf, or any number up to -10000, forbids;
     - a tuple of these, all of which hold.
+
+    With `layout="torch"` the last two axes of such arrays are (queries, keys), as PyTorch and transformers have them;
+    the result is keys first all the same. Masks (examples, 1, 1, keys) of transformers are understood without it. A
+    mask by which queries attend to later tokens alone is refused, since it is a causal one in the other order, unless
+    `layout="keys-first"` says that it is meant. So are booleans (tokens, tokens) of as many examples, which may say
+    either which tokens are real or which keys are allowed.
 
     A query that may attend to no key is refused by its index, or attends to itself where `isolated` is "self".
 
@@ -292,4 +301,4 @@ def attention(
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
     parameters = heads(key_query=key_query, query=query, key=key, query_bias=query_bias, key_bias=key_bias)
-    return parameters(inputs, mask, isolated=isolated)
+    return parameters(inputs, mask, isolated=isolated, layout=layout)

@@ -14,6 +14,8 @@ from ...precision import require_float64
 
 Isolated = Literal["refuse", "self"]
 """What a query does that may attend to no key: it is refused, or attends to itself."""
+Layout = Literal["keys-first", "torch"]
+"""The order of the last two axes of attention and masks: (keys, queries), or (queries, keys) as in PyTorch."""
 Mask = Literal["causal"] | ArrayLike | tuple[Any, ...]
 """Which keys a query may attend to; the forms that it takes are those of `attention`."""
 AddedScores = Float[Array, "examples heads keys queries"]
@@ -24,7 +26,7 @@ _LOWEST = -1e4
 _FORMS = (
     '"causal"; whole numbers (examples,), how many tokens are real; booleans (examples, tokens), which are real; '
     "booleans (examples, heads, keys, queries), or numbers to add to the scores, with 1 for an axis along which they "
-    "are the same; or a tuple of these, which all hold"
+    "are the same; (keys, queries) if they are the same for all examples and heads; or a tuple of these, which all hold"
 )
 
 
@@ -62,8 +64,18 @@ def _tells_real(name: str, real: np.ndarray | Array) -> Iterator[Requirement]:
     yield Requirement(f"{name} {none}", has_some, lambda: f"{name}[{int(np.argmin(has_some))}] {none}")
 
 
+def checked_layout(layout: Layout | None) -> Layout | None:
+    """Refuse what is no layout."""
+    return None if layout is None else checked_choice("layout", layout, get_args(Layout))
+
+
 def add_masks(
-    mask: Mask | None, examples: int, tokens: int, heads: Sequence[int], isolated: Isolated = "refuse"
+    mask: Mask | None,
+    examples: int,
+    tokens: int,
+    heads: Sequence[int],
+    isolated: Isolated = "refuse",
+    layout: Layout | None = None,
 ) -> AddedScores | None:
     """What `mask` adds to the scores of layers of so many heads: 0 where attention is allowed, -inf where it is not.
 
@@ -72,49 +84,81 @@ def add_masks(
     """
     require_float64()
     checked_choice("isolated", isolated, get_args(Isolated))
+    checked_layout(layout)
     if mask is None:
         return None
     parts = mask if isinstance(mask, tuple) else (mask,)
     if not parts:
         raise ValueError(f"mask must be {_FORMS}; got an empty tuple")
     named = [(f"mask[{i}]" if isinstance(mask, tuple) else "mask", part) for i, part in enumerate(parts)]
-    added = sum(_added(name, part, examples, tokens, heads) for name, part in named)
+    added = sum(_added(name, part, examples, tokens, heads, layout) for name, part in named)
     added = jnp.broadcast_to(added, (*added.shape[:2], tokens, tokens))
     return _resolve_isolated(added, isolated)
 
 
-def join_masks(mask: Mask | None, real: Bool[Array, "examples tokens"] | None) -> Mask | None:
+def join_masks(
+    mask: Mask | None, real: Bool[Array, "examples tokens"] | None, layout: Layout | None = None
+) -> Mask | None:
     """The mask that allows what `mask` does, and no attention to tokens that are not `real`."""
-    if mask is None or real is None:
-        return real if mask is None else mask
-    return (*mask, real) if isinstance(mask, tuple) else (mask, real)
+    if real is None:
+        return mask
+    of_keys = real[:, None, None, :] if layout == "torch" else real[:, None, :, None]
+    return of_keys if mask is None else (*mask, of_keys) if isinstance(mask, tuple) else (mask, of_keys)
 
 
-def _added(name: str, part: Any, examples: int, tokens: int, heads: Sequence[int]) -> AddedScores:
+def _added(
+    name: str, part: Any, examples: int, tokens: int, heads: Sequence[int], layout: Layout | None
+) -> AddedScores:
     if isinstance(part, str):
         if part != "causal":
             raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
         allowed = jnp.arange(tokens)[:, None] <= jnp.arange(tokens)
         return _forbidding(allowed[None, None])
     kind, given = _kind(name, part), np.shape(part)
-    if given == (tokens, tokens) and tokens != examples:
-        raise ValueError(
-            f"{name} of shape {given} is neither (examples, tokens), the real tokens, nor (examples, heads, keys, "
-            f"queries); one that all examples share is (1, 1, {tokens}, {tokens}), keys first: {name}[None, None]"
-        )
+    if given == (tokens, tokens) and (kind == "f" or tokens != examples):
+        part, given = jnp.asarray(part)[None, None], (1, 1, tokens, tokens)
     if (len(given) == 1 and kind == "i") or (len(given) == 2 and kind in "ib"):
+        if given == (tokens, tokens) and (is_traced(part) or not np.all(np.asarray(part) == 1)):
+            of_keys = "None, None, :" if layout == "torch" else "None, :, None"
+            raise ValueError(
+                f"{name} of shape {given} has two meanings, since there are as many examples as tokens: give "
+                f"{name}[:, {of_keys}] if it says which tokens of each example are real, or {name}[None, None] if it "
+                f"says for all examples which keys a query may attend to"
+            )
         return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
     if len(given) != 4:
         raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
+    # the same for every key it would forbid nothing or everything, so that the other axis must be the keys
+    is_torch = layout == "torch" or (layout is None and given[2] == 1 < given[3])
+    order = "queries, keys" if is_torch else "keys, queries"
     for count in heads:
         shape = (examples, count, tokens, tokens)
         if any(size not in (1, whole) for size, whole in zip(given, shape, strict=True)):
-            raise ValueError(
-                f"{name} of shape {given} does not fit attention (examples, heads, keys, queries) of {shape}"
-            )
-    if kind == "b":
-        return _forbidding(jnp.asarray(part))
-    return _checked_added(name, part)
+            raise ValueError(f"{name} of shape {given} does not fit attention (examples, heads, {order}) of {shape}")
+    if given[3 if is_torch else 2] == 1 < given[2 if is_torch else 3]:
+        other = "keys-first" if is_torch else "torch"
+        raise ValueError(
+            f"{name} of shape {given}, (examples, heads, {order}), is the same for all keys, which forbids nothing or "
+            f'everything; give layout="{other}" if its axes are in the other order'
+        )
+    added = _forbidding(jnp.asarray(part)) if kind == "b" else _checked_added(name, part)
+    if is_torch:
+        added = jnp.swapaxes(added, 2, 3)
+    return added if layout == "keys-first" else require(added, [_not_of_the_future(name, added, tokens, is_torch)])
+
+
+def _not_of_the_future(name: str, added: AddedScores, tokens: int, is_torch: bool) -> Requirement:
+    """That queries may not attend to later tokens alone: a causal mask whose axes are in the other order."""
+    allowed = jnp.any(added > -jnp.inf, axis=(0, 1))
+    allowed = on_host(jnp.broadcast_to(allowed, (tokens, tokens)))
+    keys, queries = np.arange(tokens)[:, None], np.arange(tokens)
+    other = "keys-first" if is_torch else "torch"
+    return Requirement(
+        f"{name} lets queries attend to themselves and later tokens alone, or to later ones: a causal mask in the "
+        f'other order of axes, or one whose True marks what is forbidden. Give mask="causal", layout="{other}", or '
+        'the inverse; layout="keys-first" with an array (examples, heads, keys, queries) if it is meant',
+        (allowed & (keys < queries)).any() | ~(allowed & (keys > queries)).any(),
+    )
 
 
 def _forbidding(allowed: Bool[Array, "..."]) -> Float[Array, "..."]:

@@ -34,7 +34,7 @@ from ..specification.architecture import (
 )
 from ..specification.layers import AbstractLayer, activation_of
 from .attention_heads import AbstractHeads, within_precision
-from .masks import Mask, checked_real_tokens, join_masks
+from .masks import Layout, Mask, checked_real_tokens, join_masks
 from .paths import Readout, check_read_tokens, default_readout, over_examples, readout_weights, stack_heads
 
 
@@ -81,15 +81,16 @@ class Network(eqx.Module):
         mask: Mask | None = None,
         *,
         real_tokens: ArrayLike | None = None,
+        layout: Layout | None = None,
     ) -> Float[Array, "examples *outputs"]:
         """The output f(x) of every example, layer by layer; (examples, outputs) if there are several outputs.
 
-        `mask` is as in `bpkr.attention`. No token attends to what is not one of the `real_tokens`, as in
-        `bpkr.path_features`, and it is these that are read.
+        `mask` and its `layout` are as in `bpkr.attention`. No token attends to what is not one of the `real_tokens`, as
+        in `bpkr.path_features`, and it is these that are read.
         """
         inputs = self._checked(inputs)
         real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
-        attention = self.heads(inputs, join_masks(mask, real))
+        attention = self.heads(inputs, join_masks(mask, real, layout), layout=layout)
         outputs = self.unchecked(inputs, attention, readout_weights(self.readout, inputs.shape[1], real))
         beyond = "make outputs beyond the range of double precision: rescale the inputs, or the weights"
         return require(outputs, [within_precision(inputs, beyond, jnp.all(jnp.isfinite(outputs)))])

@@ -1,5 +1,6 @@
 """Attention paths: the features that each path of heads extracts from the input; Eq. (7)."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
@@ -12,7 +13,6 @@ from jaxtyping import Array, Bool, Float
 from ...arguments import (
     Requirement,
     checked_choice,
-    checked_flag,
     checked_sequence,
     is_traced,
     on_host,
@@ -27,10 +27,15 @@ from ..features.kernel_errors import rules_for
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import LayerForm
-from .masks import checked_real_tokens
+from .masks import Layout, checked_layout, checked_real_tokens
 
 Readout = Literal["first", "last", "mean", "all"]
 """What the readout reads: the first token, the last, the mean over tokens, or every token with weights of its own."""
+
+
+class AttentionWarning(UserWarning):
+    """Attention is no softmax, which may not be meant."""
+
 
 # attention to padding beyond what rounding in half precision leaves
 _LEAK = 1e-6
@@ -45,7 +50,7 @@ def path_features(
     readout: Readout | ArrayLike | None = None,
     *,
     real_tokens: ArrayLike | None = None,
-    sums_over_queries: bool = False,
+    layout: Layout | None = None,
 ) -> PathFeatures:
     """The path features phi (examples, paths, features) of `inputs` (examples, tokens, features), Eq. (7).
 
@@ -63,10 +68,12 @@ def path_features(
       an architecture with as many `read_tokens`. By default "last", or "all" where the architecture reads several.
     - `real_tokens`: which tokens are no padding, as booleans (examples, tokens), or how many (examples,), counted from
       the first. First, last and mean are then those of the real tokens.
-    - `sums_over_queries`: that attention sums to one over queries, and not over keys, is meant.
+    - `layout`: "torch" if the last two axes of attention are (queries, keys). By default they are (keys, queries), and
+      attention that sums to one over queries, not over keys, is refused. Attention that sums to one over neither warns,
+      as maps recorded with dropout do. "keys-first" says that all this is meant: of gates, graphs and shifts.
 
-    Raises `ValueError` for attention that is transposed, or whose real tokens attend to padding, and for a nonlinear
-    embedding that is not square integrable under the Gaussian of these inputs.
+    Warns with `AttentionWarning`. Raises `ValueError` for attention that is transposed, or whose real tokens attend to
+    padding, and for a nonlinear embedding that is not square integrable under the Gaussian of these inputs.
     """
     inputs = finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
@@ -75,10 +82,12 @@ def path_features(
     check_read_tokens(architecture, readout, inputs.shape[1])
     read = _checked_readout(readout, inputs.shape, real)
     layers = _checked_attention(attention, inputs, architecture)
+    checked_layout(layout)
     for i, layer in enumerate(layers):
+        layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         conditions = []
-        if not checked_flag("sums_over_queries", sums_over_queries):
-            conditions.append(_is_not_transposed(f"attention[{i}]", layer))
+        if layout != "keys-first":
+            conditions.append(_sums_over_keys(f"attention[{i}]", layer, layout))
         if real is not None:
             conditions.append(_ignores_padding(f"attention[{i}]", layer, real))
         layers[i] = require(layer, conditions)
@@ -243,12 +252,23 @@ def _checked_attention(attention, inputs, architecture):
     return layers
 
 
-def _is_not_transposed(name: str, layer: Float[Array, "... heads keys queries"]) -> Requirement:
-    """That it is no softmax over the wrong axis: libraries keep (..., queries, keys)."""
+def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], layout: Layout | None) -> Requirement:
+    """That it is no softmax over the wrong axis: libraries keep (..., queries, keys). Warn if it is none at all."""
     least, over_keys, over_queries = map(on_host, _sums(layer))
+    if not is_traced(over_keys) and over_keys > _ONE and (over_queries > _ONE or least < 0):
+        warnings.warn(
+            f"{name} is no softmax: sums over keys are off one by up to {over_keys:.2g}, sums over queries by up to "
+            f"{over_queries:.2g}, as with maps recorded in training mode, which have dropout in them. Give "
+            'layout="keys-first" if it is meant, as for gates and graphs',
+            AttentionWarning,
+            stacklevel=3,
+        )
+    if layout == "torch":
+        advice = "leave out layout, since its axes are (keys, queries) already"
+    else:
+        advice = 'give layout="torch" if its axes are (queries, keys), or layout="keys-first" if this is meant'
     return Requirement(
-        f"{name} is transposed: it sums to one over queries, the last axis, where a softmax sums to one over keys, "
-        "the axis before; give attention.swapaxes(-1, -2), or sums_over_queries=True if this is meant",
+        f"{name} is transposed: it sums to one over queries, where a softmax sums to one over keys; {advice}",
         (least < 0) | (over_queries >= _ONE) | (over_keys <= _ONE),
     )
 
