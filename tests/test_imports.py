@@ -18,7 +18,7 @@ MOST_FILES = 14
 # rooms of the house, from the ground up; "" is what stands beside the rooms, the package's own face included
 HOUSE = (
     ("precision",),
-    ("arguments",),
+    ("arguments", "threads"),
     ("annotations", "atomic_files", "compilation", "progress", "sharding"),
     ("cache",),
     ("",),

