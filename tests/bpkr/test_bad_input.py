@@ -223,6 +223,20 @@ def test_repeated_examples_need_a_temperature(entry, temperature, message):
             entry_points(features, problem.labels, PAIR.architecture(temperature))[entry]()
 
 
+def test_repeated_examples_need_a_temperature_under_jit_and_vmap_too():
+    architecture, repeated = PAIR.architecture(0.0), changed(FEATURES, 4, FEATURES[1])
+
+    def action(features):
+        return bpkr.evaluate(architecture, POINT, features, LABELS).total
+
+    both, expected = jax.jit(jax.vmap(action)), float(action(FEATURES))
+    np.testing.assert_allclose(both(jnp.stack([FEATURES, FEATURES])), [expected] * 2, rtol=1e-12)
+    with pytest.raises((ValueError, RuntimeError), match="temperature=0 needs an invertible kernel"):
+        jax.block_until_ready(both(jnp.stack([FEATURES, repeated])))
+    with refused("temperature=0 needs an invertible kernel, but the examples are linearly dependent"):
+        jax.jit(action)(jnp.ones((5, 4, 1)))
+
+
 def outcomes(script, **environment):
     """Runs `script` in a process of its own, without runtime type checks; what it prints last, as JSON."""
     done = subprocess.run(

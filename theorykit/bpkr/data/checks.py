@@ -152,9 +152,28 @@ def checked_data(
     refuse_sharded(features=features, labels=labels)
     checked, labels = checked_examples(architecture, features, labels)
     checked, labels = require((checked, labels), moderate_magnitudes(architecture, labels))
-    if not is_traced(features, architecture) and not isinstance(checked, ImplicitFeatures):
+    if is_traced(architecture) or isinstance(checked, ImplicitFeatures):
+        return checked, labels
+    if not is_traced(features):
         check_interpolation(architecture, np.asarray(features, dtype=np.float64))
+    elif architecture.temperature == 0:
+        checked, labels = require((checked, labels), [_is_independent(architecture, checked)])
     return checked, labels
+
+
+# one after the other in a batch: XLA may wait for ever in a batch of factorisations on two cores
+_singular_values = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.svd(matrix, compute_uv=False))
+
+
+def _is_independent(architecture: Architecture, features: Float[Array, "examples paths features"]) -> Requirement:
+    """As `check_interpolation` at T = 0, of features that are traced."""
+    examples, paths, input_features = features.shape
+    message = "temperature=0 needs an invertible kernel, but the examples are linearly dependent"
+    if examples > paths * input_features:
+        return Requirement(message, False)
+    weighted = jnp.einsum("pki,kj->pji", features, np.linalg.cholesky(_prior_of_paths(architecture)))
+    singular = _singular_values(jax.lax.stop_gradient(weighted).reshape(examples, paths * input_features))
+    return Requirement(message, singular[-1] ** 2 > examples * np.finfo(np.float64).eps * singular[0] ** 2)
 
 
 def checked_training_and_test(

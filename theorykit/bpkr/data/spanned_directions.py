@@ -21,7 +21,7 @@ def in_spanned_directions(
     """The features after a rotation that leaves as few as possible, or as they are where that would leave about all."""
     examples, paths, width = features.shape
     flat = features.reshape(-1, width)
-    with threads_for(examples):
+    with threads_for(width):
         if len(flat) < width:
             flat = np.linalg.qr(flat.T, mode="r").T
         _, directions = np.linalg.eigh(flat.T @ flat)

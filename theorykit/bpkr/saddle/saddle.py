@@ -4,6 +4,7 @@ Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 finds it; what decides success is the gradient norm measured there, never the minimiser's own word.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -25,6 +26,7 @@ from ...saddle.implicit import implicit_minimum, stationary_value, with_derivati
 from ...saddle.problem import Point
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
 from ...saddle.solvers.quadratic_model import QuadraticModel
+from ...threads import threads_for
 from ..data.checks import checked_data, checked_dual_results, checked_results
 from ..data.classes import warn_of_class_numbers
 from ..data.spanned_directions import in_spanned_directions
@@ -174,10 +176,13 @@ def solve(
     if is_traced(architecture, attempt.start, data):
         return _report(_with_ansatz(_minimise(_prepare(energy_of, data, attempt)), architecture, data), throw)
     spanned = _in_spanned_directions(architecture, data[0]), data[1]
-    saddle = _minimise(_prepare(energy_of, spanned, shorten(attempt)))
-    if not saddle.converged:
-        saddle = _go_on(saddle, data, attempt)
-    check = checked_dual_results if has_dual_form(spanned[0]) else checked_results
+    is_dual = has_dual_form(spanned[0])
+    # matrices of the dual form are smaller than the arrays that the compiled functions are given
+    with threads_for(math.prod(spanned[0].shape[1:]) if is_dual else len(spanned[0])):
+        saddle = _minimise(_prepare(energy_of, spanned, shorten(attempt)))
+        if not saddle.converged:
+            saddle = _go_on(saddle, data, attempt)
+    check = checked_dual_results if is_dual else checked_results
     check((saddle.action, saddle.gradient_norm), architecture)
     return _report(_with_ansatz(saddle, architecture, data), throw)
 
