@@ -15,12 +15,14 @@ import table_of_gpu
 import table_of_local_kernels
 import table_of_replicas
 import table_of_sizes
+import table_of_threads
 import tables_of_workers
 
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "clusters.md": {"gpu": table_of_gpu.table},
     "which-function.md": {"sizes": table_of_sizes.table},
+    "saddle-points.md": {"threads": table_of_threads.table},
     "nonlinear.md": {"local kernels": table_of_local_kernels.table},
     "own-action.md": {
         "generic": table_of_generic.table,
