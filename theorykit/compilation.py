@@ -19,8 +19,9 @@ def jit(function: Callable) -> Callable:
     """`equinox.filter_jit(function)`, which a CPU compiles in about half the time, for programs with solves in them.
 
     XLA is asked for the older of its two ways to generate code, where it has two. That holds for whole programs: within
-    another jit, `function` is compiled as that one is. On a processor the call waits for its results, and the linear
-    algebra of small matrices runs on one thread. Raises `TypeError` for what is no function.
+    another jit, `function` is compiled as that one is. Numbers with a decimal point are traced like arrays, so that
+    another temperature compiles nothing anew. On a processor the call waits for its results, and the linear algebra of
+    small matrices runs on one thread. Raises `TypeError` for what is no function.
 
         >>> import jax.numpy as jnp
         >>> import theorykit
@@ -36,12 +37,17 @@ def jit(function: Callable) -> Callable:
     def call(*arguments, **keywords):
         if is_traced(arguments, keywords, jnp.zeros(())):
             return part(*arguments, **keywords)
+        arguments, keywords = jax.tree.map(_traced_number, (arguments, keywords))
         if jax.default_backend() != "cpu":
             return whole()(*arguments, **keywords)
         with threads_for(rows_of(arguments, keywords)):
             return jax.block_until_ready(whole()(*arguments, **keywords))
 
     return call
+
+
+def _traced_number(leaf: Any) -> Any:
+    return jnp.asarray(leaf, float) if type(leaf) is float else leaf
 
 
 @cache

@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def features_of(tokens, attention, architecture, readout, real_tokens=None):
+def features_of(tokens, attention, architecture, readout, real_tokens=None, layout=None):
     """In the place of path features, which take longer: as many, and others for every readout."""
     assert real_tokens is None or len(real_tokens) == len(tokens)
     return np.full((len(tokens), 2, 3), float(len(readout or "last")))
@@ -63,7 +63,7 @@ def features_of(tokens, attention, architecture, readout, real_tokens=None):
 
 def test_every_set_of_keys_is_used_whole_or_refused(folder, monkeypatch):
     monkeypatch.setattr(bpkr, "path_features", features_of)
-    monkeypatch.setattr(bpkr, "attention", lambda tokens, mask=None, **heads: bpkr.heads(**heads).layers)
+    monkeypatch.setattr(bpkr, "attention", lambda tokens, mask=None, layout=None, **heads: bpkr.heads(**heads).layers)
     admitted = 0
     for subset in SUBSETS:
         given = {name: KEYS[name] for name in subset}
