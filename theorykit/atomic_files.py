@@ -12,9 +12,14 @@ import hashlib
 import io
 import os
 import re
+import secrets
+import socket
 import stat
+import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +39,11 @@ _COMMENTS = {
 _PNG_SOFTWARE = b"tEXtSoftware\0" + SOFTWARE.encode()
 _SUM = re.compile(rb"\nsha256 ([0-9a-f]{64}) " + MARK.encode() + rb"\n\Z")
 _SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")
+# the end of a temporary name: host, process, and a random number; those that this process is writing; and the age in
+# seconds at which one of another host is abandoned
+_TEMPORARY = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)-[0-9a-f]{8}")
+_WRITTEN: set[str] = set()
+_ABANDONED = 86_400.0
 # how much of a file's beginning and end its mark is looked for in
 _HEAD, _TAIL = 512, 256
 
@@ -122,7 +132,8 @@ def _replacing(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary = temporary_name(target)
+    _WRITTEN.add(temporary.name)
     try:
         _create(temporary, target)
         yield temporary
@@ -136,6 +147,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        _WRITTEN.discard(temporary.name)
 
 
 def _create(temporary: Path, target: Path) -> None:
@@ -157,18 +169,33 @@ def _flush(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def temporary_name(target: Path) -> Path:
+    """Return a hidden name beside `target` that no thread, process or host takes twice."""
+    # names end at 255 bytes
+    start = target.name.encode()[:200].decode(errors="ignore")
+    return target.with_name(f".{start}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+@cache
+def _host() -> str:
+    return hashlib.sha256(f"{socket.gethostname()} {uuid.getnode()}".encode()).hexdigest()[:8]
+
+
 def _remove_leftovers(target: Path) -> None:
-    """Remove what processes that are no more left of writing `target`."""
-    beginning = f".{target.name}."
+    """Remove what processes that are no more left of writing `target`, those of other hosts a day later."""
+    beginning = temporary_name(target).name.rpartition(".")[0] + "."
     for entry in os.scandir(target.parent):
-        number = entry.name.removeprefix(beginning)
-        is_one = number != entry.name and re.fullmatch(r"[1-9][0-9]*", number) and entry.is_file(follow_symlinks=False)
-        if is_one and not _runs(int(number)):
-            Path(entry).unlink(missing_ok=True)
+        found = _TEMPORARY.fullmatch(entry.name.removeprefix(beginning)) if entry.name.startswith(beginning) else None
+        if found is None or entry.name in _WRITTEN or not entry.is_file(follow_symlinks=False):
+            continue
+        with suppress(FileNotFoundError):  # another process removes it, too
+            is_here, age = found[1] == _host(), time.time() - entry.stat().st_mtime
+            if not _runs(int(found[2])) if is_here else age > _ABANDONED:
+                Path(entry).unlink()
 
 
 def _runs(process: int) -> bool:
-    """True if another process of this number runs."""
+    """True if another process of this number runs: one that had the number of this one before has ended."""
     if process == os.getpid():
         return False
     try:

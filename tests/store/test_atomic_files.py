@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -113,15 +114,38 @@ def test_what_a_killed_write_left_is_removed_by_the_next_and_nothing_else(name, 
     finished = subprocess.Popen([sys.executable, "-c", ""])
     finished.wait()
     target = f"result{WRITERS[name].ending}"
-    leftovers = [f".{target}.{finished.pid}", f".{target}.{os.getpid()}"]
-    kept = [f".{target}.1", f".{target}.{finished.pid}x", f".{target}.0{finished.pid}", f".{target}", f"{target}.1"]
-    kept += [f".another.{finished.pid}", f".{target}.bak", f".{target}.-1", f".{target}.²"]
+    ours, other = atomic_files.temporary_name(tmp_path / target).name, "0" * 8
+    host = ours.removeprefix(f".{target}.").partition("-")[0]
+    ended = f"{host}-{finished.pid}-{'a' * 8}"
+    leftovers = [f".{target}.{ended}", ours, f".{target}.{other}-1-{'b' * 8}"]
+    kept = [f".{target}", f"{target}.1", f".another.{ended}", f".{target}.{finished.pid}"]
+    kept += [f".{target}.{ended}{end}" for end in ("x", ".bak", "-1")]
+    running, padded = f"{host}-{os.getppid()}", f"{host}-0{finished.pid}"
+    kept += [f".{target}.{end}-{'c' * 8}" for end in (f"{other}-1", padded, running)]
     for other in (*leftovers, *kept):
         (tmp_path / other).write_text("half")
-    (tmp_path / f".{target}.{2**40}").mkdir()
+    os.utime(tmp_path / leftovers[2], (0, 0))  # another host left it long ago, and the one in `kept` just now
+    (tmp_path / f".{target}.{host}-{2**40}-{'a' * 8}").mkdir()
     written(name, tmp_path)
     there = {path.name for path in tmp_path.iterdir()}
     assert there >= {*kept, target} and not there & set(leftovers)
+
+
+def test_threads_and_hosts_write_one_file_without_meeting(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+
+    def write(number):
+        if number % 2:  # a process of another host may have the same number
+            monkeypatch.setattr(atomic_files, "_host", lambda: f"{number:08x}")
+        atomic_files.write(atomic_files.with_sum(b"%d" % number), path, overwrite=True)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(done.exception() is None for done in [threads.submit(write, number) for number in range(80)])
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"] and atomic_files.is_marked(path)
+
+
+def test_temporary_names_are_no_longer_than_names_may_be(tmp_path):
+    atomic_files.write(atomic_files.with_sum(b"long"), tmp_path / ("é" * 125 + ".txt"))
 
 
 @each_writer

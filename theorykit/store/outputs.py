@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..annotations import checked_arguments
-from ..atomic_files import is_marked, refuse_to_overwrite
+from ..atomic_files import is_marked, refuse_to_overwrite, temporary_name
 
 FOLDER = ""
 """The ending of an `Output` that is a folder."""
@@ -108,7 +108,7 @@ def _try_file(path: Path) -> None:
     target = _real(path)
     try:
         with _folder_for_a_moment(target.parent):
-            trial = target.with_name(f".{target.name}.{os.getpid()}")
+            trial = temporary_name(target)
             trial.touch()
             trial.unlink()
     except OSError as error:
