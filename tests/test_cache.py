@@ -229,6 +229,22 @@ def test_what_has_not_been_used_for_longest_is_removed(tmp_path):
     assert [entry.name for entry in entries(tmp_path)] == ["a", "c", "d"]
 
 
+def test_only_regular_files_are_read(tmp_path):
+    theorykit.enable_cache(tmp_path / "kept")
+    cache.write_entry("kind", "name", b"content")
+    entry = tmp_path / "kept" / "kind" / "name"
+    assert cache.read_entry("kind", "name") == entry.read_bytes()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"content")
+    os.utime(elsewhere, (0, 0))
+    entry.unlink()
+    entry.symlink_to(elsewhere)
+    assert cache.read_entry("kind", "name") is None and elsewhere.stat().st_mtime == 0
+    entry.unlink()
+    os.mkfifo(entry)
+    assert cache.read_entry("kind", "name") is None  # at once, though nobody writes
+
+
 def test_compiled_functions_are_kept_beside(tmp_path):
     theorykit.enable_cache(tmp_path)
     assert jax.config.jax_persistent_cache_min_compile_time_secs == 0

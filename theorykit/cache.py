@@ -8,7 +8,7 @@ is never an error. The settings are environment variables, so that processes tha
 import hashlib
 import os
 import platform
-import threading
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,7 +25,6 @@ _JAX_FOLDER = "jax_compilation_cache_dir"
 _JAX_SETTINGS = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
 # after how many seconds a file of a process that did not finish it is removed
 _STALE = 3600.0
-_WRITING = threading.Lock()
 
 
 def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | None = None) -> Path | None:
@@ -70,12 +69,19 @@ def read_entry(kind: str, name: str) -> bytes | None:
     if path is None:
         return None
     try:
-        content = path.read_bytes()
+        # neither what a link points to, nor a pipe, which nobody may ever write to
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
-    with suppress(OSError):  # when it was last used, for the limit of size
-        os.utime(path)
-    return content
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with suppress(OSError):
+            content = file.read()
+            with suppress(OSError):  # when it was last used, for the limit of size
+                os.utime(descriptor)
+            return content
+    return None
 
 
 def write_entry(kind: str, name: str, content: bytes) -> None:
@@ -83,8 +89,7 @@ def write_entry(kind: str, name: str, content: bytes) -> None:
     path = _path(kind, name)
     if path is None or len(content) > _limit() // 2:
         return
-    # threads of one process would write to one temporary file
-    with _WRITING, suppress(OSError):
+    with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # what is damaged has no mark of theorykit, without which no file is replaced
         path.unlink(missing_ok=True)
@@ -181,6 +186,6 @@ def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
     """When each file was last used, its size, and the file."""
     for path in folder.rglob("*"):
         with suppress(OSError):
-            status = path.stat()
-            if path.is_file():
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
                 yield max(status.st_atime, status.st_mtime), status.st_size, path
