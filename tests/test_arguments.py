@@ -1,5 +1,7 @@
 """The shared checks of arguments: what they admit comes back as it was meant, all else is refused by name."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from theorykit.arguments import checked_array, checked_number, checked_sequence, checked_whole_number, shown
+from theorykit.arguments import (
+    check_aligned,
+    checked_array,
+    checked_number,
+    checked_sequence,
+    checked_whole_number,
+    in_order_of_names,
+    shown,
+    single_precision_note,
+)
 
 from .faces.values import unlike
 
@@ -85,3 +96,36 @@ def test_whole_numbers_beyond_64_bits_are_refused(number):
 @given(value=st.one_of(st.text(), st.integers(), st.lists(st.text()), st.just(10**5000), ARRAYS))
 def test_what_an_error_shows_is_short_and_of_one_line(value):
     assert len(shown(value)) <= 80 and "\n" not in shown(value)
+
+
+NAMED = xr.DataArray(np.arange(6.0).reshape(1, 2, 3), dims=("examples", "paths", "features"))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(NAMED.dims)))
+@pytest.mark.parametrize("names", [{}, {"examples": "sample"}, {"examples": "Batch", "features": "feature"}])
+def test_arrays_with_named_axes_are_taken_by_name(order, names):
+    given = NAMED.transpose(*order).rename(names)
+    np.testing.assert_array_equal(checked_array("a", given, "examples paths features"), NAMED.values)
+
+
+def test_names_that_say_nothing_leave_the_order_and_those_that_say_half_of_it_are_refused():
+    for rename in ({"examples": "x", "paths": "y", "features": "z"}, {"examples": "x"}):
+        assert in_order_of_names("a", NAMED.rename(rename), "examples paths features").shape == NAMED.shape
+    half = NAMED.rename(examples="x").transpose("paths", "x", "features")
+    with pytest.raises(ValueError, match=r"a must have the axes \(examples, paths, features\), got \(paths, x, fea"):
+        checked_array("a", half, "examples paths features")
+
+
+def test_two_arrays_with_other_examples_are_refused():
+    one = NAMED.isel(examples=[0, 0]).assign_coords(examples=[3, 4])
+    check_aligned(features=one, labels=one[:, 0, 0])
+    check_aligned(features=one, labels=np.ones(2))
+    with pytest.raises(ValueError, match="features and labels have other coordinates along examples"):
+        check_aligned(features=one, labels=one[::-1, 0, 0])
+
+
+def test_single_precision_is_known_by_its_rounding():
+    numbers = np.random.default_rng(0).normal(size=(4, 4))
+    assert "single precision" in single_precision_note(numbers.astype(np.float32))
+    assert "single precision" in single_precision_note(numbers.astype(np.float32).astype(np.float64))
+    assert not single_precision_note(numbers) and not single_precision_note(np.round(numbers))

@@ -239,6 +239,7 @@ def checked_array(name: str, value: Any, axes: str | None = None) -> Any:
 
 def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
     """`checked_array`, whose entries need not be finite: kind and axes are checked, of traced values too."""
+    value = value if axes is None else in_order_of_names(name, value, axes)
     if is_traced(value):
         array = jnp.asarray(value)
         check_dtype(name, array.dtype, value)
@@ -247,6 +248,67 @@ def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
         array = real_array(name, value)
     check_axes(name, array.shape, axes)
     return array
+
+
+# other words for the axes that the documentation names, in the singular
+_AXES = {"sample": "example", "observation": "example", "batch": "example", "querie": "query"}
+
+
+def _named_axes(value: Any) -> tuple[Any, ...]:
+    # xarray's own, or what names its axes likewise
+    axes = getattr(value, "dims", ())
+    return axes if isinstance(axes, tuple) and hasattr(value, "indexes") and hasattr(value, "transpose") else ()
+
+
+def _axis(name: Any) -> str:
+    singular = str(name).lower().removesuffix("s")
+    return _AXES.get(singular, singular)
+
+
+def in_order_of_names(name: str, value: Any, axes: str) -> Any:
+    """Return an array with named axes, such as xarray's, in the order of `axes`; any other value as it is.
+
+    Names match in the singular or plural. Names that say nothing of the order leave it as it is.
+
+    Raises:
+        ValueError: the axes are named as in `axes`, but are in another order and not all there.
+    """
+    given = _named_axes(value)
+    if not given:
+        return value
+    names, wanted = ([_axis(axis) for axis in each] for each in (given, axes.split()))
+    if all(axis not in wanted or (i < len(wanted) and wanted[i] == axis) for i, axis in enumerate(names)):
+        return value
+    if sorted(names) != sorted(wanted) or len(set(names)) < len(names):
+        raise ValueError(
+            f"{name} must have the axes ({', '.join(axes.split())}), got ({', '.join(map(str, given))}) of shape "
+            f"{np.shape(value)}: rename the axes, or give its .values in that order"
+        )
+    return value.transpose(*(given[names.index(axis)] for axis in wanted))
+
+
+def check_aligned(**arrays: Any) -> None:
+    """Raise `ValueError` for two arrays with named axes whose examples have other coordinates."""
+    indexes = {}
+    for name, array in arrays.items():
+        axes = _named_axes(array)
+        for axis in [axis for axis in axes if _axis(axis) == "example"] or axes[:1]:
+            if axis in array.indexes:
+                indexes[name] = axis, array.indexes[axis]
+    if len(indexes) == 2:
+        (one, (axis, index)), (other, (_, of_other)) = indexes.items()
+        if not index.equals(of_other):
+            raise ValueError(f"{one} and {other} have other coordinates along {axis}: align them first")
+
+
+def single_precision_note(array: np.ndarray) -> str:
+    """Return what an error adds if all entries are numbers of single precision, and not of half precision alone."""
+    with np.errstate(over="ignore"):
+        is_single = np.array_equal(array, np.asarray(array, np.float32))
+        is_shorter = np.array_equal(array, np.asarray(array, np.float16))
+    if not is_single or is_shorter:
+        return ""
+    return "; the entries are in single precision, whose rounding is 6e-8 of each: compute them in double precision"
 
 
 def finite_entries(name: str, array: Any) -> Requirement:

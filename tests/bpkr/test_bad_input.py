@@ -282,6 +282,37 @@ print(json.dumps([x64, before, outcome(calls[0])]))
     assert after[0] == "tuple"
 
 
+def test_data_with_named_axes_are_taken_by_name():
+    """In a process of its own: the type checks of the test run admit arrays of NumPy and JAX alone."""
+    script = """
+import jax, xarray as xr
+architecture, axes = bpkr.Architecture((2, 2), 8.0, temperature=0.3), ("examples", "paths", "features")
+features = xr.DataArray(np.random.default_rng(0).normal(size=(5, 4, 6)), dims=axes)
+labels = xr.DataArray(np.linspace(-1, 1, 5), dims="example", coords={"example": range(5)})
+point = bpkr.gp_limit(architecture)
+entries = [
+    lambda *data: bpkr.evaluate(architecture, point, *data).total,
+    lambda *data: bpkr.solve(architecture, *data).action,
+    lambda *data: bpkr.predict(architecture, point, *data, data[0]).mean.sum(),
+]
+report = []
+for entry in entries:
+    expected = float(entry(features.values, labels.values))
+    for named in (features, features.transpose("features", "examples", "paths").rename(examples="sample")):
+        report.append(abs(float(entry(named, labels)) - expected))
+    half_named = features.rename(examples="x").transpose("paths", "x", "features")
+    for wrong in (half_named, features.assign_coords(examples=range(1, 6))):
+        report.append(outcome(lambda: entry(wrong, labels)))
+print(json.dumps(report))
+"""
+    for *differences, names, coordinates in zip(
+        *[iter(outcomes(REPORT + script, JAX_ENABLE_X64="1"))] * 4, strict=True
+    ):
+        assert max(differences) < 1e-12
+        assert "features must have the axes (examples, paths, features), got (paths, x, features)" in names[1]
+        assert "features and labels have other coordinates along examples: align them first" in coordinates[1]
+
+
 def test_values_of_the_wrong_type_are_refused_without_a_type_checker():
     script = """
 import optimistix

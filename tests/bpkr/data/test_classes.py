@@ -4,6 +4,7 @@ import math
 
 import mpmath
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,6 +142,11 @@ def test_labels_that_are_no_classes_are_refused():
         (["a", "a"], "labels are all 'a'"),
         ([0.0, math.nan], "labels[1] is nan"),
         (np.array([None, "a"]), "labels[0] is None"),
+        (["a", None, "b"], "labels[1] is None"),
+        (["a", math.nan], "labels[1] is nan"),
+        (list(pd.array(["a", None, "b"], dtype="string")), "labels[1] is <NA>"),
+        (list(pd.Series([1, None, 2], dtype="Int64")), "labels[1] is <NA>"),
+        (np.array(pd.Series(["a", None], dtype="category")), "labels[1] is nan"),
     ):
         with refused(message):
             bpkr.find_classes(labels)
@@ -150,6 +156,10 @@ def test_labels_that_are_no_classes_are_refused():
         (np.ma.masked_array([0, 1]), "must be class labels"),
         (np.array([1 + 2j, 0]), "must be class labels"),
         (np.array(["a", 1], dtype=object), "labels must be of one type"),
+        (["1", 1, 2], "text such as '1', numbers such as 1"),
+        (("a", b"a"), "text such as 'a', bytes such as b'a'"),
+        ([True, 0], "truth values such as True, numbers such as 0"),
+        (np.array(pd.Series(["1", 1])), "labels must be of one type"),
     ):
         with pytest.raises(TypeError, match=message):
             bpkr.find_classes(labels)

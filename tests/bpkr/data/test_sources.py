@@ -200,7 +200,7 @@ def test_dimensions_and_coordinates_are_those_that_they_are_called():
     assert_identical(statistics_of_arrays(data["features"].transpose(), data["labels"]), expected)
     renamed = data["features"].rename(examples="trial", paths="path", features="column")
     assert_identical(statistics_of_arrays(renamed, data["labels"]), expected)
-    with refused("features has the dimensions ('features', 'trial', 'paths'): rename them to examples, paths"):
+    with refused("features must have the axes (examples, paths, features), got (features, trial, paths)"):
         statistics_of_arrays(data["features"].rename(examples="trial").transpose("features", "trial", "paths"), labels)
     numbered = data.assign_coords(examples=np.arange(EXAMPLES))
     assert_identical(statistics_of_arrays(numbered["features"], numbered["labels"]), expected)

@@ -185,6 +185,12 @@ def test_kernels_that_are_of_no_features_are_refused():
         bpkr.features_of_kernels(np.array([[1.0, 0.5], [0.0, 1.0]]))
     with refused("kernels must be (paths, paths, examples, examples)"):
         bpkr.features_of_kernels(np.ones((2, 3, 4, 4)))
+    vectors = RNG.normal(size=(6, 3))
+    low_rank = (vectors @ vectors.T).astype(np.float32)
+    asymmetric = low_rank * np.triu(np.full((6, 6), 1 + 1e-6, np.float32)) + np.tril(low_rank, -1)
+    for made in (low_rank, asymmetric):
+        with refused("the entries are in single precision, whose rounding is 6e-8 of each"):
+            bpkr.features_of_kernels(made)
 
 
 @pytest.mark.parametrize("function", [exp(Symbol("h") ** 2), 1 / Symbol("h"), sympy.log])

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arguments import check_aligned, in_order_of_names
 from .batches import LAYOUTS, Source
 
 
@@ -98,28 +99,12 @@ def computed(array: Any) -> np.ndarray:
 
 
 def in_order(features: Any, labels: Any) -> tuple[Any, Any]:
-    """Features and labels with their axes in the order of `LAYOUTS`, where they are DataArrays whose dimensions say so.
-
-    Dimensions of other names are taken as they come. `ValueError` where some have these names, but not in their places,
-    and where the two are labelled as other examples.
-    """
-    features, labels = (_transposed(name, array) for name, array in zip(LAYOUTS, (features, labels), strict=True))
-    if all(_is_a("xarray", "DataArray", array) and array.ndim for array in (features, labels)):
-        one, other = (array.indexes.get(array.dims[0]) for array in (features, labels))
-        if one is not None and other is not None and not one.equals(other):
-            raise ValueError(f"features and labels have other coordinates along {features.dims[0]}: align them first")
+    """Features and labels with named axes in the order of `LAYOUTS`; see `in_order_of_names`."""
+    check_aligned(features=features, labels=labels)
+    layouts = (LAYOUTS["features"][0], LAYOUTS["labels"][getattr(labels, "ndim", 1) == 2])
+    named = zip(LAYOUTS, (features, labels), layouts, strict=True)
+    features, labels = (in_order_of_names(name, array, axes.replace(",", "")) for name, array, axes in named)
     return features, labels
-
-
-def _transposed(name: str, array: Any) -> Any:
-    if not _is_a("xarray", "DataArray", array):
-        return array
-    layout = tuple(LAYOUTS[name][-1].split(", "))[: array.ndim]
-    if set(array.dims) == set(layout):
-        return array.transpose(*layout)
-    if any(dim in layout and dim != place for dim, place in zip(array.dims, layout, strict=False)):
-        raise ValueError(f"{name} has the dimensions {array.dims}: rename them to {', '.join(layout)}")
-    return array
 
 
 def _is_a(module: str, kind: str, value: Any) -> bool:

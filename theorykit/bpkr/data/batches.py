@@ -136,9 +136,10 @@ def _array(name: str, kind: str, value: Any) -> np.ndarray:
     is_plain = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "fiub"
     if not is_plain:
         # imports JAX, for which a worker has no use otherwise
-        from ...arguments import real_array
+        from ...arguments import in_order_of_names, real_array
 
-        value = real_array(f"{name}: {kind}", value)
+        axes = LAYOUTS[kind][np.ndim(value) == 2 and kind == "labels"].replace(",", "")
+        value = real_array(f"{name}: {kind}", in_order_of_names(f"{name}: {kind}", value, axes))
     check_shape(name, kind, value.shape)
     # of other strides, or between the places of numbers in memory, linear algebra rounds otherwise
     return np.require(value, np.float64, ["C", "A"])

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from ...arguments import (
     Requirement,
     array_module,
+    check_aligned,
     check_axes,
     check_dtype,
     checked_array,
@@ -24,6 +25,7 @@ from ...arguments import (
     numeric_array,
     on_host,
     require,
+    single_precision_note,
 )
 from ...precision import require_float64
 from ...sharding import all_finite, check_finite, is_sharded, over_examples
@@ -155,7 +157,7 @@ def checked_data(
     if is_traced(architecture) or isinstance(checked, ImplicitFeatures):
         return checked, labels
     if not is_traced(features):
-        check_interpolation(architecture, np.asarray(features, dtype=np.float64))
+        check_interpolation(architecture, np.asarray(checked))
     elif architecture.temperature == 0:
         checked, labels = require((checked, labels), [_is_independent(architecture, checked)])
     return checked, labels
@@ -193,6 +195,7 @@ def checked_examples(
     architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike, prefix: str = ""
 ) -> tuple[PathFeatures, Float[Array, "examples *outputs"]]:
     """Path features and their labels, which errors call by these names after a `prefix` such as "test_"."""
+    check_aligned(**{f"{prefix}features": features, f"{prefix}labels": labels})
     checked = checked_features(architecture, features, f"{prefix}features")
     axes = "examples" if architecture.outputs == 1 else "examples outputs"
     labels = labels_beside(checked, labels, axes, f"{prefix}labels")
@@ -254,6 +257,7 @@ def check_interpolation(architecture: Architecture, features: Float[np.ndarray, 
         raise ValueError(
             f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "
             f"{singular[0]:.3g}), as repeated examples are; remove them or use a larger temperature"
+            f"{single_precision_note(features)}"
         )
 
 
@@ -319,8 +323,10 @@ def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]
     numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
     asymmetry, message = abs(numbers - numbers.T).max(), f"{name} is not symmetric"
     is_symmetric = asymmetry <= _SYMMETRY * abs(numbers).max()
-    known = f"{message}: entries differ from the transpose's by up to {{:.3g}}".format
-    return require(array, [Requirement(message, is_symmetric, lambda: known(asymmetry))])
+    known = f"{message}: entries differ from the transpose's by up to {{:.3g}}{{}}".format
+    return require(
+        array, [Requirement(message, is_symmetric, lambda: known(asymmetry, single_precision_note(numbers)))]
+    )
 
 
 def checked_results(tree, architecture: Architecture):

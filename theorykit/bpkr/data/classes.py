@@ -1,7 +1,7 @@
 """Class labels as outputs of a network, and what its predictions say of them."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -144,6 +144,8 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
 
 def _entries(name: str, labels: Labels) -> list[Any]:
     """The labels as Python's own text, numbers and truth values."""
+    if isinstance(labels, (list, tuple)) or getattr(getattr(labels, "dtype", None), "kind", "") == "O":
+        _check_kinds(name, labels)
     try:
         array = np.asarray(labels)
     except ValueError:
@@ -155,6 +157,21 @@ def _entries(name: str, labels: Labels) -> list[Any]:
         if not isinstance(label, (str, bytes, bool, int, float)) or label != label:
             raise ValueError(f"{name}[{example}] is {shown(label)}, which is no class: text or a number")
     return entries
+
+
+def _check_kinds(name: str, labels: Iterable[Any]) -> None:
+    """Raise for missing labels and for text beside numbers, all of which NumPy would make text of."""
+    kinds: dict[str, Any] = {}
+    for example, label in enumerate(labels):
+        is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # those of pandas
+        if is_missing or (isinstance(label, (float, complex, np.number)) and label != label):
+            raise ValueError(f"{name}[{example}] is {shown(label)}, which is no class: text or a number")
+        of_kind = ((str, "text"), (bytes, "bytes"), ((bool, np.bool_), "truth values"))
+        kind = next((kind for types, kind in of_kind if isinstance(label, types)), "numbers")
+        kinds.setdefault(kind, label)
+    if len(kinds) > 1:
+        listed = ", ".join(f"{kind} such as {shown(label)}" for kind, label in kinds.items())
+        raise TypeError(f"{name} must be of one type, text or numbers, got {listed}")
 
 
 @dataclass(frozen=True)

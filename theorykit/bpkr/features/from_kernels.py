@@ -5,7 +5,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_array
+from ...arguments import checked_array, single_precision_note
 from ...compilation import jit
 from ...precision import require_float64
 from ...threads import threads_for
@@ -38,13 +38,14 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
     if asymmetry > _ROUNDING * largest:
         raise ValueError(
             f"kernels are not symmetric: entries, and those of paths and examples exchanged, differ by {asymmetry:.3g}"
+            f"{single_precision_note(array)}"
         )
     with threads_for(len(gram)):
         values, vectors = np.linalg.eigh((gram + gram.T) / 2)
     if values[0] < -_ROUNDING * values[-1]:
         raise ValueError(
             f"kernels are not positive semidefinite: their smallest eigenvalue is {values[0]:.3g}, their largest "
-            f"{values[-1]:.3g}, so that they are the products of no features"
+            f"{values[-1]:.3g}, so that they are the products of no features{single_precision_note(array)}"
         )
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
     return jnp.asarray(_root(values, vectors)[:, -kept:].reshape(examples, paths, kept))

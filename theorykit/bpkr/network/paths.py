@@ -14,6 +14,7 @@ from ...arguments import (
     Requirement,
     checked_choice,
     checked_sequence,
+    in_order_of_names,
     is_traced,
     on_host,
     real_array,
@@ -81,8 +82,7 @@ def path_features(
     readout = default_readout(architecture) if readout is None else readout
     check_read_tokens(architecture, readout, inputs.shape[1])
     read = _checked_readout(readout, inputs.shape, real)
-    layers = _checked_attention(attention, inputs, architecture)
-    checked_layout(layout)
+    layers = _checked_attention(attention, inputs, architecture, checked_layout(layout))
     for i, layer in enumerate(layers):
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         conditions = []
@@ -230,7 +230,7 @@ def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real:
     return require(read, [Requirement(f"readout is a token {padding}", is_real, known)])
 
 
-def _checked_attention(attention, inputs, architecture):
+def _checked_attention(attention, inputs, architecture, layout: Layout | None):
     counts = tuple(heads for heads in architecture.heads if heads)
     attention = checked_sequence("attention", attention, "arrays, one a layer that has heads")
     if len(attention) != len(counts):
@@ -241,7 +241,9 @@ def _checked_attention(attention, inputs, architecture):
     examples, tokens, _ = inputs.shape
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
-        layer = finite_array(f"attention[{i}]", layer)
+        axes = f"examples heads {'queries keys' if layout == 'torch' else 'keys queries'}"
+        axes = axes if np.ndim(layer) == 4 else axes.removeprefix("examples ")
+        layer = finite_array(f"attention[{i}]", in_order_of_names(f"attention[{i}]", layer, axes))
         shared = (heads, tokens, tokens)
         if layer.shape not in ((examples, *shared), shared):
             raise ValueError(
