@@ -44,7 +44,7 @@ UNREADABLE = {
     "Longformer": ({**BERT, "encoder.layer.0.attention.self.query_global.weight": SQUARE}, "windows of tokens"),
     "BERT with norms first": (
         {**BERT, "encoder.layer.0.attention.LayerNorm.weight": SQUARE[0]},
-        "a norm before it, which BERT has not",
+        "a norm that transformers' BERT has not",
     ),
     "GPT-1": ({**case("gpt2").arrays, "transformer.tokens_embed.weight": SQUARE}, "as GPT-1 and not GPT-2"),
     "norms of queries": ({**BERT, "encoder.layer.0.attention.self.q_norm.weight": SQUARE[0]}, "norms of queries"),

@@ -49,7 +49,7 @@ def misfits():
         "of integers": {**arrays(), weight: np.ones((18, 6), int)},
         "of text": {**arrays(), weight: "text"},
         "with a NaN": {**arrays(), weight: np.full((18, 6), np.nan)},
-        "a folder": FOLDER,
+        "a folder without a checkpoint": FOLDER.parent,
     }
 
 
@@ -64,6 +64,7 @@ FACE = Face(
         "name": Kind(lambda: "encoder.layers.0.norm1.weight", also=lambda: {"another": "norm1"}),
         "layer": whole_number(0, least=0, most=1),
         "layout": text("torch_encoder"),
+        "prefix": text("encoder."),
         "heads": whole_number(HEADS, least=1),
         "epsilon": number(1e-5, above=0.0),
         "causal": flag(True),

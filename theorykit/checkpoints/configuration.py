@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..arguments import checked_flag, checked_number, checked_whole_number
+from ..arguments import checked_flag, checked_number, checked_whole_number, shown
 from .json_objects import read_object
 
 FILE = "config.json"
+# what every configuration of a transformer has one of
+_HEADS = {"num_attention_heads", "n_head", "model_type"}
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,27 @@ class Configuration:
 
     path: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, name: str) -> "Configuration":
+        """What it says of the model that the array `name` is of, where it is of several, such as encoder and decoder.
+
+        Raises `ValueError` where it does not say which of them that is.
+        """
+        models = {
+            key: value for key, value in self.values.items() if isinstance(value, Mapping) and _HEADS & set(value)
+        }
+        if not models:
+            return self
+        for part in name.split("."):
+            for key, value in models.items():
+                if part.partition("_")[0] == key.partition("_")[0]:  # such as vision_tower and vision_config
+                    return Configuration(self.path, value).of(name)
+        if self.heads is not None:  # a model of its own, and others in it
+            return self
+        raise ValueError(
+            f"{self.path} is of several models ({', '.join(models)}), and {shown(name)} does not say of which it is: "
+            "give the arrays of one model, with the options that its configuration has"
+        )
 
     @property
     def heads(self) -> int | None:

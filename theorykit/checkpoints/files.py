@@ -1,5 +1,6 @@
 """Checkpoint files as mappings from names to arrays, each of which is loaded when it is asked for."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from .npz_files import ArchivedArray
 from .safetensors_files import SafetensorsArray
 
 _INDEX = ".safetensors.index.json"
+_SAVED = "model.safetensors"
+_PART = re.compile(r"(?P<name>.*)-(?P<number>\d+)-of-(?P<count>\d+)\.safetensors")
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".bin.index.json")
 _INSTEAD = (
     "pickles can run any code and are not read: load it where you trust it, and save the arrays by "
@@ -58,6 +61,8 @@ class Checkpoint(Mapping):
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The arrays in a checkpoint file: `.safetensors`, the `.safetensors.index.json` of a file in parts, or `.npz`.
 
+    A folder, as `save_pretrained` writes it, stands for the checkpoint in it, `model.safetensors` or its index.
+
     Nothing is loaded but the header, which is checked against the file; an array is loaded when it is asked for by its
     name. Nothing is ever unpickled.
 
@@ -65,6 +70,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     one of another format, and pickles, which `torch.save` writes.
     """
     path = checked_path("path", path)
+    path = _in_folder(path) if path.is_dir() else path
     if path.name.endswith(_PICKLES):
         raise ValueError(f"{path} is a pickle by its ending; {_INSTEAD}")
     _check_is_file(path)
@@ -77,11 +83,32 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     raise ValueError(f"{path} ends in none of .safetensors, {_INDEX} and .npz, the checkpoints that can be read")
 
 
+def _in_folder(folder: Path) -> Path:
+    """The checkpoint that `save_pretrained` wrote into a folder."""
+    for name in (_SAVED, f"model{_INDEX}"):
+        if (folder / name).is_file():
+            return folder / name
+    names = sorted(path.name for path in folder.iterdir())
+    if any(name.startswith("adapter_") for name in names):
+        raise ValueError(f"{folder} has an adapter, and no model: merge it into its model, and save that")
+    pickles = [name for name in names if name.endswith(_PICKLES)]
+    if pickles:
+        raise ValueError(f"{folder} has {pickles[0]}, a pickle by its ending, and no {_SAVED}; {_INSTEAD}")
+    raise ValueError(f"{folder} is a folder without {_SAVED} or its index: give the checkpoint in it")
+
+
+def refuse_part(path: Path) -> None:
+    """Raise `ValueError` for one of several files that a checkpoint was divided into."""
+    if (part := _PART.fullmatch(path.name)) and int(part["count"]) > 1:
+        raise ValueError(
+            f"{path} is part {int(part['number'])} of {int(part['count'])} of a checkpoint, whose layers may be in "
+            f"several of them: give {part['name']}{_INDEX}, or the folder"
+        )
+
+
 def _check_is_file(path: Path) -> None:
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: give the checkpoint in it, such as model.safetensors")
     if not path.is_file():
         raise ValueError(f"{path} is no regular file")
 

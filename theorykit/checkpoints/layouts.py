@@ -1,7 +1,7 @@
 """The layouts of checkpoints: by which names the libraries save queries, keys and norms, and with which axes."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arguments import checked_array, shown
+from ..arguments import checked_array, first_line, shown
 
 Matrix = Float[np.ndarray, "rows features"]
 Vector = Float[np.ndarray, " rows"]
@@ -32,8 +32,8 @@ class Source:
         name = self.prefix + name
         if name not in self.arrays:
             raise ValueError(f"{self.called} has no array {shown(name)}, which its layout needs")
-        value = self.arrays[name]
         where = f"{shown(name)} in {self.called}"
+        value = _on_host(where, self.arrays[name])
         dtype = getattr(value, "dtype", None)
         # JAX's own floating-point types are none of NumPy's; of other libraries' arrays NumPy tells the type
         kind = dtype if isinstance(dtype, np.dtype) else None
@@ -59,6 +59,21 @@ class Source:
         return self.vector(name, length) if self.has(name) else np.zeros(length)
 
 
+def _on_host(where: str, value: Any) -> Any:
+    """A tensor of torch as an array; any other value as it is."""
+    if not (hasattr(value, "detach") and hasattr(value, "numpy")):
+        return value
+    try:
+        value = value.detach().cpu()
+        # NumPy has no bfloat16
+        return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise TypeError(
+            f"{where} must be an array of floating-point numbers, got a tensor of type {value.dtype} that NumPy cannot "
+            f"take ({first_line(error)[:120]}): is it quantised, sparse or without values?"
+        ) from None
+
+
 @dataclass(frozen=True)
 class Projections:
     """Queries and keys of all heads one below the other, the rows of a head together; `heads` where the file says."""
@@ -78,8 +93,10 @@ class Layout:
     - `example`: the name of an array by which the layout is known, of layer 0 if it has layers.
     - `pattern`: of such names, with groups `prefix`, of what all layers are behind, and `layer` where there are layers;
       what is behind neither is read by `read`.
-    - `stem`: the rest of the name up to where `read` goes on, to be filled with `layer`.
+    - `beside`: of what may stand behind the name's beginning: what `read` takes, and what leaves attention as it is.
+      All other arrays there are refused by name.
     - `norm`: the layer norm before attention, if there is one; `epsilon` is the library's default.
+    - `namesakes`: models with another attention whose layers have the same names, which only config.json tells apart.
     - `model_types`: what config.json calls models of exactly this attention; others may have another. Empty where the
       library writes no config.json.
     """
@@ -88,12 +105,24 @@ class Layout:
     example: str
     pattern: re.Pattern[str]
     read: Callable[[Source], Projections]
+    beside: re.Pattern[str]
     norm: str | None = None
     epsilon: float = 1e-5
     causal: bool = False
+    namesakes: str = ""
     model_types: frozenset[str] = frozenset()
 
-    def stems(self, names: Mapping[str, Any]) -> Mapping[str, Mapping[int, str]]:
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it is the layout of an attention module, without the layer around it."""
+        return "layer" not in self.pattern.groupindex
+
+    def is_decoder(self, names: Iterable[str], stem: str) -> bool:
+        """Whether the layer also attends to another model's tokens, as layers do whose own attention is causal."""
+        cross = re.compile(rf"{re.escape(stem)}(?:{_CROSS}|multihead_attn)\.")
+        return any(map(cross.match, names))
+
+    def stems(self, names: Iterable[str]) -> Mapping[str, Mapping[int, str]]:
         """For each prefix that fits, what the names of each layer's arrays begin with, by the layer's number."""
         found: dict[str, dict[int, str]] = {}
         for name in names:
@@ -204,10 +233,6 @@ def _read_equinox(source: Source) -> Projections:
 def _read_flax(source: Source) -> Projections:
     """Flax: kernels (features, heads, G), of which heads and G become rows."""
     mark = "/" if source.has("query/kernel") else "."
-    if source.has(f"query_ln{mark}scale"):
-        raise ValueError(
-            f"{source.called} normalises queries and keys (query_ln at {shown(source.prefix)}), which is not read"
-        )
     query, key = (source.array(f"{name}{mark}kernel", "features heads G") for name in ("query", "key"))
     check_pair(source, (query.shape[1], query.shape[0]), (key.shape[1], key.shape[0]))
     check_pair(source, (query.shape[2], query.shape[0]), (key.shape[2], key.shape[0]))
@@ -229,6 +254,14 @@ def _read_attention_paths(source: Source) -> Projections:
 _IN_LAYERS = r"(?P<prefix>(?:.*\.)?)"
 # a module that stands alone is in no list, whose entries have numbers for names
 _ALONE = r"(?P<prefix>(?:(?!self_attn\.|multihead_attn\.)[^.\d][^.]*\.)*)"
+_WB = r"\.(?:weight|bias)"
+_CROSS = "crossattention|ln_cross_attn"
+_TORCH = rf"in_proj_weight|in_proj_bias|[qkv]_proj_weight|bias_[kv]|out_proj{_WB}"
+
+
+def _kinds(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
 
 LAYOUTS: Mapping[str, Layout] = {
     "torch": Layout(
@@ -236,6 +269,7 @@ LAYOUTS: Mapping[str, Layout] = {
         "in_proj_weight",
         re.compile(_ALONE + r"(?P<rest>in_proj_weight|q_proj_weight)"),
         _read_torch,
+        beside=re.compile(_TORCH),
     ),
     "torch_encoder": Layout(
         "torch.nn.TransformerEncoder",
@@ -244,6 +278,7 @@ LAYOUTS: Mapping[str, Layout] = {
             r"(?P<prefix>(?:.*?\.)??)(?:layers\.(?P<layer>\d+)\.)?(?P<rest>self_attn\.(?:in_proj_weight|q_proj_weight))"
         ),
         _read_torch_encoder,
+        beside=re.compile(rf"self_attn\.(?:{_TORCH})|norm1{_WB}|(?:multihead_attn|norm[23]|linear[12])\..*"),
         norm="norm1",
     ),
     "gpt2": Layout(
@@ -251,16 +286,26 @@ LAYOUTS: Mapping[str, Layout] = {
         "h.0.attn.c_attn.weight",
         re.compile(_IN_LAYERS + r"h\.(?P<layer>\d+)\.(?P<rest>attn\.c_attn\.weight)"),
         _read_gpt2,
+        beside=re.compile(rf"ln_1{_WB}|attn\.(?:c_attn|c_proj){_WB}|attn\.(?:masked_)?bias|(?:ln_2|mlp|{_CROSS})\..*"),
         norm="ln_1",
         causal=True,
-        model_types=frozenset({"gpt2"}),
+        namesakes="GPT-1",
+        model_types=frozenset({"gpt2", "decision_transformer"}),
     ),
     "bert": Layout(
         "transformers' BERT",
         "encoder.layer.0.attention.self.query.weight",
         re.compile(_IN_LAYERS + r"encoder\.layer\.(?P<layer>\d+)\.(?P<rest>attention\.self\.query\.weight)"),
         _read_bert,
-        model_types=frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra"}),
+        beside=re.compile(
+            rf"attention\.self\.(?:query|key|value){_WB}|attention\.output\.(?:dense{_WB}|LayerNorm\.(?:weight|bias|gamma|beta))"
+            rf"|(?:intermediate|output|{_CROSS})\..*"
+        ),
+        namesakes="RoFormer, YOSO and MRA",
+        model_types=_kinds(
+            "bert bert-generation big_bird camembert chinese_clip_text_model data2vec-text dpr electra ernie layoutlm "
+            "lxmert markuplm rembert roberta splinter visual_bert xlm-roberta"
+        ),
     ),
     "vit": Layout(
         "transformers' ViT",
@@ -270,27 +315,35 @@ LAYOUTS: Mapping[str, Layout] = {
             r"\.(?P<rest>attention\.(?:attention\.query|q_proj)\.weight)"
         ),
         _read_vit,
+        beside=re.compile(
+            rf"layernorm_before{_WB}|attention\.attention\.(?:query|key|value){_WB}|attention\.output\.dense{_WB}"
+            rf"|attention\.[qkvo]_proj{_WB}|(?:layernorm_after|intermediate|output|mlp)\..*"
+        ),
         norm="layernorm_before",
         epsilon=1e-12,
-        model_types=frozenset({"vit", "deit", "vit_mae", "vit_msn"}),
+        namesakes="VideoPrism",
+        model_types=_kinds("vit deit vit_mae vit_msn audio-spectrogram-transformer dpt ijepa vilt vivit yolos"),
     ),
     "equinox": Layout(
         "equinox.nn.MultiheadAttention",
         "query_proj.weight",
         re.compile(_ALONE + r"(?P<rest>query_proj\.weight)"),
         _read_equinox,
+        beside=re.compile(rf"(?:query|key|value|output)_proj{_WB}"),
     ),
     "flax": Layout(
         "flax.nnx.MultiHeadAttention",
         "query.kernel",
         re.compile(r"(?P<prefix>(?:[^./\d][^./]*[./])*)(?P<rest>query[./]kernel)"),
         _read_flax,
+        beside=re.compile(r"(?:query|key|value|out)[./](?:kernel|bias)"),
     ),
     "attention_paths": Layout(
         "the network of Tiberi et al.",
         "transformer.layers.0.to_q.weight",
         re.compile(r"(?P<prefix>(?:.*\.)?)transformer\.layers\.(?P<layer>\d+)\.(?P<rest>to_q\.weight)"),
         _read_attention_paths,
+        beside=re.compile(rf"to_(?:q|k|v|out){_WB}"),
     ),
 }
 """Every layout by its name, as `read_heads` takes it."""

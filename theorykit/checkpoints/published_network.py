@@ -7,10 +7,10 @@ and (4) divide: here the weights are multiplied by these.
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .. import bpkr
@@ -24,7 +24,7 @@ _EMBEDDING, _READOUT = "learned_input_layer", "readout_layer"
 
 
 def read_network_weights(
-    checkpoint: Mapping[str, ArrayLike] | str | Path, *, heads: int | None = None
+    checkpoint: Mapping[str, Any] | str | Path, *, heads: int | None = None
 ) -> tuple[tuple[Float[Array, "_ _"], ...], bpkr.AbstractHeads]:
     """All weights of a network in the layout "attention_paths", and its heads, for `bpkr.network_of_weights`.
 
@@ -39,8 +39,8 @@ def read_network_weights(
     not.
     """
     require_float64()
-    arrays, called, configuration = open_checkpoint(checkpoint)
-    found = find_layout(arrays, called, _LAYOUT, configuration)
+    arrays, called, _ = open_checkpoint(checkpoint)
+    found = find_layout(arrays, called, _LAYOUT)
     if sorted(found.stems) != list(range(len(found.stems))):
         raise ValueError(f"{called} has the layers {sorted(found.stems)}, with others missing between them")
     source = Source(arrays, called, found.prefix)

@@ -1,23 +1,41 @@
 """The attention heads of one layer out of a checkpoint, whatever layout they are in."""
 
 import math
-from collections.abc import Mapping
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..arguments import checked_choice, checked_flag, checked_number, checked_path, checked_whole_number, shown
+from .. import bpkr
+from ..arguments import (
+    checked_choice,
+    checked_flag,
+    checked_number,
+    checked_path,
+    checked_text,
+    checked_whole_number,
+    shown,
+)
 from ..precision import require_float64
 from .attention_heads import CheckpointHeads, LayerNorm
 from .configuration import Configuration, configuration_beside
-from .files import Checkpoint, read_checkpoint
+from .files import Checkpoint, read_checkpoint, refuse_part
 from .layouts import LAYOUTS, Layout, Projections, Source
-from .refusals import refuse_configuration, refuse_names, refuse_unknown
+from .refusals import (
+    NAMESAKES,
+    OTHERS,
+    refuse_beside,
+    refuse_configuration,
+    refuse_names,
+    refuse_outside,
+    refuse_unknown,
+)
 
 
 @dataclass(frozen=True)
@@ -35,9 +53,10 @@ class Found:
 
 
 def read_heads(
-    checkpoint: Mapping[str, ArrayLike] | str | Path,
+    checkpoint: Mapping[str, Any] | str | Path,
     *,
     layer: int,
+    prefix: str | None = None,
     layout: str | None = None,
     heads: int | None = None,
     epsilon: float | None = None,
@@ -46,32 +65,46 @@ def read_heads(
 ) -> CheckpointHeads:
     """The attention heads of one layer of a trained transformer, with the layer norm that the model applies first.
 
-    - `checkpoint`: a file that `read_checkpoint` reads, what it returns, or any mapping from names to arrays.
+    - `checkpoint`: a file or folder that `read_checkpoint` reads, what it returns, or any mapping from names to arrays,
+      tensors of torch among them.
     - `layer`: counted from 0, as names count layers.
+    - `prefix`: only arrays whose names begin with it are looked at, such as "decoder." of a model of several.
     - `layout`: "torch", "torch_encoder", "gpt2", "bert", "vit", "equinox", "flax" or "attention_paths"; None tells it
       by the arrays' names.
     - `heads`: how many the layer has, which most files do not say. None takes the number from a config.json beside the
       file, or from the arrays where they have an axis for it.
     - `epsilon`: of the layer norm. None takes that of config.json, or else the library's default: 1e-5 for
       "torch_encoder" and "gpt2", 1e-12 for "vit".
-    - `causal`: whether tokens attend to no later ones. None means that those of GPT-2 and of decoders do not.
+    - `causal`: whether tokens attend to no later ones. None means that those of GPT-2, of decoders, and of models that
+      config.json says to be causal do not.
     - `norm_first`: for "torch_encoder", which has it in no file, whether the norm is before attention.
 
     Raises `FileNotFoundError` and `ValueError` as `read_checkpoint` does; `ValueError` where the layer, a number of
-    heads or an array is missing or does not fit, and for attention that is no softmax of queries and keys: with rotary
-    or relative positions, or with keys that heads share; `TypeError` for weights that are no floating-point numbers.
+    heads or an array is missing or does not fit; for attention that is no softmax of queries and keys: with rotary or
+    relative positions, or with keys that heads share; and for arrays beside the heads, such as an adapter's, that the
+    layout has not; `TypeError` for weights that are no floating-point numbers. Warns with `bpkr.AttentionWarning` where
+    neither `layout` nor a config.json says which of several models with the same names it is.
     """
     require_float64()
-    arrays, called, configuration = open_checkpoint(checkpoint)
+    everything, called, configuration = open_checkpoint(checkpoint)
     layer = checked_whole_number("layer", layer, least=0)
-    refuse_configuration(configuration)
-    found = find_layout(arrays, called, layout, configuration)
+    arrays = everything if prefix is None else _behind(checked_text("prefix", prefix), everything, called)
+    found = find_layout(arrays, called, layout)
     if layer not in found.stems:
         numbers = sorted(found.stems)
         raise ValueError(
             f"layer must be one of the {len(numbers)} layers of {called}, {numbers[0]} to {numbers[-1]}, got {layer}"
         )
     source = Source(arrays, called, found.stems[layer])
+    refuse_names([name for name in arrays if name.startswith(found.prefix)], called)
+    if found.layout.namesakes:
+        refuse_names(arrays, called, NAMESAKES)
+    refuse_beside(arrays, called, found.layout, source.prefix)
+    configuration = configuration.of(source.prefix)
+    refuse_configuration(configuration)
+    if found.layout.stands_alone:
+        refuse_outside(arrays, everything, called, source.prefix)
+    _refuse_other_kind(found, configuration, layout is not None)
     projections = found.layout.read(source)
     count = _head_count(projections, heads, configuration, called)
     query, query_bias = _by_head(count, projections.query, projections.query_bias)
@@ -83,7 +116,7 @@ def read_heads(
         query_bias=factor * query_bias,
         key_bias=key_bias,
         norm=_norm(source, found.layout, query.shape[2], _norm_options(found, epsilon, norm_first), configuration),
-        causal=_is_causal(causal, found.layout, configuration),
+        causal=_is_causal(causal, found, arrays, source.prefix, configuration),
         layout=found.name,
         layer=layer,
         layers=len(found.stems),
@@ -91,19 +124,49 @@ def read_heads(
 
 
 def open_checkpoint(
-    checkpoint: Mapping[str, ArrayLike] | str | Path,
+    checkpoint: Mapping[str, Any] | str | Path,
 ) -> tuple[Mapping[str, Any], str, Configuration]:
     """The arrays of a checkpoint, what errors call it, and the configuration beside its file."""
     if not isinstance(checkpoint, Mapping):
         checkpoint = read_checkpoint(checked_path("checkpoint", checkpoint))
     if isinstance(checkpoint, Checkpoint):
+        refuse_part(checkpoint.path)
         return checkpoint, str(checkpoint.path), configuration_beside(checkpoint.path)
     if others := [name for name in checkpoint if not isinstance(name, str)]:
         raise TypeError(f"checkpoint must be a mapping from names to arrays, it has {shown(others[0])} for a name")
     return checkpoint, "checkpoint", Configuration()
 
 
-def find_layout(arrays: Mapping[str, Any], called: str, layout: str | None, configuration: Configuration) -> Found:
+def _behind(prefix: str, arrays: Mapping[str, Any], called: str) -> Mapping[str, Any]:
+    """The arrays whose names begin with `prefix`, each loaded when it is asked for."""
+    names = [name for name in arrays if name.startswith(prefix)]
+    if not names:
+        raise ValueError(
+            f"prefix={shown(prefix)} begins none of the names in {called}, such as {shown(next(iter(arrays), ''))}"
+        )
+    return _Selection(arrays, tuple(names))
+
+
+@dataclass(frozen=True)
+class _Selection(Mapping):
+    """Some of the arrays of a checkpoint."""
+
+    arrays: Mapping[str, Any]
+    names: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.names:
+            raise KeyError(name)
+        return self.arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def find_layout(arrays: Mapping[str, Any], called: str, layout: str | None) -> Found:
     """The one layout that the arrays are in, or `layout`, where they are; `ValueError` where there is none, or more."""
     chosen = LAYOUTS if layout is None else {layout: LAYOUTS[checked_choice("layout", layout, LAYOUTS)]}
     found = [Found(name, stems, prefix) for name, one in chosen.items() for prefix, stems in one.stems(arrays).items()]
@@ -111,18 +174,55 @@ def find_layout(arrays: Mapping[str, Any], called: str, layout: str | None, conf
         refuse_unknown(arrays, called, {name: one.example for name, one in chosen.items()})
     if len(found) > 1:
         places = ", ".join(f"{each.name} at {shown(next(iter(each.stems.values())))}" for each in found[:4])
-        raise ValueError(
-            f"{called} has attention in {len(found)} places ({places}): give the arrays of one of them, such as "
-            "{name: array for name, array in read_checkpoint(path).items() if name.startswith(...)}, or its layout"
+        alone = (
+            ". A module that stands alone is read without the norms around it: give `attention` the module's own "
+            "inputs, as a forward hook on it records them"
         )
-    refuse_names((name for name in arrays if name.startswith(found[0].prefix)), called)
-    kind, known = configuration.model_type, found[0].layout.model_types
-    if layout is None and known and kind is not None and kind not in known:
         raise ValueError(
-            f"{configuration.path} says that the model is {shown(kind)}, whose attention may be another than that of "
-            f"{found[0].layout.library}, by whose names it goes; give layout={found[0].name!r} if it is the same"
+            f"{called} has attention in {len(found)} places ({places}): say which by the beginning of its names, such "
+            f"as prefix={_place(found)!r}{alone if found[0].layout.stands_alone else ''}"
         )
     return found[0]
+
+
+def _place(found: Sequence[Found]) -> str:
+    """What the names of the first place, and of no other, begin with."""
+    stems = [list(each.stems.values()) for each in found]
+    if found[0].prefix and not any(stem.startswith(found[0].prefix) for each in stems[1:] for stem in each):
+        return found[0].prefix
+    shared = os.path.commonprefix(stems[0])  # noqa: RUF071 - of names, not of paths
+    return shared[: max(shared.rfind("."), shared.rfind("/")) + 1]
+
+
+def _refuse_other_kind(found: Found, configuration: Configuration, is_given: bool) -> None:
+    """Raise `ValueError` where config.json is of a model whose attention may be another than that of the layout.
+
+    Where no config.json is beside the arrays, and no layout is given, models with the same names draw a warning.
+    """
+    kind, layout = configuration.model_type, found.layout
+    if kind is None and layout.namesakes and not is_given:
+        warnings.warn(
+            f"no config.json says of which kind the model is, and it is read as {layout.library} by its names, which "
+            f"layers of {layout.namesakes} have, too, whose attention is another. Give layout={found.name!r} to say so",
+            bpkr.AttentionWarning,
+            stacklevel=3,
+        )
+    if kind is None or kind in layout.model_types:
+        return
+    said = f"{configuration.path} says that the model is {shown(kind)}"
+    if kind in OTHERS:
+        raise ValueError(f"{said}, whose names are those of {layout.library}, but {OTHERS[kind]}: this is not read")
+    if is_given or found.name == "attention_paths":
+        return
+    if layout.stands_alone:
+        raise ValueError(
+            f"{said}, whose layers are in no layout that is read. To read the attention module at "
+            f"{shown(found.prefix)} alone, give layout={found.name!r}, and to `attention` that module's own inputs"
+        )
+    raise ValueError(
+        f"{said}, and it is not known whether its attention is that of {layout.library}, by whose names it goes. Where "
+        f"the model's own code says so, give layout={found.name!r}"
+    )
 
 
 def _head_count(projections: Projections, given: int | None, configuration: Configuration, called: str) -> int:
@@ -153,10 +253,21 @@ def _score_factor(configuration: Configuration, layer: int, size: int) -> float:
     return factor / (layer + 1) if configuration.is_set("scale_attn_by_inverse_layer_idx") else factor
 
 
-def _is_causal(given: bool | None, layout: Layout, configuration: Configuration) -> bool:
+def _is_causal(
+    given: bool | None, found: Found, arrays: Mapping[str, Any], stem: str, configuration: Configuration
+) -> bool:
     if given is not None:
         return checked_flag("causal", given)
-    return layout.causal or (bool(layout.model_types) and configuration.is_set("is_decoder"))
+    is_decoder = found.layout.is_decoder(arrays, stem)
+    if is_decoder and not found.layout.model_types:
+        raise ValueError(
+            f"causal must be given, True or False: the layer at {shown(stem)} is a decoder's, and no file says which "
+            "mask it was called with"
+        )
+    said = configuration.values.get("is_causal")
+    if said is not None and checked_flag(f"is_causal in {configuration.path}", said) < found.layout.causal:
+        raise ValueError(f"causal must be given: {configuration.path} has is_causal=False, which {found.name} has not")
+    return found.layout.causal or is_decoder or bool(said) or configuration.is_set("is_decoder")
 
 
 @dataclass(frozen=True)

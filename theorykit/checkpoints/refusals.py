@@ -1,27 +1,71 @@
 """Attention that is no softmax of queries and keys of the tokens alone: told by names and config.json, and refused."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..arguments import shown
 from .configuration import Configuration
+from .layouts import Layout
 
 _RELATIVE = (
     r"relative_attention_bias|relative_position|rel_pos|rel_embeddings|distance_embedding|pos_(?:key|query)_proj"
     r"|pos_proj|r_[rw]_bias|query_global"
 )
-# by a part of an array's name
+# what a part of an array's name tells of its attention: of any array of the model,
 _NAMES = {
-    re.compile(r"rotary|inv_freq|rope_freqs|(?:^|\.)freqs_cis$"): "rotary positions, which turn queries and keys",
+    re.compile(r"rotary|rope_freqs|(?:^|\.)freqs_cis$|att(?:n|ention)\..*inv_freq$"): (
+        "rotary positions, which turn queries and keys"
+    ),
     re.compile(_RELATIVE): "scores that depend on relative positions, or windows of tokens, beside queries and keys",
     re.compile(r"(?:^|[._/])[qk](?:uery|ey)?_(?:norm|ln|layernorm|layer_norm)[./]"): "norms of queries and keys",
-    # names are otherwise those of BERT and GPT-2
-    re.compile(r"(?:^|\.)attention\.(?:LayerNorm|ln|self_attn_layer_norm)\."): "a norm before it, which BERT has not",
+    re.compile(r"(?:^|[._])sinks?$"): "sinks, further keys that are no token's",
+}
+# of one in a model whose layers have the names of a layout,
+NAMESAKES = {
+    re.compile(r"(?:^|\.)encoder\.embed_positions\.weight$"): "rotary positions, as RoFormer's",
+    re.compile(r"(?:^|\.)chars_to_molecules\."): "blocks of text within which tokens attend, as CANINE's",
+    re.compile(r"(?:^|\.)bbox_embeddings\."): "a term for the places of boxes, as BROS's",
     re.compile(r"(?:^|\.)tokens_embed\.weight$"): "its norm after it, as GPT-1 and not GPT-2 has it",
 }
+# of one that stands beside an attention module,
+_SIBLINGS = {re.compile(r"(?:^|[._])(?:probe|query_tokens|latents|query)$"): "learned queries, which are of no token"}
+# and of one behind the layer's name that the layout has not
+_UNKNOWN = {
+    re.compile(r"lora_|adapter|\.base_layer\."): "an adapter that",
+    re.compile(r"scales?(?:_inv)?$|qzeros|qweight|weight_[gv]$|original[01]$|parametrizations"): (
+        "a part of its weights that"
+    ),
+    re.compile(r"(?:^|[._/])(?:ln|norm|layer_?norm)", re.IGNORECASE): "a norm that",
+}
+
+# by a key of config.json that is set
+_SETTINGS = {
+    "pre_norm": "a norm comes before attention, whose names are those of the one after it",
+    "alibi": "scores have linear biases (ALiBi)",
+    "pruned_heads": "heads were pruned, so that layers differ in their number",
+    "quantization_config": "weights are quantised",
+    "attn_logit_softcapping": "scores are capped",
+    "sliding_window": "tokens attend within a window",
+    "attention_window": "tokens attend within a window",
+    "qk_norm": "queries and keys are normalised",
+    "use_qk_norm": "queries and keys are normalised",
+    "qk_layernorm": "queries and keys are normalised",
+    "attention_multiplier": "scores have a factor of their own",
+    "query_pre_attn_scalar": "scores have a factor of their own",
+}
+OTHERS: Mapping[str, str] = {
+    "bros": "its scores have a term for the places of boxes",
+    "canine": "its tokens attend within blocks of the text",
+    "git": "its text attends to an image, and to earlier text",
+    "mra": "its attention is an approximation of a softmax",
+    "roformer": "its positions are rotary, which turn queries and keys",
+    "yoso": "its attention is an approximation of a softmax, by hashing",
+}
+"""Kinds of models with the names of a layout, whose attention is another, by what config.json calls them."""
+
 # the linear maps of LLaMA and those after it, whose files need not say that positions are rotary
 _GATED = re.compile(r"(?:.*\.)?layers\.\d+\.(?:mlp\.(?:gate_proj|gate_up_proj)|feed_forward\.w1)\.weight")
 _QUERY = re.compile(r"(?P<stem>.*(?:^|[._]))(?P<query>q_proj|wq|query_proj|query)\.weight")
@@ -32,29 +76,61 @@ def refuse_configuration(configuration: Configuration) -> None:
     """Raise `ValueError` if config.json says that scores are not those of queries and keys of the tokens alone."""
     values, where = configuration.values, configuration.path
     heads, shared = configuration.heads, values.get("num_key_value_heads")
+    positions = values.get("position_embedding_type")
     if values.get("multi_query") is True or (shared is not None and heads is not None and shared != heads):
         raise ValueError(f"{where} says that heads share keys: grouped-query attention is not read")
-    if values.get("rope_theta") is not None or values.get("rope_parameters") is not None:
+    if positions not in (None, "absolute"):
+        raise ValueError(
+            f"{where} has the position_embedding_type {shown(positions)}: positions that enter the scores, relative or "
+            "rotary, are not read"
+        )
+    if positions is None and any(values.get(key) is not None for key in ("rope_theta", "rope_parameters")):
         raise ValueError(f"{where} says that positions are rotary, which turn queries and keys: this is not read")
-    if values.get("position_embedding_type") not in (None, "absolute"):
+    # Big Bird's attention to blocks is what it has unless another is named
+    attends = values.get("attention_type", "block_sparse" if configuration.model_type == "big_bird" else None)
+    if attends not in (None, "original_full"):
         raise ValueError(
-            f"{where} has the position_embedding_type {shown(values['position_embedding_type'])}: positions that "
-            "enter the scores, relative or rotary, are not read"
+            f"{where} has the attention_type {shown(attends)}: tokens do not attend to all others, and this is not read"
         )
-    if values.get("alibi") is True:
-        raise ValueError(f"{where} says that scores have linear biases (ALiBi), which are not read")
-    if values.get("pruned_heads"):
-        raise ValueError(
-            f"{where} says that heads were pruned, so that layers differ in their number: this is not read"
-        )
+    for key, what in _SETTINGS.items():
+        if values.get(key):
+            raise ValueError(f"{where} has {key}={shown(values[key])}: {what}, and this is not read")
 
 
-def refuse_names(names: Iterable[str], called: str) -> None:
+def refuse_names(names: Iterable[str], called: str, patterns: Mapping[re.Pattern[str], str] = _NAMES) -> None:
     """Raise `ValueError` if one of the arrays' names tells of scores that are not of queries and keys alone."""
     for name in names:
-        for pattern, what in _NAMES.items():
+        for pattern, what in patterns.items():
             if pattern.search(name):
                 raise ValueError(f"{called} has {shown(name)}: its attention has {what}, and is not read")
+
+
+def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) -> None:
+    """Raise `ValueError` if there is an array behind the `stem` of a layer that may change its attention."""
+    for name in names:
+        if name.startswith(stem) and not layout.beside.fullmatch(name.removeprefix(stem)):
+            what = next((what for pattern, what in _UNKNOWN.items() if pattern.search(name)), "which")
+            raise ValueError(
+                f"{called} has {shown(name)}, {what} {layout.library} has not: what it does to attention is not known, "
+                "and it is not read"
+            )
+
+
+def refuse_outside(names: Collection[str], everything: Iterable[str], called: str, stem: str) -> None:
+    """Raise `ValueError` if an attention module that stands alone, which `stem` is the path of, has arrays beside it.
+
+    A norm before it has another name in every model. `everything` are all the names in the checkpoint, also those that
+    a prefix left out.
+    """
+    outer = stem[: max(stem.rfind(mark, 0, -1) for mark in "./") + 1]
+    refuse_names((name for name in everything if stem and name.startswith(outer)), called, _SIBLINGS)
+    for name in names:
+        if not name.startswith(stem):
+            raise ValueError(
+                f"{called} has {shown(name)} beside the attention module at {shown(stem)}, and names do not say what "
+                f"comes before the module, such as a norm. Give prefix={stem!r}, and to `attention` the inputs of that "
+                "module, as a forward hook on it records them"
+            )
 
 
 def refuse_unknown(arrays: Mapping[str, Any], called: str, examples: Mapping[str, str]) -> None:
@@ -70,8 +146,8 @@ def refuse_unknown(arrays: Mapping[str, Any], called: str, examples: Mapping[str
     refuse_names(arrays, called)
     if gated := [name for name in arrays if _GATED.fullmatch(name)]:
         raise ValueError(
-            f"{called} has {shown(gated[0])}, as LLaMA and the models after it: positions are rotary, which turn "
-            "queries and keys, and this is not read"
+            f"{called} has {shown(gated[0])}, as LLaMA and the models after it, in most of which rotary positions turn "
+            "queries and keys: it is in no layout that is read"
         )
     few = ", ".join(shown(name) for name in sorted(map(str, arrays))[:4])
     known = ", ".join(f"{name} ({example})" for name, example in examples.items())

@@ -30,21 +30,22 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class SafetensorsArray:
-    """Where one array is: `name` in the file at `path`, of type `kind` as the format calls it, from byte `start` on."""
+    """Where one array is: `name` in the file at `path`, of the format's type `kind`, `size` bytes at `start`."""
 
     path: Path
     name: str
     kind: str
     shape: tuple[int, ...]
     start: int
-
-    @property
-    def size(self) -> int:
-        """Bytes in the file."""
-        return math.prod(self.shape) * np.dtype(_STORED[self.kind]).itemsize
+    size: int
 
     def read(self) -> np.ndarray:
         """The array, in the type that it is stored in; bfloat16 as float32, which has all its values."""
+        if self.kind not in _STORED:
+            raise ValueError(
+                f"{self.path} has {shown(self.name)} of type {shown(self.kind)}, which is none of "
+                f"{', '.join(_STORED)}: is it quantised?"
+            )
         with self.path.open("rb") as file:
             file.seek(self.start)
             content = file.read(self.size)
@@ -83,16 +84,18 @@ def _array(path: Path, name: str, entry: Any, start: int) -> SafetensorsArray:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{where} as {shown(entry)}, which is not its dtype, shape and data_offsets")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(kind, str) or kind not in _STORED:
-        raise ValueError(f"{path} has {shown(name)} of type {shown(kind)}, which is none of {', '.join(_STORED)}")
+    if not isinstance(kind, str):
+        raise ValueError(f"{where} of type {shown(kind)}, which is no text")
     if not _is_counts(shape) or len(shape) > _MOST_AXES:
         raise ValueError(f"{where} of shape {shown(shape)}")
     if not _is_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ValueError(f"{where} at {shown(offsets)}, which are not two offsets, begin and end")
-    array = SafetensorsArray(path, name, kind, tuple(shape), start + offsets[0])
-    if math.prod(max(length, 1) for length in shape) > _LARGEST or array.size != offsets[1] - offsets[0]:
-        raise ValueError(f"{where} of type {kind} and shape {shown(shape)} in {offsets[1] - offsets[0]} bytes")
-    return array
+    size = offsets[1] - offsets[0]
+    # a type that is not read may have any size; it does not matter unless it is asked for
+    expected = math.prod(shape) * np.dtype(_STORED[kind]).itemsize if kind in _STORED else size
+    if math.prod(max(length, 1) for length in shape) > _LARGEST or size != expected:
+        raise ValueError(f"{where} of type {shown(kind)} and shape {shown(shape)} in {size} bytes")
+    return SafetensorsArray(path, name, kind, tuple(shape), start + offsets[0], size)
 
 
 def _is_counts(value: Any) -> bool:

@@ -47,7 +47,7 @@ def _checkpoint_heads(config: DataConfig, architecture: bpkr.Architecture, folde
     counts = [count for count in architecture.heads if count]
     if len(counts) != 1:
         raise ValueError(f"a `checkpoint` is of one layer, but {len(counts)} layers of [architecture] have heads")
-    options = {"layout": config.layout, "norm_first": config.norm_first}
+    options = {name: getattr(config, name) for name in ("prefix", "layout", "norm_first", "causal")}
     return checkpoints.read_heads(folder / config.checkpoint, layer=config.layer, heads=counts[0], **options)
 
 

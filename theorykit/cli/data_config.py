@@ -9,7 +9,10 @@ Names = str | tuple[str, ...]
 
 CAUSAL = "causal"
 # keys that name no array
-NOT_ARRAYS = ("file", "classes", "checkpoint", "layer", "layout", "norm_first", "readout", "attention_layout")
+NOT_ARRAYS = (
+    *("file", "classes", "readout", "attention_layout"),
+    *("checkpoint", "layer", "prefix", "layout", "norm_first", "causal"),
+)
 
 
 class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -18,7 +21,8 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Either `features`, path features (examples, paths, features); or `inputs` (examples, tokens, features) with what
     attends to them in each layer that has heads: `key_query`; or `query` and `key`, which may have biases; or the
     `attention` itself; or the heads of one `layer` of a `checkpoint`, a file beside the configuration, as
-    `checkpoints.read_heads` reads them, after that layer's norm. A network without attention needs none. `mask` is
+    `checkpoints.read_heads` reads them, after that layer's norm, with its `prefix`, `layout`, `norm_first` and `causal`
+    if they are given. A network without attention needs none. `mask` is
     "causal", the name of an array, or several: one that says which tokens are real holds for the `readout`, by default
     "last", too. `attention_layout` is the order of the axes of attention and masks, as `layout` of `bpkr.path_features`
     and `bpkr.attention`. Test examples are given in one of the two ways, too, with attention and masks of their own; a
@@ -38,8 +42,10 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     attention: Names | None = None
     checkpoint: str | None = None
     layer: int | None = None
+    prefix: str | None = None
     layout: str | None = None
     norm_first: bool | None = None
+    causal: bool | None = None
     mask: Names | None = None
     attention_layout: Literal["keys-first", "torch"] | None = None
     readout: Literal["first", "last", "mean", "all"] | None = None
@@ -75,7 +81,7 @@ class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError(f"[data] has `{biases[0]}`, but no `query` and `key` that it would be added to")
         if (self.checkpoint is None) != (self.layer is None):
             raise ValueError("[data] needs both `checkpoint` and `layer`, or neither")
-        if self.checkpoint is None and (options := self.given("layout", "norm_first")):
+        if self.checkpoint is None and (options := self.given("prefix", "layout", "norm_first", "causal")):
             raise ValueError(f"[data] has `{options[0]}`, but no `checkpoint`")
         if self.checkpoint is not None and (heads := self.given("key_query", "query")):
             raise ValueError(f"[data] has both `checkpoint` and `{heads[0]}`, of which one would be ignored")
