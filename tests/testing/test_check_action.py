@@ -84,6 +84,11 @@ RIGHT = {
 
 # the action, what else the call is given, and what the report says
 PLANTED = {
+    "complex numbers": (
+        curie_weiss(m**2 / 2 - SPIN),
+        {"reference": lambda m, beta, h: of_curie_weiss(m, beta, h) + 0j},
+        "an action is a real number",
+    ),
     "sign of a term": (curie_weiss(-(m**2) / 2 - SPIN), {"reference": of_curie_weiss}, "a sign: the term -m"),
     "sign of all": (curie_weiss(-(m**2) / 2 + SPIN), {"reference": of_curie_weiss}, "-1 times the action"),
     "sign of all, without a reference": (curie_weiss(-(m**2) / 2 + SPIN), {"index": 0}, "the sign of the whole action"),

@@ -3,7 +3,7 @@
 import equinox as eqx
 import numpy as np
 import pytest
-from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, sqrt, tanh
+from sympy import Identity, KroneckerProduct, MatrixSymbol, OneMatrix, Symbol, sqrt, tanh
 
 from theorykit import testing
 from theorykit.bpkr import AbstractLayer, Skip
@@ -86,6 +86,28 @@ REFUSED = {
     "the name of something else": (
         stated(lambda layer: layer.number("N") * one(layer), parameters=lambda layer: {layer.number("N"): 1.0}),
         "the name of a parameter is taken",
+    ),
+    "several blocks on one": (
+        stated(
+            lambda layer: layer.weights(layer.heads) * layer.hidden * layer.attention / sqrt(layer.width),
+            independent,
+            2,
+        ),
+        "several weight blocks act on one block of activations",
+    ),
+    "attention of all heads after one block": (
+        stated(lambda layer: layer.weights(1) * layer.hidden * layer.attention / sqrt(layer.width), heads=2),
+        "the product of two matrices whose sizes do not match",
+    ),
+    "a spread of other blocks": (
+        stated(
+            lambda layer: (
+                layer.weights(layer.heads) * KroneckerProduct(Identity(layer.heads + 1), layer.hidden) * layer.attention
+            ),
+            independent,
+            2,
+        ),
+        "the product of two matrices whose sizes do not match",
     ),
     "code that fails": (stated(lambda layer: layer.weight(1)), "what the error says"),
 }

@@ -39,8 +39,14 @@ def name_factor(
         if matches:
             break
     if np.ptp(values) <= tolerance * np.abs(values[0]):
-        return f"{values[0]:.6g}"
+        # a factor that is almost one is shown with what it differs by
+        return f"{values[0]:.12g}" if is_almost_one(values[0]) else f"{values[0]:.6g}"
     return ""
+
+
+def is_almost_one(value: float) -> bool:
+    """Whether a factor differs from one or minus one by no more than constants of few digits and rounding do."""
+    return bool(0 < abs(abs(value) - 1) < 1e-5)
 
 
 def _equal(values: np.ndarray, others: np.ndarray, tolerance: float) -> bool:

@@ -4,8 +4,9 @@ Everything the theory and the finite network need of a layer is taken from the e
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
-from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, sqrt
+from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, expand, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -172,6 +173,7 @@ def _skip(kind, terms, symbols):
     if len(terms) > 1:
         raise _refused(kind, "it has more than one skip connection; gather them in one")
     coefficient, factors = terms[0]
+    _check_chain(kind, (symbols.hidden, *factors), symbols)
     # the gain is a number of the network; what depends on the length of the sequence mixes tokens
     gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
     return gain, from_terms([(of_tokens, factors)], (symbols.tokens, symbols.tokens))
@@ -182,15 +184,39 @@ def _mixing(kind, coefficient, factors, symbols, blocks):
     if not factors:
         raise _refused(kind, f"its weights do not act on {symbols.hidden}")
     first, *rest = factors
-    if first == symbols.hidden:
+    if first == symbols.hidden and _at_its_heads(kind, blocks, symbols) == 1:
         spread = Identity(blocks)
+    elif first == symbols.hidden:
+        raise _refused(
+            kind,
+            f"its {blocks} weight blocks of {symbols.width} columns each act on the {symbols.width} rows of "
+            f"{symbols.hidden}; write weights * KroneckerProduct(Identity({blocks}), {symbols.hidden}), so that each "
+            "has its own",
+        )
     elif isinstance(first, KroneckerProduct) and len(first.args) == 2 and first.args[1] == symbols.hidden:
         spread = first.args[0]
     else:
         raise _refused(kind, f"its weights act on {first}; write weights * KroneckerProduct(matrix, {symbols.hidden})")
+    _check_chain(kind, (symbols.weights(blocks), *factors), symbols)
     tokens = from_terms([(coefficient, tuple(rest))], (spread.shape[1] * symbols.tokens, symbols.tokens))
     heads = spread if rest and rest[0] == symbols.attention else None
     return expand_products(kronecker(spread, Identity(symbols.tokens)) * tokens), heads
+
+
+def _at_its_heads(kind, size, symbols):
+    return expand(size).subs(symbols.heads, kind.heads) if kind.heads else expand(size)
+
+
+def _check_chain(kind, factors, symbols):
+    """Refuse a product of matrices whose sizes do not match, which SymPy makes where sizes are symbols."""
+    ends = (Identity(symbols.next_width), *factors, Identity(symbols.tokens))
+    for before, after in pairwise(ends):
+        if _at_its_heads(kind, before.shape[1] - after.shape[0], symbols) != 0:
+            raise _refused(
+                kind,
+                f"it multiplies {before} of shape {before.shape} by {after} of shape {after.shape}, whose sizes do not "
+                "match",
+            )
 
 
 def _refused(kind: AbstractLayer, reason: str) -> ValueError:

@@ -95,7 +95,14 @@ def draw_samples(groups: Sequence[Sequence[ActionPoint]], reference: Reference) 
     for point in points:
         names = {symbol.name for symbol in point.action.symbols}
         try:
-            value = float(reference(**{name: value for name, value in point.values.items() if name in names}))
+            returned = reference(**{name: value for name, value in point.values.items() if name in names})
+            if np.iscomplexobj(returned):
+                return Finding(
+                    CLAIM,
+                    f"the reference is complex, {np.asarray(returned).item():.4g} at {point.place}",
+                    "an action is a real number: a logarithm or a root of a negative number makes it complex",
+                )
+            value = float(returned)
         except Exception as error:
             line = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
             return Finding(

@@ -20,7 +20,7 @@ from .numerics import check_numerics
 from .placement import Placement, check_parameters, check_scaling, place
 from .posterior import check_posterior
 from .reference import DrawWeights, check_draws, check_reference
-from .trials import Reference
+from .trials import Reference, with_more_heads
 
 CHECKS = ("reference", "derivation", "networks", "numerics", "posterior")
 """The parts of `check_layer` that may be chosen; the specification is always checked."""
@@ -47,8 +47,9 @@ def check_layer(
 ) -> LayerReport:
     """Whether the layer `kind` is right: what it states, what follows from it, and what runs.
 
-    It is tried alone, below a layer of attention with two outputs, and above a dense layer. Mistakes in it, and what is
-    refused, are findings of the report, not errors; `report.holds` says whether there are none. Five to ten seconds.
+    It is tried alone, with one head more, below a layer of attention with two outputs, above a dense layer, and between
+    others in a network of four layers; the report says at which sizes. Mistakes in it, and what is refused, are
+    findings of the report, not errors; `report.holds` says whether there are none. Five to ten seconds.
 
     - `reference`: the forward map once more, in plain NumPy: `reference(weights, hidden, attention, parameters)` of
       arrays (blocks, N_{l+1}, N_l), (N_l, tokens), (heads, keys, queries) or None without attention, and the values of
@@ -111,12 +112,22 @@ def _of_the_package(kind, placements: Sequence[Placement], chosen: Sequence[str]
     yield check_parameters(kind, placements[0].form)
     for placement in placements:
         for result in _placed(placement, chosen, placement in placements[:2], seed):
-            wrong = isinstance(result, Finding)
-            yield replace(result, measured=f"{placement.words}: {result.measured}") if wrong else result
-            if wrong and result.check == IS_DERIVED:
+            yield _at(placement, result)
+            if isinstance(result, Finding) and result.check == IS_DERIVED:
                 return
+    more_heads = with_more_heads(kind, placements[0], seed)
+    if "networks" in chosen and more_heads is not None:
+        for result in check_networks(more_heads, seed):
+            yield _at(more_heads, result)
     if "posterior" in chosen:
         yield check_posterior(placements[0], seed)
+
+
+def _at(placement: Placement, result: Result) -> Result:
+    """The result, and a finding with where it was made."""
+    if isinstance(result, Finding):
+        return replace(result, measured=f"{placement.words}: {result.measured}")
+    return result
 
 
 def _placed(placement: Placement, chosen: Sequence[str], with_numerics: bool, seed: int) -> Iterator[Result]:

@@ -1,5 +1,6 @@
 """The simplest explanation of how a stated forward map differs from a reference: a factor, a change, a term."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -7,7 +8,7 @@ from itertools import product
 import numpy as np
 from sympy import Expr
 
-from ..factors import EITHER, name_factor
+from ..factors import EITHER, is_almost_one, name_factor
 from .hypotheses import Change, Extra, changes, extras
 from .trials import Trial, term_expressions, with_weights
 
@@ -166,6 +167,8 @@ def _said(fit: _Fit, named: bool) -> tuple[float, Explanation] | None:
     if fit.extra is not None:
         said = f"the reference has another term, {worth or 'a number'} * {fit.extra.words}"
         differences.append((said, f"a term is missing in `forward`: {fit.extra.kind}"))
+    if not differences:  # it is no more than the rounding by which factors are named
+        return None
     measured, meanings = (list(dict.fromkeys(each)) for each in zip(*differences, strict=True))
     # a statement that has nothing of the reference explains nothing; names that are not told apart explain less
     ambiguous = any(EITHER in name for name in (*factors, worth))
@@ -181,7 +184,7 @@ def _factor(coefficients: np.ndarray, quantities) -> str:
     """What the statement's part is in units of the reference's: "0" if the reference has none of it."""
     if np.all(np.abs(coefficients) < AGREES):
         return "0"
-    return name_factor(1 / coefficients, quantities) if np.all(coefficients) else ""
+    return name_factor(1 / coefficients, quantities, AGREES) if np.all(coefficients) else ""
 
 
 def _worth(factor: str, coefficients: np.ndarray) -> str:
@@ -222,6 +225,8 @@ def _meaning(factor: str) -> str:
         return "a factor that depends on sizes or parameters in another way"
     if any(letter.isalpha() for letter in factor.replace("sqrt", "")):
         return f"{sign}a power of a parameter too many or too few: {factor}"
+    if re.fullmatch(r"-?[01]\.\d+", factor) and is_almost_one(float(factor)):
+        return f"{sign}a factor of {factor}: single precision on one side, or a constant of few digits"
     return f"{sign}a factor of {factor}"
 
 

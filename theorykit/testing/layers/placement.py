@@ -10,7 +10,7 @@ from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import LayerSymbols
 from ..report import Finding, Passed, Result
 
-_VARIANCES = (1.3, 0.8, 1.7, 0.6)
+_VARIANCES = (1.3, 0.8, 1.7, 0.6, 1.1, 0.9)
 _TEMPERATURE = 0.3
 
 # what a refusal speaks of, and what to do about it; the first that fits
@@ -29,6 +29,12 @@ _MEANINGS = (
     ),
     ("more than one skip connection", "two skip connections: add their gains, or their mixings of tokens, in one term"),
     ("equal widths", "a skip connection to another width: it needs layer.width equal to layer.next_width"),
+    (
+        "so that each has its own",
+        "several weight blocks act on one block of activations: write "
+        "layer.weights(blocks) * KroneckerProduct(Identity(blocks), layer.hidden)",
+    ),
+    ("whose sizes do not match", "the product of two matrices whose sizes do not match: an order, or a transpose"),
     (
         "it has shape",
         "the result has other rows or columns than (layer.next_width, layer.tokens): a product is transposed",
@@ -86,14 +92,19 @@ def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Result]:
         _check_static(kind)
         alone = bpkr.Architecture((kind,), 6, temperature=_TEMPERATURE)
         skip = alone.forms[0].has_skip
+        between = (4, 5, 6, 6, 7) if skip else (4, 5, 6, 7, 6)
         placements = (
-            _placed((kind,), 0, (6, 6) if skip else (5, 7), 1, "alone"),
-            _placed((kind, bpkr.Attention(2)), 0, (5, 5, 7) if skip else (5, 7, 6), 2, "below attention, two outputs"),
-            _placed((bpkr.Dense(), kind), 1, (5, 7, 7) if skip else (5, 7, 6), 1, "above a dense layer"),
+            placed((kind,), 0, (6, 6) if skip else (5, 7), 1, "alone"),
+            placed((kind, bpkr.Attention(2)), 0, (5, 5, 7) if skip else (5, 7, 6), 2, "below attention, two outputs"),
+            placed((bpkr.Dense(), kind), 1, (5, 7, 7) if skip else (5, 7, 6), 1, "above a dense layer"),
+            placed((bpkr.Dense(), bpkr.Attention(2), kind, bpkr.Dense()), 2, between, 1, "between others"),
         )
     except Exception as refusal:  # of the user's own code too, whatever it is
         return (), _refusal(claim, refusal)
-    return placements, Passed(claim, f"{len(placements)} architectures with it are accepted")
+    tried = "; ".join(
+        f"{each.words} (widths {', '.join(f'{width:g}' for width in each.architecture.widths)})" for each in placements
+    )
+    return placements, Passed(claim, f"{tried}; {kind.heads} heads" if kind.heads else tried)
 
 
 def _check_static(kind: bpkr.AbstractLayer) -> None:
@@ -105,7 +116,8 @@ def _check_static(kind: bpkr.AbstractLayer) -> None:
             )
 
 
-def _placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> Placement:
+def placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> Placement:
+    """These layers in an architecture, and the one `at` a place."""
     variances = _VARIANCES[: len(layers) + 2]
     architecture = bpkr.Architecture(layers, widths, variances, temperature=_TEMPERATURE, outputs=outputs)
     return Placement(architecture, at, words)

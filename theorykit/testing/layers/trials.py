@@ -13,7 +13,7 @@ from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import AbstractLayer
 from ...codegen import interpret
 from ...symbolic import from_terms, matrix_terms
-from .placement import short_name
+from .placement import Placement, placed, short_name
 
 Reference = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Mapping[str, ArrayLike]], ArrayLike]
 """A forward map in NumPy: (weights, hidden, attention, parameters) -> next hidden; see `check_layer`."""
@@ -69,11 +69,15 @@ class Trial:
         parameters = {name: np.copy(value) if np.ndim(value) else value for name, value in self.parameters.items()}
         try:
             with np.errstate(all="ignore"):
-                found = np.asarray(
-                    reference(self.weights.copy(), self.hidden.copy(), attention, parameters), dtype=float
-                )
+                returned = np.asarray(reference(self.weights.copy(), self.hidden.copy(), attention, parameters))
+                found = np.asarray(returned, dtype=float) if returned.dtype.kind != "c" else returned
         except Exception as error:  # of the user's code, whatever it is
             raise Unusable(f"it raises {type(error).__name__}: {' '.join(str(error).split())}") from None
+        if returned.dtype.kind == "c":
+            size = np.max(np.abs(np.imag(returned)), initial=0.0)
+            raise Unusable(f"it returns complex numbers, with imaginary parts up to {size:.3g}")
+        if returned.dtype in (np.float32, np.float16):
+            raise Unusable(f"it returns numbers in {returned.dtype}, whose rounding hides mistakes")
         if found.shape != self.shape:
             raise Unusable(f"it returns an array of shape {found.shape}, not {self.shape}")
         if not np.all(np.isfinite(found)):
@@ -156,6 +160,14 @@ def of_other_heads(
     except Exception:  # of the user's code, whatever it is
         return None
     return (other, found) if other.heads == heads and found.forward == form.forward else None
+
+
+def with_more_heads(kind: AbstractLayer, placement: Placement, seed: int) -> Placement | None:
+    """The kind with one head more where it stands alone; None where there is no such kind."""
+    other = of_other_heads(kind, placement.form, kind.heads + 1, seed) if kind.heads else None
+    if other is None:
+        return None
+    return placed((other[0],), 0, placement.architecture.widths, 1, f"alone, with {kind.heads + 1} heads")
 
 
 def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.random.Generator) -> AbstractLayer:
