@@ -63,7 +63,7 @@ batch = parameters(betas)
 window = dmft.discard_transient(network, batch, dmft.window_start(network, batch, prompt), 100_000)
 orbits = dmft.run(network, batch, dmft.state_from_window(network, batch, window), steps=1600)
 spectrum = dmft.lyapunov_spectrum(network, batch, window, steps=40_000, exponents=3)
-regimes = dynamics.classify(spectrum.exponents.T, spectrum.errors.T)
+regimes = dynamics.classify(spectrum)
 dimensions = dynamics.kaplan_yorke_lower_bound(spectrum.exponents.T)
 for orbit, beta in enumerate(betas):
     values = zip(spectrum.exponents[:, orbit], spectrum.errors[:, orbit], strict=True)

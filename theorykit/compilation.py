@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .arguments import checked_function, is_traced
+from .settings import with_usual_settings
 from .threads import threads_for
 
 # the older of XLA's two ways to emit a fusion: the large programs of a solve compile in two fifths of the time
@@ -33,6 +34,7 @@ def jit(function: Callable) -> Callable:
     part = eqx.filter_jit(function)
     whole = cache(lambda: eqx.filter_jit(function, compiler_options=_options()))
 
+    @with_usual_settings
     @wraps(function)
     def call(*arguments, **keywords):
         if is_traced(arguments, keywords, jnp.zeros(())):

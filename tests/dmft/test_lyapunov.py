@@ -11,7 +11,8 @@ import scipy.stats
 
 from theorykit import dmft
 from theorykit.dmft.weights.column_law import ColumnLaw
-from theorykit.dynamics import gram_schmidt, householder
+from theorykit.dynamics import classify, gram_schmidt, householder
+from theorykit.dynamics.regimes import UNDECIDED
 
 from .precise_exponents import growth, windows_of
 from .reference import cases
@@ -319,6 +320,26 @@ def test_exponents_are_those_of_eighty_digits_or_lost_at_hostile_points(context)
     for _ in range(20):
         draws = rng.uniform(0.1, 20), 10 ** rng.uniform(0, 4), rng.uniform(0, 1)
         assert_as_precise(context, dmft.Parameters(*draws))
+
+
+def test_exponents_that_double_precision_does_not_tell_say_so():
+    """Towards large gamma the orbits are those of the largest overlap alone, and rounding grows with gamma."""
+    weights = dmft.published_weights()
+    model = dmft.self_attention_limit(weights, context=4)
+    parameters = dmft.Parameters(1.4, np.array([1e6, 1e12, 1e15]), 0.02)
+    start = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
+    window = dmft.discard_transient(model, parameters, start, 2000)
+    with pytest.warns(
+        UserWarning, match="of 6 Lyapunov exponents are minus infinity because double precision does not"
+    ):
+        spectrum = dmft.lyapunov_spectrum(model, parameters, window, steps=400, exponents=2)
+    assert abs(spectrum.exponents[0, 0] - spectrum.exponents[0, 1]) < 1e-3
+    assert spectrum.unresolved[0].tolist() == [False, False, True] and np.isneginf(spectrum.exponents[0, 2])
+    assert classify(spectrum).tolist()[2] == UNDECIDED
+    assert classify(spectrum.exponents.T, spectrum.errors.T).tolist()[2] != UNDECIDED
+    forgetting, at = one_that_forgets(), dmft.Parameters(0.8, 0.0, 0.0)
+    annihilated = dmft.lyapunov_spectrum(forgetting, at, dmft.Window(np.full((3, 2), 1e-9)), steps=400, blocks=2)
+    assert np.isneginf(annihilated.exponents).any() and not annihilated.unresolved.any()
 
 
 @pytest.mark.slow

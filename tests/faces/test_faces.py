@@ -9,10 +9,16 @@ import types
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
+import xarray as xr
 
+from tests.bpkr.sweeps.problems import random_data, swept
+from theorykit import bpkr
 from theorykit.arguments import checked_number, is_traced
+from theorykit.bpkr import sweeps
 
+from .axes import axes_in_table, named_axes, wrong_axes
 from .engine import Face, try_compiled
 from .values import number
 
@@ -121,3 +127,58 @@ def test_other_numbers_compile_nothing_anew_in_any_function(face):
 @pytest.mark.parametrize("face", FACES)
 def test_every_example_works(face):
     assert_without_failures(reports(*FACES, "--examples")[face])
+
+
+QUICK_FACES = ("diagrams", "sweeps", "dmft")
+
+
+@pytest.mark.parametrize(
+    "face", [face if face in QUICK_FACES else pytest.param(face, marks=pytest.mark.slow) for face in FACES]
+)
+def test_axes_in_docstrings_are_those_of_results(face):
+    report = reports(*(QUICK_FACES if face in QUICK_FACES else FACES), "--axes")[face]
+    assert_without_failures(report)
+    assert report["calls"] or face not in QUICK_FACES
+
+
+def test_axes_that_are_others_are_found():
+    """A control."""
+    result = xr.Dataset({"exponent": (("orbit", "number"), np.ones((2, 3)))})
+    assert not wrong_axes("`exponent` (orbit, number), of each orbit", result)
+    assert wrong_axes("`exponent`, `other` (orbit, exponent), of each orbit", result)
+    assert named_axes("`a`, `b` (x,\n    y) and `U_l` (path_l)") == {
+        "a": ("x", "y"),
+        "b": ("x", "y"),
+        "U_1": ("path_1",),
+    }
+
+
+def test_the_axes_in_the_page_on_results_are_theirs():
+    page = (HERE.parent.parent / "docs" / "results.md").read_text()
+    architecture, data = bpkr.Architecture((2,), 12.0, temperature=0.3), random_data(0)
+    features, labels = jnp.asarray(data.features), jnp.asarray(data.labels)
+    saddle = bpkr.solve(architecture, features, labels)
+    prediction = bpkr.predict(architecture, saddle, features, labels, features[:3])
+    solve = sweeps.label_saddle(architecture, saddle).merge(sweeps.label_prediction(prediction))
+    scores = swept(data).isel(width=0, temperature=0)[["test_accuracy", "test_log_loss", "test_confusion"]]
+    result, said = solve.merge(scores, compat="override"), axes_in_table(page)
+    there = {name: axes for name, axes in said.items() if name in result.variables}
+    assert len(there) >= 14
+    assert {name: result[name].dims for name in there} == there
+
+
+# what other programs in the same process may set
+SETTINGS = {
+    "jax_numpy_rank_promotion": "raise",
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_debug_infs": True,
+    "jax_debug_nans": True,
+    "jax_disable_jit": True,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("face", FACES)
+def test_every_example_works_whatever_other_programs_set(face, setting):
+    assert_without_failures(reports(face, "--setting", setting, json.dumps(SETTINGS[setting]))[face])

@@ -1,5 +1,7 @@
 """Panels for figures of one's own: what they draw is in the result, in new axes or in those given."""
 
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import xarray as xr
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.plots.test_comparison import compared
 from theorykit import bpkr, plots
+from theorykit.bpkr import sweeps
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +54,77 @@ def test_sweeps_are_drawn_into_the_axes_that_are_given(sweep, draw):
     assert draw(sweep, right) is right
     assert right.lines and not left.lines
     assert draw(sweep).figure is not right.figure
+
+
+DRAWN = [plots.draw_scores_over_width, plots.draw_order_parameters_over_width, plots.sweep.figure]
+SEVERAL = ("one width", "one temperature", "infinite width alone", "three classes", "two layers", "seeds", "one seed")
+
+
+def result(kind: str) -> xr.Dataset:
+    """A sweep of every kind that the pages describe."""
+    options = {"widths": (20, 80, np.inf), "temperatures": (0.1, 1.0)}
+    if kind == "one width":
+        options["widths"] = (20,)
+    elif kind == "infinite width alone":
+        options["widths"] = (np.inf,)
+    elif kind == "one temperature":
+        options["temperatures"] = (0.1,)
+    if kind in ("seeds", "one seed"):
+        seeds = range(3 if kind == "seeds" else 1)
+        return sweeps.sweep_seeds(ARCHITECTURE, random_data, seeds, **options, progress=False)
+    data, architecture = random_data(0), ARCHITECTURE
+    if kind == "three classes":
+        architecture = bpkr.Architecture(ARCHITECTURE.layers, 10.0, temperature=0.3, outputs=3)
+        data = bpkr.data_of_classes(data.features, np.arange(len(data.labels)) % 3, data.features[:3], [0, 1, 2])
+    elif kind == "two layers":
+        architecture = bpkr.Architecture((1, *ARCHITECTURE.layers), 10.0, temperature=0.3)
+        options["widths"] = ((10, 20, 30), (20, 20, 20))
+    return sweeps.sweep(architecture, data, **options, progress=False)
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_every_sweep_is_drawn_by_every_function_and_saved(kind, tmp_path):
+    found = result(kind)
+    for draw in DRAWN:
+        drawn = draw(found)
+        (drawn if isinstance(drawn, plt.Figure) else drawn.figure).savefig(tmp_path / "a.png")
+    for name in {"log_evidence", "action", "test_error"} & set(found):
+        plots.draw_scores_over_width(found, score=name)
+    assert "log" in plots.sweep.table(found) or "test" in plots.sweep.table(found)
+    selected = found.isel({name: 0 for name in ("width", "temperature", "seed") if name in found.dims})
+    plots.draw_order_parameters(selected).figure.savefig(tmp_path / "b.png")
+
+
+def test_seeds_are_drawn_as_their_mean_with_its_standard_error():
+    found = result("seeds")
+    axes = plots.draw_scores_over_width(found, score="log_evidence")
+    at = found["log_evidence"].sel(temperature=0.1, width=[20, 80])
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), at.mean("seed"))
+    heights = [np.ptp(segment[:, 1]) / 2 for segment in axes.containers[0].lines[2][0].get_segments()]
+    np.testing.assert_allclose(heights, at.std("seed", ddof=1) / 3**0.5)
+    axes = plots.draw_order_parameters_over_width(found)
+    assert len(axes.containers) == found.sizes["path_1"]
+
+
+def test_the_infinite_width_alone_has_no_axis_of_widths():
+    axes = plots.draw_scores_over_width(result("infinite width alone"))
+    assert axes.get_xlabel() == "infinite width" and not axes.get_xticks().size
+    assert [line.get_linestyle() for line in axes.lines if len(line.get_xdata())].count("--") == 2
+
+
+@pytest.mark.parametrize("heads", [(2, 2), (6, 6), (8, 8)])
+@pytest.mark.parametrize("inches", [2.0, 5.0])
+def test_labels_of_many_paths_do_not_overprint(heads, inches):
+    labels = [f"{a}{b}" for a in range(1, heads[0] + 1) for b in range(1, heads[1] + 1)]
+    one = xr.Dataset(
+        {"U_1": (("path_1", "other_path_1"), np.eye(len(labels)))}, {"path_1": labels, "other_path_1": labels}
+    )
+    axes = plots.draw_order_parameters(one, plt.figure(figsize=(inches, inches)).subplots())
+    axes.figure.canvas.draw()
+    for ticks, along in ((axes.get_xticklabels(), 0), (axes.get_yticklabels(), 1)):
+        boxes = sorted(tick.get_window_extent().get_points()[:, along].tolist() for tick in ticks if tick.get_text())
+        assert len(boxes) >= min(len(labels), 10)
+        assert all(before[1] <= after[0] + 1 for before, after in pairwise(boxes))
 
 
 @pytest.mark.parametrize("draw", [plots.draw_scores_over_width, plots.draw_order_parameters_over_width])

@@ -35,6 +35,21 @@ def _bounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 exp, cosh, sinh = map(_bounded, (jnp.exp, jnp.cosh, jnp.sinh))
 
 
+def root_of_difference(number: Array | float) -> Array:
+    """sqrt(Max(0, number)), of derivative zero where that is zero.
+
+    A kernel has it of c_xx c_yy - c_xy^2, which vanishes for an example and itself however their variances change.
+    """
+    inside = number > 0
+    return jnp.where(inside, jnp.sqrt(jnp.where(inside, number, 1.0)), 0.0)
+
+
+def arcsine_of_correlation(number: Array | float) -> Array:
+    """asin(Max(-1, Min(1, number))), of derivative zero at and beyond these ends; see `root_of_difference`."""
+    inside = jnp.abs(number) < 1
+    return jnp.where(inside, jnp.arcsin(jnp.where(inside, number, 0.0)), jnp.sign(number) * jnp.pi / 2)
+
+
 def log_sum_exp(*terms: tuple[Array | float | int, Array | float | int]) -> Array:
     """The logarithm of a sum of c exp(u), given as pairs of c and u, which overflows only where it does itself."""
     largest = jax.lax.stop_gradient(reduce(jnp.maximum, (exponent for _, exponent in terms)))

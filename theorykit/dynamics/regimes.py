@@ -4,6 +4,7 @@ Plain functions of finished runs in NumPy; every axis but the last is a batch.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -69,9 +70,12 @@ def kaplan_yorke_lower_bound(exponents: ArrayLike) -> Float[np.ndarray, "*batch"
 
 
 def classify(
-    exponents: ArrayLike, errors: ArrayLike | None = None, threshold: float | int = 1e-4
+    exponents: Any, errors: ArrayLike | None = None, threshold: float | int = 1e-4
 ) -> Shaped[np.ndarray, "*batch"]:
     """The regime, one of `REGIMES`, of every orbit with leading exponents (..., exponents), two at least.
+
+    `exponents` may be a spectrum, as `dmft.lyapunov_spectrum` returns it, whose axis of exponents comes first. It has
+    the errors, and what it says of exponents that rounding hides is taken into account.
 
     By the two largest: lambda_1 below -threshold is periodic, within it quasi-periodic (double if lambda_2 is, too),
     above it chaotic (hyperchaotic if lambda_2 is, too). `errors`, of the shape of `exponents`, are the half widths of
@@ -82,12 +86,20 @@ def classify(
     Errors: `ValueError` for a single exponent (to one that is all there is, append -inf), exponents that are NaN or
     +inf, errors that are negative, NaN or of another shape.
     """
+    unresolved = None
+    if hasattr(exponents, "exponents"):
+        parts = (exponents.exponents, exponents.errors, exponents.unresolved)
+        exponents, own_errors, unresolved = (np.moveaxis(np.asarray(part), 0, -1) for part in parts)
+        errors = own_errors if errors is None else errors
     exponents = _leading(exponents, 2)
     errors = np.zeros_like(exponents) if errors is None else _half_widths(errors, exponents)
     checked_number("threshold", threshold, above=0.0)
     largest = np.argsort(-exponents, axis=-1)[..., :2]
     values, bars = np.take_along_axis(exponents, largest, axis=-1), np.take_along_axis(errors, largest, axis=-1)
-    lowest, highest = np.moveaxis(values - bars, -1, 0), np.moveaxis(values + bars, -1, 0)
+    above = values + bars
+    if unresolved is not None:  # may be any
+        above = np.where(np.take_along_axis(unresolved, largest, axis=-1), np.inf, above)
+    lowest, highest = np.moveaxis(values - bars, -1, 0), np.moveaxis(above, -1, 0)
     negative, positive = highest < -threshold, lowest > threshold
     not_negative, not_positive = lowest >= -threshold, highest <= threshold
     zero = not_negative & not_positive

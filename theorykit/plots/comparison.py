@@ -55,7 +55,7 @@ def figure(result: xr.Dataset) -> Figure:
 
     An approach that was left out is not drawn. Raises `ValueError` if none remains.
     """
-    shown = _not_left_out(result)
+    shown = not_left_out(result)
     several = shown.sizes["approach"] > 1
     panels: list[Callable[[Axes, xr.Dataset], None]] = [order_parameters]
     if "mean" in shown and several:
@@ -227,7 +227,7 @@ def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
     axes.set(xlabel=_LOOKS[measure].name, ylabel="the other approaches")
 
 
-def _not_left_out(result: xr.Dataset) -> xr.Dataset:
+def not_left_out(result: xr.Dataset) -> xr.Dataset:
     """The approaches that have numbers."""
     has_numbers = result["U_1"].notnull().any(set(result["U_1"].dims) - {"approach"})
     if not has_numbers.any():

@@ -3,9 +3,12 @@
 All return the Matplotlib axes, to be labelled, combined and saved as Matplotlib does.
 """
 
+import math
+
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 
 from ..annotations import checked_arguments
@@ -18,6 +21,8 @@ from .style import DIVERGING, THEORY
 _UNEVEN = 1e-6
 # labels beside each other that there is room for
 _UPRIGHT = 8
+# how far lines of text are apart, in units of their size, and the smallest that is read, in points
+_LINE, _SMALLEST = 1.3, 5.0
 
 
 @draws_results
@@ -35,30 +40,45 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     most = float(np.abs(matrix).max())
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
     axes.figure.colorbar(image, ax=axes, label=f"$U_{{{layer}}}$")
-    axes.set_xticks(range(len(labels)), labels, rotation=90 if len(labels) > _UPRIGHT else 0)
-    axes.set_yticks(range(len(labels)), labels)
     axes.set(xlabel="path", ylabel="path")
+    _label_matrix(axes, labels)
     return axes
+
+
+def _label_matrix(axes: Axes, labels: list[str]) -> None:
+    """Labels of rows and columns, small where they are many, and at every second or further one where they are more."""
+    places = np.arange(len(labels))
+    points = min(axes.get_window_extent().size) * 72 / axes.figure.dpi / max(1, len(labels))
+    usual = font_manager.FontProperties(size=plt.rcParams["xtick.labelsize"]).get_size_in_points()
+    size = float(np.clip(points / _LINE, _SMALLEST, usual))
+    shown = places[:: max(1, math.ceil(size * _LINE / points))]
+    named = [labels[place] for place in shown]
+    axes.set_xticks(shown, named, rotation=90 if len(labels) > _UPRIGHT else 0, fontsize=size)
+    axes.set_yticks(shown, named, fontsize=size)
 
 
 @draws_results
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
-    """A score over width, with its standard error where it has one: of `sweeps.sweep`.
+    """A score over width, with its standard error where it has one: of `sweeps.sweep`, or `sweeps.sweep_seeds`.
 
-    A line a temperature, also where one was selected; the infinitely wide network is a dashed line across. `score`:
-    "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; if not given, the
-    first of these that `result` has.
+    Of several seeds it is the mean over them, and its standard error is that over seeds. A line a temperature, also
+    where one was selected; the infinitely wide network is a dashed line across. `score`: "test_accuracy",
+    "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; if not given, the first of these that
+    `result` has.
     """
     axes = _axes(axes)
-    sweep.over_width(axes, _with_temperatures(result), score)
+    sweep.over_width(axes, result, score)
     return axes
 
 
 @draws_results
 def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest."""
+    """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest.
+
+    Of `sweeps.sweep_seeds` it is the mean over seeds, with its standard error.
+    """
     axes = _axes(axes)
-    sweep.order_parameters(axes, _with_temperatures(result))
+    sweep.order_parameters(axes, result)
     return axes
 
 
@@ -66,7 +86,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
 def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     """Every distinct entry of U_1 by theory and by sampling, of `sampling.compare`; bars are two standard errors."""
     axes = _axes(axes)
-    comparison.order_parameters(axes, result)
+    comparison.order_parameters(axes, comparison.not_left_out(result))
     axes.legend()
     return axes
 
@@ -110,11 +130,6 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
     self_attention_dynamics.draw_marks(axes, marks)
     axes.set(xlabel=over, ylabel=f"semantic overlap of pattern {pattern + 1}")
     return axes
-
-
-def _with_temperatures(result: xr.Dataset) -> xr.Dataset:
-    """`result` with an axis of temperatures, of the one that was selected where there is none."""
-    return result if "temperature" in result.dims else result.expand_dims("temperature")
 
 
 def _axes(axes: Axes | None) -> Axes:

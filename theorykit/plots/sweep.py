@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..arguments import checked_choice
-from .results import draws_results
+from .results import draws_results, over_seeds
 from .style import THEORY, save, use_style
 
 # what can be shown over width; unless one is chosen, the first that there is
@@ -36,7 +36,10 @@ def draw(result: xr.Dataset, path: Path) -> Path:
 
 @draws_results
 def figure(result: xr.Dataset) -> Figure:
-    """Test accuracy or error, or else log evidence, over width; and U_1 of single paths at the best temperature."""
+    """Test accuracy or error, or else log evidence, over width; and U_1 of single paths at the best temperature.
+
+    Of several seeds both are means over them, with standard errors.
+    """
     drawn = plt.figure(figsize=(8.4, 3.2))
     left, right = drawn.subplots(1, 2)
     over_width(left, result)
@@ -48,9 +51,11 @@ def figure(result: xr.Dataset) -> Figure:
 def over_width(axes: Axes, result: xr.Dataset, score: str | None = None) -> None:
     """`score`, or what `table` tabulates, a line a temperature, with standard errors where there are any.
 
-    Points that are not solutions are crossed out. The infinitely wide network is a dashed line across.
+    Of several seeds it is the mean over them, with its standard error over seeds. Points that are not solutions are
+    crossed out, of any seed. The infinitely wide network is a dashed line across.
     """
     name = _select_shown(result, score)
+    result = _over_seeds(_with_temperatures(result), name)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
     named = _spread(len(temperatures))
@@ -60,8 +65,7 @@ def over_width(axes: Axes, result: xr.Dataset, score: str | None = None) -> None
         label = f"$T={temperature:g}$" if i in named else None
         axes.plot(line["width"].values, line[name], color=color, label=label, **_style(result))
         if f"{name}_error" in line:
-            error = line[f"{name}_error"]
-            axes.errorbar(line["width"].values, line[name], error, fmt="none", ecolor=color, elinewidth=0.8, alpha=0.5)
+            _bars(axes, line["width"].values, line[name], line[f"{name}_error"], color)
         _draw_limit(axes, at_temperature[name], color)
         unsolved = ~line["converged"].values.astype(bool)
         axes.plot(line["width"].values[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
@@ -74,13 +78,15 @@ def over_width(axes: Axes, result: xr.Dataset, score: str | None = None) -> None
 @draws_results
 def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     """The diagonal of U_1 over width, a line a path, at the best temperature of every width, or else at the lowest."""
+    result = _with_temperatures(result)
     lowest = result["temperature"].min()
-    if "best_temperature" in result:
-        chosen = result.sel(temperature=result["best_temperature"].fillna(lowest))
+    if "best_temperature" in result and result.sizes["temperature"] > 1:
+        chosen = result[["U_1"]].sel(temperature=result["best_temperature"].fillna(lowest))
         at = "best temperature"
     else:
-        chosen = result.sel(temperature=lowest)
+        chosen = result[["U_1"]].sel(temperature=lowest)
         at = f"$T={lowest.item():g}$"
+    chosen = _over_seeds(chosen, "U_1")
     by_width = _by_width(chosen)
     paths = result["path_1"].values
     named = _spread(len(paths))
@@ -89,6 +95,14 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
         strength = by_width["U_1"].sel(path_1=path, other_path_1=path)
         label = f"path {path}" if i in named else None
         axes.plot(by_width["width"].values, strength, color=color, label=label, **_style(result))
+        if "U_1_error" in by_width:
+            _bars(
+                axes,
+                by_width["width"].values,
+                strength,
+                by_width["U_1_error"].sel(path_1=path, other_path_1=path),
+                color,
+            )
         _draw_limit(axes, chosen["U_1"].sel(path_1=path, other_path_1=path), color)
     _name_limit(axes, result)
     _width_axis(axes, result)
@@ -100,9 +114,10 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
 def table(result: xr.Dataset) -> str:
     """A line a width, a column a temperature: test accuracy, test error, or else log evidence; the best temperature.
 
-    A star marks points that are not solutions.
+    Of several seeds it is the mean over them. A star marks points that are not solutions.
     """
     name = _select_shown(result)
+    result = _over_seeds(_with_temperatures(result), name)
     heads = [f"T={temperature:g}" for temperature in result["temperature"].values]
     form = ".4f" if name == "test_accuracy" else ".4g"
     points = result[[name, "converged"]].transpose("width", "temperature")
@@ -122,6 +137,26 @@ def table(result: xr.Dataset) -> str:
     if not result["converged"].values.all():
         lines.append("* not a solution: not converged, or failed")
     return "\n".join(lines)
+
+
+def _with_temperatures(result: xr.Dataset) -> xr.Dataset:
+    """`result` with an axis of temperatures, of the one that was selected where there is none."""
+    return result if "temperature" in result.dims else result.expand_dims("temperature")
+
+
+def _over_seeds(result: xr.Dataset, name: str) -> xr.Dataset:
+    """Means of `name` over seeds, where there are several, with their standard errors; solved is what every seed is."""
+    if "seed" not in result.dims:
+        return result
+    mean, error = over_seeds(result[name])
+    found = {name: mean, **({f"{name}_error": error} if result.sizes["seed"] > 1 else {})}
+    if "converged" in result:
+        found["converged"] = result["converged"].astype(bool).all("seed")
+    return xr.Dataset(found)
+
+
+def _bars(axes: Axes, widths: np.ndarray, values: xr.DataArray, errors: xr.DataArray, color: Any) -> None:
+    axes.errorbar(widths, values, errors, fmt="none", ecolor=color, elinewidth=0.8, alpha=0.5)
 
 
 def _select_shown(result: xr.Dataset, score: str | None = None) -> str:
@@ -164,7 +199,10 @@ def _style(result: xr.Dataset) -> dict[str, Any]:
 
 
 def _width_axis(axes: Axes, result: xr.Dataset) -> None:
-    if _is_numeric(result):
+    if _is_numeric(result) and not np.isfinite(result["width"]).any():
+        axes.set(xlim=(0, 1), xlabel="infinite width")
+        axes.set_xticks([])
+    elif _is_numeric(result):
         axes.set(xscale="log", xlabel="width $N$")
     else:
         axes.set(xlabel=r"widths $N_1$-...-$N_L$-$N_a$")

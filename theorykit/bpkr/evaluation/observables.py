@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...arguments import Requirement, array_module, on_host, require
+from ...settings import with_usual_settings
 from ..data.checks import checked_symmetric, finite_array
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
@@ -37,6 +38,7 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
 
 
+@with_usual_settings
 def head_scores(
     architecture: Architecture, order_parameters: OrderParameters | HasOrderParameters
 ) -> tuple[Float[Array, " heads"], ...]:

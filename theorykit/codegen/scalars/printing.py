@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from sympy import Add, Expr, Mul, Pow, S, Symbol, cosh, exp, log, sinh
+from sympy import Add, Expr, Max, Min, Mul, Pow, S, Symbol, cosh, exp, log, sinh
 from sympy.printing.numpy import JaxPrinter
 
 from ...symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
@@ -152,10 +152,23 @@ class _ScalarPrinter(JaxPrinter):
         return repr(as_float(expr))
 
     def _print_Pow(self, expr, rational=False):
+        if expr.exp == S.Half and isinstance(expr.base, Max) and S.Zero in expr.base.args:
+            rest = Max(*(each for each in expr.base.args if each != 0))
+            return f"{SPECIAL}.root_of_difference({self._print(rest)})"
         # derivatives of whole powers have no pole at zero
         if expr.exp.is_Float and float(expr.exp).is_integer():
             return super()._print_Pow(type(expr)(expr.base, int(expr.exp), evaluate=False), rational=rational)
         return super()._print_Pow(expr, rational=rational)
+
+    def _print_asin(self, expr):
+        (number,) = expr.args
+        inner = number.args if isinstance(number, Max) and S.NegativeOne in number.args else ()
+        correlation = next((each for each in inner if isinstance(each, Min) and S.One in each.args), None)
+        if len(inner) != 2 or correlation is None:
+            return f"jnp.arcsin({self._print(number)})"
+        return (
+            f"{SPECIAL}.arcsine_of_correlation({self._print(Min(*(each for each in correlation.args if each != 1)))})"
+        )
 
     def _print_Mul(self, expr):
         # a power in a denominator has an infinite derivative before the quotient is zero, a negative power has not

@@ -30,6 +30,7 @@ from ...arguments import (
 from ...dynamics.orthonormal import gram_schmidt
 from ...dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ...dynamics.time_series import SECTIONS
+from ...settings import with_usual_settings
 from ...workers import Workers
 from ..map.self_attention import check_network, checked_fit, map_batch
 from .blocks import ORBIT, in_blocks
@@ -115,6 +116,7 @@ def _checked_section(pair: Any) -> tuple[int, int]:
     return shown, zero
 
 
+@with_usual_settings
 def orbit_diagram(
     model: dmft.SelfAttention,
     parameters: dmft.Parameters,
@@ -133,7 +135,7 @@ def orbit_diagram(
     - `visited` (orbit, pattern, level), `in_section` (orbit, section, level): marks, 0 or 1.
     - `distinct` (orbit, pattern): how many of 5001 levels are visited. `lowest`, `highest` (orbit, pattern).
 
-    And `exponent`, `exponent_error` (orbit, exponent), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
+    And `exponent`, `exponent_error` (orbit, number), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
     lower bound of it; and `window` (orbit, age, pattern), the attentions that it ends with, for a run to go on from.
     Coordinates `beta`, `gamma`, `epsilon` (orbit). Finished blocks are kept in `folder`, from where an interrupted run
     goes on. Blocks run on all cores, or by an `executor`: processes that are started afresh, or a dask `Client`; what
@@ -300,5 +302,5 @@ def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
         "dimension": (ORBIT, kaplan_yorke_lower_bound(exponents)),
     }
     if exponents.shape[1] > 1:
-        described["regime"] = (ORBIT, classify(exponents, errors).astype(str))
+        described["regime"] = (ORBIT, classify(spectrum).astype(str))
     return described

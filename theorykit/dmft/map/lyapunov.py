@@ -6,6 +6,7 @@ tokens, so that only the newest row is computed; the derivatives of older keys a
 too. The position of the token is periodic: it would add exponents that are zero.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import partial, reduce
 from operator import add as plus
@@ -17,9 +18,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries
+from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries, is_traced
 from ...codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
 from ...dynamics.orthonormal import Orthonormalise, gram_schmidt, householder, unchecked
+from ...settings import with_usual_settings
 from . import compiled
 from .over_cores import over_cores
 from .resolution import Resolution, Sizes
@@ -40,6 +42,8 @@ from .self_attention import (
 from .starts import Window, unchecked_state
 from .trajectory import broadcast_to_parameters
 
+# growth a token, below which an exponent that is lost is as good as minus infinity
+_KNOWN = -1.0
 # of the random directions in which perturbations start
 _SEED = 0
 
@@ -64,13 +68,17 @@ class LyapunovSpectrum(eqx.Module):
 
     - `exponents`, `errors`: `(exponents, *batch)`, with standard errors from the scatter of `blocks`.
     - `blocks`: `(blocks, exponents, *batch)`, means over successive stretches of the orbit.
+    - `unresolved`: `(exponents, *batch)`, where an exponent is minus infinity because double precision does not tell
+      it, and not because the map annihilates the perturbation: nothing is known of it.
     """
 
     exponents: Float[Array, "exponents *batch"]
     errors: Float[Array, "exponents *batch"]
     blocks: Float[Array, "blocks exponents *batch"]
+    unresolved: Bool[Array, "exponents *batch"]
 
 
+@with_usual_settings
 def lyapunov_spectrum(
     model: SelfAttention,
     parameters: Parameters,
@@ -90,9 +98,9 @@ def lyapunov_spectrum(
     multiple; by `dynamics.householder` or, faster and with large batches on all cores, by `dynamics.gram_schmidt`.
 
     An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
-    twice what may be rounding, by the bound of `resolution`: the map annihilates them, or double precision cannot
-    tell. They are left out from then on, so that exponents after it are those of the other perturbations alone. What
-    rounding does to these is log 2 a context at most, and mostly far less.
+    twice what may be rounding: the map annihilates them, or double precision cannot tell, which `unresolved` says, with
+    a warning. They are left out from then on, so that exponents after it are those of the other perturbations alone.
+    What rounding does to these is log 2 a context at most, and mostly far less.
 
     Raises `TypeError` or `ValueError` that names the argument, also for a window that is not one of `model`.
     """
@@ -103,24 +111,40 @@ def lyapunov_spectrum(
     _check_method(orthonormalise, perturbations)
     accumulate = partial(_accumulate, model, perturbations, jnp.asarray(rounds), every, blocks, orthonormalise)
     if orthonormalise is gram_schmidt:
-        totals, lost = over_cores(accumulate, parameters, window)
+        totals, lost, floor = over_cores(accumulate, parameters, window)
     else:  # perhaps by LAPACK, of whose calls several at once may wait for ever
-        totals, lost = accumulate(parameters, window)
+        totals, lost, floor = accumulate(parameters, window)
     of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
     means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
     is_chosen = _are_perturbations(exponents)
-    lost = lost if is_chosen else jnp.cumsum(lost, axis=0) > 0  # an exponent is not above one that is lost
+    if not is_chosen:  # an exponent is not above one that is lost
+        lost, floor = jnp.cumsum(lost, axis=0) > 0, jax.lax.cummax(floor, axis=0)
+    # where the map annihilates a perturbation, rounding is far smaller than those that shrink as usual
+    unresolved = lost & (floor / model.context > _KNOWN)
+    _warn_of_unresolved(unresolved)
     totals, means = (jnp.where(lost, -jnp.inf, values) for values in (totals, means))
     mean = jnp.sum(totals, axis=0) / steps
     scatter = jnp.where(jnp.isfinite(mean), means - mean, 0.0)
     errors = jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1)))
     if is_chosen:
-        return LyapunovSpectrum(mean, errors, means)
+        return LyapunovSpectrum(mean, errors, means, unresolved)
     order = jnp.argsort(mean, axis=0, descending=True)
-    mean, errors = (jnp.take_along_axis(values, order, axis=0) for values in (mean, errors))
-    return LyapunovSpectrum(mean, errors, jnp.take_along_axis(means, order[None], axis=1))
+    mean, errors, unresolved = (jnp.take_along_axis(values, order, axis=0) for values in (mean, errors, unresolved))
+    return LyapunovSpectrum(mean, errors, jnp.take_along_axis(means, order[None], axis=1), unresolved)
 
 
+def _warn_of_unresolved(unresolved: Bool[Array, "exponents *batch"]) -> None:
+    if is_traced(unresolved) or not np.any(unresolved):
+        return
+    warnings.warn(
+        f"{np.sum(unresolved)} of {unresolved.size} Lyapunov exponents are minus infinity because double precision "
+        "does not tell them, and nothing is known of them: the map multiplies rounding by too much, as at a very large "
+        "gamma",
+        stacklevel=3,
+    )
+
+
+@with_usual_settings
 def local_exponents(
     model: SelfAttention,
     parameters: Parameters,
@@ -244,7 +268,7 @@ def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, par
         return state, tangent, totals, resolution
 
     *_, totals, resolution = jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals, resolution))
-    return totals, resolution.lost
+    return totals, resolution.lost, resolution.floor
 
 
 def _resolved(

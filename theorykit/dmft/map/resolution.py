@@ -46,14 +46,16 @@ class Resolution(eqx.Module):
     - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one when the latest group began.
     - `errors` `(groups, context, *batch)`: the same of errors that arose in each group, propagated until now.
     - `growth` `(groups, exponents, *batch)`: logarithms of how perturbations have grown since each group began.
-    - `lost` `(exponents, *batch)`: perturbations that errors of a group have exceeded. `latest`: the number of the
-      latest group. `rounds`: orthonormalisations in a group.
+    - `lost` `(exponents, *batch)`: perturbations that errors of a group have exceeded. `floor` `(exponents, *batch)`:
+      the logarithm of a growth over a context that could not have been told there; minus infinity for others.
+      `latest`: the number of the latest group. `rounds`: orthonormalisations in a group.
     """
 
     vector: Float[Array, "context *batch"]
     errors: Float[Array, "groups context *batch"]
     growth: Float[Array, "groups exponents *batch"]
     lost: Bool[Array, "exponents *batch"]
+    floor: Float[Array, "exponents *batch"]
     latest: Int[Array, ""]
     rounds: int = eqx.field(static=True)
 
@@ -67,6 +69,7 @@ class Resolution(eqx.Module):
             jnp.zeros((groups, context, *batch)),
             jnp.zeros((groups, exponents, *batch)),
             jnp.zeros((exponents, *batch), dtype=bool),
+            jnp.full((exponents, *batch), -jnp.inf),
             jnp.asarray(0),
             rounds,
         )
@@ -81,6 +84,7 @@ class Resolution(eqx.Module):
             jnp.where(fresh, 0.0, self.errors),
             jnp.where(fresh, 0.0, self.growth),
             self.lost,
+            self.floor,
             latest,
             self.rounds,
         )
@@ -93,11 +97,13 @@ class Resolution(eqx.Module):
         made = jnp.where(newest, made, 0.0) + size**2 * _UNIT * jnp.sqrt(jnp.sum(vector**2, axis=0))
         passed = jnp.minimum(jnp.sum(sizes.blocks * self.errors, axis=1, keepdims=True), _LARGEST)
         errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
-        return Resolution(vector, errors, self.growth, self.lost, self.latest, self.rounds)
+        return Resolution(vector, errors, self.growth, self.lost, self.floor, self.latest, self.rounds)
 
     def grow(self, growth: Float[Array, "exponents *batch"]) -> "Resolution":
         """After an orthonormalisation, with the logarithms of R_jj."""
-        return Resolution(self.vector, self.errors, self.growth + growth, self.lost, self.latest, self.rounds)
+        return Resolution(
+            self.vector, self.errors, self.growth + growth, self.lost, self.floor, self.latest, self.rounds
+        )
 
     def _is(self, group: Int[Array, ""]) -> Bool[Array, "groups *_"]:
         """True for one group, with axes for slots and the batch."""
@@ -105,7 +111,9 @@ class Resolution(eqx.Module):
 
     def losing(self, lost: Bool[Array, "exponents *batch"]) -> "Resolution":
         """With these perturbations lost."""
-        return Resolution(self.vector, self.errors, self.growth, lost, self.latest, self.rounds)
+        told = jnp.max(jnp.stack([self._least(errors) for errors in self.errors]), axis=0)
+        floor = jnp.where(lost & ~self.lost, told, self.floor)
+        return Resolution(self.vector, self.errors, self.growth, lost, floor, self.latest, self.rounds)
 
     def unresolved(self, growth: Float[Array, "exponents *batch"]) -> Bool[Array, "exponents *batch"]:
         """Whether, after an orthonormalisation with the logarithms of R_jj, errors of a group exceed half of each."""
@@ -114,4 +122,8 @@ class Resolution(eqx.Module):
 
     def _exceed(self, errors, growth) -> Bool[Array, "exponents *batch"]:
         """Whether the errors of all groups, were they like these, are more than half of the perturbations."""
-        return growth < jnp.log(2 * len(self.errors) * jnp.sqrt(jnp.sum(errors**2, axis=0)))
+        return growth < self._least(errors)
+
+    def _least(self, errors: Float[Array, "context *batch"]) -> Float[Array, "*batch"]:
+        """The logarithm of the least growth that can be told beside errors like these of all groups."""
+        return jnp.log(2 * len(self.errors) * jnp.sqrt(jnp.sum(errors**2, axis=0)))

@@ -336,6 +336,13 @@ def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
     return SelfAttention(column_law(weights), positional_overlaps(weights, context))
 
 
+# how each kind of start is made, by its name
+_MADE = {
+    "State": "such as token_start(model, parameters, prompt), or state_from_window(model, parameters, window)",
+    "Window": "such as discard_transient(model, parameters, start, steps), or trajectory.window(model)",
+}
+
+
 def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any) -> Any:
     """`start`, a state or window, if it is one of the network `model`, with a batch that fits `parameters` if given.
 
@@ -344,7 +351,7 @@ def checked_fit(name: str, start: Any, kind: type, model: Any, *parameters: Any)
     noticed.
     """
     check_network(model, *parameters)
-    checked_instance(name, start, kind)
+    checked_instance(name, start, kind, _MADE[kind.__name__])
     expected, found = (model.context, model.patterns), (start.context, start.patterns)
     if found != expected:
         raise ValueError(
