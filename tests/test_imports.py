@@ -17,7 +17,7 @@ MOST_FILES = 14
 
 # rooms of the house, from the ground up; "" is what stands beside the rooms, the package's own face included
 HOUSE = (
-    ("precision", "settings"),
+    ("memory", "precision", "settings"),
     ("arguments", "threads"),
     ("annotations", "atomic_files", "compilation", "progress", "sharding"),
     ("cache",),

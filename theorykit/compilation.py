@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .arguments import checked_function, is_traced
+from .memory import memory_errors_in_words
 from .settings import with_usual_settings
 from .threads import threads_for
 
@@ -22,7 +23,8 @@ def jit(function: Callable) -> Callable:
     XLA is asked for the older of its two ways to generate code, where it has two. That holds for whole programs: within
     another jit, `function` is compiled as that one is. Numbers with a decimal point are traced like arrays, so that
     another temperature compiles nothing anew. On a processor the call waits for its results, and the linear algebra of
-    small matrices runs on one thread. Raises `TypeError` for what is no function.
+    small matrices runs on one thread. Raises `TypeError` for what is no function; the result raises `MemoryError`, in
+    words, where an array does not fit.
 
         >>> import jax.numpy as jnp
         >>> import theorykit
@@ -34,16 +36,19 @@ def jit(function: Callable) -> Callable:
     part = eqx.filter_jit(function)
     whole = cache(lambda: eqx.filter_jit(function, compiler_options=_options()))
 
+    name = getattr(function, "__name__", "the function").strip("_").replace("_", " ")
+
     @with_usual_settings
     @wraps(function)
     def call(*arguments, **keywords):
         if is_traced(arguments, keywords, jnp.zeros(())):
             return part(*arguments, **keywords)
         arguments, keywords = jax.tree.map(_traced_number, (arguments, keywords))
-        if jax.default_backend() != "cpu":
-            return whole()(*arguments, **keywords)
-        with threads_for(rows_of(arguments, keywords)):
-            return jax.block_until_ready(whole()(*arguments, **keywords))
+        with memory_errors_in_words(name):
+            if jax.default_backend() != "cpu":
+                return whole()(*arguments, **keywords)
+            with threads_for(rows_of(arguments, keywords)):
+                return jax.block_until_ready(whole()(*arguments, **keywords))
 
     return call
 

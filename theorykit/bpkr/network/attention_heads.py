@@ -12,9 +12,12 @@ from jaxtyping import Array, Bool, Float
 
 from ...arguments import Requirement, checked_sequence, on_host, require
 from ...compilation import jit
+from ...memory import check_fits
 from ..data.checks import finite_array
 from .masks import Isolated, Layout, Mask, add_masks
 
+# arrays of the size of attention that are there at once
+_COPIES = 2
 _ONE_A_LAYER = "arrays, one a layer that has heads"
 
 Attention = Float[Array, "examples heads keys queries"]
@@ -65,6 +68,12 @@ class AbstractHeads(eqx.Module):
         of double precision.
         """
         inputs = self._checked(inputs)
+        examples, tokens, _ = inputs.shape
+        check_fits(
+            f"attention of {examples:,} examples, {sum(self.counts):,} heads and {tokens:,} tokens",
+            8 * _COPIES * examples * sum(self.counts) * tokens**2,
+            "compute it of fewer examples at a time",
+        )
         scores, finite = _scores(self, inputs)
         beyond = "make scores beyond the range of double precision: rescale the inputs, or the queries and keys"
         scores = require(scores, [within_precision(inputs, beyond, finite)])

@@ -44,7 +44,7 @@ from ..features.implicit import Features, ImplicitFeatures
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from ..specification.ansatz import ansatz_of
-from ..specification.architecture import Architecture
+from ..specification.architecture import Architecture, check_solve
 from .attempts import Attempt, go_on, shorten
 from .problem import SaddleProblem
 
@@ -178,7 +178,9 @@ def solve(
     spanned = _in_spanned_directions(architecture, data[0]), data[1]
     is_dual = has_dual_form(spanned[0])
     # matrices of the dual form are smaller than the arrays that the compiled functions are given
-    with threads_for(math.prod(spanned[0].shape[1:]) if is_dual else len(spanned[0])):
+    rows = math.prod(spanned[0].shape[1:]) if is_dual else len(spanned[0])
+    check_solve(architecture, rows * architecture.outputs)
+    with threads_for(rows):
         saddle = _minimise(_prepare(energy_of, spanned, shorten(attempt)))
         if not saddle.converged:
             saddle = _go_on(saddle, data, attempt)

@@ -4,8 +4,8 @@ Stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 """
 
 import math
-import os
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import lru_cache
@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from sympy import Expr
 
 from ...arguments import check_is_number, checked_instance, checked_whole_number, has_entries, is_traced, shown
+from ...memory import check_fits
 from ...precision import require_float64
 from .activations import IDENTITY, Activation, as_activation
 from .layer_checks import check_layer
@@ -27,6 +28,13 @@ from .layer_form import LayerForm, layer_form
 from .layer_functions import branch_heads, count
 from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
 from .network_form import TOKENS, NetworkForm, width_symbol
+
+# of a solve: arrays of the size of U_1, and of the matrix that data make, that are there at once, as measured; seconds
+# on two cores, by the third power of the rows of U_1; and how many seconds are worth a word
+_SOLVE_COPIES, _KERNEL_COPIES = 120, 16
+_SECONDS, _LONG = 2.5e-7, 60.0
+# of widths, whose powers would leave double precision
+_WIDTHS = (1e-100, 1e100)
 
 
 class Architecture(eqx.Module):
@@ -225,12 +233,28 @@ def check_size(architecture: Architecture) -> None:
 
 def check_bytes(architecture: Architecture, what: str, size: int) -> None:
     """Refuse an architecture of which `what`, of so many bytes, does not fit in the memory of this machine."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > memory:
-        raise ValueError(
-            f"the architecture is too large: {counted_paths(architecture)} paths, and {what}, takes {size:.3g} bytes "
-            f"of the {memory:.3g} that this machine has"
+    check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", size)
+
+
+def check_solve(architecture: Architecture, rows: int) -> None:
+    """Refuse a solve that does not fit in memory, and say of one that takes minutes that it does, before it compiles.
+
+    `rows` are those of the matrix that data make: examples times outputs, or features and paths, whichever are fewer.
+    """
+    side = architecture.overlap_sizes[0]
+    size = 8 * (_SOLVE_COPIES * side**2 + _KERNEL_COPIES * rows**2)
+    check_bytes(architecture, f"solving for U_1, {side:,} x {side:,}, with a matrix of {rows:,} rows", size)
+    seconds = _SECONDS * side**3
+    if seconds > _LONG:
+        warnings.warn(
+            f"{counted_paths(architecture)} paths: solving for U_1, {side:,} x {side:,}, takes about "
+            f"{_in_words(seconds)} on two cores. The time goes with the third power of the number of paths",
+            stacklevel=3,
         )
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
 def layer_forms(layers: tuple[AbstractLayer, ...]) -> tuple[LayerForm, ...]:
@@ -353,6 +377,12 @@ def _checked_count(name: str, value) -> int:
 def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
     """Widths that agree on both sides of every skip connection."""
     checked = list(widths)
+    for i, width in enumerate(widths):
+        if not is_traced(width) and not _WIDTHS[0] < width < _WIDTHS[1]:
+            raise ValueError(
+                f"widths[{i}] must be between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got {width!r}: beyond, powers of it "
+                "leave double precision. What is infinitely wide has functions of its own, such as bpkr.gp_limit"
+            )
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]
         if not form.has_skip or after is before:

@@ -1,0 +1,46 @@
+"""What fits in the memory of this machine: sizes that cannot are refused in words before anything is compiled."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import jax
+
+# what a container may have
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def memory() -> float:
+    """Bytes that this process may have: those of the machine, or of its container."""
+    found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    for path in map(Path, _LIMITS):
+        with suppress(OSError, ValueError):
+            found.append(float(path.read_text()))
+    return min(found)
+
+
+def check_fits(what: str, size: float | int, advice: str = "") -> None:
+    """Raise `ValueError` unless `what`, which takes `size` bytes, fits in memory; `advice` says what to do."""
+    if size > memory():
+        raise ValueError(
+            f"{what} takes about {size:.3g} bytes of the {memory():.3g} that this machine has"
+            f"{f': {advice}' if advice else ''}"
+        )
+
+
+@contextmanager
+def memory_errors_in_words(what: str) -> Iterator[None]:
+    """Raise `MemoryError` with the number of bytes where an array of `what` does not fit."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        asked = re.search(r"allocat\w+ (\d+) bytes", str(error))
+        bytes_asked = f"{int(asked[1]):.3g} bytes at once" if asked else "more memory than there is"
+        raise MemoryError(
+            f"{what} needs {bytes_asked}, and this machine has {memory():.3g} in all: take fewer examples, tokens, "
+            "paths or nodes"
+        ) from None
