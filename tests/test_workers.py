@@ -184,6 +184,40 @@ def without_times(result: xr.Dataset) -> xr.Dataset:
     return result.drop_vars("seconds")
 
 
+NOTEBOOK = """
+import sys, theorykit
+theorykit.enable_float64()
+sys.modules["dask"] = sys.modules["distributed"] = None  # which bring cloudpickle
+import numpy as np
+from sympy import Identity, sqrt
+from theorykit import bpkr
+from theorykit.bpkr import sweeps
+from theorykit.workers import local_workers
+
+class Mine(bpkr.AbstractLayer):
+    heads = 0
+
+    def forward(self, layer):
+        return layer.weights(1) * layer.hidden / sqrt(layer.width)
+
+    def prior(self, layer):
+        return layer.variance * Identity(1)
+
+data = bpkr.Data(np.random.default_rng(0).normal(size=(6, 1, 3)), np.linspace(-1, 1, 6))
+kinds = [bpkr.Architecture((kind,), 20.0, temperature=0.3) for kind in (Mine(), bpkr.Dense())]
+options = {"widths": (10,), "temperatures": (0.3,), "progress": False}
+with local_workers(1) as executor:
+    theirs, ours = (sweeps.sweep(kind, data, **options, executor=executor).action.item() for kind in kinds)
+print(abs(theirs - ours) < 1e-12)
+"""
+
+
+def test_classes_of_a_notebook_reach_worker_processes():
+    """A program that is in no file, whose classes no other process can import."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", NOTEBOOK], capture_output=True, text=True)
+    assert done.stdout.split() == ["True"], done.stderr
+
+
 def test_a_pool_whose_process_dies_says_what_to_do():
     with local_workers(1) as pool, pytest.raises(ConnectionError, match="with a folder, the same call goes on"):
         list(run_tasks(pool, die, [()]))

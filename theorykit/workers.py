@@ -258,9 +258,10 @@ class _Packed:
 
 
 def _dump(values: tuple) -> bytes:
-    # dask brings it: what is of a script, or of no module, goes with its code
-    pickler = sys.modules.get("cloudpickle", pickle)
-    return pickler.dumps(values, protocol=pickle.HIGHEST_PROTOCOL)
+    # what is of a script or a notebook, or of no module, goes with its code
+    import cloudpickle
+
+    return cloudpickle.dumps(values, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def in_worker(version: str, common: "_Packed", task: "_Packed", tell: Tell | None = None) -> Any:

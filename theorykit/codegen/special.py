@@ -21,6 +21,8 @@ from .scalars.table import ROWS, ScalarFunction
 # exp, cosh and sinh have no derivative beyond: 1/(1 + exp x) would have zero times infinity where exp x overflows, and
 # where exp x times the derivative of x does
 _LARGEST_EXPONENT = 690.0
+# of a difference, in units of its terms
+_ROUNDING = 4 * float(jnp.finfo(jnp.float64).eps)
 
 
 def _bounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -35,12 +37,13 @@ def _bounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 exp, cosh, sinh = map(_bounded, (jnp.exp, jnp.cosh, jnp.sinh))
 
 
-def root_of_difference(number: Array | float) -> Array:
-    """sqrt(Max(0, number)), of derivative zero where that is zero.
+def root_of_difference(*terms: Array | float) -> Array:
+    """sqrt(Max(0, sum of terms)), zero with a derivative of zero where the sum is no more than its rounding.
 
     A kernel has it of c_xx c_yy - c_xy^2, which vanishes for an example and itself however their variances change.
     """
-    inside = number > 0
+    number, size = sum(terms), reduce(jnp.maximum, map(jnp.abs, terms))
+    inside = number > (_ROUNDING * size if len(terms) > 1 else 0.0)
     return jnp.where(inside, jnp.sqrt(jnp.where(inside, number, 1.0)), 0.0)
 
 

@@ -200,6 +200,21 @@ def test_functions_that_are_not_square_integrable_are_refused(function):
         bpkr.path_features(INPUTS, ATTENTION, architecture)
 
 
+@pytest.mark.parametrize("take", ["arrays", "batches", "devices", "matrix-free"])
+def test_what_takes_features_alone_refuses_kernels_in_words(take):
+    architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding="erf")
+    kernels, labels = bpkr.path_features(INPUTS, ATTENTION, architecture), np.ones(EXAMPLES)
+    calls = {
+        "arrays": lambda: bpkr.statistics_of_arrays(kernels, labels, progress=False),
+        "batches": lambda: bpkr.statistics_of_batches([(kernels, labels)], progress=False),
+        "devices": lambda: bpkr.statistics_on_devices(kernels, labels),
+        "matrix-free": lambda: bpkr.solve_matrix_free(architecture, kernels, labels, key=jax.random.key(0)),
+    }
+    # the type checks of the test run refuse some of them first
+    with pytest.raises(TypeError, match="takes path features, and these are kernels between paths|ImplicitFeatures"):
+        calls[take]()
+
+
 def test_features_of_other_functions_are_refused():
     erf, relu = (bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function) for function in ("erf", "relu"))
     features, labels = bpkr.path_features(INPUTS, ATTENTION, erf), np.ones(EXAMPLES)

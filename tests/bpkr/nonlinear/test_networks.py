@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from theorykit import bpkr
-from theorykit.bpkr import Dense, sampling
+from theorykit.bpkr import Dense, nonlinear, sampling
 from theorykit.bpkr.network.network import network_of_whitened, weight_shapes
 from theorykit.bpkr.sampling.weights import WeightPosterior
 
@@ -88,3 +88,15 @@ def test_the_posterior_of_the_weights_is_that_of_importance_sampling():
     found = tree["posterior"]["sampled_output"].stack(draws=("chain", "draw"))
     errors = np.hypot(error, 3 * found.std("draws").values / np.sqrt(found.sizes["draws"]))
     assert np.all(np.abs(found.mean("draws").values - exact) < 5 * errors)
+
+
+@pytest.mark.parametrize("function", ["relu", abs])
+@pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_both_forms_are_the_same_for_functions_that_are_homogeneous(function, depth):
+    """Also where an example meets itself, at the correlation of one, where the angle has no derivative."""
+    architecture = bpkr.Architecture((Dense(activation=function),) * depth, 20.0, temperature=0.3)
+    inputs = np.random.default_rng(1).normal(size=(8, 1, 5))
+    features, labels = bpkr.path_features(inputs, [], architecture), np.sign(inputs[:, 0, 0])
+    nested, plain = nonlinear.solve_nested(architecture, features, labels), bpkr.solve(architecture, features, labels)
+    assert abs(nested.action - plain.action) < 1e-6 and np.all(np.isfinite(nested.hessian_eigenvalues))
+    assert nested.converged or depth > 1

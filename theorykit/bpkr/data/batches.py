@@ -126,6 +126,17 @@ def check_shape(name: str, kind: str, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name}: {kind} must have shape {wanted}, none of them zero, got {shape}")
 
 
+def refuse_kernels(features: Any, function: str) -> None:
+    """Raise `TypeError` for kernels between paths, as a nonlinear embedding makes them: they have no features."""
+    # by its name: what it is made of imports JAX, for which a worker has no use
+    if type(features).__name__ == "ImplicitFeatures":
+        raise TypeError(
+            f"{function} takes path features, and these are kernels between paths, of a function of hidden units. Use "
+            "bpkr.solve, or features that have such products: bpkr.features_of_kernels(bpkr.path_kernels(architecture, "
+            "features)), of a linear architecture"
+        )
+
+
 def check_lengths(name: str, features: tuple[int, ...], labels: tuple[int, ...]) -> None:
     """Raise `ValueError` unless features and labels of these shapes are of as many examples."""
     if features[0] != labels[0]:
@@ -135,6 +146,7 @@ def check_lengths(name: str, features: tuple[int, ...], labels: tuple[int, ...])
 def _array(name: str, kind: str, value: Any) -> np.ndarray:
     is_plain = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "fiub"
     if not is_plain:
+        refuse_kernels(value, "statistics_of_batches")
         # imports JAX, for which a worker has no use otherwise
         from ...arguments import in_order_of_names, real_array
 

@@ -28,6 +28,7 @@ from ...arguments import (
 from ...precision import require_float64
 from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
 from ..specification.architecture import Architecture, checked_architecture, counted_paths
+from .batches import refuse_kernels
 from .checks import check_finite_examples, checked_symmetric, float64_array, labels_beside, layout_of_examples
 
 _BLOCK_BYTES = 2**25
@@ -104,6 +105,7 @@ def statistics_on_devices(features: Array, labels: ArrayLike) -> FeatureStatisti
     shapes that do not fit, values that are not finite, and arrays that are sharded otherwise.
     """
     require_float64()
+    refuse_kernels(features, "statistics_on_devices")
     if not isinstance(features, jax.Array) or is_traced(features, labels):
         raise TypeError(
             f"features must be an array of JAX that devices hold, got {shown(features)}; bpkr.statistics_of_arrays "

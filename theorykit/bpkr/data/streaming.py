@@ -33,7 +33,7 @@ from ...arguments import (
 from ...sharding import is_sharded
 from ...workers import Workers, check_executor, run_in_order
 from .arrays_on_disk import Pieces, in_order, is_in_memory, rows_of
-from .batches import SUMS, Batch, PartialSum, Source, add_moments, digest_of_batch, name_of, sum_batches
+from .batches import SUMS, Batch, PartialSum, Source, add_moments, digest_of_batch, name_of, refuse_kernels, sum_batches
 from .files import File
 from .statistics import FeatureStatistics
 
@@ -160,6 +160,7 @@ def statistics_of_arrays(
     chunk that a checkpoint has done are read again and compared: those between must not have been changed. Raises
     `FileNotFoundError`, with the path and the host, for a worker that does not see a file.
     """
+    refuse_kernels(features, "statistics_of_arrays")
     features, labels = in_order(features, labels)
     shape, labels_shape = _shape("features", features), _shape("labels", labels)
     chunk = checked_whole_number("chunk", chunk, least=1)

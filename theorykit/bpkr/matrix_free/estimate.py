@@ -31,6 +31,7 @@ from ...compilation import jit
 from ...precision import require_float64
 from ...saddle.solvers.lanczos import run_lanczos
 from ...sharding import held_whole, laid_over, of_this_process, outside_meshes, sharding_of
+from ..data.batches import refuse_kernels
 from ..data.checks import checked_examples
 from ..evaluation.bound_action import BoundAction, bind
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
@@ -173,6 +174,7 @@ def checked_for_matrix_free(architecture: Architecture, features: ArrayLike, lab
     """The data, refused unless it fits the architecture and has a temperature."""
     require_float64()
     checked_architecture(architecture)
+    refuse_kernels(features, "the matrix-free form")
     if is_traced(architecture, features, labels):
         raise ValueError("matrix-free estimates choose their order as they go: they cannot run inside jit or vmap")
     if not architecture.temperature > 0:

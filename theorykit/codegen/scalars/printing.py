@@ -154,7 +154,7 @@ class _ScalarPrinter(JaxPrinter):
     def _print_Pow(self, expr, rational=False):
         if expr.exp == S.Half and isinstance(expr.base, Max) and S.Zero in expr.base.args:
             rest = Max(*(each for each in expr.base.args if each != 0))
-            return f"{SPECIAL}.root_of_difference({self._print(rest)})"
+            return f"{SPECIAL}.root_of_difference({', '.join(map(self._print, Add.make_args(rest)))})"
         # derivatives of whole powers have no pole at zero
         if expr.exp.is_Float and float(expr.exp).is_integer():
             return super()._print_Pow(type(expr)(expr.base, int(expr.exp), evaluate=False), rational=rational)
