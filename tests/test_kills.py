@@ -49,7 +49,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def is_leftover(path: Path) -> bool:
-    return re.fullmatch(r"\..*\.[0-9]+", path.name) is not None
+    return re.fullmatch(r"\..*\.[0-9a-f]+-[0-9]+-[0-9a-f]+", path.name) is not None
 
 
 def assert_goes_on(name: str, folder: Path, kills: int, seconds: float) -> int:
@@ -101,6 +101,7 @@ def test_a_run_whose_disk_is_full_says_so_and_goes_on_exactly(name, tmp_path, mo
             RUNS[name](folder)
     assert folder in Path(failure.value.filename).parents
     # what was there when the second file was written, without its hidden beginning
+    assert any(is_leftover(Path(path)) for path in files[1])
     kept = {path: time for path, time in files[1].items() if not is_leftover(Path(path))}
     assert kept and content(folder) == kept
     assert_is_whole(name, folder, tmp_path / "whole")

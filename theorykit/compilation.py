@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from .arguments import checked_function, is_traced
 from .memory import memory_errors_in_words
-from .settings import with_usual_settings
+from .settings import usual_settings
 from .threads import threads_for
 
 # the older of XLA's two ways to emit a fusion: the large programs of a solve compile in two fifths of the time
@@ -38,13 +38,13 @@ def jit(function: Callable) -> Callable:
 
     name = getattr(function, "__name__", "the function").strip("_").replace("_", " ")
 
-    @with_usual_settings
     @wraps(function)
     def call(*arguments, **keywords):
         if is_traced(arguments, keywords, jnp.zeros(())):
-            return part(*arguments, **keywords)
+            with usual_settings():
+                return part(*arguments, **keywords)
         arguments, keywords = jax.tree.map(_traced_number, (arguments, keywords))
-        with memory_errors_in_words(name):
+        with usual_settings(), memory_errors_in_words(name):
             if jax.default_backend() != "cpu":
                 return whole()(*arguments, **keywords)
             with threads_for(rows_of(arguments, keywords)):

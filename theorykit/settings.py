@@ -3,15 +3,10 @@
 Arrays of different ranks and types meet in it, and infinities, as of a density at its edge, are numbers on their way.
 """
 
-from collections.abc import Callable
-from contextlib import ExitStack
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import jax
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 # a setting, what it is unless somebody sets it, and how it is set for a while
 _USUAL = {
@@ -23,17 +18,11 @@ _USUAL = {
 }
 
 
-def with_usual_settings(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`function`, which runs with JAX's usual settings, whatever they are around it."""
-
-    @wraps(function)
-    def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-        others = [(usual, set_to) for name, (usual, set_to) in _USUAL.items() if getattr(jax.config, name) != usual]
-        if not others:
-            return function(*arguments, **keywords)
-        with ExitStack() as settings:
-            for usual, set_to in others:
+@contextmanager
+def usual_settings() -> Iterator[None]:
+    """JAX's usual settings, whatever they are around it: a context, or `@usual_settings()` around a function."""
+    with ExitStack() as settings:
+        for name, (usual, set_to) in _USUAL.items():
+            if getattr(jax.config, name) != usual:
                 settings.enter_context(set_to(usual))
-            return function(*arguments, **keywords)
-
-    return call
+        yield

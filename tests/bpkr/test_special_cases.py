@@ -44,7 +44,7 @@ def test_deep_linear_networks():
 def test_gated_linear_networks():
     inputs, labels, gates = RNG.normal(size=(P, 1, N0)), RNG.normal(size=P), RNG.normal(size=(P, 3))
     architecture = bpkr.Architecture((3,), 20.0, temperature=T)
-    features = bpkr.path_features(inputs, [gates[:, :, None, None]], architecture)
+    features = bpkr.path_features(inputs, [gates[:, :, None, None]], architecture, layout="keys-first")
     found = bpkr.solve(architecture, features, labels)
     gram = inputs[:, 0] @ inputs[:, 0].T / N0
     u1 = np.asarray(found.order_parameters.matrices[0])
@@ -60,7 +60,7 @@ def test_graph_convolutions():
     tokens = RNG.normal(size=(6, N0))
     architecture = bpkr.Architecture((count,), 20.0, temperature=T)
     repeated = np.broadcast_to(tokens, (6, 6, N0))
-    features = bpkr.path_features(repeated, [powers], architecture, np.arange(6))
+    features = bpkr.path_features(repeated, [powers], architecture, np.arange(6), layout="keys-first")
     for hop in range(count):
         assert_close(features[:, hop], powers[hop].T @ tokens / np.sqrt(count * N0), 1e-12)
 
@@ -69,7 +69,7 @@ def test_linear_convolutions():
     signals = RNG.normal(size=(P, 7, 1))
     shifts = np.stack([np.eye(7, k=shift) for shift in range(3)])
     architecture = bpkr.Architecture((3,), 15, temperature=T)
-    features = bpkr.path_features(signals, [shifts], architecture, "last")
+    features = bpkr.path_features(signals, [shifts], architecture, "last", layout="keys-first")
     for shift in range(3):
         assert_close(features[:, shift, 0], signals[:, 6 - shift, 0] / np.sqrt(3), 1e-12)
 

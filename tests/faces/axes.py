@@ -24,9 +24,14 @@ def named_axes(text: str) -> dict[str, tuple[str, ...]]:
 def axes_in_table(page: str) -> dict[str, tuple[str, ...]]:
     """The axes that the rows of a page's tables name, by variable: the names, then the axes."""
     found = {}
-    for names, axes in re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", page, flags=re.MULTILINE):
+    for names, axes in re.findall(r"^\| (`[^|]*) \| ([^|]*)\|", page, flags=re.MULTILINE):
         dims = tuple(re.sub(r"_l$", "_1", axis) for axis in re.findall(r"`(\w+)`", axes.partition(", and ")[0]))
-        found.update({name: () if axes.startswith("none") else dims for name in re.findall(r"`(\w+)`", names)})
+        found.update(
+            {
+                name: () if axes.startswith("none") or not axes.strip() else dims
+                for name in re.findall(r"`(\w+)`", names)
+            }
+        )
     return found
 
 

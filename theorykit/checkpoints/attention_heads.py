@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from .. import bpkr
 from ..arguments import Requirement, checked_array, checked_flag, require
 from ..precision import require_float64
-from ..settings import with_usual_settings
+from ..settings import usual_settings
 
 # means and variances of tokens that a norm made, in half precision; and a change that is more than rounding
 _MADE, _CHANGED = 2e-3, 1e-2
@@ -25,7 +25,7 @@ class LayerNorm(eqx.Module):
     bias: Float[Array, " features"]
     epsilon: float
 
-    @with_usual_settings
+    @usual_settings()
     def __call__(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:
         """The normalised `inputs` (examples, tokens, features)."""
         inputs = _checked_inputs(inputs, len(self.weight))
@@ -54,7 +54,7 @@ class CheckpointHeads(eqx.Module):
     layer: int = eqx.field(static=True)
     layers: int = eqx.field(static=True)
 
-    @with_usual_settings
+    @usual_settings()
     def normalise(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:
         """Apply the layer's norm, if it has one: queries and keys act on the result.
 
@@ -69,7 +69,7 @@ class CheckpointHeads(eqx.Module):
             return inputs
         return self.norm(require(inputs, [self._not_normalised_yet(inputs)]))
 
-    @with_usual_settings
+    @usual_settings()
     def attention(
         self,
         inputs: ArrayLike,

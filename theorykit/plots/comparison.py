@@ -55,7 +55,7 @@ def figure(result: xr.Dataset) -> Figure:
 
     An approach that was left out is not drawn. Raises `ValueError` if none remains.
     """
-    shown = not_left_out(result)
+    shown = _not_left_out(result)
     several = shown.sizes["approach"] > 1
     panels: list[Callable[[Axes, xr.Dataset], None]] = [order_parameters]
     if "mean" in shown and several:
@@ -79,6 +79,7 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     Where entries are many, every approach over the one that is the measure.
     """
     axes.set(title="order parameters: entries of $U_1$")
+    result = _not_left_out(result)
     labels = _pairs(result)
     if len(labels) > _ENTRY_BY_ENTRY:
         _over_measure(axes, result, "U_1")
@@ -227,7 +228,7 @@ def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
     axes.set(xlabel=_LOOKS[measure].name, ylabel="the other approaches")
 
 
-def not_left_out(result: xr.Dataset) -> xr.Dataset:
+def _not_left_out(result: xr.Dataset) -> xr.Dataset:
     """The approaches that have numbers."""
     has_numbers = result["U_1"].notnull().any(set(result["U_1"].dims) - {"approach"})
     if not has_numbers.any():

@@ -86,7 +86,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
 def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     """Every distinct entry of U_1 by theory and by sampling, of `sampling.compare`; bars are two standard errors."""
     axes = _axes(axes)
-    comparison.order_parameters(axes, comparison.not_left_out(result))
+    comparison.order_parameters(axes, result)
     axes.legend()
     return axes
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..arguments import checked_instance, checked_key, checked_number, checked_whole_number
 from ..compilation import jit
 from ..precision import require_float64
-from ..settings import with_usual_settings
+from ..settings import usual_settings
 from .examples import Examples
 
 Layer = Literal[1, 2]
@@ -78,7 +78,7 @@ def _sample(task: HiddenMarkovTask, examples: int, key: PRNGKeyArray) -> Example
     return Examples(jnp.concatenate([jnp.concatenate([beginning, tokens], axis=1), positions], axis=2), labels)
 
 
-@with_usual_settings
+@usual_settings()
 def good_head(task: HiddenMarkovTask, layer: Layer) -> Float[Array, "features features"]:
     """The key-query product of the good head, key index left.
 

@@ -23,7 +23,7 @@ from ..arguments import (
     shown,
 )
 from ..precision import require_float64
-from ..settings import with_usual_settings
+from ..settings import usual_settings
 from .examples import Examples
 from .images import ImageSet, cut_into_patches
 
@@ -87,7 +87,7 @@ class Episodes(eqx.Module):
     task: OneShotTask = eqx.field(static=True)
     images: ImageSet
 
-    @with_usual_settings
+    @usual_settings()
     def __call__(self, examples: int, *, key: PRNGKeyArray) -> Examples:
         """`examples` labelled sequences (examples, tokens, features)."""
         require_float64()
@@ -117,7 +117,7 @@ def episodes(task: OneShotTask, images: ImageSet) -> Episodes:
     return Episodes(task, images)
 
 
-@with_usual_settings
+@usual_settings()
 def tokens(
     task: OneShotTask, pixels: Array, labels: Int[Array, "examples images"]
 ) -> Float[Array, "examples tokens features"]:

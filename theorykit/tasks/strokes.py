@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt8
 
 from ..arguments import checked_instance, checked_key, checked_number, checked_sequence, checked_whole_number
-from ..settings import with_usual_settings
+from ..settings import usual_settings
 from .images import ImageSet, image_set
 
 _AT_ONCE = 4  # characters drawn side by side
@@ -47,7 +47,7 @@ class Pen:
         checked_number("thickness", self.thickness, above=0.0, below=1.0)
 
 
-@with_usual_settings
+@usual_settings()
 def stroke_characters(
     classes: int, drawings: int, *, key: PRNGKeyArray, size: int = 32, pen: Pen | None = None
 ) -> ImageSet:

@@ -211,7 +211,7 @@ def test_what_takes_features_alone_refuses_kernels_in_words(take):
         "matrix-free": lambda: bpkr.solve_matrix_free(architecture, kernels, labels, key=jax.random.key(0)),
     }
     # the type checks of the test run refuse some of them first
-    with pytest.raises(TypeError, match="takes path features, and these are kernels between paths|ImplicitFeatures"):
+    with pytest.raises(TypeError, match=r"takes path features, and these are kernels between paths|ImplicitFeatures"):
         calls[take]()
 
 

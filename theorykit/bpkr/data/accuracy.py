@@ -7,10 +7,10 @@ from jaxtyping import Array, Float
 
 from ...arguments import checked_array, numeric_array
 from ...precision import require_float64
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 
 
-@with_usual_settings
+@usual_settings()
 def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch"]:
     """The share of examples whose output has the sign of its label, 1 or -1.
 

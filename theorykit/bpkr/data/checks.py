@@ -152,12 +152,13 @@ def checked_data(
 ) -> tuple[PathFeatures, Float[Array, "examples *outputs"]]:
     """Path features and their labels on one device, whose kernel has a Cholesky factor at the temperature."""
     refuse_sharded(features=features, labels=labels)
-    checked, labels = checked_examples(architecture, features, labels)
-    checked, labels = require((checked, labels), moderate_magnitudes(architecture, labels))
+    known, labels = checked_examples(architecture, features, labels)
+    # features that are known are traced as soon as labels are that are not
+    checked, labels = require((known, labels), moderate_magnitudes(architecture, labels))
     if is_traced(architecture) or isinstance(checked, ImplicitFeatures):
         return checked, labels
-    if not is_traced(features):
-        check_interpolation(architecture, np.asarray(checked))
+    if not is_traced(known):
+        check_interpolation(architecture, np.asarray(known))
     elif architecture.temperature == 0:
         checked, labels = require((checked, labels), [_is_independent(architecture, checked)])
     return checked, labels

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...arguments import checked_array, checked_choice, checked_instance, checked_number, is_traced, shown
 from ...precision import require_float64
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from . import largest_output
 
 Coding = Literal["signs", "one-hot"]
@@ -50,7 +50,7 @@ class Classes:
         """Outputs that a network of these classes has."""
         return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
 
-    @with_usual_settings
+    @usual_settings()
     def encode(self, labels: Labels) -> Float[Array, "examples *outputs"]:
         """The outputs that stand for `labels` (examples,): (examples,) of one output, else (examples, outputs)."""
         return encode_labels("labels", self, labels)
@@ -63,7 +63,7 @@ class Classes:
         """The classes (examples,) that `outputs` (examples,), or (examples, outputs), are nearest to."""
         return np.array(self.names)[np.asarray(self._nearest(self._checked("outputs", outputs)))]
 
-    @with_usual_settings
+    @usual_settings()
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[Array, "examples classes"]:
         """With what probability each class is the nearest to outputs of these means and variances, Gaussian each.
 
@@ -75,7 +75,7 @@ class Classes:
             return jnp.stack([norm.cdf(-mean / deviation), norm.cdf(mean / deviation)], axis=1)
         return largest_output.probabilities(mean, deviation)
 
-    @with_usual_settings
+    @usual_settings()
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> Float[Array, " examples"]:
         """The logarithm of the probability of each example's own class, however small: see `probabilities`."""
         return self._log_probability(self.indices_of(labels), *self._moments(mean, variance))
@@ -226,7 +226,7 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
     )
 
 
-@with_usual_settings
+@usual_settings()
 def score_classes(
     classes: Classes, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0
 ) -> ClassScores:

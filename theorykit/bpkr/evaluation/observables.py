@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...arguments import Requirement, array_module, on_host, require
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ..data.checks import checked_symmetric, finite_array
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
@@ -38,10 +38,10 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
 
 
-@with_usual_settings
+@usual_settings()
 def head_scores(
     architecture: Architecture, order_parameters: OrderParameters | HasOrderParameters
-) -> tuple[Float[Array, " heads"], ...]:
+) -> tuple[Float[Array, " _"], ...]:
     """The importance of every head: one array (H_l,) a layer, the most important head of all scoring 1.
 
     The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, and over the

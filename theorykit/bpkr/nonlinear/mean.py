@@ -26,7 +26,7 @@ from ... import saddle
 from ...compilation import jit
 from ...derivation import Derivation, Recorder, rules
 from ...saddle.domains import Positive, PositiveDefinite
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ...symbolic import LogDet, normal, positive_definite
 from ..action.action import Action
 from ..action.derivation import derive
@@ -108,7 +108,7 @@ def _derivation(base: Action) -> Derivation:
     return Derivation(tuple(route.steps), base.derivation.sizes)
 
 
-@with_usual_settings
+@usual_settings()
 def solve_with_mean(
     architecture: Architecture, features: ImplicitFeatures, labels: ArrayLike, **options: Any
 ) -> saddle.Solution:
@@ -167,7 +167,7 @@ def _mean_readings(architecture: Architecture, features: ImplicitFeatures) -> Fl
     return flat_features(architecture, mean_by_path(architecture, features)[:, :, None])
 
 
-@with_usual_settings
+@usual_settings()
 def predict_with_mean(
     architecture: Architecture,
     point: saddle.Solution | Mapping[Expr | str, ArrayLike],

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...arguments import checked_array, checked_key
 from ...precision import require_float64
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_bytes, checked_architecture
 from .coordinates import factors
@@ -92,7 +92,7 @@ class FiniteWidthLaw(eqx.Module):
         """Whether U_1 has no inverse, by too few hidden units in some layer."""
         return self.levels[-1].rank < self.architecture.overlap_sizes[0]
 
-    @with_usual_settings
+    @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
         """The logarithm of the density of the coordinates, normalised."""
         return self.unchecked_log_prior(self._checked(coordinates))
@@ -109,7 +109,7 @@ class FiniteWidthLaw(eqx.Module):
                 total -= jnp.sum(normal**2) / 2 + normal.size * np.log(2 * np.pi) / 2
         return total
 
-    @with_usual_settings
+    @usual_settings()
     def sample(self, key: PRNGKeyArray) -> Coordinates:
         """Coordinates drawn from the prior."""
         require_float64()

@@ -378,7 +378,7 @@ def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple) -> tuple:
     """Widths that agree on both sides of every skip connection."""
     checked = list(widths)
     for i, width in enumerate(widths):
-        if not is_traced(width) and not _WIDTHS[0] < width < _WIDTHS[1]:
+        if not is_traced(width) and not _WIDTHS[0] <= width <= _WIDTHS[1]:
             raise ValueError(
                 f"widths[{i}] must be between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got {width!r}: beyond, powers of it "
                 "leave double precision. What is infinitely wide has functions of its own, such as bpkr.gp_limit"

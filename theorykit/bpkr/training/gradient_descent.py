@@ -26,7 +26,7 @@ from ...arguments import (
     shown,
 )
 from ...precision import require_float64
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ...tasks.examples import Examples
 from ..network.network import path_weights, read_paths, weight_shapes
 from ..network.paths import readout_weights, unchecked_path_features
@@ -97,7 +97,7 @@ def initial_network(
     return bpkr.sample_network(architecture, heads, input_features=input_features, readout=readout, key=weights_key)
 
 
-@with_usual_settings
+@usual_settings()
 def train(
     architecture: bpkr.Architecture,
     network: bpkr.Network,

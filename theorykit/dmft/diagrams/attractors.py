@@ -9,7 +9,7 @@ from jaxtyping import PRNGKeyArray
 
 from ... import dmft
 from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ...workers import Workers
 from ..map.self_attention import checked_fit
 from .blocks import ORBIT
@@ -40,7 +40,7 @@ def random_windows(model: dmft.SelfAttention, count: int, *, key: PRNGKeyArray) 
     return dmft.Window(jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), 0)
 
 
-@with_usual_settings
+@usual_settings()
 def coexisting_attractors(
     model: dmft.SelfAttention,
     parameters: dmft.Parameters,

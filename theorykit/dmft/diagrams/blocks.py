@@ -19,7 +19,7 @@ from ...arguments import (
     checked_text,
     checked_whole_number,
 )
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ...store.runs import resume_tasks
 from ...workers import Workers, check_executor
 
@@ -97,7 +97,7 @@ def _file(folder: Path, first: int, orbits: int, size: int) -> Path:
     return folder / f"{first:06d}-{min(first + size, orbits) - 1:06d}.nc"
 
 
-@with_usual_settings
+@usual_settings()
 def _compute_padded(compute: Callable[[np.ndarray], xr.Dataset], block: np.ndarray, size: int) -> xr.Dataset:
     """What `compute` has of the orbits of a block, the last of them given as often as there are too few."""
     found = compute(np.pad(block, (0, size - len(block)), mode="edge"))

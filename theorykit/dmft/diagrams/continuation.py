@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ... import dmft, store
 from ...arguments import checked_flag, checked_path, checked_whole_number
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ...workers import Workers, check_executor
 from .orbits import OrbitSettings, Start, broadcast_orbits, checked_begin, checked_settings, orbit_diagram
 
@@ -24,7 +24,7 @@ _KEPT_TOGETHER = 25
 _VERSION = 1
 
 
-@with_usual_settings
+@usual_settings()
 def continuation_diagram(
     model: dmft.SelfAttention,
     parameters: dmft.Parameters,

@@ -30,7 +30,7 @@ from ...arguments import (
 from ...dynamics.orthonormal import gram_schmidt
 from ...dynamics.regimes import classify, kaplan_yorke_lower_bound
 from ...dynamics.time_series import SECTIONS
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ...workers import Workers
 from ..map.self_attention import check_network, checked_fit, map_batch
 from .blocks import ORBIT, in_blocks
@@ -116,7 +116,7 @@ def _checked_section(pair: Any) -> tuple[int, int]:
     return shown, zero
 
 
-@with_usual_settings
+@usual_settings()
 def orbit_diagram(
     model: dmft.SelfAttention,
     parameters: dmft.Parameters,

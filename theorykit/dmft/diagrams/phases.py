@@ -9,13 +9,13 @@ import xarray as xr
 from ... import dmft
 from ...arguments import checked_instance
 from ...dynamics.regimes import PHASE_DIAGRAM, classify_by_levels, differ
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ...workers import Workers
 from .blocks import ORBIT
 from .orbits import OrbitSettings, Start, orbit_diagram
 
 
-@with_usual_settings
+@usual_settings()
 def phase_diagram(
     model: dmft.SelfAttention,
     parameters: dmft.Parameters,

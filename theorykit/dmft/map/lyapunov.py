@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries, is_traced
 from ...codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
 from ...dynamics.orthonormal import Orthonormalise, gram_schmidt, householder, unchecked
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from . import compiled
 from .over_cores import over_cores
 from .resolution import Resolution, Sizes
@@ -78,7 +78,7 @@ class LyapunovSpectrum(eqx.Module):
     unresolved: Bool[Array, "exponents *batch"]
 
 
-@with_usual_settings
+@usual_settings()
 def lyapunov_spectrum(
     model: SelfAttention,
     parameters: Parameters,
@@ -144,7 +144,7 @@ def _warn_of_unresolved(unresolved: Bool[Array, "exponents *batch"]) -> None:
     )
 
 
-@with_usual_settings
+@usual_settings()
 def local_exponents(
     model: SelfAttention,
     parameters: Parameters,

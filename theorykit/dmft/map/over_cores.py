@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ...arguments import is_traced
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from .self_attention import Parameters, State, map_batch
 from .starts import Window
 
@@ -41,7 +41,7 @@ def over_cores(
     # of one size, so that they are one program
     numbers = np.pad(np.arange(orbits), (0, -orbits % parts), mode="edge").reshape(parts, -1)
 
-    @with_usual_settings
+    @usual_settings()
     def of_part(part: np.ndarray) -> Found:
         def cut(values: Array, leading: int = 0) -> Array:
             is_same = values.ndim - leading < -axis or values.shape[axis] == 1

@@ -25,7 +25,7 @@ from ...arguments import (
     require,
 )
 from ...precision import require_float64
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ..weights.weights import FAMILIES, Weights
 from .self_attention import (
     KEY,
@@ -119,7 +119,7 @@ def pattern_prompt(weights: Weights, family: int = 0, pattern: int = 0) -> Promp
     return prompt(weights, np.concatenate([weights.semantic[family, pattern], positional]))
 
 
-@with_usual_settings
+@usual_settings()
 def token_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
     """The state after a prompt in the token-exact convention: it is remembered, and the next position is 1.
 
@@ -130,7 +130,7 @@ def token_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> Sta
     return eqx.tree_at(lambda at: at.position, first, jnp.asarray(1 % model.context))
 
 
-@with_usual_settings
+@usual_settings()
 def window_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
     """The state after a prompt in the window convention: nothing is remembered, and the next position is 0.
 
@@ -139,7 +139,7 @@ def window_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> St
     return _blank(model, _first_overlaps(model, parameters, of)[VALUE])
 
 
-@with_usual_settings
+@usual_settings()
 def state_from_window(model: SelfAttention, parameters: Parameters, window: Window) -> State:
     """The state with the attentions of `window`, its keys and values those that follow from them.
 

@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ...arguments import Requirement, check_is_whole, checked_whole_number, is_traced, require
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from .over_cores import over_cores
 from .self_attention import Parameters, SelfAttention, State, broadcast_to_batch, checked_fit, map_batch
 from .starts import Window
@@ -47,7 +47,7 @@ class Trajectory(eqx.Module):
         return _overlaps(model, parameters, self.attention[:-1], self.positions)
 
 
-@with_usual_settings
+@usual_settings()
 def advance(model: SelfAttention, parameters: Parameters, state: State, steps: Int[ArrayLike, ""]) -> State:
     """The state after `steps` more tokens, a number that may change without compiling anew; of large batches and many
     tokens on all cores.
@@ -73,7 +73,7 @@ def _advance(model: SelfAttention, parameters: Parameters, state: State, steps: 
     )
 
 
-@with_usual_settings
+@usual_settings()
 def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: int) -> Trajectory:
     """`steps` tokens after `start`, every attention recorded.
 
@@ -108,7 +108,7 @@ def _run(model: SelfAttention, parameters: Parameters, start: State, steps: int)
     return Trajectory(jnp.stack(every, axis=1), positions, end)
 
 
-@with_usual_settings
+@usual_settings()
 def discard_transient(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Window:
     """The window of attentions that `start` has come to after `steps` tokens, a transient that is not recorded.
 

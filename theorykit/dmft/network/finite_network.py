@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
 from ...arguments import checked_array, checked_instance, checked_key, checked_whole_number
 from ...precision import require_float64
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ..map.self_attention import (
     KEY,
     OUTPUT,
@@ -180,7 +180,7 @@ class SampledTrajectory(eqx.Module):
     end: State
 
 
-@with_usual_settings
+@usual_settings()
 def run(
     network: AbstractNetwork, parameters: Parameters, start: State, *, steps: int, samples: int = 1, key: PRNGKeyArray
 ) -> SampledTrajectory:
@@ -193,7 +193,7 @@ def run(
     return SampledTrajectory(*_run(network, parameters, start, steps, samples, key, _overlaps))
 
 
-@with_usual_settings
+@usual_settings()
 def run_with_spins(
     network: AbstractNetwork, parameters: Parameters, start: State, *, steps: int, samples: int = 1, key: PRNGKeyArray
 ) -> tuple[SampledTrajectory, Float[Array, "steps neurons samples *batch"]]:

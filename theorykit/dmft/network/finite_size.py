@@ -8,7 +8,7 @@ import xarray as xr
 from jaxtyping import Float, PRNGKeyArray, Real
 
 from ...arguments import checked_key, checked_sequence, checked_whole_number
-from ...settings import with_usual_settings
+from ...settings import usual_settings
 from ..map import trajectory
 from ..map.self_attention import Parameters, State, check_network, checked_fit, self_attention_limit
 from ..weights.weights import Weights
@@ -19,7 +19,7 @@ from .linear_noise import Fluctuations, fluctuations
 _ROUNDING = 1e-13
 
 
-@with_usual_settings
+@usual_settings()
 def convergence(
     weights: Weights,
     context: int,
