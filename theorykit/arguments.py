@@ -265,6 +265,11 @@ def _axis(name: Any) -> str:
     return _AXES.get(singular, singular)
 
 
+def axis_names(value: Any) -> tuple[str, ...]:
+    """Return the names of an array's axes in the singular, and none for an array without named axes."""
+    return tuple(_axis(name) for name in _named_axes(value))
+
+
 def in_order_of_names(name: str, value: Any, axes: str) -> Any:
     """Return an array with named axes, such as xarray's, in the order of `axes`; any other value as it is.
 

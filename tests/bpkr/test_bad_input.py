@@ -313,6 +313,40 @@ print(json.dumps(report))
         assert "features and labels have other coordinates along examples: align them first" in coordinates[1]
 
 
+def test_masks_with_named_axes_are_taken_by_name():
+    script = """
+import itertools, xarray as xr
+def attended(mask, layout=None):
+    return bpkr.attention(inputs, key_query=[np.zeros((2, 5, 5))], mask=mask, layout=layout)[0]
+mask = np.random.default_rng(0).random((3, 2, 4, 4)) < 0.7
+mask |= np.eye(4, dtype=bool)
+axes = ("examples", "heads", "keys", "queries")
+same = []
+parts = (
+    (mask, mask, axes), (mask[2, 1], mask[2:, 1:], axes[2:]), (mask[:, 0], mask[:, :1], ("batch", "key", "query")),
+)
+for part, spread, names in parts:
+    expected = attended(spread, "keys-first")
+    for order in itertools.permutations(names):
+        for layout in (None, "torch", "keys-first"):
+            named = xr.DataArray(part, dims=names).transpose(*order)
+            same.append(bool((attended(named, layout) == expected).all()))
+real = np.arange(4) < np.array([4, 2, 3])[:, None]
+causal = xr.DataArray(np.tri(4, dtype=bool), dims=("queries", "keys"))
+same.append(bool((attended(xr.DataArray(real.T, dims=("tokens", "examples"))) == attended(real)).all()))
+same.append(bool((attended(causal) == attended("causal")).all()))
+print(json.dumps([
+    same,
+    outcome(lambda: attended(causal.rename(queries="rows"))),
+    outcome(lambda: attended(causal.rename(queries="keys", keys="queries"))),
+]))
+"""
+    same, other_names, in_other_order = outcomes(REPORT + script, JAX_ENABLE_X64="1")
+    assert len(same) == 3 * (24 + 2 + 6) + 2 and all(same)
+    assert "mask must have axes among (examples, heads, keys, queries), got (rows, keys)" in other_names[1]
+    assert "a causal mask in the other order of axes" in in_other_order[1]
+
+
 def test_values_of_the_wrong_type_are_refused_without_a_type_checker():
     script = """
 import optimistix

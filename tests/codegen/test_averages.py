@@ -29,6 +29,8 @@ AVERAGES = (
     b * GaussianAverage(GaussianAverage(cos(z), z) * cos(h * w), w) ** 2,
     log(GaussianAverage(exp(-(z**2) * b**2) * GaussianAverage(cosh(b * w), w), z)),
 )
+# the interpreter takes minutes for the average of an average that cancels
+CASES = [*AVERAGES[:2], *slow(AVERAGES[2:3]), *AVERAGES[3:]]
 NUMBERS = st.floats(-0.7, 0.7)
 
 
@@ -40,14 +42,14 @@ def function_of(expression):
     return compile_expressions("average", {"value": expression}, (b, h))
 
 
-@pytest.mark.parametrize("expression", AVERAGES, ids=str)
+@pytest.mark.parametrize("expression", CASES, ids=str)
 @given(field=NUMBERS, slope=NUMBERS)
 def test_generated_code_gives_what_the_interpreter_gives(expression, field, slope):
     values = {"h": field, "b": slope}
     assert_close(function_of(expression)(**values)["value"], interpret(expression, values), 1e-9)
 
 
-@pytest.mark.parametrize("expression", [*AVERAGES[:2], *slow(AVERAGES[2:3]), *AVERAGES[3:]], ids=str)
+@pytest.mark.parametrize("expression", CASES, ids=str)
 @pytest.mark.parametrize("symbol", [b, h])
 def test_symbolic_gradients_are_the_automatic_ones(expression, symbol):
     values, slope = {"h": 0.4, "b": -0.6}, gradient(expression, symbol)

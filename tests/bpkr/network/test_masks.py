@@ -275,6 +275,13 @@ def test_masks_of_torch_have_queries_before_keys():
     some[..., 2, 0] = False
     np.testing.assert_array_equal(attended(some, layout="torch"), attended(some.swapaxes(2, 3)))
     assert attended(some)[0, 0, 2, 0] == 0 < attended(some)[0, 0, 0, 2]
+    # a prefix that sees all of itself, and blocks that do
+    prefix = causal | (np.arange(TOKENS) < 2)
+    blocks = np.kron(np.tri(2), np.ones((TOKENS // 2, TOKENS // 2))) > 0
+    for mask in (prefix, np.where(prefix, 0.0, lowest), blocks):
+        with refused("a causal mask in the other order"):
+            attended(mask)
+        np.testing.assert_array_equal(attended(mask, layout="torch"), attended(mask.T))
     # True marks what is forbidden, as in torch.nn.MultiheadAttention
     with refused("or one whose True marks what is forbidden"):
         attended(~causal, layout="torch")

@@ -1,5 +1,6 @@
 """Class labels as outputs of a network, and what its predictions say of them."""
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -154,11 +155,15 @@ def _entries(name: str, labels: Labels) -> list[Any]:
         array = np.asarray(labels)
     except ValueError:
         raise TypeError(f"{name} must be class labels (examples,), text or numbers; they are ragged") from None
-    if isinstance(labels, np.ma.MaskedArray) or array.dtype.kind not in "biufUSTO" or array.ndim != 1 or not len(array):
+    if isinstance(labels, np.ma.MaskedArray) and np.any(labels.mask):
+        raise ValueError(f"{name}[{int(np.argmax(labels.mask))}] is masked, which is no class: text or a number")
+    if array.dtype.kind not in "biufUSTO" or array.ndim != 1 or not len(array):
         raise TypeError(f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}")
-    entries = array.tolist()
+    # NumPy makes floating point of a list with large whole numbers in it, and may merge two of them
+    entries = [np.asarray(label).item() for label in labels] if isinstance(labels, (list, tuple)) else array.tolist()
     for example, label in enumerate(entries):
-        if not isinstance(label, (str, bytes, bool, int, float)) or label != label:
+        is_label = isinstance(label, (str, bytes, bool, int)) or (isinstance(label, float) and math.isfinite(label))
+        if not is_label:
             raise ValueError(f"{name}[{example}] is {shown(label)}, which is no class: text or a number")
     return entries
 

@@ -9,7 +9,19 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import Requirement, checked_choice, is_traced, numeric_array, on_host, real_array, require, shown
+from ...arguments import (
+    Requirement,
+    array_module,
+    axis_names,
+    checked_choice,
+    in_order_of_names,
+    is_traced,
+    numeric_array,
+    on_host,
+    real_array,
+    require,
+    shown,
+)
 from ...precision import require_float64
 
 Isolated = Literal["refuse", "self"]
@@ -114,6 +126,7 @@ def _added(
             raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
         allowed = jnp.arange(tokens)[:, None] <= jnp.arange(tokens)
         return _forbidding(allowed[None, None])
+    part = _by_names(name, part, layout)
     kind, given = _kind(name, part), np.shape(part)
     if given == (tokens, tokens) and (kind == "f" or tokens != examples):
         part, given = jnp.asarray(part)[None, None], (1, 1, tokens, tokens)
@@ -147,17 +160,40 @@ def _added(
     return added if layout == "keys-first" else require(added, [_not_of_the_future(name, added, tokens, is_torch)])
 
 
+def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
+    """A mask with named axes in the order of `layout`, with 1 for axes that it has not; any other as it is."""
+    names = axis_names(part)
+    order = ["example", "head", "query", "key"] if layout == "torch" else ["example", "head", "key", "query"]
+    if not {"key", "query"} & set(names):
+        return in_order_of_names(name, part, "examples tokens")
+    if not set(names) <= set(order) or len(set(names)) < len(names):
+        raise ValueError(
+            f"{name} must have axes among (examples, heads, keys, queries), got ({', '.join(map(str, part.dims))}): "
+            "rename the axes, or give its .values in that order"
+        )
+    array = np.transpose(np.asarray(part), sorted(range(len(names)), key=lambda axis: order.index(names[axis])))
+    return np.expand_dims(array, [axis for axis, each in enumerate(order) if each not in names])
+
+
 def _not_of_the_future(name: str, added: AddedScores, tokens: int, is_torch: bool) -> Requirement:
-    """That queries may not attend to later tokens alone: a causal mask whose axes are in the other order."""
+    """Require that queries do not attend to the future alone: the axes of a causal mask are in the other order.
+
+    Neither do blocks of queries, as with a causal mask that lets a prefix attend to all of itself.
+    """
     allowed = jnp.any(added > -jnp.inf, axis=(0, 1))
     allowed = on_host(jnp.broadcast_to(allowed, (tokens, tokens)))
     keys, queries = np.arange(tokens)[:, None], np.arange(tokens)
+    earlier, later = keys < queries, keys > queries
+    module = array_module(allowed)
+    # the earliest key that each query and those after it may attend to
+    earliest = module.minimum.accumulate(module.argmax(allowed, axis=0)[::-1])[::-1]
+    last_block_is_alone = (earliest[1:] >= np.arange(1, tokens)).any() & (allowed | earlier).all()
     other = "keys-first" if is_torch else "torch"
     return Requirement(
-        f"{name} lets queries attend to themselves and later tokens alone, or to later ones: a causal mask in the "
+        f"{name} forbids queries to attend to earlier tokens, and not to later ones: a causal mask in the "
         f'other order of axes, or one whose True marks what is forbidden. Give mask="causal", layout="{other}", or '
         'the inverse; layout="keys-first" with an array (examples, heads, keys, queries) if it is meant',
-        (allowed & (keys < queries)).any() | ~(allowed & (keys > queries)).any(),
+        ((allowed & earlier).any() | ~(allowed & later).any()) & ~last_block_is_alone,
     )
 
 
