@@ -129,7 +129,7 @@ def test_every_example_works(face):
     assert_without_failures(reports(*FACES, "--examples")[face])
 
 
-QUICK_FACES = ("diagrams", "sweeps", "dmft")
+QUICK_FACES = ("sweeps", "dmft")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from sympy import MatrixSymbol, Symbol, Trace, exp, log, sqrt, symbols
 
+from tests.marks import slow
 from theorykit.codegen import interpret
 from theorykit.saddle import (
     Action,
@@ -243,7 +244,7 @@ def test_gradients_are_measured_per_scale():
     assert_close(solution.hessian_eigenvalues, [1.0], 1e-9)
 
 
-@pytest.mark.parametrize("nodes", [8, 64])
+@pytest.mark.parametrize("nodes", [*slow([8]), 64])
 def test_quadrature_is_refined_until_it_is_small_beside_the_tolerance(nodes):
     q, z = symbols("q z", positive=True)
     average = gaussian_average(log_cosh(beta * sqrt(q) * z), z, nodes=nodes)

@@ -81,6 +81,7 @@ def test_steps_are_in_units_of_the_problem(unit):
     assert_close(branch.order_parameters["x"] / unit, branch.parameters / unit, 1e-12)
 
 
+@pytest.mark.slow
 def test_other_nodes_are_the_same_action_and_quadrature_is_stated_at_every_point():
     values = {beta: 2.0, h: 0.1}
     start = stationary(GLASS, values, index=1, initial={q: 0.5})

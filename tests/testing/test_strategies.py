@@ -68,6 +68,7 @@ def test_a_kind_that_is_no_layer_of_the_theory_is_refused_with_the_reason():
         strategies.architectures(bad)
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(point=strategies.action_points())
 def test_actions_have_one_minimum_and_what_runs_is_what_is_written(point):

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def test_the_curvature_is_the_second_derivative(case, seed):
         assert_close(*curvatures(form, u1), 1e-8)
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(case=st.sampled_from((ONE_LAYER, TWO_OUTPUTS, ALL_SKIPS)), seed=SEEDS)
 def test_contractions_do_the_work_of_generated_expressions(case, seed):

@@ -7,6 +7,7 @@ import pytest
 import sympy
 from sympy import Symbol, exp
 
+from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense
 from theorykit.bpkr.features.implicit import ImplicitFeatures
@@ -105,7 +106,7 @@ def test_dense_layers_take_the_function_of_the_kernel_below(first, second):
     assert_close(bpkr.kernel(architecture, point, features), kernel_of_tokens(u1, readings, between), _OF_ROUNDING)
 
 
-@pytest.mark.parametrize("outputs", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("outputs", [1, *slow([2])])
 def test_with_the_identity_they_are_explicit_features(outputs):
     """Everything that takes features, of both kinds."""
     architecture = bpkr.Architecture((2,), 9.0, 1.2, temperature=0.2, outputs=outputs)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense, nonlinear, sampling
 from theorykit.bpkr.network.network import network_of_whitened, weight_shapes
@@ -90,7 +91,7 @@ def test_the_posterior_of_the_weights_is_that_of_importance_sampling():
     assert np.all(np.abs(found.mean("draws").values - exact) < 5 * errors)
 
 
-@pytest.mark.parametrize("function", ["relu", abs])
+@pytest.mark.parametrize("function", ["relu", *slow([abs])])
 @pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_both_forms_are_the_same_for_functions_that_are_homogeneous(function, depth):
     """Also where an example meets itself, at the correlation of one, where the angle has no derivative."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.marks import slow
 from theorykit import bpkr, saddle
 from theorykit.bpkr import nonlinear
 from theorykit.saddle.bound_action import bind, initial_coordinates
@@ -83,7 +84,7 @@ def test_with_mean_it_is_a_min_max_point_whatever_the_start(name):
     assert_close(ends[0].action, found.action, 1e-10)
 
 
-@pytest.mark.parametrize("name", names("FC_deep_nested"))
+@pytest.mark.parametrize("name", [*names("FC_deep_nested")[:1], *slow(names("FC_deep_nested")[1:])])
 def test_nested_order_parameters_and_predictor_are_those_of_the_program(name):
     architecture, data, labels = architecture_of(name), features(name), arrays(name)["y"]
     if architecture.is_linear:
