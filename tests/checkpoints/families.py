@@ -229,6 +229,7 @@ _REASONS = {
     r"learned queries": "the attention that its names show has learned queries",
     r"grouped|share keys": "heads share keys",
     r"has attention in \d+ places": "several models in one: `prefix` says which",
+    r"has modules as": "modules of torch in lists, or two in a layer: `prefix` says which",
     r"which transformers' (?:BERT|ViT|GPT-2) has not|that transformers' \S+ has not": (
         "an array that the model of these names has not, which is named"
     ),

@@ -29,6 +29,7 @@ CHANGING = {
     "flax": ("query.lora_a", "query_ln.scale", "query.kernel_scale"),
     "attention_paths": ("to_q.lora_A.weight", "norm.weight"),
 }
+OUTPUTS = {"torch": "out_proj.weight", "equinox": "output_proj.weight", "flax": "out.kernel"}
 HARMLESS = {
     "torch_encoder": ("linear1.weight", "norm2.bias", "self_attn.out_proj.weight"),
     "gpt2": ("attn.c_proj.bias", "attn.bias", "attn.masked_bias", "ln_2.weight", "mlp.c_fc.weight"),
@@ -79,6 +80,46 @@ def test_a_module_is_read_alone_and_the_advice_reads_it(layout, beside):
     advised = re.search(r"prefix='(.*?)'", str(refused.value))[1]
     heads = read_heads({**arrays, f"block{mark}{beside}": VECTOR}, **options(one), prefix=advised)
     np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", [name for name, layout in LAYOUTS.items() if layout.stands_alone])
+@pytest.mark.parametrize("place", ["blocks.0.attention", "multihead_attn", "blocks/1/attention"])
+def test_a_module_in_a_list_is_read_by_the_advised_beginning(layout, place):
+    one = case(layout)
+    mark = "/" if "/" in place else "."
+    bare = {name.removeprefix(stem(layout)): array for name, array in one.arrays.items()}
+    bare |= {OUTPUTS[layout]: SQUARE}
+    arrays = {f"{place}{mark}{name}": array for name, array in bare.items()}
+    if layout == "flax":
+        arrays = {name.replace(".", mark): array for name, array in arrays.items()}
+    elif mark == "/":
+        return  # names of the others are apart by points
+    if place != "multihead_attn" or layout == "torch":
+        with pytest.raises(ValueError, match="names do not say what comes before each") as refused:
+            read_heads({**arrays, f"blocks{mark}0{mark}norm{mark}weight": VECTOR}, **options(one))
+        assert re.search(r"prefix='(.*?)'", str(refused.value))[1] == f"{place}{mark}"
+    for prefix in (place, f"{place}{mark}"):
+        heads = read_heads(arrays, **options(one), prefix=prefix)
+        np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "place", ["layers.0.multihead_attn.", "cross_attn.", "decoder.encoder_attn.", "a.EncDecAttention."]
+)
+def test_attention_to_another_models_tokens_is_refused(place):
+    one = case("torch")
+    arrays = {f"{place}{name}": array for name, array in one.arrays.items()}
+    beside = {f"layers.0.self_attn.{name}": array for name, array in one.arrays.items()}
+    with pytest.raises(ValueError, match="attention to the tokens of another model, as its name tells"):
+        read_heads({**arrays, **beside}, **options(one), prefix=place)
+
+
+@pytest.mark.parametrize(
+    "name", ["parametrizations.in_proj_weight.original0", "in_proj_weight_orig", "q_proj_weight_g"]
+)
+def test_parts_of_a_weight_are_refused_as_such(name):
+    with pytest.raises(ValueError, match=f"has '{name}', from which a weight is computed"):
+        read_heads({name: SQUARE, "in_proj_bias": VECTOR}, layer=0, heads=HEADS)
 
 
 @pytest.mark.parametrize("prefix", [None, "head.attention."])

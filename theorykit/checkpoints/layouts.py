@@ -1,7 +1,7 @@
 """The layouts of checkpoints: by which names the libraries save queries, keys and norms, and with which axes."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +95,7 @@ class Layout:
       what is behind neither is read by `read`.
     - `beside`: of what may stand behind the name's beginning: what `read` takes, and what leaves attention as it is.
       All other arrays there are refused by name.
+    - `output`: the name of the weights of a module's output map, by which a module in a list is told from other parts.
     - `norm`: the layer norm before attention, if there is one; `epsilon` is the library's default.
     - `namesakes`: models with another attention whose layers have the same names, which only config.json tells apart.
     - `model_types`: what config.json calls models of exactly this attention; others may have another. Empty where the
@@ -106,6 +107,7 @@ class Layout:
     pattern: re.Pattern[str]
     read: Callable[[Source], Projections]
     beside: re.Pattern[str]
+    output: re.Pattern[str] | None = None
     norm: str | None = None
     epsilon: float = 1e-5
     causal: bool = False
@@ -121,6 +123,20 @@ class Layout:
         """Whether the layer also attends to another model's tokens, as layers do whose own attention is causal."""
         cross = re.compile(rf"{re.escape(stem)}(?:{_CROSS}|multihead_attn)\.")
         return any(map(cross.match, names))
+
+    def module_at(self, stem: str, names: Collection[str]) -> bool:
+        """Whether an attention module of this layout has these arrays, its output map among them, behind `stem`."""
+        behind = [name.removeprefix(stem) for name in names if name.startswith(stem)]
+        return "" in self.stems(behind) and any(map(self.output.fullmatch, behind)) if self.output else False
+
+    def listed_modules(self, names: Collection[str]) -> Iterator[str]:
+        """The paths of modules of which there are several: in a list, or two in a layer."""
+        for name in names if self.output else ():
+            for mark in re.finditer(r"[./]", name):
+                stem, rest = name[: mark.end()], name[mark.end() :]
+                is_first = "" in self.stems([rest]) and re.search(r"(?:^|[./])(?:\d+|multihead_attn)[./]", stem)
+                if is_first and self.module_at(stem, names):
+                    yield stem
 
     def stems(self, names: Iterable[str]) -> Mapping[str, Mapping[int, str]]:
         """For each prefix that fits, what the names of each layer's arrays begin with, by the layer's number."""
@@ -270,6 +286,7 @@ LAYOUTS: Mapping[str, Layout] = {
         re.compile(_ALONE + r"(?P<rest>in_proj_weight|q_proj_weight)"),
         _read_torch,
         beside=re.compile(_TORCH),
+        output=re.compile(r"out_proj\.weight"),
     ),
     "torch_encoder": Layout(
         "torch.nn.TransformerEncoder",
@@ -330,6 +347,7 @@ LAYOUTS: Mapping[str, Layout] = {
         re.compile(_ALONE + r"(?P<rest>query_proj\.weight)"),
         _read_equinox,
         beside=re.compile(rf"(?:query|key|value|output)_proj{_WB}"),
+        output=re.compile(r"output_proj\.weight"),
     ),
     "flax": Layout(
         "flax.nnx.MultiHeadAttention",
@@ -337,6 +355,7 @@ LAYOUTS: Mapping[str, Layout] = {
         re.compile(r"(?P<prefix>(?:[^./\d][^./]*[./])*)(?P<rest>query[./]kernel)"),
         _read_flax,
         beside=re.compile(r"(?:query|key|value|out)[./](?:kernel|bias)"),
+        output=re.compile(r"out[./]kernel"),
     ),
     "attention_paths": Layout(
         "the network of Tiberi et al.",

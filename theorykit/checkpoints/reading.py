@@ -88,8 +88,9 @@ def read_heads(
     require_float64()
     everything, called, configuration = open_checkpoint(checkpoint)
     layer = checked_whole_number("layer", layer, least=0)
-    arrays = everything if prefix is None else _behind(checked_text("prefix", prefix), everything, called)
-    found = find_layout(arrays, called, layout)
+    prefix = None if prefix is None else _whole_prefix(checked_text("prefix", prefix), everything)
+    arrays = everything if prefix is None else _behind(prefix, everything, called)
+    found = find_layout(arrays, called, layout, prefix)
     if layer not in found.stems:
         numbers = sorted(found.stems)
         raise ValueError(
@@ -137,6 +138,12 @@ def open_checkpoint(
     return checkpoint, "checkpoint", Configuration()
 
 
+def _whole_prefix(prefix: str, arrays: Mapping[str, Any]) -> str:
+    """The path of a module with the mark behind it, which may be left out."""
+    behind = {name[len(prefix) : len(prefix) + 1] for name in arrays if name.startswith(prefix)}
+    return prefix + behind.pop() if prefix and behind in ({"."}, {"/"}) else prefix
+
+
 def _behind(prefix: str, arrays: Mapping[str, Any], called: str) -> Mapping[str, Any]:
     """The arrays whose names begin with `prefix`, each loaded when it is asked for."""
     names = [name for name in arrays if name.startswith(prefix)]
@@ -166,10 +173,15 @@ class _Selection(Mapping):
         return len(self.names)
 
 
-def find_layout(arrays: Mapping[str, Any], called: str, layout: str | None) -> Found:
-    """The one layout that the arrays are in, or `layout`, where they are; `ValueError` where there is none, or more."""
+def find_layout(arrays: Mapping[str, Any], called: str, layout: str | None, prefix: str | None = None) -> Found:
+    """The one layout that the arrays are in, or `layout`, where they are; `ValueError` where there is none, or more.
+
+    `prefix` begins all of their names; it may be the path of a module in a list, which is found by it alone.
+    """
     chosen = LAYOUTS if layout is None else {layout: LAYOUTS[checked_choice("layout", layout, LAYOUTS)]}
-    found = [Found(name, stems, prefix) for name, one in chosen.items() for prefix, stems in one.stems(arrays).items()]
+    found = [Found(name, stems, first) for name, one in chosen.items() for first, stems in one.stems(arrays).items()]
+    if not found and prefix:
+        found = [Found(name, {0: prefix}, prefix) for name, one in chosen.items() if one.module_at(prefix, arrays)]
     if not found:
         refuse_unknown(arrays, called, {name: one.example for name, one in chosen.items()})
     if len(found) > 1:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arguments import shown
 from .configuration import Configuration
-from .layouts import Layout
+from .layouts import LAYOUTS, Layout
 
 _RELATIVE = (
     r"relative_attention_bias|relative_position|rel_pos|rel_embeddings|distance_embedding|pos_(?:key|query)_proj"
@@ -32,6 +32,8 @@ NAMESAKES = {
 }
 # of one that stands beside an attention module,
 _SIBLINGS = {re.compile(r"(?:^|[._])(?:probe|query_tokens|latents|query)$"): "learned queries, which are of no token"}
+# what the path of an attention module tells,
+_CROSS_ATTENTION = re.compile(r"(?:^|[._/])(?:cross|enc(?:oder)?_(?:dec(?:oder)?_)?att|EncDec)", re.IGNORECASE)
 # and of one behind the layer's name that the layout has not
 _UNKNOWN = {
     re.compile(r"lora_|adapter|\.base_layer\."): "an adapter that",
@@ -68,6 +70,8 @@ OTHERS: Mapping[str, str] = {
 
 # the linear maps of LLaMA and those after it, whose files need not say that positions are rotary
 _GATED = re.compile(r"(?:.*\.)?layers\.\d+\.(?:mlp\.(?:gate_proj|gate_up_proj)|feed_forward\.w1)\.weight")
+# parts of weights, as torch.nn.utils has them for parametrisations, pruning and norms of weights
+_COMPUTED = re.compile(r"(?:^|\.)parametrizations\.|weight_(?:orig|mask|[guv])$")
 _QUERY = re.compile(r"(?P<stem>.*(?:^|[._]))(?P<query>q_proj|wq|query_proj|query)\.weight")
 _KEYS = {"q_proj": "k_proj", "wq": "wk", "query_proj": "key_proj", "query": "key"}
 
@@ -116,13 +120,19 @@ def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) 
             )
 
 
-def refuse_outside(names: Collection[str], everything: Iterable[str], called: str, stem: str) -> None:
+def refuse_outside(names: Collection[str], everything: Collection[str], called: str, stem: str) -> None:
     """Raise `ValueError` if an attention module that stands alone, which `stem` is the path of, has arrays beside it.
 
     A norm before it has another name in every model. `everything` are all the names in the checkpoint, also those that
     a prefix left out.
     """
     outer = stem[: max(stem.rfind(mark, 0, -1) for mark in "./") + 1]
+    is_second = stem.endswith("multihead_attn.") and any(name.startswith(f"{outer}self_attn.") for name in everything)
+    if is_second or _CROSS_ATTENTION.search(stem):
+        raise ValueError(
+            f"{called} has at {shown(stem)} attention to the tokens of another model, as its name tells, and the "
+            "theory is of self-attention"
+        )
     refuse_names((name for name in everything if stem and name.startswith(outer)), called, _SIBLINGS)
     for name in names:
         if not name.startswith(stem):
@@ -149,6 +159,19 @@ def refuse_unknown(arrays: Mapping[str, Any], called: str, examples: Mapping[str
             f"{called} has {shown(gated[0])}, as LLaMA and the models after it, in most of which rotary positions turn "
             "queries and keys: it is in no layout that is read"
         )
+    if computed := [name for name in arrays if _COMPUTED.search(name)]:
+        raise ValueError(
+            f"{called} has {shown(computed[0])}, from which a weight is computed when the model runs: remove the "
+            "parametrisation, the normalisation or the pruning in torch, which leaves the weight, and save it again"
+        )
+    for layout in LAYOUTS.values():
+        stem = next((stem for stem in layout.listed_modules(arrays) if not _CROSS_ATTENTION.search(stem)), None)
+        if stem is not None:
+            raise ValueError(
+                f"{called} has modules as {layout.library} has them, {shown(stem)} among them, and names do not say "
+                f"what comes before each, such as a norm. Give prefix={stem!r}, and to `attention` the inputs of that "
+                "module, as a forward hook on it records them"
+            )
     few = ", ".join(shown(name) for name in sorted(map(str, arrays))[:4])
     known = ", ".join(f"{name} ({example})" for name, example in examples.items())
     raise ValueError(
