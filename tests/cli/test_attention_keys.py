@@ -1,5 +1,6 @@
 """Attention, masks and biases of [data]: what bpkr makes of the same arrays, and combinations that are refused."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -92,6 +93,17 @@ def test_heads_of_a_checkpoint_act_after_their_norm(tmp_path):
     np.testing.assert_array_equal(data.features, expected)
     with pytest.raises(ValueError, match=r"but 2 layers of \[architecture\] have heads"):
         read_data(config, ARCHITECTURE, tmp_path)
+    # one of two models, whose tokens attend to later ones too
+    two = {f"{model}.{name}": factor * a for model, factor in (("a", 1), ("b", 2)) for name, a in arrays.items()}
+    np.savez(tmp_path / "model.npz", **two)
+    of_second = read_data(msgspec.structs.replace(config, prefix="b.", causal=False), one, tmp_path)
+    heads = checkpoints.read_heads(two, layer=0, heads=3, prefix="b.", causal=False)
+    maps = heads.attention(ARRAYS["x"], mask=lengths)
+    expected = bpkr.path_features(heads.normalise(ARRAYS["x"]), [maps], one, "mean", real_tokens=lengths)
+    np.testing.assert_array_equal(of_second.features, expected)
+    assert not np.allclose(of_second.features, data.features)
+    with pytest.raises(ValueError, match=r"say which by the beginning of its names, such as prefix='a\.'"):
+        read_data(config, one, tmp_path)
 
 
 REFUSED = {
