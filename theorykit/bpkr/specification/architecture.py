@@ -32,6 +32,8 @@ from .network_form import TOKENS, NetworkForm, width_symbol
 # of a solve: arrays of the size of U_1, and of the matrix that data make, that are there at once, as measured; seconds
 # on two cores, by the third power of the rows of U_1; and how many seconds are worth a word
 _SOLVE_COPIES, _KERNEL_COPIES = 120, 16
+# and where order parameters are made
+_POINT_COPIES = 3
 _SECONDS, _LONG = 2.5e-7, 60.0
 # of widths, whose powers would leave double precision
 _WIDTHS = (1e-100, 1e100)
@@ -228,7 +230,7 @@ def counted_paths(architecture: Architecture) -> str:
 def check_size(architecture: Architecture) -> None:
     """Refuse an architecture whose largest order parameter does not fit in the memory of this machine."""
     side = architecture.overlap_sizes[0]
-    check_bytes(architecture, f"the order parameter U_1, {side:,} x {side:,}", 8 * side**2)
+    check_bytes(architecture, f"making the order parameter U_1, {side:,} x {side:,}", _POINT_COPIES * 8 * side**2)
 
 
 def check_bytes(architecture: Architecture, what: str, size: int) -> None:
