@@ -14,6 +14,8 @@ from .values import Kind, array, flag, number, path, text, whole_number
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="theorykit-faces-")
 FOLDER = Path(_FOLDER.name)
+EMPTY = FOLDER / "empty"
+EMPTY.mkdir()
 INPUTS = np.random.default_rng(0).standard_normal((2, 4, 6))
 PRESENT = np.array([[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
 
@@ -49,7 +51,7 @@ def misfits():
         "of integers": {**arrays(), weight: np.ones((18, 6), int)},
         "of text": {**arrays(), weight: "text"},
         "with a NaN": {**arrays(), weight: np.full((18, 6), np.nan)},
-        "a folder without a checkpoint": FOLDER.parent,
+        "a folder without a checkpoint": EMPTY,
     }
 
 
