@@ -64,3 +64,14 @@ def test_what_does_not_fit_all_the_same_is_an_error_in_words():
 def test_widths_beyond_double_precision_are_refused(width):
     with pytest.raises(ValueError, match=r"widths\[0\] must be between 1e-100 and 1e\+100"):
         bpkr.Architecture((2,), width, temperature=0.1)
+
+
+def test_networks_and_classes_that_do_not_fit_are_refused(small_machine):
+    heads, key = bpkr.heads(key_query=[np.ones((2, 3, 3))]), jax.random.key(0)
+    with pytest.raises(ValueError, match=r"a network of widths 400, 400 takes about .* of the 1e\+05"):
+        bpkr.sample_network(bpkr.Architecture((2,), 400, temperature=0.1), heads, input_features=3, key=key)
+    with pytest.raises(ValueError, match="do not fit an architecture whose layers have"):
+        bpkr.sample_network(bpkr.Architecture((2**40,), 4, temperature=0.1), heads, input_features=3, key=key)
+    numbers = np.arange(100.0)
+    with pytest.raises(ValueError, match=r"each of 100 classes.* are labels numbers rather than classes"):
+        bpkr.find_classes(numbers).encode(numbers)

@@ -254,6 +254,10 @@ def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
 _AXES = {"sample": "example", "observation": "example", "batch": "example", "querie": "query"}
 
 
+# and the others
+_KNOWN_AXES = {"head", "key", "query", "token", "path", "feature", "output"}
+
+
 def _named_axes(value: Any) -> tuple[Any, ...]:
     # xarray's own, or what names its axes likewise
     axes = getattr(value, "dims", ())
@@ -293,17 +297,19 @@ def in_order_of_names(name: str, value: Any, axes: str) -> Any:
 
 
 def check_aligned(**arrays: Any) -> None:
-    """Raise `ValueError` for two arrays with named axes whose examples have other coordinates."""
-    indexes = {}
+    """Raise `ValueError` for arrays with named axes whose examples have other coordinates than those of the first."""
+    first = None
     for name, array in arrays.items():
         axes = _named_axes(array)
-        for axis in [axis for axis in axes if _axis(axis) == "example"] or axes[:1]:
-            if axis in array.indexes:
-                indexes[name] = axis, array.indexes[axis]
-    if len(indexes) == 2:
-        (one, (axis, index)), (other, (_, of_other)) = indexes.items()
-        if not index.equals(of_other):
-            raise ValueError(f"{one} and {other} have other coordinates along {axis}: align them first")
+        examples = [axis for axis in axes if _axis(axis) == "example"]
+        if not examples and not any(_axis(axis) in _KNOWN_AXES for axis in axes):
+            examples = list(axes[:1])
+        for axis in [axis for axis in examples if axis in array.indexes]:
+            index = array.indexes[axis]
+            if first is None:
+                first = name, index, axis
+            elif not first[1].equals(index):
+                raise ValueError(f"{first[0]} and {name} have other coordinates along {first[2]}: align them first")
 
 
 def single_precision_note(array: np.ndarray) -> str:

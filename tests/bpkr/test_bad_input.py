@@ -335,14 +335,39 @@ real = np.arange(4) < np.array([4, 2, 3])[:, None]
 causal = xr.DataArray(np.tri(4, dtype=bool), dims=("queries", "keys"))
 same.append(bool((attended(xr.DataArray(real.T, dims=("tokens", "examples"))) == attended(real)).all()))
 same.append(bool((attended(causal) == attended("causal")).all()))
+# as many examples as tokens: the names tell which is which
+square = np.random.default_rng(0).normal(size=(4, 4, 5))
+real = np.arange(4) < np.array([4, 2, 1, 3])[:, None]
+named = xr.DataArray(real, dims=("example", "token"), coords={"example": range(4)})
+dense = bpkr.Architecture((bpkr.Dense(),), 8.0, temperature=0.1)
+def of_square(mask):
+    return bpkr.attention(square, key_query=[np.eye(5)[None]], mask=mask)[0]
+def averaged(real_tokens, inputs=square):
+    return bpkr.path_features(inputs, [], dense, "mean", real_tokens=real_tokens)
+for turned in (named, named.T):
+    same.append(bool((of_square(turned) == of_square(real[:, None, :, None])).all()))
+    same.append(bool((averaged(turned) == averaged(real)).all()))
+inputs_with_axes = xr.DataArray(square, dims=("example", "token", "feature"), coords={"example": range(4)})
+elsewhere = named.assign_coords(example=[3, 2, 1, 0])
+labels = xr.DataArray(list("abab"), dims="example", coords={"example": range(4)})
+path_features = xr.DataArray(np.ones((4, 1, 3)), dims=("example", "path", "feature"), coords=elsewhere.coords)
+misaligned = [
+    outcome(lambda: averaged(elsewhere, inputs_with_axes)),
+    outcome(lambda: bpkr.attention(inputs_with_axes, key_query=[np.eye(5)[None]], mask=elsewhere)),
+    outcome(lambda: bpkr.data_of_classes(path_features, labels)),
+]
 print(json.dumps([
     same,
     outcome(lambda: attended(causal.rename(queries="rows"))),
     outcome(lambda: attended(causal.rename(queries="keys", keys="queries"))),
+    misaligned,
 ]))
 """
-    same, other_names, in_other_order = outcomes(REPORT + script, JAX_ENABLE_X64="1")
-    assert len(same) == 3 * (24 + 2 + 6) + 2 and all(same)
+    same, other_names, in_other_order, misaligned = outcomes(REPORT + script, JAX_ENABLE_X64="1")
+    assert len(same) == 3 * (24 + 2 + 6) + 2 + 4 and all(same)
+    expected = ("inputs and real_tokens", "inputs and mask", "features and labels")
+    for (_, message), names in zip(misaligned, expected, strict=True):
+        assert f"{names} have other coordinates along example: align them first" in message
     assert "mask must have axes among (examples, heads, keys, queries), got (rows, keys)" in other_names[1]
     assert "a causal mask in the other order of axes" in in_other_order[1]
 

@@ -293,3 +293,37 @@ def test_tensors_of_torch_are_taken_as_they_are(layout, dtype):
         quantised = {name: Tensor(array, "torch.qint8") for name, array in one.arrays.items()}
         with pytest.raises(TypeError, match=r"tensor of type torch\.qint8 that NumPy cannot take"):
             read_heads(quantised, **options(one))
+
+
+@pytest.mark.parametrize("outer", ["", "model."])
+@pytest.mark.parametrize("name", ["rel_pos_bias.weight", "relative_position_bias_table", "rotary_emb.inv_freq"])
+def test_positions_around_a_model_are_refused(outer, name):
+    one = case("torch_encoder")
+    arrays = {f"{outer}{each}": array for each, array in one.arrays.items()}
+    with pytest.raises(ValueError, match=re.escape(f"has '{outer}{name}'")):
+        read_heads({**arrays, f"{outer}{name}": VECTOR}, **options(one))
+    # those of another model are no business of this one
+    read_heads({**arrays, f"other.layers.0.self_attn.{name}": VECTOR}, **options(one), prefix=outer or "encoder.")
+
+
+@pytest.mark.parametrize("name", ["slopes", "attn_temperature", "attention_bias", "relative_position_bias_table"])
+@pytest.mark.parametrize("prefix", [None, "block.attn."])
+def test_what_enters_the_scores_beside_a_module_is_refused(name, prefix):
+    one = case("torch")
+    arrays = {f"block.attn.{each}": array for each, array in one.arrays.items()}
+    with pytest.raises(ValueError, match=f"has 'block.{name}': its attention has"):
+        read_heads({**arrays, f"block.{name}": VECTOR}, **options(one), prefix=prefix)
+
+
+def test_norms_that_are_no_layer_norms_are_refused_or_warned_of():
+    one = case("torch_encoder")
+    bias = f"{stem('torch_encoder')}norm1.bias"
+    without = {name: array for name, array in one.arrays.items() if name != bias}
+    with pytest.raises(ValueError, match="such as RMSNorm, is not read"):
+        read_heads(without, **options(one))
+    bare = {name: array for name, array in one.arrays.items() if not name.endswith("bias")}
+    with pytest.warns(AttentionWarning, match="those of RMSNorm have the same names"):
+        read_heads(bare, **options(one))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_heads(bare, **options(one), layout="torch_encoder")

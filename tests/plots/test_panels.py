@@ -82,6 +82,37 @@ def result(kind: str) -> xr.Dataset:
     return sweeps.sweep(architecture, data, **options, progress=False)
 
 
+def test_selections_of_a_sweep_are_drawn_or_refused_by_what_they_lack(sweep):
+    best = sweep.assign_coords(temperature=[0.1, 1.0])
+    chosen = best.sel(temperature=xr.DataArray([0.1, 1.0, 0.1], dims="width", coords={"width": best["width"]}))
+    for draw in DRAWN:
+        draw(chosen)
+        with pytest.raises(ValueError, match=r"has no axis width: select widths by a list, such as result\.sel"):
+            draw(sweep.isel(width=0))
+    assert "selected T" in plots.sweep.table(chosen)
+    assert "best T" in plots.sweep.table(chosen)
+    label = f"{float(chosen['test_accuracy'].sel(width=20)):.4f}" if "test_accuracy" in chosen else ""
+    assert label in plots.sweep.table(chosen)
+
+
+def test_a_limit_without_a_value_is_not_in_the_legend(sweep):
+    axes = plots.draw_scores_over_width(sweep, score="action")
+    assert np.isnan(sweep["action"].sel(width=np.inf)).all()
+    assert "infinite width" not in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_a_spectrum_is_drawn_of_what_the_library_returns():
+    found = bpkr.kernel_task_alignment(np.diag([1.0, 2.0, 3.0]), np.ones(3))
+    axes = plots.draw_kernel_spectrum(found.eigenvalues, found.cosines)
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [3.0, 2.0, 1.0])
+
+
+def test_seeds_without_a_number_do_not_count():
+    mean, error = plots.results.over_seeds(xr.DataArray([1.0, 3.0, np.nan], dims="seed"))
+    assert (float(mean), float(error)) == (2.0, 1.0)
+    assert plots.results.with_error(xr.DataArray([1.0, np.nan], dims="seed")) == "1.000"
+
+
 @pytest.mark.parametrize("kind", SEVERAL)
 def test_every_sweep_is_drawn_by_every_function_and_saved(kind, tmp_path):
     found = result(kind)

@@ -271,6 +271,10 @@ def correlated(rng, shape, variance, parameters):
     return np.einsum("ab,bij->aij", np.linalg.cholesky(parameters["kappa"]), rng.normal(size=shape))
 
 
+def turned(block):
+    return np.stack([block, np.roll(block, 1, axis=0)])
+
+
 DRAWN = {
     "a standard deviation": (
         Dense(),
@@ -322,7 +326,32 @@ DRAWN = {
     "alike in a row": (
         Dense(),
         lambda rng, shape, variance, _: np.sqrt(variance) * rng.normal(size=(*shape[:2], 1)) * np.ones(shape),
-        "entries of a weight block are independent",
+        "entries of weight blocks are independent",
+    ),
+    "uniformly in a block": (
+        Attention(2),
+        lambda rng, shape, variance, _: (
+            np.sqrt(variance) * np.stack([rng.normal(size=shape[1:]), np.sqrt(3) * rng.uniform(-1, 1, size=shape[1:])])
+        ),
+        "weights are Gaussian",
+    ),
+    "alike in a row of a block": (
+        Attention(2),
+        lambda rng, shape, variance, _: (
+            np.sqrt(variance)
+            * np.stack([rng.normal(size=shape[1:]), rng.normal(size=(shape[1], 1)) * np.ones(shape[1:])])
+        ),
+        "entries of weight blocks are independent",
+    ),
+    "the same, turned": (
+        Attention(2),
+        lambda rng, shape, variance, _: turned(np.sqrt(variance) * rng.normal(size=shape[1:])),
+        "entries of weight blocks are independent",
+    ),
+    "complex": (
+        Attention(2),
+        lambda rng, shape, variance, _: np.sqrt(variance) * (rng.normal(size=shape) + 1j * rng.normal(size=shape)),
+        "the theory is of real weights",
     ),
     "in another shape": (Dense(), lambda rng, shape, *_: rng.normal(size=shape[1:]), "of shape (1, 7, 5) are wanted"),
 }

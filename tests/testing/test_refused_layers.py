@@ -3,10 +3,10 @@
 import equinox as eqx
 import numpy as np
 import pytest
-from sympy import Identity, KroneckerProduct, MatrixSymbol, OneMatrix, Symbol, sqrt, tanh
+from sympy import I, Identity, KroneckerProduct, MatrixSymbol, OneMatrix, Symbol, oo, sqrt, tanh
 
 from theorykit import testing
-from theorykit.bpkr import AbstractLayer, Skip
+from theorykit.bpkr import AbstractLayer, Attention, Skip
 
 from ..bpkr.cases import CorrelatedHeads
 from .layers import assert_found, independent, stated, values
@@ -109,6 +109,10 @@ REFUSED = {
         ),
         "the product of two matrices whose sizes do not match",
     ),
+    "a complex number": (stated(lambda layer: one(layer) * (1 + I)), "what the error says"),
+    "an infinite number": (stated(lambda layer: one(layer) * oo), "what the error says"),
+    "a complex prior": (stated(one, lambda layer: layer.variance * I * Identity(1)), "what the error says"),
+    "more heads than are tried": (Attention(1000), "check the layer with fewer heads"),
     "code that fails": (stated(lambda layer: layer.weight(1)), "what the error says"),
 }
 

@@ -30,6 +30,7 @@ from .layouts import LAYOUTS, Layout, Projections, Source
 from .refusals import (
     NAMESAKES,
     OTHERS,
+    around,
     refuse_beside,
     refuse_configuration,
     refuse_names,
@@ -97,7 +98,7 @@ def read_heads(
             f"layer must be one of the {len(numbers)} layers of {called}, {numbers[0]} to {numbers[-1]}, got {layer}"
         )
     source = Source(arrays, called, found.stems[layer])
-    refuse_names([name for name in arrays if name.startswith(found.prefix)], called)
+    refuse_names([name for name in everything if name.startswith(found.prefix) or around(name, source.prefix)], called)
     if found.layout.namesakes:
         refuse_names(arrays, called, NAMESAKES)
     refuse_beside(arrays, called, found.layout, source.prefix)
@@ -106,6 +107,13 @@ def read_heads(
     if found.layout.stands_alone:
         refuse_outside(arrays, everything, called, source.prefix)
     _refuse_other_kind(found, configuration, layout is not None)
+    if found.name == "torch_encoder" and norm_first and layout is None and not source.has("norm1.bias"):
+        warnings.warn(
+            f"{called} has norms without biases at {shown(source.prefix)}, which are read as layer norms; those of "
+            "RMSNorm have the same names. Give layout='torch_encoder' if they are layer norms",
+            bpkr.AttentionWarning,
+            stacklevel=2,
+        )
     projections = found.layout.read(source)
     count = _head_count(projections, heads, configuration, called)
     query, query_bias = _by_head(count, projections.query, projections.query_bias)
@@ -319,6 +327,11 @@ def _norm(
     if epsilon is None and layout.model_types:
         epsilon = configuration.epsilon
     weight = source.vector(f"{layout.norm}.weight", features)
+    if not layout.model_types and source.has("self_attn.in_proj_bias") and not source.has(f"{layout.norm}.bias"):
+        raise ValueError(
+            f"{source.called} has {shown(source.prefix + layout.norm)} without a bias, and attention with one: a norm "
+            f"that {layout.library} has not, such as RMSNorm, is not read"
+        )
     # torch leaves the bias out where it is told to have none
     may_lack_bias = not layout.model_types
     read = source.vector_or_zeros if may_lack_bias else source.vector

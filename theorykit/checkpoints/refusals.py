@@ -31,7 +31,12 @@ NAMESAKES = {
     re.compile(r"(?:^|\.)tokens_embed\.weight$"): "its norm after it, as GPT-1 and not GPT-2 has it",
 }
 # of one that stands beside an attention module,
-_SIBLINGS = {re.compile(r"(?:^|[._])(?:probe|query_tokens|latents|query)$"): "learned queries, which are of no token"}
+_SIBLINGS = {
+    re.compile(r"(?:^|[._])(?:probe|query_tokens|latents|query)$"): "learned queries, which are of no token",
+    re.compile(r"(?:^|[._])(?:alibi_?)?slopes$|(?:^|[._])att(?:n|ention)_(?:temperature|bias|scale)s?$"): (
+        "a term or a factor of its own in the scores"
+    ),
+}
 # what the path of an attention module tells,
 _CROSS_ATTENTION = re.compile(r"(?:^|[._/])(?:cross|enc(?:oder)?_(?:dec(?:oder)?_)?att|EncDec)", re.IGNORECASE)
 # and of one behind the layer's name that the layout has not
@@ -107,6 +112,13 @@ def refuse_names(names: Iterable[str], called: str, patterns: Mapping[re.Pattern
         for pattern, what in patterns.items():
             if pattern.search(name):
                 raise ValueError(f"{called} has {shown(name)}: its attention has {what}, and is not read")
+
+
+def around(name: str, stem: str) -> bool:
+    """Whether an array stands in one of the modules that the module at `stem` is in, and in none beside it."""
+    above = {stem[: mark.end()] for mark in re.finditer(r"[./]", stem)} | {""}
+    module = re.sub(r"[./](?:weight|bias|scale|kernel|embedding|inv_freq|freqs_cis|\w+_table)$", "", name)
+    return module[: max(module.rfind("."), module.rfind("/")) + 1] in above
 
 
 def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) -> None:

@@ -230,6 +230,10 @@ def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
 
 def _not_left_out(result: xr.Dataset) -> xr.Dataset:
     """The approaches that have numbers."""
+    if "approach" not in result.dims:
+        raise KeyError("it has no axis approach: select approaches by a list, such as result.sel(approach=['saddle'])")
+    if "seed" in result.dims:
+        raise KeyError("it has an axis seed: draw one of them, such as result.isel(seed=0)")
     has_numbers = result["U_1"].notnull().any(set(result["U_1"].dims) - {"approach"})
     if not has_numbers.any():
         raise ValueError(f"nothing to draw: {'; '.join(map(str, np.unique(result['diagnosis'])))}")

@@ -8,6 +8,7 @@ import math
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from jax.typing import ArrayLike
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 
@@ -92,13 +93,13 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
 
 
 @checked_arguments
-def draw_kernel_spectrum(eigenvalues: np.ndarray, cosines: np.ndarray, axes: Axes | None = None) -> Axes:
+def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes | None = None) -> Axes:
     """Eigenvalues of a kernel, and how much the labels point along each eigenvector: of `bpkr.kernel_task_alignment`.
 
     Both are (components,), the largest eigenvalue first; the squared `cosines` are bars, on an axis at the right.
     """
-    eigenvalues = checked_array("eigenvalues", eigenvalues, "components")
-    cosines = checked_array("cosines", cosines, "components")
+    eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
+    cosines = np.asarray(checked_array("cosines", cosines, "components"))
     if eigenvalues.shape != cosines.shape:
         raise ValueError(f"cosines of shape {cosines.shape} are not one for each of {len(eigenvalues)} eigenvalues")
     axes = _axes(axes)

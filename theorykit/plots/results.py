@@ -35,7 +35,7 @@ def draws_results(function: Function) -> Function:
 
 @draws_results
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Mean over seeds and its standard error, zero where there is one seed.
+    """Mean over seeds and its standard error, zero where there is one seed; seeds without a number are left out.
 
     With an axis `training_seed` beside `seed` it is the mean over both, and its error as of networks and examples drawn
     anew: that of `variance_components`. Of one trained network, it is as of examples drawn anew.
@@ -45,9 +45,9 @@ def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     if values.sizes.get("training_seed", 1) > 1:
         return values.mean(["training_seed", "seed"]), variance_components(values)["mean"] ** 0.5
     values = values.squeeze("training_seed", drop=True) if "training_seed" in values.dims else values
-    count = values.sizes["seed"]
-    spread = values.std("seed", ddof=1) if count > 1 else xr.zeros_like(values.isel(seed=0))
-    return values.mean("seed"), spread / count**0.5
+    if values.sizes["seed"] == 1:
+        return values.mean("seed"), xr.zeros_like(values.isel(seed=0))
+    return values.mean("seed"), values.std("seed", ddof=1) / values.count("seed") ** 0.5
 
 
 @draws_results
@@ -103,7 +103,7 @@ def with_error(values: xr.DataArray, sign: str = "-", of_sampling: xr.DataArray 
     """
     checked_choice("sign", sign, ("-", "+", " "))
     mean, error = (float(value) for value in over_seeds(values))
-    several = values.size > 1
+    several = int(values.count()) > 1
     if not several and of_sampling is not None:
         error = float(over_seeds(of_sampling)[0])
     # adding zero turns a negative zero into one without a sign

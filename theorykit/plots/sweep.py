@@ -62,14 +62,14 @@ def over_width(axes: Axes, result: xr.Dataset, score: str | None = None) -> None
     for i, (temperature, color) in enumerate(zip(temperatures, colors, strict=True)):
         at_temperature = result.sel(temperature=temperature)
         line = _by_width(at_temperature)
-        label = f"$T={temperature:g}$" if i in named else None
+        label = _temperature_name(temperature) if i in named else None
         axes.plot(line["width"].values, line[name], color=color, label=label, **_style(result))
         if f"{name}_error" in line:
             _bars(axes, line["width"].values, line[name], line[f"{name}_error"], color)
         _draw_limit(axes, at_temperature[name], color)
         unsolved = ~line["converged"].values.astype(bool)
         axes.plot(line["width"].values[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
-    _name_limit(axes, result)
+    _name_limit(axes, result[name])
     _width_axis(axes, result)
     axes.set(ylabel=_TITLES[name], title=f"{_TITLES[name]} over width")
     axes.legend()
@@ -85,7 +85,7 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
         at = "best temperature"
     else:
         chosen = result[["U_1"]].sel(temperature=lowest)
-        at = f"$T={lowest.item():g}$"
+        at = _temperature_name(lowest.item())
     chosen = _over_seeds(chosen, "U_1")
     by_width = _by_width(chosen)
     paths = result["path_1"].values
@@ -104,7 +104,7 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
                 color,
             )
         _draw_limit(axes, chosen["U_1"].sel(path_1=path, other_path_1=path), color)
-    _name_limit(axes, result)
+    _name_limit(axes, chosen["U_1"])
     _width_axis(axes, result)
     axes.set(ylabel=r"$U_1^{\pi\pi}$", title=f"order parameters at {at}")
     axes.legend()
@@ -118,7 +118,7 @@ def table(result: xr.Dataset) -> str:
     """
     name = _select_shown(result)
     result = _over_seeds(_with_temperatures(result), name)
-    heads = [f"T={temperature:g}" for temperature in result["temperature"].values]
+    heads = [_temperature_name(temperature).replace("$", "") for temperature in result["temperature"].values]
     form = ".4f" if name == "test_accuracy" else ".4g"
     points = result[[name, "converged"]].transpose("width", "temperature")
     cells = [
@@ -140,8 +140,23 @@ def table(result: xr.Dataset) -> str:
 
 
 def _with_temperatures(result: xr.Dataset) -> xr.Dataset:
-    """`result` with an axis of temperatures, of the one that was selected where there is none."""
-    return result if "temperature" in result.dims else result.expand_dims("temperature")
+    """`result` with an axis of temperatures, of the one that was selected where there is none.
+
+    Where another was selected at each width, as the best ones, it is NaN.
+    """
+    if "width" not in result.dims:
+        raise KeyError("it has no axis width: select widths by a list, such as result.sel(width=[20])")
+    if "temperature" in result.dims:
+        return result
+    if "temperature" not in result.coords or result["temperature"].ndim == 0:
+        return result.expand_dims("temperature")
+    selected = result["temperature"].drop_vars("temperature")
+    result = result.drop_vars(["temperature", "best_temperature"], errors="ignore")
+    return result.expand_dims(temperature=[np.nan]).assign(best_temperature=selected)
+
+
+def _temperature_name(temperature: float) -> str:
+    return "selected $T$" if np.isnan(temperature) else f"$T={temperature:g}$"
 
 
 def _over_seeds(result: xr.Dataset, name: str) -> xr.Dataset:
@@ -179,8 +194,8 @@ def _draw_limit(axes: Axes, values: xr.DataArray, color: Any) -> None:
         axes.axhline(values.sel(width=np.inf).item(), color=color, zorder=0, **_LIMIT)
 
 
-def _name_limit(axes: Axes, result: xr.Dataset) -> None:
-    if _has_limit(result):
+def _name_limit(axes: Axes, values: xr.DataArray) -> None:
+    if _has_limit(values) and bool(values.sel(width=np.inf).notnull().any()):
         axes.plot([], [], color="0.4", label="infinite width", **_LIMIT)
 
 

@@ -146,6 +146,7 @@ def test_labels_that_are_no_classes_are_refused():
         (["a", math.nan], "labels[1] is nan"),
         ([0, 1, math.inf], "labels[2] is inf"),
         (np.ma.masked_array([0, 1], [False, True]), "labels[1] is masked"),
+        (list(np.ma.masked_array([0, 1], [False, True])), "labels[1] is masked"),
         (list(pd.array(["a", None, "b"], dtype="string")), "labels[1] is <NA>"),
         (list(pd.Series([1, None, 2], dtype="Int64")), "labels[1] is <NA>"),
         (np.array(pd.Series(["a", None], dtype="category")), "labels[1] is nan"),

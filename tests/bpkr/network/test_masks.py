@@ -296,6 +296,29 @@ def test_masks_of_torch_have_queries_before_keys():
         jax.block_until_ready(compiled(additive))
 
 
+@pytest.mark.parametrize(
+    "setting", ["numpy_rank_promotion", "numpy_dtype_promotion", "debug_nans", "debug_infs", "disable_jit"]
+)
+def test_masks_do_not_depend_on_what_other_programs_set(setting):
+    value = {"numpy_rank_promotion": "raise", "numpy_dtype_promotion": "strict"}.get(setting, True)
+    masks = ("causal", LENGTHS, ("causal", LENGTHS), np.where(REAL, 0.0, -np.inf)[:, None, None, :])
+    inputs = random_inputs(np.random.default_rng(0))
+    dense = bpkr.Architecture((bpkr.Dense(),), 8.0, temperature=0.1)
+    expected = [attended(mask, isolated="self") for mask in masks]
+    averaged = bpkr.path_features(inputs, [], dense, "mean", real_tokens=LENGTHS)
+    with getattr(jax, setting)(value):
+        found = [attended(mask, isolated="self") for mask in masks]
+        again = bpkr.path_features(inputs, [], dense, "mean", real_tokens=LENGTHS)
+    np.testing.assert_allclose(found, expected, atol=1e-15)
+    np.testing.assert_allclose(again, averaged, atol=1e-15)
+
+
+def test_masks_whose_sum_is_beyond_double_precision_are_refused():
+    big = np.full((1, 1, TOKENS, TOKENS), 1e308)
+    with refused("mask adds numbers beyond double precision"):
+        attended((big, big))
+
+
 def test_masks_of_transformers_say_which_keys_are_real():
     expected = attended(LENGTHS)
     of_keys = np.where(REAL, 0.0, np.finfo(np.float32).min)[:, None, None, :]

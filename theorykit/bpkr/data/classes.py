@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
 from ...arguments import checked_array, checked_choice, checked_instance, checked_number, is_traced, shown
+from ...memory import check_fits
 from ...precision import require_float64
 from ...settings import usual_settings
 from . import largest_output
@@ -112,6 +113,11 @@ def encode_labels(name: str, classes: Classes, labels: Labels) -> Float[Array, "
     indices = _indices_of(name, classes, labels)
     if classes.outputs == 1:
         return 2.0 * indices - 1.0
+    check_fits(
+        f"one output for each of {len(classes.names):,} classes, of {len(indices):,} examples,",
+        8 * 3 * len(classes.names) * len(indices),
+        f"are {name} numbers rather than classes?",
+    )
     low = -1.0 if classes.coding == "signs" else 0.0
     return jnp.where(indices[:, None] == jnp.arange(len(classes.names)), 1.0, low)
 
@@ -172,6 +178,8 @@ def _check_kinds(name: str, labels: Iterable[Any]) -> None:
     """Raise for missing labels and for text beside numbers, all of which NumPy would make text of."""
     kinds: dict[str, Any] = {}
     for example, label in enumerate(labels):
+        if label is np.ma.masked:
+            raise ValueError(f"{name}[{example}] is masked, which is no class: text or a number")
         is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # those of pandas
         if is_missing or (isinstance(label, (float, complex, np.number)) and label != label):
             raise ValueError(f"{name}[{example}] is {shown(label)}, which is no class: text or a number")

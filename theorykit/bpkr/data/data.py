@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from jax.typing import ArrayLike
 
-from ...arguments import checked_instance
+from ...arguments import check_aligned, checked_instance
 from ..features.implicit import ImplicitFeatures
 from ..specification.architecture import Architecture
 from .checks import check_same_input_features, checked_examples, checked_features, refuse_sharded
@@ -41,6 +41,8 @@ def data_of_classes(
 
     The classes are those of the training labels; `ValueError` for a test label that is none of them.
     """
+    check_aligned(features=features, labels=labels)
+    check_aligned(test_features=test_features, test_labels=test_labels)
     classes = find_classes(labels, coding)
     tested = None if test_labels is None else encode_labels("test_labels", classes, test_labels)
     return Data(features, classes.encode(labels), test_features, tested, classes)

@@ -1,12 +1,14 @@
 """What a theorist reads off the order parameters: kernel-task alignment and the importance of each head."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...arguments import Requirement, array_module, on_host, require
+from ...memory import memory_errors_in_words
 from ...settings import usual_settings
 from ..data.checks import checked_symmetric, finite_array
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
@@ -33,7 +35,8 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     no_direction = "labels are all zero: they have no direction to align with"
     numbers = on_host(labels)
     labels = require(labels, [Requirement(no_direction, array_module(numbers).any(numbers != 0))])
-    eigenvalues, components = jnp.linalg.eigh(kernel)
+    with memory_errors_in_words("kernel_task_alignment"):
+        eigenvalues, components = jax.block_until_ready(jnp.linalg.eigh(kernel))
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
 

@@ -10,11 +10,12 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import Requirement, checked_sequence, on_host, require
+from ...arguments import Requirement, check_aligned, checked_sequence, on_host, require
 from ...compilation import jit
 from ...memory import check_fits
+from ...settings import usual_settings
 from ..data.checks import finite_array
-from .masks import Isolated, Layout, Mask, add_masks
+from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
 # arrays of the size of attention that are there at once
 _COPIES = 2
@@ -54,9 +55,10 @@ class AbstractHeads(eqx.Module):
         """Per layer, the attention without a mask on inputs that are known to fit, for compiled loops."""
         return _softmax(self.unchecked_logits(inputs), None)
 
+    @usual_settings()
     def __call__(
         self,
-        inputs: Float[Array, "examples tokens features"],
+        inputs: ArrayLike,
         mask: Mask | None = None,
         *,
         isolated: Isolated = "refuse",
@@ -67,6 +69,7 @@ class AbstractHeads(eqx.Module):
         `mask`, `isolated` and `layout` are as in `bpkr.attention`. Raises `ValueError` if a score is beyond the range
         of double precision.
         """
+        check_aligned(inputs=inputs, **dict(named_parts(mask)))
         inputs = self._checked(inputs)
         examples, tokens, _ = inputs.shape
         check_fits(
@@ -261,6 +264,7 @@ def _projection_heads(
     return ProjectionHeads(queries, keys, query_biases, key_biases)
 
 
+@usual_settings()
 def attention(
     inputs: ArrayLike,
     *,
@@ -308,6 +312,5 @@ def attention(
         >>> attention.shape
         (6, 2, 4, 4)
     """
-    inputs = finite_array("inputs", inputs, "examples tokens features")
     parameters = heads(key_query=key_query, query=query, key=key, query_bias=query_bias, key_bias=key_bias)
     return parameters(inputs, mask, isolated=isolated, layout=layout)

@@ -44,6 +44,7 @@ _FORMS = (
 
 def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int) -> Bool[Array, "examples tokens"]:
     """Which tokens are real: from their number (examples,), counted from the first, or booleans (examples, tokens)."""
+    value = in_order_of_names(name, value, "examples tokens") if np.ndim(value) == 2 else value
     kind = _kind(name, value)
     shape = np.shape(value)
     if len(shape) == 1 and kind == "i":
@@ -99,11 +100,11 @@ def add_masks(
     checked_layout(layout)
     if mask is None:
         return None
-    parts = mask if isinstance(mask, tuple) else (mask,)
-    if not parts:
+    if not (named := named_parts(mask)):
         raise ValueError(f"mask must be {_FORMS}; got an empty tuple")
-    named = [(f"mask[{i}]" if isinstance(mask, tuple) else "mask", part) for i, part in enumerate(parts)]
     added = sum(_added(name, part, examples, tokens, heads, layout) for name, part in named)
+    finite = on_host(jnp.all(added < jnp.inf) & ~jnp.any(jnp.isnan(added)))
+    added = require(added, [Requirement("mask adds numbers beyond double precision to scores", finite)])
     added = jnp.broadcast_to(added, (*added.shape[:2], tokens, tokens))
     return _resolve_isolated(added, isolated)
 
@@ -118,6 +119,11 @@ def join_masks(
     return of_keys if mask is None else (*mask, of_keys) if isinstance(mask, tuple) else (mask, of_keys)
 
 
+def named_parts(mask: Mask | None) -> list[tuple[str, Any]]:
+    """The parts of a mask, with what errors call them."""
+    return [(f"mask[{i}]", part) for i, part in enumerate(mask)] if isinstance(mask, tuple) else [("mask", mask)]
+
+
 def _added(
     name: str, part: Any, examples: int, tokens: int, heads: Sequence[int], layout: Layout | None
 ) -> AddedScores:
@@ -126,6 +132,8 @@ def _added(
             raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
         allowed = jnp.arange(tokens)[:, None] <= jnp.arange(tokens)
         return _forbidding(allowed[None, None])
+    if set(axis_names(part)) == {"example", "token"}:
+        return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
     part = _by_names(name, part, layout)
     kind, given = _kind(name, part), np.shape(part)
     if given == (tokens, tokens) and (kind == "f" or tokens != examples):
@@ -165,7 +173,7 @@ def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
     names = axis_names(part)
     order = ["example", "head", "query", "key"] if layout == "torch" else ["example", "head", "key", "query"]
     if not {"key", "query"} & set(names):
-        return in_order_of_names(name, part, "examples tokens")
+        return part
     if not set(names) <= set(order) or len(set(names)) < len(names):
         raise ValueError(
             f"{name} must have axes among (examples, heads, keys, queries), got ({', '.join(map(str, part.dims))}): "

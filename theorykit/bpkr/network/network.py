@@ -1,5 +1,6 @@
 """The finite network itself, layer by layer, and its rewriting as a sum over paths; Eqs. (1)-(6)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
@@ -18,6 +19,7 @@ from ...arguments import (
     checked_whole_number,
     require,
 )
+from ...memory import check_fits
 from ...precision import require_float64
 from ..data.checks import checked_features, finite_array
 from ..features.functions import apply_to
@@ -36,6 +38,9 @@ from ..specification.layers import AbstractLayer, activation_of
 from .attention_heads import AbstractHeads, within_precision
 from .masks import Layout, Mask, checked_real_tokens, join_masks
 from .paths import Readout, check_read_tokens, default_readout, over_examples, readout_weights, stack_heads
+
+# arrays of the size of the weights that are there at once when a network is drawn
+_COPIES = 4
 
 
 class Network(eqx.Module):
@@ -146,7 +151,13 @@ def sample_network(
     """
     require_float64()
     checked_key("key", key)
+    _check_heads(checked_architecture(architecture), heads, input_features)
     shapes = weight_shapes(architecture, input_features)
+    sizes = [math.prod(shape) for shape in shapes]
+    blocks = [columns // before for (_, columns), (before, _) in zip(shapes[1:-1], shapes[:-2], strict=True)]
+    # the numbers that are drawn, what is made of them, and the covariance of the blocks
+    size = 8 * _COPIES * (sum(sizes) + sum(count**2 for count in blocks))
+    check_fits(f"a network of widths {', '.join(f'{rows:,}' for rows, _ in shapes[:-1])}", size, "take smaller widths")
     keys = jax.random.split(key, len(shapes))
     white = [jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)]
     return network_of_whitened(architecture, white, heads, readout=readout)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from ...arguments import (
     Requirement,
+    check_aligned,
     checked_choice,
     checked_sequence,
     in_order_of_names,
@@ -22,6 +23,7 @@ from ...arguments import (
     shown,
 )
 from ...compilation import jit
+from ...settings import usual_settings
 from ..data.checks import finite_array
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..features.kernel_errors import rules_for
@@ -44,6 +46,7 @@ _LEAK = 1e-6
 _ONE = 1e-2
 
 
+@usual_settings()
 def path_features(
     inputs: ArrayLike,
     attention: Sequence[ArrayLike],
@@ -76,6 +79,9 @@ def path_features(
     Warns with `AttentionWarning`. Raises `ValueError` for attention that is transposed, or whose real tokens attend to
     padding, and for a nonlinear embedding that is not square integrable under the Gaussian of these inputs.
     """
+    parts = attention if isinstance(attention, (list, tuple)) else ()
+    maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
+    check_aligned(inputs=inputs, **maps, real_tokens=real_tokens, readout=readout)
     inputs = finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
     real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
@@ -263,7 +269,7 @@ def _sums_over_keys(name: str, layer: Float[Array, "... heads keys queries"], la
             f"{over_queries:.2g}, as with maps recorded in training mode, which have dropout in them. Give "
             'layout="keys-first" if it is meant, as for gates and graphs',
             AttentionWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if layout == "torch":
         advice = "leave out layout, since its axes are (keys, queries) already"

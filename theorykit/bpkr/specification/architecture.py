@@ -175,7 +175,8 @@ class Architecture(eqx.Module):
         return branch_heads(self.forms[layer - 1], self.heads[layer - 1])
 
     def _check_branch_table(self, layer: int) -> None:
-        entries = self.branches[layer - 1] * self.heads[layer - 1]
+        # which is made twice on the way
+        entries = 3 * self.branches[layer - 1] * self.heads[layer - 1]
         check_bytes(self, f"the table of the branches of layer {layer}", entries)
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, Identity, MatrixSymbol, Symbol
 
-from ...arguments import by_name, check_is_number, real_array
+from ...arguments import by_name, check_is_number, checked_whole_number, real_array
 from ...codegen import check_name, interpret
 from ...symbolic import split_coefficient
 from .layer_form import LayerForm
@@ -42,6 +42,7 @@ def check_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstract
 
 
 def _check_heads(layer: str, kind: AbstractLayer, form: LayerForm) -> None:
+    checked_whole_number(f"heads of {layer}", kind.heads, least=0)
     attends = form.forward.has(form.symbols.attention)
     if attends and kind.heads < 1:
         raise ValueError(f"{layer} has attention in its forward map, but heads={kind.heads}")

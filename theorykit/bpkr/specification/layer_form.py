@@ -6,7 +6,7 @@ Everything the theory and the finite network need of a layer is taken from the e
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, expand, sqrt
+from sympy import Basic, Expr, I, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, expand, nan, oo, sqrt, zoo
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -86,6 +86,12 @@ class LayerForm:
 def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     """Read the forward map of a layer; `ValueError` says what of it the theory does not cover."""
     forward, covariance = kind.forward(symbols), kind.prior(symbols)
+    for what, expression in (("forward map", forward), ("prior", covariance)):
+        numbers = (I, oo, -oo, zoo, nan) if isinstance(expression, Basic) else ()
+        if unreal := [number for number in numbers if expression.has(number)]:
+            raise ValueError(
+                f"the {what} of {type(kind).__name__} has {unreal[0]}: its numbers must be real and finite"
+            )
     blocks = _checked_covariance(kind, covariance)
     weights = symbols.weights(blocks)
     _check_linear(kind, forward, weights, symbols)

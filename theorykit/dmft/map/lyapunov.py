@@ -140,7 +140,7 @@ def _warn_of_unresolved(unresolved: Bool[Array, "exponents *batch"]) -> None:
         f"{np.sum(unresolved)} of {unresolved.size} Lyapunov exponents are minus infinity because double precision "
         "does not tell them, and nothing is known of them: the map multiplies rounding by too much, as at a very large "
         "gamma",
-        stacklevel=3,
+        stacklevel=4,
     )
 
 

@@ -12,6 +12,8 @@ from ..report import Finding, Passed, Result
 
 _VARIANCES = (1.3, 0.8, 1.7, 0.6, 1.1, 0.9)
 _TEMPERATURE = 0.3
+# networks with more of them take minutes, or do not fit in memory
+_MOST_HEADS = 64
 
 # what a refusal speaks of, and what to do about it; the first that fits
 _MEANINGS = (
@@ -29,6 +31,7 @@ _MEANINGS = (
     ),
     ("more than one skip connection", "two skip connections: add their gains, or their mixings of tokens, in one term"),
     ("equal widths", "a skip connection to another width: it needs layer.width equal to layer.next_width"),
+    ("that are tried", "check the layer with fewer heads: its formula is of any number of them"),
     (
         "so that each has its own",
         "several weight blocks act on one block of activations: write "
@@ -90,6 +93,8 @@ def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Result]:
     claim = "the specification is one of the theory"
     try:
         _check_static(kind)
+        if kind.heads > _MOST_HEADS:
+            raise ValueError(f"heads={kind.heads:,} are more than the {_MOST_HEADS} that are tried")
         alone = bpkr.Architecture((kind,), 6, temperature=_TEMPERATURE)
         skip = alone.forms[0].has_skip
         between = (4, 5, 6, 6, 7) if skip else (4, 5, 6, 7, 6)

@@ -187,7 +187,9 @@ def _nonlinearity(trial: Trial, reference: Reference) -> Finding | None:
         return replace(trial, hidden=hidden, weights=weights).referred(reference)
 
     claim = "the reference is linear in weights and hidden activations"
-    hidden, size = trial.hidden, np.max(np.abs(trial.referred(reference))) or 1.0
+    hidden, size = trial.hidden, np.max(np.abs(trial.referred(reference)))
+    if size == 0:
+        return Finding(claim, "the reference is zero at random weights and activations", "it depends on neither")
     try:
         constant, value, double, minus = at(0 * hidden), at(hidden), at(2 * hidden), at(-hidden)
     except Unusable as problem:
@@ -259,9 +261,12 @@ def _drawn(
     for _ in range(_DRAWS):
         parameters = {name: np.copy(value) if np.ndim(value) else value for name, value in trial.parameters.items()}
         try:
-            weights = np.asarray(draw_weights(rng, trial.weights.shape, variance, parameters), dtype=float)
+            returned = np.asarray(draw_weights(rng, trial.weights.shape, variance, parameters))
+            weights = returned.real.astype(float)
         except Exception as error:  # of the user's code, whatever it is
             return Finding(claim, f"{type(error).__name__}: {' '.join(str(error).split())}", "what the error says")
+        if returned.dtype.kind == "c":
+            return Finding(claim, "complex weights", "the theory is of real weights")
         if weights.shape != trial.weights.shape or not np.all(np.isfinite(weights)):
             said = f"an array of shape {weights.shape}, finite: {bool(np.all(np.isfinite(weights)))}"
             return Finding(claim, said, f"finite weights of shape {trial.weights.shape} are wanted")
@@ -275,12 +280,18 @@ def _not_independent(claim: str, weights: np.ndarray) -> Finding | None:
     mean = float(np.max(np.abs(weights.mean(axis=0)))) / size / error
     if mean > 6:
         return Finding(claim, f"a mean of {mean:.0f} standard errors", "the prior has mean zero")
-    flat = weights[:, 0].reshape(len(weights), -1) / size
-    overlaps = flat.T @ flat / len(flat) - np.diag(np.mean(flat**2, axis=0))
-    if np.max(np.abs(overlaps)) > 7 * error:
-        said = f"entries of one block have a correlation of {np.max(np.abs(overlaps)):.2g}"
-        return Finding(claim, said, "entries of a weight block are independent in the theory; here they are not")
-    kurtosis = float(np.mean(flat**4) / np.mean(flat**2) ** 2)
+    blocks = weights.reshape(*weights.shape[:2], -1)
+    blocks = blocks / np.sqrt(np.mean(blocks**2, axis=(0, 2), keepdims=True))
+    overlaps = np.einsum("dai,dbj->aibj", blocks, blocks, optimize=True) / len(blocks)
+    # the same entry of two blocks may have the covariance that `prior` states
+    correlation = np.max(np.abs(overlaps * (1 - np.eye(blocks.shape[2]))[None, :, None, :]), axis=(1, 3))
+    if np.max(correlation) > 7 * error:
+        one, other = np.argwhere(correlation > 7 * error)[0]
+        where = f"block {one + 1}" if one == other else f"blocks {one + 1} and {other + 1}"
+        said = f"different entries of {where} have a correlation of {min(correlation[one, other], 1):.2g}"
+        return Finding(claim, said, "entries of weight blocks are independent in the theory; here they are not")
+    kurtoses = np.mean(blocks**4, axis=(0, 2))
+    kurtosis = float(kurtoses[np.argmax(np.abs(kurtoses - 3))])
     if abs(kurtosis - 3) > 0.2:
         said = f"a fourth moment of {kurtosis:.2f} variances squared"
         return Finding(claim, said, "weights are Gaussian in the theory, with a fourth moment of 3; here they are not")
