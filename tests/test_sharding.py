@@ -1,11 +1,13 @@
 """Features sharded over examples: the results of one device, nothing brought together, a share of the memory each."""
 
+import inspect
 import re
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -193,14 +195,19 @@ def compiled_for(features, labels) -> dict[str, tuple[int, int]]:
     preconditioner, of_labels = estimate._of_labels(held, first, key, 10, solver)
     whitened = WhitenedKernel(Kernel(held.bound, held.design, first), *preconditioner)
     lowered = {
-        "labels": estimate._of_labels.lower(held, first, key, 10, solver),
-        "probes": estimate._with_probes.lower(whitened, held.path_gram, of_labels, probes, 20, 8),
+        "labels": lowered_of(estimate._of_labels, held, first, key, 10, solver),
+        "probes": lowered_of(estimate._with_probes, whitened, held.path_gram, of_labels, probes, 20, 8),
+        "gram": lowered_of(_gram, held.design.features, 64, over),
     }
     compiled = {name: each.compile().compiled for name, each in lowered.items()}
     flat = (held.design.features, held.labels.reshape(len(features), -1))
     compiled["statistics"] = _summed_by_blocks.lower(*flat, 64, over).compile()
-    compiled["gram"] = _gram.lower(held.design.features, 64, over).compile()
     return {name: (largest_gathered(each.as_text()), bytes_of(each)) for name, each in compiled.items()}
+
+
+def lowered_of(function, *arguments):
+    """The program of a function that `theorykit.jit` has wrapped."""
+    return eqx.filter_jit(inspect.unwrap(function)).lower(*arguments)
 
 
 def bytes_of(compiled) -> int:
