@@ -107,7 +107,7 @@ def read_heads(
     if found.layout.stands_alone:
         refuse_outside(arrays, everything, called, source.prefix)
     _refuse_other_kind(found, configuration, layout is not None)
-    if found.name == "torch_encoder" and norm_first and layout is None and not source.has("norm1.bias"):
+    if found.name == "torch_encoder" and norm_first is True and layout is None and not source.has("norm1.bias"):
         warnings.warn(
             f"{called} has norms without biases at {shown(source.prefix)}, which are read as layer norms; those of "
             "RMSNorm have the same names. Give layout='torch_encoder' if they are layer norms",

@@ -44,7 +44,7 @@ _FORMS = (
 
 def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int) -> Bool[Array, "examples tokens"]:
     """Which tokens are real: from their number (examples,), counted from the first, or booleans (examples, tokens)."""
-    value = in_order_of_names(name, value, "examples tokens") if np.ndim(value) == 2 else value
+    value = in_order_of_names(name, value, "examples tokens") if len(axis_names(value)) == 2 else value
     kind = _kind(name, value)
     shape = np.shape(value)
     if len(shape) == 1 and kind == "i":

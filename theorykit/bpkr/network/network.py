@@ -151,6 +151,7 @@ def sample_network(
     """
     require_float64()
     checked_key("key", key)
+    input_features = checked_whole_number("input_features", input_features, least=1)
     _check_heads(checked_architecture(architecture), heads, input_features)
     shapes = weight_shapes(architecture, input_features)
     sizes = [math.prod(shape) for shape in shapes]
