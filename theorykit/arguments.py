@@ -250,12 +250,9 @@ def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
     return array
 
 
-# other words for the axes that the documentation names, in the singular
-_AXES = {"sample": "example", "observation": "example", "batch": "example", "querie": "query"}
-
-
-# and the others
+# the axes that the documentation names besides examples, in the singular, and other words for some
 _KNOWN_AXES = {"head", "key", "query", "token", "path", "feature", "output"}
+_AXES = {"sample": "example", "observation": "example", "batch": "example", "querie": "query"}
 
 
 def _named_axes(value: Any) -> tuple[Any, ...]:

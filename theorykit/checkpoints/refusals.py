@@ -150,9 +150,12 @@ def refuse_outside(names: Collection[str], everything: Collection[str], called: 
         if not name.startswith(stem):
             raise ValueError(
                 f"{called} has {shown(name)} beside the attention module at {shown(stem)}, and names do not say what "
-                f"comes before the module, such as a norm. Give prefix={stem!r}, and to `attention` the inputs of that "
-                "module, as a forward hook on it records them"
+                f"comes before the module, such as a norm. {_advice(stem)}"
             )
+
+
+def _advice(stem: str) -> str:
+    return f"Give prefix={stem!r}, and to `attention` the inputs of that module, as a forward hook on it records them"
 
 
 def refuse_unknown(arrays: Mapping[str, Any], called: str, examples: Mapping[str, str]) -> None:
@@ -181,8 +184,7 @@ def refuse_unknown(arrays: Mapping[str, Any], called: str, examples: Mapping[str
         if stem is not None:
             raise ValueError(
                 f"{called} has modules as {layout.library} has them, {shown(stem)} among them, and names do not say "
-                f"what comes before each, such as a norm. Give prefix={stem!r}, and to `attention` the inputs of that "
-                "module, as a forward hook on it records them"
+                f"what comes before each, such as a norm. {_advice(stem)}"
             )
     few = ", ".join(shown(name) for name in sorted(map(str, arrays))[:4])
     known = ", ".join(f"{name} ({example})" for name, example in examples.items())
