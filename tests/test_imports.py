@@ -18,8 +18,8 @@ MOST_FILES = 14
 # rooms of the house, from the ground up; "" is what stands beside the rooms, the package's own face included
 HOUSE = (
     ("memory", "precision", "settings"),
-    ("arguments", "threads"),
-    ("annotations", "atomic_files", "compilation", "progress", "sharding"),
+    ("checks", "threads"),
+    ("atomic_files", "compilation", "progress", "sharding"),
     ("cache",),
     ("",),
     ("workers",),

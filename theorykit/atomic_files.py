@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import checked_flag, checked_path
+from .checks import checked_flag, checked_path
 
 MARK = "written by theorykit"
 SOFTWARE = "theorykit"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import atomic_files
-from .arguments import checked_path, checked_whole_number, shown
+from .checks import checked_path, checked_whole_number, shown
 
 _FOLDER, _LIMIT = "THEORYKIT_CACHE", "THEORYKIT_CACHE_SIZE"
 _OFF = ("off", "0", "no", "false")

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .arguments import checked_function, is_traced
+from .checks import checked_function, is_traced
 from .memory import memory_errors_in_words
 from .settings import usual_settings
 from .threads import threads_for

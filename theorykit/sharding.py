@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from .arguments import is_traced
+from .checks import is_traced
 
 
 def is_sharded(value: Any) -> bool:

@@ -41,7 +41,7 @@ def check_executor(executor: Workers) -> None:
     processes, a task in a fork raises it.
     """
     if executor is not None and not callable(getattr(executor, "submit", None)):
-        from .arguments import shown
+        from .checks import shown
 
         raise TypeError(f"executor must be a concurrent.futures.Executor or a dask Client, got {shown(executor)}")
     # the only sign of how a pool starts its processes
@@ -59,7 +59,7 @@ def local_workers(count: int, cores: int = 1) -> ProcessPoolExecutor:
     To be used in a `with` statement. XLA takes as many threads as it has cores, and asks nothing else; linear algebra
     rounds by the number of its threads, so that results depend on `cores` in their last digits, and not on `count`.
     """
-    from .arguments import checked_whole_number
+    from .checks import checked_whole_number
 
     context = get_context("spawn")
     number = context.Value("i", 0)

@@ -15,8 +15,8 @@ import xarray as xr
 
 from tests.bpkr.sweeps.problems import random_data, swept
 from theorykit import bpkr
-from theorykit.arguments import checked_number, is_traced
 from theorykit.bpkr import sweeps
+from theorykit.checks import checked_number, is_traced
 
 from .axes import axes_in_table, named_axes, wrong_axes
 from .engine import Face, try_compiled

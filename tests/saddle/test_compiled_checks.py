@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sympy import Symbol, log
 
-from theorykit.arguments import Requirement, by_name, guard, refuse_known, require
+from theorykit.checks import Requirement, by_name, guard, refuse_known, require
 from theorykit.codegen import compile_expressions
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real, minimise
 from theorykit.saddle.domains import as_declared

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sympy import MatrixSymbol, Symbol
 
-from theorykit.arguments import refuse_known
+from theorykit.checks import refuse_known
 from theorykit.saddle import Between, Positive, PositiveDefinite, Real, Symmetric
 from theorykit.symbolic import positive_definite, symmetric
 

@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .. import bpkr
-from ..arguments import Requirement, checked_array, checked_flag, require
+from ..checks import Requirement, checked_array, checked_flag, require
 from ..precision import require_float64
 from ..settings import usual_settings
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..arguments import checked_flag, checked_number, checked_whole_number, shown
+from ..checks import checked_flag, checked_number, checked_whole_number, shown
 from .json_objects import read_object
 
 FILE = "config.json"

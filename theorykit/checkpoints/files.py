@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arguments import checked_path, shown
+from ..checks import checked_path, shown
 from . import npz_files, safetensors_files
 from .json_objects import read_object
 from .npz_files import ArchivedArray

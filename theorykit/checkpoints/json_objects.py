@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..arguments import first_line, shown
+from ..checks import first_line, shown
 
 MOST_BYTES = 100_000_000
 """How long a header or an index may be, which is the safetensors format's own limit."""

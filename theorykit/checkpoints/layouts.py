@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..arguments import checked_array, first_line, shown
+from ..checks import checked_array, first_line, shown
 
 Matrix = Float[np.ndarray, "rows features"]
 Vector = Float[np.ndarray, " rows"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arguments import first_line, shown
+from ..checks import first_line, shown
 from ..store.files import read_npz
 
 # trained weights hardly compress; what shrinks this much, and is this large, is not worth the memory

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import bpkr
-from ..arguments import shown
+from ..checks import shown
 from ..precision import require_float64
 from .layouts import Source
 from .reading import find_layout, open_checkpoint, read_heads

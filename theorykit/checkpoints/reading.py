@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import bpkr
-from ..arguments import (
+from ..checks import (
     checked_choice,
     checked_flag,
     checked_number,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import shown
+from ..checks import shown
 from .configuration import Configuration
 from .layouts import LAYOUTS, Layout
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import shown
+from ..checks import shown
 from .json_objects import MOST_BYTES, parse_object
 
 _LENGTH = 8  # bytes that say how long the header is

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import tyro
 
 from .. import bpkr, store
-from ..arguments import shown
 from ..bpkr.action import document
+from ..checks import shown
 from ..symbolic import Block, as_html, as_latex, as_markdown
 
 Format = Literal["latex", "markdown", "html", "python"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from .. import store
-from ..arguments import checked_number, checked_whole_number
+from ..checks import checked_number, checked_whole_number
 from ..plots import hidden_markov as plots
 from ..plots import one_shot as one_shot_plots
 from ..plots import self_attention_dynamics as dynamics_plots

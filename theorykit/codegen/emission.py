@@ -18,7 +18,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ..arguments import by_name, checked_instance
+from ..checks import by_name, checked_instance
 from ..symbolic.functions.derivatives import partial_derivative
 from ..symbolic.functions.numeric import NumericFunction
 from . import batch, primitives

@@ -13,7 +13,7 @@ from typing import Any
 from sympy import Dummy, Expr, MatrixSymbol, Symbol
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
-from ..arguments import shown
+from ..checks import shown
 from ..symbolic.bound_variables import BoundVariable
 from ..symbolic.functions.numeric import NumericFunction
 from . import primitives

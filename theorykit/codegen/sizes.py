@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from sympy import Expr, MatrixSymbol, Mul, Symbol, factor, pycode
 
-from ..arguments import checked_instance, checked_sequence
+from ..checks import checked_instance, checked_sequence
 from .program import SizeBinding
 
 

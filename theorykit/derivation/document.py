@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from sympy import Expr
 
-from ..annotations import checked_arguments
-from ..arguments import checked_whole_number
+from ..checks import checked_arguments, checked_whole_number
 from ..symbolic import Block, Equation, Folded, Heading, Items, Text, latex
 from . import claims
 from .proof import written

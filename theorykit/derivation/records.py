@@ -12,7 +12,7 @@ from typing import Any
 
 from sympy import Basic
 
-from ..arguments import shown
+from ..checks import shown
 from ..symbolic.documents.table import ExpressionTable, read_expressions
 from . import claims
 from .step import Derivation, Step

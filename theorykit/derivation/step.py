@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from sympy import Expr
 
-from ..annotations import check_fields, checked_arguments
-from ..arguments import (
+from ..checks import (
+    check_fields,
     check_is_number,
+    checked_arguments,
     checked_function,
     checked_instance,
     checked_number,

@@ -12,7 +12,7 @@ from jaxtyping import Array, Complex, Float
 from scipy.interpolate import KroghInterpolator
 from scipy.optimize import brentq
 
-from ..arguments import checked_instance, checked_number
+from ..checks import checked_instance, checked_number
 from ..compilation import jit
 from .cycles import Cycle, NoCycleError, cycle_at, smallest_period
 from .shooting import BranchPoint, Linearisation, Step, Unknowns, checked_step, correct, multipliers_of

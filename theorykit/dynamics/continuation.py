@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Complex, Float
 
-from ..arguments import checked_instance, checked_number, checked_sequence, checked_whole_number
+from ..checks import checked_instance, checked_number, checked_sequence, checked_whole_number
 from .bifurcations import Event, Segment, events_on
 from .cycles import Cycle, NoCycleError, cycle_at
 from .shooting import BranchPoint, Step, Unknowns, at_parameter, checked_step, correct

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
-from ..arguments import checked_number, checked_whole_number
+from ..checks import checked_number, checked_whole_number
 from .shooting import BranchPoint, Step, Unknowns, at_parameter, checked_step
 
 # points that coincide but for rounding, in units of `BranchPoint.scale`

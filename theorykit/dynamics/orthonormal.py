@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..arguments import checked_array, checked_sequence
+from ..checks import checked_array, checked_sequence
 from ..precision import require_float64
 
 Vectors = Sequence[Float[Array, "size *batch"]]

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Shaped
 
-from ..arguments import (
+from ..checks import (
     checked_array,
     checked_instance,
     checked_number,

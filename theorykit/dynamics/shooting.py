@@ -14,7 +14,7 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
-from ..arguments import checked_array, checked_function, checked_number, first_line
+from ..checks import checked_array, checked_function, checked_number, first_line
 from ..compilation import jit
 from ..precision import require_float64
 

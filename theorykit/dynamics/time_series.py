@@ -13,7 +13,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Complex, Float, Int, PRNGKeyArray
 
-from ..arguments import checked_array, checked_key, checked_number, checked_sequence, checked_text, checked_whole_number
+from ..checks import checked_array, checked_key, checked_number, checked_sequence, checked_text, checked_whole_number
 from ..precision import require_float64
 
 # pairs of patterns (shown, held at zero) of the published sections

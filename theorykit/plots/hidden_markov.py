@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from ..annotations import checked_arguments
+from ..checks import checked_arguments
 from .results import draws_results, over_seeds, with_error
 from .style import DIVERGING, LIMITS, THEORY, save, use_style
 

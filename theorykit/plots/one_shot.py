@@ -13,7 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..annotations import checked_arguments
+from ..checks import checked_arguments
 from .one_shot_table import table
 from .results import draws_results, first_network, over_networks, over_seeds
 from .style import DIVERGING, LIMITS, THEORY, save, use_style

@@ -12,8 +12,7 @@ from jax.typing import ArrayLike
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 
-from ..annotations import checked_arguments
-from ..arguments import checked_array, checked_choice, checked_whole_number
+from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number
 from . import comparison, self_attention_dynamics, sweep
 from .results import draws_results
 from .style import DIVERGING, THEORY

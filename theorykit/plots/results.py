@@ -7,8 +7,7 @@ from typing import TypeVar
 import numpy as np
 import xarray as xr
 
-from ..annotations import checked_arguments
-from ..arguments import checked_choice
+from ..checks import checked_arguments, checked_choice
 
 Function = TypeVar("Function", bound=Callable)
 

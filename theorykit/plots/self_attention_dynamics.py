@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ..annotations import checked_arguments
-from ..arguments import checked_array, checked_sequence, checked_whole_number
+from ..checks import checked_arguments, checked_array, checked_sequence, checked_whole_number
 from ..dynamics import regimes
 from .phases import REGIME_COLORS, phase_diagram
 from .results import draws_results

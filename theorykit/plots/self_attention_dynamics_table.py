@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from ..arguments import check_is_number
+from ..checks import check_is_number
 from .phases import share_that_differs
 from .results import draws_results
 

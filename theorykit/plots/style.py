@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.figure import Figure
 
-from ..annotations import checked_arguments
 from ..atomic_files import SOFTWARE, mark, refuse_to_overwrite, write
+from ..checks import checked_arguments
 
 THEORY = "#1f4e9c"
 LIMITS = ("#b03a2e", "#d68910", "#1e8449")

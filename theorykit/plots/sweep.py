@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..arguments import checked_choice
+from ..checks import checked_choice
 from .results import draws_results, over_seeds
 from .style import THEORY, save, use_style
 

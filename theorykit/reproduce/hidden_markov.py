@@ -19,9 +19,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
 from .. import bpkr, store
-from ..annotations import check_fields, checked_arguments
-from ..arguments import checked_choice, checked_key, checked_number, checked_whole_number
 from ..bpkr.sweeps import order_parameters_of, sweep
+from ..checks import check_fields, checked_arguments, checked_choice, checked_key, checked_number, checked_whole_number
 from ..store.runs import resume_tasks
 from ..tasks import hidden_markov as task
 from ..workers import Workers, check_executor

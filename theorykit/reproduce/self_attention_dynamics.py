@@ -17,8 +17,14 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from .. import dmft, store
-from ..annotations import check_fields, checked_arguments
-from ..arguments import checked_array, checked_instance, checked_number, checked_whole_number
+from ..checks import (
+    check_fields,
+    checked_arguments,
+    checked_array,
+    checked_instance,
+    checked_number,
+    checked_whole_number,
+)
 from ..dmft.diagrams.blocks import ORBIT, in_blocks
 from ..dmft.diagrams.orbits import OrbitSettings, describe_exponents, orbit_diagram
 from ..dmft.diagrams.phases import phase_diagram

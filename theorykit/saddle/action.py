@@ -13,11 +13,10 @@ from types import MappingProxyType
 
 from sympy import Add, Expr, MatrixSymbol, S, Symbol
 
-from ..arguments import checked_instance, checked_sequence, checked_whole_number, shown
+from ..checks import checked_instance, checked_scalar, checked_sequence, checked_whole_number, shown
 from ..codegen import CompiledFunction, check_covered, check_name, compile_expressions
 from ..derivation import Derivation
 from ..symbolic import GaussianAverage, gradient, latex, refined, with_nodes
-from ..symbolic.arguments import checked_scalar
 from ..symbolic.averages import bounded
 from ..symbolic.by_parts import in_standard_form
 from .domains import AbstractDomain

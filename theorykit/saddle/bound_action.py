@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from sympy import Expr, MatrixSymbol
 
-from ..arguments import (
+from ..checks import (
     Requirement,
     array_module,
     by_name,

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from scipy.optimize import brentq
 from sympy import Expr, Symbol
 
-from ..arguments import checked_instance, checked_number, checked_sequence, checked_whole_number, shown
+from ..checks import checked_instance, checked_number, checked_sequence, checked_whole_number, shown
 from ..compilation import jit
 from .action import Action
 from .bound_action import BoundAction, Values, bind

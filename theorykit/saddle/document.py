@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from sympy import Expr, MatrixSymbol
 
-from ..annotations import checked_arguments
+from ..checks import checked_arguments
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Items, Text, align_environment, as_markdown, latex
 from .action import Action
 

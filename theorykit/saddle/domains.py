@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ..arguments import Requirement, array_module, checked_number, finite_entries, numeric_array, require, shown
+from ..checks import Requirement, array_module, checked_number, finite_entries, numeric_array, require, shown
 from ..symbolic import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
 from .problem import Coordinates
 from .triangles import entries_of, entries_of_factor, filled, filled_factor

@@ -9,7 +9,7 @@ import optimistix as optx
 from jaxtyping import Array, Float, Int
 from sympy import Expr
 
-from ..arguments import is_traced, shown
+from ..checks import is_traced, shown
 from .action import Action
 from .verdict import (
     AT_EDGE,

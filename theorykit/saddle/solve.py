@@ -12,7 +12,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..arguments import checked_flag, checked_number, checked_whole_number, is_traced, shown
+from ..checks import checked_flag, checked_number, checked_whole_number, is_traced, shown
 from ..codegen import average_errors
 from ..compilation import jit
 from .action import Action

@@ -15,8 +15,8 @@ import numpy as np
 import xarray as xr
 
 from .. import atomic_files
-from ..arguments import checked_flag, checked_instance, checked_path, checked_sequence
 from ..atomic_files import mark, refuse_to_overwrite, replacing
+from ..checks import checked_flag, checked_instance, checked_path, checked_sequence
 from ..symbolic import Block, as_latex, as_markdown
 
 __all__ = ["read", "refuse_to_overwrite", "replacing", "write", "write_document", "write_source", "write_text"]

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..annotations import checked_arguments
 from ..atomic_files import is_marked, refuse_to_overwrite, temporary_name
+from ..checks import checked_arguments
 
 FOLDER = ""
 """The ending of an `Output` that is a folder."""

@@ -22,8 +22,7 @@ import numpy as np
 import xarray as xr
 
 from .. import atomic_files
-from ..annotations import checked_arguments
-from ..arguments import checked_instance, checked_whole_number, shown
+from ..checks import checked_arguments, checked_instance, checked_whole_number, shown
 from ..precision import require_float64
 from ..workers import Workers, run_tasks
 from .description import UNKNOWN, describe

@@ -34,13 +34,14 @@ from sympy import (
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..arguments import checked_instance, checked_sequence
-from .arguments import (
+from ..checks import (
     checked_expression,
     checked_factors,
+    checked_instance,
     checked_matrices,
     checked_matrix,
     checked_scalar,
+    checked_sequence,
     checked_size,
 )
 from .atoms import LogDet, PartialTrace, log_det, split_coefficient

@@ -11,8 +11,7 @@ from sympy import Expr, Integer, MatMul, MatrixSymbol, Trace, Tuple, expand, log
 from sympy.core.symbol import Str
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..arguments import checked_text, checked_whole_number, shown
-from .arguments import (
+from ..checks import (
     are_equal_sizes,
     checked_column,
     checked_expression,
@@ -20,6 +19,9 @@ from .arguments import (
     checked_size,
     checked_sizes,
     checked_square,
+    checked_text,
+    checked_whole_number,
+    shown,
 )
 
 

@@ -41,8 +41,7 @@ from sympy import (
 )
 from sympy.core.relational import Relational
 
-from ..arguments import checked_instance, checked_whole_number, shown
-from .arguments import checked_expression, checked_scalar
+from ..checks import checked_expression, checked_instance, checked_scalar, checked_whole_number, shown
 from .bound_variables import NormalVariable, matrix_scalars, new_variable
 from .functions.smoothed import SmoothedRamp
 

@@ -11,8 +11,7 @@ from sympy import Expr, Identity, Integer, Tuple, ZeroMatrix, cancel, expand
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..arguments import checked_whole_number
-from .arguments import checked_matrices, checked_matrix, checked_size, checked_sizes, checked_square
+from ..checks import checked_matrices, checked_matrix, checked_size, checked_sizes, checked_square, checked_whole_number
 from .atoms import FunctionOfMatrix
 
 

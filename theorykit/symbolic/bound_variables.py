@@ -9,7 +9,7 @@ from itertools import chain, count
 
 from sympy import Basic, Dummy, Expr, Symbol
 
-from ..arguments import checked_text
+from ..checks import checked_text
 
 
 class BoundVariable(Symbol):

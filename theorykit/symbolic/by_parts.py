@@ -2,7 +2,7 @@
 
 from sympy import Add, DiracDelta, Dummy, Expr, Poly, PolynomialError, S, Symbol, expand_mul
 
-from .arguments import checked_expression
+from ..checks import checked_expression
 from .averages import GaussianAverage, average_like
 
 # above this number of operations expansion costs more than it gains

@@ -41,8 +41,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..arguments import checked_instance
-from .arguments import checked_scalar
+from ..checks import checked_instance, checked_scalar
 from .atoms import Diagonal, LogDet, PartialTrace, Softmax, SymmetricSymbol, split_coefficient, trace
 from .averages import GaussianAverage, mean_slope
 from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block

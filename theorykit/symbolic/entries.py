@@ -6,14 +6,16 @@ from sympy import Expr, Integer, Lambda, OneMatrix, Trace, ZeroMatrix
 from sympy.matrices.expressions.matadd import MatAdd
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..arguments import checked_function, checked_instance, shown
-from .arguments import (
+from ..checks import (
     are_equal_sizes,
     checked_column,
+    checked_function,
+    checked_instance,
     checked_matrices,
     checked_matrix,
     checked_scalar,
     checked_square,
+    shown,
 )
 from .atoms import Diagonal, FunctionOfMatrix, split_coefficient
 from .bound_variables import EntryVariable, new_variable, with_value

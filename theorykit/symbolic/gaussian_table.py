@@ -40,8 +40,7 @@ from sympy import (
     sqrt,
 )
 
-from ..arguments import checked_instance, checked_sequence, shown
-from .arguments import checked_scalar
+from ..checks import checked_instance, checked_scalar, checked_sequence, shown
 from .averages import NODES, GaussianAverage, average_over, checked_nodes, mean_of_deltas
 from .functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 

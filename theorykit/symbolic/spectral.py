@@ -5,8 +5,7 @@ from collections.abc import Callable
 from sympy import Expr, Identity, Lambda
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..arguments import checked_function, checked_instance, shown
-from .arguments import checked_scalar, checked_square
+from ..checks import checked_function, checked_instance, checked_scalar, checked_square, shown
 from .atoms import FunctionOfMatrix
 from .bound_variables import EntryVariable, new_variable
 from .structure import is_symmetric

@@ -7,7 +7,7 @@ from sympy import Expr, Identity, Inverse, KroneckerProduct, MatAdd, MatMul, Mat
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .arguments import checked_matrix
+from ..checks import checked_matrix
 from .atoms import PartialTrace, PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SquareRoot, SymmetricSymbol
 from .blocks import PrincipalBlock
 from .entries import KernelMatrix

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from ..arguments import checked_whole_number
+from ..checks import checked_whole_number
 from .image_files import SIZE, resize
 from .images import ImageSet, image_set
 

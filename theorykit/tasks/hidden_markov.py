@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..arguments import checked_instance, checked_key, checked_number, checked_whole_number
+from ..checks import checked_instance, checked_key, checked_number, checked_whole_number
 from ..compilation import jit
 from ..precision import require_float64
 from ..settings import usual_settings

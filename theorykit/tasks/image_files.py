@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from ..arguments import checked_path, checked_sequence, checked_text, checked_whole_number, first_line
+from ..checks import checked_path, checked_sequence, checked_text, checked_whole_number, first_line
 from .images import ImageSet, checked_pixels, image_set
 
 SIZE = 32

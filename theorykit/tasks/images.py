@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, UInt8
 
-from ..arguments import (
+from ..checks import (
     checked_array,
     checked_sequence,
     checked_text,

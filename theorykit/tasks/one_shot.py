@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..arguments import (
+from ..checks import (
     Requirement,
     checked_array,
     checked_instance,

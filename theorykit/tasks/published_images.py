@@ -12,7 +12,7 @@ import equinox as eqx
 import pooch
 import requests
 
-from ..arguments import checked_choice, checked_instance, checked_path, checked_whole_number
+from ..checks import checked_choice, checked_instance, checked_path, checked_whole_number
 from .image_files import SIZE, read_idx, read_omniglot
 from .images import ImageSet
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt8
 
-from ..arguments import checked_instance, checked_key, checked_number, checked_sequence, checked_whole_number
+from ..checks import checked_instance, checked_key, checked_number, checked_sequence, checked_whole_number
 from ..settings import usual_settings
 from .images import ImageSet, image_set
 

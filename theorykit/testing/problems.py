@@ -8,9 +8,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from .. import bpkr
-from ..arguments import checked_instance, checked_whole_number
 from ..bpkr.specification import layer_functions
 from ..bpkr.specification.architecture import checked_architecture
+from ..checks import checked_instance, checked_whole_number
 
 # few and fixed: another shape is another compilation
 EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..annotations import check_fields
+from ..checks import check_fields
 
 _WIDTH = 100
 

@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import bpkr
-from ..arguments import checked_instance, checked_whole_number
 from ..bpkr.specification.architecture import checked_architecture
+from ..checks import checked_instance, checked_whole_number
 from ..saddle import Action
 from .actions.convex import DOMAINS, convex_action
 from .actions.points import ActionPoint, random_action_point

@@ -10,7 +10,7 @@ from sympy import Add, Expr, MatrixSymbol, Poly, PolynomialError, Symbol, asinh,
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...arguments import checked_instance
+from ...checks import checked_instance
 from ...derivation import Derivation, Step, rules
 from ...derivation.claims import SameMoments
 from ...saddle.domains import Positive, PositiveDefinite

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ...annotations import checked_arguments
+from ...checks import checked_arguments
 from ...derivation import Derivation, Verification, verification_blocks, verified_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Items, Text, align_environment, as_markdown, fold, latex
 from ..specification.activations import IDENTITY

@@ -14,8 +14,7 @@ from typing import Any
 import sympy
 
 from ... import __version__, atomic_files
-from ...annotations import checked_arguments
-from ...arguments import shown
+from ...checks import checked_arguments, shown
 from ...derivation.records import RECORDS, read_records, write_records
 from ..specification.activations import Activation
 from ..specification.layer_form import LayerForm

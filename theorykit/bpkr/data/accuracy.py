@@ -5,7 +5,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_array, numeric_array
+from ...checks import checked_array, numeric_array
 from ...precision import require_float64
 from ...settings import usual_settings
 

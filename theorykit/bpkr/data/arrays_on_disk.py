@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import check_aligned, in_order_of_names
+from ...checks import check_aligned, in_order_of_names
 from .batches import LAYOUTS, Source
 
 

@@ -148,7 +148,7 @@ def _array(name: str, kind: str, value: Any) -> np.ndarray:
     if not is_plain:
         refuse_kernels(value, "statistics_of_batches")
         # imports JAX, for which a worker has no use otherwise
-        from ...arguments import in_order_of_names, real_array
+        from ...checks import in_order_of_names, real_array
 
         axes = LAYOUTS[kind][np.ndim(value) == 2 and kind == "labels"].replace(",", "")
         value = real_array(f"{name}: {kind}", in_order_of_names(f"{name}: {kind}", value, axes))
@@ -159,7 +159,7 @@ def _array(name: str, kind: str, value: Any) -> np.ndarray:
 
 def _refuse_values(name: str, features: np.ndarray, labels: np.ndarray) -> None:
     """Raise for what makes the sums of a batch other than finite."""
-    from ...arguments import checked_array
+    from ...checks import checked_array
 
     for kind, array in zip(LAYOUTS, (features, labels), strict=True):
         checked_array(f"{name}: {kind}", array)

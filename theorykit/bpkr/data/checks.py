@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import (
+from ...checks import (
     Requirement,
     array_module,
     check_aligned,

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from ...arguments import checked_array, checked_choice, checked_instance, checked_number, is_traced, shown
+from ...checks import checked_array, checked_choice, checked_instance, checked_number, is_traced, shown
 from ...memory import check_fits
 from ...precision import require_float64
 from ...settings import usual_settings

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from jax.typing import ArrayLike
 
-from ...arguments import check_aligned, checked_instance
+from ...checks import check_aligned, checked_instance
 from ..features.implicit import ImplicitFeatures
 from ..specification.architecture import Architecture
 from .checks import check_same_input_features, checked_examples, checked_features, refuse_sharded

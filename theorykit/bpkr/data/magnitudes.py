@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...arguments import Requirement, array_module, on_host
+from ...checks import Requirement, array_module, on_host
 from ..specification.architecture import Architecture
 
 # largest powers of ten: squares of order parameters and labels, and their products, stay within double precision

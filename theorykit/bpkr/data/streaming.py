@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from tqdm import tqdm
 
 from ... import store
-from ...arguments import (
+from ...checks import (
     checked_flag,
     checked_path,
     checked_sequence,

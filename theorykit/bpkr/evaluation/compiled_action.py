@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ...arguments import checked_instance
+from ...checks import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import gradient
 from ..action.action import Action

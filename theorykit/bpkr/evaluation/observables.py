@@ -7,7 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import Requirement, array_module, on_host, require
+from ...checks import Requirement, array_module, on_host, require
 from ...memory import memory_errors_in_words
 from ...settings import usual_settings
 from ..data.checks import checked_symmetric, finite_array

@@ -5,7 +5,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_array, single_precision_note
+from ...checks import checked_array, single_precision_note
 from ...compilation import jit
 from ...precision import require_float64
 from ...threads import threads_for

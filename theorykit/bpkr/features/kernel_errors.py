@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...arguments import is_traced
+from ...checks import is_traced
 from ..specification.activations import Activation
 from .kernel_rules import REFUSED, WARNED, rule_over
 from .token_kernels import Rules, token_units

@@ -26,7 +26,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
+from ...checks import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ...compilation import jit
 from ...precision import require_float64
 from ...saddle.solvers.lanczos import run_lanczos

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import stdtrit
 from tqdm import tqdm
 
-from ...arguments import checked_flag, checked_instance, checked_key, checked_number
+from ...checks import checked_flag, checked_instance, checked_key, checked_number
 from ...compilation import jit
 from ...precision import require_float64
 from ...saddle.diagnosis import ConvergenceWarning

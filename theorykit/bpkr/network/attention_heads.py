@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import Requirement, check_aligned, checked_sequence, on_host, require
+from ...checks import Requirement, check_aligned, checked_sequence, on_host, require
 from ...compilation import jit
 from ...memory import check_fits
 from ...settings import usual_settings

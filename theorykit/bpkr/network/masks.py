@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import (
+from ...checks import (
     Requirement,
     array_module,
     axis_names,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...arguments import (
+from ...checks import (
     checked_choice,
     checked_instance,
     checked_key,

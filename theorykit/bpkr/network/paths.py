@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import (
+from ...checks import (
     Requirement,
     check_aligned,
     checked_choice,

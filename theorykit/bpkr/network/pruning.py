@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 from sympy import Expr, MatrixSymbol
 
-from ...arguments import checked_instance, checked_sequence, checked_whole_number, real_array, shown
+from ...checks import checked_instance, checked_sequence, checked_whole_number, real_array, shown
 from ...symbolic import matrix_terms
 from ..specification.architecture import layer_forms
 from ..specification.layer_form import LayerForm

@@ -20,7 +20,7 @@ from sympy import Add, Expr, MatrixSymbol, Symbol, log
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...arguments import is_traced
+from ...checks import is_traced
 from ...codegen import CompiledFunction, compile_expressions
 from ...saddle.domains import Positive
 from ..action.action import Action

@@ -9,7 +9,7 @@ from sympy import Expr
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...arguments import by_name, checked_instance
+from ...checks import by_name, checked_instance
 from ..action.action import Action
 from ..data.checks import finite_array
 

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...arguments import checked_array, checked_key
+from ...checks import checked_array, checked_key
 from ...precision import require_float64
 from ...settings import usual_settings
 from ..specification import layer_functions

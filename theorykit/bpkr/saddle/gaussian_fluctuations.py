@@ -20,7 +20,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...arguments import checked_whole_number
+from ...checks import checked_whole_number
 from ...compilation import jit
 from ..data.checks import checked_data, checked_results, checked_training_and_test
 from ..evaluation.bound_action import BoundAction, bind

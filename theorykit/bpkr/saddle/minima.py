@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 from tqdm import tqdm
 
-from ...arguments import checked_flag, checked_key, checked_number, checked_whole_number
+from ...checks import checked_flag, checked_key, checked_number, checked_whole_number
 from ...saddle.diagnosis import ConvergenceWarning
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data, check_data

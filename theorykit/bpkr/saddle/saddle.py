@@ -18,7 +18,7 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from ...arguments import checked_flag, checked_number, checked_whole_number, is_traced
+from ...checks import checked_flag, checked_number, checked_whole_number, is_traced
 from ...compilation import jit
 from ...saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
 from ...saddle.diagnosis import diagnosis_of, warn_of_failures

@@ -19,7 +19,7 @@ from jax import random
 from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
-from ...arguments import (
+from ...checks import (
     checked_choice,
     checked_flag,
     checked_instance,

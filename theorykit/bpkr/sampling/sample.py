@@ -21,7 +21,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from ... import bpkr, store
-from ...arguments import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number, require
+from ...checks import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number, require
 from ...workers import Workers, check_executor
 from ..data.checks import check_interpolation
 from ..data.data import check_data

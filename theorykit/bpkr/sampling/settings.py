@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ...arguments import checked_choice, checked_flag, checked_number, checked_whole_number
+from ...checks import checked_choice, checked_flag, checked_number, checked_whole_number
 
 # doublings of a trajectory; NumPyro counts its steps in 32 bits
 _DEEPEST_TREE = 30

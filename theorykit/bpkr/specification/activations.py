@@ -44,7 +44,7 @@ from sympy import (
 )
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...arguments import checked_instance, checked_text, shown
+from ...checks import checked_instance, checked_text, shown
 from ...symbolic import GaussianAverage, gaussian_average, kernel_matrix
 from ...symbolic.functions.digits import many_digits
 

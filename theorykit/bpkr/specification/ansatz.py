@@ -1,6 +1,6 @@
 """What results for nonlinear hidden units say of the ansatz that they rest on."""
 
-from ...arguments import is_traced
+from ...checks import is_traced
 from .architecture import Architecture
 
 # labels per width, below which the terms that the ansatz drops are as large as those that it keeps

@@ -19,7 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from sympy import Expr
 
-from ...arguments import check_is_number, checked_instance, checked_whole_number, has_entries, is_traced, shown
+from ...checks import check_is_number, checked_instance, checked_whole_number, has_entries, is_traced, shown
 from ...memory import check_fits
 from ...precision import require_float64
 from .activations import IDENTITY, Activation, as_activation

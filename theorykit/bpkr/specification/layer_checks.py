@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, Identity, MatrixSymbol, Symbol
 
-from ...arguments import by_name, check_is_number, checked_whole_number, real_array
+from ...checks import by_name, check_is_number, checked_whole_number, real_array
 from ...codegen import check_name, interpret
 from ...symbolic import split_coefficient
 from .layer_form import LayerForm

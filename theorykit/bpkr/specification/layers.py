@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, Symbol, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...arguments import checked_instance, checked_text, checked_whole_number, shown
+from ...checks import checked_instance, checked_text, checked_whole_number, shown
 from ...symbolic import PositiveDefiniteSymbol, positive_definite
 from .activations import IDENTITY, Activation, as_activation
 

@@ -6,7 +6,7 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from ... import bpkr
-from ...arguments import checked_instance
+from ...checks import checked_instance
 from ..data.accuracy import are_classes
 from ..data.checks import finite_array
 from ..data.classes import outputs_as_classes, score_indices

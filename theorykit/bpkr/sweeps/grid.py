@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ... import bpkr
-from ...arguments import checked_number, checked_sequence, shown
+from ...checks import checked_number, checked_sequence, shown
 
 # stands for T = 0 where temperatures are compared by their logarithms
 _SMALLEST_TEMPERATURE = 1e-12

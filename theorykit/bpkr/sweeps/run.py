@@ -10,7 +10,7 @@ from uuid import uuid4
 import xarray as xr
 
 from ... import bpkr
-from ...arguments import (
+from ...checks import (
     checked_flag,
     checked_function,
     checked_instance,

@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from ...arguments import checked_instance
+from ...checks import checked_instance
 
 
 def best_temperatures(result: xr.Dataset) -> xr.DataArray:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm import tqdm
 
 from ... import bpkr, store
-from ...arguments import (
+from ...checks import (
     checked_choice,
     checked_flag,
     checked_instance,

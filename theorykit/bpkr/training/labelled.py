@@ -5,7 +5,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from ... import bpkr
-from ...arguments import checked_instance
+from ...checks import checked_instance
 from ..data.checks import finite_array
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...arguments import checked_number, checked_whole_number
+from ...checks import checked_number, checked_whole_number
 
 # random keys are made of a step's number, of which JAX takes 32 bits
 _MOST = 2**32 - 1

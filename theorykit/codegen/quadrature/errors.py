@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Basic, Expr, MatrixSymbol, Symbol
 
-from ...arguments import by_name, checked_instance
+from ...checks import by_name, checked_instance
 from ...precision import require_float64
 from ...symbolic.averages import GaussianAverage, bounded
 from ...symbolic.bound_variables import bound_outside

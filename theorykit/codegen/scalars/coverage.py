@@ -45,7 +45,7 @@ from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import And, BooleanFalse, BooleanTrue, Not, Or
 from sympy.matrices.expressions.matexpr import MatrixElement
 
-from ...arguments import shown
+from ...checks import shown
 from ...symbolic.averages import GaussianAverage
 from ...symbolic.functions.numeric import NumericFunction
 from .table import ROWS, TABLE

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sympy import Expr, MatrixSymbol, Symbol, flatten
 
-from ...annotations import check_fields, checked_arguments
+from ...checks import check_fields, checked_arguments
 from ...codegen import interpret
 from ..exact.point import ExactPoint
 from ..exact.residues import NotRational

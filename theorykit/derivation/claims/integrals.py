@@ -7,7 +7,7 @@ import numpy as np
 from sympy import Expr, MatrixSymbol
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...arguments import checked_whole_number
+from ...checks import checked_whole_number
 from ...codegen import interpret
 from ..exact.residues import NotRational
 from .claim import Claim, Identity, curvature, difference, draw, inner, worst

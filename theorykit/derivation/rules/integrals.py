@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from sympy import Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...annotations import checked_arguments
-from ...arguments import checked_whole_number
+from ...checks import checked_arguments, checked_whole_number
 from ...symbolic import (
     Factors,
     PrincipalBlock,

@@ -7,7 +7,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...annotations import checked_arguments
+from ...checks import checked_arguments
 from ...symbolic import (
     Factors,
     entrywise,

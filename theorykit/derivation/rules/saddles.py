@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from sympy import Expr, Identity, Inverse, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...annotations import checked_arguments
+from ...checks import checked_arguments
 from ...symbolic import (
     LogDet,
     SquareRoot,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from sympy import Add, Expr, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...annotations import checked_arguments
+from ...checks import checked_arguments
 from ...symbolic import Factors, LogDet, from_terms, matrix_terms, normal, rotations, sum_of, transpose
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from sympy import Expr
 
-from ...annotations import checked_arguments
+from ...checks import checked_arguments
 from ...derivation import verification_blocks, verified_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, align_environment, as_markdown, fold, latex
 from .derivation import MeanField

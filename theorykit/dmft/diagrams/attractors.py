@@ -8,7 +8,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from ... import dmft
-from ...arguments import checked_instance, checked_key, checked_number, checked_whole_number
+from ...checks import checked_instance, checked_key, checked_number, checked_whole_number
 from ...settings import usual_settings
 from ...workers import Workers
 from ..map.self_attention import checked_fit

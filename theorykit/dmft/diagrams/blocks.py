@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from ...arguments import (
+from ...checks import (
     checked_flag,
     checked_function,
     checked_instance,

@@ -13,7 +13,7 @@ import xarray as xr
 from tqdm import tqdm
 
 from ... import dmft, store
-from ...arguments import checked_flag, checked_path, checked_whole_number
+from ...checks import checked_flag, checked_path, checked_whole_number
 from ...settings import usual_settings
 from ...workers import Workers, check_executor
 from .orbits import OrbitSettings, Start, broadcast_orbits, checked_begin, checked_settings, orbit_diagram

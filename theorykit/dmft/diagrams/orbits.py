@@ -17,7 +17,7 @@ import xarray as xr
 from jaxtyping import Array, Bool, Float, Int32, UInt8
 
 from ... import dmft, store
-from ...arguments import (
+from ...checks import (
     checked_function,
     checked_instance,
     checked_number,

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from ... import dmft
-from ...arguments import checked_instance
+from ...checks import checked_instance
 from ...dynamics.regimes import PHASE_DIAGRAM, classify_by_levels, differ
 from ...settings import usual_settings
 from ...workers import Workers

@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from ...arguments import checked_array, checked_function, checked_whole_number, first_line, has_entries, is_traced
+from ...checks import checked_array, checked_function, checked_whole_number, first_line, has_entries, is_traced
 from ...codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
 from ...dynamics.orthonormal import Orthonormalise, gram_schmidt, householder, unchecked
 from ...settings import usual_settings

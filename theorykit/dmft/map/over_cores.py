@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...arguments import is_traced
+from ...checks import is_traced
 from ...settings import usual_settings
 from .self_attention import Parameters, State, map_batch
 from .starts import Window

@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ...arguments import (
+from ...checks import (
     Requirement,
     array_module,
     checked_array,

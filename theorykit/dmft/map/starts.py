@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ...arguments import (
+from ...checks import (
     Requirement,
     check_is_whole,
     checked_array,

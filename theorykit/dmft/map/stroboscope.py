@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...arguments import (
+from ...checks import (
     check_is_number,
     checked_choice,
     checked_whole_number,

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ...arguments import Requirement, check_is_whole, checked_whole_number, is_traced, require
+from ...checks import Requirement, check_is_whole, checked_whole_number, is_traced, require
 from ...settings import usual_settings
 from .over_cores import over_cores
 from .self_attention import Parameters, SelfAttention, State, broadcast_to_batch, checked_fit, map_batch

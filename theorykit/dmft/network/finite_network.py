@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
-from ...arguments import checked_array, checked_instance, checked_key, checked_whole_number
+from ...checks import checked_array, checked_instance, checked_key, checked_whole_number
 from ...precision import require_float64
 from ...settings import usual_settings
 from ..map.self_attention import (

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, PRNGKeyArray, Real
 
-from ...arguments import checked_key, checked_sequence, checked_whole_number
+from ...checks import checked_key, checked_sequence, checked_whole_number
 from ...settings import usual_settings
 from ..map import trajectory
 from ..map.self_attention import Parameters, State, check_network, checked_fit, self_attention_limit

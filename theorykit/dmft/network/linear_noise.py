@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ...arguments import checked_instance, checked_whole_number
+from ...checks import checked_instance, checked_whole_number
 from ...codegen.batch import column, long_matrix
 from ..map import compiled
 from ..map.self_attention import (

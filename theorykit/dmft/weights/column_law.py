@@ -12,7 +12,7 @@ from itertools import combinations, product
 import numpy as np
 from jaxtyping import Float
 
-from ...arguments import checked_array, checked_instance, checked_sequence, checked_whole_number
+from ...checks import checked_array, checked_instance, checked_sequence, checked_whole_number
 from .weights import FAMILIES, Columns, Weights, columns
 
 Subset = tuple[int, ...]

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int8, Integer, PRNGKeyArray
 
-from ...arguments import checked_array, checked_key, checked_whole_number
+from ...checks import checked_array, checked_key, checked_whole_number
 
 FAMILIES = ("output", "value", "query", "key")
 """The four kinds of weights, in the order of the first axis of their arrays."""

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...annotations import check_fields
-from ...arguments import checked_number, checked_whole_number
 from ...bpkr.training import TrainingSettings
+from ...checks import check_fields, checked_number, checked_whole_number
 from ...tasks.one_shot import OneShotTask
 
 UNSEEN = ("digits", "mnist", "fashion-mnist")

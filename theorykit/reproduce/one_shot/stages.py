@@ -12,8 +12,8 @@ import xarray as xr
 from tqdm import tqdm
 
 from ... import bpkr, store
-from ...annotations import checked_arguments
 from ...bpkr.training import Trained, initial_network, label_network, train
+from ...checks import checked_arguments
 from ...workers import Workers, check_executor
 from .comparison import check, order_parameters
 from .pruning import pruning

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ...arguments import checked_function, checked_number, checked_whole_number
+from ...checks import checked_function, checked_number, checked_whole_number
 from ..problem import AbstractSaddleProblem, Coordinates, Point
 from .anderson import AndersonMemory
 from .quadratic_model import QuadraticModel

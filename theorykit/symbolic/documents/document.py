@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...annotations import check_fields
-from ...arguments import checked_instance, checked_sequence, checked_text, checked_whole_number
+from ...checks import check_fields, checked_instance, checked_sequence, checked_text, checked_whole_number
 
 # equations with a left side and a whole longer than this, in characters of LaTeX, are broken before their relation
 _LONG_LEFT, _LONG = 60, 120

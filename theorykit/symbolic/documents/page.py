@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from ...annotations import check_fields
-from ...arguments import checked_instance, checked_sequence
+from ...checks import check_fields, checked_instance, checked_sequence
 from .document import Block, Equation, Folded, Heading, Items, Text, checked_blocks
 from .mathml import as_text, broken, mathml
 

@@ -15,7 +15,7 @@ from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
-from ...arguments import shown
+from ...checks import shown
 from ..atoms import (
     Diagonal,
     LogDet,

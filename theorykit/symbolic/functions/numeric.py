@@ -13,7 +13,7 @@ import numpy as np
 from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import ArgumentIndexError, FunctionClass
 
-from ...arguments import checked_function, checked_sequence, checked_text, first_line, shown
+from ...checks import checked_function, checked_sequence, checked_text, first_line, shown
 from ...precision import require_float64
 
 Interval = tuple[float | int | Expr, float | int | Expr]

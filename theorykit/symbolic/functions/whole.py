@@ -3,7 +3,7 @@
 from sympy import Dummy, Expr, Function, Integer, S, cosh, erfc, exp, log, pi, sqrt, tanh
 from sympy.core.function import ArgumentIndexError
 
-from ..arguments import checked_scalar
+from ...checks import checked_scalar
 
 
 class LogCosh(Function):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...arguments import checked_function, checked_instance, checked_sequence, checked_whole_number
+from ...checks import checked_function, checked_instance, checked_sequence, checked_whole_number
 from ...precision import require_float64
 from ...saddle import Action
 from ...saddle.bound_action import Values

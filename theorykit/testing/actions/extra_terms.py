@@ -5,10 +5,10 @@ from itertools import combinations
 
 from sympy import Expr, Integer, MatrixSymbol, Symbol, Trace, log
 
+from ...checks import are_equal_sizes
 from ...saddle import Action, Positive, PositiveDefinite
 from ...saddle.domains import AbstractDomain
 from ...symbolic import log_det
-from ...symbolic.arguments import are_equal_sizes
 
 
 def extra_terms(action: Action) -> Iterator[Expr]:

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 from sympy import Expr, Integer, MatrixSymbol, Symbol, Transpose, sqrt
 
-from ...arguments import shown
+from ...checks import shown
 from ...symbolic import GaussianAverage, SymmetricSymbol, inverse
 from ..report import Finding
 from .extra_terms import extra_terms

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr
 
-from ...arguments import shown
+from ...checks import shown
 from ...codegen import interpret, quadrature_error
 from ...saddle import Action
 from ...symbolic import GaussianAverage

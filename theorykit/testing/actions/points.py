@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol
 
-from ...arguments import checked_instance, checked_whole_number
+from ...checks import checked_instance, checked_whole_number
 from ...codegen import bound_sizes, compile_expressions, interpret
 from ...saddle import Action
 from ...saddle.bound_action import BoundAction, Values, bind, named

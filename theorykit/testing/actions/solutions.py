@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import by_name
+from ...checks import by_name
 from ...saddle import Action, Between, Solution, search
 from ...saddle.bound_action import BoundAction
 from ...saddle.solve import end_points, one_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ... import bpkr
-from ...arguments import (
+from ...checks import (
     checked_flag,
     checked_function,
     checked_instance,

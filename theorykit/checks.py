@@ -1,23 +1,37 @@
-"""What public functions admit as arguments: each check returns the value it admits, or raises an error that names it.
+"""The checks of values that enter the package: arguments of public functions, fields of dataclasses, files.
 
-`TypeError` where the value is of another kind than asked for, `ValueError` where it is out of range. Traced values
-(inside jit or vmap) are checked for kind and shape here, and for content when the compiled function runs: `require`
-states both from one condition.
+`checked_arguments` checks a function's arguments against its annotations, and `check_fields` a dataclass's fields. An
+annotation is a type, or one that carries a check of its own: `Count` is `Annotated[int, partial(checked_whole_number,
+least=1)]`. Each check returns the value that it admits or raises an error that names it: `TypeError` for a value of
+another kind, `ValueError` for one that is out of range. Traced values (inside jit or vmap) are checked for kind and
+shape here, and for content when the compiled function runs: `require` states both from one condition.
+
+Functions inside the package trust their arguments.
 """
 
+import collections.abc
+import dataclasses
+import functools
+import inspect
 import math
 import operator
 import os
+import types
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sympy import Expr, expand, sympify
+from sympy.matrices.expressions.matexpr import MatrixExpr
 
 Kind = TypeVar("Kind")
+Function = TypeVar("Function", bound=Callable)
 
 _LARGEST_WHOLE = 2**63 - 1
 
@@ -445,3 +459,205 @@ def shown(value: Any) -> str:
     except ValueError:  # Python refuses to write out whole numbers of very many digits
         text = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else object.__repr__(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def checked_expression(name: str, value: Any) -> Expr:
+    """`value`, a scalar or matrix expression; a finite number of Python becomes one of SymPy."""
+    if isinstance(value, Expr):
+        return value
+    # whole numbers of Python know no bounds
+    is_float = isinstance(value, float) and math.isfinite(value)
+    if is_float or (isinstance(value, int) and not isinstance(value, bool)):
+        return sympify(value)
+    raise TypeError(f"{name} must be an expression of SymPy, got {shown(value)}")
+
+
+def checked_scalar(name: str, value: Any) -> Expr:
+    """`value`, an expression that is no matrix."""
+    expression = checked_expression(name, value)
+    if expression.is_Matrix:
+        raise ValueError(f"{name} must be a scalar expression, got one of shape {expression.shape}")
+    return expression
+
+
+def checked_matrix(name: str, value: Any) -> MatrixExpr:
+    """`value`, a matrix expression."""
+    if isinstance(value, MatrixExpr):
+        return value
+    raise TypeError(f"{name} must be a matrix expression of SymPy, got {shown(value)}")
+
+
+def checked_square(name: str, value: Any) -> MatrixExpr:
+    """`value`, a matrix expression with as many rows as columns."""
+    if not are_equal_sizes(*checked_matrix(name, value).shape):
+        raise ValueError(f"{name} must be a square matrix expression, got {shown(value)} of shape {value.shape}")
+    return value
+
+
+def are_equal_sizes(size: Expr, other: Expr) -> bool:
+    """Whether two sizes are the same, however their products are written."""
+    return size == other or expand(size - other) == 0
+
+
+def checked_column(name: str, value: Any) -> MatrixExpr:
+    """`value`, a matrix expression of one column."""
+    if checked_matrix(name, value).shape[1] != 1:
+        raise ValueError(f"{name} must be a column, got {shown(value)} of shape {value.shape}")
+    return value
+
+
+def checked_factors(name: str, values: Any) -> tuple[MatrixExpr, ...]:
+    """`values`, matrix expressions, or none."""
+    matrices = checked_sequence(name, values, "matrix expressions")
+    return tuple(checked_matrix(f"{name}[{i}]", matrix) for i, matrix in enumerate(matrices))
+
+
+def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
+    """`values`, at least one matrix expression."""
+    if matrices := checked_factors(name, values):
+        return matrices
+    raise ValueError(f"{name} must be at least one matrix expression, got none")
+
+
+def checked_size(name: str, value: Any) -> Expr:
+    """`value`, a whole number above zero, or an expression that may be one."""
+    size = checked_scalar(name, value)
+    if size.is_integer is False or size.is_positive is False:
+        raise ValueError(f"{name} must be a whole number above zero, got {shown(value)}")
+    return size
+
+
+def checked_sizes(name: str, values: Any) -> tuple[Expr, Expr]:
+    """`values`, two sizes."""
+    first, second = checked_sequence(name, values, "sizes", length=2)
+    return checked_size(f"{name}[0]", first), checked_size(f"{name}[1]", second)
+
+
+def checked_definitions(name: str, values: Any, what: str) -> Mapping[Expr, Any]:
+    """`values`, a mapping of expressions to `what`."""
+    for key in checked_instance(name, values, Mapping, f"expressions to {what}"):
+        checked_instance(f"{name}, of {shown(key)},", key, Expr)
+    return values
+
+
+# annotations that carry their check
+Count = Annotated[int, partial(checked_whole_number, least=1)]
+Index = Annotated[int, partial(checked_whole_number, least=0)]
+Positive = Annotated[float, partial(checked_number, above=0)]
+NonNegative = Annotated[float, partial(checked_number, least=0)]
+Key = Annotated[Any, checked_key]
+Expression = Annotated[Expr, checked_expression]
+Scalar = Annotated[Expr, checked_scalar]
+SquareMatrix = Annotated[MatrixExpr, checked_square]
+Column = Annotated[MatrixExpr, checked_column]
+Size = Annotated[Expr, checked_size]
+
+
+@functools.cache
+def _annotations_of(function: Callable) -> dict[str, Any]:
+    return typing.get_type_hints(function, include_extras=True)
+
+
+_OF_TYPE = {
+    str: checked_text,
+    bool: checked_flag,
+    int: checked_whole_number,
+    float: checked_number,
+    Path: checked_path,
+}
+
+
+def checked_arguments(function: Function) -> Function:
+    """`function`, which raises `TypeError` for an argument that is not what its annotation says."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*arguments, **keywords):
+        # not before the first call, when all that annotations speak of is there
+        kinds = _annotations_of(function)
+        bound = signature.bind(*arguments, **keywords)
+        for name, value in bound.arguments.items():
+            if name in kinds and not _is_default(value, signature.parameters[name].default):
+                bound.arguments[name] = _argument(signature.parameters[name], value, kinds[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return checked
+
+
+def _argument(parameter: inspect.Parameter, value: Any, kind: Any) -> Any:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return tuple(checked(f"{parameter.name}[{i}]", each, kind) for i, each in enumerate(value))
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return {name: checked(name, each, kind) for name, each in value.items()}
+    return checked(parameter.name, value, kind)
+
+
+def check_fields(instance: Any) -> None:
+    """Raise `TypeError` for a field of a dataclass that is not what its annotation says; for `__post_init__`."""
+    kinds = _annotations_of(type(instance))
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if not _is_default(value, field.default):
+            object.__setattr__(instance, field.name, checked(field.name, value, kinds[field.name]))
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """True for no text where the default is none, too."""
+    return value is default or (isinstance(value, str) and isinstance(default, str) and value == default)
+
+
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """`value`, which is of `kind`, an annotation; entries of sequences as a tuple."""
+    if kind is Any:
+        return value
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        check = kind.__metadata__[0]
+        return check(name, value) if callable(check) else checked(name, value, parts[0])
+    if origin in (types.UnionType, typing.Union):
+        return _one_of(name, value, parts)
+    if origin is typing.Literal:
+        return checked_choice(name, value, parts)
+    if origin is collections.abc.Callable:
+        return checked_function(name, value)
+    if origin is collections.abc.Mapping:
+        return _mapping(name, value, parts)
+    if origin is tuple and parts[-1] is not ...:
+        entries = checked_sequence(name, value, "entries", length=len(parts))
+        return tuple(checked(f"{name}[{i}]", *pair) for i, pair in enumerate(zip(entries, parts, strict=True)))
+    if origin in (tuple, collections.abc.Sequence, collections.abc.Iterable):
+        entries = checked_sequence(name, value, f"{_called(parts[0])}")
+        return tuple(checked(f"{name}[{i}]", entry, parts[0]) for i, entry in enumerate(entries))
+    if origin is list:  # stays the same list
+        for i, entry in enumerate(checked_instance(name, value, list)):
+            checked(f"{name}[{i}]", entry, parts[0])
+        return value
+    if kind in _OF_TYPE:
+        return _OF_TYPE[kind](name, value)
+    return checked_instance(name, value, origin or kind) if isinstance(origin or kind, type) else value
+
+
+def _mapping(name: str, value: Any, parts: tuple[Any, ...]) -> Mapping:
+    checked_instance(name, value, Mapping)
+    return {
+        checked(f"the key {shown(key)} of {name}", key, parts[0]): checked(f"{name}[{shown(key)}]", entry, parts[1])
+        for key, entry in value.items()
+    }
+
+
+def _one_of(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    if len(kinds) == 1:
+        return checked(name, value, kinds[0])
+    for kind in kinds:
+        try:
+            return checked(name, value, kind)
+        except (TypeError, ValueError):
+            continue
+    raise TypeError(f"{name} must be {' or '.join(map(_called, kinds))}, got {shown(value)}")
+
+
+def _called(kind: Any) -> str:
+    return getattr(kind, "__name__", str(kind))

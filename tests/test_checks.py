@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from theorykit.arguments import (
+from theorykit.checks import (
     check_aligned,
     checked_array,
     checked_number,
