@@ -45,11 +45,13 @@ def timed(work, repeats: int = REPEATS) -> tuple[object, float, float]:
 def row(name: str, architecture: bpkr.Architecture, features, labels) -> dict:
     """One problem by both ways."""
     action = bpkr.derive(architecture).of_free_order_parameters
-    values = bpkr.parameter_values(architecture, features, labels)
+    values = bpkr.parameter_values(bpkr.Problem(architecture, bpkr.Data(features, labels)))
     limit, symbols = bpkr.gp_limit(architecture), bpkr.derive(architecture).symbols
     start = dict(zip(symbols.order_parameters, (*limit.matrices, limit.readout), strict=True))
     initial = {symbol: start[symbol] for symbol in action.order_parameters}
-    own, own_first, own_seconds = timed(lambda: bpkr.solve(architecture, features, labels, tolerance=TOLERANCE))
+    own, own_first, own_seconds = timed(
+        lambda: bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=TOLERANCE)
+    )
     generic, generic_first, generic_seconds = timed(
         lambda: saddle.minimise(action, values, initial=initial, tolerance=TOLERANCE)
     )

@@ -57,7 +57,7 @@ def own(examples: int, patches: int, channels: float) -> dict:
 
     def run():
         features = bpkr.path_features(cut_into_patches(images, SIDE), [], architecture)
-        return bpkr.solve(architecture, features, labels)
+        return bpkr.solve(architecture, bpkr.Data(features, labels))
 
     found, first, median = timed(run, REPEATS)
     return {

@@ -16,6 +16,8 @@ import time
 
 import numpy as np
 
+from theorykit.bpkr import Data, Problem
+
 LAYERS, WIDTHS, TEMPERATURE = (2, 2), 100.0, 0.01
 DENSE_LIMIT = 12_000
 
@@ -48,7 +50,7 @@ def measured(form: str, examples: int, features: int, probes: int) -> dict[str, 
     from theorykit import bpkr
     from theorykit.bpkr.evaluation.action_terms import action_terms
     from theorykit.bpkr.evaluation.bound_action import bind
-    from theorykit.bpkr.matrix_free.estimate import MatrixFreeOptions, estimate_energy
+    from theorykit.bpkr.matrix_free.estimate import MatrixFree, estimate_energy
 
     theorykit.enable_float64()
     architecture = bpkr.Architecture(LAYERS, WIDTHS, temperature=TEMPERATURE)
@@ -63,8 +65,8 @@ def measured(form: str, examples: int, features: int, probes: int) -> dict[str, 
         return {"value": float(jax.block_until_ready(value_and_slope(limit))[0])}
 
     def matrix_free():
-        options = MatrixFreeOptions(probes=probes)
-        estimate = estimate_energy(architecture, limit, array, labels, key=jax.random.key(0), options=options)
+        options = MatrixFree(jax.random.key(0), probes=probes)
+        estimate = estimate_energy(Problem(architecture, Data(array, labels)), limit, options)
         names = ("value", "standard_error", "bias")
         slopes, stats = estimate.slopes, {name: float(value) for name, value in estimate.stats.items()}
         relative = float(np.max(slopes.logdet_gradient_error) / np.max(slopes.logdet_gradient))

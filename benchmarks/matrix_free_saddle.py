@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 from matrix_free import LAYERS, TEMPERATURE, WIDTHS, data
 
+from theorykit.bpkr import Data, solve
+
 RESULTS = Path(__file__).parent / "results" / "matrix_free_saddle.json"
 # probability that an entry's margin is stated for
 PROBABILITY = 0.99
@@ -39,18 +41,15 @@ def solved(form: str, examples: int, features: int, seed: int) -> dict:
     from theorykit import bpkr
     from theorykit.bpkr.evaluation.bound_action import bind
     from theorykit.bpkr.evaluation.energies import energy_by_kernel
-    from theorykit.bpkr.matrix_free.estimate import MatrixFreeOptions
-    from theorykit.bpkr.matrix_free.saddle import solve_matrix_free
+    from theorykit.bpkr.matrix_free.estimate import MatrixFree
 
     theorykit.enable_float64()
     architecture = bpkr.Architecture(LAYERS, WIDTHS, temperature=TEMPERATURE)
     array, labels = data(examples, features)
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
     if form == "matrix-free":
-        options = MatrixFreeOptions(probes=PROBES)
-        found = solve_matrix_free(
-            architecture, array, labels, key=jax.random.key(seed), options=options, tolerance=TOLERANCE, progress=False
-        )
+        options = MatrixFree(jax.random.key(0), probes=PROBES, progress=False)
+        found = solve(architecture, Data(array, labels), tolerance=TOLERANCE, solver=options)
         more = {
             "margins": numbers(found.margins(PROBABILITY)),
             "errors": numbers(found.errors),
@@ -62,7 +61,7 @@ def solved(form: str, examples: int, features: int, seed: int) -> dict:
             "residual": found.stats["residual"],
         }
     elif form == "exact":
-        found = bpkr.solve(architecture, array, labels)
+        found = bpkr.solve(architecture, bpkr.Data(array, labels))
         more = {"evaluations": int(found.stats["evaluations"]), "converged": bool(found.converged)}
     else:
         evaluate = jax.jit(lambda u1: energy_by_kernel(bind(architecture), jax.numpy.asarray(array), labels).at(u1))

@@ -80,17 +80,17 @@ def compare(network: str, function: str, width: int, examples: int) -> dict:
     }
     error = float(np.sqrt(np.mean(summary["sampled_output"].sel(statistic="mcse_mean").values ** 2)))
     worst = float(max(np.nanmax(summary[name].sel(statistic="r_hat").values) for name in summary.data_vars))
-    saddle, limit = bpkr.solve(arch, data.features, data.labels), bpkr.gp_limit(arch)
+    saddle, limit = bpkr.solve(arch, bpkr.Data(data.features, data.labels)), bpkr.gp_limit(arch)
     distances = {}
     for name, point in (("saddle", saddle.order_parameters), ("limit", limit)):
-        prediction = bpkr.predict(arch, point, data.features, data.labels, data.test_features)
+        prediction = bpkr.predict(bpkr.Problem(arch, bpkr.Data(data.features, data.labels)), point, data.test_features)
         found = {"U": point.first, "mean": prediction.mean, "variance": prediction.variance}
         distances |= {
             f"{name} {what}": distance(what, np.asarray(value), sampled[what]) for what, value in found.items()
         }
     if function == "relu":
-        found = nonlinear.solve_with_mean(arch, data.features, data.labels)
-        prediction = nonlinear.predict_with_mean(arch, found, data.features, data.labels, data.test_features)
+        problem = nonlinear.MeanProblem(bpkr.Problem(arch, data))
+        prediction = problem.predict(problem.solve())
         distances["with mean mean"] = distance("mean", np.asarray(prediction.mean), sampled["mean"])
         distances["with mean variance"] = distance("variance", np.asarray(prediction.variance), sampled["variance"])
     return {**distances, "error": error, "r_hat": worst, "seconds": time.perf_counter() - began}

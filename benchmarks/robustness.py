@@ -135,7 +135,7 @@ def outcome(seed: int, solver: str = "default") -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
         try:
-            saddle = bpkr.solve(case.architecture, case.features, case.labels, solver=SOLVERS[solver]())
+            saddle = bpkr.solve(case.architecture, bpkr.Data(case.features, case.labels), solver=SOLVERS[solver]())
         except ValueError as refusal:
             return Outcome(seed, case.structure, case.kind, "refused", message=str(refusal))
     return Outcome(

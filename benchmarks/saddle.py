@@ -57,7 +57,7 @@ def leaves(architecture):
 
 @eqx.filter_jit
 def compiled_solve(architecture, features, labels):
-    return bpkr.solve(architecture, features, labels, tolerance=TOLERANCE)
+    return bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=TOLERANCE)
 
 
 stored = eqx.filter_jit(lambda architecture, features, labels: energy_of(bind(architecture), features, labels))

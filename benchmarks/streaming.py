@@ -19,9 +19,9 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
+from theorykit.bpkr import Data, Problem, predict
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import DualEnergy
-from theorykit.bpkr.evaluation.prediction import predict_from_statistics
 
 PATHS, FEATURES, CHUNK = 4, 231, 4096
 LIMIT = 2.0  # GiB
@@ -54,7 +54,7 @@ def main(examples: int, threads: int) -> None:
     start, before = time.perf_counter(), peak_memory()
     with ThreadPoolExecutor(threads) as executor:
         batches = [partial(load, number) for number in range(chunks)]
-        statistics = bpkr.statistics_of_batches(batches, executor=executor, in_flight=threads, progress=True)
+        statistics = bpkr.Data.of_batches(batches, executor=executor, in_flight=threads, progress=True).moments
     passed, peak = time.perf_counter() - start, peak_memory()
     print(f"{int(statistics.examples)} examples, {PATHS * FEATURES} columns, {threads} threads")
     print(f"one pass                       {passed:8.1f} s, peak {peak:.2f} GiB, {before:.2f} of them before it")
@@ -66,7 +66,7 @@ def main(examples: int, threads: int) -> None:
     print(f"energy and gradient, compiling {seconds(lambda: at(energy, first)):8.3f} s")
     print(f"energy and gradient            {min(seconds(lambda: at(energy, first)) for _ in range(5)):8.3f} s")
     features, labels = load(chunks)
-    prediction = predict_from_statistics(architecture, point, statistics, features)
+    prediction = predict(Problem(architecture, Data.of_moments(statistics)), point, features)
     accuracy = jnp.mean(jnp.sign(prediction.mean) == labels)
     print(f"accuracy on other examples     {accuracy:8.3f}, peak {peak_memory():.2f} GiB in all")
     if peak_memory() >= LIMIT:

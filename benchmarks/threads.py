@@ -45,8 +45,8 @@ def cases(examples: int) -> dict[str, Callable[[], object]]:
     features, _ = random_features(examples, paths, 700 if examples >= LARGE else 40)
     labels = np.sign(np.asarray(features[:, 0, 0] - features[:, 1, 1] + 0.1 * features[:, 2, 2]))
     new = features[:40] + 0.01
-    at = bpkr.solve(architecture, features, labels, throw=False).order_parameters
-    statistics = bpkr.statistics_of_arrays(np.asarray(features), labels)
+    at = bpkr.solve(architecture, bpkr.Data(features, labels), throw=False).order_parameters
+    statistics = bpkr.Data.of_arrays(np.asarray(features), labels).moments
     kernels = jnp.einsum("pif,qjf->pqij", features[:60], features[:60])
     n = Symbol("n", integer=True, positive=True)
     overlap, given = positive_definite("U", n), positive_definite("C", n)
@@ -57,16 +57,16 @@ def cases(examples: int) -> dict[str, Callable[[], object]]:
     data, key = bpkr.Data(features, labels), jax.random.key(0)
     short = sampling.Schedule(chains=2, warmup=30, draws=30)
     return {
-        "solve": lambda: bpkr.solve(architecture, features, labels, throw=False),
-        "evaluate": lambda: bpkr.evaluate(architecture, at, features, labels),
-        "gradient_norm": lambda: bpkr.gradient_norm(architecture, at, features, labels),
-        "predict": lambda: bpkr.predict(architecture, at, features, labels, new),
-        "kernel": lambda: bpkr.kernel(architecture, at, features),
-        "fluctuations": lambda: bpkr.fluctuations(architecture, at, features, labels, new),
-        "first_order": lambda: bpkr.first_order(architecture, features, labels),
-        "search_minima": lambda: bpkr.search_minima(architecture, data, key=key, starts=2, progress=False),
-        "statistics_of_arrays": lambda: bpkr.statistics_of_arrays(np.asarray(features), labels),
-        "solve_from_statistics": lambda: bpkr.solve_from_statistics(architecture, statistics, throw=False),
+        "solve": lambda: bpkr.solve(architecture, bpkr.Data(features, labels), throw=False),
+        "evaluate": lambda: bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(features, labels)), at),
+        "gradient_norm": lambda: bpkr.gradient_norm(bpkr.Problem(architecture, bpkr.Data(features, labels)), at),
+        "predict": lambda: bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), at, new),
+        "kernel": lambda: bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), at),
+        "fluctuations": lambda: bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), at, new),
+        "first_order": lambda: bpkr.first_order(bpkr.Problem(architecture, bpkr.Data(features, labels))),
+        "search_minima": lambda: bpkr.search(architecture, data, key=key, starts=2, progress=False),
+        "statistics_of_arrays": lambda: bpkr.Data.of_arrays(np.asarray(features), labels).moments,
+        "solve_from_statistics": lambda: bpkr.solve(architecture, bpkr.Data.of_moments(statistics), throw=False),
         "features_of_kernels": lambda: bpkr.features_of_kernels(kernels),
         "path_features": lambda: bpkr.path_features(inputs, attention, architecture, "last"),
         "sample_order_parameters": lambda: sampling.sample_order_parameters(

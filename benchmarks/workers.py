@@ -126,7 +126,7 @@ def batches(small: bool, executor: Any) -> Any:
     """200 batches of 4000 examples and 400 columns: 50 tasks."""
     rows = 100 if small else 4000
     made = [partial(batch, rows, 400, number) for number in range(20 if small else 200)]
-    return bpkr.statistics_of_batches(made, executor=executor, in_flight=16, progress=False)
+    return bpkr.Data.of_batches(made, executor=executor, in_flight=16, progress=False).moments
 
 
 JOBS: Mapping[str, Callable[[bool, Any], Any]] = {

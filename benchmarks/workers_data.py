@@ -106,7 +106,7 @@ def one_pass(folder: Path, workers: int) -> dict:
         # started before the clock is
         list(executor.map(abs, range(workers)))
         start = time.perf_counter()
-        found = bpkr.statistics_of_files(pairs, chunk=CHUNK, executor=executor, in_flight=2 * workers)
+        found = bpkr.Data.of_files(pairs, chunk=CHUNK, executor=executor, in_flight=2 * workers).moments
         seconds = time.perf_counter() - start
         after = dict(future.result() for future in [executor.submit(peak) for _ in range(4 * workers)])
     sums = hashlib.sha256(b"".join(np.asarray(each).tobytes() for each in (found.gram, found.projection)))

@@ -93,7 +93,7 @@ def check_solutions() -> None:
     for width in (5.0, 12.0, 100.0):
         layers = (bpkr.Dense(), bpkr.Dense())
         architecture = bpkr.Architecture(layers, width, (1.0, variance, variance, variance), temperature=1e-8)
-        point = bpkr.solve(architecture, features, labels).order_parameters
+        point = bpkr.solve(architecture, bpkr.Data(features, labels)).order_parameters
         numbers = [float(matrix[0, 0]) for matrix in point.matrices] + [float(point.readout)]
         renormalised = numbers[-1]  # u_0 of the paper on deep linear networks
         near(numbers, [renormalised**3, renormalised**2, renormalised])

@@ -60,7 +60,7 @@ def solution(width: jax.Array, log_temperature: jax.Array, log_variances: jax.Ar
     """The architecture and its saddle point; variances of the two layers and the readout, the embedding's being one."""
     variances = (1.0, *jnp.exp(log_variances))
     architecture = bpkr.Architecture((2, 2), width, variances, temperature=jnp.exp(log_temperature))
-    return architecture, bpkr.solve(architecture, features, labels)
+    return architecture, bpkr.solve(architecture, bpkr.Data(features, labels))
 
 
 def log_evidence(width: jax.Array, log_temperature: jax.Array, log_variances: jax.Array, features: jax.Array):
@@ -78,7 +78,9 @@ print(f"d log evidence / d log T = {slope[0]:.4f}, / d log variances = {slope[1]
 
 # %%
 def accuracy(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> float:
-    prediction = bpkr.predict(architecture, saddle.order_parameters, training_features, labels, test_features)
+    prediction = bpkr.predict(
+        bpkr.Problem(architecture, bpkr.Data(training_features, labels)), saddle.order_parameters, test_features
+    )
     return float(bpkr.sign_accuracy(prediction.mean, test.labels))
 
 

@@ -46,8 +46,8 @@ def solved(depth: int, width: float, scale: float) -> tuple[float, float]:
     """q by the derived action, and the mean square error of a network drawn from the posterior."""
     arch, labels = architecture(depth, width), scale * (teacher + noise)
     data = bpkr.path_features(inputs, [], arch)
-    saddle = bpkr.solve(arch, data[:train], labels[:train], throw=True)
-    prediction = bpkr.predict(arch, saddle, data[:train], labels[:train], data[train:])
+    saddle = bpkr.solve(arch, bpkr.Data(data[:train], labels[:train]), throw=True)
+    prediction = bpkr.predict(bpkr.Problem(arch, bpkr.Data(data[:train], labels[:train])), saddle, data[train:])
     error = np.mean((prediction.mean - labels[train:]) ** 2 + prediction.variance)
     return float(saddle.order_parameters.readout), float(error) / scale**2
 

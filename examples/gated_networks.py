@@ -35,9 +35,9 @@ def predicted(gates: int, width: float) -> tuple[np.ndarray, np.ndarray]:
     arch = bpkr.Architecture((gates + 1,), width, temperature=0.05)
     open_gates = np.concatenate([np.ones((len(inputs), 1)), inputs[:, 0] @ planes[:gates].T > 0], axis=1)
     data = bpkr.path_features(inputs, [open_gates[:, :, None, None].astype(float)], arch, layout="keys-first")
-    saddle = bpkr.solve(arch, data[:train], labels[:train], throw=True)
+    saddle = bpkr.solve(arch, bpkr.Data(data[:train], labels[:train]), throw=True)
     means = [
-        bpkr.predict(arch, point, data[:train], labels[:train], data[train:]).mean
+        bpkr.predict(bpkr.Problem(arch, bpkr.Data(data[:train], labels[:train])), point, data[train:]).mean
         for point in (saddle, bpkr.gp_limit(arch))
     ]
     return tuple(1 - float(bpkr.sign_accuracy(mean, labels[train:])) for mean in means)

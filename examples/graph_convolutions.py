@@ -47,8 +47,8 @@ def learned(level: float) -> tuple[np.ndarray, float, float]:
     for heads in (hops, 1):
         arch = bpkr.Architecture((heads,), 20, temperature=0.1)
         data = bpkr.path_features(tokens, [powers[:heads]], arch, np.arange(nodes), layout="keys-first")
-        saddle = bpkr.solve(arch, data[known], community[known], throw=True)
-        prediction = bpkr.predict(arch, saddle, data[known], community[known], data[asked])
+        saddle = bpkr.solve(arch, bpkr.Data(data[known], community[known]), throw=True)
+        prediction = bpkr.predict(bpkr.Problem(arch, bpkr.Data(data[known], community[known])), saddle, data[asked])
         shares.append(1 - float(bpkr.sign_accuracy(prediction.mean, community[asked])))
         scores = np.asarray(bpkr.head_scores(arch, saddle)[0]) if heads == hops else scores
     return scores, *shares

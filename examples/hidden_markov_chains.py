@@ -55,7 +55,7 @@ print("paths:", narrow.path_labels(), "  features (examples, paths, features):",
 # it is anticorrelated with the denoising path "21", and the two harmful paths are suppressed.
 
 # %%
-saddle = bpkr.solve(narrow, training_features, training.labels)
+saddle = bpkr.solve(narrow, bpkr.Data(training_features, training.labels))
 print("gradient norm:", f"{saddle.gradient_norm:.1e}", "  steps:", saddle.stats["steps"])
 print(saddle.order_parameters.matrices[0].round(2))
 for layer, scores in enumerate(bpkr.head_scores(narrow, saddle.order_parameters), 1):
@@ -69,7 +69,7 @@ for layer, scores in enumerate(bpkr.head_scores(narrow, saddle.order_parameters)
 # %%
 points = {"N = 10": saddle.order_parameters, "N = infinity": bpkr.gp_limit(narrow)}
 for name, point in points.items():
-    prediction = bpkr.predict(narrow, point, training_features, training.labels, test_features)
+    prediction = bpkr.predict(bpkr.Problem(narrow, bpkr.Data(training_features, training.labels)), point, test_features)
     accuracy = bpkr.sign_accuracy(prediction.mean, test.labels)
     print(f"{name:13} accuracy {accuracy:.3f}, mean predictive variance {prediction.variance.mean():.3f}")
 
@@ -86,7 +86,7 @@ with use_style():
     left.set_yticks(range(4), narrow.path_labels())
     left.set_title("$U_1$ between paths, $N=10$")
     for name, point in points.items():
-        kernel = bpkr.kernel(narrow, point, training_features)
+        kernel = bpkr.kernel(bpkr.Problem(narrow, bpkr.Data(training_features)), point)
         alignment = bpkr.kernel_task_alignment(kernel, training.labels)
         right.plot(range(1, 31), alignment.cosines[:30], "o-", markersize=3, label=name)
     right.set(xlabel="kernel principal component", ylabel="|cosine| with labels", title="Kernel-task alignment")

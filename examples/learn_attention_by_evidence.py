@@ -117,7 +117,7 @@ def step(numbers: Numbers, moments, start: bpkr.OrderParameters, rates: Numbers,
 
     def cost(numbers):
         found = features(numbers, training.inputs, readout)
-        saddle = bpkr.solve(at_temperature(numbers.log_temperature), found, training.labels, initial=start)
+        saddle = bpkr.solve(at_temperature(numbers.log_temperature), bpkr.Data(found, training.labels), initial=start)
         return -saddle.log_evidence, saddle
 
     slope, saddle = jax.grad(cost, has_aux=True)(numbers)
@@ -128,7 +128,9 @@ def step(numbers: Numbers, moments, start: bpkr.OrderParameters, rates: Numbers,
 @eqx.filter_jit
 def accuracy(log_temperature, order_parameters, training_features, labels, test_features, test_labels):
     network = at_temperature(log_temperature)
-    mean = bpkr.predict(network, order_parameters, training_features, labels, test_features).mean
+    mean = bpkr.predict(
+        bpkr.Problem(network, bpkr.Data(training_features, labels)), order_parameters, test_features
+    ).mean
     return bpkr.sign_accuracy(mean, test_labels)
 
 
@@ -217,8 +219,10 @@ def ideal_accuracy(problem: Problem, seed: int) -> float:
         bpkr.path_features(data.inputs, bpkr.attention(data.inputs, key_query=key_query), architecture, "last")
         for data in (problem.training, problem.test)
     ]
-    saddle = bpkr.solve(architecture, found[0], problem.training.labels)
-    mean = bpkr.predict(architecture, saddle.order_parameters, found[0], problem.training.labels, found[1]).mean
+    saddle = bpkr.solve(architecture, bpkr.Data(found[0], problem.training.labels))
+    mean = bpkr.predict(
+        bpkr.Problem(architecture, bpkr.Data(found[0], problem.training.labels)), saddle.order_parameters, found[1]
+    ).mean
     return float(bpkr.sign_accuracy(mean, problem.test.labels))
 
 

@@ -49,13 +49,15 @@ def used(u1: np.ndarray) -> np.ndarray:
 
 def error(width: float, point: bpkr.OrderParameters) -> float:
     """The mean square error of the mean output on the test signals."""
-    prediction = bpkr.predict(architecture(width), point, data[:train], labels[:train], data[train:])
+    prediction = bpkr.predict(
+        bpkr.Problem(architecture(width), bpkr.Data(data[:train], labels[:train])), point, data[train:]
+    )
     return float(np.mean((prediction.mean - labels[train:]) ** 2))
 
 
 # %%
 widths = (5, 10, 20, 50, 100, 200, 500, 1000)
-points = [bpkr.solve(architecture(width), data[:train], labels[:train], throw=True) for width in widths]
+points = [bpkr.solve(architecture(width), bpkr.Data(data[:train], labels[:train]), throw=True) for width in widths]
 shares = np.array([used(np.asarray(saddle.order_parameters.matrices[0])) for saddle in points])
 errors = [error(width, saddle.order_parameters) for width, saddle in zip(widths, points, strict=True)]
 infinite = bpkr.gp_limit(architecture(10))

@@ -46,10 +46,10 @@ widths, found, errors = (5, 10, 20, 50, 100, 200, 500), [], {"finite": [], "infi
 features = bpkr.path_features(patches, [], architecture(10))
 for width in widths:
     arch = architecture(width)
-    saddle = bpkr.solve(arch, features[train], labels[train], throw=True)
+    saddle = bpkr.solve(arch, bpkr.Data(features[train], labels[train]), throw=True)
     found.append(np.asarray(saddle.order_parameters.readout))
     for name, point in (("finite", saddle), ("infinite", bpkr.gp_limit(arch))):
-        prediction = bpkr.predict(arch, point, features[train], labels[train], features[test])
+        prediction = bpkr.predict(bpkr.Problem(arch, bpkr.Data(features[train], labels[train])), point, features[test])
         errors[name].append(float(np.mean((prediction.mean - labels[test]) ** 2)))
     print(width, saddle.diagnosis)
 

@@ -80,11 +80,13 @@ def accuracy(mean: jax.Array) -> float:
 posteriors, saddles, corrected, accuracies = {}, {}, {}, {}
 for width in WIDTHS:
     posteriors[width] = exact(width)
-    saddles[width] = bpkr.solve(architecture(width), *data).order_parameters
-    prediction = bpkr.predict(architecture(width), saddles[width], *data, test_features)
+    saddles[width] = bpkr.solve(architecture(width), bpkr.Data(*data)).order_parameters
+    prediction = bpkr.predict(bpkr.Problem(architecture(width), bpkr.Data(*data)), saddles[width], test_features)
     accuracies[width] = accuracy_estimate(posteriors[width]["posterior"].to_dataset(), test.labels)
     if width >= len(paths):
-        corrected[width] = bpkr.fluctuations(architecture(width), saddles[width], *data, test_features)
+        corrected[width] = bpkr.fluctuations(
+            bpkr.Problem(architecture(width), bpkr.Data(*data)), saddles[width], test_features
+        )
     summary = posteriors[width]["summary"]["U_1"]
     print(
         f"N = {width:2}: accuracy {accuracies[width][0]:.3f} +- {accuracies[width][1]:.3f} exact, "
@@ -178,7 +180,7 @@ def show_strengths(axes: plt.Axes) -> None:
 
 def show_accuracies(axes: plt.Axes) -> None:
     values, errors, at_saddle = np.transpose([accuracies[width] for width in WIDTHS])
-    limit = bpkr.predict(architecture(1), bpkr.gp_limit(architecture(1)), *data, test_features)
+    limit = bpkr.predict(bpkr.Problem(architecture(1), bpkr.Data(*data)), bpkr.gp_limit(architecture(1)), test_features)
     axes.axhline(accuracy(limit.mean), color="0.6", linewidth=0.8, label=r"$N=\infty$")
     axes.errorbar(WIDTHS, values, errors, fmt="o-", color=THEORY, markersize=4, capsize=2, label="exact")
     axes.plot(WIDTHS, at_saddle, "s--", color=LIMITS[0], markersize=3, linewidth=1, label="saddle point")

@@ -140,7 +140,7 @@ for name, kind in KINDS.items():
         architecture = network(kind, width)
         heads = heads_of(architecture)
         features = bpkr.path_features(inputs, heads(inputs), architecture)
-        saddle = bpkr.solve(architecture, features, labels)
+        saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
         mean, error, effective = sampled_posterior_mean(architecture, heads, features)
         theory = saddle.order_parameters.matrices[0]
         results[name, width] = theory, mean, error

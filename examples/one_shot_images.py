@@ -74,12 +74,12 @@ def features(inputs):
 training = sources["new characters"](150, key=jax.random.key(2))
 narrow = bpkr.Architecture((4, 4), widths=10, temperature=0.5)
 data = features(training.inputs), training.labels
-saddle = bpkr.solve(narrow, *data)
+saddle = bpkr.solve(narrow, bpkr.Data(*data))
 wide = bpkr.Architecture((4, 4), widths=10, temperature=0.1)  # of the limit the width does not matter
 points = {"width 10": (narrow, saddle.order_parameters), "infinite width": (wide, bpkr.gp_limit(wide))}
 for width, (architecture, order_parameters) in points.items():
     for name, test in tests.items():
-        prediction = bpkr.predict(architecture, order_parameters, *data, features(test.inputs))
+        prediction = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(*data)), order_parameters, features(test.inputs))
         print(f"{width}, {name}: accuracy {accuracy(prediction.mean, test.labels):.3f}")
 
 # %% [markdown]

@@ -107,7 +107,7 @@ def features(kind: str) -> dict[str, jnp.ndarray]:
 
 def even_or_odd(kind: str) -> bpkr.Data:
     made = features(kind)
-    return bpkr.data_of_classes(made["training"], labels["training"], made["test"], labels["test"])
+    return bpkr.Data.of_classes(made["training"], labels["training"], made["test"], labels["test"])
 
 
 # %% [markdown]
@@ -150,8 +150,10 @@ for kind, result in chosen.items():
 def scores_of_digits(kind: str, temperature: float) -> bpkr.ClassScores:
     wide = bpkr.Architecture((4,), widths=10, temperature=temperature, outputs=10)  # the width does not matter
     made = features(kind)
-    ten = bpkr.data_of_classes(made["training"], recorded["training_labels"])
-    prediction = bpkr.predict(wide, bpkr.gp_limit(wide), ten.features, ten.labels, made["test"])
+    ten = bpkr.Data.of_classes(made["training"], recorded["training_labels"])
+    prediction = bpkr.predict(
+        bpkr.Problem(wide, bpkr.Data(ten.features, ten.labels)), bpkr.gp_limit(wide), made["test"]
+    )
     return bpkr.score_classes(
         ten.classes, recorded["test_labels"], prediction.mean, prediction.variance, noise=temperature
     )
@@ -178,7 +180,9 @@ def accuracy_with(kept: list[int]) -> float:
         bpkr.path_features(inputs[part], [maps[part][:, np.array(kept)]], fewer, readout="first")
         for part in ("training", "test")
     )
-    prediction = bpkr.predict(fewer, bpkr.gp_limit(fewer), training, data["trained heads"].labels, test)
+    prediction = bpkr.predict(
+        bpkr.Problem(fewer, bpkr.Data(training, data["trained heads"].labels)), bpkr.gp_limit(fewer), test
+    )
     return float(bpkr.sign_accuracy(prediction.mean, data["trained heads"].test_labels))
 
 

@@ -101,7 +101,7 @@ def even_or_odd(attention: dict[str, list[jnp.ndarray]], architecture: bpkr.Arch
         bpkr.path_features(inputs[part], attention[part], architecture, readout="first")
         for part in ("training", "test")
     )
-    return bpkr.data_of_classes(training, labels["training"], test, labels["test"])
+    return bpkr.Data.of_classes(training, labels["training"], test, labels["test"])
 
 
 def architecture_of(attention: dict[str, list[jnp.ndarray]]) -> bpkr.Architecture:
@@ -151,7 +151,7 @@ def alone(path: str) -> float:
     single = {part: [maps[part][0][:, [first]], maps[part][1][:, [second]]] for part in hidden}
     architecture = architecture_of(single)
     data = even_or_odd(single, architecture)
-    prediction = bpkr.predict(architecture, bpkr.gp_limit(architecture), data.features, data.labels, data.test_features)
+    prediction = bpkr.predict(bpkr.Problem(architecture, data), bpkr.gp_limit(architecture))
     return float(bpkr.sign_accuracy(prediction.mean, data.test_labels))
 
 

@@ -54,10 +54,10 @@ print(action.expansion.order_parameters[action.symbols.matrices[0]])
 widths = np.logspace(1, 6, 11)
 departure, error = [], []
 for width in widths:
-    saddle = bpkr.solve(architecture(width), features, labels)
+    saddle = bpkr.solve(architecture(width), bpkr.Data(features, labels))
     matrix = saddle.order_parameters.matrices[0]
     departure.append(jnp.max(jnp.abs(matrix - bpkr.gp_limit(architecture(width)).matrices[0])))
-    expanded = bpkr.first_order(architecture(width), features, labels).matrices[0]
+    expanded = bpkr.first_order(bpkr.Problem(architecture(width), bpkr.Data(features, labels))).matrices[0]
     error.append(jnp.max(jnp.abs(matrix - expanded)))
     print(f"N = {width:9.0f}   max|U_1 - g I| = {departure[-1]:.2e}   error of the formula = {error[-1]:.2e}")
 

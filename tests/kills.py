@@ -80,7 +80,7 @@ def summed(folder: Path):
 
     folder.mkdir(parents=True, exist_ok=True)
     store.CHECKPOINT_SECONDS = 0.0
-    found = bpkr.statistics_of_batches(batches(), checkpoint=folder / "sums.npz")
+    found = bpkr.Data.of_batches(batches(), checkpoint=folder / "sums.npz").moments
     return {"gram": np.asarray(found.gram), "projection": np.asarray(found.projection)}
 
 

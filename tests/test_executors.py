@@ -40,15 +40,15 @@ def batch(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 def batches(folder: Path | None, **options) -> bpkr.FeatureStatistics:
     checkpoint = None if folder is None else folder / "sums.npz"
-    return bpkr.statistics_of_batches(
+    return bpkr.Data.of_batches(
         [partial(batch, number) for number in range(11)], checkpoint=checkpoint, **QUIET, **options
-    )
+    ).moments
 
 
 def arrays(folder: Path | None, **options) -> bpkr.FeatureStatistics:
     features, labels = (np.concatenate(parts) for parts in zip(*map(batch, range(9)), strict=True))
     checkpoint = None if folder is None else folder / "sums.npz"
-    return bpkr.statistics_of_arrays(features, labels, chunk=5, checkpoint=checkpoint, **QUIET, **options)
+    return bpkr.Data.of_arrays(features, labels, chunk=5, checkpoint=checkpoint, **QUIET, **options).moments
 
 
 def files(folder: Path | None, **options) -> bpkr.FeatureStatistics:
@@ -57,7 +57,7 @@ def files(folder: Path | None, **options) -> bpkr.FeatureStatistics:
         paths = [Path(place) / f"{number}.npz" for number in range(5)]
         for number, path in enumerate(paths):
             np.savez(path, **dict(zip(("features", "labels"), batch(number), strict=True)))
-        return bpkr.statistics_of_files(paths, chunk=3, checkpoint=checkpoint, **QUIET, **options)
+        return bpkr.Data.of_files(paths, chunk=3, checkpoint=checkpoint, **QUIET, **options).moments
 
 
 def swept(**options) -> xr.Dataset:
@@ -72,9 +72,7 @@ def swept_seeds(**options) -> xr.Dataset:
 
 def minima(**options) -> list[Any]:
     architecture, features, labels, _ = problem()
-    found = bpkr.search_minima(
-        architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=3, **QUIET, **options
-    )
+    found = bpkr.search(architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=3, **QUIET, **options)
     return [found.starts, found.failures, found.followed, *found.saddles]
 
 
@@ -117,10 +115,10 @@ FEW_CHAINS = hidden_markov.HiddenMarkov(widths=(10, 30), seeds=1, training_examp
 RUNS: Mapping[str, Callable] = {
     "bpkr.sweeps.run.sweep": swept,
     "bpkr.sweeps.run.sweep_seeds": swept_seeds,
-    "bpkr.saddle.minima.search_minima": lambda folder, **options: minima(**options),
-    "bpkr.data.streaming.statistics_of_batches": batches,
-    "bpkr.data.streaming.statistics_of_arrays": arrays,
-    "bpkr.data.streaming.statistics_of_files": files,
+    "bpkr.saddle.minima.search": lambda folder, **options: minima(**options),
+    "bpkr.data.streaming.sum_batches_of": batches,
+    "bpkr.data.streaming.sum_arrays": arrays,
+    "bpkr.data.streaming.sum_files": files,
     "bpkr.sampling.sample.sample_order_parameters": partial(sampled, sampling.sample_order_parameters),
     "bpkr.sampling.sample.sample_weights": partial(sampled, sampling.sample_weights),
     "bpkr.sampling.sample.sample_weights_by_gibbs": partial(sampled, sampling.sample_weights_by_gibbs),
@@ -146,8 +144,8 @@ _PARTS = {f"reproduce.one_shot.stages.{name}" for name in _STAGES}
 # hands the executor of the user to one of these
 _BELOW = {"bpkr.sampling.chains.run_chains", "reproduce.one_shot.theory.theory_of_seed"}
 _BELOW |= {f"reproduce.one_shot.comparison.{name}" for name in ("order_parameters", "check")}
-QUICK = ("bpkr.data.streaming.statistics_of_batches", "dmft.diagrams.blocks.in_blocks")
-KEEP_NOTHING = ("bpkr.saddle.minima.search_minima",)
+QUICK = ("bpkr.data.streaming.sum_batches_of", "dmft.diagrams.blocks.in_blocks")
+KEEP_NOTHING = ("bpkr.saddle.minima.search",)
 # what a clock has said, or hangs on it
 _TIMES = ("seconds", "warmup_seconds", "inference_seconds", "created_at", "settings")
 

@@ -40,7 +40,7 @@ def test_solves_that_do_not_fit_are_refused_before_they_are_compiled(small_machi
     with pytest.raises(
         ValueError, match=r"make 36 paths, and solving for U_1, 36 x 36, with a matrix of 5 rows, takes about"
     ):
-        bpkr.solve(architecture, features, labels)
+        bpkr.solve(architecture, bpkr.Data(features, labels))
     assert len(compiled) < 5  # checks of the data, and not the solve
 
 
@@ -48,7 +48,7 @@ def test_long_solves_say_so_before_they_start(monkeypatch):
     monkeypatch.setattr(specification, "_LONG", 0.0)
     rng = np.random.default_rng(0)
     with pytest.warns(UserWarning, match=r"make 2 paths: solving for U_1, 2 x 2, takes about 0 minutes"):
-        bpkr.solve(bpkr.Architecture((2,), 10.0, temperature=0.1), rng.normal(size=(5, 2, 2)), np.ones(5))
+        bpkr.solve(bpkr.Architecture((2,), 10.0, temperature=0.1), bpkr.Data(rng.normal(size=(5, 2, 2)), np.ones(5)))
 
 
 def test_what_does_not_fit_all_the_same_is_an_error_in_words():

@@ -25,8 +25,8 @@ from .devices import free_address, over_examples, process_of_devices, processes_
 
 PAGE = Path(__file__).parent.parent / "docs" / "sharded-arrays.md"
 EXAMPLES, FEATURES = 400, 8
-OPTIONS = bpkr.MatrixFreeOptions(probes=16, rank=10, repeats=3)
 SEED = 5
+OPTIONS = bpkr.MatrixFree(jax.random.key(SEED), progress=False, probes=16, rank=10, repeats=3)
 # sums over examples in other orders: about machine precision times the number of examples, or of products
 ROUNDING = 1e-12
 
@@ -70,7 +70,7 @@ def refused(call, *arguments, **options) -> str:
 
 
 def statistics(outputs: int) -> dict[str, np.ndarray]:
-    return numbers_of(bpkr.statistics_on_devices(*over_examples(*data(outputs))))
+    return numbers_of(bpkr.Data.of_devices(*over_examples(*data(outputs))).moments)
 
 
 def statistics_of_layouts() -> dict[str, dict[str, np.ndarray]]:
@@ -82,9 +82,9 @@ def statistics_of_layouts() -> dict[str, dict[str, np.ndarray]]:
     arrays = {name: jax.device_put(features, NamedSharding(mesh, spec)) for name, spec in layouts.items()}
     arrays |= {"one device": jnp.asarray(features), "a mesh of one": jax.device_put(features, only)}
     arrays |= {"single": arrays["both"].astype(np.float32)}
-    found = {name: numbers_of(bpkr.statistics_on_devices(array, labels)) for name, array in arrays.items()}
+    found = {name: numbers_of(bpkr.Data.of_devices(array, labels).moments) for name, array in arrays.items()}
     with jax.set_mesh(mesh):
-        found["explicit"] = numbers_of(bpkr.statistics_on_devices(arrays["both"], labels))
+        found["explicit"] = numbers_of(bpkr.Data.of_devices(arrays["both"], labels).moments)
     return found
 
 
@@ -97,18 +97,18 @@ def refusals() -> dict[str, str]:
     wrong = np.array(data()[0])
     wrong[301, 1, 2] = np.inf
     (wrong,) = over_examples(wrong)
-    whole, sums, key = data()[0], bpkr.statistics_on_devices, jax.random.key(0)
+    whole, sums = data()[0], bpkr.Data.of_devices
     return {
         "by paths": refused(sums, by_paths, labels),
-        "by both": refused(bpkr.kernel, model(), bpkr.gp_limit(model()), by_both),
+        "by both": refused(bpkr.Problem, model(), bpkr.Data(by_both)),
         "wrong": refused(sums, wrong, labels),
-        "wrong too": refused(bpkr.solve_matrix_free, model(), wrong, labels, key=key, progress=False),
+        "wrong too": refused(bpkr.Problem, model(), bpkr.Data(wrong, labels)),
         "complex": refused(sums, features + 0j, labels),
         "too large": refused(sums, features * 1e200, labels),
         "fewer labels": refused(sums, features, data()[1][1:]),
         "labels alone": refused(sums, jnp.asarray(whole), labels),
-        "slices": refused(bpkr.statistics_of_arrays, features, labels, progress=False),
-        "dense": refused(bpkr.solve, model(), features, labels),
+        "slices": refused(bpkr.Data.of_arrays, features, labels, progress=False),
+        "dense": refused(bpkr.solve, model(), bpkr.Data(features, labels)),
         "indivisible": refused(jax.device_put, whole[1:], features.sharding),
     }
 
@@ -122,7 +122,7 @@ REFUSALS = {
     "too large": "ValueError: products of features and labels are beyond double precision",
     "fewer labels": "ValueError: labels has 399 examples, features has 400",
     "labels alone": "ValueError: labels are sharded over devices, but features are not",
-    "slices": r"ValueError: features are sharded over devices, where bpkr\.statistics_on_devices sums them",
+    "slices": r"ValueError: features are sharded over devices, where bpkr\.Data\.of_devices sums them",
     "dense": "ValueError: features of shape .* are sharded over 4 devices, but the dense form .*JAXMg",
     "indivisible": "ValueError: .*divi",
 }
@@ -155,9 +155,9 @@ def energies(outputs: int) -> dict[str, np.ndarray]:
 
 def energies_of(outputs: int, features, labels) -> dict[str, np.ndarray]:
     """The estimate of the energy at the Gaussian-process limit, and the saddle point, by the same probes everywhere."""
-    given, key = (model(outputs), features, labels), jax.random.key(SEED)
-    found = bpkr.estimate_energy(given[0], bpkr.gp_limit(given[0]), *given[1:], key=key, options=OPTIONS)
-    saddle = bpkr.solve_matrix_free(*given, key=key, options=OPTIONS, progress=False)
+    problem = bpkr.Problem(model(outputs), bpkr.Data(features, labels))
+    found = bpkr.estimate_energy(problem, bpkr.gp_limit(problem.architecture), OPTIONS)
+    saddle = bpkr.solve(problem, solver=OPTIONS)
     numbers = {name: getattr(found, name) for name in ("value", "standard_error", "log_determinant", "misfit")}
     numbers |= {"gradient": found.slopes.gradient, "error": found.error(), "action": saddle.action}
     return {name: np.asarray(value) for name, value in {**numbers, "u1": saddle.order_parameters.matrices[0]}.items()}
@@ -175,7 +175,7 @@ def assert_same_energies(found: dict[str, np.ndarray], expected: dict[str, np.nd
 def test_energies_and_saddle_points_are_those_of_one_device(four_devices, outputs):
     found = four_devices(energies, outputs)
     assert_same_energies(found, energies_of(outputs, *data(outputs)))
-    exact = bpkr.evaluate(model(outputs), bpkr.gp_limit(model(outputs)), *data(outputs)).energy
+    exact = bpkr.evaluate(bpkr.Problem(model(outputs), bpkr.Data(*data(outputs))), bpkr.gp_limit(model(outputs))).energy
     assert abs(found["value"] - exact) < found["error"]
 
 
@@ -261,9 +261,9 @@ def test_the_qr_of_many_rows_is_that_of_each_devices_rows_first(four_devices, ro
 def parts(outputs: int) -> dict[str, np.ndarray]:
     """What a process of several has in the end: all results, and its own part of the predictions."""
     features, labels = over_examples(*data(outputs))
-    sums = bpkr.statistics_on_devices(features, labels)
-    saddle = bpkr.solve_from_statistics(model(outputs), sums)
-    prediction = bpkr.predict_from_statistics(model(outputs), saddle, sums, features)
+    sums = bpkr.Data.of_devices(features, labels).moments
+    saddle = bpkr.solve(model(outputs), bpkr.Data.of_moments(sums))
+    prediction = bpkr.predict(bpkr.Problem(model(outputs), bpkr.Data.of_moments(sums)), saddle, features)
     (own,) = (shard for shard in prediction.mean.addressable_shards)
     beyond = refused(bpkr.path_features, features, features, model(outputs))
     return {
@@ -279,9 +279,9 @@ def parts(outputs: int) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 def test_every_process_of_several_has_the_results_of_one(two_processes):
     features, labels = data(2)
-    sums = bpkr.statistics_of_arrays(features, labels, progress=False)
-    saddle = bpkr.solve_from_statistics(model(2), sums)
-    mean = bpkr.predict_from_statistics(model(2), saddle, sums, features).mean
+    sums = bpkr.Data.of_arrays(features, labels, progress=False).moments
+    saddle = bpkr.solve(model(2), bpkr.Data.of_moments(sums))
+    mean = bpkr.predict(bpkr.Problem(model(2), bpkr.Data.of_moments(sums)), saddle, features).mean
     found = two_processes(parts, 2)
     np.testing.assert_array_equal(np.concatenate([each["rows"] for each in found]), np.arange(EXAMPLES))
     expected = energies_of(2, features, labels)
@@ -314,11 +314,11 @@ def _work(examples: int) -> None:
 
     features = jax.make_array_from_callback((examples, 2, 40), sharding, rows)
     labels = np.random.default_rng(3).normal(size=examples)
-    options = bpkr.MatrixFreeOptions(probes=4, rank=4, order=8, max_order=8, block=4)
-    bpkr.statistics_on_devices(features, labels)
+    options = bpkr.MatrixFree(jax.random.key(0), probes=4, rank=4, order=8, max_order=8, block=4)
+    bpkr.Data.of_devices(features, labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bpkr.MatrixFreeWarning)  # of few products, which are not what this is about
-        bpkr.estimate_energy(model(), bpkr.gp_limit(model()), features, labels, key=jax.random.key(0), options=options)
+        bpkr.estimate_energy(bpkr.Problem(model(), bpkr.Data(features, labels)), bpkr.gp_limit(model()), options)
 
 
 def _memory(name: str) -> int:

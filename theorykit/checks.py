@@ -27,18 +27,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 from sympy import Expr, expand, sympify
 from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from .precision import require_float64
 
 Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable)
 
 _LARGEST_WHOLE = 2**63 - 1
+# largest asymmetry, relative to the largest entry, that counts as rounding
+_SYMMETRY = 1e-8
 
 
 def is_traced(*values: Any) -> bool:
     """True if any leaf of `values` is a JAX tracer, whose content cannot be looked at."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+    # a loop, not a generator: it runs many times in every call
+    for leaf in jax.tree.leaves(values):  # noqa: SIM110
+        if isinstance(leaf, jax.core.Tracer):
+            return True
+    return False
 
 
 class Requirement(NamedTuple):
@@ -321,6 +331,62 @@ def check_aligned(**arrays: Any) -> None:
                 first = name, index, axis
             elif not first[1].equals(index):
                 raise ValueError(f"{first[0]} and {name} have other coordinates along {first[2]}: align them first")
+
+
+def finite_array(name: str, value: ArrayLike, axes: str | None = None) -> Array:
+    """`checked_array` as an array of JAX, once double precision is on."""
+    require_float64()
+    return jnp.asarray(checked_array(name, value, axes))
+
+
+def float64_array(name: str, value: ArrayLike, axes: int | None = None) -> Array:
+    """`value` as a float64 array of so many axes, finite or not: that is checked where it is used."""
+    require_float64()
+    array = jnp.asarray(numeric_array(name, value))
+    if axes is not None and array.ndim != axes:
+        raise ValueError(f"{name} must have {axes} axes, got shape {array.shape}")
+    return array
+
+
+def checked_positive_definite(
+    name: str, matrix: ArrayLike, size: int, *, singular: bool = False
+) -> Float[Array, "size size"]:
+    """A symmetric positive definite `size x size` matrix; with `singular` a semidefinite one, up to rounding."""
+    array = finite_array(name, matrix)
+    if array.shape != (size, size):
+        raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
+    array = checked_symmetric(name, array)
+    numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
+    values = array_module(numbers).linalg.eigvalsh(numbers)
+    message = f"{name} is not positive {'semidefinite' if singular else 'definite'}"
+
+    def known() -> str:
+        measured = f"{message}: smallest eigenvalue {values[0]:.3g}"
+        if singular:
+            return measured
+        return f"{measured}; order parameters measured on fewer hidden units than paths are singular, for example"
+
+    return require(array, [Requirement(message, _are_positive(values, singular), known)])
+
+
+def _are_positive(values: Array | np.ndarray, singular: bool) -> Array | np.bool_:
+    """Whether sorted eigenvalues are positive, or, with `singular`, below zero by no more than rounding."""
+    rounding = 8 * len(values) * np.finfo(np.float64).eps
+    return values[0] >= -rounding * values[-1] if singular else values[0] > 0
+
+
+def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
+    """A symmetric matrix, up to rounding."""
+    array = finite_array(name, matrix, "rows columns")
+    if array.shape[0] != array.shape[1]:
+        raise ValueError(f"{name} must be square, got {array.shape}")
+    numbers = array if is_traced(matrix) else np.asarray(matrix, dtype=np.float64)
+    asymmetry, message = abs(numbers - numbers.T).max(), f"{name} is not symmetric"
+    is_symmetric = asymmetry <= _SYMMETRY * abs(numbers).max()
+    known = f"{message}: entries differ from the transpose's by up to {{:.3g}}{{}}".format
+    return require(
+        array, [Requirement(message, is_symmetric, lambda: known(asymmetry, single_precision_note(numbers)))]
+    )
 
 
 def single_precision_note(array: np.ndarray) -> str:

@@ -43,7 +43,9 @@ def jit(function: Callable) -> Callable:
         if is_traced(arguments, keywords, jnp.zeros(())):
             with usual_settings():
                 return part(*arguments, **keywords)
-        arguments, keywords = jax.tree.map(_traced_number, (arguments, keywords))
+        leaves, structure = jax.tree.flatten((arguments, keywords))
+        leaves = [jnp.asarray(leaf, float) if type(leaf) is float else leaf for leaf in leaves]
+        arguments, keywords = jax.tree.unflatten(structure, leaves)
         with usual_settings(), memory_errors_in_words(name):
             if jax.default_backend() != "cpu":
                 return whole()(*arguments, **keywords)
@@ -51,10 +53,6 @@ def jit(function: Callable) -> Callable:
                 return jax.block_until_ready(whole()(*arguments, **keywords))
 
     return call
-
-
-def _traced_number(leaf: Any) -> Any:
-    return jnp.asarray(leaf, float) if type(leaf) is float else leaf
 
 
 @cache

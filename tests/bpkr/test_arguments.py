@@ -16,25 +16,25 @@ PROBLEM = random_problem(PAIR, 0)
 ARCHITECTURE, FEATURES, LABELS = PROBLEM.architecture, PROBLEM.features, PROBLEM.labels
 DATA = (FEATURES, LABELS)
 KEY = jax.random.key(0)
-FEW = bpkr.MatrixFreeOptions(repeats=3)
+FEW = bpkr.MatrixFree(jax.random.key(0), repeats=3, progress=False)
 
 TAKERS = {
-    "evaluate": lambda point: bpkr.evaluate(ARCHITECTURE, point, *DATA),
-    "gradient_norm": lambda point: bpkr.gradient_norm(ARCHITECTURE, point, *DATA),
+    "evaluate": lambda point: bpkr.evaluate(bpkr.Problem(ARCHITECTURE, bpkr.Data(*DATA)), point),
+    "gradient_norm": lambda point: bpkr.gradient_norm(bpkr.Problem(ARCHITECTURE, bpkr.Data(*DATA)), point),
     "head_scores": lambda point: bpkr.head_scores(ARCHITECTURE, point),
-    "kernel": lambda point: bpkr.kernel(ARCHITECTURE, point, FEATURES),
-    "predict": lambda point: bpkr.predict(ARCHITECTURE, point, *DATA, FEATURES),
+    "kernel": lambda point: bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), point),
+    "predict": lambda point: bpkr.predict(bpkr.Problem(ARCHITECTURE, bpkr.Data(*DATA)), point, FEATURES),
 }
 SLOW_TAKERS = {
-    "solve": lambda point: bpkr.solve(ARCHITECTURE, *DATA, initial=point).order_parameters,
-    "predict_from_statistics": lambda point: bpkr.predict_from_statistics(
-        ARCHITECTURE, point, bpkr.statistics_of_arrays(*DATA), FEATURES
+    "solve": lambda point: bpkr.solve(ARCHITECTURE, bpkr.Data(*DATA), initial=point).order_parameters,
+    "predict from moments": lambda point: bpkr.predict(
+        bpkr.Problem(ARCHITECTURE, bpkr.Data.of_arrays(*DATA, progress=False)), point, FEATURES
     ),
-    "fluctuations": lambda point: bpkr.fluctuations(ARCHITECTURE, point, *DATA),
-    "estimate_energy": lambda point: bpkr.estimate_energy(ARCHITECTURE, point, *DATA, key=KEY).value,
-    "solve_matrix_free": lambda point: (
-        bpkr.solve_matrix_free(ARCHITECTURE, *DATA, key=KEY, options=FEW, initial=point).order_parameters
+    "fluctuations": lambda point: bpkr.fluctuations(bpkr.Problem(ARCHITECTURE, bpkr.Data(*DATA)), point),
+    "estimate_energy": lambda point: (
+        bpkr.estimate_energy(bpkr.Problem(ARCHITECTURE, bpkr.Data(*DATA)), point, bpkr.MatrixFree(KEY)).value
     ),
+    "matrix-free": lambda point: bpkr.solve(ARCHITECTURE, bpkr.Data(*DATA), initial=point, solver=FEW).order_parameters,
 }
 
 
@@ -86,18 +86,19 @@ def test_an_architecture_of_very_many_heads_is_refused_where_its_order_parameter
             bpkr.gp_limit(architecture)
         assert "bytes" in str(refusal.value)
         with refused("too large"):
-            bpkr.evaluate(architecture, PROBLEM.order_parameters, np.ones((2, architecture.paths, 1)), np.ones(2)) if (
-                architecture.paths < 10**7
-            ) else architecture.path_branches()
+            bpkr.evaluate(
+                bpkr.Problem(architecture, bpkr.Data(np.ones((2, architecture.paths, 1)), np.ones(2))),
+                PROBLEM.order_parameters,
+            ) if (architecture.paths < 10**7) else architecture.path_branches()
 
 
 def test_the_gradient_norm_is_compiled_once_for_all_numbers():
-    bpkr.gradient_norm(ARCHITECTURE, PROBLEM.order_parameters, *DATA)
+    bpkr.gradient_norm(bpkr.Problem(ARCHITECTURE, bpkr.Data(*DATA)), PROBLEM.order_parameters)
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
     try:
         for temperature in (0.11, 0.12):
-            bpkr.gradient_norm(PAIR.architecture(temperature), PROBLEM.order_parameters, *DATA)
+            bpkr.gradient_norm(bpkr.Problem(PAIR.architecture(temperature), bpkr.Data(*DATA)), PROBLEM.order_parameters)
     finally:
         jax.monitoring.clear_event_listeners()
     assert not [event for event in compiled if event.endswith("backend_compile_duration")]

@@ -30,9 +30,9 @@ NAN, INF = float("nan"), float("inf")
 def entry_points(features=FEATURES, labels=LABELS, architecture=ARCHITECTURE):
     """Everything that takes training data."""
     return {
-        "evaluate": lambda: bpkr.evaluate(architecture, POINT, features, labels),
-        "solve": lambda: bpkr.solve(architecture, features, labels),
-        "predict": lambda: bpkr.predict(architecture, POINT, features, labels, FEATURES),
+        "evaluate": lambda: bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(features, labels)), POINT),
+        "solve": lambda: bpkr.solve(architecture, bpkr.Data(features, labels)),
+        "predict": lambda: bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), POINT, FEATURES),
     }
 
 
@@ -91,7 +91,9 @@ def test_traced_numbers_are_refused_when_they_are_known(number):
     @eqx.filter_jit
     def total(value):
         numbers = {"widths": 8.0, "temperature": 0.1, number.removesuffix("[0]"): value}
-        return bpkr.evaluate(bpkr.Architecture((2, 2), **numbers), bpkr.gp_limit(ARCHITECTURE), FEATURES, LABELS).total
+        return bpkr.evaluate(
+            bpkr.Problem(bpkr.Architecture((2, 2), **numbers), bpkr.Data(FEATURES, LABELS)), bpkr.gp_limit(ARCHITECTURE)
+        ).total
 
     with pytest.raises(RuntimeError, match=re.escape(f"{number} must be finite and")):
         total(jnp.array(-1.0)).block_until_ready()
@@ -134,14 +136,14 @@ def test_test_features_must_fit():
         (FEATURES[:0], "test_features has zero examples"),
     ):
         with refused(message):
-            bpkr.predict(ARCHITECTURE, POINT, FEATURES, LABELS, test_features)
+            bpkr.predict(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES, LABELS)), POINT, test_features)
 
 
 def test_features_of_a_kernel_must_fit():
     with refused("other features has 2 paths"):
-        bpkr.kernel(ARCHITECTURE, POINT, FEATURES, FEATURES[:, :2])
+        bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), POINT, FEATURES[:, :2])
     with refused("input features"):
-        bpkr.kernel(ARCHITECTURE, POINT, FEATURES, FEATURES[:, :, :4])
+        bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), POINT, FEATURES[:, :, :4])
 
 
 BAD_MATRICES = {
@@ -157,10 +159,10 @@ BAD_MATRICES = {
 def test_order_parameters_must_be_positive_definite(message):
     bad = bpkr.OrderParameters((BAD_MATRICES[message], np.eye(2)), 1.0)
     for function in (
-        lambda: bpkr.evaluate(ARCHITECTURE, bad, FEATURES, LABELS),
-        lambda: bpkr.predict(ARCHITECTURE, bad, FEATURES, LABELS, FEATURES),
-        lambda: bpkr.solve(ARCHITECTURE, FEATURES, LABELS, initial=bad),
-        lambda: bpkr.kernel(ARCHITECTURE, bad, FEATURES),
+        lambda: bpkr.evaluate(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES, LABELS)), bad),
+        lambda: bpkr.predict(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES, LABELS)), bad, FEATURES),
+        lambda: bpkr.solve(ARCHITECTURE, bpkr.Data(FEATURES, LABELS), initial=bad),
+        lambda: bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), bad),
         lambda: bpkr.head_scores(ARCHITECTURE, bad),
     ):
         with refused(message):
@@ -169,8 +171,8 @@ def test_order_parameters_must_be_positive_definite(message):
 
 def test_order_parameters_that_are_singular_have_a_kernel_and_no_action():
     singular = bpkr.OrderParameters((np.diag([1.0, 1.0, 1.0, 0.0]), np.eye(2)), 1.0)
-    assert np.all(np.isfinite(bpkr.kernel(ARCHITECTURE, singular, FEATURES)))
-    bpkr.predict(ARCHITECTURE, singular, FEATURES, LABELS, FEATURES)
+    assert np.all(np.isfinite(bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), singular)))
+    bpkr.predict(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES, LABELS)), singular, FEATURES)
     for function in (bpkr.evaluate, partial(bpkr.solve, initial=singular)):
         arguments = (ARCHITECTURE, *([singular] if function is bpkr.evaluate else []), FEATURES, LABELS)
         with refused("U_1 is not positive definite: smallest eigenvalue 0"):
@@ -185,19 +187,19 @@ def test_draws_of_the_law_at_narrow_widths_have_a_kernel():
     lowest = [np.linalg.eigvalsh(np.asarray(point.first))[0] for point in points]
     assert min(lowest) < 0 < max(lowest)
     for point in points:
-        assert np.all(np.isfinite(bpkr.kernel(narrow, point, FEATURES)))
+        assert np.all(np.isfinite(bpkr.kernel(bpkr.Problem(narrow, bpkr.Data(FEATURES)), point)))
 
 
 def test_order_parameters_must_be_as_many_as_layers():
     with refused("2 layers need 2 matrices U_1, ..., U_2, got 1"):
-        bpkr.evaluate(ARCHITECTURE, bpkr.OrderParameters((np.eye(4),), 1.0), FEATURES, LABELS)
+        bpkr.evaluate(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES, LABELS)), bpkr.OrderParameters((np.eye(4),), 1.0))
 
 
 @pytest.mark.parametrize("readout", [0.0, -1.0, NAN])
 def test_the_readout_order_parameter_must_be_positive(readout):
     bad = bpkr.OrderParameters((np.eye(4), np.eye(2)), readout)
     with refused("readout order parameter u"):
-        bpkr.evaluate(ARCHITECTURE, bad, FEATURES, LABELS)
+        bpkr.evaluate(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES, LABELS)), bad)
     with refused("U_2 is not positive definite"):
         bpkr.optimal_readout(ARCHITECTURE, -np.eye(2))
 
@@ -227,7 +229,7 @@ def test_repeated_examples_need_a_temperature_under_jit_and_vmap_too():
     architecture, repeated = PAIR.architecture(0.0), changed(FEATURES, 4, FEATURES[1])
 
     def action(features):
-        return bpkr.evaluate(architecture, POINT, features, LABELS).total
+        return bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(features, LABELS)), POINT).total
 
     both, expected = jax.jit(jax.vmap(action)), float(action(FEATURES))
     np.testing.assert_allclose(both(jnp.stack([FEATURES, FEATURES])), [expected] * 2, rtol=1e-12)
@@ -354,7 +356,7 @@ path_features = xr.DataArray(np.ones((4, 1, 3)), dims=("example", "path", "featu
 misaligned = [
     outcome(lambda: averaged(elsewhere, inputs_with_axes)),
     outcome(lambda: bpkr.attention(inputs_with_axes, key_query=[np.eye(5)[None]], mask=elsewhere)),
-    outcome(lambda: bpkr.data_of_classes(path_features, labels)),
+    outcome(lambda: bpkr.Data.of_classes(path_features, labels)),
 ]
 print(json.dumps([
     same,
@@ -426,7 +428,7 @@ def extreme(**numbers) -> bpkr.Architecture:
 def assert_solved(architecture, features, labels):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        saddle = bpkr.solve(architecture, features, labels)
+        saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
     assert saddle.gradient_norm <= 1e-9
     assert saddle.min_hessian_eigenvalue > 0
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(eqx.filter(saddle, eqx.is_inexact_array)))
@@ -462,7 +464,7 @@ def test_extreme_temperatures_are_solved_with_more_examples_than_features(temper
 def test_a_solve_that_rounding_stops_says_so_and_why(scale, tolerance, cause):
     doubled, architecture = CHAINS[:, [0, 0, 2, 2]], extreme(widths=1.0, temperature=1e-8)
     with pytest.warns(bpkr.ConvergenceWarning, match="no step lowers the action beyond rounding") as caught:
-        saddle = bpkr.solve(architecture, doubled, scale * SIGNS, tolerance=tolerance)
+        saddle = bpkr.solve(architecture, bpkr.Data(doubled, scale * SIGNS), tolerance=tolerance)
     assert cause in str(caught[0].message)
     assert jnp.isfinite(saddle.action) and jnp.isfinite(saddle.gradient_norm)
     assert not saddle.converged

@@ -29,7 +29,7 @@ def test_deep_linear_networks():
     inputs, labels = RNG.normal(size=(P, 1, N0)), RNG.normal(size=P)
     widths, variances = (20.0, 30.0, 15.0), (1.2, 0.8, 1.1, 0.9)
     architecture = bpkr.Architecture((Dense(), Dense()), widths, variances, temperature=T)
-    found = bpkr.solve(architecture, bpkr.path_features(inputs, [], architecture), labels, tolerance=1e-10)
+    found = bpkr.solve(architecture, bpkr.Data(bpkr.path_features(inputs, [], architecture), labels), tolerance=1e-10)
     gram = variances[0] * inputs[:, 0] @ inputs[:, 0].T / N0
     overlaps = np.array([*(float(u[0, 0]) for u in found.order_parameters.matrices), found.order_parameters.readout])
     ratios = overlaps / np.array([variances[1] * overlaps[1], variances[2] * overlaps[2], variances[3]])
@@ -45,11 +45,11 @@ def test_gated_linear_networks():
     inputs, labels, gates = RNG.normal(size=(P, 1, N0)), RNG.normal(size=P), RNG.normal(size=(P, 3))
     architecture = bpkr.Architecture((3,), 20.0, temperature=T)
     features = bpkr.path_features(inputs, [gates[:, :, None, None]], architecture, layout="keys-first")
-    found = bpkr.solve(architecture, features, labels)
+    found = bpkr.solve(architecture, bpkr.Data(features, labels))
     gram = inputs[:, 0] @ inputs[:, 0].T / N0
     u1 = np.asarray(found.order_parameters.matrices[0])
     kernel = np.einsum("mn,ma,ab,nb->mn", gram, gates, u1, gates) / 3
-    assert_close(bpkr.kernel(architecture, found, features), kernel, 1e-12)
+    assert_close(bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), found), kernel, 1e-12)
     assert_close(found.energy, free_energy(kernel, labels))
 
 
@@ -79,7 +79,7 @@ def test_local_kernels(function):
     patches, labels = RNG.normal(size=(P, 3, N0)), RNG.normal(size=P)
     architecture = bpkr.Architecture((), 20.0, (1.3, 0.8), temperature=T, read_tokens=3, embedding=function)
     features = bpkr.path_features(patches, [], architecture)
-    found = bpkr.solve(architecture, features, labels)
+    found = bpkr.solve(architecture, bpkr.Data(features, labels))
     covariance = 1.3 * np.einsum("mik,njk->minj", patches, patches) / N0
     own = np.einsum("mimi->mi", covariance)
     if function == "erf":
@@ -107,7 +107,7 @@ def test_a_readout_of_every_token_has_the_prior_of_networks():
         return network(inputs).ravel()
 
     drawn = np.asarray(jax.jit(jax.vmap(outputs))(jax.random.split(jax.random.key(0), 20_000)))
-    expected = np.asarray(bpkr.kernel(architecture, bpkr.gp_limit(architecture), features))
+    expected = np.asarray(bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), bpkr.gp_limit(architecture)))
     covariance, error = drawn.T @ drawn / len(drawn), np.sqrt(np.var(drawn[:, :, None] * drawn[:, None], axis=0))
     assert np.max(np.abs(covariance - expected) / error) * np.sqrt(len(drawn)) < 5
     network = bpkr.sample_network(architecture, heads, input_features=N0, key=jax.random.key(1))
@@ -118,16 +118,16 @@ def test_a_readout_of_every_token_agrees_with_the_exact_posterior():
     architecture = bpkr.Architecture((), 200.0, temperature=0.5, read_tokens=2)
     inputs, labels = RNG.normal(size=(10, 2, N0)), RNG.normal(size=10)
     features = bpkr.path_features(inputs, [], architecture)
-    found = bpkr.solve(architecture, features, labels)
-    corrected = bpkr.fluctuations(architecture, found, features, labels, features)
-    plain = bpkr.predict(architecture, found, features, labels, features)
+    found = bpkr.solve(architecture, bpkr.Data(features, labels))
+    corrected = bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), found, features)
+    plain = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), found, features)
     # importance sampling of the exact law of U, Wishart
     law = bpkr.law_of(architecture)
     points = jax.vmap(law.sample)(jax.random.split(jax.random.key(0), 40_000))
 
     def weighted(coordinates):
         point = law.order_parameters(coordinates)
-        return -bpkr.evaluate(architecture, point, features, labels).energy / 2, point.readout
+        return -bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(features, labels)), point).energy / 2, point.readout
 
     logs, readouts = jax.jit(jax.vmap(weighted))(points)
     weights = np.exp(np.asarray(logs) - np.max(logs))

@@ -24,9 +24,11 @@ def test_solve_equals_the_library(folder, monkeypatch, capsys):
     def features(x):
         return bpkr.path_features(x, bpkr.attention(x, key_query=[arrays["W1"], arrays["W2"]]), architecture, "mean")
 
-    saddle = bpkr.solve(architecture, features(arrays["x"]), arrays["y"])
+    saddle = bpkr.solve(architecture, bpkr.Data(features(arrays["x"]), arrays["y"]))
     test = features(arrays["x_test"])
-    prediction = bpkr.predict(architecture, saddle.order_parameters, features(arrays["x"]), arrays["y"], test)
+    prediction = bpkr.predict(
+        bpkr.Problem(architecture, bpkr.Data(features(arrays["x"]), arrays["y"])), saddle.order_parameters, test
+    )
     np.testing.assert_allclose(written["U_1"], saddle.order_parameters.matrices[0], rtol=1e-9)
     np.testing.assert_allclose(written["mean"], prediction.mean, rtol=1e-9)
     np.testing.assert_allclose(written["variance"], prediction.variance, rtol=1e-9)
@@ -50,9 +52,11 @@ def test_solve_takes_any_layers_and_several_outputs(folder, monkeypatch, capsys)
     def features(x):
         return bpkr.path_features(x, bpkr.attention(x, key_query=[arrays["W1"], arrays["W2"]]), architecture, "mean")
 
-    saddle = bpkr.solve(architecture, features(arrays["x"]), labels)
+    saddle = bpkr.solve(architecture, bpkr.Data(features(arrays["x"]), labels))
     test = features(arrays["x_test"])
-    prediction = bpkr.predict(architecture, saddle.order_parameters, features(arrays["x"]), labels, test)
+    prediction = bpkr.predict(
+        bpkr.Problem(architecture, bpkr.Data(features(arrays["x"]), labels)), saddle.order_parameters, test
+    )
     np.testing.assert_allclose(written["U_1"], saddle.order_parameters.matrices[0], rtol=1e-9)
     np.testing.assert_allclose(written["u"], saddle.order_parameters.readout, rtol=1e-9)
     np.testing.assert_allclose(written["mean"], prediction.mean, rtol=1e-9)

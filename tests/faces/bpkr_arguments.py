@@ -59,7 +59,7 @@ def limit():
 
 @cache
 def statistics():
-    return bpkr.statistics_of_arrays(DATA, LABELS)
+    return bpkr.Data.of_arrays(DATA, LABELS).moments
 
 
 @cache
@@ -96,8 +96,8 @@ def with_field(**changed):
 
 def other_statistics():
     return {
-        "of other paths": bpkr.statistics_of_arrays(DATA[:, :3], LABELS),
-        "of several outputs": bpkr.statistics_of_arrays(DATA, np.stack([LABELS, LABELS], axis=1)),
+        "of other paths": bpkr.Data.of_arrays(DATA[:, :3], LABELS).moments,
+        "of several outputs": bpkr.Data.of_arrays(DATA, np.stack([LABELS, LABELS], axis=1)).moments,
         "order parameters": limit(),
         "features": DATA,
         **{f"with {field} not finite": with_field(**{field: np.nan}) for field in ("label_square", "examples")},

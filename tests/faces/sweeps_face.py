@@ -19,7 +19,8 @@ OTHER = problem("dense, two outputs")
 
 @cache
 def saddle(name="attention"):
-    return bpkr.solve(*problem(name)[:3])
+    architecture, features, labels = problem(name)[:3]
+    return bpkr.solve(architecture, bpkr.Data(features, labels))
 
 
 @cache

@@ -157,8 +157,8 @@ def test_the_axes_in_the_page_on_results_are_theirs():
     page = (HERE.parent.parent / "docs" / "results.md").read_text()
     architecture, data = bpkr.Architecture((2,), 12.0, temperature=0.3), random_data(0)
     features, labels = jnp.asarray(data.features), jnp.asarray(data.labels)
-    saddle = bpkr.solve(architecture, features, labels)
-    prediction = bpkr.predict(architecture, saddle, features, labels, features[:3])
+    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
+    prediction = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle, features[:3])
     solve = sweeps.label_saddle(architecture, saddle).merge(sweeps.label_prediction(prediction))
     scores = swept(data).isel(width=0, temperature=0)[["test_accuracy", "test_log_loss", "test_confusion"]]
     result, said = solve.merge(scores, compat="override"), axes_in_table(page)

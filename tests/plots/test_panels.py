@@ -75,7 +75,7 @@ def result(kind: str) -> xr.Dataset:
     data, architecture = random_data(0), ARCHITECTURE
     if kind == "three classes":
         architecture = bpkr.Architecture(ARCHITECTURE.layers, 10.0, temperature=0.3, outputs=3)
-        data = bpkr.data_of_classes(data.features, np.arange(len(data.labels)) % 3, data.features[:3], [0, 1, 2])
+        data = bpkr.Data.of_classes(data.features, np.arange(len(data.labels)) % 3, data.features[:3], [0, 1, 2])
     elif kind == "two layers":
         architecture = bpkr.Architecture((1, *ARCHITECTURE.layers), 10.0, temperature=0.3)
         options["widths"] = ((10, 20, 30), (20, 20, 20))
@@ -189,7 +189,7 @@ def test_a_comparison_names_every_approach():
 
 def test_a_spectrum_has_eigenvalues_and_squared_cosines():
     data = random_data(0)
-    kernel = bpkr.kernel(ARCHITECTURE, bpkr.gp_limit(ARCHITECTURE), data.features)
+    kernel = bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(data.features)), bpkr.gp_limit(ARCHITECTURE))
     alignment = bpkr.kernel_task_alignment(kernel, data.labels)
     axes = plots.draw_kernel_spectrum(np.asarray(alignment.eigenvalues), np.asarray(alignment.cosines))
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), alignment.eigenvalues)

@@ -36,7 +36,7 @@ CASES = (ONE_LAYER, SKIP_FIRST, *slow(SLOW))
 
 
 def solved(problem, **options):
-    return bpkr.solve(problem.architecture, problem.features, problem.labels, **options)
+    return bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels), **options)
 
 
 def at_saddle(problem, saddle):
@@ -53,7 +53,7 @@ def test_the_curvature_is_that_of_the_action_along_displacements(case):
     data = jnp.array(problem.features), jnp.array(problem.labels)
 
     def action(tangent):
-        return bpkr.evaluate(architecture, displaced(architecture, here, tangent), *data).total
+        return bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(*data)), displaced(architecture, here, tangent)).total
 
     hessian = jax.jit(jax.hessian(action))(jnp.zeros(dimension(architecture)))
     smallest = np.linalg.eigvalsh(hessian)[0] / max(architecture.widths)
@@ -72,7 +72,11 @@ def test_curvature_along_a_geodesic_is_no_smaller():
 
         def along(length, direction=symmetric):
             point = bpkr.OrderParameters((factor @ expm(length * direction) @ factor.T,), here.readout)
-            return float(bpkr.evaluate(problem.architecture, point, problem.features, problem.labels).total)
+            return float(
+                bpkr.evaluate(
+                    bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)), point
+                ).total
+            )
 
         second = (along(step) - 2 * along(0.0) + along(-step)) / step**2
         assert second / max(problem.architecture.widths) > float(saddle.min_hessian_eigenvalue) * (1 - 1e-3)
@@ -143,7 +147,7 @@ def symmetric_problem():
 def test_multistart_finds_one_minimum_where_there_is_one():
     features, labels = symmetric_problem()
     architecture = bpkr.Architecture((2,), 5.0, temperature=0.1)
-    minima = bpkr.search_minima(architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=6)
+    minima = bpkr.search(architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=6)
     assert minima.is_unique
     assert minima.failures == 0
     assert minima.starts == (8,)
@@ -155,4 +159,4 @@ def test_search_refuses_what_cannot_be_meant():
     features, labels = symmetric_problem()
     architecture = bpkr.Architecture((2,), 5.0, temperature=0.1)
     with refused("starts must be at least 0, got -1"):
-        bpkr.search_minima(architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=-1)
+        bpkr.search(architecture, bpkr.Data(features, labels), key=jax.random.key(0), starts=-1)

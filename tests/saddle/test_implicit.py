@@ -33,9 +33,11 @@ def architecture_of(case, logarithms):
 def observables(case, problem, logarithms):
     """All that a solution has: matrices, readout, action, entropy, energy, evidence; and a prediction from it."""
     architecture = architecture_of(case, logarithms)
-    saddle = bpkr.solve(architecture, problem.features, problem.labels, tolerance=1e-11)
+    saddle = bpkr.solve(architecture, bpkr.Data(problem.features, problem.labels), tolerance=1e-11)
     point = saddle.order_parameters
-    prediction = bpkr.predict(architecture, point, problem.features, problem.labels, problem.test_features)
+    prediction = bpkr.predict(
+        bpkr.Problem(architecture, bpkr.Data(problem.features, problem.labels)), point, problem.test_features
+    )
     values = (*point.matrices, point.readout, saddle.action, saddle.entropy, saddle.energy, saddle.log_evidence)
     return jnp.concatenate([jnp.ravel(value) for value in (*values, prediction.mean, prediction.variance)])
 
@@ -96,7 +98,7 @@ def test_derivatives_in_attention_weights():
     def evidence(strength):
         moved = [heads[0] + strength * direction, heads[1]]
         features = bpkr.path_features(inputs, bpkr.attention(inputs, key_query=moved), architecture, "last")
-        saddle = bpkr.solve(architecture, features, labels, tolerance=1e-11)
+        saddle = bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=1e-11)
         return saddle.log_evidence, saddle.order_parameters.matrices[0][0, 1]
 
     by_jax = jax.jacrev(evidence)(0.0)
@@ -112,7 +114,7 @@ def test_the_gradient_of_the_log_evidence_solves_no_linear_system_with_the_hessi
         """Whether the gradient of an observable needs a solution of lineax, by conjugate gradients."""
 
         def value(at):
-            return observable(bpkr.solve(architecture_of(TWO_LAYERS, at), problem.features, problem.labels))
+            return observable(bpkr.solve(architecture_of(TWO_LAYERS, at), bpkr.Data(problem.features, problem.labels)))
 
         program = jax.make_jaxpr(jax.grad(value))(numbers).jaxpr
         needed, _ = partial_eval.dce_jaxpr(program, [True])
@@ -129,7 +131,7 @@ def test_second_derivatives_of_the_log_evidence():
 
     def log_evidence(at):
         return bpkr.solve(
-            architecture_of(TWO_LAYERS, at), problem.features, problem.labels, tolerance=1e-11
+            architecture_of(TWO_LAYERS, at), bpkr.Data(problem.features, problem.labels), tolerance=1e-11
         ).log_evidence
 
     slope = jax.jit(jax.grad(log_evidence))

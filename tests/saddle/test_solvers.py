@@ -36,7 +36,7 @@ from ..marks import slow
 
 
 def solved(problem, **options):
-    return bpkr.solve(problem.architecture, problem.features, problem.labels, **options)
+    return bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels), **options)
 
 
 QUICKLY_SOLVED = (ONE_HEAD, TWO_LAYERS, ALL_SKIPS, OWN_KINDS)

@@ -63,7 +63,7 @@ def diagrammed(folder: Path):
 
 def summed(folder: Path):
     features, labels = np.arange(24.0).reshape(4, 2, 3), np.arange(4.0)
-    return bpkr.statistics_of_arrays(features, labels, chunk=2, checkpoint=folder / "sums.npz")
+    return bpkr.Data.of_arrays(features, labels, chunk=2, checkpoint=folder / "sums.npz").moments
 
 
 def drawn(folder: Path):

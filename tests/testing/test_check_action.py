@@ -177,7 +177,9 @@ def test_a_planted_mistake_is_found_and_named(name):
 def test_the_action_of_the_theory_is_clean():
     architecture = bpkr.Architecture(layers=(2, 2), widths=10, temperature=0.1)
     rng = np.random.default_rng(0)
-    values = bpkr.parameter_values(architecture, rng.normal(size=(6, 4, 3)), rng.normal(size=6))
+    values = bpkr.parameter_values(
+        bpkr.Problem(architecture, bpkr.Data(rng.normal(size=(6, 4, 3)), rng.normal(size=6)))
+    )
     report = check_action(bpkr.derive(architecture).of_free_order_parameters, values, index=0)
     assert report.holds, str(report)
     assert any("every step of the derivation holds" in passed.check for passed in report.passed)

@@ -7,16 +7,16 @@ from .action.finite_width_prior import FiniteWidthPrior
 from .action.kept import load_action, save_action
 from .data.accuracy import sign_accuracy
 from .data.classes import Classes, ClassScores, LabelsWarning, find_classes, score_classes
-from .data.data import Data, data_of_classes
-from .data.statistics import FeatureStatistics, statistics_on_devices
-from .data.streaming import statistics_of_arrays, statistics_of_batches, statistics_of_files
+from .data.data import Data
+from .data.statistics import FeatureStatistics
 from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout, parameter_values
 from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
 from .evaluation.observables import KernelTaskAlignment, head_scores, kernel_task_alignment
-from .evaluation.prediction import Prediction, kernel, path_kernels, predict, predict_from_statistics
+from .evaluation.prediction import Prediction, kernel, path_kernels, predict
+from .evaluation.problem import Problem
 from .features.from_kernels import features_of_kernels
-from .matrix_free.estimate import EnergyEstimate, MatrixFreeOptions, MatrixFreeWarning, Slopes, estimate_energy
-from .matrix_free.saddle import MatrixFreeSaddle, solve_matrix_free
+from .matrix_free.estimate import EnergyEstimate, MatrixFree, MatrixFreeWarning, Slopes, estimate_energy
+from .matrix_free.saddle import MatrixFreeSaddle
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
 from .network.masks import Isolated, Layout, Mask
 from .network.network import (
@@ -33,8 +33,8 @@ from .network.pruning import Head, parameter_count, rank_heads, removable_heads,
 from .order_parameters.finite_width_law import FiniteWidthLaw, law_of
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
-from .saddle.minima import ConvergenceWarning, Minima, search_minima
-from .saddle.saddle import AcceleratedSweeps, Newton, Saddle, gradient_norm, solve, solve_from_statistics
+from .saddle.minima import ConvergenceWarning, Minima, search
+from .saddle.saddle import AcceleratedSweeps, Newton, Saddle, gradient_norm, solve
 from .specification.architecture import Architecture
 from .specification.layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
 
@@ -68,7 +68,7 @@ __all__ = [
     "LayerSymbols",
     "Layout",
     "Mask",
-    "MatrixFreeOptions",
+    "MatrixFree",
     "MatrixFreeSaddle",
     "MatrixFreeWarning",
     "Minima",
@@ -77,6 +77,7 @@ __all__ = [
     "OrderParameters",
     "Prediction",
     "Predictor",
+    "Problem",
     "ProjectionHeads",
     "Readout",
     "Saddle",
@@ -84,7 +85,6 @@ __all__ = [
     "Slopes",
     "attention",
     "compile_action",
-    "data_of_classes",
     "derive",
     "empirical_order_parameters",
     "estimate_energy",
@@ -111,7 +111,6 @@ __all__ = [
     "path_outputs",
     "path_weights",
     "predict",
-    "predict_from_statistics",
     "rank_heads",
     "removable_heads",
     "render_latex",
@@ -119,15 +118,9 @@ __all__ = [
     "sample_network",
     "save_action",
     "score_classes",
-    "search_minima",
+    "search",
     "sign_accuracy",
     "solve",
-    "solve_from_statistics",
-    "solve_matrix_free",
-    "statistics_of_arrays",
-    "statistics_of_batches",
-    "statistics_of_files",
-    "statistics_on_devices",
     "sum_over_paths",
     "without_heads",
 ]

@@ -36,7 +36,7 @@ def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path)
     training, test = (_features(config, arrays, architecture, heads, prefix) for prefix in ("", "test_"))
     assert training is not None, "DataConfig admits no file without features or inputs"
     test_labels = None if config.test_labels is None else arrays[config.test_labels]
-    make = bpkr.data_of_classes if config.classes else bpkr.Data
+    make = bpkr.Data.of_classes if config.classes else bpkr.Data
     # before the solve, not after it
     return check_data(architecture, make(training, arrays[config.labels], test, test_labels))
 

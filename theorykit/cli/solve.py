@@ -42,13 +42,7 @@ def solve_and_label(architecture: bpkr.Architecture, data: bpkr.Data, settings: 
 
     Those of the infinitely wide network are beside them, by names that begin with "infinite_width_".
     """
-    saddle = bpkr.solve(
-        architecture,
-        data.features,
-        data.labels,
-        tolerance=settings.solver.tolerance,
-        max_steps=settings.solver.max_steps,
-    )
+    saddle = bpkr.solve(architecture, data, tolerance=settings.solver.tolerance, max_steps=settings.solver.max_steps)
     parts = [label_saddle(architecture, saddle), *predict_test_examples(architecture, data, saddle.order_parameters)]
     limit = _label_limit(architecture, data)
     beside = [name for name in _OF_LIMIT if name in limit]

@@ -177,7 +177,9 @@ def _sample(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Archite
 def _describe(architecture: bpkr.Architecture, solution: xr.Dataset, training: bpkr.Data) -> xr.Dataset:
     """How far a solution is from the Gaussian-process limit, and the alignment of its kernel with the labels."""
     point, limit = order_parameters_of(architecture, solution), bpkr.gp_limit(architecture)
-    alignment = bpkr.kernel_task_alignment(bpkr.kernel(architecture, point, training.features), training.labels)
+    alignment = bpkr.kernel_task_alignment(
+        bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(training.features)), point), training.labels
+    )
     departure = max(float(jnp.max(jnp.abs(u - gp))) for u, gp in zip(point.matrices, limit.matrices, strict=True))
     return xr.Dataset(
         {
@@ -196,7 +198,7 @@ def _gp_limits(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
         name: _gp_accuracy(architecture, data, np.array([labels.index(label) for label in chosen or labels]))
         for name, chosen in GP_PATHS.items()
     }
-    kernel = bpkr.kernel(architecture, bpkr.gp_limit(architecture), data.features)
+    kernel = bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(data.features)), bpkr.gp_limit(architecture))
     alignment = bpkr.kernel_task_alignment(kernel, data.labels)
     return xr.Dataset(
         {
@@ -214,7 +216,9 @@ def _gp_accuracy(architecture: bpkr.Architecture, data: bpkr.Data, chosen: Int[n
         layers=(len(chosen),), widths=architecture.widths[-1], temperature=architecture.temperature
     )
     features, test_features = data.features[:, chosen], data.test_features[:, chosen]
-    prediction = bpkr.predict(paths, bpkr.gp_limit(paths), features, data.labels, test_features)
+    prediction = bpkr.predict(
+        bpkr.Problem(paths, bpkr.Data(features, data.labels)), bpkr.gp_limit(paths), test_features
+    )
     return float(bpkr.sign_accuracy(prediction.mean, data.test_labels))
 
 

@@ -37,11 +37,17 @@ class Problem:
 
     def evaluate(self) -> bpkr.ActionTerms:
         """The action and its parts at the order parameters."""
-        return bpkr.evaluate(self.architecture, self.order_parameters, self.features, self.labels)
+        return bpkr.evaluate(
+            bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels)), self.order_parameters
+        )
 
     def predict(self) -> bpkr.Prediction:
         """What the theory predicts for the test examples at the order parameters."""
-        return bpkr.predict(self.architecture, self.order_parameters, self.features, self.labels, self.test_features)
+        return bpkr.predict(
+            bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels)),
+            self.order_parameters,
+            self.test_features,
+        )
 
     def at_temperature(self, temperature: ArrayLike) -> "Problem":
         """The same at another temperature."""

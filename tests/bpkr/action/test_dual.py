@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from sympy import Add
 
 from theorykit import bpkr
+from theorykit.bpkr import Data, Problem, predict
 from theorykit.bpkr.action import document
 from theorykit.bpkr.data.statistics import FeatureStatistics
 from theorykit.bpkr.evaluation.bound_action import bind, flat_features
-from theorykit.bpkr.evaluation.prediction import predict_from_statistics
 from theorykit.codegen import compile_expressions
 from theorykit.derivation import rules
 from theorykit.symbolic import as_markdown, gradient
@@ -130,7 +130,7 @@ def test_slopes_are_two_positive_semidefinite_parts_of_the_gradient(number, seed
 def test_energy_is_that_of_the_action():
     architecture, point, features, labels, _ = random_data(TWO_LAYERS, 1)
     values = dual_values(architecture, point, explicit_statistics(features, labels))
-    expected = bpkr.evaluate(architecture, point, features, labels).energy
+    expected = bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(features, labels)), point).energy
     assert_close(compiled(0)[0](values)[0], expected, 1e-9)
 
 
@@ -158,8 +158,8 @@ def test_gradients_do_not_cancel_where_the_noise_is_small():
 @some_cases
 def test_predictions_are_those_from_examples(case):
     architecture, point, features, labels, test_features = random_data(case, 4)
-    expected = bpkr.predict(architecture, point, features, labels, test_features)
-    found = predict_from_statistics(architecture, point, explicit_statistics(features, labels), test_features)
+    expected = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), point, test_features)
+    found = predict(Problem(architecture, Data.of_moments(explicit_statistics(features, labels))), point, test_features)
     assert found.mean.shape == expected.mean.shape and found.variance.shape == expected.variance.shape
     assert_close(found.mean, expected.mean, 1e-9)
     assert_close(found.variance, expected.variance, 1e-8)
@@ -222,19 +222,19 @@ def test_statistics_that_do_not_fit_are_refused():
     architecture, point, features, labels, test_features = random_data(TWO_LAYERS, 6)
     statistics = explicit_statistics(features, labels)
     with refused("statistics are of 6 paths"):
-        predict_from_statistics(ONE_LAYER.architecture(), point, statistics, test_features)
+        predict(Problem(ONE_LAYER.architecture(), Data.of_moments(statistics)), point, test_features)
     with refused("statistics are of labels of 1 outputs, not 2"):
-        predict_from_statistics(TWO_OUTPUTS.architecture(), point, statistics, test_features)
+        predict(Problem(TWO_OUTPUTS.architecture(), Data.of_moments(statistics)), point, test_features)
     with refused("temperature=0"):
-        predict_from_statistics(TWO_LAYERS.architecture(0.0), point, statistics, test_features)
+        predict(Problem(TWO_LAYERS.architecture(0.0), Data.of_moments(statistics)), point, test_features)
     with refused("3 input features, test_features has 2"):
-        predict_from_statistics(architecture, point, statistics, test_features[:, :, :2])
+        predict(Problem(architecture, Data.of_moments(statistics)), point, test_features[:, :, :2])
     broken = replace(statistics, gram=statistics.gram.at[0, 0].set(jnp.nan))
     with refused("gram has 1 entries that are not finite"):
-        predict_from_statistics(architecture, point, broken, test_features)
+        predict(Problem(architecture, Data.of_moments(broken)), point, test_features)
     indefinite = replace(statistics, gram=-statistics.gram)
     with refused("is not positive definite to double precision"):
-        predict_from_statistics(TWO_LAYERS.architecture(1e-6), point, indefinite, test_features)
+        predict(Problem(TWO_LAYERS.architecture(1e-6), Data.of_moments(indefinite)), point, test_features)
 
 
 def test_predictions_can_be_traced_and_differentiated():
@@ -244,7 +244,7 @@ def test_predictions_can_be_traced_and_differentiated():
     @jax.jit
     def total(projection):
         moved = replace(statistics, projection=projection)
-        return jnp.sum(predict_from_statistics(architecture, point, moved, test_features).mean)
+        return jnp.sum(predict(Problem(architecture, Data.of_moments(moved)), point, test_features).mean)
 
     slope = jax.grad(total)(statistics.projection)
     # the mean is linear in b

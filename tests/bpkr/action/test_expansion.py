@@ -17,8 +17,8 @@ from ..cases import ALL_SKIPS, CASES, GRAMMAR, OWN_KINDS, READOUTS_OF_TOKENS, TW
 def differences(architecture, problem):
     """How far the saddle point is from its first-order expansion, and from the limit of infinite width."""
     labels = 2 * problem.labels
-    exact = bpkr.solve(architecture, problem.features, labels, tolerance=1e-11).order_parameters
-    close = bpkr.first_order(architecture, problem.features, labels)
+    exact = bpkr.solve(architecture, bpkr.Data(problem.features, labels), tolerance=1e-11).order_parameters
+    close = bpkr.first_order(bpkr.Problem(architecture, bpkr.Data(problem.features, labels)))
     limit = bpkr.gp_limit(architecture)
 
     def farthest(point):

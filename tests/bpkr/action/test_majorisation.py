@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.bpkr.evaluation.energies import energy_of
+from theorykit.bpkr.evaluation.majorisation import BoundedEnergy
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
-from theorykit.bpkr.saddle.majorisation import BoundedEnergy
 from theorykit.bpkr.saddle.problem import SaddleProblem
 from theorykit.codegen import interpret
 from theorykit.symbolic import gradient
@@ -112,7 +112,7 @@ def test_a_sweep_never_raises_the_action(problem):
 @given(problem=problems(ANY_SWEPT))
 def test_the_saddle_point_is_where_sweeps_rest(problem):
     """However much of the misfit is bounded."""
-    saddle = bpkr.solve(problem.architecture, problem.features, problem.labels)
+    saddle = bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels))
     here = at(saddle_problem(problem), saddle.order_parameters)
     for share in (1.0, 0.5):
         assert_close(after_a_sweep(saddle_problem(problem), here, share).coordinates, here.coordinates, 1e-6)

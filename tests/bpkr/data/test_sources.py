@@ -13,9 +13,9 @@ import xarray as xr
 
 from tests.clusters import dask_client
 from tests.marks import slow
+from theorykit.bpkr import Data
 from theorykit.bpkr.data import streaming
 from theorykit.bpkr.data.arrays_on_disk import Piece, rows_of
-from theorykit.bpkr.data.streaming import statistics_of_arrays, statistics_of_files
 from theorykit.workers import local_workers
 
 from ..cases import changed, refused
@@ -108,7 +108,7 @@ def in_memory(features, labels):
     """The statistics of the files that `written` writes: chunks of each, and then the files."""
     parts = zip(np.split(features, CUTS), np.split(labels, CUTS), strict=True)
     first, *others = [
-        statistics_of_arrays(*part, chunk=CHUNK, batches_per_task=EXAMPLES, progress=False) for part in parts
+        Data.of_arrays(*part, chunk=CHUNK, batches_per_task=EXAMPLES, progress=False).moments for part in parts
     ]
     return sum(others, start=first)
 
@@ -124,7 +124,7 @@ def test_files_of_every_format_are_read_by_workers(kind, tmp_path, workers, monk
     ]
     expected = in_memory(features.astype(np.float32), labels)
     for executor in (None, workers):
-        assert_identical(statistics_of_files(relative, chunk=CHUNK, executor=executor, progress=False), expected)
+        assert_identical(Data.of_files(relative, chunk=CHUNK, executor=executor, progress=False).moments, expected)
 
 
 def test_a_file_is_never_in_memory_whole(tmp_path):
@@ -155,13 +155,13 @@ def test_every_view_of_a_memory_map_is_found_by_another_process(step, tmp_path):
 
 def test_arrays_on_disk_are_read_by_workers(tmp_path, workers):
     features, labels = random_data(3, outputs=2)
-    expected = statistics_of_arrays(features, labels, chunk=CHUNK, progress=False)
+    expected = Data.of_arrays(features, labels, chunk=CHUNK, progress=False).moments
     maps = [mapped(tmp_path / f"{name}.npy", array) for name, array in zip(NAMES, (features, labels), strict=True)]
     with h5py.File(write_hdf5(tmp_path / "data", features, labels)) as file:
         for arrays in (maps, [file["features"], file["labels"]], [file["features"], labels]):
             pieces = [rows_of(array, slice(0, 9)) for array in arrays]
             assert isinstance(pieces[0], Piece) and len(pickle.dumps(pieces[0])) < 1000
-            assert_identical(statistics_of_arrays(*arrays, chunk=CHUNK, executor=workers, progress=False), expected)
+            assert_identical(Data.of_arrays(*arrays, chunk=CHUNK, executor=workers, progress=False).moments, expected)
 
 
 @pytest.mark.parametrize("chunks", [None, *slow([{"examples": 20, "features": 2}])], ids=["lazy", "dask"])
@@ -170,12 +170,12 @@ def test_data_arrays_are_read_by_workers(kind, chunks, tmp_path, workers):
     features, labels = random_data(4)
     with xr.open_dataset(WRITERS[kind](tmp_path / "data", features, labels), chunks=chunks) as opened:
         arrays = (opened["features"], opened["labels"])
-        expected = statistics_of_arrays(features, labels, chunk=CHUNK, progress=False)
+        expected = Data.of_arrays(features, labels, chunk=CHUNK, progress=False).moments
         for executor in (None, workers):
-            found = statistics_of_arrays(*arrays, chunk=CHUNK, executor=executor, progress=False)
+            found = Data.of_arrays(*arrays, chunk=CHUNK, executor=executor, progress=False).moments
             assert_identical(found, expected)
         if chunks:
-            assert_identical(statistics_of_arrays(*(a.data for a in map(in_layout, arrays)), chunk=CHUNK), expected)
+            assert_identical(Data.of_arrays(*(a.data for a in map(in_layout, arrays)), chunk=CHUNK).moments, expected)
 
 
 def in_layout(array: xr.DataArray) -> xr.DataArray:
@@ -187,25 +187,25 @@ def test_zarr_arrays_are_read_by_workers(tmp_path, workers):
     features, labels = random_data(5)
     group = zarr.open_group(write_zarr(tmp_path / "data", features, labels), mode="r")
     memory = zarr.array(features, chunks=(9, 2, 3))
-    expected = statistics_of_arrays(features, labels, chunk=CHUNK)
+    expected = Data.of_arrays(features, labels, chunk=CHUNK).moments
     assert isinstance(rows_of(group["features"], slice(3)), Piece) and not isinstance(rows_of(memory, slice(3)), Piece)
     for array in (group["features"], memory):
-        assert_identical(statistics_of_arrays(array, group["labels"], chunk=CHUNK, executor=workers), expected)
+        assert_identical(Data.of_arrays(array, group["labels"], chunk=CHUNK, executor=workers).moments, expected)
 
 
 def test_dimensions_and_coordinates_are_those_that_they_are_called():
     features, labels = random_data(6)
     data = dataset(features, labels)
-    expected = statistics_of_arrays(features, labels)
-    assert_identical(statistics_of_arrays(data["features"].transpose(), data["labels"]), expected)
+    expected = Data.of_arrays(features, labels).moments
+    assert_identical(Data.of_arrays(data["features"].transpose(), data["labels"]).moments, expected)
     renamed = data["features"].rename(examples="trial", paths="path", features="column")
-    assert_identical(statistics_of_arrays(renamed, data["labels"]), expected)
+    assert_identical(Data.of_arrays(renamed, data["labels"]).moments, expected)
     with refused("features must have the axes (examples, paths, features), got (features, trial, paths)"):
-        statistics_of_arrays(data["features"].rename(examples="trial").transpose("features", "trial", "paths"), labels)
+        Data.of_arrays(data["features"].rename(examples="trial").transpose("features", "trial", "paths"), labels)
     numbered = data.assign_coords(examples=np.arange(EXAMPLES))
-    assert_identical(statistics_of_arrays(numbered["features"], numbered["labels"]), expected)
+    assert_identical(Data.of_arrays(numbered["features"], numbered["labels"]).moments, expected)
     with refused("features and labels have other coordinates along examples: align them first"):
-        statistics_of_arrays(numbered["features"], numbered["labels"][::-1])
+        Data.of_arrays(numbered["features"], numbered["labels"][::-1])
 
 
 def test_what_may_still_be_written_is_read_here(tmp_path, workers):
@@ -216,17 +216,17 @@ def test_what_may_still_be_written_is_read_here(tmp_path, workers):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = features
         for each in (array, private, file["a"]):
-            found = statistics_of_arrays(each, labels, executor=workers, progress=False)
-            assert_identical(found, statistics_of_arrays(features, labels))
+            found = Data.of_arrays(each, labels, executor=workers, progress=False).moments
+            assert_identical(found, Data.of_arrays(features, labels).moments)
 
 
 def test_where_values_are_in_memory_changes_no_digit():
     features, labels = random_data(12)
-    expected = statistics_of_arrays(features, labels)
+    expected = Data.of_arrays(features, labels).moments
     between = np.frombuffer(b"0" + features.tobytes(), np.float64, offset=1).reshape(features.shape)
     assert not between.flags.aligned
     for other in (np.asfortranarray(features), features[::-1].copy()[::-1], between):
-        assert_identical(statistics_of_arrays(other, labels), expected)
+        assert_identical(Data.of_arrays(other, labels).moments, expected)
 
 
 def test_a_pass_over_files_goes_on_where_it_ended(tmp_path):
@@ -236,16 +236,16 @@ def test_a_pass_over_files_goes_on_where_it_ended(tmp_path):
     whole = files[2].read_bytes()
     files[2].write_bytes(whole[:500])
     with refused("part2.npz cannot be read"):
-        statistics_of_files(files, chunk=CHUNK, checkpoint=path, progress=False)
+        Data.of_files(files, chunk=CHUNK, checkpoint=path, progress=False)
     files[2].write_bytes(whole)
     with np.load(path) as stored:
         assert stored["examples"] == CUTS[1]
-    assert_identical(statistics_of_files(files, chunk=CHUNK, checkpoint=path, progress=False), expected)
+    assert_identical(Data.of_files(files, chunk=CHUNK, checkpoint=path, progress=False).moments, expected)
     with pytest.raises(FileExistsError, match="differs in chunk: 7 there, 8 now"):
-        statistics_of_files(files, chunk=8, checkpoint=path, progress=False)
+        Data.of_files(files, chunk=8, checkpoint=path, progress=False)
     write_npz(tmp_path / "part2", changed(features[CUTS[1] :], (3, 1, 1), 0.5), labels[CUTS[1] :])
     with refused(f"{files[2]} is not what it was when the checkpoint"):
-        statistics_of_files(files, chunk=CHUNK, checkpoint=path, progress=False)
+        Data.of_files(files, chunk=CHUNK, checkpoint=path, progress=False)
 
 
 def test_a_file_that_a_worker_does_not_see_is_named_with_the_host(tmp_path, workers):
@@ -254,9 +254,9 @@ def test_a_file_that_a_worker_does_not_see_is_named_with_the_host(tmp_path, work
     (tmp_path / "a.npy").unlink()
     wanted = f"{tmp_path / 'a.npy'} is not there as process [0-9]+ on {socket.gethostname()} sees it: every worker"
     with pytest.raises(FileNotFoundError, match=wanted):
-        statistics_of_arrays(array, labels, executor=workers, progress=False)
+        Data.of_arrays(array, labels, executor=workers, progress=False)
     with pytest.raises(FileNotFoundError, match=wanted.replace("a.npy", "b.npz")):
-        statistics_of_files([tmp_path / "b.npz"], executor=workers, progress=False)
+        Data.of_files([tmp_path / "b.npz"], executor=workers, progress=False)
 
 
 @pytest.mark.slow
@@ -264,7 +264,7 @@ def test_a_lazy_array_whose_file_a_worker_does_not_see_is_named(tmp_path):
     opened = xr.open_dataset(write_netcdf(tmp_path / "c", *random_data(9)))
     (tmp_path / "c.nc").unlink()
     with local_workers(1) as pool, pytest.raises(FileNotFoundError, match=r"c\.nc is not there as process"):
-        statistics_of_arrays(opened["features"], opened["labels"], executor=pool, progress=False)
+        Data.of_arrays(opened["features"], opened["labels"], executor=pool, progress=False)
 
 
 def broken_files(folder: Path):
@@ -302,35 +302,35 @@ def test_files_that_cannot_be_summed_are_named(tmp_path):
             for executor, files_per_task in ((None, 2), (pool, 1)):
                 options = {"executor": executor, "files_per_task": files_per_task, "progress": False}
                 with refused(message):
-                    statistics_of_files([good, bad], chunk=CHUNK, **options)
+                    Data.of_files([good, bad], chunk=CHUNK, **options)
     assert tried == 13
 
 
 def test_bad_lists_of_files_are_refused(tmp_path):
     file = write_npz(tmp_path / "a", *random_data(0))
     with refused("files must name at least one file"):
-        statistics_of_files([])
+        Data.of_files([])
     with pytest.raises(FileNotFoundError, match=r"there is no file \S+b\.npz, and 1 more are missing, of 3"):
-        statistics_of_files([file, tmp_path / "b.npz", tmp_path / "c.npz"])
+        Data.of_files([file, tmp_path / "b.npz", tmp_path / "c.npz"])
 
 
 def test_a_zarr_store_says_what_it_takes(tmp_path, monkeypatch):
     (tmp_path / "a.zarr").mkdir()
     monkeypatch.setattr("theorykit.bpkr.data.files.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"a\.zarr is a zarr store.*pip install 'theorykit\[zarr\]'"):
-        statistics_of_files([tmp_path / "a.zarr"], progress=False)
+        Data.of_files([tmp_path / "a.zarr"], progress=False)
 
 
 @pytest.mark.slow
 def test_what_a_cluster_reads_and_what_it_holds_are_summed(tmp_path):
     features, labels = random_data(11)
-    expected = statistics_of_arrays(features, labels, chunk=CHUNK, progress=False)
+    expected = Data.of_arrays(features, labels, chunk=CHUNK, progress=False).moments
     files = written("netcdf", tmp_path, features, labels)
     options = {"chunk": CHUNK, "progress": False}
     with dask_client(2) as client:
-        assert_identical(statistics_of_files(files, executor=client, **options), in_memory(features, labels))
+        assert_identical(Data.of_files(files, executor=client, **options).moments, in_memory(features, labels))
         with xr.open_mfdataset(files, combine="nested", concat_dim="examples") as opened:
             for data in (opened, opened.persist()):
                 for executor in (None, client):
-                    found = statistics_of_arrays(data["features"], data["labels"], executor=executor, **options)
+                    found = Data.of_arrays(data["features"], data["labels"], executor=executor, **options).moments
                     assert_identical(found, expected)

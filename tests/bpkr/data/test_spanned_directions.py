@@ -53,8 +53,10 @@ def test_the_saddle_point_is_that_of_all_features(examples, rank, width, is_dual
     assert spanned.shape[2] < width and has_dual_form(spanned) == is_dual
     assert not tabulates_path_kernels(architecture, 350)
     labels = np.sign(np.random.default_rng(3).normal(size=examples))
-    found = bpkr.solve(architecture, features, labels)
+    found = bpkr.solve(architecture, bpkr.Data(features, labels))
     assert found.converged
     # the gradient at the same order parameters, of the features as they are
-    assert bpkr.gradient_norm(architecture, found, features, labels) < 2e-9
-    assert_close(found.energy, bpkr.evaluate(architecture, found, features, labels).energy, 1e-10)
+    assert bpkr.gradient_norm(bpkr.Problem(architecture, bpkr.Data(features, labels)), found) < 2e-9
+    assert_close(
+        found.energy, bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(features, labels)), found).energy, 1e-10
+    )

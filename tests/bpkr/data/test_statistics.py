@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import bpkr
+from theorykit.bpkr import Data
 from theorykit.bpkr.data import streaming
 from theorykit.bpkr.data.statistics import FeatureStatistics
-from theorykit.bpkr.data.streaming import statistics_of_arrays, statistics_of_batches
 
 from ..cases import SEEDS, assert_close, changed, refused
 
@@ -60,24 +60,24 @@ def batches_of(features, labels, size: int):
 @given(seed=SEEDS, chunk=st.integers(1, EXAMPLES + 5), outputs=st.sampled_from([None, 1, 3]))
 def test_streaming_is_dense_for_any_chunks(seed, chunk, outputs):
     features, labels = random_data(seed, outputs)
-    found = statistics_of_arrays(features, labels, chunk=chunk)
+    found = Data.of_arrays(features, labels, chunk=chunk).moments
     assert_statistics(found, features, labels)
     assert found.outputs == (outputs or 1)
-    assert_identical(statistics_of_batches(batches_of(features, labels, chunk)), found)
+    assert_identical(Data.of_batches(batches_of(features, labels, chunk)).moments, found)
 
 
 @given(seed=SEEDS, cuts=st.lists(st.integers(1, EXAMPLES - 1), max_size=4, unique=True))
 def test_statistics_of_parts_add_up(seed, cuts):
     features, labels = random_data(seed)
     parts = zip(np.split(features, sorted(cuts)), np.split(labels, sorted(cuts)), strict=True)
-    first, *others = [statistics_of_batches([part]) for part in parts]
+    first, *others = [Data.of_batches([part]).moments for part in parts]
     assert_statistics(sum(others, start=first), features, labels)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int16, bool])
 def test_other_types_of_numbers_are_summed_in_double_precision(dtype):
     features, labels = (np.round(5 * array).astype(dtype) for array in random_data())
-    found = statistics_of_arrays(features, labels, chunk=7)
+    found = Data.of_arrays(features, labels, chunk=7).moments
     assert_statistics(found, features.astype(float), labels.astype(float))
 
 
@@ -91,7 +91,7 @@ def test_batches_may_be_jax_arrays_of_path_features():
         return bpkr.path_features(inputs, bpkr.attention(inputs, key_query=key_query), architecture)
 
     batches = ((features_of(inputs[k : k + 10]), jnp.asarray(labels[k : k + 10])) for k in (0, 10))
-    found, whole = statistics_of_batches(batches), np.asarray(features_of(inputs))
+    found, whole = Data.of_batches(batches).moments, np.asarray(features_of(inputs))
     for name, value in dense(whole, labels).items():
         assert_close(getattr(found, name), value, 1e-12)
 
@@ -99,7 +99,7 @@ def test_batches_may_be_jax_arrays_of_path_features():
 @pytest.mark.parametrize("kind", ["memory-mapped", "hdf5"])
 def test_arrays_on_disk_are_read_in_chunks(kind, tmp_path):
     features, labels = random_data(2, outputs=2)
-    in_memory = statistics_of_arrays(features, labels, chunk=8)
+    in_memory = Data.of_arrays(features, labels, chunk=8).moments
     with h5py.File(tmp_path / "data.h5", "w") as file, ThreadPoolExecutor(2) as pool:
         file["features"], file["labels"] = features, labels
         on_disk = file["features"], file["labels"]
@@ -108,7 +108,7 @@ def test_arrays_on_disk_are_read_in_chunks(kind, tmp_path):
             np.save(tmp_path / "labels.npy", labels)
             on_disk = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("features", "labels")]
         for executor in (None, pool):
-            assert_identical(statistics_of_arrays(*on_disk, chunk=8, executor=executor), in_memory)
+            assert_identical(Data.of_arrays(*on_disk, chunk=8, executor=executor).moments, in_memory)
 
 
 class Slices:
@@ -134,29 +134,29 @@ def loaded(count: int, load=load):
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():
-    expected = statistics_of_batches(loaded(9))
-    assert_identical(statistics_of_batches(map(load, range(9))), expected)
+    expected = Data.of_batches(loaded(9)).moments
+    assert_identical(Data.of_batches(map(load, range(9))).moments, expected)
     for workers in (1, 2, 3):
         with ThreadPoolExecutor(workers) as executor:
-            assert_identical(statistics_of_batches(loaded(9), executor=executor), expected)
+            assert_identical(Data.of_batches(loaded(9), executor=executor).moments, expected)
 
 
 @pytest.mark.slow
 def test_the_result_is_the_same_in_other_processes():
     features, labels = random_data(3)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
-        assert_identical(statistics_of_batches(loaded(5), executor=executor), statistics_of_batches(loaded(5)))
-        found = statistics_of_arrays(features, labels, chunk=9, executor=executor)
-        assert_identical(found, statistics_of_arrays(features, labels, chunk=9))
+        assert_identical(Data.of_batches(loaded(5), executor=executor).moments, Data.of_batches(loaded(5)).moments)
+        found = Data.of_arrays(features, labels, chunk=9, executor=executor).moments
+        assert_identical(found, Data.of_arrays(features, labels, chunk=9).moments)
         with refused("batch 1: features has 1 entries that are not finite"):
             broken = changed(features, (12, 0, 0), np.nan)
-            statistics_of_arrays(broken, labels, chunk=9, executor=executor)
+            Data.of_arrays(broken, labels, chunk=9, executor=executor)
 
 
 def test_an_executor_that_forks_is_refused():
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(1, mp_context=fork) as executor, refused('get_context("spawn")'):
-        statistics_of_batches(loaded(3), executor=executor)
+        Data.of_batches(loaded(3), executor=executor)
 
 
 WORKER = """
@@ -195,7 +195,7 @@ def test_a_bounded_number_of_batches_is_read_ahead(in_flight):
             return future
 
     with Watched(2) as executor:
-        statistics_of_batches(loaded(8), executor=executor, batches_per_task=2, in_flight=in_flight)
+        Data.of_batches(loaded(8), executor=executor, batches_per_task=2, in_flight=in_flight)
     assert max(most) == in_flight and not under_way and len(tasks) == 4
 
 
@@ -211,17 +211,17 @@ def cut_short(batches, after: int):
 def test_a_pass_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path):
     features, labels = random_data(4)
     path, few = tmp_path / "sums.npz", {"batches_per_task": 2}
-    whole = statistics_of_batches(batches_of(features, labels, 6), **few)
+    whole = Data.of_batches(batches_of(features, labels, 6), **few).moments
     with pytest.raises(Killed):
-        statistics_of_batches(cut_short(batches_of(features, labels, 6), 5), checkpoint=path, **few)
+        Data.of_batches(cut_short(batches_of(features, labels, 6), 5), checkpoint=path, **few)
     with np.load(path) as stored:
         assert stored["examples"] == 24, "of the two tasks that were done"
-    assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=path, **few), whole)
+    assert_identical(Data.of_batches(batches_of(features, labels, 6), checkpoint=path, **few).moments, whole)
     # complete now: what is there is the result
-    assert_identical(statistics_of_batches(batches_of(features, labels, 6), checkpoint=str(path), **few), whole)
+    assert_identical(Data.of_batches(batches_of(features, labels, 6), checkpoint=str(path), **few).moments, whole)
     assert [entry.name for entry in tmp_path.iterdir()] == ["sums.npz"]
     with pytest.raises(FileExistsError, match="batches_per_task: 2 there, 3 now"):
-        statistics_of_batches(batches_of(features, labels, 6), checkpoint=path, batches_per_task=3)
+        Data.of_batches(batches_of(features, labels, 6), checkpoint=path, batches_per_task=3)
 
 
 KILLED = """
@@ -251,8 +251,8 @@ def test_a_process_that_was_killed_leaves_a_checkpoint_that_is_whole(tmp_path):
         called.append(number)
         return load(number)
 
-    found = statistics_of_batches(loaded(10, counted), batches_per_task=2, checkpoint=path)
-    assert_identical(found, statistics_of_batches(loaded(10), batches_per_task=2))
+    found = Data.of_batches(loaded(10, counted), batches_per_task=2, checkpoint=path).moments
+    assert_identical(found, Data.of_batches(loaded(10), batches_per_task=2).moments)
     assert called == [0, 5, 6, 7, 8, 9]
 
 
@@ -263,7 +263,7 @@ def test_a_checkpoint_is_written_when_its_time_has_come(tmp_path, monkeypatch):
         streaming.store, "write_arrays", lambda *given: written.append(len(given[0]["digests"])) or write(*given)
     )
     monkeypatch.setattr(streaming.time, "monotonic", iter(range(0, 1000, 8)).__next__)
-    statistics_of_batches(loaded(10), batches_per_task=1, checkpoint=tmp_path / "sums.npz")
+    Data.of_batches(loaded(10), batches_per_task=1, checkpoint=tmp_path / "sums.npz")
     assert written == [3, 6, 9, 10]
 
 
@@ -271,44 +271,44 @@ def test_only_what_is_not_done_is_read_of_arrays(tmp_path):
     features, labels = random_data(5)
     path = tmp_path / "sums.npz"
     with refused("batch 4: labels has 1 entries that are not finite"):
-        statistics_of_arrays(features, changed(labels, 25, np.inf), chunk=6, checkpoint=path)
+        Data.of_arrays(features, changed(labels, 25, np.inf), chunk=6, checkpoint=path)
     watched = Slices(features)
-    found = statistics_of_arrays(watched, labels, chunk=6, checkpoint=path)
+    found = Data.of_arrays(watched, labels, chunk=6, checkpoint=path).moments
     assert watched.read == [slice(start, start + 6) for start in (0, 18, 24, 30, 36, 42, 48)]
-    assert_identical(found, statistics_of_arrays(features, labels, chunk=6))
+    assert_identical(found, Data.of_arrays(features, labels, chunk=6).moments)
 
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path):
     features, labels = random_data(6)
     path = tmp_path / "sums.npz"
-    whole = statistics_of_arrays(features, labels, chunk=10, checkpoint=path)
-    assert_identical(statistics_of_batches(batches_of(features, labels, 10), checkpoint=path), whole)
+    whole = Data.of_arrays(features, labels, chunk=10, checkpoint=path).moments
+    assert_identical(Data.of_batches(batches_of(features, labels, 10), checkpoint=path).moments, whole)
     with refused("batch 0 is not what it was"):
-        statistics_of_arrays(features, labels, chunk=5, checkpoint=path)
+        Data.of_arrays(features, labels, chunk=5, checkpoint=path)
     with refused("is a checkpoint of 5 batches, but there are only 4"):
-        statistics_of_arrays(features[:40], labels[:40], chunk=10, checkpoint=path)
+        Data.of_arrays(features[:40], labels[:40], chunk=10, checkpoint=path)
     # on disk the first and the last are compared
     for index, batch in ((0, 0), (EXAMPLES - 1, 4)):
         with refused(f"batch {batch} is not what it was"):
-            statistics_of_arrays(Slices(changed(features, index, 0.0)), labels, chunk=10, checkpoint=path)
+            Data.of_arrays(Slices(changed(features, index, 0.0)), labels, chunk=10, checkpoint=path)
 
 
 def test_every_value_that_was_done_is_compared_of_arrays_in_memory_and_iterables(tmp_path):
     data = dict(zip(("features", "labels"), random_data(8), strict=True))
     path = tmp_path / "sums.npz"
-    whole = statistics_of_arrays(**data, chunk=6, checkpoint=path)
+    whole = Data.of_arrays(**data, chunk=6, checkpoint=path).moments
     for index in range(0, EXAMPLES, 3):
         for name, array in data.items():
             place = (index, index % PATHS, index % FEATURES)[: array.ndim]
             other = {**data, name: changed(array, place, array[place] * (1 + 1e-12))}
             for again in (
-                lambda o=other: statistics_of_arrays(**o, chunk=6, checkpoint=path),
-                lambda o=other: statistics_of_batches(batches_of(**o, size=6), checkpoint=path),
+                lambda o=other: Data.of_arrays(**o, chunk=6, checkpoint=path).moments,
+                lambda o=other: Data.of_batches(batches_of(**o, size=6), checkpoint=path).moments,
             ):
                 with refused(f"batch {index // 6} is not what it was"):
                     again()
     same = jnp.asarray(data["features"]), np.asfortranarray(data["labels"])
-    assert_identical(statistics_of_batches(batches_of(*same, 6), checkpoint=path), whole)
+    assert_identical(Data.of_batches(batches_of(*same, 6), checkpoint=path).moments, whole)
 
 
 GOOD = (np.ones((3, PATHS, FEATURES)), np.ones(3))
@@ -343,7 +343,7 @@ def test_bad_batches_are_refused_by_number_and_value(batch, message):
         for executor in (None, pool):
             for batches_per_task in (1, 4):
                 with pytest.raises((TypeError, ValueError), match=re.escape(message)):
-                    statistics_of_batches(
+                    Data.of_batches(
                         iter([GOOD, batch]), executor=executor, batches_per_task=batches_per_task, progress=False
                     )
 
@@ -351,17 +351,17 @@ def test_bad_batches_are_refused_by_number_and_value(batch, message):
 def test_bad_jobs_are_refused():
     features, labels = random_data()
     with refused("there are no batches"):
-        statistics_of_batches([])
+        Data.of_batches([])
     with refused("are not one for one"):
-        statistics_of_arrays(features, labels[:-1])
+        Data.of_arrays(features, labels[:-1])
     with refused("are not one for one"):
-        statistics_of_arrays(features[:0], labels[:0])
+        Data.of_arrays(features[:0], labels[:0])
     with refused("chunk must be at least 1, got 0"):
-        statistics_of_arrays(features, labels, chunk=0)
+        Data.of_arrays(features, labels, chunk=0)
     with refused("batches_per_task must be at least 1, got 0"):
-        statistics_of_arrays(features, labels, batches_per_task=0)
+        Data.of_arrays(features, labels, batches_per_task=0)
     with refused("in_flight must be at least 1, got 0"):
-        statistics_of_arrays(features, labels, in_flight=0)
+        Data.of_arrays(features, labels, in_flight=0)
 
 
 def test_statistics_whose_shapes_do_not_fit_are_refused():
@@ -378,7 +378,7 @@ def test_statistics_whose_shapes_do_not_fit_are_refused():
 
 
 def test_a_bar_shows_the_progress(capfd):
-    statistics_of_batches(loaded(3))
+    Data.of_batches(loaded(3))
     assert "3/3" in capfd.readouterr().err
-    statistics_of_batches(loaded(3), progress=False)
+    Data.of_batches(loaded(3), progress=False)
     assert not capfd.readouterr().err

@@ -53,7 +53,11 @@ def entropy_slope(architecture, order_parameters, features, labels):
 
 
 def entropy(problem, order_parameters):
-    return float(bpkr.evaluate(problem.architecture, order_parameters, problem.features, problem.labels).entropy)
+    return float(
+        bpkr.evaluate(
+            bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)), order_parameters
+        ).entropy
+    )
 
 
 def moved_off_the_gp_limit(architecture, distance, rng):
@@ -114,7 +118,9 @@ def test_a_covariance_of_equal_variances_is_a_prior_variance(seed):
 @given(case=ANY_CASE, seed=SEEDS)
 def test_the_entropy_does_not_see_the_data(case, seed):
     problem, other = random_problem(case, seed), random_problem(case, seed + 1)
-    terms = bpkr.evaluate(problem.architecture, problem.order_parameters, other.features, other.labels)
+    terms = bpkr.evaluate(
+        bpkr.Problem(problem.architecture, bpkr.Data(other.features, other.labels)), problem.order_parameters
+    )
     assert terms.entropy == problem.evaluate().entropy
     assert terms.energy != problem.evaluate().energy
 
@@ -225,7 +231,7 @@ def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
 def test_the_kernel_is_positive_semidefinite(case, seed):
     problem = random_problem(case, seed)
     doubled = np.concatenate([problem.features, problem.features])  # rank-deficient: the smallest eigenvalue is zero
-    kernel = bpkr.kernel(problem.architecture, problem.order_parameters, doubled)
+    kernel = bpkr.kernel(bpkr.Problem(problem.architecture, bpkr.Data(doubled)), problem.order_parameters)
     eigenvalues = np.linalg.eigvalsh(kernel)
     assert_close(kernel, kernel.T, 1e-13)
     assert eigenvalues[0] > -1e-13 * eigenvalues[-1]

@@ -32,7 +32,10 @@ def test_eliminated_readout(name):
 
 @every_case
 def test_energy_and_entropy(name):
-    terms = bpkr.evaluate(architecture_of(name), order_parameters_of(name), stored_features(name), arrays(name)["y"])
+    terms = bpkr.evaluate(
+        bpkr.Problem(architecture_of(name), bpkr.Data(stored_features(name), arrays(name)["y"])),
+        order_parameters_of(name),
+    )
     largest = max(CASES[name]["widths"])
     assert_close(terms.energy / largest, arrays(name)["energy_per_maxwidth"], 1e-9)
     assert_close(terms.entropy / largest, arrays(name)["entropy_per_maxwidth"], 1e-9)
@@ -54,7 +57,11 @@ def test_gradients_with_the_readout_eliminated(name):
 def test_predictions(name, prefix):
     architecture = architecture_of(name)
     at = bpkr.gp_limit(architecture) if prefix else order_parameters_of(name)
-    prediction = bpkr.predict(architecture, at, stored_features(name), arrays(name)["y"], path_features(name, "x_test"))
+    prediction = bpkr.predict(
+        bpkr.Problem(architecture, bpkr.Data(stored_features(name), arrays(name)["y"])),
+        at,
+        path_features(name, "x_test"),
+    )
     assert_close(prediction.mean, arrays(name)[f"{prefix}predictor_mean"], 1e-9)
     assert_close(prediction.variance, arrays(name)[f"{prefix}predictor_variance"], 1e-9)
 
@@ -75,7 +82,7 @@ def hidden_markov(width):
     """The architecture of that width and its saddle point; one compilation serves all widths."""
     data = arrays("hidden_markov")
     architecture = bpkr.Architecture((2, 2), width, temperature=0.01)
-    return architecture, bpkr.solve(architecture, data["phi"].transpose(0, 2, 1), data["y"])
+    return architecture, bpkr.solve(architecture, bpkr.Data(data["phi"].transpose(0, 2, 1), data["y"]))
 
 
 @every_width
@@ -97,6 +104,8 @@ def test_hidden_markov_order_parameters(width):
 def test_hidden_markov_predictions(width):
     data, (architecture, saddle) = arrays("hidden_markov"), hidden_markov(width)
     features, test_features = (data[name].transpose(0, 2, 1) for name in ("phi", "phi_test200"))
-    prediction = bpkr.predict(architecture, saddle.order_parameters, features, data["y"], test_features)
+    prediction = bpkr.predict(
+        bpkr.Problem(architecture, bpkr.Data(features, data["y"])), saddle.order_parameters, test_features
+    )
     assert_close(prediction.mean, data[f"N{width}_mean200"], 1e-6)
     assert_close(prediction.variance, data[f"N{width}_var200"], 1e-6)

@@ -90,7 +90,11 @@ def test_the_kernel_is_the_sum_over_paths_and_tokens(function, readout):
     of_query = ATTENTION[0][:, :, :, -1] if readout == "last" else ATTENTION[0].mean(axis=3)
     readings = of_query.transpose(0, 2, 1) / np.sqrt(2)
     expected = kernel_of_tokens(u1, readings, after(KERNELS[function], token_covariance(1.3)))
-    assert_close(bpkr.kernel(architecture, bpkr.OrderParameters((u1,), 1.0), features), expected, _OF_ROUNDING)
+    assert_close(
+        bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), bpkr.OrderParameters((u1,), 1.0)),
+        expected,
+        _OF_ROUNDING,
+    )
 
 
 @pytest.mark.parametrize(("first", "second"), [("erf", "relu"), ("quadratic", "erf"), ("identity", "erf")])
@@ -103,7 +107,11 @@ def test_dense_layers_take_the_function_of_the_kernel_below(first, second):
     u1 = np.array([[0.7, 0.2], [0.2, 1.4]])
     readings = ATTENTION[0][:, :, :, -1].transpose(0, 2, 1) / np.sqrt(2)
     point = bpkr.OrderParameters((u1, np.eye(2)), 1.0)
-    assert_close(bpkr.kernel(architecture, point, features), kernel_of_tokens(u1, readings, between), _OF_ROUNDING)
+    assert_close(
+        bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), point),
+        kernel_of_tokens(u1, readings, between),
+        _OF_ROUNDING,
+    )
 
 
 @pytest.mark.parametrize("outputs", [1, *slow([2])])
@@ -117,18 +125,18 @@ def test_with_the_identity_they_are_explicit_features(outputs):
     labels = RNG.normal(size=(EXAMPLES, outputs) if outputs > 1 else EXAMPLES)
     found = {}
     for name, features in (("explicit", explicit), ("implicit", implicit)):
-        saddle = bpkr.solve(architecture, features, labels, tolerance=1e-10)
+        saddle = bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=1e-10)
         found[name] = [
             saddle.order_parameters,
             saddle.action,
-            bpkr.evaluate(architecture, saddle, features, labels),
-            bpkr.predict(architecture, saddle, features, labels, features[1:3]),
-            bpkr.kernel(architecture, saddle, features[1:], features),
+            bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle),
+            bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle, features[1:3]),
+            bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features[1:])), saddle, features),
             bpkr.path_kernels(architecture, features),
             bpkr.head_scores(architecture, saddle),
-            bpkr.first_order(architecture, features, labels),
-            bpkr.fluctuations(architecture, saddle, features, labels, features[:2]),
-            bpkr.gradient_norm(architecture, bpkr.gp_limit(architecture), features, labels),
+            bpkr.first_order(bpkr.Problem(architecture, bpkr.Data(features, labels))),
+            bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle, features[:2]),
+            bpkr.gradient_norm(bpkr.Problem(architecture, bpkr.Data(features, labels)), bpkr.gp_limit(architecture)),
         ]
     for ours, theirs in zip(*map(jax.tree.leaves, found.values()), strict=True):
         assert_close(ours, theirs, 1e-7)
@@ -168,13 +176,13 @@ def test_features_of_given_kernels_have_them_for_products():
 def test_given_kernels_predict_as_those_of_the_network_do():
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding="erf")
     features, labels = bpkr.path_features(INPUTS, ATTENTION, architecture), RNG.normal(size=3)
-    saddle = bpkr.solve(architecture, features[:3], labels)
+    saddle = bpkr.solve(architecture, bpkr.Data(features[:3], labels))
     linear = bpkr.Architecture((2,), 9.0, temperature=0.2)
     given = bpkr.features_of_kernels(bpkr.path_kernels(architecture, features))
-    again = bpkr.solve(linear, given[:3], labels)
+    again = bpkr.solve(linear, bpkr.Data(given[:3], labels))
     assert_close(again.action, saddle.action)
-    ours = bpkr.predict(linear, again, given[:3], labels, given[3:])
-    theirs = bpkr.predict(architecture, saddle, features[:3], labels, features[3:])
+    ours = bpkr.predict(bpkr.Problem(linear, bpkr.Data(given[:3], labels)), again, given[3:])
+    theirs = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features[:3], labels)), saddle, features[3:])
     assert_close(ours.mean, theirs.mean, 1e-6)
     assert_close(ours.variance, theirs.variance, 1e-6)
 
@@ -206,10 +214,12 @@ def test_what_takes_features_alone_refuses_kernels_in_words(take):
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding="erf")
     kernels, labels = bpkr.path_features(INPUTS, ATTENTION, architecture), np.ones(EXAMPLES)
     calls = {
-        "arrays": lambda: bpkr.statistics_of_arrays(kernels, labels, progress=False),
-        "batches": lambda: bpkr.statistics_of_batches([(kernels, labels)], progress=False),
-        "devices": lambda: bpkr.statistics_on_devices(kernels, labels),
-        "matrix-free": lambda: bpkr.solve_matrix_free(architecture, kernels, labels, key=jax.random.key(0)),
+        "arrays": lambda: bpkr.Data.of_arrays(kernels, labels, progress=False).moments,
+        "batches": lambda: bpkr.Data.of_batches([(kernels, labels)], progress=False).moments,
+        "devices": lambda: bpkr.Data.of_devices(kernels, labels).moments,
+        "matrix-free": lambda: bpkr.solve(
+            architecture, bpkr.Data(kernels, labels), solver=bpkr.MatrixFree(jax.random.key(0))
+        ),
     }
     # the type checks of the test run refuse some of them first
     with pytest.raises(TypeError, match=r"takes path features, and these are kernels between paths|ImplicitFeatures"):
@@ -220,10 +230,13 @@ def test_features_of_other_functions_are_refused():
     erf, relu = (bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function) for function in ("erf", "relu"))
     features, labels = bpkr.path_features(INPUTS, ATTENTION, erf), np.ones(EXAMPLES)
     with refused("features are of hidden units that pass through erf, but those of the architecture"):
-        bpkr.solve(relu, features, labels)
+        bpkr.solve(relu, bpkr.Data(features, labels))
     with refused("features are an array, but the architecture has nonlinear hidden units"):
-        bpkr.solve(relu, np.ones((EXAMPLES, 2, 3)), labels)
+        bpkr.solve(relu, bpkr.Data(np.ones((EXAMPLES, 2, 3)), labels))
     with refused("tokens have entries that are infinite or not a number"):
         bpkr.solve(
-            erf, ImplicitFeatures(features.tokens * np.nan, *jax.tree.leaves(features)[1:], erf.activations), labels
+            erf,
+            bpkr.Data(
+                ImplicitFeatures(features.tokens * np.nan, *jax.tree.leaves(features)[1:], erf.activations), labels
+            ),
         )

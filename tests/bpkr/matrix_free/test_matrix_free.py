@@ -11,17 +11,17 @@ import pytest
 from matfree import decomp, funm
 
 from theorykit import bpkr
+from theorykit.bpkr import Data, Problem, solve
 from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.bound_action import bind, flat_features
 from theorykit.bpkr.matrix_free.estimate import (
-    MatrixFreeOptions,
+    MatrixFree,
     MatrixFreeWarning,
-    checked_for_matrix_free,
     estimate_at,
     estimate_energy,
+    operands_of,
     random_probes,
 )
-from theorykit.bpkr.matrix_free.saddle import solve_matrix_free
 from theorykit.bpkr.matrix_free.whitened_kernel import Design, Kernel, path_gram, whiten_kernel
 from theorykit.saddle.solvers.lanczos import run_lanczos
 from theorykit.testing import random_order_parameters
@@ -31,9 +31,9 @@ from ..cases import OWN_KINDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, Case, assert
 SQUARE = Case((2, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))
 # few shapes: each costs a compilation
 EXAMPLES, FEATURES = 80, 12
-OPTIONS = MatrixFreeOptions(probes=16, rank=10)
+OPTIONS = MatrixFree(jax.random.key(0), progress=False, probes=16, rank=10)
 # of 40 rows, with as many probes and products as there are
-ALL_PROBES = MatrixFreeOptions(probes=40, rank=5, order=40, tolerance=1e-12)
+ALL_PROBES = MatrixFree(jax.random.key(0), probes=40, rank=5, order=40, tolerance=1e-12)
 
 
 class Example:
@@ -46,7 +46,8 @@ class Example:
         self.features = rng.normal(size=(examples, self.architecture.paths, features))
         self.features *= np.arange(1, features + 1) ** -decay / np.sqrt(self.architecture.paths)
         self.labels = rng.normal(size=(examples, case.outputs)[: 1 if case.outputs == 1 else 2])
-        self.data = checked_for_matrix_free(self.architecture, self.features, self.labels)
+        self.problem = Problem(self.architecture, Data(self.features, self.labels))
+        self.data = operands_of(self.problem)
         self.first = self.point.matrices[0]
         self.kernel = Kernel(self.data.bound, self.data.design, self.first)
 
@@ -136,7 +137,7 @@ def test_with_basis_vectors_for_probes_the_estimate_is_exact(two_outputs):
 
 def test_a_preconditioner_of_full_rank_is_exact(moderate):
     log_det, misfit, logdet_gradient, minus_misfit_gradient = moderate.exact()
-    estimate = moderate.estimate(0, MatrixFreeOptions(probes=4, rank=1000))
+    estimate = moderate.estimate(0, MatrixFree(probes=4, rank=1000))
     assert abs(estimate.value - log_det - misfit) <= float(estimate.error())
     assert estimate.error() < 1e-6
     assert_close(estimate.slopes.gradient, logdet_gradient - minus_misfit_gradient, 1e-8)
@@ -214,7 +215,7 @@ def test_at_condition_1e7_few_steps_are_not_trusted(hard):
     assert abs(jnp.mean(samples) - log_det) > 10 * jnp.std(samples) / np.sqrt(64)
     assert abs(jnp.mean(samples) - log_det) > 0.1 * abs(log_det)
     with pytest.warns(MatrixFreeWarning, match="condition number"):
-        few = hard.estimate(0, MatrixFreeOptions(probes=64, rank=1, order=20, max_order=20))
+        few = hard.estimate(0, MatrixFree(probes=64, rank=1, order=20, max_order=20))
     assert few.bias > few.standard_error
     assert abs(few.value - log_det - misfit) <= few.error()
     with warnings.catch_warnings():
@@ -235,7 +236,7 @@ def test_the_estimate_is_a_function_without_noise(moderate):
 
 def test_no_labels_no_misfit(moderate):
     data = moderate.features, np.zeros(EXAMPLES)
-    estimate = estimate_energy(moderate.architecture, moderate.point, *data, key=jax.random.key(0), options=OPTIONS)
+    estimate = estimate_energy(Problem(moderate.architecture, Data(*data)), moderate.point, OPTIONS)
     assert estimate.misfit == 0 and np.all(estimate.slopes.minus_misfit_gradient == 0)
     assert np.isfinite(estimate.value)
 
@@ -250,9 +251,9 @@ def test_no_labels_no_misfit(moderate):
 def test_the_saddle_point_is_within_its_stated_error(case):
     example = Example(case, EXAMPLES, FEATURES, 0.1)
     signal = np.einsum("pi,i->p", example.features[:, 0], np.linspace(-2, 2, FEATURES))
-    dense = bpkr.solve(example.architecture, example.features, signal)
+    dense = bpkr.solve(example.architecture, bpkr.Data(example.features, signal))
     options = replace(OPTIONS, repeats=6)
-    found = solve_matrix_free(example.architecture, example.features, signal, key=jax.random.key(1), options=options)
+    found = solve(example.architecture, Data(example.features, signal), solver=options)
     assert max(found.stats["residual"]) <= 1e-6
     assert abs(found.action - dense.action) <= found.error()
     terms = action_terms(bind(example.architecture), found.order_parameters, example.features, jnp.asarray(signal))
@@ -270,24 +271,27 @@ def test_the_saddle_point_is_within_its_stated_error(case):
 
 
 def test_bad_input_is_refused(moderate):
-    parts = moderate.point, moderate.features, moderate.labels
-    key = jax.random.key(0)
+    key, features = jax.random.key(0), moderate.features
+
+    def estimate(architecture, labels):
+        return estimate_energy(Problem(architecture, Data(features, labels)), moderate.point, MatrixFree(key))
+
+    few = SQUARE.architecture(0.0), moderate.features[:10]
     with refused("temperature=0 leaves no lower bound"):
-        estimate_energy(SQUARE.architecture(0.0), *parts, key=key)
+        estimate_energy(Problem(few[0], Data(few[1], moderate.labels[:10])), moderate.point, MatrixFree(key))
     with refused("labels has 79 examples, features has 80"):
-        estimate_energy(moderate.architecture, *parts[:2], moderate.labels[1:], key=key)
-    with refused("is lost in the rounding"):
-        estimate_energy(SQUARE.architecture(1e-16), *parts, key=key)
+        estimate(moderate.architecture, moderate.labels[1:])
     with refused("cannot run inside jit"):
-        jax.jit(lambda labels: estimate_energy(moderate.architecture, *parts[:2], labels, key=key))(moderate.labels)
-    for wrong in ({"probes": 3}, {"rank": 0}, {"repeats": 2}, {"max_steps": 0}, {"tolerance": 1.0}):
+        jax.jit(lambda labels: estimate(moderate.architecture, labels))(moderate.labels)
+    for wrong in ({"probes": 3}, {"rank": 0}, {"repeats": 2}, {"tolerance": 1.0}):
         with refused(f"{next(iter(wrong))} must be"):
-            MatrixFreeOptions(**wrong)
-    with refused("tolerance must be"):
-        solve_matrix_free(moderate.architecture, *parts[1:], key=key, tolerance=0.0)
+            MatrixFree(key, **wrong)
+    for wrong in ({"tolerance": 0.0}, {"max_steps": 0}):
+        with refused(f"{next(iter(wrong))} must be"):
+            solve(moderate.problem, solver=MatrixFree(key), **wrong)
 
 
 def test_a_solve_cut_short_says_so(moderate):
-    options, data = replace(OPTIONS, repeats=3, max_steps=1), (moderate.features, moderate.labels)
+    options = replace(OPTIONS, repeats=3)
     with pytest.warns(bpkr.ConvergenceWarning, match="a step still changes a coordinate"):
-        solve_matrix_free(moderate.architecture, *data, key=jax.random.key(0), options=options)
+        solve(moderate.problem, solver=options, max_steps=1)

@@ -203,7 +203,10 @@ def test_prior_mean_of_the_empirical_order_parameters_is_the_gp_limit():
 
 def test_prior_covariance_of_the_output_is_the_gp_kernel():
     features, outputs, _ = prior_samples()
-    assert_mean_is(outputs[:, :, None] * outputs[:, None, :], bpkr.kernel(SMALL, bpkr.gp_limit(SMALL), features))
+    assert_mean_is(
+        outputs[:, :, None] * outputs[:, None, :],
+        bpkr.kernel(bpkr.Problem(SMALL, bpkr.Data(features)), bpkr.gp_limit(SMALL)),
+    )
     assert_mean_is(outputs, 0)
 
 
@@ -237,7 +240,7 @@ def assert_prior_is_the_gp_limit(case, networks):
     limit = bpkr.gp_limit(case.architecture())
     for samples, expected in zip(*map(jax.tree.leaves, (order_parameters, limit)), strict=True):
         assert_mean_is(samples, expected)
-    kernel = bpkr.kernel(case.architecture(), limit, features)
+    kernel = bpkr.kernel(bpkr.Problem(case.architecture(), bpkr.Data(features)), limit)
     assert_mean_is(outputs[:, :, None] * outputs[:, None, :], kernel)
     assert_mean_is(outputs, 0)
 

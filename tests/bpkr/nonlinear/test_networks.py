@@ -44,7 +44,7 @@ def test_the_covariance_under_the_prior_is_the_kernel_at_any_width(name):
         return bpkr.sample_network(architecture, heads, input_features=FEATURES, key=key)(INPUTS).ravel()
 
     drawn = np.asarray(jax.jit(jax.vmap(outputs))(jax.random.split(jax.random.key(0), 20_000)))
-    expected = np.asarray(bpkr.kernel(architecture, bpkr.gp_limit(architecture), features))
+    expected = np.asarray(bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), bpkr.gp_limit(architecture)))
     covariance, error = drawn.T @ drawn / len(drawn), np.std(drawn[:, :, None] * drawn[:, None], axis=0)
     assert np.max(np.abs(covariance - expected) / error) * np.sqrt(len(drawn)) < 5
 
@@ -98,6 +98,7 @@ def test_both_forms_are_the_same_for_functions_that_are_homogeneous(function, de
     architecture = bpkr.Architecture((Dense(activation=function),) * depth, 20.0, temperature=0.3)
     inputs = np.random.default_rng(1).normal(size=(8, 1, 5))
     features, labels = bpkr.path_features(inputs, [], architecture), np.sign(inputs[:, 0, 0])
-    nested, plain = nonlinear.solve_nested(architecture, features, labels), bpkr.solve(architecture, features, labels)
+    problem = bpkr.Problem(architecture, bpkr.Data(features, labels))
+    nested, plain = nonlinear.NestedProblem(problem).solve(), bpkr.solve(problem)
     assert abs(nested.action - plain.action) < 1e-6 and np.all(np.isfinite(nested.hessian_eigenvalues))
     assert nested.converged or depth > 1

@@ -37,7 +37,7 @@ def diagonal(variance):
 def test_action_order_parameters_and_predictor_are_those_of_the_program(name):
     architecture, data, labels = architecture_of(name), features(name), arrays(name)["y"]
     point, width = order_parameters(name), architecture.widths[0]
-    found = bpkr.solve(architecture, data, labels)
+    found = bpkr.solve(architecture, bpkr.Data(data, labels))
     assert found.converged, found.diagnosis
     for ours, theirs in zip(
         (*found.order_parameters.matrices, found.order_parameters.readout),
@@ -47,10 +47,10 @@ def test_action_order_parameters_and_predictor_are_those_of_the_program(name):
         assert_close(ours, theirs, 1e-6)
     test = features(name, "Xt")
     for at, tolerance in ((point, 1e-6), (found, 1e-5)):
-        prediction = bpkr.predict(architecture, at, data, labels, test)
+        prediction = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(data, labels)), at, test)
         assert_close(prediction.mean, arrays(name)["mean"], tolerance)
         assert_close(prediction.variance, diagonal(arrays(name)["var"]), tolerance)
-    total = float(bpkr.evaluate(architecture, point, data, labels).total) / width
+    total = float(bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(data, labels)), point).total) / width
     # the program takes the relu's kernel at a cosine of at most 1 - 1e-8: its diagonal is off by 4e-9
     assert_close(total - constant(name), arrays(name)["action"], 1e-8 if CASES[name]["act"] == "relu" else 1e-10)
 
@@ -66,8 +66,8 @@ def test_the_kernel_of_the_test_examples_is_that_of_the_program(name):
 @pytest.mark.parametrize("name", names("FC_1HL_nonodd"))
 def test_with_mean_it_is_a_min_max_point_whatever_the_start(name):
     architecture, data, labels = architecture_of(name), features(name), arrays(name)["y"]
-    theory = nonlinear.derive_with_mean(architecture)
-    found = nonlinear.solve_with_mean(architecture, data, labels)
+    problem = nonlinear.MeanProblem(bpkr.Problem(architecture, bpkr.Data(data, labels)))
+    theory, found = problem.theory, problem.solve()
     assert found.converged and found.index == 1
     u1, v1 = (float(found[symbol][0, 0]) * CASES[name]["l1"] for symbol in theory.action.order_parameters)
     assert_close([u1, 1 / v1 - 1], arrays(name)["Q"], 1e-6)
@@ -75,11 +75,10 @@ def test_with_mean_it_is_a_min_max_point_whatever_the_start(name):
     theirs = arrays(name)["Q"][0], 1 / (1 + arrays(name)["Q"][1])
     at_theirs = {symbol: np.full((1, 1), q) for symbol, q in zip(theory.action.order_parameters, theirs, strict=True)}
     for at, tolerance in ((at_theirs, 1e-6), (found, 1e-5)):
-        prediction = nonlinear.predict_with_mean(architecture, at, data, labels, test)
+        prediction = problem.predict(at, test)
         assert_close(prediction.mean, arrays(name)["mean"], tolerance)
         assert_close(prediction.variance, arrays(name)["var"], tolerance)
-    values = nonlinear.mean.values_of(architecture, theory, data, labels)
-    ends = saddle.search(theory.action, values, index=1, starts=20)
+    ends = saddle.search(theory.action, problem.values, index=1, starts=20)
     assert [int(end.stats["reached"]) for end in ends] == [20]
     assert_close(ends[0].action, found.action, 1e-10)
 
@@ -88,22 +87,22 @@ def test_with_mean_it_is_a_min_max_point_whatever_the_start(name):
 def test_nested_order_parameters_and_predictor_are_those_of_the_program(name):
     architecture, data, labels = architecture_of(name), features(name), arrays(name)["y"]
     if architecture.is_linear:
-        found = bpkr.solve(architecture, data, labels)
+        found = bpkr.solve(architecture, bpkr.Data(data, labels))
         overlaps = [*(matrix[0, 0] for matrix in found.order_parameters.matrices), found.order_parameters.readout]
         ratios = np.array(overlaps) / np.array([*overlaps[1:], 1.0]) * precisions(name)
         assert_close(ratios, arrays(name)["Q"], 1e-6)
         return
-    found = nonlinear.solve_nested(architecture, data, labels)
+    problem = nonlinear.NestedProblem(bpkr.Problem(architecture, bpkr.Data(data, labels)))
+    found = problem.solve()
     assert found.converged and found.index == 0
     ours = np.array([float(value) for value in found.order_parameters.values()])
     assert_close(ours, INDEPENDENT[name], 1e-6)
     test = features(name, "Xt")
     theirs = dict(zip(found.order_parameters, arrays(name)["Q"], strict=True))
     for at, tolerance in ((theirs, 1e-6), (found, 1e-5)):
-        prediction = nonlinear.predict_nested(architecture, at, data, labels, test)
+        prediction = problem.predict(at, test)
         assert_close(prediction.mean, arrays(name)["mean"], tolerance)
         assert_close(prediction.variance, arrays(name)["var"], tolerance)
-    values = nonlinear.nested.values_of(architecture, nonlinear.derive_nested(architecture), data, labels)
-    at_theirs = bind(found.of, values, theirs)
+    at_theirs = bind(found.of, problem.values, theirs)
     total = at_theirs.action(initial_coordinates(found.of, at_theirs, theirs))
     assert_close(float(total) / architecture.widths[0], arrays(name)["action"], 1e-10)

@@ -177,7 +177,7 @@ def test_the_output_covariance_of_the_prior_is_the_mean_kernel():
 
     kernels = np.asarray(jax.vmap(kernel)(jax.random.split(jax.random.key(0), DRAWS)))
     error = kernels.std(axis=0) / np.sqrt(DRAWS)
-    expected = bpkr.kernel(architecture, bpkr.gp_limit(architecture), features)
+    expected = bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), bpkr.gp_limit(architecture))
     assert np.max(np.abs(kernels.mean(axis=0) - expected) / error) < 4.5
 
 

@@ -14,7 +14,7 @@ VALLEY = problem(1718)
 
 
 def solved(**options):
-    return bpkr.solve(VALLEY.architecture, VALLEY.features, VALLEY.labels, **options)
+    return bpkr.solve(VALLEY.architecture, bpkr.Data(VALLEY.features, VALLEY.labels), **options)
 
 
 def at(temperature):

@@ -10,7 +10,7 @@ FEATURES, LABELS = np.random.default_rng(0).normal(size=(12, 4, 3)), np.resize([
 
 
 def solved(widths):
-    return bpkr.solve(bpkr.Architecture((2, 2), widths, temperature=0.5), FEATURES, LABELS)
+    return bpkr.solve(bpkr.Architecture((2, 2), widths, temperature=0.5), bpkr.Data(FEATURES, LABELS))
 
 
 @pytest.mark.parametrize(("widths", "least"), [((8, 9, 3), 2.0), ((3, 20, 20), 0.75), ((50, 1, 2), 0.5)])

@@ -61,7 +61,7 @@ def test_the_saddle_point_approaches_the_exact_posterior_mean(name, draws):
         architecture = bpkr.Architecture(layers, width, temperature=TEMPERATURE, outputs=outputs)
         features, labels = data(architecture)
         target = labels[:, 0] if outputs == 1 else labels
-        saddle = bpkr.solve(architecture, features, target).order_parameters.matrices[0]
+        saddle = bpkr.solve(architecture, bpkr.Data(features, target)).order_parameters.matrices[0]
         mean, error, effective = posterior_mean(architecture, features, labels, draws)
         assert effective > draws / 100
         gaps.append(np.max(np.abs(saddle - mean)))

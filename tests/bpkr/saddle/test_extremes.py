@@ -28,7 +28,7 @@ LABELS = np.sign(np.random.default_rng(1).standard_normal(12))
 def solved(labels=1.0, tolerance=1e-9, **numbers):
     given = {"widths": 30.0, "prior_variances": 1.0, "temperature": 0.1, **numbers}
     architecture = bpkr.Architecture((2, 2), **given)
-    return bpkr.solve(architecture, FEATURES, labels * LABELS, tolerance=tolerance)
+    return bpkr.solve(architecture, bpkr.Data(FEATURES, labels * LABELS), tolerance=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_problem_that_newtons_method_gave_up_is_solved():
     features = np.random.default_rng(0).standard_normal((40, 4, 20)) * 1e7
     labels = np.sign(np.random.default_rng(1).standard_normal(40))
     architecture = bpkr.Architecture((2, 2), (2, 260, 12), (1, 1, 0.003, 1), temperature=0.12)
-    saddle = bpkr.solve(architecture, features, labels)
+    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
     assert saddle.converged, saddle.diagnosis
     assert_close(saddle.action, 3839.94136, 1e-8)
     assert saddle.stats["evaluations"] < 60
@@ -90,7 +90,7 @@ def test_a_problem_that_newtons_method_gave_up_is_solved():
 def test_narrow_networks_at_a_tiny_temperature_are_solved():
     rng = np.random.default_rng(5)
     features, labels = rng.standard_normal((12, 4, 3)), np.sign(rng.standard_normal(12))
-    saddle = bpkr.solve(bpkr.Architecture((2, 2), 10.0, temperature=1.5e-6), features, labels)
+    saddle = bpkr.solve(bpkr.Architecture((2, 2), 10.0, temperature=1.5e-6), bpkr.Data(features, labels))
     assert saddle.converged, saddle.diagnosis
 
 
@@ -98,7 +98,7 @@ def test_examples_that_depend_on_each_other_are_solved_in_principal_axes():
     rng = np.random.default_rng(0)
     features = np.repeat(rng.standard_normal((6, 4, 3)), 2, axis=0)
     architecture = bpkr.Architecture((2, 2), (30.0, 6.0, 2.0), 100.0, temperature=1e-3)
-    saddle = bpkr.solve(architecture, features, 1e3 * rng.standard_normal(12))
+    saddle = bpkr.solve(architecture, bpkr.Data(features, 1e3 * rng.standard_normal(12)))
     assert saddle.converged, saddle.diagnosis
     assert saddle.stats["attempts"] > 1
     assert saddle.action_error < 1e-6 * abs(saddle.action)
@@ -108,7 +108,7 @@ def test_examples_that_depend_on_each_other_are_solved_in_principal_axes():
 def solved_at(temperatures, tolerance):
     def at(temperature):
         architecture = bpkr.Architecture((2, 2), 30.0, temperature=temperature)
-        return bpkr.solve(architecture, FEATURES, LABELS, tolerance=tolerance, max_steps=4)
+        return bpkr.solve(architecture, bpkr.Data(FEATURES, LABELS), tolerance=tolerance, max_steps=4)
 
     return jax.vmap(at)(temperatures)
 
@@ -126,7 +126,7 @@ def test_a_batch_tells_how_many_of_its_solves_failed():
 def test_a_batch_raises_where_it_is_told_to():
     def at(temperature):
         architecture = bpkr.Architecture((2, 2), 30.0, temperature=temperature)
-        return bpkr.solve(architecture, FEATURES, LABELS, max_steps=4, throw=True).action
+        return bpkr.solve(architecture, bpkr.Data(FEATURES, LABELS), max_steps=4, throw=True).action
 
     with pytest.raises(RuntimeError):
         jax.block_until_ready(jax.vmap(at)(jnp.array([100.0, 1e-3])))
@@ -136,7 +136,7 @@ def test_what_jit_returns_warns_where_it_is_used():
     saddle = jax.tree.map(lambda leaf: leaf[1], solved_at(jnp.array([100.0, 1e-3, 1e-4]), 1e-9))
     architecture = bpkr.Architecture((2, 2), 30.0, temperature=1e-3)
     with pytest.warns(bpkr.ConvergenceWarning, match="gradient norm"):
-        bpkr.predict(architecture, saddle, FEATURES, LABELS, FEATURES)
+        bpkr.predict(bpkr.Problem(architecture, bpkr.Data(FEATURES, LABELS)), saddle, FEATURES)
 
 
 def exact_action(architecture, order_parameters, features, labels) -> mp.mpf:
@@ -190,7 +190,7 @@ def test_the_accuracy_that_is_stated_is_had():
             if len(problem.labels) > 12:
                 continue
             try:
-                saddle = bpkr.solve(problem.architecture, problem.features, problem.labels)
+                saddle = bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels))
             except ValueError:
                 continue
             exact = exact_action(problem.architecture, saddle.order_parameters, problem.features, problem.labels)

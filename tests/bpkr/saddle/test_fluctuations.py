@@ -70,7 +70,7 @@ def exact(name, width):
     def at(white):
         coordinates = centre + root @ white
         point = law.order_parameters(coordinates)
-        prediction = bpkr.predict(architecture, point, features, labels, test_features)
+        prediction = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), point, test_features)
         return log_density(coordinates) + white @ white / 2, (point.matrices[0], prediction.mean, prediction.variance)
 
     logs, values = jax.lax.map(jax.jit(at), grid, batch_size=500)
@@ -86,9 +86,13 @@ def exact(name, width):
 @functools.cache
 def of_theory(name, width):
     architecture, features, labels, test_features = problem(name, width)
-    saddle = bpkr.solve(architecture, features, labels)
-    found = bpkr.fluctuations(architecture, saddle.order_parameters, features, labels, test_features)
-    prediction = bpkr.predict(architecture, saddle.order_parameters, features, labels, test_features)
+    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
+    found = bpkr.fluctuations(
+        bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle.order_parameters, test_features
+    )
+    prediction = bpkr.predict(
+        bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle.order_parameters, test_features
+    )
     at_saddle = {
         "U": saddle.order_parameters.matrices[0],
         "mean": prediction.mean,
@@ -139,8 +143,8 @@ def test_the_spread_of_the_order_parameters(name):
 
 def test_the_covariance_is_that_of_the_modes():
     architecture, features, labels, _ = problem("two heads", 30.0)
-    saddle = bpkr.solve(architecture, features, labels)
-    found = bpkr.fluctuations(architecture, saddle.order_parameters, features, labels)
+    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
+    found = bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle.order_parameters)
     covariance = found.covariance(1)
     assert found.prediction is None
     np.testing.assert_allclose(covariance, covariance.transpose(2, 3, 0, 1), atol=1e-14)
@@ -151,7 +155,7 @@ def test_points_that_are_no_minimum_and_singular_widths_are_refused():
     architecture, features, labels, _ = problem("two heads", 30.0)
     far = bpkr.OrderParameters((1e-3 * np.eye(2),), 1e3)
     with refused("no minimum"):
-        bpkr.fluctuations(architecture, far, features, labels)
+        bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), far)
     narrow, features, labels, _ = problem("two heads", 1.0)
     with refused("fewer units"):
-        bpkr.fluctuations(narrow, bpkr.gp_limit(narrow), features, labels)
+        bpkr.fluctuations(bpkr.Problem(narrow, bpkr.Data(features, labels)), bpkr.gp_limit(narrow))

@@ -20,8 +20,8 @@ def start_of(architecture, action):
 
 def assert_same_minimum(architecture, features, labels):
     action = bpkr.derive(architecture).of_free_order_parameters
-    values = bpkr.parameter_values(architecture, features, labels)
-    own = bpkr.solve(architecture, features, labels, tolerance=1e-11)
+    values = bpkr.parameter_values(bpkr.Problem(architecture, bpkr.Data(features, labels)))
+    own = bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=1e-11)
     generic = saddle.minimise(action, values, initial=start_of(architecture, action), tolerance=1e-11)
     assert own.converged
     assert generic.converged, generic.diagnosis
@@ -56,7 +56,7 @@ def test_both_ways_lead_to_the_same_minimum_on_the_reference_cases(name):
 def test_a_term_of_ones_own_is_added_to_the_action_of_the_theory():
     problem = random_problem(TWO_LAYERS, 1)
     action = bpkr.derive(problem.architecture).of_free_order_parameters
-    values = bpkr.parameter_values(problem.architecture, problem.features, problem.labels)
+    values = bpkr.parameter_values(bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)))
     (*_, u) = action.order_parameters
     stiff = saddle.Action(action.expression + 1e6 * (u - 2) ** 2, action.order_parameters, action.parameters)
     solution = saddle.minimise(stiff, values, initial=start_of(problem.architecture, action))

@@ -67,7 +67,7 @@ def test_so_many_functions_stand_between_solve_and_the_generated_functions(form,
     architecture = bpkr.Architecture((2, 2), 10.0, temperature=0.5)
     features = rng.standard_normal((examples, 4, width)) / np.sqrt(4 * width)
     labels = np.sign(rng.standard_normal(examples))
-    jax.eval_shape(lambda features: bpkr.solve(architecture, features, labels, solver=solver), features)
+    jax.eval_shape(lambda features: bpkr.solve(architecture, bpkr.Data(features, labels), solver=solver), features)
     assert {"entropy", "dual_slopes" if form == "moments" else "kernel_energy"} <= set(deepest)
     # a stack that does not begin with `solve` was not recorded
     assert all(calls and calls[-1].endswith(":solve") for calls in deepest.values())

@@ -37,7 +37,7 @@ TOLERANCE = 1e-9
 
 
 def solved(problem, **options):
-    return bpkr.solve(problem.architecture, problem.features, problem.labels, **options)
+    return bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels), **options)
 
 
 def succeeded(saddle):
@@ -94,7 +94,7 @@ def test_the_saddle_point_equations_vanish(seed):
 def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
     problem = random_problem(SQUARE, seed)
     data = jnp.array(problem.features), jnp.array(problem.labels)
-    norm = bpkr.gradient_norm(problem.architecture, problem.order_parameters, *data)
+    norm = bpkr.gradient_norm(bpkr.Problem(problem.architecture, bpkr.Data(*data)), problem.order_parameters)
     assert_close(norm, interpreted_gradient_norm(problem), 1e-9)
 
 
@@ -103,7 +103,8 @@ def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
 @given(problem=problems(ANY_OF_THE_GRAMMAR))
 def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(problem):
     norm = bpkr.gradient_norm(
-        problem.architecture, problem.order_parameters, jnp.array(problem.features), jnp.array(problem.labels)
+        bpkr.Problem(problem.architecture, bpkr.Data(jnp.array(problem.features), jnp.array(problem.labels))),
+        problem.order_parameters,
     )
     assert_close(norm, interpreted_gradient_norm(problem), 1e-8)
 

@@ -252,7 +252,7 @@ def test_the_comparison_measures_in_standard_errors():
     np.testing.assert_allclose(ours["mean_deviation"], expected)
     assert float(np.abs(ours["U_1_deviation"]).max()) < 4.5
     assert 0 <= float(ours["accuracy"]) <= 1
-    saddle = bpkr.solve(architecture, features, labels)
+    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
     np.testing.assert_allclose(result["U_1"].sel(approach="saddle"), saddle.order_parameters.matrices[0])
 
 

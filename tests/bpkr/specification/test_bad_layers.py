@@ -186,4 +186,4 @@ def test_labels_must_have_a_column_an_output():
         (problem.labels[:-1], "labels has 4 examples, features has 5"),
     ):
         with refused(message):
-            bpkr.solve(architecture, problem.features, labels)
+            bpkr.solve(architecture, bpkr.Data(problem.features, labels))

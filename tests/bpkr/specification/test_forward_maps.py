@@ -81,11 +81,12 @@ def test_the_network_of_several_weight_blocks_is_its_sum_over_paths(case):
 @pytest.mark.parametrize("case", [SEVERAL_BLOCKS["beside itself"], *slow(list(SEVERAL_BLOCKS.values())[1:])])
 def test_the_saddle_point_of_several_weight_blocks_is_found(case):
     problem = random_problem(case, 3)
-    saddle = bpkr.solve(problem.architecture, problem.features, problem.labels, throw=True)
+    saddle = bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels), throw=True)
     assert (
         saddle.action
         <= bpkr.evaluate(
-            problem.architecture, bpkr.gp_limit(problem.architecture), problem.features, problem.labels
+            bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)),
+            bpkr.gp_limit(problem.architecture),
         ).total
     )
 

@@ -17,7 +17,7 @@ UNEVEN = Case((Skip(2, 0.7), Dense(), 3), (25.0, 25.0, 20.0, 30.0), (0.8, 1.2, 0
 @pytest.fixture(scope="module")
 def saddle() -> bpkr.Saddle:
     data = random_data(0)
-    return bpkr.solve(ARCHITECTURE, data.features, data.labels)
+    return bpkr.solve(ARCHITECTURE, bpkr.Data(data.features, data.labels))
 
 
 @pytest.fixture(scope="module")

@@ -21,16 +21,16 @@ def named(features):
     return NAMES[np.argmax(features[:, 0, :3], axis=1)]
 
 
-DATA = bpkr.data_of_classes(FEATURES, named(FEATURES), TEST_FEATURES, named(TEST_FEATURES))
+DATA = bpkr.Data.of_classes(FEATURES, named(FEATURES), TEST_FEATURES, named(TEST_FEATURES))
 
 
 def test_class_labels_become_outputs():
     assert (DATA.classes.names, DATA.labels.shape, DATA.test_labels.shape) == (tuple(NAMES), (24, 3), (30, 3))
     assert DATA.classes.decode(DATA.labels).tolist() == named(FEATURES).tolist()
-    two = bpkr.data_of_classes(FEATURES, np.sign(FEATURES[:, 0, 0]))
+    two = bpkr.Data.of_classes(FEATURES, np.sign(FEATURES[:, 0, 0]))
     np.testing.assert_array_equal(two.labels, np.sign(FEATURES[:, 0, 0]))
     with pytest.raises(ValueError, match=r"test_labels\[0\] is '(cat|cow|dog)', none of the classes"):
-        bpkr.data_of_classes(FEATURES, np.where(np.arange(24) < 12, "a", "b"), TEST_FEATURES, named(TEST_FEATURES))
+        bpkr.Data.of_classes(FEATURES, np.where(np.arange(24) < 12, "a", "b"), TEST_FEATURES, named(TEST_FEATURES))
     with pytest.raises(
         ValueError, match="3 classes, coded by one-hot, are 3 outputs, but the architecture has outputs=1"
     ):
@@ -81,11 +81,11 @@ def test_numbers_of_classes_are_told_that_they_are_regressed():
     numbers = np.argmax(FEATURES[:, 0, :3], axis=1)
     data = bpkr.Data(FEATURES, numbers)
     with pytest.warns(bpkr.LabelsWarning, match="labels are the numbers 0 to 2 of one output, which are regressed"):
-        bpkr.solve(ONE, FEATURES, numbers)
+        bpkr.solve(ONE, bpkr.Data(FEATURES, numbers))
     with pytest.warns(bpkr.LabelsWarning) as told:
         sweeps.sweep(ONE, data, widths=(20, 30), temperatures=(0.1,), progress=False)
     assert len(told) == 1
     for labels in (np.sign(numbers - 0.5), numbers + 1, numbers / 2, np.arange(24.0), DATA.labels[:, 0] * 0):
         with warnings.catch_warnings():
             warnings.simplefilter("error", bpkr.LabelsWarning)
-            bpkr.solve(ONE, FEATURES, labels)
+            bpkr.solve(ONE, bpkr.Data(FEATURES, labels))

@@ -64,8 +64,10 @@ def test_values_are_those_of_single_solves_from_the_start(result):
     for width in (WIDTHS[0], WIDTHS[3]):
         for temperature in (TEMPERATURES[0], TEMPERATURES[-1]):
             single = bpkr.Architecture((2,), width, (1.1, 0.8, 1.3), temperature=temperature)
-            saddle = bpkr.solve(single, DATA.features, DATA.labels)
-            prediction = bpkr.predict(single, saddle.order_parameters, DATA.features, DATA.labels, DATA.test_features)
+            saddle = bpkr.solve(single, bpkr.Data(DATA.features, DATA.labels))
+            prediction = bpkr.predict(
+                bpkr.Problem(single, bpkr.Data(DATA.features, DATA.labels)), saddle.order_parameters, DATA.test_features
+            )
             point = result.sel(width=width, temperature=temperature)
             np.testing.assert_allclose(point["U_1"], saddle.order_parameters.matrices[0], rtol=1e-7)
             np.testing.assert_allclose(point["action"], saddle.action, rtol=1e-7)
@@ -204,7 +206,9 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, nam
 def test_widths_layer_by_layer_are_labelled():
     result = swept(NO_TEST_DATA, widths=((20, 80), 20.0), temperatures=(0.5,)).isel(temperature=0)
     assert result["width"].values.tolist() == ["20-80", "20"]
-    single = bpkr.solve(bpkr.Architecture((2,), (20, 80), (1.1, 0.8, 1.3), temperature=0.5), DATA.features, DATA.labels)
+    single = bpkr.solve(
+        bpkr.Architecture((2,), (20, 80), (1.1, 0.8, 1.3), temperature=0.5), bpkr.Data(DATA.features, DATA.labels)
+    )
     np.testing.assert_allclose(result["action"].sel(width="20-80"), single.action, rtol=1e-7)
     assert "mean" not in result and "test_error" not in result
 

@@ -146,7 +146,7 @@ def check_lengths(name: str, features: tuple[int, ...], labels: tuple[int, ...])
 def _array(name: str, kind: str, value: Any) -> np.ndarray:
     is_plain = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "fiub"
     if not is_plain:
-        refuse_kernels(value, "statistics_of_batches")
+        refuse_kernels(value, "Data.of_batches")
         # imports JAX, for which a worker has no use otherwise
         from ...checks import in_order_of_names, real_array
 

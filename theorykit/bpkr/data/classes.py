@@ -233,7 +233,7 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
         return
     warnings.warn(
         f"labels are the numbers 0 to {len(values) - 1} of one output, which are regressed; if they number classes, "
-        "make outputs of them by bpkr.data_of_classes, or by `classes = true` on the command line",
+        "make outputs of them by bpkr.Data.of_classes, or by `classes = true` on the command line",
         LabelsWarning,
         stacklevel=stacklevel + 1,
     )

@@ -18,7 +18,9 @@ from ...checks import (
     Requirement,
     array_module,
     checked_instance,
+    checked_symmetric,
     checked_whole_number,
+    float64_array,
     is_traced,
     on_host,
     real_array,
@@ -29,7 +31,7 @@ from ...precision import require_float64
 from ...sharding import is_sharded, outside_meshes, sharding_of, sum_by_blocks
 from ..specification.architecture import Architecture, checked_architecture, counted_paths
 from .batches import refuse_kernels
-from .checks import check_finite_examples, checked_symmetric, float64_array, labels_beside, layout_of_examples
+from .examples import check_finite_examples, labels_beside, layout_of_examples
 
 _BLOCK_BYTES = 2**25
 
@@ -93,7 +95,7 @@ def summed(features: Float[Array, "examples paths features"], labels: Float[Arra
     return FeatureStatistics(flat.T @ flat, flat.T @ columns, jnp.sum(labels**2), examples, paths)
 
 
-def statistics_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
+def sum_on_devices(features: Array, labels: ArrayLike) -> FeatureStatistics:
     """The statistics of a training set that devices hold, summed where it lies: an array of JAX, sharded or not.
 
     `features` (examples, paths, features) as `path_features` returns them, and `labels` (examples,), or (examples,
@@ -101,14 +103,14 @@ def statistics_on_devices(features: Array, labels: ArrayLike) -> FeatureStatisti
     examples, a block at a time, and these sums are added up by all-reduces; every process gets the result. Labels that
     are not sharded are the same in every process.
 
-    Raises `TypeError` for features that are no array of JAX, which `statistics_of_arrays` takes; `ValueError` for
+    Raises `TypeError` for features that are no array of JAX, which `Data.of_arrays` takes; `ValueError` for
     shapes that do not fit, values that are not finite, and arrays that are sharded otherwise.
     """
     require_float64()
-    refuse_kernels(features, "statistics_on_devices")
+    refuse_kernels(features, "Data.of_devices")
     if not isinstance(features, jax.Array) or is_traced(features, labels):
         raise TypeError(
-            f"features must be an array of JAX that devices hold, got {shown(features)}; bpkr.statistics_of_arrays "
+            f"features must be an array of JAX that devices hold, got {shown(features)}; bpkr.Data.of_arrays "
             "takes others"
         )
     with outside_meshes():
@@ -140,7 +142,7 @@ def _summed_by_blocks(features, labels, block, sharding):
 
 def checked_statistics(architecture: Architecture, statistics: FeatureStatistics) -> FeatureStatistics:
     """`statistics`, refused unless they fit the architecture, are finite, and its temperature is positive."""
-    made_by = "which bpkr.statistics_of_arrays returns"
+    made_by = "which bpkr.Data.of_arrays returns"
     checked_instance("statistics", statistics, FeatureStatistics, made_by)
     if statistics.paths != checked_architecture(architecture).paths:
         raise ValueError(f"statistics are of {statistics.paths} paths, but {counted_paths(architecture)}")

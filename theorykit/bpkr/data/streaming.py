@@ -51,7 +51,7 @@ class Sliceable(Protocol):
     def __getitem__(self, key: slice) -> ArrayLike: ...
 
 
-def statistics_of_batches(
+def sum_batches_of(
     batches: Iterable[Batch],
     *,
     executor: Workers = None,
@@ -70,7 +70,7 @@ def statistics_of_batches(
                 yield path_features(inputs, attention(inputs, key_query=key_query), architecture), labels
 
     Functions are called by the worker, so that reading is done in parallel too: `[partial(load, i) for i in range(n)]`;
-    for processes they must be such as can be pickled. For data in files there is `statistics_of_files`.
+    for processes they must be such as can be pickled. For data in files there is `Data.of_files`.
 
     - `executor`: where the sums are computed, such as a thread pool, a process pool that spawns, or a dask `Client`; by
       default here.
@@ -91,7 +91,7 @@ def statistics_of_batches(
     return _sum(batches, {"batches_per_task": batches_per_task}, executor, in_flight, checkpoint, progress)
 
 
-def statistics_of_files(
+def sum_files(
     files: Iterable[Path | str | tuple[Path | str, Path | str]],
     *,
     variables: tuple[str, str] = ("features", "labels"),
@@ -114,7 +114,7 @@ def statistics_of_files(
     - `checkpoint`: a file for the sums so far, by which the pass goes on with the files that are not done. The first
       and the last of those that are done are read again, and compared.
 
-    The rest is as in `statistics_of_batches`. Every worker must see all files, under the same paths; if this process
+    The rest is as in `Data.of_batches`. Every worker must see all files, under the same paths; if this process
     sees some of them, it must see all. Raises `FileNotFoundError` for one that is not there, and `ValueError`, which
     names the file, for one that is damaged, lacks an array, or has arrays that do not fit the others.
     """
@@ -133,7 +133,7 @@ def statistics_of_files(
     return _sum(sources, grouping, executor, in_flight, checkpoint, progress)
 
 
-def statistics_of_arrays(
+def sum_arrays(
     features: Sliceable,
     labels: Sliceable,
     *,
@@ -156,11 +156,11 @@ def statistics_of_arrays(
     - All others, such as NumPy arrays, files that may still be written, and what a cluster has in memory: this process,
       which sends their rows.
 
-    The rest is as in `statistics_of_batches`, but that of arrays that are not in memory only the first and the last
+    The rest is as in `Data.of_batches`, but that of arrays that are not in memory only the first and the last
     chunk that a checkpoint has done are read again and compared: those between must not have been changed. Raises
     `FileNotFoundError`, with the path and the host, for a worker that does not see a file.
     """
-    refuse_kernels(features, "statistics_of_arrays")
+    refuse_kernels(features, "Data.of_arrays")
     features, labels = in_order(features, labels)
     shape, labels_shape = _shape("features", features), _shape("labels", labels)
     chunk = checked_whole_number("chunk", chunk, least=1)
@@ -175,7 +175,7 @@ def _shape(name: str, array: Any) -> tuple[int, ...]:
     if not isinstance(shape, tuple) or not hasattr(array, "__getitem__"):
         raise TypeError(f"{name} must be an array that can be sliced, got {shown(array)}")
     if is_sharded(array):
-        raise ValueError(f"{name} are sharded over devices, where bpkr.statistics_on_devices sums them")
+        raise ValueError(f"{name} are sharded over devices, where bpkr.Data.of_devices sums them")
     return shape
 
 

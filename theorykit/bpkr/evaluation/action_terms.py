@@ -3,24 +3,27 @@
 What may be asked of stage 3 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 """
 
+from collections.abc import Mapping
+
 import equinox as eqx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
 
+from ...checks import checked_positive_definite
 from ...compilation import jit
-from ..data.checks import checked_data, checked_positive_definite, checked_results
+from ...settings import usual_settings
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import (
     HasOrderParameters,
     OrderParameters,
-    checked_order_parameters,
     from_overlaps,
     gp_limit,
 )
 from ..specification.architecture import Architecture, checked_architecture
 from .bound_action import BoundAction, bind
-from .energies import energy_of
+from .energies import AbstractEnergy, energy_of
+from .problem import Problem
 
 
 class ActionTerms(eqx.Module):
@@ -40,35 +43,48 @@ class ActionTerms(eqx.Module):
         return self.readout_entropy + sum(self.layer_entropies)
 
 
-def evaluate(
-    architecture: Architecture,
-    order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike | ImplicitFeatures,
-    labels: ArrayLike,
-) -> ActionTerms:
-    """Entropy, energy and total of the action (Eq. 32) at `order_parameters`.
+@usual_settings()
+def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParameters) -> ActionTerms:
+    """Evaluate the action and its parts at given order parameters, Eq. (32).
 
-    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,). Raises `ValueError`
-    for data or order parameters that do not fit, and where the kernel is singular.
+    Args:
+        problem: the architecture with its data.
+        order_parameters: where to evaluate; a `Saddle` may stand for its order parameters.
+
+    Raises:
+        ValueError: the order parameters do not fit, or the kernel is singular.
     """
-    features, labels = checked_data(architecture, features, labels)
-    order_parameters = checked_order_parameters(architecture, order_parameters)
-    return checked_results(action_terms(bind(architecture), order_parameters, features, labels), architecture)
+    problem.require_labels()
+    data, point = problem.data, problem.point(order_parameters)
+    if data.moments is None:
+        return problem.finite(action_terms(problem.bound, point, data.features, data.labels))
+    return problem.finite(_terms(problem.bound, point, problem.energy()))
 
 
-def parameter_values(
-    architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike
-) -> dict[Expr, Float[Array, "..."] | int]:
-    """The value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
+def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
+    """Return the value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
 
-    With them `theorykit.saddle` minimises the action of the theory, or one that a term of your own is added to.
+    With them `theorykit.saddle` minimises the action of the theory, or one with a term of your own added.
     """
-    features, labels = checked_data(architecture, features, labels)
-    bound = bind(architecture)
-    if isinstance(features, ImplicitFeatures):
+    problem.require_arrays("parameter_values")
+    bound, data = problem.bound, problem.data
+    if isinstance(data.features, ImplicitFeatures):
         raise ValueError("features are known by their kernels, and are no parameters of the action: use bpkr.solve")
-    values = bound.numbers() | bound.data(features, labels)
+    values = bound.numbers() | bound.data(data.features, data.labels)
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
+
+
+@jit
+def _terms(bound: BoundAction, order_parameters: OrderParameters, energy: AbstractEnergy) -> ActionTerms:
+    values = dict(bound.compiled.entropies.call_from(bound.numbers() | bound.point(order_parameters)))
+    values["energy"] = energy.value(order_parameters.first)
+    values["total"] = values["entropy"] + values["energy"]
+    return _named(bound.architecture.depth, values)
+
+
+def _named(depth: int, values: Mapping[str, Array]) -> ActionTerms:
+    layers = tuple(values[f"entropy_{layer}"] for layer in range(1, depth + 1))
+    return ActionTerms(layers, values["entropy_a"], values["energy"], values["total"])
 
 
 @jit
@@ -79,32 +95,21 @@ def action_terms(
     labels: Float[Array, "examples *outputs"],
 ) -> ActionTerms:
     """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
-    given = bound.numbers() | bound.point(order_parameters)
     if isinstance(features, ImplicitFeatures):
-        values = dict(bound.compiled.entropies.call_from(given))
-        values["energy"] = energy_of(bound, features, labels).value(order_parameters.first)
-        values["total"] = values["entropy"] + values["energy"]
-    else:
-        values = bound.compiled.terms.call_from(given | bound.data(features, labels))
-    return ActionTerms(
-        layer_entropies=tuple(values[f"entropy_{layer}"] for layer in range(1, bound.architecture.depth + 1)),
-        readout_entropy=values["entropy_a"],
-        energy=values["energy"],
-        total=values["total"],
-    )
+        return _terms(bound, order_parameters, energy_of(bound, features, labels))
+    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
+    return _named(bound.architecture.depth, bound.compiled.terms.call_from(given))
 
 
-def first_order(
-    architecture: Architecture, features: ArrayLike | ImplicitFeatures, labels: ArrayLike
-) -> OrderParameters:
-    """The saddle point to first order in one over the widths, about the Gaussian-process limit, in closed form.
+@usual_settings()
+def first_order(problem: Problem) -> OrderParameters:
+    """Return the saddle point to first order in one over the widths, in closed form.
 
-    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several. Good where the widths are large beside the number of examples; where they are not, the
-    matrices need not even be positive definite.
+    The expansion is about the Gaussian-process limit. It is good at widths that are large compared to the number of
+    examples; elsewhere the matrices need not even be positive definite.
     """
-    features, labels = checked_data(architecture, features, labels)
-    return checked_results(_first_order(bind(architecture), features, labels), architecture)
+    problem.require_arrays("first_order")
+    return problem.finite(_first_order(problem.bound, problem.data.features, problem.data.labels))
 
 
 @jit

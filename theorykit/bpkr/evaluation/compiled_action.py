@@ -1,20 +1,27 @@
 """The compiled action: functions of arrays, generated from the expressions of an action when they are first asked for.
 
-Stage 2 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
+Stage 2 of `Architecture -> derive -> Action -> compile -> Problem -> solve -> predict`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import checked_instance
-from ...codegen import CompiledFunction, compile_expressions
+from ...codegen import CompiledFunction, bound_sizes, compile_expressions
 from ...symbolic import gradient
 from ..action.action import Action
 from ..action.dual_form import DualForm
 from ..action.kernel_energy import KernelEnergy
 from ..action.symbols import ActionSymbols
+
+
+def _compiled(outputs: Callable[["CompiledAction"], Mapping[str, Expr]]) -> cached_property:
+    """Compile what a method returns, expressions by name, when it is first asked for; it is called as the method is."""
+    found = cached_property(lambda self: self.compile(outputs.__name__, outputs(self)))
+    found.__doc__ = outputs.__doc__
+    return found
 
 
 class CompiledAction:
@@ -31,6 +38,18 @@ class CompiledAction:
         """The symbols that the functions' arguments are called by."""
         return self.action.symbols
 
+    def compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
+        """Compile `outputs` as a function of all that they depend on but sizes, which shapes determine."""
+        free = set().union(*(output.free_symbols for output in outputs.values()))
+        matrices = [symbol for symbol in free if isinstance(symbol, MatrixSymbol)]
+        sizes = {*bound_sizes(matrices), *self.symbols.sizes}
+        arguments = free - sizes
+        if self.symbols.input_features in arguments:
+            # the shape of the features determines their number, given that of U_1
+            arguments = arguments - {self.symbols.input_features} | {self.symbols.first}
+        arguments = sorted(arguments, key=lambda symbol: symbol.name)
+        return compile_expressions(name, outputs, self.symbols.completed(tuple(arguments)))
+
     @cached_property
     def terms(self) -> CompiledFunction:
         """The entropies, the energy and the total S, Eq. (32)."""
@@ -38,12 +57,11 @@ class CompiledAction:
         free = {name: self.action.substitute_nested(expression) for name, expression in outputs.items()}
         return compile_expressions("action", free, self.symbols.arguments)
 
-    @cached_property
-    def entropies(self) -> CompiledFunction:
+    @_compiled
+    def entropies(self):
         """The entropies and their sum."""
         outputs = {**self._entropies, "entropy": self.action.entropy}
-        free = {name: self.action.substitute_nested(expression) for name, expression in outputs.items()}
-        return self._compile("entropies", free, *self.symbols.free, *self.symbols.numbers)
+        return {name: self.action.substitute_nested(expression) for name, expression in outputs.items()}
 
     @property
     def _entropies(self) -> Mapping[str, Expr]:
@@ -51,160 +69,119 @@ class CompiledAction:
         *layers, readout = self.action.entropies
         return {**{f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}, "entropy_a": readout}
 
-    @cached_property
-    def entropy(self) -> CompiledFunction:
+    @_compiled
+    def entropy(self):
         """The entropy alone."""
-        arguments = (*self.symbols.free, *self.symbols.numbers)
-        return self._compile("entropy", {"entropy": self.action.entropy}, *arguments)
+        return {"entropy": self.action.entropy}
 
-    @cached_property
-    def corrections(self) -> CompiledFunction:
+    @_compiled
+    def corrections(self):
         """What the exact prior at finite width adds to the entropy."""
-        arguments = (*self.symbols.free, *self.symbols.numbers)
-        return self._compile("corrections", {"corrections": self.action.corrections}, *arguments)
+        return {"corrections": self.action.corrections}
 
-    @cached_property
-    def readout(self) -> CompiledFunction:
+    @_compiled
+    def readout(self):
         """`Action.readout_solution`, u given U_L."""
-        arguments = (self.symbols.matrices[-1], *self.symbols.numbers)
-        return self._compile("readout", {"u": self.action.readout_solution}, *arguments)
+        return {"u": self.action.readout_solution}
 
     @cached_property
     def minima(self) -> Mapping[Expr, CompiledFunction]:
         """Each closed form of `Action.majoriser`, given the other order parameters.
 
-        Empty where one has a square root of a matrix that is not seen to be positive definite.
+        Empty if one has a square root of a matrix that is not seen to be positive definite.
         """
-        majoriser = self.action.majoriser
-        free = (*self.symbols.free, majoriser.logdet_gradient, majoriser.weight)
-
-        def compiled(symbol: Expr, minimum: Expr) -> CompiledFunction:
-            matrices = (matrix for matrix in free if minimum.has(matrix))
-            return self._compile(f"minimum_{symbol}", {symbol.name: minimum}, *matrices, *self.symbols.numbers)
-
+        minima = self.action.majoriser.minima.items()
         try:
-            return {symbol: compiled(symbol, minimum) for symbol, minimum in majoriser.minima.items()}
+            return {symbol: self.compile(f"minimum_{symbol}", {symbol.name: minimum}) for symbol, minimum in minima}
         except NotImplementedError:
             return {}
 
-    @cached_property
-    def majorised_energy(self) -> CompiledFunction:
+    @_compiled
+    def majorised_energy(self):
         """`Action.majoriser`'s bound of the energy, up to a constant."""
-        majoriser = self.action.majoriser
-        arguments = (self.symbols.first, majoriser.logdet_gradient, majoriser.weight)
-        return self._compile("majorised_energy", {"bound": majoriser.bound}, *arguments)
+        return {"bound": self.action.majoriser.bound}
 
-    @cached_property
-    def force(self) -> CompiledFunction:
+    @_compiled
+    def force(self):
         """The energy's gradient in U_1, the force of `Action.expansion`."""
-        slope = gradient(self.action.energy, self.symbols.first)
-        return compile_expressions("force", {"force": slope}, self.symbols.arguments)
+        return {"force": gradient(self.action.energy, self.symbols.first)}
 
-    @cached_property
-    def first_order(self) -> CompiledFunction:
+    @_compiled
+    def first_order(self):
         """The order parameters to first order in one over the widths, given the force."""
-        expansion, symbols = self.action.expansion, self.symbols
-        outputs = {symbol.name: value for symbol, value in expansion.order_parameters.items()}
-        return compile_expressions("first_order", outputs, (expansion.force, *symbols.numbers, *symbols.sizes))
+        return {symbol.name: value for symbol, value in self.action.expansion.order_parameters.items()}
 
-    @cached_property
-    def training_kernel(self) -> CompiledFunction:
+    @_compiled
+    def training_kernel(self):
         """The kernel K among training features, Eq. (10)."""
-        arguments = (self.symbols.first, self.symbols.features)
-        return self._compile("training_kernel", {"kernel": self.action.kernel}, *arguments)
+        return {"kernel": self.action.kernel}
 
-    @cached_property
-    def kernel(self) -> CompiledFunction:
+    @_compiled
+    def kernel(self):
         """The kernel between training and test features."""
-        arguments = (*self.symbols.free, self.symbols.features, self.symbols.test_features)
-        return self._compile("kernel", {"kernel": self.action.test_kernel}, *arguments)
+        return {"kernel": self.action.test_kernel}
 
-    @cached_property
-    def kernel_product(self) -> CompiledFunction:
+    @_compiled
+    def kernel_product(self):
         """(K + T I) V, V being `columns`: multiplied from the right, the kernel never formed."""
-        symbols, columns = self.symbols, self.columns
-        product = self.action.kernel * columns + symbols.temperature * columns
-        arguments = (symbols.first, symbols.temperature, symbols.features, columns)
-        return self._compile("kernel_product", {"product": product}, *arguments)
+        return {"product": self.action.kernel * self.columns + self.symbols.temperature * self.columns}
 
     @property
     def columns(self) -> MatrixSymbol:
-        """V, some columns of numbers, one a row of the kernel."""
+        """V, some columns of numbers, one row per row of the kernel."""
         return MatrixSymbol("V", self.symbols.features.shape[0], Symbol("k", integer=True, positive=True))
 
-    @cached_property
-    def kernel_energy(self) -> CompiledFunction:
+    @_compiled
+    def kernel_energy(self):
         """The energy, the resolvent (K + T I)^-1, the representer (K + T I)^-1 y, and minus the misfit's slope in K."""
         form = self.action.kernel_energy
-        outputs = {"energy": form.energy, "resolvent": form.resolvent, "representer": form.representer}
-        outputs |= {"minus_misfit_slope": form.minus_misfit_slope}
-        return self._compile("kernel_energy", outputs, form.kernel, self.symbols.temperature, self.symbols.labels)
+        names = ("energy", "resolvent", "representer", "minus_misfit_slope")
+        return {name: getattr(form, name) for name in names}
 
-    @cached_property
-    def kernel_slopes(self) -> CompiledFunction:
+    @_compiled
+    def kernel_slopes(self):
         """The energy's gradient in U_1, its two parts apart, given resolvent and representer."""
-        form = self.action.kernel_energy
-        arguments = (form.resolvent_symbol, form.representer_symbol, self.symbols.first, self.symbols.features)
-        return self._compile("kernel_slopes", _gradients(form), *arguments)
+        return _gradients(self.action.kernel_energy)
 
-    @cached_property
-    def kernel_moves(self) -> CompiledFunction:
+    @_compiled
+    def kernel_moves(self):
         """What the energy's curvature takes of one change of K: `KernelCurvature.moves`."""
-        form = self.action.kernel_energy
-        arguments = (form.curvature.change, form.resolvent_symbol, form.representer_symbol)
-        moves = {symbol.name: value for symbol, value in form.curvature.moves.items()}
-        return self._compile("kernel_moves", moves, *arguments)
+        return {symbol.name: value for symbol, value in self.action.kernel_energy.curvature.moves.items()}
 
-    @cached_property
-    def kernel_curvature(self) -> CompiledFunction:
+    @_compiled
+    def kernel_curvature(self):
         """The energy's second derivative along two changes of K, given the moves of both."""
-        form = self.action.kernel_energy.curvature
-        return self._compile("kernel_curvature", {"curvature": form.value}, *form.moves, *form.others)
+        return {"curvature": self.action.kernel_energy.curvature.value}
 
-    @cached_property
-    def path_kernel(self) -> CompiledFunction:
+    @_compiled
+    def path_kernel(self):
         """The kernel of one pair of paths, the derivative of Eq. (10) in an entry of U_1."""
-        form = self.action.kernel_energy
-        return self._compile("path_kernel", {"kernel": form.path_kernel}, *form.path_features)
+        return {"kernel": self.action.kernel_energy.path_kernel}
 
-    @cached_property
-    def dual_energy(self) -> CompiledFunction:
+    @_compiled
+    def dual_energy(self):
         """The energy's two parts and their sum in the dual form."""
-        return self._compile("dual_energy", self.action.dual.parts, *self._dual_arguments)
+        return self.action.dual.parts
 
-    @cached_property
-    def dual_slopes(self) -> CompiledFunction:
+    @_compiled
+    def dual_slopes(self):
         """`dual_energy` with the gradients in U_1 of its parts, from the same factorisation."""
-        form = self.action.dual
-        return self._compile("dual_slopes", {**form.parts, **_gradients(form)}, *self._dual_arguments)
+        return {**self.action.dual.parts, **_gradients(self.action.dual)}
 
-    @cached_property
-    def predictor(self) -> CompiledFunction:
+    @_compiled
+    def predictor(self):
         """Mean and variance of the outputs on test examples, Eqs. (9), (29), (30)."""
-        predictor = self.action.predictor
-        arguments = (*self.symbols.arguments, self.symbols.test_features)
-        return compile_expressions("predictor", {"mean": predictor.mean, "variance": predictor.variance}, arguments)
+        return _moments(self.action.predictor)
 
-    @cached_property
-    def kernel_predictor(self) -> CompiledFunction:
+    @_compiled
+    def kernel_predictor(self):
         """`predictor` from kernels."""
-        form, symbols = self.action.kernel_predictor, self.symbols
-        arguments = (symbols.temperature, form.kernel, form.between, form.test_diagonal, symbols.labels)
-        return self._compile("kernel_predictor", {"mean": form.mean, "variance": form.variance}, *arguments)
+        return _moments(self.action.kernel_predictor)
 
-    @cached_property
-    def dual_predictor(self) -> CompiledFunction:
+    @_compiled
+    def dual_predictor(self):
         """`predictor` in the dual form."""
-        form, symbols = self.action.dual, self.symbols
-        arguments = (symbols.first, symbols.temperature, form.gram, form.projection, symbols.test_features)
-        return self._compile("dual_predictor", {"mean": form.mean, "variance": form.variance}, *arguments)
-
-    @property
-    def _dual_arguments(self) -> tuple[Expr, ...]:
-        return (self.symbols.first, self.symbols.temperature, *self.action.dual.statistics)
-
-    def _compile(self, name: str, outputs: Mapping[str, Expr], *arguments: Expr) -> CompiledFunction:
-        return compile_expressions(name, outputs, self.symbols.completed(arguments))
+        return _moments(self.action.dual)
 
 
 def _gradients(form: KernelEnergy | DualForm) -> Mapping[str, Expr]:
@@ -212,8 +189,12 @@ def _gradients(form: KernelEnergy | DualForm) -> Mapping[str, Expr]:
     return {"logdet_gradient": form.logdet_gradient, "minus_misfit_gradient": form.minus_misfit_gradient}
 
 
+def _moments(form) -> Mapping[str, Expr]:
+    return {"mean": form.mean, "variance": form.variance}
+
+
 def compile_action(action: Action) -> CompiledAction:
-    """The functions of `action`; the same object for the same action."""
+    """Compile the functions of `action`; the same object for the same action."""
     return _functions_of(checked_instance("action", action, Action, "which bpkr.derive makes"))
 
 
@@ -221,5 +202,5 @@ _functions_of = lru_cache(CompiledAction)
 
 
 def generate_source(action: Action) -> str:
-    """Source of the generated JAX function of the action: the text that runs."""
+    """Return the source of the generated JAX function of the action: the text that runs."""
     return compile_action(action).terms.source

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..data.data import Data
 from ..data.principal_axes import RotatedExamples
 from ..data.statistics import FeatureStatistics, summed
 from ..features.implicit import ImplicitFeatures, PathFeatures
@@ -285,6 +286,13 @@ def has_dual_form(features: PathFeatures) -> bool:
     """Whether the energy is taken in feature space: for more examples than features of all paths."""
     examples, paths, width = features.shape
     return not isinstance(features, ImplicitFeatures) and examples > paths * width
+
+
+def problem_energy(bound: BoundAction, data: Data) -> AbstractEnergy:
+    """The energy of checked data of any form, in the form that costs least."""
+    if data.moments is not None:
+        return DualEnergy(bound, data.moments)
+    return energy_of(bound, data.features, data.labels)
 
 
 def energy_of(bound: BoundAction, features: PathFeatures, labels: Float[Array, "..."]) -> AbstractEnergy:

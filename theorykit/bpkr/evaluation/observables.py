@@ -7,10 +7,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import Requirement, array_module, on_host, require
+from ...checks import Requirement, array_module, checked_symmetric, finite_array, on_host, require
 from ...memory import memory_errors_in_words
 from ...settings import usual_settings
-from ..data.checks import checked_symmetric, finite_array
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
 

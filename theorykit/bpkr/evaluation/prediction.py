@@ -13,19 +13,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...compilation import jit
-from ..data.checks import (
-    check_same_input_features,
-    checked_dual_results,
-    checked_features,
-    checked_results,
-    checked_training_and_test,
-)
-from ..data.statistics import FeatureStatistics, checked_statistics
+from ...settings import usual_settings
+from ..data.data import checked_features
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
-from ..specification.ansatz import ansatz_of
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
+from .problem import Problem
 
 
 class Prediction(eqx.Module):
@@ -40,30 +34,31 @@ class Prediction(eqx.Module):
     ansatz: str = eqx.field(static=True, default="")
 
 
+@usual_settings()
 def predict(
-    architecture: Architecture,
+    problem: Problem,
     order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike | ImplicitFeatures,
-    labels: ArrayLike,
-    test_features: ArrayLike | ImplicitFeatures,
+    test_features: ArrayLike | ImplicitFeatures | None = None,
 ) -> Prediction:
-    """Mean (Eqs. 9, 29) and variance (Eq. 30) of the output on test examples, given training data.
+    """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
 
-    `features` (examples, paths, features) and `labels` (examples,), or (examples, outputs) where there are several, are
-    the training set; `test_features` has the layout of `features`. The variance is never negative: rounding below zero,
-    where the output is certain, is cut off.
+    Args:
+        problem: the architecture with its training data.
+        order_parameters: those of a solve, or any others; a `Saddle` may stand for its order parameters.
+        test_features: path features (examples, paths, features); by default those of the problem's data.
+
+    Returns:
+        A `Prediction`. Its variance is never negative: rounding below zero, where the output is certain, is cut off.
     """
-    features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
-    order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
-    prediction = prediction_at(bind(architecture), order_parameters, features, labels, test_features)
-    return checked_prediction(prediction, architecture, labels)
-
-
-def checked_prediction(
-    prediction: Prediction, architecture: Architecture, labels: Float[Array, "examples *outputs"]
-) -> Prediction:
-    """`prediction` from training `labels`, refused unless it is finite, and with the ansatz that it rests on."""
-    return replace(checked_results(prediction, architecture), ansatz=ansatz_of(architecture, labels.size))
+    problem.require_labels()
+    data, test_features = problem.data, problem.test_features(test_features)
+    if data.moments is not None:
+        point = problem.point(order_parameters)
+        prediction = _predict_from_moments(problem.bound, point, data.moments, test_features)
+    else:
+        point = problem.point(order_parameters, singular=True)
+        prediction = prediction_at(problem.bound, point, data.features, data.labels, test_features)
+    return replace(problem.finite(prediction), ansatz=problem.ansatz)
 
 
 @jit
@@ -108,51 +103,30 @@ def _predicted(values: Mapping[str, Array], outputs: tuple[int, ...]) -> Predict
     return Prediction(mean, jnp.maximum(variance, 0.0))
 
 
-def predict_from_statistics(
-    architecture: Architecture,
-    order_parameters: OrderParameters | HasOrderParameters,
-    statistics: FeatureStatistics,
-    test_features: ArrayLike,
-) -> Prediction:
-    """`predict` for training data of which there are `statistics` alone; the cost does not depend on their number.
-
-    `test_features` is (examples, paths, features). The temperature must be positive.
-    """
-    statistics = checked_statistics(architecture, statistics)
-    test_features = checked_features(architecture, test_features, "test_features")
-    if test_features.shape[2] != statistics.features:
-        raise ValueError(
-            f"statistics are of {statistics.features} input features, test_features has {test_features.shape[2]}"
-        )
-    order_parameters = checked_order_parameters(architecture, order_parameters)
-    prediction = _predict_from_statistics(bind(architecture), order_parameters, statistics, test_features)
-    return checked_dual_results(prediction, architecture)
-
-
 @jit
-def _predict_from_statistics(bound: BoundAction, order_parameters, statistics, test_features):
+def _predict_from_moments(bound: BoundAction, order_parameters, statistics, test_features):
     test = {bound.symbols.test_features: bound.flat(test_features)}
     given = bound.numbers() | bound.point(order_parameters) | bound.moments(statistics) | test
     values = bound.compiled.dual_predictor.call_from(given)
     return _predicted(values, () if statistics.outputs == 1 else (statistics.outputs,))
 
 
+@usual_settings()
 def kernel(
-    architecture: Architecture,
+    problem: Problem,
     order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike | ImplicitFeatures,
     other: ArrayLike | ImplicitFeatures | None = None,
 ) -> Float[Array, "rows columns"]:
-    """The kernel K (Eq. 10) between the examples of `features` and of `other`, by default the same.
+    """Return the kernel K (Eq. 10) between the training examples and `other` ones, by default the same.
 
-    One row an example of `features` and one column an example of `other`; with C outputs, one an (example, output)
-    pair, the output fastest.
+    One row per training example and one column per other example; with C outputs, one per (example, output) pair, the
+    output fastest. The data need no labels.
     """
-    features = checked_features(architecture, features)
-    other = features if other is None else checked_features(architecture, other, "other features")
-    check_same_input_features(features, other, "other features")
-    order_parameters = checked_order_parameters(architecture, order_parameters, singular=True)
-    return _kernel(bind(architecture), order_parameters, features, other)
+    features = problem.data.features
+    if features is None:
+        raise ValueError("kernel needs training features, but data has second moments only")
+    other = features if other is None else problem.test_features(other, "other features")
+    return _kernel(problem.bound, problem.point(order_parameters, singular=True), features, other)
 
 
 @jit

@@ -23,43 +23,43 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 from jax.sharding import NamedSharding, PartitionSpec
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ...checks import checked_instance, checked_key, checked_number, checked_whole_number, is_traced
+from ...checks import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ...compilation import jit
-from ...precision import require_float64
 from ...saddle.solvers.lanczos import run_lanczos
 from ...sharding import held_whole, laid_over, of_this_process, outside_meshes, sharding_of
 from ..data.batches import refuse_kernels
-from ..data.checks import checked_examples
-from ..evaluation.bound_action import BoundAction, bind
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
-from ..specification.architecture import Architecture, checked_architecture
+from ..evaluation.bound_action import BoundAction
+from ..evaluation.problem import Problem
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
 from .whitened_kernel import Design, Kernel, WhitenedKernel, path_gram, whiten_kernel
-
-# a standard error beside a control variate needs four probes, scatter three repeats
-_LEAST = {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3, "max_steps": 1}
 
 
 class MatrixFreeWarning(UserWarning):
     """A limit on the work leaves a bias as large as the standard error; it is stated with the result."""
 
 
-class MatrixFreeOptions(eqx.Module):
-    """How much work a matrix-free estimate may be.
+class MatrixFree(eqx.Module):
+    """The solver that uses products with the kernel alone, and how much work it may do.
 
-    - `probes`: random vectors, four or more; standard errors fall as one over their square root.
-    - `rank`: of the preconditioner; more make fewer products and smaller standard errors. Where it exceeds the rank of
-      the kernel, the estimate is exact.
-    - `order`: of the first Lanczos runs; doubled until their bias is below half the standard error.
-    - `max_order`: most products a vector, in conjugate gradients and in a Lanczos run.
-    - `tolerance`: residual of conjugate gradients, relative.
-    - `block`: vectors at a time. Memory beyond the features: rows x (block x order + rank + probes) numbers.
-    - `repeats`, `max_steps`: of `solve_matrix_free` alone, how many saddle points it averages, three or more, and most
-      steps to each.
+    Give it to `bpkr.solve` or `bpkr.estimate_energy`. Memory beyond the features: rows x (block x order + rank +
+    probes) numbers.
+
+    Args:
+        key: a JAX random key, from which the probes are drawn.
+        probes: random vectors, four or more; standard errors fall as one over their square root.
+        rank: rank of the preconditioner; a larger one needs fewer products and makes smaller standard errors. If it
+            exceeds the rank of the kernel, the estimate is exact.
+        order: order of the first Lanczos runs; doubled until their bias is below half the standard error.
+        max_order: most products per vector, in conjugate gradients and in a Lanczos run.
+        tolerance: relative residual of conjugate gradients.
+        block: vectors at a time.
+        repeats: saddle points that `solve` averages, three or more.
+        progress: show a bar of the solver's steps.
     """
 
+    key: PRNGKeyArray
     probes: int = eqx.field(static=True, default=32)
     rank: int = eqx.field(static=True, default=256)
     order: int = eqx.field(static=True, default=32)
@@ -67,12 +67,15 @@ class MatrixFreeOptions(eqx.Module):
     tolerance: float = eqx.field(static=True, default=1e-6)
     block: int = eqx.field(static=True, default=16)
     repeats: int = eqx.field(static=True, default=8)
-    max_steps: int = eqx.field(static=True, default=200)
+    progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self):
-        for name, least in _LEAST.items():
+        checked_key("key", self.key)
+        # a standard error with a control variate needs four probes, scatter three repeats
+        for name, least in {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3}.items():
             checked_whole_number(name, getattr(self, name), least=least)
         checked_number("tolerance", self.tolerance, above=0.0, below=1.0)
+        checked_flag("progress", self.progress)
 
 
 class Slopes(eqx.Module):
@@ -124,34 +127,26 @@ class EnergyEstimate(eqx.Module):
 
 
 def estimate_energy(
-    architecture: Architecture,
-    order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike,
-    labels: ArrayLike,
-    *,
-    key: PRNGKeyArray,
-    options: MatrixFreeOptions | None = None,
+    problem: Problem, order_parameters: OrderParameters | HasOrderParameters, solver: MatrixFree
 ) -> EnergyEstimate:
-    """E = logdet(K + T I) + y^T (K + T I)^{-1} y (Eq. 12) and its gradient, from products with the kernel alone.
+    """Estimate E = logdet(K + T I) + y^T (K + T I)^{-1} y (Eq. 12) and its gradient, from products with the kernel.
 
-    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several. Features that are sharded over examples stay on their devices. The order of the Lanczos
-    runs grows until their bias is below half the standard error; a `MatrixFreeWarning` says where `options.max_order`
-    comes first.
+    Features that are sharded over examples stay on their devices. The order of the Lanczos runs grows until their bias
+    is below half the standard error; a `MatrixFreeWarning` says if `solver.max_order` comes first.
 
-    Raises `ValueError` for data that do not fit, and for T = 0: all bounds are in units of the smallest eigenvalue of
-    K + T I that is known beforehand, which is T.
+    Raises:
+        ValueError: the temperature is zero. All bounds are in units of the smallest eigenvalue of K + T I that is known
+            beforehand, which is T.
     """
-    checked_key("key", key)
-    options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
+    checked_instance("solver", solver, MatrixFree, "such as bpkr.MatrixFree(jax.random.key(0))")
     with outside_meshes():
-        data = checked_for_matrix_free(architecture, features, labels)
-        first = checked_order_parameters(architecture, order_parameters).first
-        probes = random_probes(key, options.probes, data.rows, data.sharding)
-        return estimate_at(data, first, probes, key, options)
+        operands = operands_of(problem)
+        first = problem.point(order_parameters).first
+        probes = random_probes(solver.key, solver.probes, operands.rows, operands.sharding)
+        return estimate_at(operands, first, probes, solver.key, solver)
 
 
-class Data(eqx.Module):
+class Operands(eqx.Module):
     """What does not change with U_1: the features as an operator, the labels as a column, the gradient of tr K."""
 
     bound: BoundAction
@@ -170,22 +165,22 @@ class Data(eqx.Module):
         return self.design.sharding
 
 
-def checked_for_matrix_free(architecture: Architecture, features: ArrayLike, labels: ArrayLike) -> Data:
-    """The data, refused unless it fits the architecture and has a temperature."""
-    require_float64()
-    checked_architecture(architecture)
-    refuse_kernels(features, "the matrix-free form")
-    if is_traced(architecture, features, labels):
+def operands_of(problem: Problem) -> Operands:
+    """Return the operands of a problem, refused unless it has training arrays and a temperature."""
+    architecture, data = problem.architecture, problem.data
+    refuse_kernels(data.features, "the matrix-free form")
+    if is_traced(problem):
         raise ValueError("matrix-free estimates choose their order as they go: they cannot run inside jit or vmap")
+    if data.labels is None:
+        raise ValueError("the matrix-free form needs training features and labels, bpkr.Data(features, labels)")
     if not architecture.temperature > 0:
         raise ValueError(
             "temperature=0 leaves no lower bound of the kernel's eigenvalues, and so no bound of the errors; use a "
             "positive temperature, or the dense form"
         )
-    features, labels = checked_examples(architecture, features, labels)
-    sharding, outputs = sharding_of(features), architecture.outputs
-    gram = path_gram(features, outputs, sharding)
-    return Data(bind(architecture.with_arrays()), Design(features, outputs, sharding), labels.reshape(-1, 1), gram)
+    sharding, outputs = sharding_of(data.features), architecture.outputs
+    gram = path_gram(data.features, outputs, sharding)
+    return Operands(problem.bound, Design(data.features, outputs, sharding), data.labels.reshape(-1, 1), gram)
 
 
 def random_probes(
@@ -204,11 +199,11 @@ def _sharded_probes(key, count, rows, sharding):
 
 
 def estimate_at(
-    data: Data,
+    data: Operands,
     first: Float[Array, "paths paths"],
     probes: Float[Array, "probes rows"],
     key: PRNGKeyArray,
-    options: MatrixFreeOptions,
+    options: MatrixFree,
     order: int | None = None,
 ) -> EnergyEstimate:
     """`estimate_energy` for probes at hand, of any kind for which the mean of z^T B z is tr B; from `order` on."""
@@ -233,7 +228,7 @@ def estimate_at(
     return estimate
 
 
-def _report(estimate: EnergyEstimate, options: MatrixFreeOptions) -> None:
+def _report(estimate: EnergyEstimate, options: MatrixFree) -> None:
     """Warn where the bias exceeds the standard error because `max_order` was reached."""
     bias, error, stats = float(estimate.bias), float(estimate.standard_error), estimate.stats
     if bias > error and max(stats["order"], int(stats["steps"])) >= options.max_order:

@@ -15,30 +15,29 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optimistix as optx
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import stdtrit
 from tqdm import tqdm
 
-from ...checks import checked_flag, checked_instance, checked_key, checked_number
+from ...checks import checked_number
 from ...compilation import jit
 from ...precision import require_float64
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solvers.anderson import AndersonMemory
 from ...sharding import outside_meshes
 from ..evaluation.bound_action import BoundAction
-from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates, to_order_parameters
+from ..evaluation.majorisation import BoundedEnergy
+from ..evaluation.problem import Problem
+from ..order_parameters.coordinates import Coordinates, from_order_parameters, to_order_parameters
 from ..order_parameters.metric import largest_width
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
-from ..saddle.majorisation import BoundedEnergy
-from ..specification.architecture import Architecture
+from ..order_parameters.order_parameters import OrderParameters
 from .estimate import (
-    Data,
     EnergyEstimate,
-    MatrixFreeOptions,
+    MatrixFree,
+    Operands,
     Slopes,
-    checked_for_matrix_free,
     estimate_at,
+    operands_of,
     random_probes,
 )
 
@@ -51,7 +50,7 @@ _THROWN_OFF = 10
 
 
 class MatrixFreeSaddle(eqx.Module):
-    """The outcome of `solve_matrix_free`.
+    """The outcome of `solve` with the solver `MatrixFree`.
 
     - `order_parameters`: every U_l and u, the mean over repeats, in the coordinates of the solver.
     - `errors`: the standard error of each entry of `order_parameters`, from the scatter of the repeats; see `margins`.
@@ -89,49 +88,28 @@ class MatrixFreeSaddle(eqx.Module):
 
 
 def solve_matrix_free(
-    architecture: Architecture,
-    features: ArrayLike,
-    labels: ArrayLike,
-    *,
-    key: PRNGKeyArray,
-    options: MatrixFreeOptions | None = None,
-    initial: OrderParameters | HasOrderParameters | None = None,
-    tolerance: float = 1e-6,
-    progress: bool = True,
+    problem: Problem, options: MatrixFree, start: Coordinates, tolerance: float, max_steps: int, throw: bool
 ) -> MatrixFreeSaddle:
-    """The saddle point of S (Eq. 32) from products with the kernel alone, with its error.
+    """Find the saddle point of S (Eq. 32) from products with the kernel alone, with its error.
 
-    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several. Features that are sharded over examples stay on their devices. Starts from `initial`, by
-    default the Gaussian-process limit. Solves `options.repeats` times, with probes of its own each time, until no
-    coordinate changes by more than `tolerance` in a step; a `ConvergenceWarning` says where `options.max_steps` comes
-    first. Raises `ValueError` as `estimate_energy` does.
+    Solves `options.repeats` times with fresh probes, until no coordinate changes by more than `tolerance` in a step.
     """
-    checked_key("key", key)
-    checked_flag("progress", progress)
-    checked_number("tolerance", tolerance, above=0.0)
-    options = MatrixFreeOptions() if options is None else checked_instance("options", options, MatrixFreeOptions)
     with outside_meshes():
-        data = checked_for_matrix_free(architecture, features, labels)
-        return _solve(data, key, options, initial, tolerance, progress)
+        return _solve(operands_of(problem), options, start, tolerance, max_steps, throw)
 
 
-def _solve(data, key, options, initial, tolerance, progress) -> MatrixFreeSaddle:
-    architecture = data.bound.architecture
-    start = gp_coordinates(architecture)
-    if initial is not None:
-        start = from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
-    *keys, last = jax.random.split(key, options.repeats + 1)
+def _solve(data: Operands, options: MatrixFree, start, tolerance, max_steps, throw) -> MatrixFreeSaddle:
+    *keys, last = jax.random.split(options.key, options.repeats + 1)
     samples = [_SampleAverage(data, repeat, options) for repeat in keys]
     ends, steps, residuals, memory = [], [], [], AndersonMemory.empty(_MEMORY, len(start))
-    with tqdm(desc="matrix-free saddle", unit="step", disable=not progress, dynamic_ncols=True) as bar:
+    with tqdm(desc="matrix-free saddle", unit="step", disable=not options.progress, dynamic_ncols=True) as bar:
         for sample in samples:
             # with other probes the map is another, but its derivative is nearly the same
-            start, taken, residual, memory = _fixed_point(sample, start, memory.restarted(), options, tolerance, bar)
+            start, taken, residual, memory = _fixed_point(sample, start, memory.restarted(), max_steps, tolerance, bar)
             ends.append(start)
             steps.append(taken)
             residuals.append(residual)
-    _report(residuals, tolerance, options.max_steps)
+    _report(residuals, tolerance, max_steps, throw)
     stats = {"steps": tuple(steps), "residual": tuple(residuals), "samples": jnp.stack(ends)}
     return _pool(data, samples, jnp.stack(ends), last, options, stats)
 
@@ -139,7 +117,7 @@ def _solve(data, key, options, initial, tolerance, progress) -> MatrixFreeSaddle
 class _SampleAverage:
     """The energy's estimate for one set of probes, as a function of the coordinates."""
 
-    def __init__(self, data: Data, key: PRNGKeyArray, options: MatrixFreeOptions):
+    def __init__(self, data: Operands, key: PRNGKeyArray, options: MatrixFree):
         self.data, self.key, self.options, self.order = data, key, options, options.order
         self.probes = random_probes(key, options.probes, data.rows, data.sharding)
 
@@ -177,13 +155,13 @@ def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderPara
     return to_order_parameters(bound.architecture, coordinates)
 
 
-def _fixed_point(sample, start, memory, options, tolerance, bar):
+def _fixed_point(sample, start, memory, max_steps, tolerance, bar):
     """The fixed point of `sample.step`, by Anderson acceleration with the secants of `memory` to begin with.
 
     And the number of steps, the least change of one, and the memory with secants of these steps.
     """
     point, best, lowest, taken = start, start, math.inf, 0
-    while taken < options.max_steps and lowest > tolerance:
+    while taken < max_steps and lowest > tolerance:
         taken += 1
         image = sample.step(point)
         change = float(jnp.max(jnp.abs(image - point)))
@@ -199,16 +177,17 @@ def _fixed_point(sample, start, memory, options, tolerance, bar):
     return best, taken, lowest, memory
 
 
-def _report(residuals, tolerance, max_steps):
+def _report(residuals, tolerance, max_steps, throw):
     worst = max(residuals)
     if not worst <= tolerance:
-        warnings.warn(
+        message = (
             f"the solve did not converge: a step still changes a coordinate by {worst:.3g}, more than the tolerance "
             f"{tolerance:.3g}, after {max_steps} steps. Raise max_steps, start from a neighbouring solution "
-            "(initial=...), or loosen the tolerance",
-            ConvergenceWarning,
-            stacklevel=4,
+            "(initial=...), or loosen the tolerance"
         )
+        if throw:
+            raise RuntimeError(message)
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
 
 
 def _pool(data, samples, ends, key, options, stats):

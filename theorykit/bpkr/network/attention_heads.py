@@ -10,11 +10,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...checks import Requirement, check_aligned, checked_sequence, on_host, require
+from ...checks import Requirement, check_aligned, checked_sequence, finite_array, on_host, require
 from ...compilation import jit
 from ...memory import check_fits
 from ...settings import usual_settings
-from ..data.checks import finite_array
 from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
 # arrays of the size of attention that are there at once

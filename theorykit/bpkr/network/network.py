@@ -17,11 +17,12 @@ from ...checks import (
     checked_key,
     checked_sequence,
     checked_whole_number,
+    finite_array,
     require,
 )
 from ...memory import check_fits
 from ...precision import require_float64
-from ..data.checks import checked_features, finite_array
+from ..data.data import checked_features
 from ..features.functions import apply_to
 from ..features.implicit import PathFeatures
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps

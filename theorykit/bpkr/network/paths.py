@@ -15,6 +15,7 @@ from ...checks import (
     check_aligned,
     checked_choice,
     checked_sequence,
+    finite_array,
     in_order_of_names,
     is_traced,
     on_host,
@@ -24,7 +25,6 @@ from ...checks import (
 )
 from ...compilation import jit
 from ...settings import usual_settings
-from ..data.checks import finite_array
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..features.kernel_errors import rules_for
 from ..specification import layer_functions

@@ -14,11 +14,11 @@ Intelligence (2023), arXiv 2209.04882, for one hidden layer and one path, where 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 
@@ -30,15 +30,15 @@ from ...settings import usual_settings
 from ...symbolic import LogDet, normal, positive_definite
 from ..action.action import Action
 from ..action.derivation import derive
-from ..data.checks import checked_data, checked_training_and_test
-from ..evaluation.bound_action import bind, flat_features
-from ..evaluation.prediction import Prediction, checked_prediction, prediction_from_kernels
+from ..evaluation.bound_action import flat_features
+from ..evaluation.prediction import Prediction, prediction_from_kernels
+from ..evaluation.problem import Problem
 from ..features.from_kernels import square_root
 from ..features.implicit import ImplicitFeatures
 from ..features.token_kernels import token_means
 from ..order_parameters.order_parameters import gp_limit
 from ..specification.architecture import Architecture, checked_architecture
-from .theory import NonlinearAction, energy_at, order_parameters_of
+from .theory import AbstractNonlinearProblem, NonlinearAction, energy_at, order_parameters_of
 
 _ASSUMPTION = "the mean of the hidden units is kept apart: readings are Gaussian with that mean given the weights above"
 
@@ -108,41 +108,54 @@ def _derivation(base: Action) -> Derivation:
     return Derivation(tuple(route.steps), base.derivation.sizes)
 
 
-@usual_settings()
-def solve_with_mean(
-    architecture: Architecture, features: ImplicitFeatures, labels: ArrayLike, **options: Any
-) -> saddle.Solution:
-    """The min-max point of `derive_with_mean`, by `saddle.stationary`, which takes the `options`.
+class MeanProblem(AbstractNonlinearProblem):
+    """The problem of `derive_with_mean` for an architecture with its data.
 
-    `features` are those of `bpkr.path_features` for this architecture, `labels` (examples,), or (examples, outputs).
-    Starts from infinite width unless `initial` is given; `initial=None` starts at random points.
+    Args:
+        problem: its features are those of `bpkr.path_features` for the architecture.
+
+    Raises:
+        ValueError: the embedding has no mean, a layer above it is nonlinear, or the first layer has a skip connection.
     """
-    _check(architecture)
-    theory, size = derive_with_mean(architecture), architecture.overlap_sizes[0]
-    if "initial" not in options:
-        options = {"initial": _infinite_width(architecture, theory), **options}
-    return saddle.stationary(
-        theory.action, values_of(architecture, theory, features, labels), index=size * (size + 1) // 2, **options
-    )
 
+    @usual_settings()
+    def __init__(self, problem: Problem):
+        architecture = problem.architecture
+        _check(architecture)
+        problem.require_arrays("MeanProblem")
+        self.problem, self.theory = problem, derive_with_mean(architecture)
+        bound, data = problem.bound, problem.data
+        _, means = mean_symbols(self.theory.base)
+        values = bound.numbers() | bound.data(_centred_features(architecture, data.features), data.labels)
+        values[means] = _mean_readings(architecture, data.features)
+        self.values = {symbol: values[symbol] for symbol in self.theory.action.parameters}
 
-def _infinite_width(architecture: Architecture, theory: NonlinearAction) -> Mapping[Expr, Array]:
-    point = bind(architecture).point(gp_limit(architecture))
-    other, _ = mean_symbols(theory.base)
-    point[other] = point[theory.base.symbols.first]
-    return {symbol: point[symbol] for symbol in theory.action.order_parameters}
+    def solve(self, **options: Any) -> saddle.Solution:
+        """Find the min-max point by `saddle.stationary`, which takes the `options`.
 
+        Starts from infinite width unless `initial` is given; `initial=None` starts at random points.
+        """
+        size = self.problem.architecture.overlap_sizes[0]
+        if "initial" not in options:
+            options = {"initial": self._infinite_width(), **options}
+        return saddle.stationary(self.theory.action, self.values, index=size * (size + 1) // 2, **options)
 
-def values_of(
-    architecture: Architecture, theory: NonlinearAction, features: ImplicitFeatures, labels: ArrayLike
-) -> Mapping[Expr, Any]:
-    """The value of every parameter of `theory.action`, by symbol."""
-    features, labels = checked_data(architecture, features, labels)
-    bound = bind(architecture)
-    _, means = mean_symbols(theory.base)
-    values = bound.numbers() | bound.data(_centred_features(architecture, features), labels)
-    values[means] = _mean_readings(architecture, features)
-    return {symbol: values[symbol] for symbol in theory.action.parameters}
+    def _infinite_width(self) -> Mapping[Expr, Array]:
+        point = self.problem.bound.point(gp_limit(self.problem.architecture))
+        other, _ = mean_symbols(self.theory.base)
+        point[other] = point[self.theory.base.symbols.first]
+        return {symbol: point[symbol] for symbol in self.theory.action.order_parameters}
+
+    @usual_settings()
+    def predict(self, point, test_features=None) -> Prediction:
+        problem, base = self.problem, self.theory.base
+        features, test_features = problem.data.features, problem.test_features(test_features)
+        values = order_parameters_of(self.theory, point)
+        u1, v1 = values[base.symbols.first], values[mean_symbols(base)[0]]
+        here, there = (_mean_readings(problem.architecture, each) for each in (features, test_features))
+        kernels = _kernels(u1, v1, features, here, test_features, there)
+        prediction = prediction_from_kernels(problem.bound, *kernels, problem.data.labels)
+        return replace(problem.finite(prediction), ansatz=problem.ansatz)
 
 
 def _centred_features(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths columns"]:
@@ -165,25 +178,6 @@ def mean_by_path(architecture: Architecture, features: ImplicitFeatures) -> Floa
 def _mean_readings(architecture: Architecture, features: ImplicitFeatures) -> Float[Array, "rows n"]:
     """The same, a row a label and a column a path and output."""
     return flat_features(architecture, mean_by_path(architecture, features)[:, :, None])
-
-
-@usual_settings()
-def predict_with_mean(
-    architecture: Architecture,
-    point: saddle.Solution | Mapping[Expr | str, ArrayLike],
-    features: ImplicitFeatures,
-    labels: ArrayLike,
-    test_features: ImplicitFeatures,
-) -> Prediction:
-    """Mean and variance of the output on test examples at a `point`: what `solve_with_mean` found, or by name."""
-    _check(architecture)
-    features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
-    theory = derive_with_mean(architecture)
-    values = order_parameters_of(theory, point)
-    u1, v1 = values[theory.base.symbols.first], values[mean_symbols(theory.base)[0]]
-    here, there = (_mean_readings(architecture, each) for each in (features, test_features))
-    kernels = _kernels(u1, v1, features, here, test_features, there)
-    return checked_prediction(prediction_from_kernels(bind(architecture), *kernels, labels), architecture, labels)
 
 
 @jit

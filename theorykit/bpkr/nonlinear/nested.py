@@ -9,12 +9,12 @@ Intelligence (2023), arXiv 2209.04882.
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Add, Expr, MatrixSymbol, Symbol, log
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -23,11 +23,11 @@ from ... import saddle
 from ...checks import is_traced
 from ...codegen import CompiledFunction, compile_expressions
 from ...saddle.domains import Positive
+from ...settings import usual_settings
 from ..action.action import Action
 from ..action.derivation import derive
-from ..data.checks import checked_data, checked_training_and_test
-from ..evaluation.bound_action import bind
-from ..evaluation.prediction import Prediction, checked_prediction, prediction_from_kernels
+from ..evaluation.prediction import Prediction, prediction_from_kernels
+from ..evaluation.problem import Problem
 from ..features.implicit import ImplicitFeatures
 from ..features.kernel_errors import KernelWarning, rules_for
 from ..features.kernel_rules import WARNED
@@ -35,7 +35,7 @@ from ..features.token_kernels import token_kernel, token_units
 from ..specification.activations import Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, activation_of, checked_architecture
 from ..specification.layers import Dense
-from .theory import NonlinearAction, energy_at, order_parameters_of
+from .theory import AbstractNonlinearProblem, NonlinearAction, energy_at, order_parameters_of
 
 _ASSUMPTION = "the order parameter of each layer multiplies the covariance that the next layer's function takes"
 
@@ -84,57 +84,72 @@ def _inputs(base: Action) -> MatrixSymbol:
     return MatrixSymbol("X", base.symbols.input_features, base.symbols.examples)
 
 
-def solve_nested(
-    architecture: Architecture, features: ImplicitFeatures, labels: ArrayLike, **options: Any
-) -> saddle.Solution:
-    """The minimum of `derive_nested`, by `saddle.minimise`, which takes the `options`; from Q_l = 1 by default.
+class NestedProblem(AbstractNonlinearProblem):
+    """The problem of `derive_nested` for an architecture with its data.
 
-    `features` are those of `bpkr.path_features` for this architecture, `labels` (examples,).
+    Args:
+        problem: its features are those of `bpkr.path_features` for the architecture; its labels are (examples,).
+
+    Raises:
+        ValueError: a layer is not dense, or the network has several outputs or reads several tokens.
     """
-    _check(architecture)
-    theory = derive_nested(architecture)
-    if "initial" not in options:
-        options = {"initial": dict.fromkeys(theory.action.order_parameters, 1.0), **options}
-    found = saddle.minimise(theory.action, values_of(architecture, theory, features, labels), **options)
-    _check_kernel(architecture, theory, found, features)
-    return found
 
+    @usual_settings()
+    def __init__(self, problem: Problem):
+        _check(problem.architecture)
+        problem.require_arrays("NestedProblem")
+        self.problem, self.theory = problem, derive_nested(problem.architecture)
+        self._inputs, self._tokens = _inputs(self.theory.base), _tokens(problem.data.features)
+        labels = {problem.bound.symbols.labels: problem.data.labels.reshape(-1, 1)}
+        values = problem.bound.numbers() | {self._inputs: self._tokens.T} | labels
+        self.values = {symbol: values[symbol] for symbol in self.theory.action.parameters}
 
-def _check_kernel(architecture: Architecture, theory: NonlinearAction, found: saddle.Solution, features: Any) -> None:
-    """Warn where the averages in the action are not what its kernel is at the solution, by a rule of known error."""
-    activations = _activations(architecture)
-    point = order_parameters_of(theory, found)
-    if is_traced(found, features) or not all(bool(jnp.isfinite(value)) for value in point.values()):
-        return
-    if all(activation.kernel_of_correlation is not None for activation in activations):
-        return
-    tokens, bound = _tokens(features), bind(architecture)
-    numbers = bound.numbers()
-    scales = [float(numbers[s]) * float(q) for s, q in zip(theory.base.symbols.variances, point.values(), strict=True)]
-    between = jnp.asarray(scales[:-1], dtype=jnp.float64)
-    rules = rules_for(activations, between, tokens[:, None])
-    units = tokens, token_units(activations, rules, between, tokens)
-    exact = np.asarray(token_kernel(activations, rules, between, units, units)) * np.prod(scales)
-    compiled = _compiled(theory.kernel, theory.base, tuple(theory.action.order_parameters))
-    kernel = np.asarray(compiled.call_from(numbers | dict(point) | {_inputs(theory.base): tokens.T})["kernel"])
-    off = np.max(np.abs(kernel - exact)) / np.max(np.abs(exact))
-    if not off <= WARNED:
-        warnings.warn(
-            f"the averages in the action of {', '.join(each.name for each in activations)} have a relative error of "
-            f"{off:.2g} in the kernel at the solution; bpkr.solve computes kernels to full precision",
-            KernelWarning,
-            stacklevel=3,
-        )
+    def solve(self, **options: Any) -> saddle.Solution:
+        """Find the minimum by `saddle.minimise`, which takes the `options`; from Q_l = 1 by default."""
+        if "initial" not in options:
+            options = {"initial": dict.fromkeys(self.theory.action.order_parameters, 1.0), **options}
+        found = saddle.minimise(self.theory.action, self.values, **options)
+        self._check_kernel(found)
+        return found
 
+    @usual_settings()
+    def predict(self, point, test_features=None) -> Prediction:
+        problem, count = self.problem, len(self.problem.data.features)
+        tokens = jnp.concatenate([self._tokens, _tokens(problem.test_features(test_features))])
+        kernel = self._kernel(order_parameters_of(self.theory, point), tokens)
+        between, diagonal = kernel[count:, :count], jnp.diagonal(kernel)[count:]
+        labels = problem.data.labels
+        prediction = prediction_from_kernels(problem.bound, kernel[:count, :count], between, diagonal, labels)
+        return replace(problem.finite(prediction), ansatz=problem.ansatz)
 
-def values_of(
-    architecture: Architecture, theory: NonlinearAction, features: ImplicitFeatures, labels: ArrayLike
-) -> Mapping[Expr, Any]:
-    """The value of every parameter of `theory.action`, by symbol."""
-    features, labels = checked_data(architecture, features, labels)
-    bound = bind(architecture)
-    values = bound.numbers() | {_inputs(theory.base): _tokens(features).T, bound.symbols.labels: labels.reshape(-1, 1)}
-    return {symbol: values[symbol] for symbol in theory.action.parameters}
+    def _kernel(self, point: Mapping[Expr, Array], tokens: Float[Array, "examples features"]) -> Float[Array, "e e"]:
+        """The kernel of the action at its order parameters, among the examples of `tokens`."""
+        compiled = _compiled(self.theory.kernel, self.theory.base, tuple(self.theory.action.order_parameters))
+        return compiled.call_from(self.problem.bound.numbers() | dict(point) | {self._inputs: tokens.T})["kernel"]
+
+    def _check_kernel(self, found: saddle.Solution) -> None:
+        """Warn if averages in the action differ from the kernel at the solution by a rule of known error."""
+        activations = _activations(self.problem.architecture)
+        point = order_parameters_of(self.theory, found)
+        features, base = self.problem.data.features, self.theory.base
+        if is_traced(found, features) or not all(bool(jnp.isfinite(value)) for value in point.values()):
+            return
+        if all(activation.kernel_of_correlation is not None for activation in activations):
+            return
+        numbers = self.problem.bound.numbers()
+        scales = [float(numbers[s]) * float(q) for s, q in zip(base.symbols.variances, point.values(), strict=True)]
+        between = jnp.asarray(scales[:-1], dtype=jnp.float64)
+        rules = rules_for(activations, between, self._tokens[:, None])
+        units = self._tokens, token_units(activations, rules, between, self._tokens)
+        exact = np.asarray(token_kernel(activations, rules, between, units, units)) * np.prod(scales)
+        off = np.max(np.abs(np.asarray(self._kernel(point, self._tokens)) - exact)) / np.max(np.abs(exact))
+        if not off <= WARNED:
+            warnings.warn(
+                f"the averages in the action of {', '.join(each.name for each in activations)} have a relative error "
+                f"of {off:.2g} in the kernel at the solution; bpkr.solve computes kernels to full precision",
+                KernelWarning,
+                stacklevel=3,
+            )
 
 
 def _tokens(features: ImplicitFeatures) -> Float[Array, "examples features"]:
@@ -143,26 +158,6 @@ def _tokens(features: ImplicitFeatures) -> Float[Array, "examples features"]:
     if not np.all(np.isin(reading, (0.0, 1.0))) or not np.all(np.sum(reading, axis=1) == 1):
         raise ValueError('the nested form reads one token: make the features with readout="first", "last" or positions')
     return features.tokens[np.arange(len(features)), np.argmax(reading, axis=1)]
-
-
-def predict_nested(
-    architecture: Architecture,
-    point: saddle.Solution | Mapping[Expr | str, ArrayLike],
-    features: ImplicitFeatures,
-    labels: ArrayLike,
-    test_features: ImplicitFeatures,
-) -> Prediction:
-    """Mean and variance of the output on test examples at a `point`: what `solve_nested` found, or by name."""
-    _check(architecture)
-    features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
-    theory, bound, count = derive_nested(architecture), bind(architecture), len(features)
-    tokens = jnp.concatenate([_tokens(features), _tokens(test_features)])
-    compiled = _compiled(theory.kernel, theory.base, tuple(theory.action.order_parameters))
-    values = bound.numbers() | dict(order_parameters_of(theory, point)) | {_inputs(theory.base): tokens.T}
-    kernel = compiled.call_from(values)["kernel"]
-    between, diagonal = kernel[count:, :count], jnp.diagonal(kernel)[count:]
-    prediction = prediction_from_kernels(bound, kernel[:count, :count], between, diagonal, labels)
-    return checked_prediction(prediction, architecture, labels)
 
 
 @lru_cache

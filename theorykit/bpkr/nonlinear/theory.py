@@ -1,7 +1,9 @@
-"""What both theories of this room are: an action for `theorykit.saddle`, and the kernel that it predicts from."""
+"""An action of nonlinear hidden units for `theorykit.saddle`, and the kernel that it predicts from."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -9,9 +11,10 @@ from sympy import Expr
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...checks import by_name, checked_instance
+from ...checks import by_name, checked_instance, finite_array
 from ..action.action import Action
-from ..data.checks import finite_array
+from ..evaluation.prediction import Prediction
+from ..features.implicit import ImplicitFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,27 @@ class NonlinearAction:
     kernel: MatrixExpr
     base: Action
     ansatz: tuple[str, ...]
+
+
+class AbstractNonlinearProblem(ABC):
+    """A problem in the order parameters of another action than that of `bpkr.derive`.
+
+    - `theory`: the action, its kernel and its ansatz.
+    - `values`: the value of every parameter of the action, by symbol.
+    """
+
+    theory: NonlinearAction
+    values: Mapping[Expr, Any]
+
+    @abstractmethod
+    def solve(self, **options: Any) -> saddle.Solution:
+        """Find the stationary point; `options` are keywords of the function of `theorykit.saddle` that finds it."""
+
+    @abstractmethod
+    def predict(
+        self, point: saddle.Solution | Mapping[Expr | str, ArrayLike], test_features: ImplicitFeatures | None = None
+    ) -> Prediction:
+        """Predict the output on test examples, by default those of the problem, at a solution or a point by name."""
 
 
 def energy_at(base: Action, kernel: MatrixExpr) -> Expr:

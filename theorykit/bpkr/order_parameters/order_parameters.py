@@ -9,10 +9,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import checked_sequence, is_traced, shown
+from ...checks import checked_positive_definite, checked_sequence, finite_array, float64_array, is_traced, shown
 from ...precision import require_float64
 from ...saddle.diagnosis import warn_of_failures
-from ..data.checks import checked_positive_definite, finite_array, float64_array
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_size, checked_architecture
 

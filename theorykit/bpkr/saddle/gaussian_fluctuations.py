@@ -22,10 +22,11 @@ from jaxtyping import Array, Float
 
 from ...checks import checked_whole_number
 from ...compilation import jit
-from ..data.checks import checked_data, checked_results, checked_training_and_test
-from ..evaluation.bound_action import BoundAction, bind
+from ...settings import usual_settings
+from ..evaluation.bound_action import BoundAction
 from ..evaluation.energies import energy_of
 from ..evaluation.prediction import Prediction, prediction_at
+from ..evaluation.problem import Problem
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import (
     Coordinates,
@@ -38,10 +39,7 @@ from ..order_parameters.finite_width_law import law_of
 from ..order_parameters.order_parameters import (
     HasOrderParameters,
     OrderParameters,
-    checked_order_parameters,
 )
-from ..specification.ansatz import ansatz_of
-from ..specification.architecture import Architecture
 from .problem import SaddleProblem
 
 
@@ -73,39 +71,40 @@ class Fluctuations(eqx.Module):
         return jnp.einsum("mab,mcd->abcd", modes, modes)
 
 
+@usual_settings()
 def fluctuations(
-    architecture: Architecture,
+    problem: Problem,
     order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike | ImplicitFeatures,
-    labels: ArrayLike,
     test_features: ArrayLike | ImplicitFeatures | None = None,
 ) -> Fluctuations:
-    """Gaussian fluctuations about the saddle point `order_parameters`, as `solve` finds it.
+    """Expand about a saddle point to the next order in one over the widths.
 
-    `features` (examples, paths, features), `labels` (examples,), or (examples, outputs) where there are several;
-    `test_features` has the layout of `features`. Every layer must have as many units as partial paths. Raises
-    `ValueError` where the action has no minimum at `order_parameters`.
+    Args:
+        problem: the architecture with its training data. Every layer must have as many units as partial paths.
+        order_parameters: the saddle point that `solve` finds.
+        test_features: path features (examples, paths, features) to predict from; by default those of the problem's
+            data, if it has any.
+
+    Raises:
+        ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
     """
-    if test_features is None:
-        features, labels = checked_data(architecture, features, labels)
-    else:
-        features, labels, test_features = checked_training_and_test(architecture, features, labels, test_features)
-    order_parameters = checked_order_parameters(architecture, order_parameters)
+    problem.require_arrays("fluctuations")
+    data, architecture = problem.data, problem.architecture
+    if test_features is not None or data.test_features is not None:
+        test_features = problem.test_features(test_features)
+    order_parameters = problem.point(order_parameters)
     if not law_of(architecture).is_regular:
         raise ValueError(
-            f"widths={architecture.widths}: a layer has fewer units than partial paths, where the exact posterior has "
-            "no density about the saddle point; sample it instead"
+            f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, where the "
+            "exact posterior has no density about the saddle point; sample it instead"
         )
-    found = _fluctuations(bind(architecture.with_arrays()), order_parameters, features, labels, test_features)
+    found = _fluctuations(problem.bound, order_parameters, data.features, data.labels, test_features)
     if jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.first)):
         raise ValueError(
             "the Hessian of the action is not positive definite at these order parameters: they are no minimum. Give "
-            "those that bpkr.solve found for the same architecture and data"
+            "those that bpkr.solve found for the same problem"
         )
-    return _with_ansatz(checked_results(found, architecture), ansatz_of(architecture, labels.size))
-
-
-def _with_ansatz(found: Fluctuations, ansatz: str) -> Fluctuations:
+    found, ansatz = problem.finite(found), problem.ansatz
     prediction = None if found.prediction is None else replace(found.prediction, ansatz=ansatz)
     return replace(found, prediction=prediction, ansatz=ansatz)
 

@@ -19,7 +19,8 @@ from tqdm import tqdm
 from ...checks import checked_flag, checked_key, checked_number, checked_whole_number
 from ...saddle.diagnosis import ConvergenceWarning
 from ...workers import Workers, check_executor, run_tasks
-from ..data.data import Data, check_data
+from ..data.data import Data
+from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
@@ -58,9 +59,9 @@ class Minima:
         return "\n".join(lines)
 
 
-def search_minima(
-    architecture: Architecture,
-    data: Data,
+def search(
+    problem: Problem | Architecture,
+    data: Data | None = None,
     *,
     key: PRNGKeyArray,
     starts: int = 16,
@@ -69,23 +70,32 @@ def search_minima(
     progress: bool = True,
     **options: Any,
 ) -> Minima:
-    """Solve from the Gaussian-process limit, from `starts` random points, and by continuation from infinite width.
+    """Solve from the Gaussian-process limit, from random points, and by continuation from infinite width.
 
-    Random points have coordinates (whitened Cholesky factors, logarithmic on the diagonal) of standard deviation
-    `spread`, drawn with `key`. With an `executor`, see `sweeps.sweep`, solves run side by side. `progress`: show a bar.
-    `options` go to `bpkr.solve`. Raises `ValueError` for data that do not fit, and if no solve converges.
+    Args:
+        problem: the architecture with its data, or the architecture alone, with `data`.
+        key: draws the random points.
+        starts: how many random points.
+        spread: standard deviation of their coordinates (whitened Cholesky factors, logarithmic on the diagonal).
+        executor: where the solves run, see `sweeps.sweep`.
+        progress: show a bar.
+        options: keywords of `bpkr.solve`.
+
+    Raises:
+        ValueError: the data do not fit, or no solve converges.
     """
     checked_key("key", key)
     check_executor(executor)
     checked_flag("progress", progress)
     checked_whole_number("starts", starts, least=0)
     checked_number("spread", spread, above=0.0)
-    data = check_data(architecture, data)
+    problem = as_problem(problem, data)
+    architecture = problem.architecture
     origin = gp_coordinates(architecture)
     noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
     # the longest first: a solve at every width on the way
     tasks = [(None,), (origin,), *((coordinates,) for coordinates in noise)]
-    common = (architecture, data.features, data.labels, options)
+    common = (problem, options)
     with tqdm(total=len(tasks), desc="starting points", disable=not progress, dynamic_ncols=True) as bar:
         solved = {}
         for number, saddle in run_tasks(executor, _solve_from, tasks, common):
@@ -104,42 +114,35 @@ def search_minima(
     )
 
 
-def _solve_from(architecture, features, labels, options, coordinates: ArrayLike | None) -> Saddle:
-    """The solution from a starting point, or, where there is none, by continuation from infinite width."""
-    if coordinates is None:
-        return _from_infinite_width(architecture, features, labels, options)
-    initial = to_order_parameters(architecture, coordinates)
-    return _quietly(architecture, features, labels, initial, options)
+def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Saddle:
+    """Solve from a starting point, or, without one, by continuation from infinite width.
 
-
-def _from_infinite_width(architecture, features, labels, options) -> Saddle:
-    """Continuation: solves at falling widths, each from the one before, until the widths asked for.
-
-    The first that does not converge where there is one.
+    Continuation solves at falling widths, each from the solution before, and ends at the first that does not converge.
     """
-    initial = None
-    for factor in _falling(max(map(float, architecture.widths)), len(np.asarray(labels))):
-        wider = eqx.tree_at(
-            lambda a: a.widths, architecture, tuple(factor * float(width) for width in architecture.widths)
-        )
-        saddle = _quietly(wider, features, labels, initial, options)
+    if coordinates is not None:
+        return _quietly(problem, to_order_parameters(problem.architecture, coordinates), options)
+    initial, widths = None, problem.architecture.widths
+    examples = len(problem.data.labels) if problem.data.moments is None else float(problem.data.moments.examples)
+    for factor in _falling(max(map(float, widths)), examples):
+        wider = eqx.tree_at(lambda p: p.architecture.widths, problem, tuple(factor * width for width in widths))
+        saddle = _quietly(wider, initial, options)
         if not saddle.converged:
             break
         initial = saddle.order_parameters
     return saddle
 
 
-def _falling(width: float, examples: int) -> Sequence[float]:
+def _falling(width: float, examples: float) -> Sequence[float]:
     """Factors on the widths, from where the network is all but a Gaussian process down to one."""
     highest = max(100.0 * examples / width, 10.0)
     count = int(np.ceil(np.log2(highest))) + 1
     return np.geomspace(highest, 1.0, count).tolist()
 
 
-def _quietly(architecture, features, labels, initial: OrderParameters | None, options: Mapping[str, Any]) -> Saddle:
+def _quietly(problem: Problem, initial: OrderParameters | None, options: Mapping[str, Any]) -> Saddle:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return solve(architecture, features, labels, initial=initial, **options)
+        return solve(problem, initial=initial, **options)
 
 
 def _distinct(architecture: Architecture, saddles: Sequence[Saddle]) -> list[list[Saddle]]:

@@ -14,6 +14,7 @@ from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Poi
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.contractions import pairs
 from ..evaluation.energies import AbstractEnergy, EnergyPoint
+from ..evaluation.majorisation import BoundedEnergy
 from ..evaluation.rounding import MACHINE, MARGIN, entropy_rounding
 from ..order_parameters.coordinates import (
     factors_after,
@@ -26,7 +27,6 @@ from ..order_parameters.coordinates import (
 from ..order_parameters.metric import dimension, displaced, gradient_length, largest_width, metric
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
-from .majorisation import BoundedEnergy
 
 # of the misfit, what is bounded in a model of the Hessian: tried on problems of 64 and 256 paths
 _MODEL_SHARE = 0.3

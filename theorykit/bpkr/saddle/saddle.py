@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ...checks import checked_flag, checked_number, checked_whole_number, is_traced
@@ -26,26 +25,27 @@ from ...saddle.implicit import implicit_minimum, stationary_value, with_derivati
 from ...saddle.problem import Point
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
 from ...saddle.solvers.quadratic_model import QuadraticModel
+from ...settings import usual_settings
 from ...threads import threads_for
-from ..data.checks import checked_data, checked_dual_results, checked_results
-from ..data.classes import warn_of_class_numbers
+from ..data.data import Data
+from ..data.principal_axes import RotatedExamples
 from ..data.spanned_directions import in_spanned_directions
-from ..data.statistics import FeatureStatistics, checked_statistics
-from ..evaluation.bound_action import BoundAction, bind
+from ..evaluation.bound_action import BoundAction
 from ..evaluation.energies import (
     AbstractEnergy,
-    DualEnergy,
-    energy_of,
     energy_of_rotated,
     has_dual_form,
+    problem_energy,
     tabulates_path_kernels,
 )
-from ..features.implicit import Features, ImplicitFeatures
+from ..evaluation.problem import Problem, as_problem
+from ..features.implicit import ImplicitFeatures
+from ..matrix_free.estimate import MatrixFree
+from ..matrix_free.saddle import solve_matrix_free
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
-from ..specification.ansatz import ansatz_of
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
 from ..specification.architecture import Architecture, check_solve
-from .attempts import Attempt, go_on, shorten
+from .attempts import MOST_STEPS, Attempt, retry
 from .problem import SaddleProblem
 
 # the code for a minimiser that stopped, content with itself, at a point that is not stationary
@@ -129,146 +129,131 @@ def _narrowness(units_per_path: Float[Array, "..."]) -> str:
 
 
 def solve(
-    architecture: Architecture,
-    features: ArrayLike | ImplicitFeatures,
-    labels: ArrayLike,
+    problem: Problem | Architecture,
+    data: Data | None = None,
     *,
-    solver: optx.AbstractMinimiser | None = None,
+    solver: optx.AbstractMinimiser | MatrixFree | None = None,
     initial: OrderParameters | HasOrderParameters | None = None,
-    tolerance: float = 1e-9,
-    max_steps: int = 1000,
+    tolerance: float | None = None,
+    max_steps: int | None = None,
     throw: bool = False,
 ) -> Saddle:
     """Minimise the action over the order parameters: the saddle point of the posterior, Eq. (32).
 
-    `features` (examples, paths, features) as `path_features` returns them, `labels` (examples,), or (examples, outputs)
-    where there are several. Starts from `initial`, by default the Gaussian-process limit. Memory goes as the square of
-    the examples or of paths times features, whichever are fewer; `solve_from_statistics` takes data that do not fit in
-    memory themselves, and `solve_matrix_free` those of which neither square does.
+    Args:
+        problem: the architecture with its data, or the architecture alone.
+        data: the data, if `problem` is an architecture.
+        solver: by default `Newton`, or `AcceleratedSweeps` for so many paths that forming the curvature costs too much.
+            Any Optimistix minimiser works. `bpkr.MatrixFree(key)` uses products with the kernel alone, for data of
+            which no P x P matrix fits in memory, and returns a `MatrixFreeSaddle`.
+        initial: where to start; by default the Gaussian-process limit.
+        tolerance: largest gradient norm (see `Saddle`) of a solution, 1e-9 by default; of a matrix-free solve the
+            largest change of a coordinate in a step, 1e-6 by default.
+        max_steps: steps of the solver, 1000 by default and 200 for each repeat of a matrix-free solve.
+        throw: raise an error if the solve does not converge, in place of a `ConvergenceWarning`.
 
-    `solver` is by default `Newton`, or `AcceleratedSweeps` for so many paths that the curvature is too dear to form;
-    any Optimistix minimiser will do. The end point counts as a solution if its gradient norm (see `Saddle`) is at most
-    `tolerance` and no eigenvalue of the Hessian is negative; otherwise the result code says so, with a
-    `ConvergenceWarning` that names the cause, or an error if `throw`. Where the default solver fails, there are further
-    attempts, with `max_steps` steps in all: in the principal axes of the features, and by continuation from a higher
-    temperature. A given `solver` has `max_steps` in each attempt, and another in principal axes where it cannot go on.
+    Returns:
+        A `Saddle`. Its result code is success if the measured gradient norm is within the tolerance and no eigenvalue
+        of the Hessian is negative, whatever the solver reports.
 
-    Raises `ValueError` for data that do not fit, and for a `solver` that is not a minimiser: Optimistix accepts a root
-    finder as a minimiser and reports success at points that are not stationary.
+    Raises:
+        ValueError: the data do not fit, or `solver` is not a minimiser. Optimistix accepts a root finder as a
+            minimiser, and reports success at points that are not stationary.
+
+    If the default solver fails, it is tried again, with `max_steps` steps in all: in the principal axes of the
+    features, and by continuation from a higher temperature. A given solver has `max_steps` in each attempt. Memory
+    grows as the square of the number of examples or of paths times features, whichever is smaller.
 
         >>> import numpy as np
         >>> import theorykit
         >>> from theorykit import bpkr
         >>> theorykit.enable_float64()
         >>> rng = np.random.default_rng(0)
-        >>> features, labels = rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20)
+        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
         >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> saddle = bpkr.solve(arch, features, labels)
+        >>> saddle = bpkr.solve(arch, data)
         >>> bool(saddle.converged)
         True
         >>> saddle.order_parameters.matrices[0].shape
         (2, 2)
     """
-    tolerance = _checked_tolerance(solver, tolerance, max_steps, throw)
-    data = checked_data(architecture, features, labels)
-    warn_of_class_numbers(labels, stacklevel=2)
-    attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
-    if is_traced(architecture, attempt.start, data):
-        return _report(_with_ansatz(_minimise(_prepare(energy_of, data, attempt)), architecture, data), throw)
-    spanned = _in_spanned_directions(architecture, data[0]), data[1]
-    is_dual = has_dual_form(spanned[0])
-    # matrices of the dual form are smaller than the arrays that the compiled functions are given
-    rows = math.prod(spanned[0].shape[1:]) if is_dual else len(spanned[0])
-    check_solve(architecture, rows * architecture.outputs)
-    with threads_for(rows):
-        saddle = _minimise(_prepare(energy_of, spanned, shorten(attempt)))
-        if not saddle.converged:
-            saddle = _go_on(saddle, data, attempt)
-    check = checked_dual_results if is_dual else checked_results
-    check((saddle.action, saddle.gradient_norm), architecture)
-    return _report(_with_ansatz(saddle, architecture, data), throw)
-
-
-def _in_spanned_directions(architecture: Architecture, features: Features) -> Features:
-    """The features without directions that no example has, where an evaluation takes the longer the more there are."""
-    of_kernels = isinstance(features, ImplicitFeatures)
-    if of_kernels or (tabulates_path_kernels(architecture, len(features)) and not has_dual_form(features)):
-        return features
-    return jnp.asarray(in_spanned_directions(np.asarray(features)))
-
-
-def _with_ansatz(saddle: Saddle, architecture: Architecture, data: tuple) -> Saddle:
-    return saddle if architecture.is_linear else replace(saddle, ansatz=ansatz_of(architecture, data[1].size))
-
-
-def _go_on(saddle: Saddle, data: tuple, attempt: Attempt) -> Saddle:
-    """Further attempts: in the principal axes of the features, where there are features."""
-    build = energy_of if isinstance(data[0], ImplicitFeatures) else energy_of_rotated
-    return go_on(saddle, lambda data, attempt: _minimise(_prepare(build, data, attempt)), data, attempt)
-
-
-def solve_from_statistics(
-    architecture: Architecture,
-    statistics: FeatureStatistics,
-    *,
-    solver: optx.AbstractMinimiser | None = None,
-    initial: OrderParameters | HasOrderParameters | None = None,
-    tolerance: float = 1e-9,
-    max_steps: int = 1000,
-    throw: bool = False,
-) -> Saddle:
-    """`solve` for data of which there are `statistics` alone: the cost does not depend on the number of examples.
-
-    The temperature must be positive.
-    """
-    tolerance = _checked_tolerance(solver, tolerance, max_steps, throw)
-    data = (checked_statistics(architecture, statistics),)
-    attempt = Attempt(architecture, _start(architecture, initial), solver, tolerance, max_steps)
-    saddle = _minimise(_prepare(DualEnergy, data, attempt))
-    if not is_traced(saddle):
-        checked_dual_results((saddle.action, saddle.gradient_norm), architecture)
-    return _report(saddle, throw)
-
-
-def _checked_tolerance(solver, tolerance, max_steps, throw) -> Any:
-    """The tolerance, once these are what a solve takes."""
+    problem = as_problem(problem, data)
+    checked_flag("throw", throw)
+    if max_steps is not None:
+        checked_whole_number("max_steps", max_steps, least=1)
+    if tolerance is not None:
+        checked_number("tolerance", tolerance, above=0.0)
+    start = gp_coordinates(problem.architecture)
+    if initial is not None:
+        start = from_order_parameters(problem.architecture, problem.point(initial, "initial"))
+    if isinstance(solver, MatrixFree):
+        return solve_matrix_free(problem, solver, start, tolerance or 1e-6, max_steps or 200, throw)
     if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
         raise ValueError(
             f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
             "root finders and least-squares solvers would report success at points that are not minima"
         )
-    checked_flag("throw", throw)
-    checked_whole_number("max_steps", max_steps, least=1)
-    return checked_number("tolerance", tolerance, above=0.0)
+    problem.require_labels()
+    attempt = Attempt(problem.bound, start, solver, 1e-9 if tolerance is None else tolerance, max_steps or 1000)
+    data = problem.data.training
+    if is_traced(problem, start):
+        return _report(replace(_minimise(_prepare(problem_energy, data, attempt)), ansatz=problem.ansatz), throw)
+    rows, ansatz = _matrix_rows(data), problem.ansatz
+    check_solve(problem.architecture, rows * problem.architecture.outputs)
+    with threads_for(rows):
+        # the default solver has few steps at first: after them, another strategy is likely to be shorter
+        short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
+        saddle = _minimise(_prepare(problem_energy, _in_spanned_directions(problem), short))
+        if not saddle.converged and data.moments is None:
+            saddle = retry(saddle, _attempt, data, attempt)
+    problem.finite((saddle.action, saddle.gradient_norm))
+    return _report(replace(saddle, ansatz=ansatz) if ansatz else saddle, throw)
 
 
-def _start(architecture: Architecture, initial: OrderParameters | HasOrderParameters | None) -> Coordinates:
-    if initial is None:
-        return gp_coordinates(architecture)
-    return from_order_parameters(architecture, checked_order_parameters(architecture, initial, "initial"))
+def _matrix_rows(data: Data) -> int:
+    """Rows of the matrix that an evaluation factorises."""
+    if data.moments is not None:
+        return len(data.moments.gram)
+    return math.prod(data.features.shape[1:]) if has_dual_form(data.features) else len(data.features)
+
+
+def _in_spanned_directions(problem: Problem) -> Data:
+    """Leave out directions without features, if the cost of an evaluation grows with their number."""
+    data = problem.data
+    if data.moments is not None or isinstance(data.features, ImplicitFeatures):
+        return data
+    if tabulates_path_kernels(problem.architecture, len(data.features)) and not problem.is_dual:
+        return data
+    features = jnp.asarray(in_spanned_directions(np.asarray(data.features)))
+    return Data(features, data.labels)
+
+
+def _attempt(data: Data | RotatedExamples, attempt: Attempt) -> Saddle:
+    build = energy_of_rotated if isinstance(data, RotatedExamples) else problem_energy
+    return _minimise(_prepare(build, data, attempt))
 
 
 class _Minimisation(NamedTuple):
     """An attempt as it is compiled, its numbers arrays: one compilation serves them all.
 
-    `build(bound, *data)` makes the energy. `steps` are the keywords of `optimistix.minimise` that bound them.
+    `build(bound, data)` makes the energy. `steps` are the keywords of `optimistix.minimise` that bound them.
     """
 
     build: Callable[..., AbstractEnergy]
     bound: BoundAction
-    data: tuple
+    data: Data | RotatedExamples
     start: Coordinates
     solver: optx.AbstractMinimiser
     tolerance: Array
     steps: Mapping[str, Any]
 
 
-def _prepare(build: Callable[..., AbstractEnergy], data: tuple, attempt: Attempt) -> _Minimisation:
+def _prepare(build: Callable[..., AbstractEnergy], data: Data | RotatedExamples, attempt: Attempt) -> _Minimisation:
     """An attempt for checked `data`; the default solver is the one found fastest for a problem of this size."""
-    bound, solver = bind(attempt.architecture.with_arrays()), attempt.solver
+    bound, solver = attempt.bound, attempt.solver
     if solver is None:
         leaves, structure = jax.tree.flatten((bound, data))
-        problem = _shapes_of(build, structure, tuple(leaf.shape for leaf in leaves))
+        problem = _shapes_of(build, structure, tuple([leaf.shape for leaf in leaves]))
         if _forms_curvature(problem):
             solver = Newton(atol=attempt.tolerance)
         elif problem.has_sweeps:
@@ -278,7 +263,6 @@ def _prepare(build: Callable[..., AbstractEnergy], data: tuple, attempt: Attempt
     steps = {"max_steps": attempt.max_steps}
     if isinstance(solver, AbstractSaddleSolver):
         steps = {"max_steps": None, "options": {MAX_STEPS: jnp.asarray(attempt.max_steps)}}
-    solver = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, solver)
     return _Minimisation(build, bound, data, attempt.start, solver, jnp.asarray(attempt.tolerance), steps)
 
 
@@ -287,7 +271,7 @@ def _shapes_of(build, structure, shapes) -> SaddleProblem:
     """The problem, with shapes for arrays."""
     leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
     bound, data = jax.tree.unflatten(structure, leaves)
-    return SaddleProblem(eqx.filter_eval_shape(build, bound, *data))
+    return SaddleProblem(eqx.filter_eval_shape(build, bound, data))
 
 
 def _forms_curvature(problem: SaddleProblem) -> bool:
@@ -295,27 +279,22 @@ def _forms_curvature(problem: SaddleProblem) -> bool:
     return bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES)
 
 
-def gradient_norm(
-    architecture: Architecture,
-    order_parameters: OrderParameters | HasOrderParameters,
-    features: ArrayLike | ImplicitFeatures,
-    labels: ArrayLike,
-) -> Float[Array, ""]:
-    """Norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
-    features, labels = checked_data(architecture, features, labels)
-    order_parameters = checked_order_parameters(architecture, order_parameters)
-    return _gradient_norm(bind(architecture.with_arrays()), order_parameters, features, labels)
+@usual_settings()
+def gradient_norm(problem: Problem, order_parameters: OrderParameters | HasOrderParameters) -> Float[Array, ""]:
+    """Return the norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
+    problem.require_labels()
+    return _gradient_norm(problem.bound, problem.data.training, problem.point(order_parameters))
 
 
 @jit
-def _gradient_norm(bound: BoundAction, order_parameters, features, labels):
-    problem = SaddleProblem(energy_of(bound, features, labels))
-    return problem.at(from_order_parameters(bound.architecture, order_parameters)).gradient_norm
+def _gradient_norm(bound: BoundAction, data: Data, order_parameters: OrderParameters):
+    action = SaddleProblem(problem_energy(bound, data))
+    return action.at(from_order_parameters(bound.architecture, order_parameters)).gradient_norm
 
 
 @jit
 def _minimise(task: _Minimisation) -> Saddle:
-    problem, tolerance = SaddleProblem(task.build(task.bound, *task.data)), task.tolerance
+    problem, tolerance = SaddleProblem(task.build(task.bound, task.data)), task.tolerance
     fixed, start = jax.lax.stop_gradient((problem, task.start))
     found = optx.minimise(lambda at, problem: problem.action(at), task.solver, start, fixed, throw=False, **task.steps)
     point, evaluations, curvatures = _end_of(fixed, found)

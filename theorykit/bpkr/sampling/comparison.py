@@ -91,7 +91,7 @@ def compare(
         check_weights_have_a_posterior(architecture)  # before another sampler takes its time
     found, saddle = [], None
     if {"saddle", "one_over_n"} & set(approaches):
-        saddle = bpkr.solve(architecture, data.features, data.labels, **options.get("saddle", {}))
+        saddle = bpkr.solve(architecture, data, **options.get("saddle", {}))
     for approach in approaches:
         if approach in _SAMPLERS:
             tree = _SAMPLERS[approach](
@@ -174,7 +174,7 @@ def _of_theory(approach: str, architecture, saddle: bpkr.Saddle, data: bpkr.Data
             nothing = _theory_dataset(architecture, point, prediction, data.test_labels) * np.nan
             reason = "left out: a layer has fewer units than partial paths"
             return nothing.assign(mixed=0, diagnosis=reason, seconds=0.0)
-        corrected = bpkr.fluctuations(architecture, point, data.features, data.labels, data.test_features)
+        corrected = bpkr.fluctuations(bpkr.Problem(architecture, data), point, data.test_features)
         point, prediction = corrected.mean, corrected.prediction
     else:
         prediction = _predict(architecture, point, data)
@@ -191,7 +191,7 @@ def _of_infinite_width(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.D
 def _predict(architecture, point: bpkr.OrderParameters, data: bpkr.Data) -> bpkr.Prediction | None:
     if data.test_features is None:
         return None
-    return bpkr.predict(architecture, point, data.features, data.labels, data.test_features)
+    return bpkr.predict(bpkr.Problem(architecture, data), point)
 
 
 def _theory_dataset(architecture, point: bpkr.OrderParameters, prediction, test_labels) -> xr.Dataset:

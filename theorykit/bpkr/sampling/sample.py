@@ -23,8 +23,7 @@ from jaxtyping import PRNGKeyArray
 from ... import bpkr, store
 from ...checks import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number, require
 from ...workers import Workers, check_executor
-from ..data.checks import check_interpolation
-from ..data.data import check_data
+from ..data.data import check_data, check_interpolation
 from ..data.magnitudes import moderate_magnitudes
 from ..evaluation.bound_action import bind
 from ..evaluation.energies import energy_by_kernel, energy_of

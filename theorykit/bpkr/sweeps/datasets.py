@@ -6,9 +6,8 @@ import xarray as xr
 from jax.typing import ArrayLike
 
 from ... import bpkr
-from ...checks import checked_instance
+from ...checks import checked_instance, finite_array
 from ..data.accuracy import are_classes
-from ..data.checks import finite_array
 from ..data.classes import outputs_as_classes, score_indices
 from ..data.data import check_data
 from ..order_parameters.order_parameters import checked_order_parameters
@@ -57,7 +56,7 @@ def label_infinite_width(architecture: bpkr.Architecture, data: bpkr.Data) -> xr
     checked_instance("architecture", architecture, bpkr.Architecture)
     data = check_data(architecture, data)
     point = bpkr.gp_limit(architecture)
-    energy = float(bpkr.evaluate(architecture, point, data.features, data.labels).energy)
+    energy = float(bpkr.evaluate(bpkr.Problem(architecture, data), point).energy)
     values = {"energy": energy, "log_evidence": -(energy + np.size(data.labels) * np.log(2 * np.pi)) / 2}
     return label_order_parameters(architecture, point).assign(
         {
@@ -91,7 +90,7 @@ def predict_test_examples(
     data = check_data(architecture, data)
     if data.test_features is None:
         return ()
-    prediction = bpkr.predict(architecture, order_parameters, data.features, data.labels, data.test_features)
+    prediction = bpkr.predict(bpkr.Problem(architecture, data), order_parameters)
     if data.test_labels is None:
         return (label_prediction(prediction),)
     errors = prediction_errors(prediction, data.test_labels, noise=float(architecture.temperature))

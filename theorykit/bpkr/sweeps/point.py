@@ -90,7 +90,7 @@ def _solve(architecture, data, neighbour, options) -> tuple[bpkr.Saddle, str]:
             warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
             warnings.simplefilter("ignore", bpkr.LabelsWarning)
             try:
-                found[start] = bpkr.solve(architecture, data.features, data.labels, initial=initial, **options)
+                found[start] = bpkr.solve(architecture, data, initial=initial, **options)
             except ValueError:
                 if initial is None and not found:
                     raise

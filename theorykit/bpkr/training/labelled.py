@@ -5,8 +5,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from ... import bpkr
-from ...checks import checked_instance
-from ..data.checks import finite_array
+from ...checks import checked_instance, finite_array
 
 
 def label_network(network: bpkr.Network) -> xr.Dataset:

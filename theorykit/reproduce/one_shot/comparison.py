@@ -155,7 +155,7 @@ def _of_seed(
         coords={axis: labels for axis, labels in path_coordinates(architecture).items() if axis in axes(1)},
     )
     outputs = {
-        "theory": np.asarray(bpkr.predict(architecture, found, data.features, data.labels, data.test_features).mean),
+        "theory": np.asarray(bpkr.predict(bpkr.Problem(architecture, data), found).mean),
         "sampled": posterior["sampled_output"].mean(("chain", "draw")).values,
         "trained": np.asarray(bpkr.path_outputs(network, architecture, data.test_features).sum(axis=1)),
     }

@@ -100,8 +100,8 @@ def _gp_limit(
     # the entropy vanishes in the limit, so that the evidence is the energy's
     architecture = bpkr.Architecture(heads.counts, 1, temperature=temperature)
     limit = bpkr.gp_limit(architecture)
-    energy = bpkr.evaluate(architecture, limit, data.features, data.labels).energy
-    prediction = bpkr.predict(architecture, limit, data.features, data.labels, data.test_features)
+    energy = bpkr.evaluate(bpkr.Problem(architecture, data), limit).energy
+    prediction = bpkr.predict(bpkr.Problem(architecture, data), limit)
     log_evidence = -(float(energy) + len(data.labels) * np.log(2 * np.pi)) / 2
     accuracy = accuracies(prediction.mean, data, distributions)
     return xr.Dataset({"gp_accuracy": accuracy, "gp_log_evidence": log_evidence})
@@ -144,7 +144,9 @@ def kernel_components(
     limit = bpkr.Architecture(heads.counts, 1, temperature=1.0)
     columns[np.inf] = (limit, bpkr.gp_limit(limit))
     alignments = [
-        bpkr.kernel_task_alignment(bpkr.kernel(architecture, order_parameters, data.features), data.labels)
+        bpkr.kernel_task_alignment(
+            bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(data.features)), order_parameters), data.labels
+        )
         for architecture, order_parameters in columns.values()
     ]
     return xr.Dataset(

@@ -59,7 +59,7 @@ def check_networks(placement: Placement, seed: int) -> Iterator[Result]:
         "`LayerForm.path_weights` and `LayerForm.prior_mean` disagree",
     )
     outputs = drawn.outputs.reshape(len(drawn.outputs), -1)
-    kernel = bpkr.kernel(architecture, bpkr.gp_limit(architecture), features)
+    kernel = bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), bpkr.gp_limit(architecture))
     yield _moments(
         placement,
         "the outputs of sampled networks have the theory's variance",

@@ -55,7 +55,7 @@ def _distance(placement: Placement, width: int, seed: int) -> tuple[float, float
     inputs, heads = jnp.asarray(random_inputs(rng, _EXAMPLES)), random_heads(wide, rng)
     features = bpkr.path_features(inputs, heads(inputs), wide)
     labels = 2 * rng.normal(size=(_EXAMPLES, wide.outputs) if wide.outputs > 1 else _EXAMPLES)
-    saddle = bpkr.solve(wide, features, labels)
+    saddle = bpkr.solve(wide, bpkr.Data(features, labels))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
         tree = sampling.sample_weights_by_gibbs(

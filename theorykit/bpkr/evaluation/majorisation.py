@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..evaluation.bound_action import BoundAction
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
+from .bound_action import BoundAction
 
 # passes over all order parameters for one evaluation of the energy, beside which they cost little: until one changes
 # them by less than this part of the first, and so many at the most

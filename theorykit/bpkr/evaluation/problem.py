@@ -1,0 +1,182 @@
+"""A problem: an architecture and its data, checked once, with the derived action compiled and bound to its numbers.
+
+The boundary of theory 1: `solve`, `predict` and all others take a problem and check nothing of it again.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...checks import is_traced
+from ...settings import usual_settings
+from ...sharding import all_finite, is_sharded
+from ..action.action import Action
+from ..data.classes import warn_of_class_numbers
+from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features
+from ..features.implicit import Features
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
+from ..specification.ansatz import ansatz_of
+from ..specification.architecture import Architecture
+from .bound_action import BoundAction, bind
+from .energies import AbstractEnergy, has_dual_form, problem_energy
+
+
+class Problem(eqx.Module):
+    """An architecture with data, as `solve`, `evaluate`, `predict` and all others take it.
+
+    Args:
+        architecture: the network.
+        data: `bpkr.Data`, in any of its forms.
+
+    The data are checked and the action is derived and compiled here, once. A JAX pytree: the numbers of the
+    architecture and the arrays are leaves. Differentiate or vmap through a problem made inside the function.
+
+    Raises:
+        TypeError: `architecture` or `data` is something else.
+        ValueError: the data do not fit the architecture or each other, have entries that are not finite, or make a
+            kernel that is singular at the temperature.
+
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> rng = np.random.default_rng(0)
+        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
+        >>> problem = bpkr.Problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), data)
+        >>> bool(bpkr.solve(problem).converged)
+        True
+    """
+
+    bound: BoundAction
+    data: Data
+
+    @usual_settings()
+    def __init__(self, architecture: Architecture, data: Data):
+        self.data = check_solvable(architecture, check_data(architecture, data))
+        if data.classes is None and data.labels is not None:
+            warn_of_class_numbers(data.labels, stacklevel=4)
+        self.bound = bind(architecture.with_arrays())
+
+    @property
+    def architecture(self) -> Architecture:
+        """The network; its numbers are arrays."""
+        return self.bound.architecture
+
+    @property
+    def action(self) -> Action:
+        """The derived action."""
+        return self.bound.compiled.action
+
+    @property
+    def ansatz(self) -> str:
+        """Assumptions of the theory beyond large widths, in words; empty for linear hidden units."""
+        labels = 0 if self.data.labels is None else self.data.labels.size
+        return ansatz_of(self.architecture, labels)
+
+    @usual_settings()
+    def with_architecture(self, architecture: Architecture) -> "Problem":
+        """Return a problem with the same data and other numbers, such as another temperature.
+
+        Only what depends on the numbers is checked again.
+        """
+        data = self.data
+        with_arrays = architecture.with_arrays()
+        if data.moments is not None or jax.tree.structure(with_arrays) != jax.tree.structure(self.architecture):
+            return Problem(architecture, data)
+        bound = BoundAction(with_arrays, self.bound.compiled)
+        fields = bound, check_solvable(architecture, data)
+        return eqx.tree_at(lambda problem: (problem.bound, problem.data), self, fields)
+
+    def energy(self) -> AbstractEnergy:
+        """The energy of the data, in the form that costs least to evaluate."""
+        return problem_energy(self.bound, self.data)
+
+    @property
+    def is_dual(self) -> bool:
+        """Whether the energy is computed in feature space: from moments, or with more examples than features."""
+        return self.data.moments is not None or has_dual_form(self.data.features)
+
+    def require_labels(self) -> None:
+        """Raise `ValueError` for data without labels, and for sharded data: the dense form needs one device."""
+        data = self.data
+        if data.moments is not None:
+            return
+        if data.labels is None:
+            raise ValueError("data has no labels; only bpkr.kernel needs none")
+        for name in ("features", "labels", "test_features", "test_labels"):
+            array = getattr(data, name)
+            if is_sharded(array):
+                raise ValueError(
+                    f"{name} of shape {array.shape} are sharded over {len(array.sharding.device_set)} devices, but the "
+                    "dense form factorises the kernel of all examples on one. The solver bpkr.MatrixFree and "
+                    "bpkr.estimate_energy take sharded arrays, and so does bpkr.Data.of_devices. JAX has no Cholesky "
+                    "factorisation over several devices; the package JAXMg has one for GPUs. jax.device_put(array, "
+                    "jax.devices()[0]) brings an array to one device"
+                )
+
+    def require_arrays(self, function: str) -> None:
+        """Raise `ValueError` for data of which there are moments only."""
+        self.require_labels()
+        if self.data.moments is not None:
+            raise ValueError(
+                f"{function} needs training features and labels, but data has their second moments only; give "
+                "bpkr.Data(features, labels)"
+            )
+
+    def point(
+        self, point: OrderParameters | HasOrderParameters, name: str = "order_parameters", *, singular: bool = False
+    ) -> OrderParameters:
+        """Return checked order parameters; singular ones only where the kernel alone is needed."""
+        return checked_order_parameters(self.architecture, point, name, singular=singular)
+
+    def test_features(self, features: Any, name: str = "test_features") -> Features:
+        """Return checked features of test examples, by default those of the data."""
+        if features is None:
+            if self.data.test_features is None:
+                raise ValueError(f"{name} must be given: data has none")
+            return self.data.test_features
+        checked = checked_features(self.architecture, features, name)
+        moments = self.data.moments
+        check_same_width(self.data.features.shape[2] if moments is None else moments.features, checked, name)
+        return checked
+
+    def finite(self, results: Any) -> Any:
+        """Return computed values if all are finite.
+
+        Raises:
+            ValueError: an entry is not finite, with the likely cause.
+        """
+        traced, temperature = is_traced(results), "traced"
+        if not traced:
+            leaves = jax.tree.leaves(results)
+            if all(all_finite(leaf) if is_sharded(leaf) else np.all(np.isfinite(leaf)) for leaf in leaves):
+                return results
+            temperature = self.architecture.temperature
+        form, cause = (
+            ("T W^-1 + Phi^T Phi, with W = U_1 (x) I,", "features, some of which are linearly dependent")
+            if self.is_dual
+            else ("the kernel K(U) + T I", "kernel, with repeated or linearly dependent examples")
+        )
+        message = (
+            f"{form} is not positive definite to double precision, so its Cholesky factor does not exist. Likely "
+            f"causes: a temperature that is zero or tiny compared to the {cause} (temperature={temperature}); or "
+            "features or order parameters of extreme magnitude"
+        )
+        if not traced:
+            raise ValueError(message)
+        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(results)]))
+        return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message), results)
+
+
+def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Problem:
+    """Return the problem, or the one of an architecture and data, for functions that take either."""
+    if isinstance(problem, Problem):
+        if data is not None:
+            raise TypeError("data must be given with an architecture; a Problem has its own")
+        return problem
+    if isinstance(problem, Architecture) and data is None:
+        raise TypeError("data must be given with an architecture: bpkr.Data(features, labels)")
+    return Problem(problem, data)
