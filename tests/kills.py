@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from papers import hidden_markov
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.sweeps.problems import random_data, swept
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
@@ -21,7 +22,6 @@ from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
 from theorykit.dmft.diagrams import continuation, orbits
-from theorykit.reproduce import hidden_markov
 
 
 def _sampled(sample: Callable[..., Any]) -> Callable[[Path], Any]:

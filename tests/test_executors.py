@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from papers import hidden_markov, one_shot, self_attention_dynamics
+from papers.tests.experiments import test_one_shot, test_self_attention_dynamics
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
 from tests.clusters import dask_client
 from tests.dmft.diagrams.networks import GAMMA, from_window, published, window
 from tests.marks import slow
-from tests.reproduce import test_one_shot, test_self_attention_dynamics
 from tests.test_shape import PACKAGE, public_functions
 from theorykit import bpkr, dmft
 from theorykit.bpkr import sampling, sweeps
 from theorykit.dmft.diagrams import attractors, blocks, continuation, orbits, phases
-from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
 
 SETTINGS = orbits.OrbitSettings(transient=52, recorded=40, exponents=2, levels=51)
 BETAS = np.linspace(1.0, 3.0, 70)
@@ -134,18 +134,18 @@ RUNS: Mapping[str, Callable] = {
     ),
     "dmft.diagrams.attractors.coexisting_attractors": attracted,
     "dmft.diagrams.blocks.in_blocks": in_blocks,
-    "reproduce.hidden_markov.run": partial(in_folder, hidden_markov.run, FEW_CHAINS),
-    "reproduce.one_shot.stages.run": partial(in_folder, one_shot.run, test_one_shot.SETTINGS),
-    "reproduce.self_attention_dynamics.run": partial(
+    "papers.hidden_markov.run": partial(in_folder, hidden_markov.run, FEW_CHAINS),
+    "papers.one_shot.stages.run": partial(in_folder, one_shot.run, test_one_shot.SETTINGS),
+    "papers.self_attention_dynamics.run": partial(
         in_folder, self_attention_dynamics.run, test_self_attention_dynamics.SETTINGS
     ),
 }
 # stages of an experiment, called by its `run`
 _STAGES = ("run_variant", "run_network", "check_network", "theory_of_heads")
-_PARTS = {f"reproduce.one_shot.stages.{name}" for name in _STAGES}
+_PARTS = {f"papers.one_shot.stages.{name}" for name in _STAGES}
 # hands the executor of the user to one of these
-_BELOW = {"bpkr.sampling.chains.run_chains", "reproduce.one_shot.theory.theory_of_seed"}
-_BELOW |= {f"reproduce.one_shot.comparison.{name}" for name in ("order_parameters", "check")}
+_BELOW = {"bpkr.sampling.chains.run_chains", "papers.one_shot.theory.theory_of_seed"}
+_BELOW |= {f"papers.one_shot.comparison.{name}" for name in ("order_parameters", "check")}
 QUICK = ("bpkr.data.streaming.statistics_of_batches", "dmft.diagrams.blocks.in_blocks")
 KEEP_NOTHING = ("bpkr.saddle.minima.search_minima",)
 # what a clock has said, or hangs on it
@@ -159,8 +159,10 @@ def client():
 
 
 def taking_an_executor() -> Iterator[str]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    examples = PACKAGE.parent / "examples"
+    places = [(PACKAGE, PACKAGE), (examples, examples / "papers")]
+    for root, path in [(root, path) for root, place in places for path in sorted(place.rglob("*.py"))]:
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
         for name, function, _ in public_functions(ast.parse(path.read_text()).body, module):
             if any(each.arg == "executor" for each in (*function.args.args, *function.args.kwonlyargs)):
                 yield name
@@ -185,7 +187,7 @@ def values(found: Any) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", slow(RUNS))
 def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, tmp_path_factory):
     jax.clear_caches()
-    run = partial(RUNS[name], **({"tmp_path_factory": tmp_path_factory} if name.startswith("reproduce") else {}))
+    run = partial(RUNS[name], **({"tmp_path_factory": tmp_path_factory} if name.startswith("papers") else {}))
     with warnings.catch_warnings():
         # so few draws have not mixed
         warnings.simplefilter("ignore")
@@ -201,8 +203,8 @@ def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, 
     assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
 
-# those of "reproduce" hand their executor to the others
-IN_ONE_PROCESS = [name for name in RUNS if not name.startswith("reproduce")]
+# those of "papers" hand their executor to the others
+IN_ONE_PROCESS = [name for name in RUNS if not name.startswith("papers")]
 
 
 @pytest.mark.parametrize("name", [*QUICK, *slow(name for name in IN_ONE_PROCESS if name not in QUICK)])

@@ -20,6 +20,11 @@ import pytest
 import xarray as xr
 from jaxtyping import TypeCheckError
 
+from papers import hidden_markov, self_attention_dynamics
+from papers.one_shot import SMALL, stages
+from papers.one_shot import sources as one_shot_sources
+from papers.tasks.images import image_set
+from papers.tasks.one_shot import Episodes, OneShotTask
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
 from tests.dmft.diagrams.networks import GAMMA, published
@@ -29,11 +34,6 @@ from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.training import Trained, TrainingSettings, initial_network, train
 from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
-from theorykit.reproduce import hidden_markov, self_attention_dynamics
-from theorykit.reproduce.one_shot import SMALL, stages
-from theorykit.reproduce.one_shot import sources as one_shot_sources
-from theorykit.tasks.images import image_set
-from theorykit.tasks.one_shot import Episodes, OneShotTask
 
 
 class Computation(NamedTuple):
@@ -252,23 +252,23 @@ COMPUTATIONS = {
         },
         (("tolerance",),),
     ),
-    "reproduce hidden-markov": Computation(
+    "papers hidden-markov": Computation(
         lambda folder, settings: hidden_markov.run(settings, folder),
         lambda: {"settings": hidden_markov.HiddenMarkov(widths=(10, 30), seeds=2)},
         (("settings", "seeds"),),
     ),
-    "reproduce self-attention-dynamics": Computation(
+    "papers self-attention-dynamics": Computation(
         _trajectories,
         lambda: {"settings": DYNAMICS, "model": model(), "window": window()},
         tuple(("settings", name) for name in ("diagram", "zoom", "phases", "exponents", "start", "seed")),
     ),
-    "reproduce one-shot, characters": Computation(_characters, lambda: {"settings": SMALL.images}),
-    "reproduce one-shot, theory": Computation(
+    "papers one-shot, characters": Computation(_characters, lambda: {"settings": SMALL.images}),
+    "papers one-shot, theory": Computation(
         _stage,
         lambda: {"heads": trained()["network"].heads, "settings": SMALL},
         tuple(("settings", name) for name in _OTHER_STAGES),
     ),
-    "reproduce one-shot, later stages": Computation(
+    "papers one-shot, later stages": Computation(
         _variant,
         lambda: {"network": trained()["network"], "settings": SMALL},
         (("settings", "variants", 1), ("settings", "variants", 2), ("settings", "training_seeds")),
@@ -283,7 +283,7 @@ _LONG = (
     "phase_diagram",
     "compare",
     "sweep_seeds",
-    "reproduce one-shot, later stages",
+    "papers one-shot, later stages",
 )
 EVERY = [*(name for name in COMPUTATIONS if name not in _LONG), *slow(_LONG)]
 
@@ -299,7 +299,7 @@ def test_any_other_value_is_another_run_and_another_way_to_write_it_is_not(name,
     stated = partial(settings_of, computation, folder=tmp_path, monkeypatch=monkeypatch)
     here, changed, rewritten = stated(arguments), 0, 0
     assert here == stated(dict(computation.arguments()))
-    if not name.startswith("reproduce"):
+    if not name.startswith("papers"):
         assert here == stated(arguments, folder=str(tmp_path)), "a folder may be text"
         with pytest.raises((TypeError, ValueError), match="folder"):
             stated(arguments, folder=3)

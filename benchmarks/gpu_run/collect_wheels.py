@@ -38,8 +38,8 @@ def requirements(extras: Sequence[str] = EXTRAS) -> list[str]:
     for name in left:
         for line in optional[name]:
             # an extra that names others of this package, which no index has
-            own = re.fullmatch(rf"{project['name']}\[([\w-]+)\]", line)
-            (left if own else lines).append(own[1] if own else line)
+            own = re.fullmatch(rf"{project['name']}\[([\w,-]+)\]", line)
+            (left if own else lines).extend(own[1].split(",") if own else [line])
     return [line for line in lines if re.match(r"[\w-]+", line)[0] not in LEFT_OUT]
 
 

@@ -155,17 +155,6 @@ def test_a_missing_configuration_is_named(folder, monkeypatch):
     assert "nowhere.toml" in refused(monkeypatch, "solve", "nowhere.toml")
 
 
-@pytest.mark.slow
-def test_reproduce_writes_table_figures_and_data_and_refuses_a_second_time(tmp_path, monkeypatch, capsys):
-    arguments = ("reproduce", "hidden-markov", "--widths", "50", "--seeds", "1", "--test-examples", "50")
-    arguments = (*arguments, "--training-examples", "20", "--output", str(tmp_path / "out"))
-    run(monkeypatch, *arguments)
-    assert "max|U-I|" in capsys.readouterr().out
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["figure-2.png", "figure-5.png", "hidden-markov.nc"]
-    assert "hidden-markov.nc exists" in refused(monkeypatch, *arguments)
-
-
 def test_the_command_is_installed_and_asks_for_double_precision_itself():
     finished = subprocess.run(
         [sys.executable, "-m", "theorykit", "derive", "--layers", "2"],

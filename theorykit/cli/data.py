@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from .. import bpkr, checkpoints
 from ..bpkr.data.data import check_data
 from ..store.files import read_npz, read_variables
-from .data_config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
+from .config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
 
 _NETCDF = (".nc", ".h5", ".netcdf")
 _TEXT = "text: convert it to numbers, or, where labels are classes, set `classes = true`"

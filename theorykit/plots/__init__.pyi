@@ -1,15 +1,4 @@
-from . import (
-    comparison,
-    hidden_markov,
-    one_shot,
-    one_shot_table,
-    phases,
-    results,
-    self_attention_dynamics,
-    self_attention_dynamics_table,
-    style,
-    sweep,
-)
+from . import comparison, phases, results, style, sweep
 from .panels import (
     draw_comparison,
     draw_kernel_spectrum,
@@ -27,13 +16,8 @@ __all__ = [
     "draw_order_parameters",
     "draw_order_parameters_over_width",
     "draw_scores_over_width",
-    "hidden_markov",
-    "one_shot",
-    "one_shot_table",
     "phases",
     "results",
-    "self_attention_dynamics",
-    "self_attention_dynamics_table",
     "style",
     "sweep",
 ]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from theorykit import bpkr
-from theorykit.bpkr.training import TrainingSettings, gradient_descent, initial_network, train
-from theorykit.tasks.examples import Examples
+from theorykit.bpkr.training import Examples, TrainingSettings, gradient_descent, initial_network, train
 
 FEATURES, TOKENS = 6, 4
 ARCHITECTURE = bpkr.Architecture((2, bpkr.Skip(bpkr.Attention(2), 0.5)), 8, temperature=0.1)

@@ -3,8 +3,18 @@
 Examples of a task -> train -> trained network -> its heads define the theory's attention, its weights are compared
 """
 
+from .examples import Examples
 from .gradient_descent import Stream, Trained, initial_network, train
 from .labelled import label_network, network_from
 from .settings import TrainingSettings
 
-__all__ = ["Stream", "Trained", "TrainingSettings", "initial_network", "label_network", "network_from", "train"]
+__all__ = [
+    "Examples",
+    "Stream",
+    "Trained",
+    "TrainingSettings",
+    "initial_network",
+    "label_network",
+    "network_from",
+    "train",
+]

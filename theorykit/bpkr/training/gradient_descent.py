@@ -27,9 +27,9 @@ from ...checks import (
 )
 from ...precision import require_float64
 from ...settings import usual_settings
-from ...tasks.examples import Examples
 from ..network.network import path_weights, read_paths, weight_shapes
 from ..network.paths import readout_weights, unchecked_path_features
+from .examples import Examples
 from .settings import TrainingSettings
 
 _CHECKPOINT = "training.npz"
@@ -43,7 +43,7 @@ _HISTORY = ("step", "loss", "validation_error", "validation_accuracy")
 
 @runtime_checkable
 class Stream(Protocol):
-    """Labelled examples without end; a JAX pytree, such as `tasks.one_shot.Episodes`, whose arrays are its leaves."""
+    """Labelled examples without end; a JAX pytree, such as `papers` has, whose arrays are its leaves."""
 
     def __call__(self, examples: int, *, key: PRNGKeyArray) -> Examples:
         """`examples` of them, at random."""
@@ -170,7 +170,7 @@ def _check_stream(name: str, stream: Stream, network: bpkr.Network, key: PRNGKey
     """Raise unless `stream` makes examples for the network, of which no number is looked at."""
     if not callable(stream) or isinstance(stream, type):
         raise TypeError(
-            f"{name} must be a stream of examples, such as tasks.one_shot.episodes makes, got {shown(stream)}"
+            f"{name} must be a stream of examples, a function of a number of examples and a key, got {shown(stream)}"
         )
     examples = eqx.filter_eval_shape(lambda: stream(2, key=key))
     if not isinstance(examples, Examples):

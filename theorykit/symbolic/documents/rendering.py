@@ -7,10 +7,9 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
-from ...checks import checked_text
+from ...checks import checked_definitions, checked_expression, checked_text
 from ..atoms import LogDet, PartialTrace
 from ..blocks import SideBySide, Stacked
-from ...checks import checked_definitions, checked_expression
 from ..entries import Entrywise, SumOfEntries
 from ..spectral import EigenvalueSum, SpectralFunction
 from ..structure import is_scalar_trace
