@@ -93,7 +93,9 @@ def outcome(monkeypatch, *arguments: str, main=cli.main, program="theorykit") ->
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+    """The files, and the kind of what is none."""
+    paths = folder.rglob("*")
+    return {str(path): path.read_bytes() if path.is_file() else b"%o" % path.lstat().st_mode for path in paths}
 
 
 BAD = [
@@ -126,16 +128,7 @@ def test_every_key_of_the_configuration_with_every_bad_value(every, folder, monk
 
 
 NAMES = [
-    "",
-    ".",
-    "/",
-    "nowhere.toml",
-    "nowhere/mine.toml",
-    "mine.toml/x",
-    "x" * 300,
-    "a\0b",
-    "/dev/null",
-    "data.npz",
+    *("", ".", "/", "nowhere.toml", "nowhere/mine.toml", "mine.toml/x", "x" * 300, "a\0b", "/dev/null", "data.npz"),
     "\udcff",
 ]
 
@@ -201,32 +194,15 @@ def test_data_that_are_damaged_are_named_before_anything_is_computed(subcommand,
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
-@pytest.mark.parametrize(
-    ("subcommand", "table", "file"),
-    [
-        *(
-            (subcommand, table, file)
-            for subcommand, table in (("solve", "output"), ("sweep", "sweep"), ("compare", "compare"))
-            for file in (
-                "mine.toml",
-                "data.npz",
-                "data.nc",
-                "link.nc",
-                "hard.nc",
-                "./below/../data.nc",
-                "result.png",
-                "result",
-                "result.npz",
-                "data.nc/",
-                "a folder.nc",
-                "mine.txt",
-                "fifo.nc",
-                "/proc/no/result.nc",
-            )
-        ),
-    ],
+FILES = (
+    *("mine.toml", "data.npz", "data.nc", "link.nc", "hard.nc", "./below/../data.nc", "result.png", "result"),
+    *("result.npz", "data.nc/", "a folder.nc", "mine.txt", "fifo.nc", "/proc/no/result.nc"),
 )
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(("subcommand", "table"), [("solve", "output"), ("sweep", "sweep"), ("compare", "compare")])
 def test_no_output_is_an_input_or_of_another_kind(subcommand, table, file, overwrite, folder, monkeypatch):
     xr.Dataset({"phi": ("a", [1.0])}).to_netcdf(folder / "data.nc", engine="h5netcdf")
     os.symlink("data.nc", "link.nc")
@@ -236,12 +212,10 @@ def test_no_output_is_an_input_or_of_another_kind(subcommand, table, file, overw
         (folder / name).mkdir()
     changed = {**CONFIG, table: {**CONFIG[table], "file": file}, "data": {**CONFIG["data"], "file": "data.nc"}}
     (folder / "mine.toml").write_text(written(changed))
-    before = {str(path): path.read_bytes() if path.is_file() else path.lstat().st_mode for path in folder.rglob("*")}
+    before = snapshot(folder)
     message = outcome(monkeypatch, subcommand, "mine.toml", *overwrite)
     assert message is not None and "--overwrite" not in message
-    assert {
-        str(path): path.read_bytes() if path.is_file() else path.lstat().st_mode for path in folder.rglob("*")
-    } == before
+    assert snapshot(folder) == before
 
 
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
@@ -267,45 +241,16 @@ def test_figures_and_folders_are_looked_at_before(subcommand, ending, folder, mo
     assert other.read_text() == "mine"
 
 
+BAD_LAYERS = ["0", "-1", "²", "٣", "9" * 5000, "1e3", "skip:" * 3000 + "2", "skip:skip:2", "dense:", "", "0x2", "2 2"]
+BAD_OUTPUTS = (
+    *("a.txt", "", ".", "/", "mine.toml", "/dev/null", "x" * 300 + ".md", "/proc/no/a.md", "mine.toml/a.md"),
+    *("folder.md", "a.tex", "a.py", "a.MD", "notes.md"),
+)
 REFUSED = [
-    *(
-        ("derive", "--layers", *layers)
-        for layers in (
-            ("0",),
-            ("-1",),
-            ("²",),
-            ("٣",),
-            ("9" * 5000,),
-            ("1e3",),
-            ("skip:" * 3000 + "2",),
-            ("skip:skip:2",),
-            ("dense:",),
-            ("",),
-            ("0x2",),
-            ("2 2",),
-            ("2", "relu"),
-        )
-    ),
+    *(("derive", "--layers", layer) for layer in BAD_LAYERS),
+    ("derive", "--layers", "2", "relu"),
     *(("derive", "--layers", "2", "--outputs", value) for value in ("0", "-1")),
-    *(
-        ("derive", "--layers", "2", "--output", name)
-        for name in (
-            "a.txt",
-            "",
-            ".",
-            "/",
-            "mine.toml",
-            "/dev/null",
-            "x" * 300 + ".md",
-            "/proc/no/a.md",
-            "mine.toml/a.md",
-            "folder.md",
-            "a.tex",
-            "a.py",
-            "a.MD",
-            "notes.md",
-        )
-    ),
+    *(("derive", "--layers", "2", "--output", name) for name in BAD_OUTPUTS),
     *(("derive", "--layers", "2", "--format", "latex", "--output", name) for name in ("a.md", "a.py", "a")),
     ("derive", "--layers", "2", "--format", "python", "--finite-width"),
 ]
@@ -335,11 +280,9 @@ def test_a_command_that_is_none_shows_its_usage(arguments, folder, monkeypatch, 
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--help",), *((name, "--help") for name in (*SUBCOMMANDS, "derive"))], ids=named
-)
-def test_help_is_given(arguments, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["theorykit", *arguments])
+@pytest.mark.parametrize("command", [(), *((name,) for name in (*SUBCOMMANDS, "derive"))], ids=named)
+def test_help_is_given(command, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["theorykit", *command, "--help"])
     with pytest.raises(SystemExit) as leaving:
         cli.main()
     assert not leaving.value.code
@@ -349,10 +292,7 @@ def test_help_is_given(arguments, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("mistake", "line"),
     [
-        (
-            OSError(28, "No space left on device", "a.nc"),
-            "a.nc: No space left on device; make room, and say the same again",
-        ),
+        (OSError(28, "No space left on device", "a.nc"), "a.nc: No space left on device; make room, and say the same"),
         (PermissionError(13, "Permission denied", "a.nc"), "a.nc: Permission denied; choose a place"),
         (OSError(30, "Read-only file system", "a.nc"), "a.nc: Read-only file system; choose a place"),
         (OSError(5, "Input/output error"), "Input/output error"),

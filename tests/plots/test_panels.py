@@ -14,6 +14,7 @@ from tests.plots.test_comparison import compared
 from theorykit import bpkr, plots
 from theorykit.bpkr import sweeps
 from theorykit.plots import panels
+from theorykit.plots.results import over_seeds
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +105,8 @@ def test_a_limit_without_a_value_is_not_in_the_legend(sweep):
     assert "infinite width" not in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_a_spectrum_is_drawn_of_what_the_library_returns():
-    found = bpkr.kernel_task_alignment(np.diag([1.0, 2.0, 3.0]), np.ones(3))
-    axes = plots.draw_kernel_spectrum(found.eigenvalues, found.cosines)
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [3.0, 2.0, 1.0])
-
-
 def test_seeds_without_a_number_do_not_count():
-    mean, error = plots.results.over_seeds(xr.DataArray([1.0, 3.0, np.nan], dims="seed"))
+    mean, error = over_seeds(xr.DataArray([1.0, 3.0, np.nan], dims="seed"))
     assert (float(mean), float(error)) == (2.0, 1.0)
 
 
@@ -193,7 +188,7 @@ def test_a_spectrum_has_eigenvalues_and_squared_cosines():
     data = random_data(0)
     kernel = bpkr.kernel(ARCHITECTURE, bpkr.gp_limit(ARCHITECTURE), data.features)
     alignment = bpkr.kernel_task_alignment(kernel, data.labels)
-    axes = plots.draw_kernel_spectrum(np.asarray(alignment.eigenvalues), np.asarray(alignment.cosines))
+    axes = plots.draw_kernel_spectrum(alignment.eigenvalues, alignment.cosines)
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), alignment.eigenvalues)
     (right,) = (other for other in axes.figure.axes if other is not axes)
     np.testing.assert_allclose([bar.get_height() for bar in right.patches], alignment.cosines**2)

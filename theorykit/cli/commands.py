@@ -41,7 +41,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     settings = read_config(config)
     output = _checked_output(config, settings, "output", settings.output.file, f"{config.stem}.nc", overwrite)
     is_infinite = settings.architecture.widths == math.inf
-    architecture = settings.architecture.build_at(1.0) if is_infinite else settings.architecture.build()
+    architecture = settings.architecture.build(1.0 if is_infinite else None)
     data = read_data(settings.data, architecture, config.parent)
     # a finite network first, so that one that cannot be solved is refused soon
     parts = []
@@ -110,7 +110,7 @@ def sweep(
 
     def compute(folder: Path) -> xr.Dataset:
         finite, temperatures = grid.grid(settings.architecture)
-        architecture = settings.architecture.build_at(1.0, 1.0)
+        architecture = settings.architecture.build(1.0, 1.0)
         data = read_data(settings.data, architecture, config.parent)
         with open_executor(workers, scheduler) as executor:
             result = sweeps.sweep(

@@ -1,4 +1,4 @@
-from . import comparison, phases, results, style, sweep
+from . import comparison, phases, style, sweep
 from .panels import (
     draw_comparison,
     draw_kernel_spectrum,
@@ -17,7 +17,6 @@ __all__ = [
     "draw_order_parameters_over_width",
     "draw_scores_over_width",
     "phases",
-    "results",
     "style",
     "sweep",
 ]

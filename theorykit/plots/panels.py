@@ -47,20 +47,15 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
     axes.figure.colorbar(image, ax=axes, label=f"$U_{{{layer}}}$")
     axes.set(xlabel="path", ylabel="path")
-    _label_matrix(axes, labels)
-    return axes
-
-
-def _label_matrix(axes: Axes, labels: list[str]) -> None:
-    """Labels of rows and columns, small where they are many, and at every second or further one where they are more."""
-    places = np.arange(len(labels))
+    # many labels are small, and where they are more every second or further one is left
     points = min(axes.get_window_extent().size) * 72 / axes.figure.dpi / max(1, len(labels))
     usual = font_manager.FontProperties(size=plt.rcParams["xtick.labelsize"]).get_size_in_points()
     size = float(np.clip(points / _LINE, _SMALLEST, usual))
-    shown = places[:: max(1, math.ceil(size * _LINE / points))]
-    named = [labels[place] for place in shown]
-    axes.set_xticks(shown, named, rotation=90 if len(labels) > _UPRIGHT else 0, fontsize=size)
-    axes.set_yticks(shown, named, fontsize=size)
+    places = np.arange(len(labels))[:: max(1, math.ceil(size * _LINE / points))]
+    named = [labels[place] for place in places]
+    axes.set_xticks(places, named, rotation=90 if len(labels) > _UPRIGHT else 0, fontsize=size)
+    axes.set_yticks(places, named, fontsize=size)
+    return axes
 
 
 @draws_results
