@@ -88,6 +88,9 @@ FACE = Face(
         "validation_examples": whole_number(2, least=1),
         "learning_rate": number(1e-3, above=0.0),
     },
-    records={"Trained": "it holds what training has found, and is not made by callers"},
+    records={
+        "Trained": "it holds what training has found, and is not made by callers",
+        "Examples": "a stream makes it",
+    },
     given={"train": ("settings", "progress")},
 )

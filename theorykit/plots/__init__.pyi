@@ -1,12 +1,7 @@
 from . import comparison, phases, style, sweep
-from .panels import (
-    draw_comparison,
-    draw_kernel_spectrum,
-    draw_orbits,
-    draw_order_parameters,
-    draw_order_parameters_over_width,
-    draw_scores_over_width,
-)
+from .comparison import draw_comparison
+from .panels import draw_kernel_spectrum, draw_orbits, draw_order_parameters
+from .sweep import draw_order_parameters_over_width, draw_scores_over_width
 
 __all__ = [
     "comparison",

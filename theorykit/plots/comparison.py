@@ -58,7 +58,7 @@ def figure(result: xr.Dataset) -> Figure:
     """
     shown = _not_left_out(result)
     several = shown.sizes["approach"] > 1
-    panels: list[Callable[[Axes, xr.Dataset], None]] = [order_parameters]
+    panels: list[Callable[[Axes, xr.Dataset], object]] = [_order_parameters]
     if "mean" in shown and several:
         panels.append(_predictions)
     if "U_1_deviation" in shown and several:
@@ -74,11 +74,19 @@ def figure(result: xr.Dataset) -> Figure:
 
 
 @draws_results
-def order_parameters(axes: Axes, result: xr.Dataset) -> None:
-    """Every distinct entry of U_1: theory as lines, samplers as dots, bars of two standard errors.
+def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Every distinct entry of U_1 by theory and by sampling, of `sampling.compare`; bars are two standard errors.
 
-    Where entries are many, every approach over the one that is the measure.
+    Theory is drawn as lines, samplers as dots. Where entries are many, every approach is drawn over the exact
+    posterior, or the first.
     """
+    axes = plt.figure().subplots() if axes is None else axes
+    _order_parameters(axes, result)
+    axes.legend()
+    return axes
+
+
+def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
     axes.set(title="order parameters: entries of $U_1$")
     result = _not_left_out(result)
     paths = result["path_1"].values

@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number
-from . import comparison, sweep
 from .results import draws_results
 from .style import DIVERGING, THEORY
 
@@ -55,40 +54,6 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     named = [labels[place] for place in places]
     axes.set_xticks(places, named, rotation=90 if len(labels) > _UPRIGHT else 0, fontsize=size)
     axes.set_yticks(places, named, fontsize=size)
-    return axes
-
-
-@draws_results
-def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
-    """A score over width, with its standard error where it has one: of `sweeps.sweep`, or `sweeps.sweep_seeds`.
-
-    Of several seeds it is the mean over them, and its standard error is that over seeds. A line a temperature, also
-    where one was selected; the infinitely wide network is a dashed line across. `score`: "test_accuracy",
-    "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; if not given, the first of these that
-    `result` has.
-    """
-    axes = _axes(axes)
-    sweep.over_width(axes, result, score)
-    return axes
-
-
-@draws_results
-def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest.
-
-    Of `sweeps.sweep_seeds` it is the mean over seeds, with its standard error.
-    """
-    axes = _axes(axes)
-    sweep.order_parameters(axes, result)
-    return axes
-
-
-@draws_results
-def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Every distinct entry of U_1 by theory and by sampling, of `sampling.compare`; bars are two standard errors."""
-    axes = _axes(axes)
-    comparison.order_parameters(axes, result)
-    axes.legend()
     return axes
 
 

@@ -44,19 +44,22 @@ def figure(result: xr.Dataset) -> Figure:
     """
     drawn = plt.figure(figsize=(8.4, 3.2))
     left, right = drawn.subplots(1, 2)
-    over_width(left, result)
-    order_parameters(right, result)
+    draw_scores_over_width(result, left)
+    draw_order_parameters_over_width(result, right)
     return drawn
 
 
 @draws_results
-def over_width(axes: Axes, result: xr.Dataset, score: str | None = None) -> None:
-    """`score`, or what `table` tabulates, a line a temperature, with standard errors where there are any.
+def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
+    """A score over width, with its standard error where it has one: of `sweeps.sweep`, or `sweeps.sweep_seeds`.
 
-    Of several seeds it is the mean over them, with its standard error over seeds. Points that are not solutions are
-    crossed out, of any seed. The infinitely wide network is a dashed line across.
+    Of several seeds it is the mean over them, and its standard error is that over seeds. A line a temperature, also
+    where one was selected; the infinitely wide network is a dashed line across. Points that are not solutions, of any
+    seed, are crossed out. `score`: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or
+    "action"; if not given, the first of these that `result` has.
     """
     name = _select_shown(result, score)
+    axes = plt.figure().subplots() if axes is None else axes
     result = _over_seeds(_with_temperatures(result), name)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
@@ -66,12 +69,17 @@ def over_width(axes: Axes, result: xr.Dataset, score: str | None = None) -> None
         unsolved = ~line["converged"].values.astype(bool)
         axes.plot(line["width"].values[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
     axes.set(ylabel=_TITLES[name], title=f"{_TITLES[name]} over width")
+    return axes
 
 
 @draws_results
-def order_parameters(axes: Axes, result: xr.Dataset) -> None:
-    """The diagonal of U_1 over width, a line a path, at the best temperature of every width, or else at the lowest."""
+def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest.
+
+    Of `sweeps.sweep_seeds` it is the mean over seeds, with its standard error.
+    """
     result = _with_temperatures(result)
+    axes = plt.figure().subplots() if axes is None else axes
     lowest = result["temperature"].min()
     if "best_temperature" in result and result.sizes["temperature"] > 1:
         chosen = result[["U_1"]].sel(temperature=result["best_temperature"].fillna(lowest))
@@ -84,6 +92,7 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     lines = [chosen.sel(path_1=path, other_path_1=path) for path in paths]
     _draw_lines(axes, "U_1", lines, [f"path {path}" for path in paths], colors)
     axes.set(ylabel=r"$U_1^{\pi\pi}$", title=f"order parameters at {at}")
+    return axes
 
 
 def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str], colors: Any) -> None:
