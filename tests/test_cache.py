@@ -19,7 +19,7 @@ from tests.bpkr.action.test_kept import DAMAGED, assert_is_the_same
 from theorykit import bpkr, cache, cli
 from theorykit.bpkr import Dense
 from theorykit.bpkr.action import cached, derivation, kept
-from theorykit.symbolic import LogDet
+from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.documents import table
 
 SETTINGS = (
@@ -146,7 +146,7 @@ def test_the_entry_of_another_structure_is_not_taken(tmp_path, derivations):
 
 @pytest.mark.parametrize("unknown", [LogDet, KroneckerProduct], ids=["in the action", "in the layers"])
 def test_what_cannot_be_kept_is_derived(unknown, tmp_path, derivations, monkeypatch):
-    monkeypatch.setattr(table, "_KNOWN", table._KNOWN - {unknown})
+    monkeypatch.setattr(table, "_KNOWN", {name: kind for name, kind in table._KNOWN.items() if kind is not unknown})
     theorykit.enable_cache(tmp_path)
     derive()
     derive()

@@ -25,11 +25,7 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from theorykit.derivation import Step, rules
 from theorykit.symbolic import (
-    LogDet,
-    PartialTrace,
-    SideBySide,
     Softmax,
-    Stacked,
     entrywise,
     inverse,
     kernel_matrix,
@@ -38,9 +34,9 @@ from theorykit.symbolic import (
     normal,
     positive_definite,
     positive_semidefinite,
-    sum_of_column,
 )
-from theorykit.symbolic.entries import ENTRY
+from theorykit.symbolic.atoms import LogDet, PartialTrace, SideBySide, Stacked
+from theorykit.symbolic.matrix_functions import ENTRY, sum_of_column
 
 I = S.ImaginaryUnit  # noqa: E741
 k, m, n, N, P = (Symbol(name, integer=True, positive=True) for name in "kmnNP")

@@ -9,7 +9,8 @@ from sympy import Identity, S, Trace, sqrt
 from theorykit.derivation import Derivation, Step, claims
 from theorykit.derivation.document import _CHECKED_BY
 from theorykit.derivation.sampling import random_values
-from theorykit.symbolic import LogDet, SquareRoot, inverse, positive_definite
+from theorykit.symbolic import SquareRoot, inverse, positive_definite
+from theorykit.symbolic.atoms import LogDet
 
 from .examples import RULES, SIZES, C, G, J, M, N, Q, U, W, Z, f, j, k, m, n, r, scale, t, v, w, y
 from .mistakes import is_caught, planted

@@ -11,7 +11,9 @@ from theorykit.bpkr.action import expansion, finite_width_prior
 from theorykit.derivation import claims, rules
 from theorykit.derivation.proof import Points, chance_of_mistake
 from theorykit.derivation.rules import RuleError, identities, integrals, saddles
-from theorykit.symbolic import PartialTrace, expand_products, kronecker, log_det, normal, simplify_traces
+from theorykit.symbolic import kronecker, log_det, normal
+from theorykit.symbolic.algebra import expand_products, simplify_traces
+from theorykit.symbolic.atoms import PartialTrace
 
 from .architectures import SMALL, action
 

@@ -14,7 +14,9 @@ from theorykit.derivation.exact.residues import PRIME, NotRational
 from theorykit.derivation.exact.rules import ANY_FUNCTIONS
 from theorykit.derivation.proof import Points, chance_of_mistake, written
 from theorykit.dmft.derivation.derivation import derive as derive_map
-from theorykit.symbolic import LogDet, as_markdown, entrywise, inverse, positive_definite, sum_of_column
+from theorykit.symbolic import as_markdown, entrywise, inverse, positive_definite
+from theorykit.symbolic.atoms import LogDet
+from theorykit.symbolic.matrix_functions import sum_of_column
 
 from ..marks import slow
 from .architectures import action

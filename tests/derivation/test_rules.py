@@ -8,16 +8,9 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from tests.marks import slow
 from theorykit.derivation import Derivation, rules
 from theorykit.derivation.rules import RuleError
-from theorykit.symbolic import (
-    LogDet,
-    Stacked,
-    entrywise,
-    expand_products,
-    inverse,
-    kronecker,
-    normal,
-    positive_definite,
-)
+from theorykit.symbolic import entrywise, inverse, kronecker, normal, positive_definite
+from theorykit.symbolic.algebra import expand_products
+from theorykit.symbolic.atoms import LogDet, Stacked
 
 from .examples import (
     RULES,

@@ -5,18 +5,13 @@ from functools import cache
 from sympy import Symbol, exp
 
 from theorykit import codegen
-from theorykit.codegen import MATRICES, batch
+from theorykit.codegen import BATCH, batch
 
-from .engine import Face, public_names
+from .engine import Face
 from .values import Kind, instance, text
 
 X = Symbol("x", real=True)
 NOT_SYMBOLS = {"text": "x", "an expression": (X + 1,), "numbers": (1.0,), "of text": ("x",), "one symbol": X}
-
-
-@cache
-def program():
-    return codegen.lower("f", {"out": exp(X)}, (X,))
 
 
 @cache
@@ -28,7 +23,6 @@ FACE = Face(
     codegen,
     {
         "name": text("f", any_text=True),
-        "what": text("a symbol", any_text=True),
         "outputs": Kind(
             lambda: {"out": exp(X)},
             called=("output",),
@@ -45,29 +39,13 @@ FACE = Face(
             called=("arguments", "symbols"),
             also=lambda: NOT_SYMBOLS,
         ),
-        "vocabulary": instance(lambda: MATRICES, also=lambda: {"a module": batch}),
-        "program": instance(program, also=lambda: {"a function": compiled()}),
+        "vocabulary": instance(lambda: BATCH, also=lambda: {"a module": batch}),
         "expression": instance(lambda: exp(X), "values", also=lambda: {"a symbol that has no value": exp(Symbol("z"))}),
-        "check_covered.expression": instance(lambda: exp(X)),
         "values": Kind(lambda: {"x": 1.0}, also=lambda: {"of others": {"y": 1.0}}),
         "CompiledFunction.call_from.values": Kind(lambda: {"x": 1.0}, also=lambda: {"of others": {"y": 1.0}}),
-        "bound_sizes.arguments": Kind(
-            lambda: (X,),
-            dict.fromkeys(("an empty list", "an empty array"), "a function of no arguments knows no sizes"),
-            lambda: {"text": "x", "numbers": (1.0,), "of text": ("x",)},
-        ),
     },
     any_precision={"CompiledFunction.call_from": "generated code has the precision of its arguments"},
-    instances={"CompiledFunction": compiled, "Program": program},
-    records={
-        "CompiledFunction": "compile_expressions makes it",
-        "Instruction": "lower makes it",
-        "Program": "lower makes it",
-        "Vocabulary": "BATCH and MATRICES are all there are",
-    },
-    untried={
-        "check_name.what": "errors say it as it is",
-        "CompiledFunction.__call__": "Python itself refuses arguments of other names; their values may be traced",
-        **{f"batch.{name}": "generated code calls it" for name in public_names(batch)},
-    },
+    instances={"CompiledFunction": compiled},
+    records={"CompiledFunction": "compile_expressions makes it"},
+    untried={"CompiledFunction.__call__": "Python itself refuses arguments of other names; their values may be traced"},
 )

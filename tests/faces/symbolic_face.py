@@ -1,7 +1,7 @@
 """What the parameters of the public callables of symbolic are."""
 
 import jax.numpy as jnp
-from sympy import Identity, Lambda, MatrixSymbol, Symbol, Trace, cosh, tanh
+from sympy import MatrixSymbol, Symbol, Trace, cosh, tanh
 
 from theorykit import symbolic
 from theorykit.symbolic import Definition, Equation, Heading
@@ -10,8 +10,8 @@ from .engine import Face
 from .values import Kind, function, text, whole_number
 
 N = Symbol("N", integer=True, positive=True)
-X, Y, Z = (Symbol(name, real=True) for name in "xyz")
-A, C, V, ONE = MatrixSymbol("A", 2, 3), symbolic.positive_definite("C", 4), MatrixSymbol("v", 4, 1), Identity(1)
+X, Z = (Symbol(name, real=True) for name in "xz")
+A, C, V = MatrixSymbol("A", 2, 3), symbolic.positive_definite("C", 4), MatrixSymbol("v", 4, 1)
 
 A_NUMBER = "a number of Python is an expression"
 OF_NUMBERS = {**dict.fromkeys(("-1", "0", "1", "1.5", "-0.5"), A_NUMBER), "10**400": A_NUMBER, "2**64": A_NUMBER}
@@ -53,31 +53,13 @@ FACE = Face(
     {
         "name": text("C", any_text=True),
         "size": size(),
-        "product_of.size": Kind(lambda: N, SIZES, lambda: {"a matrix": C}),
-        "n": Kind(lambda: N, {}, lambda: {"a matrix": C, "another": 3}),
-        "m": Kind(lambda: N, {}, lambda: {"a matrix": C, "another": 3}),
-        "blocks": size(2),
         "matrix": matrix(),
-        **{f"{name}.matrix": square() for name in ("EigenvalueSum", "SpectralFunction", "eigenvalue_sum")},
-        **{f"{name}.matrix": square() for name in ("KernelMatrix", "kernel_matrix")},
-        "KernelMatrix.function": Kind(
-            lambda: Lambda((X, Y, Z), X * Y * Z),
-            also=lambda: {"of two numbers": Lambda((X, Z), X), "to a matrix": Lambda((X, Y, Z), C)},
-        ),
+        **{f"{name}.matrix": square() for name in ("eigenvalue_sum", "spectral_function", "kernel_matrix")},
         "kernel_matrix.function": Kind(
             lambda: lambda own, between, other: own * between * other, also=lambda: {"of one number": lambda x: x}
         ),
-        "spectral_function.matrix": square(),
-        **{
-            f"{name}.function": Kind(
-                lambda: Lambda(X, X), {}, lambda: {"of two numbers": Lambda((X, Z), X), "to a matrix": Lambda(X, C)}
-            )
-            for name in ("EigenvalueSum", "SpectralFunction", "Entrywise")
-        },
-        **{f"{name}.matrix": square() for name in ("Diagonal", "LogDet", "PartialTrace", "PrincipalBlock")},
-        **{f"{name}.matrix": square() for name in ("SquareRoot", "inverse", "partial_trace", "principal_block")},
+        **{f"{name}.matrix": square() for name in ("Diagonal", "SquareRoot", "inverse", "partial_trace")},
         **{f"{name}.matrix": square() for name in ("quadratic_form", "trace")},
-        "as_number.matrix": Kind(lambda: MatrixSymbol("k", 1, 1), {}, lambda: {"of other size": C, "no symbol": ONE}),
         "function": function(cosh, {}),
         "numeric_function.name": text("f", any_text=True),
         "f": Kind(lambda: jnp.tanh, {}, called=("f",), also=lambda: {"of two arguments": jnp.where}),
@@ -90,17 +72,12 @@ FACE = Face(
         "left": matrix(),
         "right": matrix(),
         "dimensions": two_sizes(),
-        "sizes": two_sizes(),
-        "embed.sizes": Kind(lambda: (4, 2), {}, lambda: {"of another block": (2, 2), "three": (4, 2, 2)}),
         "traced": whole_number(0, least=0, most=1),
-        "index": whole_number(0, least=0, most=1),
         "column": Kind(lambda: V, {}, lambda: {"a scalar": X, "several columns": A}),
         "vector": Kind(lambda: V, {}, lambda: {"a scalar": X, "several columns": A}),
         "value": Kind(lambda: C, ABOVE_ZERO, lambda: {"no square": A}),
-        "block": square(),
         "expression": scalar(),
-        **{f"{name}.expression": Kind(lambda: C, OF_NUMBERS) for name in ("latex", "fold", "as_number")},
-        **{f"{name}.expression": matrix(lambda: C * C) for name in ("matrix_terms", "expand_products")},
+        **{f"{name}.expression": Kind(lambda: C, OF_NUMBERS) for name in ("latex", "with_nodes")},
         "number": scalar(lambda: X),
         "variable": Kind(lambda: C, {}, lambda: {"an expression": 2 * C}),
         "integrand": Kind(lambda: X * Z, OF_NUMBERS, lambda: {"a matrix": C}),
@@ -108,19 +85,9 @@ FACE = Face(
         "variables": Kind(lambda: Z, {}, lambda: {"a matrix": C, "an expression": 2 * Z}),
         "nodes": whole_number(64, least=1, most=10_000),
         "side": whole_number(0, least=-1, most=1),
-        **{f"{name}.expression": Kind(lambda: C, OF_NUMBERS) for name in ("refined", "with_nodes", "with_more_nodes")},
-        "factors": matrices(NONE_AT_ALL),
-        "product_of.factors": matrices(),
         "matrices": matrices(),
-        **{f"{name}.matrices": matrix(lambda: C) for name in ("beside", "below", "entrywise", "Entrywise")},
-        "terms": Kind(
-            lambda: [(X, (C,))],
-            NONE_AT_ALL,
-            lambda: {"alone": (C,), "of text": [("x", (C,))], "of a matrix": [(X, C)], "of no matrices": [(X, ("C",))]},
-        ),
-        "shape": Kind(lambda: (4, 4), {}, lambda: {"three": (4, 4, 4), "of text": ("a", "b")}),
+        **{f"{name}.matrices": matrix(lambda: C) for name in ("beside", "below", "entrywise")},
         "symbol_names": Kind(lambda: {X: "x"}, also=lambda: {"by text": {"x": "x"}, "to numbers": {X: 1}}),
-        "definitions": Kind(lambda: {X: Trace(C)}, also=lambda: {"by text": {"x": X}, "to text": {X: "x"}}),
         "Equation.left": text("x", any_text=True),
         "Equation.right": text("y", any_text=True),
         "relation": text("=", any_text=True),
@@ -130,9 +97,6 @@ FACE = Face(
             lambda: ("a", "b"),
             {**dict.fromkeys(("a list of text", "an array of text"), "texts"), **NONE_AT_ALL},
             lambda: {"one text": "a", "of numbers": (1,)},
-        ),
-        "equations": Kind(
-            lambda: [Equation("x", "y")], also=lambda: {"of others": [Heading("a")], "one": Heading("a")}
         ),
         **{
             f"{name}.blocks": Kind(lambda: [Heading("a"), Equation("x", "y")], also=lambda: {"of text": ["a"]})
@@ -153,7 +117,6 @@ FACE = Face(
     },
     given={
         "entrywise": ("matrices",),
-        "Entrywise": ("matrices",),
         "gaussian_average": ("variables",),
         "beside": ("matrices",),
         "below": ("matrices",),

@@ -15,6 +15,7 @@ from jax.scipy.special import erfc as erfc
 from jaxtyping import Array
 from sympy import Integer
 
+from ..symbolic.numeric import slope_along
 from .emission import differentiable
 from .scalars.table import ROWS, ScalarFunction
 
@@ -81,26 +82,13 @@ def piecewise(numbers: Sequence[Array | float | int], *cases: Case) -> Array:
     def rule(primals, tangents):
         result = value(*primals)
         changes = [
-            piecewise(primals, *((condition, _along(of_case, i)) for condition, of_case in cases)) * tangent
+            piecewise(primals, *((condition, slope_along(of_case, i)) for condition, of_case in cases)) * tangent
             for i, tangent in enumerate(tangents)
             if not isinstance(tangent, SymbolicZero)
         ]
         return result, jnp.broadcast_to(sum(changes), result.shape)
 
     return value(*(jnp.asarray(number, float) for number in numbers))
-
-
-def _along(function: Callable[..., Any], i: int) -> Callable[..., Array]:
-    """The derivative by number i."""
-
-    def derivative(*numbers):
-        def of_one(number):
-            value = jnp.asarray(function(*numbers[:i], number, *numbers[i + 1 :]), float)
-            return jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, *map(jnp.shape, numbers)))
-
-        return jax.jvp(of_one, (numbers[i],), (jnp.ones_like(numbers[i]),))[1]
-
-    return derivative
 
 
 def _of_row(row: ScalarFunction) -> Callable[..., Array]:

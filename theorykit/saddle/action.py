@@ -14,10 +14,12 @@ from types import MappingProxyType
 from sympy import Add, Expr, MatrixSymbol, S, Symbol
 
 from ..checks import checked_instance, checked_scalar, checked_sequence, checked_whole_number, shown
-from ..codegen import CompiledFunction, check_covered, check_name, compile_expressions
+from ..codegen import CompiledFunction, compile_expressions
+from ..codegen.lowering import check_covered
+from ..codegen.names import check_name
 from ..derivation import Derivation
-from ..symbolic import GaussianAverage, gradient, latex, refined, with_nodes
-from ..symbolic.averages import bounded
+from ..symbolic import GaussianAverage, gradient, latex, with_nodes
+from ..symbolic.averages import bounded, refined
 from ..symbolic.by_parts import in_standard_form
 from .domains import AbstractDomain
 from .fixed_point import fixed_point_map

@@ -26,7 +26,8 @@ from ..checks import (
     require,
     shown,
 )
-from ..codegen import bound_sizes, compile_expressions
+from ..codegen import compile_expressions
+from ..codegen.program import bound_sizes
 from ..compilation import jit
 from ..precision import require_float64
 from .action import SCALE, SIDE, Action

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from sympy import Expr, MatrixSymbol
 
 from ..checks import checked_arguments
-from ..symbolic import Block, Equation, GaussianAverage, Heading, Items, Text, align_environment, as_markdown, latex
+from ..symbolic import Block, Equation, GaussianAverage, Heading, Items, Text, as_markdown, latex
+from ..symbolic.documents.document import align_environment
 from .action import Action
 
 

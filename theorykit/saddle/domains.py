@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ..checks import Requirement, array_module, checked_number, finite_entries, numeric_array, require, shown
-from ..symbolic import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
+from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
 from .problem import Coordinates
 from .triangles import entries_of, entries_of_factor, filled, filled_factor
 

@@ -9,7 +9,7 @@ from sympy import expand
 
 import theorykit
 from theorykit import bpkr
-from theorykit.codegen import lower
+from theorykit.codegen.lowering import lower
 
 from ..cases import GRAMMAR, READOUTS_OF_TOKENS
 

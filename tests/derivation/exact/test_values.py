@@ -42,18 +42,9 @@ from theorykit.derivation.exact.residues import (
     square_root,
 )
 from theorykit.derivation.exact.values import Residues
-from theorykit.symbolic import (
-    Diagonal,
-    LogDet,
-    PartialTrace,
-    PrincipalBlock,
-    SideBySide,
-    SquareRoot,
-    Stacked,
-    SumOfEntries,
-    entrywise,
-    symmetric,
-)
+from theorykit.symbolic import Diagonal, SquareRoot, entrywise, symmetric
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked
+from theorykit.symbolic.matrix_functions import SumOfEntries
 
 A, B, C = (MatrixSymbol(name, 4, 4) for name in "ABC")
 x, y = symbols("x y", positive=True)

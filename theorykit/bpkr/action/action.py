@@ -14,7 +14,8 @@ from ...checks import checked_instance
 from ...derivation import Derivation, Step, rules
 from ...derivation.claims import SameMoments
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import as_number, gradient, positive_definite, trace
+from ...symbolic import gradient, positive_definite, trace
+from ...symbolic.algebra import as_number
 from ..specification.layer_form import LayerForm
 from ..specification.network_form import NetworkForm
 from .dual_form import DualForm, dual_form

@@ -17,17 +17,9 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import Equal
-from ...symbolic import (
-    Diagonal,
-    SideBySide,
-    Stacked,
-    entrywise,
-    expand_products,
-    kronecker,
-    latex,
-    normal,
-    positive_definite,
-)
+from ...symbolic import Diagonal, entrywise, kronecker, latex, normal, positive_definite
+from ...symbolic.algebra import expand_products
+from ...symbolic.atoms import SideBySide, Stacked
 from ..specification.activations import UNIT, kernel_of_covariance
 from ..specification.layer_form import LayerForm
 from ..specification.network_form import NetworkForm

@@ -7,7 +7,9 @@ from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import checked_arguments
 from ...derivation import Derivation, Verification, verification_blocks, verified_blocks
-from ...symbolic import Block, Definition, Equation, Heading, Items, Text, align_environment, as_markdown, fold, latex
+from ...symbolic import Block, Definition, Equation, Heading, Items, Text, as_markdown, latex
+from ...symbolic.documents.document import align_environment
+from ...symbolic.documents.rendering import fold
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture
 from ..specification.layers import AbstractLayer

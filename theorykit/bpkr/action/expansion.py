@@ -13,7 +13,9 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import SolvesToFirstOrder
-from ...symbolic import embed, expand_products, positive_definite, principal_block
+from ...symbolic import positive_definite
+from ...symbolic.algebra import expand_products
+from ...symbolic.atoms import embed, principal_block
 from ..specification.layer_form import LayerForm
 from .symbols import ActionSymbols
 

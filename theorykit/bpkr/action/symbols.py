@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ...codegen import bound_sizes
+from ...codegen.program import bound_sizes
 
 
 @dataclass(frozen=True)

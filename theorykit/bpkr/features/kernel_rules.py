@@ -13,7 +13,7 @@ import mpmath
 import numpy as np
 
 from ...codegen import interpret
-from ...symbolic.functions.digits import many_digits
+from ...symbolic.functions import many_digits
 from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation
 from . import measured, pair_averages
 from .pair_averages import NODES, PAIR_NODES, Rule

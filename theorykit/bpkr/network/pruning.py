@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from sympy import Expr, MatrixSymbol
 
 from ...checks import checked_instance, checked_sequence, checked_whole_number, real_array, shown
-from ...symbolic import matrix_terms
+from ...symbolic.algebra import matrix_terms
 from ..specification.architecture import layer_forms
 from ..specification.layer_form import LayerForm
 from ..specification.layers import AbstractLayer, Skip

@@ -27,7 +27,8 @@ from ...compilation import jit
 from ...derivation import Derivation, Recorder, rules
 from ...saddle.domains import Positive, PositiveDefinite
 from ...settings import usual_settings
-from ...symbolic import LogDet, normal, positive_definite
+from ...symbolic import normal, positive_definite
+from ...symbolic.atoms import LogDet
 from ..action.action import Action
 from ..action.derivation import derive
 from ..data.checks import checked_data, checked_training_and_test

@@ -46,7 +46,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_instance, checked_text, shown
 from ...symbolic import GaussianAverage, gaussian_average, kernel_matrix
-from ...symbolic.functions.digits import many_digits
+from ...symbolic.functions import many_digits
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)

@@ -14,8 +14,9 @@ import numpy as np
 from sympy import Expr, Identity, MatrixSymbol, Symbol
 
 from ...checks import by_name, check_is_number, checked_whole_number, real_array
-from ...codegen import check_name, interpret
-from ...symbolic import split_coefficient
+from ...codegen import interpret
+from ...codegen.names import check_name
+from ...symbolic.atoms import split_coefficient
 from .layer_form import LayerForm
 from .layer_functions import count
 from .layers import AbstractLayer

@@ -10,7 +10,9 @@ from sympy import Basic, Expr, I, Identity, KroneckerProduct, MatrixSymbol, S, S
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import SideBySide, Stacked, below, beside, expand_products, from_terms, kronecker, matrix_terms
+from ...symbolic import below, beside, kronecker
+from ...symbolic.algebra import expand_products, from_terms, matrix_terms
+from ...symbolic.atoms import SideBySide, Stacked
 from .layers import AbstractLayer, LayerSymbols
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from sympy import Expr, Identity, MatrixSymbol, Symbol, sqrt
 
 from ...codegen import CompiledFunction, compile_expressions, interpret
-from ...symbolic import split_coefficient
+from ...symbolic.atoms import split_coefficient
 from .layer_form import LayerForm
 from .layers import LayerSymbols
 

@@ -17,7 +17,8 @@ from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, Symbol, expand
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_instance, checked_text, checked_whole_number, shown
-from ...symbolic import PositiveDefiniteSymbol, positive_definite
+from ...symbolic import positive_definite
+from ...symbolic.atoms import PositiveDefiniteSymbol
 from .activations import IDENTITY, Activation, as_activation
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from sympy import Add, Basic, Expr, Integer, MatrixSymbol, Mul, Pow, Symbol, expand
 from sympy import Rational as RationalNumber
 
-from ...symbolic import SymmetricSymbol
+from ...symbolic.atoms import SymmetricSymbol
 from . import residues
 from .residues import PRIME, NotRational
 from .rules import rule_for

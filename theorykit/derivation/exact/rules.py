@@ -29,9 +29,10 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
-from ...symbolic import Diagonal, LogDet, PartialTrace, PrincipalBlock, SideBySide, Softmax, Stacked, SumOfEntries
+from ...symbolic import Diagonal, Softmax
+from ...symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked
 from ...symbolic.bound_variables import BoundVariable
-from ...symbolic.entries import Entrywise
+from ...symbolic.matrix_functions import Entrywise, SumOfEntries
 from . import residues
 from .residues import PRIME, NotRational
 from .values import Logarithms, Residues, fraction

@@ -9,27 +9,18 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_arguments
-from ...symbolic import (
+from ...symbolic import Softmax, beside, inverse, kronecker, log_det, normal, sum_of, transpose
+from ...symbolic.algebra import (
     Factors,
-    LogDet,
-    SideBySide,
-    Softmax,
-    Stacked,
     as_number,
-    beside,
     expand_products,
     from_terms,
-    inverse,
-    kronecker,
-    log_det,
     matrix_terms,
-    normal,
     product_of,
     rotations,
     simplify_traces,
-    sum_of,
-    transpose,
 )
+from ...symbolic.atoms import LogDet, SideBySide, Stacked
 from ..claims import Equal, EqualUpToConstant, LeadingOrder
 from ..step import Step
 from .terms import RuleError, change_products, change_products_with, inner_matrix, scalar_terms, terms_with

@@ -6,20 +6,9 @@ from sympy import Expr, Identity, MatrixSymbol, S, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_arguments, checked_whole_number
-from ...symbolic import (
-    Factors,
-    PrincipalBlock,
-    SquareRoot,
-    expand_products,
-    from_terms,
-    inverse,
-    log_det,
-    normal,
-    product_of,
-    rotations,
-    sum_of,
-    transpose,
-)
+from ...symbolic import SquareRoot, inverse, log_det, normal, sum_of, transpose
+from ...symbolic.algebra import Factors, expand_products, from_terms, product_of, rotations
+from ...symbolic.atoms import PrincipalBlock
 from ..claims import (
     AverageIs,
     GaussianAverage,

@@ -8,20 +8,9 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_arguments
-from ...symbolic import (
-    Factors,
-    entrywise,
-    expand_products,
-    from_terms,
-    log_cosh,
-    matrix_terms,
-    normal,
-    product_of,
-    sum_of,
-    sum_of_column,
-    transpose,
-)
-from ...symbolic.entries import ENTRY
+from ...symbolic import entrywise, log_cosh, normal, sum_of, transpose
+from ...symbolic.algebra import Factors, expand_products, from_terms, matrix_terms, product_of
+from ...symbolic.matrix_functions import ENTRY, sum_of_column
 from ..claims import Equal, NeuronsGathered, OrderParameterInserted, SpinCovariance, SpinSum
 from ..step import Step
 from .identities import replace_product

@@ -8,17 +8,8 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_arguments
-from ...symbolic import (
-    Factors,
-    expand_products,
-    from_terms,
-    gradient,
-    matrix_terms,
-    normal,
-    product_of,
-    sum_of,
-    transpose,
-)
+from ...symbolic import gradient, normal, sum_of, transpose
+from ...symbolic.algebra import Factors, expand_products, from_terms, matrix_terms, product_of
 from ..claims import Equal, Gradient, Response, Solves
 from ..step import Step
 from .saddles import solve_for

@@ -6,18 +6,9 @@ from sympy import Expr, Identity, Inverse, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_arguments
-from ...symbolic import (
-    LogDet,
-    SquareRoot,
-    expand_products,
-    from_terms,
-    gradient,
-    inverse,
-    matrix_terms,
-    normal,
-    positive_definite,
-    sum_of,
-)
+from ...symbolic import SquareRoot, gradient, inverse, normal, positive_definite, sum_of
+from ...symbolic.algebra import expand_products, from_terms, matrix_terms
+from ...symbolic.atoms import LogDet
 from ..claims import Constrained, MatrixDerivative, OrderParameterInserted, Solves, Stationary
 from ..step import Step
 from .terms import RuleError, terms_without

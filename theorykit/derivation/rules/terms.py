@@ -6,7 +6,9 @@ from sympy import Add, Expr, MatrixSymbol, S, Trace
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_arguments
-from ...symbolic import Factors, LogDet, from_terms, matrix_terms, normal, rotations, sum_of, transpose
+from ...symbolic import normal, sum_of, transpose
+from ...symbolic.algebra import Factors, from_terms, matrix_terms, rotations
+from ...symbolic.atoms import LogDet
 
 
 class RuleError(ValueError):

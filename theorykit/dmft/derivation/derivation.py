@@ -12,7 +12,8 @@ from sympy import Add, Expr, MatrixSymbol, Trace, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, rules
-from ...symbolic import Softmax, from_terms, matrix_terms, normal, transpose
+from ...symbolic import Softmax, normal, transpose
+from ...symbolic.algebra import from_terms, matrix_terms
 from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols
 
 _LAPLACE = r"$N \to \infty$ at fixed patterns, context and horizon"

@@ -6,7 +6,9 @@ from sympy import Expr
 
 from ...checks import checked_arguments
 from ...derivation import verification_blocks, verified_blocks
-from ...symbolic import Block, Definition, Equation, Heading, Text, align_environment, as_markdown, fold, latex
+from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
+from ...symbolic.documents.document import align_environment
+from ...symbolic.documents.rendering import fold
 from .derivation import MeanField
 from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS
 

@@ -6,7 +6,8 @@ from sympy import Expr, MatrixSymbol, Symbol, Trace, log
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import Softmax, entrywise, log_cosh, sum_of, sum_of_column
+from ...symbolic import Softmax, entrywise, log_cosh, sum_of
+from ...symbolic.matrix_functions import sum_of_column
 
 # tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one
 HORIZON = 3

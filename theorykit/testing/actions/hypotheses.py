@@ -7,7 +7,8 @@ import numpy as np
 from sympy import Expr, Integer, MatrixSymbol, Symbol, Transpose, sqrt
 
 from ...checks import shown
-from ...symbolic import GaussianAverage, SymmetricSymbol, inverse
+from ...symbolic import GaussianAverage, inverse
+from ...symbolic.atoms import SymmetricSymbol
 from ..report import Finding
 from .extra_terms import extra_terms
 from .points import value_of

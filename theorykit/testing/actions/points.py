@@ -9,11 +9,12 @@ import numpy as np
 from sympy import Expr, MatrixSymbol
 
 from ...checks import checked_instance, checked_whole_number
-from ...codegen import bound_sizes, compile_expressions, interpret
+from ...codegen import compile_expressions, interpret
+from ...codegen.program import bound_sizes
 from ...saddle import Action
 from ...saddle.bound_action import BoundAction, Values, bind, named
 from ...saddle.problem import Coordinates
-from ...symbolic import SymmetricSymbol
+from ...symbolic.atoms import SymmetricSymbol
 
 # sides of matrices that nothing determines: different ones, so that a transpose shows
 _SIDES = (3, 4, 2, 5)

@@ -12,7 +12,7 @@ from ...bpkr.specification.architecture import Architecture
 from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import AbstractLayer
 from ...codegen import interpret
-from ...symbolic import from_terms, matrix_terms
+from ...symbolic.algebra import from_terms, matrix_terms
 from .placement import Placement, placed, short_name
 
 Reference = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Mapping[str, ArrayLike]], ArrayLike]

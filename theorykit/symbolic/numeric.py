@@ -13,11 +13,12 @@ import numpy as np
 from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import ArgumentIndexError, FunctionClass
 
-from ...checks import checked_function, checked_sequence, checked_text, first_line, shown
-from ...precision import require_float64
+from ..checks import checked_function, checked_sequence, checked_text, first_line, shown
+from ..precision import require_float64
 
 Interval = tuple[float | int | Expr, float | int | Expr]
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # half of an infinite interval where a function is tried
 _FAR = 8.0
 _POINTS = 12
@@ -56,8 +57,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
     def derivative(cls, index: int = 1) -> "_NumericClass":
         """The derivative by argument number `index`, as a function of all arguments, by JAX."""
         orders = tuple(order + (i == index - 1) for i, order in enumerate(cls.orders))
-        of = cls.definition[1] if any(cls.orders) else cls
-        return _interned(("derivative", of, orders), lambda: _derivative_class(of, orders))
+        return _derivative(cls.definition[1] if any(cls.orders) else cls, orders)
 
     def _eval_evalf(self, prec):
         # not the function of mpmath that happens to have this name
@@ -141,7 +141,12 @@ def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
     """One interval for each argument of `f`."""
     values = checked_sequence("domain", domain, "the ends of an interval, or one interval for each argument")
     if len(values) == 2 and all(np.ndim(value) == 0 for value in values):
-        values = (values,) * _arity(f)
+        try:
+            parameters = inspect.signature(f).parameters.values()
+        except (TypeError, ValueError):  # of built-in functions
+            parameters = ()
+        needed = sum(each.kind in _POSITIONAL and each.default is each.empty for each in parameters)
+        values = (values,) * max(1, needed)
     intervals = []
     for i, interval in enumerate(values):
         ends = checked_sequence(f"domain[{i}]", interval, "the ends of an interval", length=2)
@@ -156,50 +161,64 @@ def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
     return tuple(intervals)
 
 
-def _arity(f: Callable) -> int:
-    try:
-        parameters = inspect.signature(f).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return max(1, sum(each.kind in positional and each.default is each.empty for each in parameters))
-
-
+# one class for one definition, so that expressions are equal if their functions are
 _MADE: dict[tuple[Any, ...], _NumericClass] = {}
 
 
-def _interned(definition: tuple[Any, ...], make: Callable[[], _NumericClass]) -> _NumericClass:
-    """One class for one definition, so that expressions are equal if their functions are."""
-    if definition not in _MADE:
-        _MADE[definition] = make()
-    return _MADE[definition]
-
-
 def _made(name: str, f: Callable, df: Any, intervals: tuple[Interval, ...]) -> _NumericClass:
-    def make() -> _NumericClass:
-        given = (None,) if df is None else df if isinstance(df, tuple) else (df,)
+    definition = (name, f, df, intervals)
+    if definition not in _MADE:
+        given = df if isinstance(df, tuple) else (df,)
         if df is not None and len(given) != len(intervals):
             raise ValueError(f"df must be one derivative for each of {len(intervals)} arguments, got {shown(df)}")
         slopes = None if df is None else tuple(_slope(name, each, intervals) for each in given)
-        return _new(name, _elementwise(f), slopes, (name, f, df, intervals), (0,) * len(intervals))
+        _MADE[definition] = _new(name, f, slopes, definition, (0,) * len(intervals))
+    return _MADE[definition]
 
-    return _interned((name, f, df, intervals), make)
+
+def _derivative(function: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
+    definition = ("derivative", function, orders)
+    if definition not in _MADE:
+        value = function.implementation
+        for i, order in enumerate(orders):
+            for _ in range(order):
+                value = slope_along(value, i)
+        _MADE[definition] = _new(function.own_name, value, None, definition, orders)
+    return _MADE[definition]
 
 
-def _new(name: str, implementation: Callable, slopes: Any, definition: tuple, orders: tuple[int, ...]) -> _NumericClass:
-    return _NumericClass(
-        name,
-        (NumericFunction,),
-        {
-            "__module__": __name__,
-            "nargs": len(orders),
-            "implementation": staticmethod(implementation),
-            "slopes": slopes,
-            "definition": definition,
-            "own_name": name,
-            "orders": orders,
-        },
-    )
+def _rebuilt(*definition: Any) -> _NumericClass:
+    is_derivative = definition[0] == "derivative" and len(definition) == 3
+    return _derivative(*definition[1:]) if is_derivative else _made(*definition)
+
+
+copyreg.pickle(_NumericClass, lambda cls: (_rebuilt, cls.definition) if cls.definition else cls.__qualname__)
+
+
+def _new(name: str, f: Callable, slopes: Any, definition: tuple, orders: tuple[int, ...]) -> _NumericClass:
+    def of_numbers(*numbers):
+        value = jnp.asarray(f(*numbers), float)
+        if value.ndim:
+            raise TypeError(f"f must return one number for one number, got an array of shape {value.shape}")
+        return value
+
+    def of_arrays(*arrays):
+        arrays = jnp.broadcast_arrays(*(jnp.asarray(array, float) for array in arrays))
+        if arrays[0].ndim == 0:
+            return of_numbers(*arrays)
+        flat = jax.vmap(of_numbers)(*(array.reshape(-1) for array in arrays))
+        return flat.reshape(arrays[0].shape)
+
+    attributes = {
+        "__module__": __name__,
+        "nargs": len(orders),
+        "implementation": staticmethod(of_arrays),
+        "slopes": slopes,
+        "definition": definition,
+        "own_name": name,
+        "orders": orders,
+    }
+    return _NumericClass(name, (NumericFunction,), attributes)
 
 
 def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
@@ -218,57 +237,30 @@ def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[...,
         raise ValueError(f"df of {name} is no function of expressions, and no JAX code: {error}") from error
 
 
-def _elementwise(f: Callable) -> Callable:
-    """`f` of arrays of numbers, which broadcast."""
-
-    def of_numbers(*numbers):
-        value = jnp.asarray(f(*numbers), float)
-        if value.ndim:
-            raise TypeError(f"f must return one number for one number, got an array of shape {value.shape}")
-        return value
-
-    def of_arrays(*arrays):
-        arrays = jnp.broadcast_arrays(*(jnp.asarray(array, float) for array in arrays))
-        if arrays[0].ndim == 0:
-            return of_numbers(*arrays)
-        flat = jax.vmap(of_numbers)(*(array.reshape(-1) for array in arrays))
-        return flat.reshape(arrays[0].shape)
-
-    return of_arrays
-
-
-def _derivative_class(function: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
-    value = function.implementation
-    for i, order in enumerate(orders):
-        for _ in range(order):
-            value = _along(value, i)
-    return _new(function.own_name, _elementwise(value), None, ("derivative", function, orders), orders)
-
-
-def _along(value: Callable, i: int) -> Callable:
-    """The derivative by one argument: forwards, which loops of unknown length admit too."""
+def slope_along(value: Callable, i: int) -> Callable:
+    """The derivative of JAX code by argument i: forwards, which loops of unknown length admit too."""
 
     def slope(*numbers):
         def of_one(number):
-            return value(*numbers[:i], number, *numbers[i + 1 :])
+            found = jnp.asarray(value(*numbers[:i], number, *numbers[i + 1 :]), float)
+            return jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, *map(jnp.shape, numbers)))
 
         return jax.jvp(of_one, (numbers[i],), (jnp.ones_like(numbers[i]),))[1]
 
     return slope
 
 
-def _rebuilt(*definition: Any) -> _NumericClass:
-    if definition[0] == "derivative" and len(definition) == 3:
-        return _interned(definition, lambda: _derivative_class(*definition[1:]))
-    return _made(*definition)
-
-
-copyreg.pickle(_NumericClass, lambda cls: (_rebuilt, cls.definition) if cls.definition else cls.__qualname__)
-
-
 def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
     """Raise `ValueError` if the function is not finite at a point, or its derivative is wrong there."""
-    points = _points(intervals)
+    # points in the domain, one a row: a Kronecker sequence, whose irrational steps avoid kinks at round numbers
+    columns = []
+    for i, (low, high) in enumerate(intervals):
+        if math.isinf(low):
+            low = -_FAR if math.isinf(high) else high - 2 * _FAR
+        high = low + 2 * _FAR if math.isinf(high) else high
+        steps = np.arange(1, _POINTS + 1) * math.sqrt((2, 3, 5, 7, 11, 13)[i % 6])
+        columns.append(low + (high - low) * (steps % 1))
+    points = np.stack(columns, axis=1)
     _values(function, points, "f")
     indices = range(1, len(intervals) + 1)
     # a derivative that JAX takes has derivatives by JAX, which solvers need too; one that is given was tried if it is
@@ -277,22 +269,6 @@ def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
     for each in functions:
         for i in indices:
             _check_slope(each, i, points, intervals[i - 1])
-
-
-def _points(intervals: tuple[Interval, ...]) -> np.ndarray:
-    """Points in the domain, one a row: a Kronecker sequence, whose irrational steps avoid kinks at round numbers."""
-    columns = []
-    for i, (low, high) in enumerate(intervals):
-        low, high = _finite_ends(low, high)
-        steps = np.arange(1, _POINTS + 1) * math.sqrt((2, 3, 5, 7, 11, 13)[i % 6])
-        columns.append(low + (high - low) * (steps % 1))
-    return np.stack(columns, axis=1)
-
-
-def _finite_ends(low: float, high: float) -> Interval:
-    if math.isinf(low):
-        low = -_FAR if math.isinf(high) else high - 2 * _FAR
-    return low, (low + 2 * _FAR if math.isinf(high) else high)
 
 
 def _values(function: _NumericClass, points: np.ndarray, what: str) -> np.ndarray:
@@ -310,23 +286,19 @@ def _values(function: _NumericClass, points: np.ndarray, what: str) -> np.ndarra
     return values
 
 
-def _slopes(function: _NumericClass, index: int, points: np.ndarray) -> np.ndarray:
-    if function.slopes is None:
-        return _values(function.derivative(index), points, "the derivative by JAX of f")
-    variables = [Dummy(real=True) for _ in points[0]]
-    slope = sympify(function.slopes[index - 1](*variables))
-    found = []
-    for point in points:
-        value = slope.xreplace(dict(zip(variables, map(Float, point), strict=True))).evalf()
-        if not (value.is_number and value.is_finite and value.is_real):
-            raise ValueError(f"df of {function.own_name} is {value} at {_shown_point(point)}")
-        found.append(float(value))
-    return np.array(found)
-
-
 def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interval: Interval) -> None:
     """Compare a derivative with differences of fourth order, of the step at which they change least."""
-    given = _slopes(function, index, points)
+    if function.slopes is None:
+        given = _values(function.derivative(index), points, "the derivative by JAX of f")
+    else:
+        variables = [Dummy(real=True) for _ in points[0]]
+        slope = sympify(function.slopes[index - 1](*variables))
+        given = np.empty(len(points))
+        for i, point in enumerate(points):
+            value = slope.xreplace(dict(zip(variables, map(Float, point), strict=True))).evalf()
+            if not (value.is_number and value.is_finite and value.is_real):
+                raise ValueError(f"df of {function.own_name} is {value} at {_shown_point(point)}")
+            given[i] = float(value)
     place = points[:, index - 1]
     room = np.minimum(place - interval[0], interval[1] - place)
     steps = [np.minimum(10.0**-k * np.maximum(1, np.abs(place)), room / 4) for k in (1, 2, 3, 4)]
