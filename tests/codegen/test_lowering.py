@@ -167,7 +167,7 @@ COUNTS = {
     ),
     "Kronecker factors": (
         (KERNEL, sp.Inverse(sp.KroneckerProduct(A, B)) * X, NO_RIGHT * X),
-        {"kron": 0, "kron_left_matmul": 2},
+        {"kron": 0, "kron_left_matmul": 3},
     ),
     "an identity factor": ((NO_RIGHT * X, NO_LEFT * X), {"kron_left_matmul": 1, "kron_right_matmul": 1, "matmul": 0}),
     "identity terms": ((A + s * sp.Identity(H) + sp.Identity(H),), {"add_identity": 1, "add": 0}),

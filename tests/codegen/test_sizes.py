@@ -81,9 +81,7 @@ def test_only_sizes_that_are_used_are_bound():
 
 
 @pytest.mark.parametrize(
-    ("size", "arguments"),
-    [(H_1, (U_1,)), (H_2, (U_1, PHI)), (N_0, (PHI, U_2)), (P, (U_1, U_2))],
-    ids=str,
+    ("size", "arguments"), [(H_1, (U_1,)), (H_2, (U_1, PHI)), (N_0, (PHI, U_2)), (P, (U_1, U_2))], ids=str
 )
 def test_a_size_that_no_shape_determines_is_named(size, arguments):
     with pytest.raises(ValueError, match=size.name):

@@ -33,16 +33,7 @@ from tests.expressions import (
     y,
 )
 from theorykit.codegen import interpret
-from theorykit.symbolic import (
-    algebra,
-    inverse,
-    kronecker,
-    normal,
-    positive_definite,
-    quadratic_form,
-    trace,
-    transpose,
-)
+from theorykit.symbolic import algebra, inverse, kronecker, normal, positive_definite, quadratic_form, trace, transpose
 from theorykit.symbolic.algebra import as_number, expand_products, from_terms, matrix_terms, simplify_traces
 from theorykit.symbolic.atoms import LogDet, PartialTrace, SideBySide, Stacked, principal_block
 
@@ -159,14 +150,7 @@ def test_what_is_called_expanded_is_not_changed_by_expanding(expression):
 
 
 def test_what_can_be_expanded_is_not_called_expanded():
-    for node in (
-        s * (s + t),
-        (s + t) ** 2,
-        s ** (s + t),
-        sp.log(s * t),
-        L * (A + L),
-        s + sp.log(t),
-    ):
+    for node in (s * (s + t), (s + t) ** 2, s ** (s + t), sp.log(s * t), L * (A + L), s + sp.log(t)):
         assert not algebra._is_expanded(node)
     for node in (s * t, s**2 + t, L * A, sp.Trace(L * A.I), LogDet(A + s * L), sp.Inverse(A + L) * A):
         assert algebra._is_expanded(node)

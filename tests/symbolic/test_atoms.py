@@ -4,23 +4,7 @@ import pytest
 from hypothesis import given
 from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatrixSymbol, Symbol, Trace, log
 
-from tests.expressions import (
-    A,
-    B,
-    F,
-    H,
-    L,
-    N,
-    P,
-    R,
-    W,
-    X,
-    assert_close,
-    random_numbers,
-    s,
-    square,
-    v,
-)
+from tests.expressions import A, B, F, H, L, N, P, R, W, X, assert_close, random_numbers, s, square, v
 from theorykit.codegen import interpret
 from theorykit.symbolic import (
     Diagonal,

@@ -12,14 +12,7 @@ from sympy import sign
 from tests.expressions import A, L, assert_close
 from tests.marks import slow
 from theorykit.codegen import interpret
-from theorykit.symbolic import (
-    GaussianAverage,
-    gaussian_average,
-    gradient,
-    latex,
-    log_normal_cdf,
-    with_nodes,
-)
+from theorykit.symbolic import GaussianAverage, gaussian_average, gradient, latex, log_normal_cdf, with_nodes
 from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.averages import bounded, breaks, refined
 from theorykit.symbolic.documents.mathml import mathml

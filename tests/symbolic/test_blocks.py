@@ -245,9 +245,7 @@ def test_what_has_no_such_blocks_is_refused(make, reason):
 
 
 @pytest.mark.parametrize(
-    "expression",
-    [Stacked(WIDE, H), SideBySide(TALL, H), PrincipalBlock(J, SIZES, 0), SquareRoot(A)],
-    ids=str,
+    "expression", [Stacked(WIDE, H), SideBySide(TALL, H), PrincipalBlock(J, SIZES, 0), SquareRoot(A)], ids=str
 )
 def test_entries_of_symbolic_size_are_not_expanded(expression):
     with pytest.raises(NotImplementedError, match="not expanded"):

@@ -7,11 +7,4 @@ from .emission import BATCH, CompiledFunction, compile_expressions
 from .interpreter import interpret
 from .quadrature.errors import average_errors, quadrature_error
 
-__all__ = [
-    "BATCH",
-    "CompiledFunction",
-    "average_errors",
-    "compile_expressions",
-    "interpret",
-    "quadrature_error",
-]
+__all__ = ["BATCH", "CompiledFunction", "average_errors", "compile_expressions", "interpret", "quadrature_error"]

@@ -116,7 +116,6 @@ def differentiable(
 
     `node` makes the expression of symbols in the same order; they stand at `places` of its arguments, counted from 1.
     """
-    function = jax.custom_jvp(value)
 
     @cache
     def slope(i: int) -> Callable[..., Array]:
@@ -124,6 +123,13 @@ def differentiable(
         expression = partial_derivative(node(*symbols), places[i])
         compiled = compile_expressions("slope", {"value": expression}, symbols)
         return lambda *numbers: compiled(**{s.name: x for s, x in zip(symbols, numbers, strict=True)})["value"]
+
+    return with_slopes(value, slope)
+
+
+def with_slopes(value: Callable[..., Array], slope: Callable[[int], Callable[..., Array]]) -> Callable[..., Array]:
+    """`value`, a function of arrays entry by entry, with `slope(i)` as its derivative by number i."""
+    function = jax.custom_jvp(value)
 
     @partial(function.defjvp, symbolic_zeros=True)
     def rule(primals, tangents):

@@ -54,9 +54,11 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
 identity = jnp.eye
 kron = jnp.kron
 trace = jnp.trace
+"""Trace."""
 # tr(left^T right) as a contraction: over two batches, all pairs are one matrix product
 trace_of_product = jnp.vdot
 sum_of_entries = jnp.sum
+"""Sum of all entries."""
 
 
 def zeros(rows: int, columns: int) -> Float[Array, "n m"]:

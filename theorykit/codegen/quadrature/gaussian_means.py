@@ -137,11 +137,7 @@ def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), t
 
 
 def adaptive_gaussian_mean(
-    function: Function,
-    side: Any,
-    kinks: Sequence[Zeros] = (),
-    features: Sequence[Zeros] = (),
-    tilt: Tilt | None = None,
+    function: Function, side: Any, kinks: Sequence[Zeros] = (), features: Sequence[Zeros] = (), tilt: Tilt | None = None
 ) -> Array:
     """The mean of `function`, times exp of `tilt`, over a standard normal number, by panels that are split adaptively.
 
