@@ -41,6 +41,7 @@ def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
     checked_matrix("left", left)
     checked_matrix("right", right)
     (first, left), (second, right) = split_coefficient(left), split_coefficient(right)
+    # I (x) I = I, and a 1 x 1 identity is a factor of one
     if isinstance(left, sp.Identity) and isinstance(right, sp.Identity):
         return first * second * sp.Identity(sp.expand(left.shape[0] * right.shape[0]))
     if left == sp.Identity(1) or right == sp.Identity(1):
@@ -273,6 +274,7 @@ def _reduce_trace(factors: Factors, size: sp.Expr) -> sp.Expr:
     for i, first in enumerate(factors):
         rest = product_of(factors[i + 1 :] + factors[:i], size)
         if isinstance(first, BlockDiagMatrix):
+            # tr(diag(A, B) X) needs the two diagonal blocks of X alone
             blocks = [block.shape[0] for block in first.diag]
             parts = [a * principal_block(rest, blocks, i) for i, a in enumerate(first.diag)]
             return sp.Add(*(_trace_by_terms(part, _reduce_trace) for part in parts))
@@ -304,6 +306,7 @@ def _normal_log_det(matrix: MatrixExpr) -> sp.Expr:
         value = -_normal_log_det(factor.arg)
     elif isinstance(factor, sp.KroneckerProduct):
         left, right = factor.args
+        # log det (A (x) B) = n_B log det A + n_A log det B
         value = right.shape[0] * _normal_log_det(left) + left.shape[0] * _normal_log_det(right)
     elif isinstance(factor, BlockDiagMatrix):
         value = sp.Add(*map(_normal_log_det, factor.diag))

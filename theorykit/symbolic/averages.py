@@ -308,6 +308,7 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
     for factor in factors:
         others = sp.Mul(*(other for other in factors if other is not factor))
         if isinstance(factor, sp.exp) and others.is_polynomial(z):
+            # exp(c z^2) with c >= 1/2 outgrows the density
             quadratic = coefficients(factor.exp, z)
             infinite = quadratic is not None and (1 - 2 * quadratic[2]).is_nonpositive
         else:
@@ -346,6 +347,7 @@ def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
             raise NotImplementedError(f"the mean over {z} is known of DiracDelta of a linear function, got {delta}")
         if any(jump.has_root_of(line) for jump in _jumps(factor, z, None)):
             raise NotImplementedError(f"DiracDelta times a function that jumps at the same place has no mean: {factor}")
+        # integration by parts moves the derivatives of the delta to the rest
         derivative = ((-1 / line.slope) ** order * factor * density).diff(z, order)
         closed += derivative.xreplace({z: line.root}) / sp.Abs(line.slope)
     return closed, held.xreplace(dict.fromkeys(deltas.values(), sp.S.Zero))
@@ -398,6 +400,7 @@ def mean_slope(
     slope = derivative(integrand.xreplace(held), symbol).xreplace({new: old for old, new in held.items()})
     if slope.has(sp.Derivative, sp.DiracDelta):
         raise NotImplementedError(f"SymPy finds no derivative of {integrand} by {symbol}: {slope}")
+    # Leibniz: the mean of the slope, and what each moving jump sweeps over
     total = average_like(average, slope)
     for line in _jumps(integrand, z, symbol):
         a, b = line

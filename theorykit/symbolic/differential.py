@@ -148,6 +148,7 @@ def _matrix_product(node, cotangent):
     coefficient, matrices = node.as_coeff_matrices()
     if coefficient != 1:
         yield coefficient, trace((cotangent.T * sp.MatMul(*matrices)).doit())
+    # tr(G^T L dX R) = tr((L^T G R^T)^T dX)
     for i, matrix in enumerate(matrices):
         left = [m.T for m in reversed(matrices[:i])]
         right = [m.T for m in reversed(matrices[i + 1 :])]
@@ -162,6 +163,7 @@ def _matrix_power(node, cotangent):
 
 
 def _inverse(node, cotangent):
+    # d(X^-1) = -X^-1 dX X^-1
     inverse_transpose = node.T
     yield node.arg, (-inverse_transpose * cotangent * inverse_transpose).doit()
 
@@ -169,6 +171,7 @@ def _inverse(node, cotangent):
 def _kronecker(node, cotangent):
     if len(node.args) != 2 or any(factor.shape[0] != factor.shape[1] for factor in node.args):
         raise NotImplementedError(f"the matrix differential takes Kronecker products of two square factors, got {node}")
+    # tr(G^T (dA (x) B)) = tr(tr_1(G (I (x) B^T))^T dA): the other factor is multiplied away, then traced over
     left, right = node.args
     dimensions = (left.shape[0], right.shape[0])
     for traced, factor in ((1, left), (0, right)):
@@ -235,6 +238,7 @@ def _slopes(
 
 
 def _softmax(node, cotangent):
+    # the Jacobian diag(p) - p p^T is symmetric
     yield node.column, DiagMatrix(node) * cotangent - node * (node.T * cotangent)
 
 
@@ -247,6 +251,7 @@ def _gaussian_average(node, cotangent):
 def _eigenvalue_sum(node, cotangent):
     (variable,) = node.function.variables
     slope, numbers = _slopes(node.function.expr, (variable,))
+    # d sum f(l_i) = tr(f'(K) dK), whatever eigenvalues agree (Hellmann and Feynman)
     yield node.matrix, cotangent * of_eigenvalues(slope(variable), variable, node.matrix)
     for leaf, symbol in numbers:
         yield leaf, cotangent * EigenvalueSum(sp.Lambda(variable, slope(symbol)), node.matrix)

@@ -132,6 +132,7 @@ def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
     tilt = _line(sp.expand(exponent - curvature * z**2), variables)
     if tilt is None or curvature.has_free(z):
         return None
+    # completing the square: exp(p z^2 + q z) times the density is a normal density of variance 1 / (1 - 2 p)
     narrowing = 1 - 2 * curvature
     if narrowing.is_nonpositive:
         raise ValueError(f"the integrand has the term {term}, whose average over {z} is infinite")

@@ -296,6 +296,7 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
         return all(map(is_positive_semidefinite, matrix.args)) and any(map(is_positive_definite, matrix.args))
     if isinstance(matrix, sp.MatMul):
         coefficient, factors = coefficient_and_factors(matrix)
+        # A X A^T is definite with X if A is definite
         while len(factors) >= 3 and factors[0] == factors[-1].T and is_positive_definite(factors[0]):
             factors = factors[1:-1]
         return bool(coefficient.is_positive) and len(factors) == 1 and is_positive_definite(factors[0])
@@ -315,6 +316,7 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
     coefficient, factors = coefficient_and_factors(matrix)
     if not coefficient.is_nonnegative:
         return False
+    # A X A^T is semidefinite with X for any A, and A A^T always
     while len(factors) >= 2 and factors[0] == factors[-1].T:
         factors = factors[1:-1]
     return not factors or (len(factors) == 1 and is_positive_semidefinite(factors[0]))
