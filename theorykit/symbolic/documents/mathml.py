@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, tostring
 
 _BREAKS = "=+−∝⇒∼→"
 _KEPT = ("accent", "fence", "form", "linethickness", "maxsize", "minsize", "stretchy", "width")
-_TEXTS = {"~": "∼", "·": "⋅"}
+_TEXTS = {"·": "⋅", "*": "∗"}
 # latex2mathml knows only letters in names of functions: they go through it as text that begins with this
 _FUNCTION = "\N{FUNCTION APPLICATION}"
 _THIN = "0.167em"
@@ -93,7 +93,8 @@ def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
     if tag in ("mi", "mo", "mn"):
         if tag != "mn" and text not in ("", "mod"):
             is_name = text in "∂∞" or text[0].isalpha()
-            text = _TEXTS.get(text, text) if tag == "mi" or text == "·" else text
+            # as an operator it is an accent
+            text = "∼" if (tag, text) == ("mi", "~") else _TEXTS.get(text, text)
             tag = "mi" if is_name else "mo"
         variant = element.get("mathvariant", "").upper().replace("-", " ")
         # browsers know no variants but those that Unicode has characters of
