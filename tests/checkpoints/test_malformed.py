@@ -11,7 +11,7 @@ from theorykit.checkpoints import read_checkpoint, read_heads
 from .files import HEADS, case, safetensors, write
 from .malformed import BOMB_LENGTH, MALFORMED, UNPICKLED
 
-FLIPS = 300
+FLIPS = 200
 
 
 def assert_refused(path, **options):
@@ -21,10 +21,6 @@ def assert_refused(path, **options):
     # of a checkpoint in several files, one of these
     assert str(path.parent) in message and "\n" not in message and len(message) < 1000, message
     return message
-
-
-def test_there_are_malformed_files_of_every_kind():
-    assert len(MALFORMED) > 120
 
 
 @pytest.mark.parametrize("name", MALFORMED)

@@ -20,8 +20,8 @@ from ..checks import (
     checked_arguments,
     checked_choice,
     checked_flag,
-    checked_instance,
     checked_number,
+    checked_path,
     shown,
 )
 from ..precision import require_float64
@@ -41,7 +41,14 @@ from .refusals import (
 )
 
 _EMBEDDING, _READOUT = "learned_input_layer", "readout_layer"
-_Given = Annotated[Mapping[str, Any] | str | Path, partial(checked_instance, kind=(Mapping, str, os.PathLike))]
+
+
+def _checked_given(name: str, value: Any) -> Any:
+    # the arrays of a mapping are loaded later, one by one
+    return value if isinstance(value, Mapping) else checked_path(name, value)
+
+
+_Given = Annotated[Mapping[str, Any] | str | Path, _checked_given]
 _Positive = Annotated[float, partial(checked_number, above=0.0)]
 
 
@@ -229,7 +236,6 @@ def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bo
 
 
 def _head_count(projections: Projections, given: int | None, configuration: Configuration, called: str) -> int:
-    """How many heads the layer has, as the arrays, config.json or the caller say, who must agree."""
     rows = len(projections.query)
     for known, where in ((projections.heads, called), (configuration.heads, configuration.path)):
         if known is not None and given not in (None, known):

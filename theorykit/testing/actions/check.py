@@ -188,7 +188,6 @@ def _average_of(action: Action) -> str:
 
 
 def _check_compiled(points: Sequence[ActionPoint]) -> Result:
-    """The generated code against the interpreter."""
     claim, action, errors = "the action that runs is the one that is written", points[0].action, []
     for point in points:
         expected, found = point.terms(), np.asarray(point.bound.terms(point.coordinates))
@@ -249,7 +248,6 @@ def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Resu
 
 
 def _without_solution(point: ActionPoint, values: Mapping, index: int, claim: str, seed: int) -> Finding:
-    """Why random starts lead to no stationary point of the index."""
     action, coordinates = point.action, len(point.bound.layout.owners)
     for other in range(min(coordinates, 6) + 1):
         if other != index and (elsewhere := search(action, values, index=other, starts=_STARTS, seed=seed)):

@@ -169,7 +169,6 @@ def _is(expression: Expr, measured: str, meaning: str) -> Hypothesis:
 
 
 def _exchanges(group: _Group) -> Iterator[Hypothesis]:
-    """Two symbols of one shape exchanged, or one instead of another."""
     action, values = group.points[0].action, group.points[0].values
     symbols = [symbol for symbol in action.symbols if symbol not in action.sizes]
     for one, other in combinations(symbols, 2):
@@ -184,7 +183,6 @@ def _exchanges(group: _Group) -> Iterator[Hypothesis]:
 
 
 def _of_symbols(group: _Group) -> Iterator[Hypothesis]:
-    """A symbol with another sign, power or factor, a matrix transposed or inverted; in one term, or everywhere."""
     action = group.points[0].action
     for symbol in action.symbols:
         for words, meaning, instead in () if symbol in action.sizes else _variants(group.points[0], symbol):
@@ -224,7 +222,6 @@ def _variants(point: ActionPoint, symbol: Expr) -> Iterator[tuple[str, str, Expr
 
 
 def _spreads(group: _Group) -> Iterator[Hypothesis]:
-    """A Gaussian variable of another variance."""
     expression = group.points[0].action.expression
     for average in sorted(expression.atoms(GaussianAverage), key=lambda node: node.sort_key()):
         variable = average.variable

@@ -115,7 +115,6 @@ def _of_the_package(kind, placements: Sequence[Placement], chosen: Sequence[str]
 
 
 def _at(placement: Placement, result: Result) -> Result:
-    """The result, and a finding with where it was made."""
     if isinstance(result, Finding):
         return replace(result, measured=f"{placement.words}: {result.measured}")
     return result

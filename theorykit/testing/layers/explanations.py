@@ -38,26 +38,22 @@ class _Change(NamedTuple):
     """The statement, evaluated with something else, is the reference.
 
     - `words`: what the reference has instead. `meaning`: the mistake that it most likely is.
-    - `apply`: the trial with something else.
+    - `of`: the trial with something else.
     - `is_general`: whether it says anything of layers with more heads or blocks.
     """
 
     words: str
     meaning: str
-    apply: Callable[[Trial], Trial]
+    of: Callable[[Trial], Trial]
     is_general: bool = True
 
 
 class _Extra(NamedTuple):
-    """A term that the reference may have beside those of the statement.
-
-    - `words`: the term, as `forward` would have it. `kind`: what it is.
-    - `value`: the term for a trial, of another shape if there is no such term.
-    """
+    """A term that the reference may have beside those of the statement; `words` as `forward` would have it."""
 
     words: str
     kind: str
-    value: Callable[[Trial], np.ndarray]
+    of: Callable[[Trial], np.ndarray]
     is_general: bool = True
 
 
@@ -94,9 +90,9 @@ def _hypothesis(first: Trial, change: _Change | None, extra: _Extra | None) -> H
         names.append(f"`{term}`" if term.has(first.form.weights) else f"skip connection `{term}`")
 
     def parts(trial: Trial) -> tuple | None:
-        columns = list((trial if change is None else change.apply(trial)).terms())
+        columns = list((trial if change is None else change.of(trial)).terms())
         if extra is not None:
-            value = None if trial.attention is None and "attention" in extra.words else extra.value(trial)
+            value = None if trial.attention is None and "attention" in extra.words else extra.of(trial)
             if value is None or value.shape != trial.shape:
                 return None
             columns.append(value)
@@ -208,7 +204,6 @@ def _of_attention(heads: int) -> Iterator[_Change]:
 
 
 def _orders(count: int) -> list[tuple[int, ...]]:
-    """All orders of so many things but their own."""
     return list(permutations(range(count)))[1:] if 1 < count <= _MOST_PERMUTED else []
 
 
@@ -348,7 +343,6 @@ def _meaning(factor: str) -> str:
 
 
 def _localise(trials: Sequence[Trial], referred: Sequence[np.ndarray]) -> Explanation:
-    """Where the statement and the reference differ, if no single mistake explains it."""
     stated, target = trials[0].stated(), referred[0]
     differs = np.abs(stated - target) > AGREES * np.max(np.abs(target))
     size = np.max(np.abs(stated - target)) / np.max(np.abs(target))

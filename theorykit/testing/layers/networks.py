@@ -130,7 +130,7 @@ def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sam
     """The mistake by which weights of such covariances were drawn, if it is one that people make."""
 
     def are_close(one: np.ndarray, other: np.ndarray) -> bool:
-        return np.max(np.abs(one - other)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(covariances[0]))
+        return bool(np.max(np.abs(one - other)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(covariances[0])))
 
     factors = []
     for found, each in zip(covariances, samples, strict=True):

@@ -119,7 +119,6 @@ def check_numerics(placement: Placement, seed: int) -> Iterator[Result]:
 
 
 def _check_forward(placement: Placement, seed: int) -> Result:
-    """The compiled forward map of the layer."""
     claim = "the forward map that runs is the one that is stated"
     form, numbers = placement.form, placement.architecture.layer_numbers()
     rng = np.random.default_rng(seed)

@@ -136,7 +136,6 @@ def make_trials(
 
 
 def _other_matrix(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Another positive definite matrix of the same size."""
     factor = np.eye(len(matrix)) + rng.normal(size=matrix.shape) / (2 * len(matrix))
     return factor @ matrix @ factor.T
 
