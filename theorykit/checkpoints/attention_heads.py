@@ -67,7 +67,8 @@ class CheckpointHeads(eqx.Module):
         inputs = _checked_inputs(inputs, self.query.shape[2])
         if self.norm is None:
             return inputs
-        # the norm makes zero mean and unit variance, then `weight` times them plus `bias`
+        # The norm makes zero mean and unit variance, then `weight` times them plus `bias`. A second one would change
+        # scores silently.
         plain = (inputs - self.norm.bias) / jnp.where(self.norm.weight == 0, 1.0, self.norm.weight)
         means, variances = jnp.mean(plain, axis=-1), jnp.var(plain, axis=-1)
         was_made = jnp.all((jnp.abs(means) < _MADE) & (jnp.abs(variances - 1) < _MADE))

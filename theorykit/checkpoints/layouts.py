@@ -236,6 +236,7 @@ def _read_flax(source: Source) -> Projections:
     return Projections(*rows, *(bias.reshape(-1) for bias in biases), heads=query.shape[1])
 
 
+# names of layers behind any prefix, such as that of a task's model
 _IN_LAYERS = r"(?P<prefix>(?:.*\.)?)"
 # a module that stands alone is in no list, whose entries have numbers for names
 _ALONE = r"(?P<prefix>(?:(?!self_attn\.|multihead_attn\.)[^.\d][^.]*\.)*)"

@@ -124,6 +124,7 @@ def read_heads(
             f"layer must be one of the {len(numbers)} layers of {called}, {numbers[0]} to {numbers[-1]}, got {layer}"
         )
     source = Source(arrays, called, found.stems[layer])
+    # Refusals come before anything is loaded. Names around the layer count, those of other models beside it do not.
     refuse_names([name for name in arrays if name.startswith(found.prefix) or around(name, source.prefix)], called)
     if found.layout.namesakes:
         refuse_names(names, called, NAMESAKES)
@@ -150,6 +151,7 @@ def read_heads(
         factor /= layer + 1 if configuration.is_set("scale_attn_by_inverse_layer_idx") else 1
     return CheckpointHeads(
         query=jnp.asarray(factor * query),
+        # a factor of scores is one of the queries
         key=jnp.asarray(key),
         query_bias=jnp.asarray(factor * biases[0]),
         key_bias=jnp.asarray(biases[1]),

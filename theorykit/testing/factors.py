@@ -8,6 +8,7 @@ import numpy as np
 
 # measured factors are ratios of float64 numbers
 _CLOSE = 1e-7
+# normalisations are roots of sizes
 _POWERS = (0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0)
 _NUMBERS = (2.0, 3.0)
 _MOST_NAMED = 3
@@ -36,6 +37,7 @@ def name_factor(
     bases = {name: np.asarray([each[name] for each in quantities]) for name in quantities[0]}
     bases |= {f"{number:g}": np.full(len(values), number) for number in _NUMBERS}
     bases = {name: base for name, base in bases.items() if np.all(base > 0) and not np.all(base == 1)}
+    # Occam's razor: products of two powers only if no single power is worth it.
     for count in (1, 2):
         matches = [text for text, value in _monomials(bases, count) if is_worth(value)]
         if 0 < len(matches) <= _MOST_NAMED:

@@ -72,6 +72,7 @@ def explain(
             said = None if fit is None else hypothesis.words(fit)
             if said is not None and (best is None or said.cost < best.cost):
                 best = said
+            # Nothing costs less than 1, and later hypotheses of a batch take longer to evaluate.
             if best is not None and best.cost <= 1:
                 break
         if best is not None:
@@ -95,6 +96,7 @@ def _fit(hypothesis: Hypothesis, places: Sequence[Place], further: Sequence[Plac
 
 
 def _factors(hypothesis: Hypothesis, places: Sequence[Place]) -> np.ndarray | None:
+    # Factors are free at every place, for sizes and parameters differ there. `name_factor` says what they depend on.
     rows = []
     for place in places:
         parts = hypothesis.parts(place.at)

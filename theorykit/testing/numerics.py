@@ -10,6 +10,7 @@ _DIFFERENCES = 1e-6
 
 def slope_at_zero(function: Callable[[float], float], step: float) -> float:
     """The derivative of a function at zero by central differences, to fourth order in the step."""
+    # Richardson's extrapolation: the errors of second order in the step cancel between the two differences.
     near = (function(step) - function(-step)) / (2 * step)
     far = (function(2 * step) - function(-2 * step)) / (4 * step)
     return float((4 * near - far) / 3)

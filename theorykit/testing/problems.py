@@ -86,6 +86,7 @@ def _positive_definite(size: int, rng: np.random.Generator) -> np.ndarray:
 
 def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
     """A positive definite matrix like `matrix` whose leading block is `block`."""
+    # A congruence keeps a matrix positive definite, and turns its leading block L L^T into `block`.
     size, change = len(block), np.eye(len(matrix))
     old = np.linalg.cholesky(matrix[:size, :size])
     change[:size, :size] = np.linalg.solve(old.T, np.linalg.cholesky(block).T).T

@@ -256,6 +256,7 @@ def _without_solution(point: ActionPoint, values: Mapping, index: int, claim: st
             if other == coordinates - index:
                 meaning = "the sign of the whole action, which turns minima into maxima"
             return Finding(claim, f"none from {_STARTS} starts, but {kind}, as at {elsewhere[0].place}", meaning)
+    # Solves that ended without a stationary point: at the edge of an interval, or far out.
     ends = end_points(action, values, index=index, starts=_STARTS, seed=seed)
     for solution in (one_of(ends, at) for at in range(_STARTS)):
         coordinates = np.asarray(solution.stats["coordinates"])
@@ -294,6 +295,7 @@ def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Seque
     claim = "order parameters of finite systems tend to the saddle point"
     samples = [by_name("sampled", sampled(size)) for size in sizes]
     last = samples[-1]
+    # of several saddle points finite systems choose by their own action: the nearest is meant
     nearest = min(found, key=lambda solution: sum(abs(float(solution[name]) - last[name][0]) for name in last))
     worst, lines = 0.0, []
     for name in last:

@@ -100,6 +100,7 @@ def _centred(values: Any) -> np.ndarray:
 
 def _hypotheses(group: _Group) -> Iterator[Hypothesis]:
     """Mistakes of the action at a group of points, the simplest first."""
+    # From cheap to dear: factors of terms need no new values, other expressions are interpreted at every point.
     terms = group.points[0].action.terms
     if len(terms) > 1:
         yield _scaled(
@@ -254,6 +255,7 @@ def _extra_terms(group: _Group) -> Iterator[Hypothesis]:
 
 def _with_term(term: Expr, known: dict, group: _Group, without: int | None = None) -> tuple | None:
     """The action, with a `term` of unknown factor in addition, or in place of the term number `without`."""
+    # one evaluation serves the hypotheses of the term in place of each other one
     at = id(group.points)
     if at not in known:
         known[at] = _centred([value_of(term, point.values) for point in group.points])

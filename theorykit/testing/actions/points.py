@@ -95,6 +95,7 @@ def random_points(
         shapes = {symbol: _shape(symbol, sides) for symbol in action.order_parameters}
         bound = bind(action, given, {symbol: np.eye(*shape) for symbol, shape in shapes.items() if shape})
         parameters = {**_known_sizes(action, bound, given), **given}
+        # Coordinates are unbounded, and domains are their images: any coordinates are a point inside.
         drawn = [rng.standard_normal(sum(bound.layout.sizes)) for _ in range(points)]
         found.append([ActionPoint(action, bound, parameters, jnp.asarray(coordinates)) for coordinates in drawn])
     return found

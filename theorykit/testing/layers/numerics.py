@@ -22,6 +22,7 @@ from .placement import Placement
 IS_DERIVED = "an action with the layer is derived"
 _ENGINE = "Steps are made of the layer's own two formulas, so this is no mistake in them"
 _PACKAGE = "Both come from the same expression, which follows from your formulas: a mistake of the package"
+# At this step truncation, of fourth order, and cancellation are far below what is tolerated of slopes.
 _ROUNDING, _STEP = 1e-9, 1e-4
 # what is left of the difference of two equal expressions, in units of their size
 _CANCELLED = 1e-10

@@ -10,6 +10,7 @@ from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import LayerSymbols
 from ..report import Finding, Passed, Result
 
+# all different, so that one variance in place of another shows
 _VARIANCES = (1.3, 0.8, 1.7, 0.6, 1.1, 0.9)
 _TEMPERATURE = 0.3
 # networks with more of them take minutes, or do not fit in memory

@@ -20,6 +20,7 @@ DrawWeights = Callable[[np.random.Generator, tuple[int, int, int], float, Mappin
 """How weights are drawn: (rng, (blocks, N_{l+1}, N_l), variance, parameters) -> weights; see `check_layer`."""
 
 _CLAIM = "the stated forward map is the reference"
+# Sizes are primes: no product of powers of some is a power of another, so a factor has one name.
 _PRIMES = (5, 7, 11, 13)
 # units before and after a layer, and tokens, of the largest trial
 _WIDE = (41, 37, 29)
@@ -158,6 +159,7 @@ def _nonlinearity(trial: Trial, reference: Reference) -> Finding | None:
     hidden, size = trial.hidden, np.max(np.abs(trial.referred(reference)))
     if size == 0:
         return Finding(claim, "the reference is zero at random weights and activations", "it depends on neither")
+    # Doubling and changing signs are exact in floating-point numbers: a linear map differs by rounding alone.
     try:
         constant, value, double, minus = at(0 * hidden), at(hidden), at(2 * hidden), at(-hidden)
     except Unusable as problem:

@@ -122,6 +122,7 @@ def make_trials(
     blocks = layer_functions.count(form.blocks, counts)
     given = plain({short_name(symbol, form): value for symbol, value in kind.parameters(form.symbols).items()})
     for width, next_width, tokens in sizes:
+        # random attention with columns that sum to one over keys, as after a softmax
         scores = np.exp(rng.normal(size=(kind.heads, tokens, tokens)))
         weights, hidden = rng.normal(size=(blocks, next_width, width)), rng.normal(size=(width, tokens))
         attention = scores / scores.sum(axis=1, keepdims=True) if kind.heads else None
