@@ -37,7 +37,7 @@ import numpy as np
 
 import theorykit
 from theorykit import dmft
-from theorykit.dmft.diagrams.orbits import OrbitSettings, orbit_diagram
+from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
 from theorykit.dynamics.orthonormal import gram_schmidt, householder
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -24,10 +24,10 @@ from tests.reproduce import test_one_shot, test_self_attention_dynamics
 from tests.test_shape import PACKAGE, public_functions
 from theorykit import bpkr, dmft
 from theorykit.bpkr import sampling, sweeps
-from theorykit.dmft.diagrams import attractors, blocks, continuation, orbits, phases
+from theorykit.dmft import diagrams
 from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
 
-SETTINGS = orbits.OrbitSettings(transient=52, recorded=40, exponents=2, levels=51)
+SETTINGS = diagrams.OrbitSettings(transient=52, recorded=40, exponents=2, levels=51)
 BETAS = np.linspace(1.0, 3.0, 70)
 SCHEDULE = sampling.Schedule(chains=3, warmup=20, draws=30)
 QUIET = {"progress": False}
@@ -96,9 +96,9 @@ def diagram(function: Callable, parameters: dmft.Parameters, **options) -> xr.Da
 
 
 def attracted(**options) -> xr.Dataset:
-    windows = attractors.nearby_windows(window(), 40, 1e-3, key=jax.random.key(0))
+    windows = diagrams.nearby_windows(window(), 40, 1e-3, key=jax.random.key(0))
     parameters = dmft.Parameters(1.27, GAMMA, 0.02)
-    return attractors.coexisting_attractors(published(), parameters, windows, SETTINGS, **QUIET, **options)
+    return diagrams.coexisting_attractors(published(), parameters, windows, SETTINGS, **QUIET, **options)
 
 
 def squares(numbers: np.ndarray) -> xr.Dataset:
@@ -106,7 +106,7 @@ def squares(numbers: np.ndarray) -> xr.Dataset:
 
 
 def in_blocks(**options) -> xr.Dataset:
-    return blocks.in_blocks(squares, 100, settings={"of": "squares"}, orbits_per_block=30, **QUIET, **options)
+    return diagrams.in_blocks(squares, 100, settings={"of": "squares"}, orbits_per_block=30, **QUIET, **options)
 
 
 def in_folder(run: Callable, settings: Any, folder: Path | None, tmp_path_factory: Any, **options) -> xr.DataTree:
@@ -125,15 +125,15 @@ RUNS: Mapping[str, Callable] = {
     "bpkr.sampling.sample.sample_weights": partial(sampled, sampling.sample_weights),
     "bpkr.sampling.sample.sample_weights_by_gibbs": partial(sampled, sampling.sample_weights_by_gibbs),
     "bpkr.sampling.comparison.compare": compared,
-    "dmft.diagrams.orbits.orbit_diagram": partial(diagram, orbits.orbit_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)),
-    "dmft.diagrams.phases.phase_diagram": partial(
-        diagram, phases.phase_diagram, dmft.Parameters(BETAS, np.array([[3.0], [GAMMA]]), 0.02)
+    "dmft.diagrams.orbit_diagram": partial(diagram, diagrams.orbit_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)),
+    "dmft.diagrams.phase_diagram": partial(
+        diagram, diagrams.phase_diagram, dmft.Parameters(BETAS, np.array([[3.0], [GAMMA]]), 0.02)
     ),
-    "dmft.diagrams.continuation.continuation_diagram": partial(
-        diagram, continuation.continuation_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)
+    "dmft.diagrams.continuation_diagram": partial(
+        diagram, diagrams.continuation_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)
     ),
-    "dmft.diagrams.attractors.coexisting_attractors": attracted,
-    "dmft.diagrams.blocks.in_blocks": in_blocks,
+    "dmft.diagrams.coexisting_attractors": attracted,
+    "dmft.diagrams.in_blocks": in_blocks,
     "reproduce.hidden_markov.run": partial(in_folder, hidden_markov.run, FEW_CHAINS),
     "reproduce.one_shot.stages.run": partial(in_folder, one_shot.run, test_one_shot.SETTINGS),
     "reproduce.self_attention_dynamics.run": partial(
@@ -146,7 +146,7 @@ _PARTS = {f"reproduce.one_shot.stages.{name}" for name in _STAGES}
 # hands the executor of the user to one of these
 _BELOW = {"bpkr.sampling.chains.run_chains", "reproduce.one_shot.theory.theory_of_seed"}
 _BELOW |= {f"reproduce.one_shot.comparison.{name}" for name in ("order_parameters", "check")}
-QUICK = ("bpkr.data.streaming.statistics_of_batches", "dmft.diagrams.blocks.in_blocks")
+QUICK = ("bpkr.data.streaming.statistics_of_batches", "dmft.diagrams.in_blocks")
 KEEP_NOTHING = ("bpkr.saddle.minima.search_minima",)
 # what a clock has said, or hangs on it
 _TIMES = ("seconds", "warmup_seconds", "inference_seconds", "created_at", "settings")

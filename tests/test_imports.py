@@ -47,7 +47,7 @@ BPKR = (
     ("sweeps", "training", "nonlinear"),
     ("sampling",),
 )
-DMFT = (("derivation",), ("weights",), ("map",), ("network",), ("",), ("diagrams",))
+DMFT = (("derivation",), ("weights",), ("map",), ("lyapunov", "network"), ("",), ("diagrams",))
 PLANS = {"theorykit": HOUSE, "theorykit.bpkr": BPKR, "theorykit.dmft": DMFT}
 # of one floor, yet they know nothing of each other
 APART = {frozenset({"theorykit.bpkr", "theorykit.dmft"})}

@@ -20,7 +20,7 @@ from tests.leaves import leaves
 from tests.marks import slow
 from theorykit import bpkr, checkpoints, dmft, store
 from theorykit.bpkr import training
-from theorykit.dmft.diagrams.orbits import OrbitSettings
+from theorykit.dmft.diagrams import OrbitSettings
 from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
 from theorykit.tasks.images import image_set
 from theorykit.tasks.one_shot import Episodes, OneShotTask

@@ -73,9 +73,8 @@ def defined(path: Path) -> list[str]:
 def faces() -> dict[str, Path]:
     """Packages with `__all__`, and those whose modules are public."""
     with_face = [path.parent for path in sorted(PACKAGE.rglob("__init__.py")) if "__all__" in path.read_text()]
-    return {
-        ".".join(path.relative_to(ROOT).parts): path for path in [*with_face, *(PACKAGE / each for each in OF_MODULES)]
-    }
+    public = [*with_face, *(PACKAGE / each for each in OF_MODULES), PACKAGE / "dmft" / "diagrams.py"]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in public}
 
 
 def test_the_reference_lists_every_public_name_once():

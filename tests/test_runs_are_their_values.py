@@ -28,7 +28,7 @@ from tests.marks import slow
 from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.training import Trained, TrainingSettings, initial_network, train
-from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
+from theorykit.dmft import diagrams
 from theorykit.reproduce import hidden_markov, self_attention_dynamics
 from theorykit.reproduce.one_shot import SMALL, stages
 from theorykit.reproduce.one_shot import sources as one_shot_sources
@@ -126,7 +126,7 @@ def _without_data():
     return {**swept(), "data": problem("skip")[2], "seeds": (3, 4)}
 
 
-SHORT = orbits.OrbitSettings(transient=8, recorded=20, exponents=2, levels=11)
+SHORT = diagrams.OrbitSettings(transient=8, recorded=20, exponents=2, levels=11)
 NOT_CARRIED = tuple(field.name for field in dataclasses.fields(SHORT) if field.name != "transient")
 
 
@@ -150,13 +150,13 @@ def diagrammed(**more):
 
 
 def _attracted(spread, **arguments):
-    return attractors.coexisting_attractors(
-        **arguments, windows=attractors.nearby_windows(window(), 3, spread, key=jax.random.key(0))
+    return diagrams.coexisting_attractors(
+        **arguments, windows=diagrams.nearby_windows(window(), 3, spread, key=jax.random.key(0))
     )
 
 
 def _phases(**arguments):
-    return _from(diagram=phases.phase_diagram, **arguments)
+    return _from(diagram=diagrams.phase_diagram, **arguments)
 
 
 def _trajectories(folder, settings, model, window):
@@ -227,7 +227,7 @@ COMPUTATIONS = {
         ),
     ),
     "orbit_diagram": Computation(
-        partial(_from, diagram=orbits.orbit_diagram),
+        partial(_from, diagram=diagrams.orbit_diagram),
         partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.2]), GAMMA, 0.02)),
     ),
     "phase_diagram": Computation(
@@ -236,7 +236,7 @@ COMPUTATIONS = {
         (("settings", "levels"), ("settings", "sections")),
     ),
     "continuation_diagram": Computation(
-        partial(_from, diagram=continuation.continuation_diagram),
+        partial(_from, diagram=diagrams.continuation_diagram),
         partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.1, 1.2]), GAMMA, 0.02), centre=1),
         # what the orbits that are recorded afterwards are of: those of `orbit_diagram`
         tuple(("settings", name) for name in NOT_CARRIED),

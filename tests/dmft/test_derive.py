@@ -13,8 +13,7 @@ from theorykit import dmft
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation import claims, derivation_blocks
 from theorykit.derivation.sampling import random_values
-from theorykit.dmft.derivation.derivation import derive
-from theorykit.dmft.derivation.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols
+from theorykit.dmft.derivation.derivation import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols, derive
 from theorykit.symbolic import Equation, as_markdown, transpose
 
 from ..derivation.mistakes import is_caught, planted

@@ -5,11 +5,10 @@ from functools import cache
 
 import jax
 import numpy as np
-import xarray as xr
 
 from theorykit import dmft
 from theorykit.dmft import diagrams
-from theorykit.dmft.diagrams.orbits import OrbitSettings
+from theorykit.dmft.diagrams import OrbitSettings
 
 from .engine import Face
 from .values import Kind, flag, instance, number, path, whole_number
@@ -40,12 +39,6 @@ def elsewhere(other):
     return lambda model, parameters: dmft.window_start(other, parameters, dmft.pattern_prompt(weights(other.patterns)))
 
 
-@cache
-def spectrum():
-    window = dmft.Window(np.stack([ATTENTION] * 2, axis=-1))
-    return dmft.lyapunov_spectrum(model(), dmft.Parameters(1.5, 4.0, 0.1), window, steps=40, exponents=2)
-
-
 def windows(batch=(2,)):
     return dmft.Window(
         np.broadcast_to(ATTENTION.reshape(CONTEXT, PATTERNS, *(1 for _ in batch)), ATTENTION.shape + batch)
@@ -66,19 +59,12 @@ def start():
     return Kind(lambda: begin, also=lambda: also)
 
 
-def only_orbits(orbits):
-    return xr.Dataset({"number": ("orbit", orbits)})
-
-
 FACE = Face(
     diagrams,
     {
         "model": instance(
             model, "network", "start", also=lambda: {"weights": weights(), "of other patterns": model(patterns=3)}
         ),
-        "random_windows.model": instance(model, also=lambda: {"weights": weights()}),
-        "OrbitSettings.transient_of.model": instance(model, also=lambda: {"weights": weights()}),
-        "OrbitSettings.checked_for.model": instance(model, also=lambda: {"weights": weights()}),
         "parameters": instance(
             lambda: dmft.Parameters([1.5, 1.6], 4.0, 0.1),
             also=lambda: {
@@ -125,10 +111,6 @@ FACE = Face(
         "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
         "tolerance": number(0.01, least=0.0),
         "centre": whole_number(1, least=-2, most=1),
-        "compute": Kind(lambda: only_orbits, {"a class": "it can be called, and what it raises is passed on"}),
-        "orbits": whole_number(3, least=1),
-        "orbits_per_block": whole_number(2, least=1),
-        "in_blocks.settings": Kind(lambda: {"settings": "of blocks"}, {"a dictionary": "by name"}),
         "transient": whole_number(0, least=0),
         "recorded": whole_number(20, least=20),
         "exponents": whole_number(0, least=0),
@@ -140,8 +122,6 @@ FACE = Face(
         ),
         "width": number(0.001, above=0.0),
         "measured": whole_number(20, least=20),
-        "spectrum": instance(spectrum, also=lambda: {"its exponents": spectrum().exponents}),
     },
     given={"continuation_diagram": ("settings",)},
-    instances={"OrbitSettings": lambda: BRIEF},
 )

@@ -10,7 +10,7 @@ from theorykit.dmft import network
 from theorykit.dynamics import gram_schmidt
 
 from .engine import Face
-from .values import Kind, array, instance, number, whole_number
+from .values import Kind, array, flag, instance, number, whole_number
 
 RNG = np.random.default_rng(0)
 CONTEXT, PATTERNS, NEURONS = 3, 2, 5
@@ -18,7 +18,6 @@ POINT = dmft.Parameters(1.5, 4.0, 0.1)
 ATTENTION = RNG.uniform(-0.5, 0.5, size=(CONTEXT, PATTERNS))
 SIGNS = np.where(RNG.random((4, PATTERNS, NEURONS + 2)) < 0.5, -1, 1)
 BATCH = dict.fromkeys(("with one axis more", "with seven axes"), "batch axes")
-LAW = {"of ones": np.ones((4, 3, PATTERNS)), "of two families": np.ones((2, 2, PATTERNS))}
 
 
 @cache
@@ -35,11 +34,6 @@ def model(context=CONTEXT, patterns=PATTERNS):
 def state(context=CONTEXT, patterns=PATTERNS):
     window = RNG.uniform(-0.5, 0.5, size=(context, patterns))
     return dmft.state_from_window(model(context, patterns), POINT, dmft.Window(window))
-
-
-@cache
-def trajectory():
-    return dmft.run(model(), POINT, state(), steps=4)
 
 
 @cache
@@ -129,34 +123,15 @@ FACE = Face(
         "weights_from_arrays.key": signs(lambda: SIGNS[0].astype(float)),
         "Weights.semantic": signs(lambda: SIGNS[..., :NEURONS].astype(float)),
         "Weights.positional": signs(lambda: SIGNS[..., NEURONS:].astype(float)),
-        "directions": array(
-            lambda: np.array([[1.0, 1.0], [1.0, -1.0]]), also=lambda: {"of halves": np.full((2, 2), 0.5)}
-        ),
-        "moments": array(lambda: np.ones((4, 2, PATTERNS)), also=lambda: LAW),
         "law": instance(lambda: dmft.column_law(weights()), also=lambda: {"weights": weights()}),
         "positional": array(lambda: np.ones((CONTEXT, 4, PATTERNS))),
-        "given": Kind(
-            lambda: {(0,): np.ones((4, PATTERNS)), (1,): np.ones((4, PATTERNS))},
-            also=lambda: {
-                "nothing": {},
-                "of an even subset": {(0, 1): np.ones((4, PATTERNS))},
-                "by number": {0: np.ones((4, PATTERNS))},
-                "of text": {(0,): "ab"},
-                "of two families": {(0,): np.ones((2, PATTERNS))},
-                "with a NaN": {(0,): np.full((4, PATTERNS), np.nan)},
-                "of different shapes": {(0,): np.ones((4, 1)), (1,): np.ones((4, PATTERNS))},
-            },
-        ),
-        "bits": signs(lambda: np.r_[np.ones(NEURONS), -np.ones(2)]),
         "of": array(overlaps, also=lambda: {"beyond one": 2 + overlaps()}),
-        "prompt": array(overlaps, also=lambda: {"beyond one": 2 + overlaps()}),
         "state": instance(state, also=other_states),
         "start": instance(state, also=other_states),
         "window": instance(lambda: dmft.Window(ATTENTION), also=other_windows),
         "steps": whole_number(4, least=0),
         "settled.steps": whole_number(4, least=CONTEXT),
         "lyapunov_spectrum.steps": whole_number(40, least=40),
-        "local_exponents.steps": whole_number(2, least=1),
         "exponents": Kind(
             lambda: 2,
             {"1": "one exponent"},
@@ -176,8 +151,6 @@ FACE = Face(
             lambda: ATTENTION, admits={**BATCH, "an array of seven axes": "five of them batch axes"}
         ),
         "Window.position": whole_number(0, least=0, most=CONTEXT - 1),
-        "SelfAttention.overlap.attention": array(lambda: ATTENTION[0], admits=BATCH),
-        "SelfAttention.overlap.position": Kind(lambda: 0, {name: "positions" for name in ("0", "1")}),
         "scanned": Kind(lambda: "gamma", also=lambda: {"another": "delta"}),
         "tokens": whole_number(CONTEXT, least=CONTEXT),
         "Stroboscope.__call__.state": array(lambda: ATTENTION.ravel()),
@@ -193,30 +166,20 @@ FACE = Face(
         "network": instance(spins, also=lambda: {"its limit": model()}),
         "network.fluctuations.steps": whole_number(2, least=1),
         "network.run.steps": whole_number(2, least=1),
-        "network.run_with_spins.steps": whole_number(2, least=1),
-        "fields": array(lambda: np.zeros(NEURONS), admits=BATCH),
+        "keep_spins": flag(),
     },
     instances={
         "SelfAttention": model,
         "Stroboscope": stroboscope,
-        "Trajectory": trajectory,
-        "network.AbstractNetwork": spins,
         "network.ClassSumNetwork": spins,
-        "network.SpinNetwork": lambda: network.spin_network(weights(), CONTEXT),
     },
     records={
-        "LyapunovSpectrum": "lyapunov_spectrum makes it",
-        "MeanField": "derive makes it",
         "State": "token_start, window_start and state_from_window make it, and loops of anything that JAX traces",
-        "Trajectory": "run makes it",
         "network.ClassSumNetwork": "class_sum_network makes it",
         "network.Fluctuations": "fluctuations makes it",
         "network.SampledTrajectory": "run makes it",
-        "network.SpinNetwork": "spin_network makes it",
-        "network.Token": "a network's token makes it",
     },
     compiled={
         "Stroboscope.__call__": "it is NaN there, so that the steps of a solver may lead outside",
-        "Trajectory.overlaps": "they do not depend on the trajectory's end, which is checked",
     },
 )

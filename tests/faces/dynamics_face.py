@@ -71,8 +71,6 @@ FACE = Face(
         "series": array(lambda: SERIES, also=lambda: {"of ten values": SERIES[:, :1]}),
         "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
         "draws": whole_number(2, least=1),
-        "lags": whole_number(3, least=0, most=119),
-        "axes": Kind(lambda: ("orbit",), also=lambda: {"of numbers": (1,), "one more": ("orbit", "pattern")}),
         "max_period": whole_number(2, least=1, most=60),
         "detect_period.tolerance": number(1e-9, least=0.0),
         "cycle_near.max_period": whole_number(2, least=1),
@@ -110,11 +108,5 @@ FACE = Face(
             admits={"with an infinity": "a bar without bounds leaves the regime undecided"},
         ),
         "threshold": number(1e-4, above=0.0),
-    },
-    given={"amplitude_spectrum": ("axes",), "power_spectrum": ("axes",)},
-    records={
-        "Branch": "follow makes it",
-        "Cycle": "find_cycle makes it",
-        "Event": "follow makes it",
     },
 )

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from theorykit import dmft, store
-from theorykit.dmft.diagrams import orbits
+from theorykit.dmft import diagrams
 from theorykit.reproduce import self_attention_dynamics as experiment
 
 SETTINGS = experiment.SelfAttentionDynamics(

@@ -17,7 +17,7 @@ from tests.marks import slow
 from theorykit import bpkr, store
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
-from theorykit.dmft.diagrams.blocks import ORBIT, in_blocks
+from theorykit.dmft.diagrams import ORBIT, in_blocks
 from theorykit.reproduce.one_shot import SMALL
 from theorykit.reproduce.one_shot.sources import _characters
 

@@ -3,58 +3,64 @@
     Weights -> ColumnLaw -> SelfAttention -> step, run -> Trajectory, LyapunovSpectrum
 
 `derive` has the map from the generating functional of the network, and the functions that run are compiled from it.
+`network` has networks of finitely many neurons, `diagrams` orbits over parameters.
 """
 
 from . import network
-from .derivation.derivation import MeanField, derive
-from .derivation.document import render_latex, render_markdown
-from .map.lyapunov import LyapunovSpectrum, local_exponents, lyapunov_spectrum
-from .map.self_attention import (
-    OUTPUT,
+from .derivation.derivation import MeanField as MeanField
+from .derivation.derivation import derive
+from .derivation.document import render_latex
+from .derivation.document import render_markdown as render_markdown
+from .lyapunov import LyapunovSpectrum as LyapunovSpectrum
+from .lyapunov import local_exponents as local_exponents
+from .lyapunov import lyapunov_spectrum
+from .map import (
+    OUTPUT as OUTPUT,
+)
+from .map import (
     Parameters,
     SelfAttention,
     State,
+    Stroboscope,
+    Window,
+    advance,
     attention_gain,
+    discard_transient,
+    pattern_prompt,
+    run,
     self_attention_limit,
     semantic_overlap,
+    state_from_window,
+    token_start,
+    window_start,
 )
-from .map.starts import Window, pattern_prompt, prompt, state_from_window, token_start, window_start
-from .map.stroboscope import Stroboscope
-from .map.trajectory import Trajectory, advance, discard_transient, run
-from .network.finite_size import convergence
-from .weights.column_law import ColumnLaw, column_law, correlations, law_from_correlations
-from .weights.weights import FAMILIES, Weights, iid_weights, published_weights, segment_weights, weights_from_arrays
+from .map import Trajectory as Trajectory
+from .map import prompt as prompt
+from .network import convergence
+from .weights import ColumnLaw as ColumnLaw
+from .weights import Weights, iid_weights, published_weights, segment_weights, weights_from_arrays
+from .weights import column_law as column_law
+from .weights import correlations as correlations
+from .weights import law_from_correlations as law_from_correlations
 
 __all__ = [
-    "FAMILIES",
-    "OUTPUT",
-    "ColumnLaw",
-    "LyapunovSpectrum",
-    "MeanField",
     "Parameters",
     "SelfAttention",
     "State",
     "Stroboscope",
-    "Trajectory",
     "Weights",
     "Window",
     "advance",
     "attention_gain",
-    "column_law",
     "convergence",
-    "correlations",
     "derive",
     "discard_transient",
     "iid_weights",
-    "law_from_correlations",
-    "local_exponents",
     "lyapunov_spectrum",
     "network",
     "pattern_prompt",
-    "prompt",
     "published_weights",
     "render_latex",
-    "render_markdown",
     "run",
     "segment_weights",
     "self_attention_limit",

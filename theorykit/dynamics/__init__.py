@@ -1,23 +1,25 @@
 """Orbits of maps: cycles and their bifurcations, bases of tangent vectors, regimes, time series. Knows no theory."""
 
-from .bifurcations import BRANCH_POINT, FOLD, NEIMARK_SACKER, PERIOD_DOUBLING, Event, double_period
-from .continuation import Branch, follow
-from .cycles import Cycle, NoCycleError, cycle_near, find_cycle
-from .orthonormal import gram_schmidt, householder
-from .regimes import classify, kaplan_yorke_dimension, kaplan_yorke_lower_bound
-from .time_series import amplitude_spectrum, autocorrelation, detect_period, power_spectrum, zero_one_test
+from .branches import BRANCH_POINT as BRANCH_POINT
+from .branches import FOLD as FOLD
+from .branches import NEIMARK_SACKER as NEIMARK_SACKER
+from .branches import PERIOD_DOUBLING as PERIOD_DOUBLING
+from .branches import Branch as Branch
+from .branches import Event as Event
+from .branches import double_period, follow
+from .cycles import Cycle as Cycle
+from .cycles import NoCycleError, cycle_near, find_cycle
+from .orthonormal import gram_schmidt
+from .orthonormal import householder as householder
+from .regimes import classify, kaplan_yorke_dimension
+from .regimes import kaplan_yorke_lower_bound as kaplan_yorke_lower_bound
+from .time_series import amplitude_spectrum as amplitude_spectrum
+from .time_series import autocorrelation as autocorrelation
+from .time_series import detect_period, zero_one_test
+from .time_series import power_spectrum as power_spectrum
 
 __all__ = [
-    "BRANCH_POINT",
-    "FOLD",
-    "NEIMARK_SACKER",
-    "PERIOD_DOUBLING",
-    "Branch",
-    "Cycle",
-    "Event",
     "NoCycleError",
-    "amplitude_spectrum",
-    "autocorrelation",
     "classify",
     "cycle_near",
     "detect_period",
@@ -25,9 +27,6 @@ __all__ = [
     "find_cycle",
     "follow",
     "gram_schmidt",
-    "householder",
     "kaplan_yorke_dimension",
-    "kaplan_yorke_lower_bound",
-    "power_spectrum",
     "zero_one_test",
 ]

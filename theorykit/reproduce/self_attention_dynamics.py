@@ -25,9 +25,7 @@ from ..checks import (
     checked_number,
     checked_whole_number,
 )
-from ..dmft.diagrams.blocks import ORBIT, in_blocks
-from ..dmft.diagrams.orbits import OrbitSettings, describe_exponents, orbit_diagram
-from ..dmft.diagrams.phases import phase_diagram
+from ..dmft.diagrams import ORBIT, OrbitSettings, describe_exponents, in_blocks, orbit_diagram, phase_diagram
 from ..dynamics.orthonormal import gram_schmidt
 from ..dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
 from ..workers import Workers, check_executor
