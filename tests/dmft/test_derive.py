@@ -249,10 +249,6 @@ def test_the_compiled_map_is_the_derived_one():
         np.testing.assert_allclose(compiled[name], interpret(expression, values), atol=1e-13)
 
 
-def test_the_derivation_is_made_once():
-    assert derive() is THEORY
-
-
 def test_shapes_are_those_that_the_docstring_gives():
     square = (PATTERNS, PATTERNS)
     shapes = ((PATTERNS, 1), (PATTERNS, 1), square, (CONTEXT, 1), (CONTEXT, PATTERNS), square, square)

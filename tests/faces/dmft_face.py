@@ -171,7 +171,6 @@ FACE = Face(
     instances={
         "SelfAttention": model,
         "Stroboscope": stroboscope,
-        "network.ClassSumNetwork": spins,
     },
     records={
         "State": "token_start, window_start and state_from_window make it, and loops of anything that JAX traces",

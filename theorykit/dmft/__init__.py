@@ -7,26 +7,22 @@
 """
 
 from . import network
-from .derivation.derivation import MeanField as MeanField
-from .derivation.derivation import derive
-from .derivation.document import render_latex
-from .derivation.document import render_markdown as render_markdown
-from .lyapunov import LyapunovSpectrum as LyapunovSpectrum
-from .lyapunov import local_exponents as local_exponents
-from .lyapunov import lyapunov_spectrum
-from .map import (
-    OUTPUT as OUTPUT,
-)
-from .map import (
+from .derivation.derivation import MeanField, derive  # noqa: F401  a type of results
+from .derivation.document import render_latex, render_markdown  # noqa: F401
+from .lyapunov import LyapunovSpectrum, local_exponents, lyapunov_spectrum  # noqa: F401
+from .map import (  # noqa: F401
+    OUTPUT,
     Parameters,
     SelfAttention,
     State,
     Stroboscope,
+    Trajectory,
     Window,
     advance,
     attention_gain,
     discard_transient,
     pattern_prompt,
+    prompt,
     run,
     self_attention_limit,
     semantic_overlap,
@@ -34,14 +30,18 @@ from .map import (
     token_start,
     window_start,
 )
-from .map import Trajectory as Trajectory
-from .map import prompt as prompt
 from .network import convergence
-from .weights import ColumnLaw as ColumnLaw
-from .weights import Weights, iid_weights, published_weights, segment_weights, weights_from_arrays
-from .weights import column_law as column_law
-from .weights import correlations as correlations
-from .weights import law_from_correlations as law_from_correlations
+from .weights import (  # noqa: F401
+    ColumnLaw,
+    Weights,
+    column_law,
+    correlations,
+    iid_weights,
+    law_from_correlations,
+    published_weights,
+    segment_weights,
+    weights_from_arrays,
+)
 
 __all__ = [
     "Parameters",

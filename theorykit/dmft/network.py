@@ -80,16 +80,16 @@ class AbstractNetwork(eqx.Module):
         """N, the number of neurons."""
 
     @abstractmethod
-    def draw(self, fields: Float[Array, "neurons *batch"], key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
+    def _draw(self, fields: Float[Array, "neurons *batch"], key: PRNGKeyArray) -> Float[Array, "neurons *batch"]:
         """Spins in the fields beta h, or means of the spins of classes; Eq. (4)."""
 
-    def token(
+    def _token(
         self, parameters: Parameters, state: State, key: PRNGKeyArray
     ) -> tuple[Float[Array, "families patterns *batch"], Float[Array, "neurons *batch"]]:
         """Overlaps m^o, m^v, m^q and m^k of the token that follows `state`, and its spins or mean spins of classes."""
         signs = self.signs.astype(float)
         fields = parameters.beta * jnp.einsum("nm,m...->n...", signs[:, OUTPUT], jnp.stack(state.attention))
-        spins = self.draw(fields, key)
+        spins = self._draw(fields, key)
         semantic = jnp.einsum("nfm,n,n...->fm...", signs, self.shares, spins)
         positional = self.limit.positional[state.position].reshape(semantic.shape[:2] + (1,) * (spins.ndim - 1))
         return (1 - parameters.epsilon) * semantic + parameters.epsilon * positional, spins  # Eq. (1)
@@ -106,7 +106,7 @@ class SpinNetwork(AbstractNetwork):
     def neurons(self):
         return jnp.asarray(len(self.shares), dtype=float)
 
-    def draw(self, fields, key):
+    def _draw(self, fields, key):
         return jnp.where(jax.random.bernoulli(key, jax.nn.sigmoid(2 * fields)), 1.0, -1.0)  # Eq. (4)
 
 
@@ -122,7 +122,7 @@ class ClassSumNetwork(AbstractNetwork):
     def neurons(self):
         return jnp.sum(self.counts)
 
-    def draw(self, fields, key):
+    def _draw(self, fields, key):
         counts = self.counts.reshape(-1, *(1 for _ in fields.shape[1:]))
         return 2 * jax.random.binomial(key, counts, jax.nn.sigmoid(2 * fields)) / counts - 1  # Eq. (4), a class at once
 
@@ -182,7 +182,7 @@ def run(
 @eqx.filter_jit
 def _run(network, parameters, start, steps, samples, key, keep_spins):
     def token(state: State, key: PRNGKeyArray):
-        overlaps, spins = network.token(parameters, state, key)
+        overlaps, spins = network._token(parameters, state, key)
         state = store(state, tuple(overlaps[KEY]), tuple(overlaps[VALUE]))
         state = attend(parameters, state, tuple(overlaps[QUERY]))
         return state, (jnp.stack(state.attention), overlaps, spins if keep_spins else None)

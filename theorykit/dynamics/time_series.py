@@ -1,4 +1,4 @@
-"""What a visited orbit looks like: chaos, spectrum, correlation, period, sections, and the error of its averages.
+"""Statistics of orbits: chaos, spectrum, correlation, period, and the error of averages.
 
 Plain functions of finished series in NumPy. Time is the last axis, in steps of the map; every axis before it (values
 of a parameter, patterns, starting windows) is a batch.
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import scipy.fft
 import xarray as xr
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Complex, Float, Int
 
 from ..checks import Count, Key, checked_arguments, checked_array, checked_number, checked_whole_number
 from ..precision import require_float64
@@ -28,10 +28,6 @@ def _finite(name: str, value: Any, least: int = 1) -> Float[np.ndarray, "*batch 
     if array.ndim == 0 or array.shape[-1] < least or 0 in array.shape:
         raise ValueError(f"{name} must have at least {least} steps along its last axis, got shape {array.shape}")
     return array
-
-
-Series = Annotated[Any, _finite]
-Width = Annotated[Any, partial(checked_number, above=0.0)]
 
 
 @checked_arguments
@@ -157,24 +153,6 @@ def _spectrum(name: str, series: Any, axes: tuple[str, ...], power: int) -> xr.D
     moduli = sides * (np.abs(np.fft.rfft(values)) / time) ** power
     coordinates = {"frequency": ("frequency", np.fft.rfftfreq(time), {"units": "cycles per step"})}
     return xr.DataArray(moduli, dims=(*axes, "frequency"), coords=coordinates, name=name)
-
-
-@checked_arguments
-def plane_section(series: Series, on: Series, width: Width = 0.001) -> Float[np.ndarray, " kept"]:
-    """The values of `series` (time,) at the times when `on` (time,), another component, is within `width` of zero.
-
-    A section through a dense attractor, which thins a bifurcation diagram; `SECTIONS` has the published pairs. How many
-    values are left differs from orbit to orbit, hence one orbit a call: `near_plane` is for batches.
-    """
-    if series.shape != on.shape or series.ndim != 1:
-        raise ValueError(f"series and on must both have shape (time,), got {series.shape} and {on.shape}")
-    return series[near_plane(on, width)]
-
-
-@checked_arguments
-def near_plane(on: Series, width: Width = 0.001) -> Bool[np.ndarray, "*batch time"]:
-    """Whether a component (..., time) is within `width` > 0 of zero, for batches of orbits."""
-    return np.abs(on) <= width
 
 
 @checked_arguments

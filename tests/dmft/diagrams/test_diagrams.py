@@ -66,26 +66,6 @@ def test_the_window_at_the_end_takes_the_orbit_up(diagram):
     np.testing.assert_allclose(path.attention[4], end.attention[0], atol=1e-9)
 
 
-@pytest.mark.slow
-def test_other_parameters_can_be_scanned():
-    model, gammas = published(), np.array([1.0, 50.0])
-    found = diagrams.orbit_diagram(model, dmft.Parameters(1.2, gammas, 0.02), from_window(), SHORT)
-    np.testing.assert_array_equal(found["gamma"], gammas)
-    np.testing.assert_array_equal(found["beta"], [1.2, 1.2])
-    assert np.abs(found["highest"][0] - found["highest"][1]).max() > 1e-4
-
-
-@pytest.mark.parametrize("parameters", [dmft.Parameters(1.0, 1.0, 0.0), dmft.Parameters(np.ones((2, 2)), 1.0, 0.0)])
-def test_orbits_are_on_one_axis(parameters):
-    with pytest.raises(ValueError, match="along one axis"):
-        diagrams.orbit_diagram(published(), parameters, from_window(), SHORT)
-
-
-def test_there_must_be_something_to_keep():
-    with pytest.raises(ValueError, match="record 20 tokens at least"):
-        diagrams.OrbitSettings(recorded=5)
-
-
 def test_a_phase_diagram_is_the_orbits_of_every_pair():
     model, gammas, betas = published(), np.array([GAMMA, 5.0]), np.array([0.5, 1.28, 1.4])
     settings = diagrams.OrbitSettings(transient=2000, recorded=3000, exponents=0)
@@ -122,27 +102,6 @@ def test_continuation_goes_on_where_it_was_stopped(tmp_path):
     np.testing.assert_array_equal(first["visited"], again["visited"])
 
 
-def test_settling_is_a_whole_number_of_contexts():
-    with pytest.raises(ValueError, match="multiple of the context"):
-        parameters = dmft.Parameters(np.linspace(1.1, 1.2, 3), GAMMA, 0.02)
-        diagrams.continuation_diagram(published(), parameters, from_window(), diagrams.OrbitSettings(transient=101))
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        dmft.Parameters(np.ones(2), GAMMA, 0.02),
-        dmft.Parameters(np.ones((2, 1)), np.ones(3), 0.02),
-        dmft.Parameters(np.ones((2, 3)), GAMMA, 0.02),
-        dmft.Parameters(np.ones(2), np.ones((3, 1)), np.full(2, 0.02)),
-    ],
-    ids=["one axis", "beta by gamma", "every pair", "of several epsilons"],
-)
-def test_a_phase_diagram_is_of_gammas_by_betas(parameters):
-    with pytest.raises(ValueError, match=r"such as Parameters\(betas, gammas\[:, None\], 0\.02\); got shapes"):
-        diagrams.phase_diagram(published(), parameters, from_window())
-
-
 @pytest.mark.slow
 def test_two_attractors_coexist_at_beta_1_27():
     windows = diagrams.nearby_windows(window(), 32, 1e-3, key=jax.random.key(0))
@@ -160,12 +119,6 @@ def test_random_windows_fill_the_cube():
     found = diagrams.random_windows(published(), 500, key=jax.random.key(0)).attention
     assert found.shape == (4, 3, 500) and jnp.abs(found).max() <= 1
     assert abs(float(found.mean())) < 0.05 and abs(float(found.std()) - 1 / np.sqrt(3)) < 0.02
-
-
-def test_starts_are_compared_at_one_set_of_parameters():
-    windows = diagrams.random_windows(published(), 2, key=jax.random.key(0))
-    with pytest.raises(ValueError, match="one set of parameters"):
-        diagrams.coexisting_attractors(published(), dmft.Parameters(np.ones(2), 1.0, 0.0), windows)
 
 
 KNOWN = {
@@ -205,6 +158,7 @@ def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
         ({"width": -1}, "width"),
         ({"width": np.nan}, "width"),
         ({"recorded": 30.5}, "recorded"),
+        ({"recorded": 5}, "record 20 tokens at least"),
         ({"exponents": -1}, "exponents"),
         ({"levels": 1}, "levels"),
         ({"measured": 1}, "measured"),
@@ -217,7 +171,30 @@ def test_impossible_settings_are_named(wrong, named):
         diagrams.OrbitSettings(**wrong)
 
 
-def test_a_section_of_a_pattern_that_is_not_there_is_refused():
-    settings = diagrams.OrbitSettings(transient=0, recorded=20, exponents=0, sections=((0, 5),))
-    with pytest.raises(ValueError, match="sections"):
-        diagrams.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), settings)
+def windows_at(parameters):
+    windows = diagrams.random_windows(published(), 2, key=jax.random.key(0))
+    return diagrams.coexisting_attractors(published(), parameters, windows)
+
+
+NO_PHASES = r"such as Parameters\(betas, gammas\[:, None\], 0\.02\); got shapes"
+ONE_AXIS, TWO_AXES = dmft.Parameters(np.ones(3), GAMMA, 0.02), dmft.Parameters(np.ones((2, 3)), GAMMA, 0.02)
+SECTION = diagrams.OrbitSettings(transient=0, recorded=20, exponents=0, sections=((0, 5),))
+
+
+@pytest.mark.parametrize(
+    "diagram, parameters, settings, message",
+    [
+        (diagrams.orbit_diagram, dmft.Parameters(1.0, 1.0, 0.0), SHORT, "along one axis"),
+        (diagrams.orbit_diagram, TWO_AXES, SHORT, "along one axis"),
+        (diagrams.orbit_diagram, ONE_AXIS, SECTION, "sections"),
+        (diagrams.continuation_diagram, ONE_AXIS, diagrams.OrbitSettings(transient=101), "multiple of the context"),
+        (diagrams.phase_diagram, ONE_AXIS, None, NO_PHASES),
+        (diagrams.phase_diagram, TWO_AXES, None, NO_PHASES),
+        (diagrams.phase_diagram, dmft.Parameters(np.ones((2, 1)), np.ones(3), 0.02), None, NO_PHASES),
+        (diagrams.phase_diagram, dmft.Parameters(np.ones(2), np.ones((3, 1)), np.full(2, 0.02)), None, NO_PHASES),
+        (lambda model, parameters, *_: windows_at(parameters), ONE_AXIS, None, "one set of parameters"),
+    ],
+)
+def test_diagrams_of_other_axes_or_settings_are_refused(diagram, parameters, settings, message):
+    with pytest.raises(ValueError, match=message):
+        diagram(published(), parameters, from_window(), settings)
