@@ -315,11 +315,9 @@ def in_blocks(
     check_executor(executor)
     folder = None if folder is None else Path(folder)
     size = _size(orbits, orbits_per_block, folder)
-    blocks = [np.arange(first, min(first + size, orbits)) for first in range(0, orbits, size)]
-    places = [
-        folder and (_file(folder, block[0], block[-1]), {**settings, "orbits": f"{block[0]} to {block[-1]}"})
-        for block in blocks
-    ]
+    spans = [(first, min(first + size, orbits) - 1) for first in range(0, orbits, size)]
+    blocks = [np.arange(first, last + 1) for first, last in spans]
+    places = [folder and (_file(folder, *span), {**settings, "orbits": "{} to {}".format(*span)}) for span in spans]
     tasks, found = [(block, size) for block in blocks], {}
     threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
     with (

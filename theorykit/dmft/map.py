@@ -335,6 +335,7 @@ def overlap(
 
 
 def next_state(model: SelfAttention, parameters: Parameters, state: State) -> State:
+    """`SelfAttention.step` of what is known to fit, for compiled loops."""
     key, value, query = (
         overlap(model, family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
     )

@@ -198,6 +198,7 @@ class Unknowns(eqx.Module):
     parameter: Float[Array, ""]
 
     def move(self, change: "Unknowns", length: ArrayLike = 1.0) -> "Unknowns":
+        """These unknowns after `length` times a change."""
         return jax.tree.map(lambda here, by: here + length * by, self, change)
 
     @property
@@ -214,6 +215,7 @@ class Linearisation(eqx.Module):
 
     @classmethod
     def about(cls, step: Step, at: Unknowns) -> "Linearisation":
+        """By forward differentiation."""
         of_point = jax.jacfwd(step, argnums=(0, 1))
         return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))
 
@@ -331,6 +333,7 @@ class BranchPoint(eqx.Module):
 
     @property
     def cycle(self) -> Cycle:
+        """The cycle here, without the tangent."""
         return Cycle(self.at.points, self.at.parameter, jnp.asarray(self.multipliers), self.residual)
 
 
