@@ -47,7 +47,7 @@ def computing_forbidden(monkeypatch):
         return refuse
 
     monkeypatch.setattr(experiment, "orbit", forbidden("an orbit is"))
-    monkeypatch.setattr(orbits, "_block", forbidden("a diagram is"))
+    monkeypatch.setattr(diagrams, "_block", forbidden("a diagram is"))
 
 
 @pytest.mark.slow
