@@ -17,9 +17,9 @@ MOST_FILES = 14
 
 # rooms of the house, from the ground up; "" is what stands beside the rooms, the package's own face included
 HOUSE = (
-    ("memory", "precision", "settings"),
+    ("extras", "memory", "precision", "settings"),
     ("checks", "threads"),
-    ("atomic_files", "compilation", "progress", "sharding"),
+    ("atomic_files", "compilation", "sharding"),
     ("cache",),
     ("",),
     ("workers",),

@@ -3,7 +3,7 @@
 import sys
 
 from .. import __version__
-from .application import application
+from ..extras import needed
 from .mistakes import tell_in_one_line
 
 _DESCRIPTION = (
@@ -25,4 +25,8 @@ def main() -> None:
         turn_off()
         arguments = arguments[1:]
     with tell_in_one_line():
+        for library in ("tyro", "msgspec"):
+            needed(library, "the command line")
+        from .application import application
+
         application(arguments).cli(prog="theorykit", description=_DESCRIPTION, args=arguments)

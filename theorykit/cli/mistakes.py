@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ..extras import MissingLibrary
+
 _REMEDIES = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, and say the same again: what is finished is kept"
@@ -23,8 +25,8 @@ _INTERRUPTED = 130
 def tell_in_one_line() -> Iterator[None]:
     """Within it, mistakes of the user, and what disks, memory and keys do, end in `SystemExit` with one line.
 
-    `ValueError` is how this package refuses, `OSError` how the system does, and memory may not suffice for what was
-    asked for. Other exceptions are mistakes of the program, and pass.
+    `ValueError` is how this package refuses, `OSError` how the system does, memory may not suffice for what was asked
+    for, and an extra may not be installed. Other exceptions are mistakes of the program, and pass.
     """
     try:
         yield
@@ -38,7 +40,7 @@ def tell_in_one_line() -> Iterator[None]:
         sys.exit(_INTERRUPTED)
     except OSError as mistake:
         sys.exit(_line(_of_system(mistake)))
-    except ValueError as mistake:
+    except (ValueError, MissingLibrary) as mistake:
         sys.exit(_line(str(mistake)))
     except MemoryError as mistake:
         sys.exit(_line(f"there is not enough memory ({str(mistake) or 'for what is asked'}); ask for less at a time"))

@@ -1,7 +1,7 @@
 """Hypothesis strategies: layers, architectures, data, order parameters and problems of theory 1; actions, and points.
 
 Shapes are few and fixed, for JAX compiles anew for every other one; numbers are any. Arrays are drawn by a seed, which
-is what Hypothesis shrinks. Needs Hypothesis: `pip install theorykit[testing]`.
+is what Hypothesis shrinks. Needs Hypothesis: `pip install -e '.[testing]'` in a clone.
 
     from hypothesis import given
     from theorykit.testing import strategies
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from .. import bpkr
 from ..bpkr.specification.architecture import checked_architecture
 from ..checks import checked_instance, checked_whole_number
+from ..extras import needed
 from ..saddle import Action
 from .actions.convex import DOMAINS, convex_action
 from .actions.points import ActionPoint, random_action_point
@@ -29,11 +30,8 @@ from .layers.placement import place
 from .problems import EXAMPLES, Problem, random_heads, random_inputs, random_order_parameters, random_problem
 from .report import Finding
 
-try:
-    from hypothesis import strategies as st
-    from hypothesis.strategies import SearchStrategy
-except ImportError:
-    raise ImportError("theorykit.testing.strategies needs Hypothesis: pip install theorykit[testing]") from None
+st = needed("hypothesis.strategies", "theorykit.testing.strategies")
+SearchStrategy = st.SearchStrategy
 
 _LAYERS = (
     bpkr.Attention(1),

@@ -18,7 +18,7 @@ import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import stdtrit
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from ...checks import checked_flag, checked_instance, checked_key, checked_number
 from ...compilation import jit

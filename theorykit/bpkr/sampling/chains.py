@@ -4,7 +4,7 @@ import abc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
+from tqdm.auto import tqdm
 
 from ... import store
 from ...compilation import jit
-from ...progress import TaskBar, Tell
 from ...workers import Workers, run_tasks
 from .settings import Schedule
 
@@ -110,16 +110,15 @@ def run_chains(
     paths = [None if folder is None else folder / f"{name}.npz" for name in batches]
     tasks = [(keys[chains], path, of) for chains, path, of in zip(batches.values(), paths, described, strict=True)]
     steps, found = schedule.warmup + schedule.draws, {}
-
-    def postfix(number: int, done: int) -> dict[str, str]:
-        return {list(batches)[number]: "warm-up" if done <= schedule.warmup else "draws"}
-
-    shown = {"desc": settings["sampler"], "unit": "draw", "postfix": postfix}
-    with TaskBar(steps * len(batches), progress=progress, **shown) as bar:
-        common = (make if executor is not None else cache(make), schedule)
-        for number, arrays in run_tasks(executor, _run_batch, tasks, common, bar.heard):
+    shown = {"desc": settings["sampler"], "unit": "draw", "disable": not progress, "dynamic_ncols": True}
+    with tqdm(total=steps * len(batches), **shown) as bar:
+        common = (make, schedule) if executor is not None else (cache(make), schedule)
+        # workers of other processes tell of whole chains alone
+        run = _run_batch if executor is not None else partial(_run_batch, advance=bar.update)
+        for number, arrays in run_tasks(executor, run, tasks, common):
             found[number] = arrays
-            bar.heard(number, steps)
+            if executor is not None:
+                bar.update(steps)
             _, path, of = tasks[number]
             # a worker may not have reached the folder
             if path is not None and not path.exists():
@@ -147,21 +146,22 @@ def _run_batch(
     keys: np.ndarray,
     path: Path | None,
     settings: Mapping[str, str],
-    tell: Tell,
+    advance: Callable[[int], Any] = lambda steps: None,
 ) -> Mapping[str, Any]:
     """Chains from `keys`, side by side: what `_Run.arrays` has when they have run to the end of the `schedule`."""
     sampler = make()
     run = _start_run(sampler, jnp.asarray(keys), settings, path)
     total, saved = schedule.warmup + schedule.draws, run.steps
-    tell(min(run.steps, total))
+    advance(min(run.steps, total))
     if run.steps < total:
         # compiled now: the seconds are of draws
         jax.block_until_ready(_advance(sampler, run.states, jnp.array(0), jnp.array(True)))
     checkpointed = time.monotonic()
     try:
         while run.steps < total:
+            before = run.steps
             _advance_run(run, sampler, schedule)
-            tell(run.steps)
+            advance(run.steps - before)
             if path is not None and time.monotonic() - checkpointed > store.CHECKPOINT_SECONDS:
                 store.write_arrays(run.arrays(), settings, path)
                 checkpointed, saved = time.monotonic(), run.steps

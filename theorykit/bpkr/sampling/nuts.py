@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import numpyro
 from jaxtyping import Array, PRNGKeyArray
-from numpyro.distributions import ImproperUniform, constraints
-from numpyro.infer import NUTS
 
+from ...extras import Lazy
 from .chains import AbstractSampler
 from .posterior import AbstractPosterior
 from .settings import NoUTurn
+
+numpyro = Lazy("numpyro", "the No-U-Turn sampler")
 
 # NumPyro's stack of handlers, and what a kernel keeps of the function that is traced, are of the whole process
 _TRACING = threading.RLock()
@@ -30,7 +30,7 @@ class NoUTurnSampler(AbstractSampler):
     lockstep: ClassVar[bool] = False
 
     posterior: AbstractPosterior
-    kernel: NUTS = eqx.field(static=True)
+    kernel: Any = eqx.field(static=True)
     warmup: int = eqx.field(static=True)
 
     def start(self, key: PRNGKeyArray) -> Any:
@@ -63,11 +63,13 @@ def no_u_turn_sampler(posterior: AbstractPosterior, settings: NoUTurn, *, warmup
 
 
 @lru_cache
-def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> NUTS:
+def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
     # one object for all posteriors alike: compiled code is kept by it
     def model(posterior):
-        coordinates = numpyro.sample("coordinates", ImproperUniform(constraints.real_vector, (), (dimension,)))
+        support = numpyro.distributions.constraints.real_vector
+        density = numpyro.distributions.ImproperUniform(support, (), (dimension,))
+        coordinates = numpyro.sample("coordinates", density)
         numpyro.factor("log_density", posterior.log_density(coordinates))
 
     options = {"target_accept_prob": settings.target_accept, "max_tree_depth": settings.max_tree_depth}
-    return NUTS(model, dense_mass=settings.mass_matrix == "dense", **options)
+    return numpyro.infer.NUTS(model, dense_mass=settings.mass_matrix == "dense", **options)

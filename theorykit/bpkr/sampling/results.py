@@ -1,20 +1,22 @@
 """Draws as one labelled tree, with what tells whether they may be trusted."""
 
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-import arviz_base
-import arviz_stats
-import msgspec
 import numpy as np
 import xarray as xr
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from ... import bpkr
+from ...extras import Lazy
 from ..data.accuracy import class_accuracy
 from ..sweeps.datasets import axes, path_coordinates, readout_axes
 from .chains import Draws
+
+arviz_base = Lazy("arviz_base", "labelling draws")
+arviz_stats = Lazy("arviz_stats", "the diagnosis of draws")
 
 # A. Vehtari et al., "Rank-normalization, folding, and localization: an improved R-hat", Bayesian Analysis 16 (2021)
 R_HAT, ESS_PER_CHAIN = 1.01, 100
@@ -59,7 +61,7 @@ def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping
         "diagnosis": diagnosis,
         "seconds": drawn.seconds,
         "warmup_seconds": drawn.warmup_seconds,
-        "settings": msgspec.json.encode(settings).decode(),
+        "settings": json.dumps(settings, ensure_ascii=False, separators=(",", ":")),
     }
     if complaints:
         warnings.warn(f"{settings['sampler']}: {diagnosis}", MixingWarning, stacklevel=4)

@@ -22,6 +22,7 @@ from jaxtyping import PRNGKeyArray
 
 from ... import bpkr, store
 from ...checks import checked_flag, checked_instance, checked_key, checked_path, checked_whole_number, require
+from ...extras import needed
 from ...workers import Workers, check_executor
 from ..data.checks import check_interpolation
 from ..data.data import check_data
@@ -266,6 +267,7 @@ def _run(
 ) -> xr.DataTree:
     check_executor(executor)
     checked_flag("progress", progress)
+    needed("arviz_stats", "sampling")
     # the same for workers, which may be elsewhere
     folder = None if folder is None else checked_path("folder", folder).absolute()
     described = store.settings_of(

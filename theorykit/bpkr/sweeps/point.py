@@ -8,7 +8,6 @@ from typing import Any
 import xarray as xr
 
 from ... import bpkr
-from ...progress import Tell
 from .datasets import label_infinite_width, label_saddle, order_parameters_of, predict_test_examples
 from .folder import FAILED, SweepFolder
 from .grid import GridPoint, nearest
@@ -22,23 +21,17 @@ def solve_chain(
     folder: SweepFolder | None,
     options: Mapping[str, Any],
     places: Sequence[GridPoint],
-    tell: Tell | None = None,
 ) -> Mapping[GridPoint, xr.Dataset]:
-    """The dataset of every place of a chain: from the folder, or else solved, in their order, and left there.
-
-    `tell` is called after every place, with how many are there.
-    """
+    """The dataset of every place of a chain: from the folder, or else solved, in their order, and left there."""
     there = {place: None if folder is None else folder.read(place) for place in places}
     points = {place: point for place, point in there.items() if point is not None}
-    for number, place in enumerate(places, 1):
+    for place in places:
         if place not in points:
             start = nearest(place, [other for other in places if other in points and points[other]["converged"].item()])
             neighbour = None if start is None else (start, points[start])
             points[place] = solve_place(architecture, data, place, neighbour, options)
             if folder is not None:
                 folder.write(place, points[place])
-        if tell is not None:
-            tell(number)
     return points
 
 

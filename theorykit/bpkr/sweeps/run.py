@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import xarray as xr
+from tqdm.auto import tqdm
 
 from ... import bpkr
 from ...checks import (
@@ -20,7 +21,6 @@ from ...checks import (
     shown,
 )
 from ...precision import require_float64
-from ...progress import TaskBar, Tell
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
@@ -95,9 +95,9 @@ def sweep(
     tasks = [(chain,) for chain in grid.chains]
     with _bar(tasks, progress) as bar:
         common = (architecture, data, kept, options)
-        for number, chain in run_tasks(executor, solve_chain, tasks, common, bar.heard):
+        for _, chain in run_tasks(executor, solve_chain, tasks, common):
             points |= chain
-            bar.heard(number, len(chain))
+            bar.update(len(chain))
             if kept is not None:
                 kept.complete(chain)
     result = xr.merge([grid.dataset(points), _label_tests(data)]).assign_attrs(settings=json.dumps(settings))
@@ -145,10 +145,10 @@ def sweep_seeds(
     points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
     labels: dict[int, xr.Dataset] = {}
     with _bar(tasks, progress) as bar:
-        for number, (chain, tested) in run_tasks(executor, _solve_chain_of_seed, tasks, common, bar.heard):
+        for number, (chain, tested) in run_tasks(executor, _solve_chain_of_seed, tasks, common):
             points[tasks[number][0]] |= chain
             labels[tasks[number][0]] = tested
-            bar.heard(number, len(chain))
+            bar.update(len(chain))
     _LATEST.clear()
     each = [xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds]
     result = concatenate(each, "seed", seeds)
@@ -183,7 +183,6 @@ def _solve_chain_of_seed(
     options: Mapping[str, Any],
     seed: int,
     chain: Sequence[GridPoint],
-    tell: Tell | None = None,
 ) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
     """What `solve_chain` has of the data of a seed, and their labelled test labels."""
     prepared = _LATEST.get((call, seed))
@@ -195,7 +194,7 @@ def _solve_chain_of_seed(
         _LATEST.clear()
         _LATEST[call, seed] = prepared
     made, _, kept = prepared
-    return solve_chain(architecture, made, kept, options, chain, tell), _label_tests(made)
+    return solve_chain(architecture, made, kept, options, chain), _label_tests(made)
 
 
 def _label_tests(data: bpkr.Data) -> xr.Dataset:
@@ -224,14 +223,9 @@ def _complaint(point: xr.Dataset, axes: Sequence[Any]) -> str:
     return f"{place}: {point['message'].item()}"
 
 
-def _bar(tasks: Sequence[tuple], progress: bool) -> TaskBar:
-    """Over the points of tasks, whose last argument is a chain of them."""
-    chains = [task[-1] for task in tasks]
-
-    def postfix(task: int, done: int) -> dict[str, Any]:
-        place = chains[task][done - 1]
-        return {"width": str(place.width), "temperature": place.temperature}
-
-    shown = {"desc": "saddle points", "unit": "point", "postfix": postfix}
+def _bar(tasks: Sequence[tuple], progress: bool) -> tqdm:
+    """A bar over the points of tasks, whose last argument is a chain of them."""
+    hidden = not checked_flag("progress", progress)
     # one below another bar is removed when it is full
-    return TaskBar(sum(map(len, chains)), progress=checked_flag("progress", progress), leave=None, **shown)
+    shown = {"desc": "saddle points", "unit": "point", "leave": None, "dynamic_ncols": True}
+    return tqdm(total=sum(len(task[-1]) for task in tasks), disable=hidden, **shown)

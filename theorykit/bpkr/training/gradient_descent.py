@@ -10,10 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from ... import bpkr, store
 from ...checks import (
@@ -25,12 +24,15 @@ from ...checks import (
     checked_whole_number,
     shown,
 )
+from ...extras import Lazy
 from ...precision import require_float64
 from ...settings import usual_settings
 from ...tasks.examples import Examples
 from ..network.network import path_weights, read_paths, weight_shapes
 from ..network.paths import readout_weights, unchecked_path_features
 from .settings import TrainingSettings
+
+optax = Lazy("optax", "training a network")
 
 _CHECKPOINT = "training.npz"
 # of numbers of features; more cannot be held

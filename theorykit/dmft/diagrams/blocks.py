@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import xarray as xr
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from ...checks import (
     checked_flag,

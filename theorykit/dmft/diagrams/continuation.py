@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import xarray as xr
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from ... import dmft, store
 from ...checks import checked_flag, checked_path, checked_whole_number
