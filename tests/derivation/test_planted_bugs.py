@@ -9,8 +9,8 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from theorykit.bpkr.action import derivation as back_propagation
 from theorykit.bpkr.action import expansion, finite_width_prior
 from theorykit.derivation import claims, rules
-from theorykit.derivation.proof import Points, chance_of_mistake
-from theorykit.derivation.rules import RuleError, identities, integrals, saddles
+from theorykit.derivation.rules import RuleError
+from theorykit.derivation.step import Points, chance_of_mistake
 from theorykit.symbolic import PartialTrace, expand_products, kronecker, log_det, normal, simplify_traces
 
 from .architectures import SMALL, action
@@ -35,7 +35,7 @@ def first_failure(derivation):
 
 def holds_exactly(step, sizes):
     """Whether the claim holds in exact arithmetic; an error where it is no identity."""
-    return chance_of_mistake(step.claim, step.before, step.after, Points(sizes, 0)) is not None
+    return chance_of_mistake(step, Points(sizes, 0)) is not None
 
 
 def wrong_result(rule, change):
@@ -76,40 +76,34 @@ BUGS = {
         wrong_result("determinant_lemma", lambda step, before, c, inner: step.after - 2 * normal(log_det(inner))),
         PLAIN,
     ),
-    "half the shift of a Gaussian": ("Gaussian integral", wrong_part(integrals, "polynomial", half_linear), PLAIN),
+    "half the shift of a Gaussian": ("Gaussian integral", wrong_part(rules, "_polynomial", half_linear), PLAIN),
     "a wrong solution": (
         "eliminated at its saddle point",
-        wrong_part(saddles, "solve_for", lambda right: lambda *arguments: expand_products(2 * right(*arguments))),
+        wrong_part(rules, "solve_for", lambda right: lambda *arguments: expand_products(2 * right(*arguments))),
         PLAIN,
     ),
     "Kronecker factors swapped": (
         "blocks become path indices",
-        (identities, "kronecker", lambda left, right: kronecker(right, left)),
+        (rules, "kronecker", lambda left, right: kronecker(right, left)),
         PLAIN,
     ),
-    "the conjugate with the wrong sign": (
-        "order parameter by a delta function",
-        wrong_result(
-            "insert_order_parameter", lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: -conjugate})
-        ),
-        BOTH,
-    ),
-    "the conjugate with a wrong factor": (
-        "order parameter by a delta function",
-        wrong_result(
-            "insert_order_parameter",
-            lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: conjugate / 2}),
-        ),
-        BOTH,
-    ),
-    "the conjugate with the square root of the width": (
-        "order parameter by a delta function",
-        wrong_result(
-            "insert_order_parameter",
-            lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: conjugate / sqrt(w)}),
-        ),
-        BOTH,
-    ),
+    **{
+        f"the conjugate with {what}": (
+            "order parameter by a delta function",
+            wrong_result(
+                "insert_order_parameter",
+                lambda step, b, v, s, conjugate, w, change=change: step.after.xreplace(
+                    {conjugate: change(conjugate, w)}
+                ),
+            ),
+            BOTH,
+        )
+        for what, change in {
+            "the wrong sign": lambda conjugate, width: -conjugate,
+            "a wrong factor": lambda conjugate, width: conjugate / 2,
+            "the square root of the width": lambda conjugate, width: conjugate / sqrt(width),
+        }.items()
+    },
     "a wrong factor of the source": (
         "source differentiated",
         wrong_result("source_derivative", lambda step, *_: step.after / 2),
@@ -117,17 +111,17 @@ BUGS = {
     ),
     "branches swapped": (
         "branches side by side",
-        (identities, "BlockDiagMatrix", lambda first, second: BlockDiagMatrix(second, first)),
+        (rules, "BlockDiagMatrix", lambda first, second: BlockDiagMatrix(second, first)),
         STRAIGHT,
     ),
     "the other partial trace": (
         "traces of smaller matrices",
-        (identities, "simplify_traces", traced_over_the_other_factor),
+        (rules, "simplify_traces", traced_over_the_other_factor),
         PLAIN,
     ),
     "a wrong factor of columns": (
         "matrices become columns",
-        wrong_part(identities, "_vectorise", lambda right: lambda *arguments: 2 * right(*arguments)),
+        wrong_part(rules, "_vectorise", lambda right: lambda *arguments: 2 * right(*arguments)),
         BOTH,
     ),
     "a wrong scale of the auxiliary field": (
@@ -194,9 +188,9 @@ def test_without_a_bug_the_verification_holds(name):
 
 
 IMPOSSIBLE = {
-    "determinants left out": (integrals, "log_det", lambda matrix: log_det(matrix) * 0),
+    "determinants left out": (rules, "log_det", lambda matrix: log_det(matrix) * 0),
     "the wrong sign of an overlap": wrong_part(
-        identities, "_small_matrix", lambda right: lambda c, *arguments: right(-c, *arguments)
+        rules, "_small_matrix", lambda right: lambda c, *arguments: right(-c, *arguments)
     ),
 }
 

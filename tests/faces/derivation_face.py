@@ -1,10 +1,9 @@
 """What the parameters of the public callables of the derivation engine are.
 
-Examples of rules, and of what they claim, are those that the rules are tested on.
+Examples of rules are those that the rules are tested on.
 """
 
 import inspect
-from dataclasses import fields
 from functools import cache
 from unittest.mock import patch
 
@@ -14,10 +13,9 @@ from sympy import Trace
 from tests.derivation.examples import RULES, SIZES, M, R, U, Z, r, w
 from theorykit import derivation
 from theorykit.derivation import claims, rules
-from theorykit.derivation.sampling import random_values
 
-from .engine import Face
-from .values import NUMBERS, Kind, instance, text, whole_number
+from .engine import Face, public_names
+from .values import Kind, instance, text, whole_number
 
 NOTHING = dict.fromkeys(("an empty list", "an empty array"), "none of them")
 TEXTS = {**dict.fromkeys(("a list of text", "an array of text"), "texts"), **NOTHING}
@@ -56,9 +54,8 @@ def kind_of(value, *words):
     return Kind(lambda: value, {} if value is not None else {"None": "there is none"}, called=words)
 
 
-EXAMPLES = {name: called(name) for name in rules.__all__ if name in RULES}
-STEPS = {type(step.claim).__name__: step for _, step in EXAMPLES.values()}
-STEPS |= {type(step.claim).__name__: step for step in (RULES["linearise_square"](), RULES["eliminate"]())}
+EVERY = [name for name in public_names(rules) if name[0].islower()]
+EXAMPLES = {name: called(name) for name in EVERY if name in RULES}
 
 
 def of_rules():
@@ -67,24 +64,6 @@ def of_rules():
             # of parameters that take any number of arguments, one
             value = value[0] if name == "symbols" else value
             yield f"rules.{rule}.{name}", kind_of(value)
-
-
-def of_claims():
-    for claim, step in STEPS.items():
-        yield from (
-            (f"claims.{claim}.{field.name}", kind_of(getattr(step.claim, field.name))) for field in fields(step.claim)
-        )
-        yield (
-            f"claims.{claim}.error.values",
-            Kind(lambda step=step: values(step), also=lambda: {"of others": {"y": 1.0}}),
-        )
-        for side in ("before", "after"):
-            for method in ("error", "expressions"):
-                yield f"claims.{claim}.{method}.{side}", Kind(lambda step=step, side=side: getattr(step, side))
-
-
-def values(step):
-    return random_values(step.claim.expressions(step.before, step.after), SIZES[0], np.random.default_rng(0))
 
 
 @cache
@@ -96,7 +75,6 @@ FACE = Face(
     derivation,
     {
         **dict(of_rules()),
-        **dict(of_claims()),
         "record": Kind(lambda: {}),
         "rules.slope.through": kind_of([(w, Z * r)]),
         "rules.slope.forces": Kind(lambda: {w: r}, also=lambda: {"of text": {"w": "r"}, "to text": {w: "r"}}),
@@ -118,11 +96,6 @@ FACE = Face(
         "Derivation.sizes": Kind(lambda: SIZES, NOTHING, lambda: {"alone": SIZES[0], "by text": ({"n": 2},)}),
         "steps": Kind(lambda: record().steps, NOTHING, lambda: {"alone": record().steps[0]}),
         "Recorder.steps": Kind(lambda: [], {"an empty list": "none so far"}),
-        "evidence": Kind(lambda: record().verify().evidence, NOTHING),
-        "step": instance(lambda: record().steps[0]),
-        "error": Kind(lambda: 0.5, dict.fromkeys((*NUMBERS, "NaN", "infinity"), "also of what could not be evaluated")),
-        **dict.fromkeys(("reason", "numeric"), text("why", any_text=True)),
-        "chance": Kind(lambda: 1e-35, {"None": "checked on numbers only", "0": "certain", "1": "empty"}),
         "Recorder.apply.rule": Kind(lambda: rules.reduce_traces, called=("the rule makes",)),
         "arguments": kind_of(Trace(M), "before"),
         "rule": text("a rule", any_text=True),
@@ -140,31 +113,17 @@ FACE = Face(
         "level": whole_number(3, least=1),
         "verification": instance(lambda: record().verify()),
         "rng": instance(lambda: np.random.default_rng(0), also=lambda: {"the module": np.random}),
-        "claims.SolvesToFirstOrder.variable": kind_of(U),
-        "claims.SolvesToFirstOrder.limit": kind_of(((U, M),)),
-        "claims.SolvesToFirstOrder.displaced": kind_of(((U, M),)),
-        "claims.SolvesToFirstOrder.force": kind_of(M),
         "before": kind_of(Trace(M)),
-        "after": kind_of(Trace(U)),
-        "values": Kind(lambda: {"U": np.eye(2)}, also=lambda: {"of others": {"y": 1.0}}),
     },
     instances={
         "Recorder": derivation.Recorder,
         "Derivation": record,
         "Step": lambda: EXAMPLES["drop_constants"][1],
-        **{f"claims.{name}": (lambda step=step: step.claim) for name, step in STEPS.items()},
-        "claims.Claim": claims.Equal,
-        "claims.SolvesToFirstOrder": lambda: claims.SolvesToFirstOrder(U, ((U, M),), (), M),
     },
     given={
         "Recorder.apply": ("arguments",),
         **{f"rules.{name}": ("symbols",) for name in ("set_to_zero", "terms_with", "terms_without")},
     },
-    untried={
-        f"rules.{name}.record": "the rule has run when the step refuses it; tried of Step" for name in rules.__all__
-    },
-    examples={
-        "claims.Claim.error": "each claim has its own",
-        "claims.SolvesToFirstOrder.error": "no single rule claims it; the derivations have it",
-    },
+    untried={f"rules.{name}.record": "the rule has run when the step refuses it; tried of Step" for name in EVERY},
+    records={"Evidence": "made by verify", "Verification": "made by verify"},
 )

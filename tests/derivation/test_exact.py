@@ -31,17 +31,17 @@ from sympy import (
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
-from theorykit.derivation.exact.point import random_point
-from theorykit.derivation.exact.residues import (
+from theorykit.derivation.exact import (
     PRIME,
     NotRational,
+    Residues,
     SingularPoint,
     determinant,
     dual,
     inverse,
+    random_point,
     square_root,
 )
-from theorykit.derivation.exact.values import Residues
 from theorykit.symbolic import (
     Diagonal,
     LogDet,
