@@ -57,7 +57,7 @@ class Claim(abc.ABC):
     def error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
         """How far the claim is from holding with the symbols' values by name."""
 
-    def _sides(self, before: Expr, after: Expr, point: "ExactPoint | FloatPoint") -> Iterator[tuple[Any, Any]]:
+    def _sides(self, before: Expr, after: Expr, point: "ExactPoint | _FloatPoint") -> Iterator[tuple[Any, Any]]:
         """Values that are equal where the claim holds, whatever the arithmetic of the point."""
         raise NotRational(self.beyond)
 
@@ -71,7 +71,7 @@ class Identity(Claim):
 
     def error(self, before, after, values, rng):
         """The largest difference of two sides."""
-        sides = self._sides(before, after, FloatPoint(values, rng))
+        sides = self._sides(before, after, _FloatPoint(values, rng))
         return worst(*(difference(found, expected) for found, expected in sides))
 
     @abc.abstractmethod
@@ -80,8 +80,8 @@ class Identity(Claim):
 
 
 @dataclass(frozen=True)
-class FloatPoint:
-    """Random floating-point values of symbols by name; expressions are evaluated there as at an `ExactPoint`."""
+class _FloatPoint:
+    """Random floating-point values of symbols by name; called as an `ExactPoint`. Slopes are taken by differences."""
 
     values: Values
     rng: np.random.Generator
@@ -90,32 +90,25 @@ class FloatPoint:
         return interpret(expression, self.values)
 
     def size(self, size: Expr) -> int:
-        """The value of a size."""
         return round(self(size))
 
-    def where(self, values: Mapping[Expr, Any]) -> "FloatPoint":
-        """With these values of symbols."""
-        return FloatPoint({**self.values, **{symbol.name: value for symbol, value in values.items()}}, self.rng)
+    def where(self, values: Mapping[Expr, Any]) -> "_FloatPoint":
+        return _FloatPoint({**self.values, **{symbol.name: value for symbol, value in values.items()}}, self.rng)
 
-    def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "FloatPoint":
-        """With the values of symbols that stand for others; a definition may use the ones before it."""
-        return FloatPoint(_define(self.values, definitions), self.rng)
+    def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "_FloatPoint":
+        return _FloatPoint(_define(self.values, definitions), self.rng)
 
-    def draw(self, symbol: Symbol | MatrixSymbol) -> "FloatPoint":
-        """With another random value for a symbol."""
+    def draw(self, symbol: Symbol | MatrixSymbol) -> "_FloatPoint":
         return self.where({symbol: random_value(symbol, self.values, self.rng)})
 
-    def scaled(self, symbol: Symbol, factor: int) -> "FloatPoint":
-        """With a scalar symbol a whole number of times as large."""
+    def scaled(self, symbol: Symbol, factor: int) -> "_FloatPoint":
         return self.where({symbol: factor * self.values[symbol.name]})
 
     def symmetric_matrix(self, size: int) -> np.ndarray:
-        """A random symmetric matrix, of norm one."""
         direction = self.rng.normal(size=(size, size))
         return (direction + direction.T) / np.linalg.norm(direction + direction.T)
 
     def slope(self, expression: Expr, variable: MatrixSymbol, direction: np.ndarray) -> Any:
-        """The derivative of a scalar in a direction of a matrix, by differences."""
         at = self.values[variable.name]
         return _slope_at_zero(lambda step: self.where({variable: at + step * direction})(expression))
 
@@ -648,7 +641,7 @@ class Constrained(Identity):
         yield held(after), held(before)
 
     def error(self, before, after, values, rng):
-        point = FloatPoint(values, rng)
+        point = _FloatPoint(values, rng)
         direction = point.symmetric_matrix(len(values[self.multiplier.name]))
         if abs(point.slope(before, self.multiplier, direction)) < 1e-6:
             return np.inf  # the multiplier must multiply something
@@ -691,7 +684,7 @@ class Solves(Claim):
         if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
             return np.inf
         residual = interpret(before, {**values, self.variable.name: solution})
-        elsewhere = FloatPoint(values, rng).draw(self.variable)(before)
+        elsewhere = _FloatPoint(values, rng).draw(self.variable)(before)
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
 
 
@@ -717,7 +710,7 @@ class SolvesToFirstOrder(Claim):
         name = self.variable.name
         ratios = [np.linalg.norm(along[other]) / np.linalg.norm(value, -2) for other, value in point.items()]
         length = max(1.0, *ratios)  # displacements no larger than what is displaced keep the differences accurate
-        direction = FloatPoint(values, rng).symmetric_matrix(len(point[name])) * np.linalg.norm(point[name], -2)
+        direction = _FloatPoint(values, rng).symmetric_matrix(len(point[name])) * np.linalg.norm(point[name], -2)
 
         def at(scale, sideways):
             moved = {other: value + scale / length * along[other] for other, value in point.items()}

@@ -84,7 +84,25 @@ class SingularPoint(ArithmeticError):
     """A denominator or a determinant is zero where an expression was to be evaluated."""
 
 
-class Dual:
+class _Arithmetic:
+    """What follows from a sum, a product and a change of sign."""
+
+    __slots__ = ()
+
+    def __radd__(self, other):
+        return self + other
+
+    def __sub__(self, other):
+        return self + -as_value(other)
+
+    def __rsub__(self, other):
+        return -self + other
+
+    def __rmul__(self, other):
+        return self * other
+
+
+class Dual(_Arithmetic):
     """a + b e with e^2 = 0: a residue, and its derivative in a direction."""
 
     __slots__ = ("slope", "value")
@@ -100,17 +118,11 @@ class Dual:
         return Dual(-self.value, -self.slope)
 
     def __sub__(self, other):
-        value, slope = _parts(other)
-        return Dual(self.value - value, self.slope - slope)
-
-    def __rsub__(self, other):
-        return -self + other
+        return self + -other
 
     def __mul__(self, other):
         value, slope = _parts(other)
         return Dual(self.value * value, self.value * slope + self.slope * value)
-
-    __radd__, __rmul__ = __add__, __mul__
 
     def __mod__(self, prime):
         return Dual(self.value % prime, self.slope % prime)
@@ -201,7 +213,7 @@ def _root(number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Residues:
+class Residues(_Arithmetic):
     """A number, or a matrix of numbers, modulo the prime: P/q with one denominator q for all entries.
 
     `above`, `below`: bounds of the degrees of P and q, as polynomials of what was drawn at random.
@@ -228,16 +240,8 @@ class Residues:
         above = max(self.above + other.below, other.above + self.below)
         return Residues((self.entries + other.entries) % PRIME, above, self.below + other.below)
 
-    __radd__ = __add__
-
     def __neg__(self):
         return Residues(-self.entries % PRIME, self.above, self.below)
-
-    def __sub__(self, other):
-        return self + -as_value(other)
-
-    def __rsub__(self, other):
-        return -self + other
 
     def __mul__(self, other):
         other = as_value(other)
@@ -248,8 +252,6 @@ class Residues:
         if other.is_matrix:
             self, other = other, self
         return Residues(self.entries * other.entries % PRIME, self.above + other.above, self.below + other.below)
-
-    __rmul__ = __mul__
 
     def __matmul__(self, other):
         return Residues(self.entries @ other.entries % PRIME, self.above + other.above, self.below + other.below)
@@ -326,7 +328,7 @@ class _Power(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Logarithms:
+class Logarithms(_Arithmetic):
     """A number plus a sum of logarithms: for each monomial of symbols, which multiplies them, powers of numbers.
 
     Different monomials are linearly independent over the rational numbers, so that each must have the product 1.
@@ -344,23 +346,13 @@ class Logarithms:
             powers[monomial] = (*powers.get(monomial, ()), *added)
         return Logarithms(self.rest + other.rest, powers)
 
-    __radd__ = __add__
-
     def __neg__(self):
         return self.times({S.One: Fraction(-1)}, Residues(-1 % PRIME))
-
-    def __sub__(self, other):
-        return self + -as_value(other)
-
-    def __rsub__(self, other):
-        return -self + other
 
     def __mul__(self, other):
         if isinstance(other, int):
             return self.times({S.One: Fraction(other)}, as_value(other))
         raise NotRational("a logarithm, multiplied by what is no polynomial of symbols")
-
-    __rmul__ = __mul__
 
     def power(self, exponent: int):
         """It has none that is a sum of logarithms."""
