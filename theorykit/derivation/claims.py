@@ -244,6 +244,7 @@ class GaussianAverage(Claim):
         def exponent(column):
             return interpret(before, {**values, self.variable.name: column[:, None]}) + column @ precision @ column
 
+        # the exponent is quadratic, so its differences are exact: centre and width of the tilted Gaussian
         spread = np.linalg.inv(_curvature(exponent, size).real / 2)
         slope = np.array([exponent(unit) - exponent(-unit) for unit in np.eye(size)]) / 2
         centre, root = -spread @ slope / 2, np.linalg.cholesky((spread + spread.T) / 2)
@@ -620,6 +621,7 @@ class Stationary(Identity):
     def _sides(self, before, after, point):
         solution = point(self.solution)
         at_solution = point.where({self.variable: solution})
+        # one random direction: a gradient that is not zero is orthogonal to it with probability zero
         yield at_solution.slope(before, self.variable, point.symmetric_matrix(solution.shape[0])), 0
         yield point(after), at_solution(before)
 
@@ -684,6 +686,7 @@ class Solves(Claim):
         if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
             return np.inf
         residual = interpret(before, {**values, self.variable.name: solution})
+        # relative to what the equation is where it does not hold
         elsewhere = _FloatPoint(values, rng).draw(self.variable)(before)
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
 

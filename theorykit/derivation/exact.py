@@ -237,6 +237,7 @@ class Residues(_Arithmetic):
         other = as_value(other)
         if not isinstance(other, Residues):
             return NotImplemented
+        # P/q + R/s = (P s + R q) / (q s)
         above = max(self.above + other.below, other.above + self.below)
         return Residues((self.entries + other.entries) % PRIME, above, self.below + other.below)
 
@@ -284,6 +285,7 @@ class Residues(_Arithmetic):
         """The inverse of a number, or of a square matrix: cofactors over the determinant."""
         if not self.is_matrix:
             return Residues(_reciprocal(self.entries), self.below, self.above)
+        # entries of the adjugate are minors of size n - 1, and the determinant has degree n
         size = self._rows
         return Residues(inverse(self.entries), (size - 1) * self.above + self.below, size * self.above)
 
@@ -307,6 +309,7 @@ class Residues(_Arithmetic):
 
     def slope(self):
         """The derivative, where the entries are dual numbers."""
+        # (P/q)' = (P' q - P q') / q^2
         slopes = _slopes(self.entries) if self.is_matrix else _parts(self.entries)[1]
         return Residues(slopes, self.above + self.below, 2 * self.below)
 
@@ -369,6 +372,7 @@ class Logarithms(_Arithmetic):
 
     def slope(self, evaluate):
         """The derivative, where the entries are dual numbers; `evaluate` gives the value of a monomial."""
+        # (c log b)' = c b' / b; `base.entries` are dual numbers, of which b is the value
         total = self.rest.slope()
         for monomial, product in self.powers.items():
             for base, exponent in product:
@@ -656,6 +660,7 @@ def _entrywise(node, at):
     matrices = [at(node.expr)] if isinstance(node, ElementwiseApplyFunction) else list(map(at, node.matrices))
     if node.function.free_symbols:
         raise NotRational("a function of entries with parameters")
+    # two arguments P/q and R/s are equal where P s - R q is zero
     degree = max(matrix.above for matrix in matrices) + max(matrix.below for matrix in matrices)
     of_entries = np.vectorize(lambda *entries: at.of_any_function(node.function, entries, degree), otypes=[object])
     return Residues(of_entries(*(matrix.entries for matrix in matrices)), 1)
@@ -728,6 +733,7 @@ def _block_matrix(node, at):
     rows, columns = node.blocks.shape
     blocks = [[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)]
     every = [block for row in blocks for block in row]
+    # over the product of all denominators
     below = sum(block.below for block in every)
     above = max(block.above + below - block.below for block in every)
     return Residues(np.block([[block.entries for block in row] for row in blocks]), above, below)

@@ -127,6 +127,7 @@ def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -
 @checked_arguments
 def solve_for(equation: MatrixExpr, variable: MatrixSymbol) -> MatrixExpr:
     """The `variable` that makes `equation` zero, where it stands once, in an inverse or alone between factors."""
+    # one term L f(X) R and the rest: f(X) = -L^-1 rest R^-1, and then f is the identity, an inverse, or of a sum
     terms = matrix_terms(equation)
     holding = [term for term in terms if any(factor.has(variable) for factor in term[1])]
     if len(holding) != 1:
@@ -601,6 +602,7 @@ def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExp
 
     Gives logdet C + logdet(C^{-1} + A) + c - b^T (C^{-1} + A)^{-1} b.
     """
+    # complete the square: v^T (C^-1 + A) v + 2 b^T v is least at v = -(C^-1 + A)^-1 b
     quadratic, linear, after = _polynomial(before, variable)
     precision = sum_of([inverse(covariance), *quadratic])
     if quadratic:
@@ -757,6 +759,7 @@ def derivative(before: Expr, variable: MatrixSymbol, **record) -> Step:
 @checked_arguments
 def linear_response(entropy: Expr, variable: MatrixSymbol, mean: MatrixExpr, force: MatrixExpr, **record) -> Step:
     """How a minimum moves, to first order, when the term tr(force variable) is added: Hessian and solve."""
+    # Hessian along the displacement + force = 0
     displacement = positive_definite("X", variable.shape[0])
     along = gradient(Trace(gradient(entropy, variable) * displacement), variable)
     equation = sum_of([along.xreplace({variable: mean}), force])
@@ -933,6 +936,7 @@ def slope(
         later = [pull_back(value, pulled[symbol], target) for symbol, value in through if symbol in pulled]
         return _join(sum_of([gradient(before, target), *later]))
 
+    # from the last definition to the first, as reverse-mode differentiation goes
     for symbol, _ in reversed(through):
         pulled[symbol] = total(symbol)
         if forces and symbol in forces:
