@@ -167,7 +167,7 @@ def taking_an_executor() -> Iterator[str]:
 
 
 def test_every_function_that_takes_an_executor_is_tried():
-    found = {name for name in taking_an_executor() if not name.startswith(("workers.", "progress.", "store."))}
+    found = {name for name in taking_an_executor() if not name.startswith(("workers.", "store."))}
     assert found == set(RUNS) | _PARTS | _BELOW
 
 

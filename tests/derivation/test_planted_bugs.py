@@ -89,7 +89,7 @@ BUGS = {
         arrives("determinant_lemma", lambda after, b, c, inner: after - 2 * normal(log_det(inner))),
         PLAIN,
     ),
-    "half the shift of a Gaussian": ("Gaussian integral", wrong_part("_polynomial", half_linear), PLAIN),
+    "half the shift of a Gaussian": ("Gaussian integral", wrong_part("polynomial", half_linear), PLAIN),
     "a wrong solution": (
         "eliminated at its saddle point",
         wrong_part("solve_for", lambda right: lambda *arguments: expand_products(2 * right(*arguments))),

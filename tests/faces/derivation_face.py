@@ -85,6 +85,7 @@ FACE = Face(
         **dict.fromkeys(("rules.inner_matrix.outer", "rules.solve_for.variable"), kind_of(r)),
         "rules.inner_matrix.outer": kind_of(R),
         "rules.inner_of_form.column": kind_of(r),
+        "rules.polynomial.variable": kind_of(w),
         "rules.bilinear_matrix.left": kind_of(r),
         "rules.bilinear_matrix.right": kind_of(w),
         "rules.solve_for.equation": kind_of(2 * M * r - w),

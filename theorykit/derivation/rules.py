@@ -108,7 +108,7 @@ def inner_matrix(expression: Expr, outer: MatrixSymbol) -> MatrixExpr:
 @checked_arguments
 def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
     """The matrix A of a quadratic form r^T A r, r = `column`."""
-    quadratic, linear, constant = _polynomial(expression, column)
+    quadratic, linear, constant = polynomial(expression, column)
     if linear or constant != 0 or not quadratic:
         raise RuleError(f"expected a quadratic form of {column}, got {expression}")
     return sum_of(quadratic)
@@ -117,7 +117,7 @@ def inner_of_form(expression: Expr, column: MatrixSymbol) -> MatrixExpr:
 @checked_arguments
 def bilinear_matrix(expression: Expr, left: MatrixSymbol, right: MatrixSymbol) -> MatrixExpr:
     """The matrix B of a form 2 l^T B r of two columns."""
-    _, linear, _ = _polynomial(expression, left)
+    _, linear, _ = polynomial(expression, left)
     terms = [(c, factors) for column in linear for c, factors in matrix_terms(column)]
     if any(factors[-1] != right for _, factors in terms):
         raise RuleError(f"expected a form of {left} and {right}, got {expression}")
@@ -179,7 +179,8 @@ def _change_products_with(expression: Expr, held: Expr | type, change: Callable[
     return normal(after)
 
 
-def _polynomial(expression: Expr, variable: MatrixSymbol) -> tuple[list, list, Expr]:
+@checked_arguments
+def polynomial(expression: Expr, variable: MatrixSymbol) -> tuple[list, list, Expr]:
     """The terms of a polynomial of second degree in a column: matrices A, columns b (of 2 b^T v), and the rest."""
     quadratic, linear, constant = [], [], S.Zero
     for coefficient, node in _scalar_terms(normal(expression)):
@@ -603,7 +604,7 @@ def gaussian_average(before: Expr, variable: MatrixSymbol, covariance: MatrixExp
     Gives logdet C + logdet(C^{-1} + A) + c - b^T (C^{-1} + A)^{-1} b.
     """
     # complete the square: v^T (C^-1 + A) v + 2 b^T v is least at v = -(C^-1 + A)^-1 b
-    quadratic, linear, after = _polynomial(before, variable)
+    quadratic, linear, after = polynomial(before, variable)
     precision = sum_of([inverse(covariance), *quadratic])
     if quadratic:
         after += log_det(covariance) + log_det(precision)
@@ -676,7 +677,7 @@ def source_derivative(
     **record,
 ) -> Step:
     """`factor` times the first derivative, or the matrix of second derivatives, in a column source, at zero."""
-    quadratic, linear, _ = _polynomial(before, source)
+    quadratic, linear, _ = polynomial(before, source)
     found = [2 * factor * matrix for matrix in (quadratic if order == 2 else linear)]
     shape = (source.shape[0], source.shape[0] if order == 2 else 1)
     after = sum_of(found) if found else from_terms([], shape)
@@ -824,7 +825,7 @@ def covariance_over_spins(before: Expr, spins: MatrixSymbol, value: MatrixExpr, 
 
 def _field(exponent: Expr, spins: MatrixSymbol) -> tuple[MatrixExpr, Expr]:
     """u of an exponent -2 s^T u + c that is linear in the spins s, and c."""
-    quadratic, linear, constant = _polynomial(exponent, spins)
+    quadratic, linear, constant = polynomial(exponent, spins)
     if quadratic or not linear:
         raise RuleError(f"expected an exponent linear in the spins {spins}, got {exponent}")
     return expand_products(-sum_of(linear)), constant
