@@ -44,32 +44,37 @@ every_entry_point = pytest.mark.parametrize("entry", entry_points())
 def test_sizes_and_variances_must_be_positive_and_finite(name, where, value):
     numbers = {"widths": [8.0] * 3, "prior_variances": [1.0] * 4}
     numbers[name][where] = value
-    with refused(f"{name}[{where}] must be finite and positive, got {value!r}"):
+    with refused(f"{name}[{where}] must be finite and > 0, got {value!r}"):
         bpkr.Architecture((2, 2), **numbers, temperature=0.1)
 
 
 @pytest.mark.parametrize("value", [-0.1, NAN, INF])
 def test_the_temperature_must_be_finite_and_not_negative(value):
-    with refused(f"temperature must be finite and not negative, got {value!r}"):
+    with refused(f"temperature must be finite and >= 0, got {value!r}"):
         bpkr.Architecture((2, 2), 8.0, temperature=value)
 
 
-@pytest.mark.parametrize("heads, wrong", [((2, 0), 0), ((-1,), -1), ((True, 2), True)])
-def test_heads_must_be_positive_counts(heads, wrong):
-    with refused(f"every layer needs a positive whole number of heads, got {wrong!r}"):
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ((2, 0), "layers[1] must be at least 1, got 0"),
+        ((-1,), "layers[0] must be at least 1, got -1"),
+        (
+            (True, 2),
+            "layers[0] must be a layer such as bpkr.Dense(), or a whole number of heads, got True",
+        ),
+        # other text is found by the types of the tests first
+        ("", "layers must be a sequence of layers, such as (2, 3) for two layers of 2 and 3 heads, got ''"),
+    ],
+)
+def test_layers_must_be_a_sequence_of_counts(heads, message):
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         bpkr.Architecture(heads, 8.0, temperature=0.1)
 
 
-def test_layers_must_be_a_sequence():
-    # other text is found by the types of the tests first
-    with refused("layers must be a sequence of layers") as error:
-        bpkr.Architecture("", 8.0, temperature=0.1)
-    assert "got ''" in str(error.value)
-
-
-@pytest.mark.parametrize("outputs", [0, -1, True])
-def test_outputs_must_be_a_positive_count(outputs):
-    with refused(f"outputs must be a positive whole number, got {outputs!r}"):
+@pytest.mark.parametrize(("outputs", "must"), [(0, "at least 1"), (-1, "at least 1"), (True, "a whole number")])
+def test_outputs_must_be_a_positive_count(outputs, must):
+    with pytest.raises((TypeError, ValueError), match=f"outputs must be {must}, got {outputs!r}"):
         bpkr.Architecture((2,), 8.0, temperature=0.1, outputs=outputs)
 
 
@@ -396,10 +401,10 @@ print(json.dumps([
 ]))
 """
     named = ("'middle'", "got Newton", "layers", "layers", "1.5", "heads", "temperature must be a number", "widths")
-    named += ("layers must be a sequence", "write Dense(...), not Dense", "got None", "s_1 of layer 1 (Skip) must be a")
-    named += ("s_1 of layer 1", "one skip connection", "outputs must be a positive whole", "outputs must be a positive")
+    named += ("layers must be a sequence", "got the class Dense itself", "got None", "s_1 of layer 1 (Skip) must be a")
+    named += ("s_1 of layer 1", "add their gains", "outputs must be a whole number", "outputs must be a whole")
     for (kind, message), name in zip(outcomes(REPORT + script, JAX_ENABLE_X64="1"), named, strict=True):
-        assert (kind, name in message) == ("ValueError", True), message
+        assert (kind in ("TypeError", "ValueError"), name in message) == (True, True), message
 
 
 EXTREMES = {
