@@ -62,7 +62,7 @@ def square_root(
 
 
 def _gram(kernels):
-    """One row an (example, path) pair, the path fastest."""
+    """One row per (example, path) pair, the path fastest."""
     paths, examples = kernels.shape[1:3]
     return kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
 
