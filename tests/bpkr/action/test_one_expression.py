@@ -95,7 +95,3 @@ def test_no_kernel_or_contraction_is_written_outside_the_modules_that_say_why():
     written = {str(path.relative_to(PACKAGE)): called(path) & {*CALLS, "@"} for path in modules}
     allowed = tuple(CONTRACTIONS)
     assert {name: found for name, found in written.items() if found and not name.startswith(allowed)} == {}
-
-
-def test_the_search_for_contractions_sees_them():
-    assert {"einsum", "@"} <= called(PACKAGE / "bpkr" / "evaluation" / "contractions.py")
