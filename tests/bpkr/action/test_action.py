@@ -49,14 +49,6 @@ def test_the_action_depends_on_the_layers_only():
     assert bpkr.derive(narrow) is not bpkr.derive(THREE_LAYERS.architecture())
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_symbolic_shapes_are_the_sizes_of_the_architecture(case):
-    action = bpkr.derive(case.architecture())
-    heads = dict(zip(action.symbols.heads, case.heads, strict=True))
-    sides = [tuple(side.subs(heads) for side in shape) for shape in action.order_parameter_shapes.values()]
-    assert sides == [(size, size) for size in (*case.architecture().order_parameter_sizes, 1)]
-
-
 def test_there_is_one_saddle_point_equation_for_each_order_parameter(action):
     assert tuple(action.saddle_point_equations) == action.symbols.order_parameters
     data = {action.symbols.features, action.symbols.labels, action.symbols.temperature}

@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Function, Integer, S
 
-from tests.bpkr.cases import CORRELATED, CorrelatedHeads, Pooling, TiedHeads
 from tests.derivation.architectures import ARCHITECTURES, QUICK, action
 from tests.marks import slow
 from theorykit import atomic_files, bpkr
-from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.action import kept
 from theorykit.derivation.records import write_records
 
@@ -52,23 +50,6 @@ def test_the_steps_are_checked_again_as_they_were(name, tmp_path):
         item.error for item in derived.derivation.verify(seed=3).evidence
     ]
     assert not any(read.route_differences)
-
-
-LAYERS = st.one_of(
-    st.integers(1, 3).map(Attention),
-    st.just(Dense()),
-    st.just(CorrelatedHeads(CORRELATED, 2)),
-    st.just(TiedHeads(2)),
-)
-ANY_LAYER = st.one_of(LAYERS, LAYERS.map(Skip), st.just(Pooling(0.8)))
-
-
-@pytest.mark.slow
-@given(layers=st.lists(ANY_LAYER, min_size=1, max_size=3), outputs=st.integers(1, 2))
-@settings(max_examples=5)
-def test_any_layers_come_back_as_they_were_derived(layers, outputs):
-    derived = bpkr.derive(bpkr.Architecture(layers, 4.0, temperature=0.3, outputs=outputs))
-    assert_is_the_same(kept.read_action(kept.action_text(derived)), derived)
 
 
 def test_a_false_step_is_found_when_it_is_read(tmp_path):

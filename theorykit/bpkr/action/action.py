@@ -156,6 +156,7 @@ class Action:
         """
         total = Add(*self.entropies, self.energy)
         slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
+        # from the innermost on, by the chain rule: a block may contain another
         for inner in reversed([symbol for symbol in slopes if symbol in self.nested]):
             block, slope = self.nested[inner], slopes.pop(inner)
             (container,) = set(self.symbols.order_parameters) & block.free_symbols

@@ -71,6 +71,7 @@ def expand_about_infinite_width(
             on_outer = route.apply(rules.derivative, Trace(force * form.prior_mean(outer)), outer)
             passed_on.append((forces[number + 1], on_outer))
         passed_back.append((displacements[number], displacement))
+    # forces from the input to the readout, then displacements back
     recursion = (*passed_on, *reversed(passed_back))
     values = {mean: limit[u] for mean, u in zip(means, overlaps, strict=True)}
     for symbol, value in recursion:

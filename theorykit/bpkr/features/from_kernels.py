@@ -47,6 +47,7 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
             f"kernels are not positive semidefinite: their smallest eigenvalue is {values[0]:.3g}, their largest "
             f"{values[-1]:.3g}, so that they are the products of no features{single_precision_note(array)}"
         )
+    # directions that rounding alone makes are no features
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
     return jnp.asarray(_root(values, vectors)[:, -kept:].reshape(examples, paths, kept))
 

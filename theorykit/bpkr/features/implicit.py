@@ -115,6 +115,7 @@ class ImplicitFeatures(eqx.Module):
         batch = max(1, min(len(self), _HELD // max(1, len(other) * self.tokens.shape[1] ** 2)))
         missing = -len(self) % batch
 
+        # the last batch is filled with copies of the last example, whose results are dropped
         def batched(array):
             array = jnp.pad(array, ((0, missing), *((0, 0) for _ in array.shape[1:])), mode="edge")
             return array.reshape(-1, batch, *array.shape[1:])

@@ -263,6 +263,7 @@ def _series(
     root = np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
     weighted = weights * root * values
     before, now, found = np.zeros_like(root), root, []
+    # Parseval: what the squares of the coefficients leave of the mean square bounds the terms beyond
     left, shares = squares.copy(), []
     for n in range(terms or rule.terms):
         found.append(np.sum(weighted * now, axis=1))
@@ -381,6 +382,7 @@ def _panels(activation: Activation, reach: float, scale: float, finest: float) -
         values = evaluate(middle + half * _POINTS)
         _check_finite(activation, middle + half * _POINTS, values)
         size = np.max(np.abs(values), axis=1)
+        # Legendre coefficients: the last three say whether the panel resolves the function
         coefficients = values @ _COEFFICIENTS.T
         error = np.max(np.abs(coefficients[:, -3:]), axis=1)
         # all nodes may miss a feature

@@ -156,6 +156,7 @@ def _coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array,
     orders = np.arange(0, rule.terms, 2).astype(float)
 
     def step(pair, n):
+        # h_{n+1} = (z h_n - sqrt(n) h_{n-1}) / sqrt(n + 1), two orders a step
         even, odd = pair
         found = [jnp.sum(weighted * each, axis=-1) for each, sign in ((even, 1), (odd, -1)) if rule.parity in (0, sign)]
         even = (points * odd - jnp.sqrt(n + 1) * even) / jnp.sqrt(n + 2)
@@ -168,6 +169,7 @@ def _coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array,
 
 def remainder(rule: Rule, squares: Float[Array, " tokens"], found: Float[Array, "tokens terms"]) -> Array:
     """What is left of Parseval's sum, as a share of the mean square."""
+    # rounding may carry the sum beyond the mean square, whose root is taken later
     left = squares - jnp.sum(found**2, axis=-1)
     return jnp.maximum(left, 0.0) / jnp.where(squares > 0, squares, 1.0)
 
@@ -200,6 +202,7 @@ def mehler_sum(
 
         def add(total, parts):
             a, b = parts
+            # Horner's scheme from the last term on: one multiplication per term and pair
             for n in reversed(range(_UNROLLED)):
                 total = total * power + a[n][:, None] * b[n][None, :]
             return total, None

@@ -188,6 +188,7 @@ def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Boo
 @jit
 def _softmax(scores: tuple[Array, ...], added: Array | None) -> tuple[Array, ...]:
     """The softmax over keys of every layer's scores, with the same numbers added to all."""
+    # jax.nn.softmax subtracts the largest score, so that large scores do not overflow
     shifted = scores if added is None else [layer + added for layer in scores]
     return tuple(jax.nn.softmax(layer, axis=2) for layer in shifted)  # Eq. (3)
 

@@ -314,10 +314,8 @@ def read_paths(
     embedding: Float[Array, "width features"],
     features: Float[Array, "examples paths features"],
 ) -> Float[Array, "examples outputs"]:
-    """The output from w^(1), V^0 at unit variance, and path features, Eq. (5).
-
-    Both weights are multiplied first, for they know of no examples.
-    """
+    """The output from w^(1), V^0 at unit variance, and path features, Eq. (5)."""
+    # one product with the features: the embedding is applied to path weights, not to every example
     weights = _path_readings(first, embedding, features.shape[1])
     flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
     return features.reshape(len(features), -1) @ flat  # Eq. (5)

@@ -189,6 +189,7 @@ def _exponential_terms(function: Expr) -> _Terms | None:
     function = function.replace(_is_power_of_number, lambda power: exp(log(power.base) * power.exp))
     if not function.has(*kinds) or function.atoms(Function) - function.atoms(*kinds):
         return None
+    # sines and cosines are exponentials of complex slopes
     spread = expand(expand(function.rewrite(exp), power_exp=False), power_exp=False)
     found: dict[Expr, Expr] = {}
     for term in Add.make_args(powsimp(expand(spread), combine="exp", force=True)):

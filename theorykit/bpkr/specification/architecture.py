@@ -436,6 +436,7 @@ def _is_positive_definite(name: str, matrix: Any) -> Iterator[Requirement]:
 
 
 def _check_prior(layer: str, form: LayerForm, values: Mapping[Expr | str, Any]) -> None:
+    # path weights are Gaussian given those above only if the prior does not depend on sizes that go to a limit
     name = f"the prior covariance of the weight blocks of {layer}"
     sizes = {form.symbols.width, form.symbols.next_width, form.symbols.tokens}
     if found := sorted(symbol.name for symbol in sizes & form.covariance.atoms(Symbol)):

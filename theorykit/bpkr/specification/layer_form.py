@@ -113,6 +113,7 @@ def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     weights, size = symbols.weights(blocks), (symbols.next_width, symbols.tokens)
     if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != size:
         raise _refused(name, f"it has shape {getattr(forward, 'shape', 'a scalar')}, not {size}")
+    # sizes are compared at the layer's number of heads: one head needs no KroneckerProduct
     at_heads = (symbols.heads, kind.heads or symbols.heads)
     skips, mixings = [], []
     for coefficient, factors in matrix_terms(forward):
