@@ -28,16 +28,16 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(sample, tmp_path, m
     architecture, features, labels, _ = problem()
     whole = quietly(sample, architecture, features, labels, **SHORT)
     monkeypatch.setattr(store, "CHECKPOINT_SECONDS", 0.0)
-    advance, calls = chains._advance_run, []
+    advance, calls = chains._advance, []
 
     def killed(*arguments):
         calls.append(arguments)
-        if len(calls) == 4:
+        if len(calls) == 5:
             raise KeyboardInterrupt
         return advance(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(chains, "_advance_run", killed)
+        patch.setattr(chains, "_advance", killed)
         quietly(sample, architecture, features, labels, folder=tmp_path / "run", **SHORT)
     resumed = quietly(sample, architecture, features, labels, folder=tmp_path / "run", **SHORT)
     assert resumed["posterior"].to_dataset().drop_attrs().equals(whole["posterior"].to_dataset().drop_attrs())

@@ -19,7 +19,6 @@ from tests.bpkr.sweeps import problems
 from tests.bpkr.sweeps.problems import ARCHITECTURE, GRID, TEMPERATURES, WIDTHS, random_data, swept
 from theorykit import bpkr, store
 from theorykit.bpkr import sweeps
-from theorykit.bpkr.data.data import check_data
 from theorykit.bpkr.sweeps.grid import Grid, GridPoint, grid_of, nearest
 from theorykit.workers import local_workers
 
@@ -193,9 +192,8 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
 )
 def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
     sweep = {"architecture": ARCHITECTURE, "data": NO_TEST_DATA, **SMALL, "progress": False}
-    settings = sweeps.folder.sweep_settings(ARCHITECTURE, check_data(ARCHITECTURE, NO_TEST_DATA), {})
-    point = xr.Dataset({"converged": True, "result": "converged"})
-    sweeps.folder.SweepFolder.open(tmp_path, settings, {}).write(GridPoint(7, 7.0), point)
+    _, _, folder = sweeps.run._prepare(ARCHITECTURE, NO_TEST_DATA, tmp_path, {})
+    folder.write(GridPoint(7, 7.0), xr.Dataset({"converged": True, "result": "converged"}))
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
     with pytest.raises(FileExistsError, match=f"holds another sweep, which differs in .*{named}"):
         sweeps.sweep(**{**sweep, **change}, folder=tmp_path)

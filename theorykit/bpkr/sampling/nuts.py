@@ -16,16 +16,12 @@ from .chains import AbstractSampler
 from .posterior import AbstractPosterior
 from .settings import NoUTurn
 
-# NumPyro's stack of handlers, and what a kernel keeps of the function that is traced, are of the whole process
+# NumPyro's stack of handlers, and what a kernel keeps of the function that is traced, belong to the whole process
 _TRACING = threading.RLock()
 
 
 class NoUTurnSampler(AbstractSampler):
-    """NUTS with a step size and a mass matrix that warm-up adapts.
-
-    - `kernel`: NumPyro's, of coordinates like those of `posterior`; made by `no_u_turn_sampler`.
-    - `warmup`: steps of adaptation.
-    """
+    """NUTS, which adapts its step size and mass matrix in `warmup` steps; made by `no_u_turn_sampler`."""
 
     lockstep: ClassVar[bool] = False
 
@@ -58,13 +54,12 @@ class NoUTurnSampler(AbstractSampler):
 
 
 def no_u_turn_sampler(posterior: AbstractPosterior, settings: NoUTurn, *, warmup: int) -> NoUTurnSampler:
-    """NUTS on `posterior`, as `settings` say."""
     return NoUTurnSampler(posterior, _kernel(posterior.dimension, settings, warmup), warmup)
 
 
 @lru_cache
 def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> NUTS:
-    # one object for all posteriors alike: compiled code is kept by it
+    # one object for all posteriors of this dimension: compiled code is remembered by it
     def model(posterior):
         coordinates = numpyro.sample("coordinates", ImproperUniform(constraints.real_vector, (), (dimension,)))
         numpyro.factor("log_density", posterior.log_density(coordinates))

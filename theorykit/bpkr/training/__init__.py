@@ -1,4 +1,4 @@
-"""Networks trained by gradient descent, queries and keys too: where the theory's fixed attention may come from.
+"""Networks trained by gradient descent, queries and keys too: a source of the theory's fixed attention.
 
 Examples of a task -> train -> trained network -> its heads define the theory's attention, its weights are compared
 """
