@@ -58,6 +58,7 @@ class Moments(eqx.Module):
 
     @classmethod
     def none(cls, coordinates: int) -> "Moments":
+        """Moments of no points."""
         return cls(jnp.array(0), jnp.zeros(coordinates), jnp.zeros((coordinates, coordinates)))
 
     def with_points(self, points: Float[Array, "points coordinates"]) -> "Moments":
@@ -89,6 +90,7 @@ class StudentLaw(eqx.Module):
         return cls(moments.mean, wider * jnp.linalg.cholesky(shrunk))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, " coordinates"]:
+        """One draw."""
         of_direction, of_length = jax.random.split(key)
         normal = jax.random.normal(of_direction, self.mean.shape, dtype=jnp.float64)
         square = 2 * jax.random.gamma(of_length, _FREEDOM / 2, dtype=jnp.float64)
@@ -109,6 +111,7 @@ class Trial(eqx.Module):
 
     @classmethod
     def none(cls) -> "Trial":
+        """A trial without weights."""
         return cls(*(jnp.array(-jnp.inf) for _ in range(3)))
 
     def with_proposals(self, weights: Float[Array, " proposals"]) -> "Trial":

@@ -54,6 +54,7 @@ class NoUTurnSampler(AbstractSampler):
 
 
 def no_u_turn_sampler(posterior: AbstractPosterior, settings: NoUTurn, *, warmup: int) -> NoUTurnSampler:
+    """NUTS on `posterior`."""
     return NoUTurnSampler(posterior, _kernel(posterior.dimension, settings, warmup), warmup)
 
 

@@ -32,6 +32,7 @@ class AbstractPosterior(eqx.Module):
         """The logarithm of the density, up to a constant."""
 
     def log_densities(self, points: Float[Array, "points coordinates"]) -> Float[Array, " points"]:
+        """`log_density` at each of some points."""
         return jax.lax.map(self.log_density, points)
 
     @abc.abstractmethod

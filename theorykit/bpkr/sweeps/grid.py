@@ -37,6 +37,7 @@ class GridPoint:
 
     @property
     def is_infinitely_wide(self) -> bool:
+        """Whether the width of all layers is infinite."""
         return self.width == math.inf
 
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture:

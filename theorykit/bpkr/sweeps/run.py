@@ -188,6 +188,7 @@ class SweepFolder:
     solver_options: str
 
     def point_path(self, place: GridPoint) -> Path:
+        """The file of a point."""
         name = f"width={width_label(place.width)},temperature={place.temperature!r}.nc"
         return self.path / _POINTS / name
 
