@@ -21,7 +21,7 @@ EXAMPLES, PATHS, FEATURES, TOKENS = 5, 4, 3, 2
 DATA, LABELS = RNG.normal(size=(EXAMPLES, PATHS, FEATURES)), RNG.normal(size=EXAMPLES)
 INPUTS, LENGTHS = RNG.normal(size=(EXAMPLES, TOKENS, FEATURES)), np.full(EXAMPLES, TOKENS)
 KEY_QUERY = [RNG.normal(size=(2, FEATURES, FEATURES)) for _ in range(2)]
-GRAM, MATRIX = LABELS[:, None] * LABELS, np.eye(PATHS)
+GRAM = LABELS[:, None] * LABELS
 SHARDABLE = jnp.asarray(DATA)
 
 ARCHITECTURE = bpkr.Architecture((2, 2), 8.0, 1.1, temperature=0.1)
@@ -47,25 +47,6 @@ NO_HEADS, NONE = EMPTY, ("None",)
 def names(parameter, *callables):
     """A parameter of several callables."""
     return " ".join(f"{each}.{parameter}" for each in callables)
-
-
-def layers(right, *called, admits=(), **wrong):
-    """One array per layer."""
-    first, *others = map(np.asarray, right)
-    return of(
-        right,
-        *called,
-        admits=admits,
-        complex=[first + 0j, *others],
-        with_nan=[first * np.nan, *others],
-        of_text=[first.astype(str), *others],
-        masked=[np.ma.masked_array(first), *others],
-        of_objects=[first.astype(object), *others],
-        of_dates=[np.full(first.shape, np.datetime64("2024-05-24")), *others],
-        with_one_axis_more=[first[None], *others],
-        array=first,
-        **wrong,
-    )
 
 
 def per_layer(example, length):
@@ -102,9 +83,9 @@ POINT = of(
 )
 OTHER_ARCHITECTURES = {"order_parameters": LIMIT, "layers": (2, 2), "network": NETWORK}
 PATH_FEATURES = of(DATA, of_other_features=DATA[..., :2], of_other_paths=DATA[:, 1:])
-PROJECTIONS = layers(KEY_QUERY, admits=NONE, of_other_features=[each[..., :1] for each in KEY_QUERY])
-PRODUCTS = layers(KEY_QUERY, admits=NO_HEADS, of_other_features=[each[..., :1] for each in KEY_QUERY])
-BOTH = layers(tuple(KEY_QUERY), "keys", "queries", of_other_features=[KEY_QUERY[0][..., :1], KEY_QUERY[1]])
+PROJECTIONS = of(KEY_QUERY, admits=NONE, of_other_features=[each[..., :1] for each in KEY_QUERY])
+PRODUCTS = of(KEY_QUERY, admits=NO_HEADS, of_other_features=[each[..., :1] for each in KEY_QUERY])
+BOTH = of(tuple(KEY_QUERY), "keys", "queries", of_other_features=[KEY_QUERY[0][..., :1], KEY_QUERY[1]])
 BIAS = of(None, admits=NONE, of_other_features=[np.ones((2, 2))] * 2)
 NOT_POSITIVE = {"not_square": np.ones((4, 3)), "of_another_size": np.eye(3)}
 LABELS_OF_ONE = of(LABELS, admits=("with one axis more",), fewer=LABELS[1:])
@@ -171,11 +152,6 @@ KINDS = {
         of_fewer_examples=[each[1:] for each in ATTENTION],
         of_fewer_heads=[ATTENTION[0][:, :1], ATTENTION[1]],
         of_fewer_tokens=[each[..., 1:, 1:] for each in ATTENTION],
-        of_dates=[np.full(ATTENTION[0].shape, np.datetime64("2024-05-24")), ATTENTION[1]],
-        masked=[np.ma.masked_array(ATTENTION[0]), ATTENTION[1]],
-        complex=[ATTENTION[0], ATTENTION[1] + 0j],
-        with_nan=[ATTENTION[0], ATTENTION[1] * np.nan],
-        one_array=ATTENTION[0],
     ),
     "readout": "last",
     "query_bias key_bias query_biases key_biases": BIAS,
@@ -205,16 +181,7 @@ KINDS = {
         arrays=KEY_QUERY,
     ),
     "input_features": whole_number(FEATURES, least=FEATURES, most=FEATURES),
-    "weights": of(
-        WEIGHTS,
-        of_one_layer_less=WEIGHTS[1:],
-        transposed=[w.T for w in WEIGHTS],
-        complex=[w + 0j for w in WEIGHTS],
-        with_nan=[*WEIGHTS[:-1], WEIGHTS[-1] * np.nan],
-        of_text=[w.astype(str) for w in WEIGHTS],
-        masked=[np.ma.masked_array(w) for w in WEIGHTS],
-        of_objects=[w.astype(object) for w in WEIGHTS],
-    ),
+    "weights": of(WEIGHTS, of_one_layer_less=WEIGHTS[1:], transposed=[w.T for w in WEIGHTS]),
     "options": of(bpkr.MatrixFreeOptions(), class_of_options=bpkr.MatrixFreeOptions),
     "search_minima.data": of(
         bpkr.Data(DATA, LABELS),
@@ -277,17 +244,11 @@ KINDS = {
     " ".join(f"MatrixFreeOptions.{name}" for name in ("rank", "order", "max_order", "block")): 8,
     "MatrixFreeOptions.tolerance": number(0.5, above=0.0, most=0.9),
     "MatrixFreeOptions.repeats": whole_number(3, least=3),
-    "OrderParameters.matrices": of(
-        LIMIT.matrices,
-        admits=EMPTY,
-        complex=(MATRIX + 0j, MATRIX),
-        of_text=(MATRIX.astype(str), MATRIX),
-        masked=(np.ma.array(MATRIX),),
-    ),
+    "OrderParameters.matrices": of(LIMIT.matrices, admits=(*EMPTY, "with one that is with a NaN")),
     "OrderParameters.readout": of(1.0, admits=LATER_NUMBER, complex=np.eye(2) + 0j),
     "kernel_task_alignment.kernel": of(np.eye(EXAMPLES), of_fewer=np.eye(3), not_square=np.ones((4, 3))),
     "optimal_readout.last": of(np.eye(2), "U_2", **NOT_POSITIVE, singular=np.ones((2, 2))),
-    "rank_heads.scores": layers([np.ones(2), np.ones(2)], admits=(*NO_HEADS, "a ragged list")),
+    "rank_heads.scores": of([np.ones(2), np.ones(2)], admits=(*NO_HEADS, "a ragged list")),
     "removable_heads.order without_heads.removed": LIST_OF_HEADS,
     "removable_heads.head_counts": of((2, 2), "order", with_a_half=(1.5, 2), negative=(-1, 2), text="22"),
     "statistics_of_arrays.features": of(DATA, fewer=DATA[1:]),
@@ -312,11 +273,16 @@ KINDS = {
     ),
     # text is the name of a file that is not there
     "statistics_of_files.files": of(
-        FILES, admits=TEXTS, text="data.npz", path=FOLDER, of_three_paths=[FILES * 3], with_a_number=[1]
+        FILES,
+        admits=(*TEXTS, "with one that is text"),
+        text="data.npz",
+        path=FOLDER,
+        of_three_paths=[FILES * 3],
+        with_a_number=[1],
     ),
     "statistics_of_files.variables": of(("features", "labels"), one=("features",), absent=("features", "target")),
     "MatrixFreeSaddle.margins.probability": number(0.9, above=0.0, most=0.99),
-    "Classes.names": of(("a", "b", "c"), twice=("a", "a"), one=("a",)),
+    "Classes.names": of(Kind(lambda: ("a", "b", "c")), twice=("a", "a"), one=("a",)),
     "Classes.coding": "signs",
     "find_classes.coding data_of_classes.coding": of("signs", admits=NONE),
     names("labels", *(f"Classes.{name}" for name in ("encode", "indices_of", "log_probability"))): OF_CLASSES,
@@ -362,7 +328,7 @@ FACE = Face(
     },
     untried={
         "Skip.gain": "the architecture checks it, and says in which layer it is",
-        "data_of_classes.features data_of_classes.test_features": "they are checked against an architecture, as of Data",
+        "data_of_classes.features data_of_classes.test_features": "they are checked against an architecture",
         " ".join(
             f"{solver}.{method}"
             for solver in SOLVERS

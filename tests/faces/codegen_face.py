@@ -6,7 +6,7 @@ from theorykit import codegen
 from theorykit.codegen import MATRICES, batch
 
 from .engine import Face, public_names
-from .values import EMPTY, of, text
+from .values import EMPTY, Kind, of, text
 
 X = Symbol("x", real=True)
 PROGRAM = codegen.lower("f", {"out": exp(X)}, (X,))
@@ -22,7 +22,6 @@ FACE = Face(
             "output",
             of_text={"out": "x"},
             of_numbers={"out": 1.0},
-            by_number={1: X},
             by_code={"x)": X},
         ),
         # without an argument the expression has a symbol too many, and the error says so
@@ -31,7 +30,7 @@ FACE = Face(
         "program": of(PROGRAM, function=COMPILED),
         "expression": of(exp(X), "values", symbol_without_value=exp(Symbol("z"))),
         "check_covered.expression": exp(X),
-        "values CompiledFunction.call_from.values": of({"x": 1.0}, of_others={"y": 1.0}),
+        "values CompiledFunction.call_from.values": of(Kind(lambda: {"x": 1.0}), of_others={"y": 1.0}),
         "bound_sizes.arguments": of((X,), admits=EMPTY, text="x", numbers=(1.0,), of_text=("x",)),
     },
     any_precision={"CompiledFunction.call_from": "generated code has the precision of its arguments"},

@@ -58,7 +58,7 @@ KINDS = {
 for name, step in STEPS.items():
     KINDS |= {f"claims.{name}.{field.name}": like(getattr(step.claim, field.name)) for field in fields(step.claim)}
     numbers = random_values(step.claim.expressions(step.before, step.after), SIZES[0], np.random.default_rng(0))
-    KINDS[f"claims.{name}.error.values"] = of(numbers, of_others={"y": 1.0})
+    KINDS[f"claims.{name}.error.values"] = Kind(lambda numbers=numbers: numbers, also=lambda: {"of others": {"y": 1.0}})
     for side in ("before", "after"):
         KINDS[f"claims.{name}.error.{side} claims.{name}.expressions.{side}"] = kind_of(getattr(step, side))
 

@@ -80,8 +80,6 @@ FACE = Face(
             {(0,): FAMILIES, (1,): FAMILIES},
             nothing={},
             of_an_even_subset={(0, 1): FAMILIES},
-            by_number={0: FAMILIES},
-            of_text={(0,): "ab"},
             of_two_families={(0,): FAMILIES[:2]},
             with_nan={(0,): FAMILIES * np.nan},
             of_different_shapes={(0,): FAMILIES[:, :1], (1,): FAMILIES},

@@ -6,7 +6,7 @@ from theorykit import bpkr
 from theorykit.bpkr import Dense, nonlinear
 
 from .engine import Face
-from .values import of
+from .values import Kind, of
 
 RNG = np.random.default_rng(0)
 INPUTS, LABELS = RNG.normal(size=(5, 1, 4)), RNG.normal(size=5)
@@ -35,7 +35,7 @@ def of_theory(name, architecture, names, value):
         " ".join(f"{kind}_{name}.features" for kind in kinds): of(features, **wrong),
         f"predict_{name}.test_features": of(fewer, **wrong),
         f"predict_{name}.point": of(
-            right,
+            Kind(lambda: right),
             *names,
             none={},
             of_other_names={"Q": value},

@@ -26,7 +26,7 @@ DYNAMICS = "self_attention_dynamics"
 
 def several(example):
     """Numbers above zero, at least one."""
-    return of((example,), of_text=("1",), one=example, below_zero=(-example,))
+    return of((example,), below_zero=(-example,))
 
 
 def settings(made):
@@ -45,7 +45,7 @@ FACE = Face(
         "temperature": 0.1,
         "name": text("default"),
         "heads": several(2),
-        "hidden_markov.Variant.heads": of((2, 2), three=(3, 1), of_text=("1", "1")),
+        "hidden_markov.Variant.heads": of((2, 2), three=(3, 1)),
         "hidden_markov.Variant.settings": settings(HiddenMarkovTask()),
         "second_head": "random",
         "key": KEY,
@@ -56,9 +56,9 @@ FACE = Face(
         "settings": settings(SETTINGS),
         "partial_results stages": Path(_FOLDER.name),
         "executor": None,
-        "variants": of(SMALL, one=SMALL[0]),
+        "variants": SMALL,
         "images": one_shot.Strokes(),
-        "unseen": of(("digits",), admits=EMPTY, one="digits", unknown=("letters",)),
+        "unseen": of(("digits",), admits=EMPTY, unknown=("letters",)),
         "task": OneShotTask(),
         "one_shot.OneShot.training": TrainingSettings(),
         "lowest": number(0.0, least=0, most=2.9),

@@ -24,7 +24,6 @@ def values(right, symbol, **wrong):
     return of(
         {symbol: right},
         of_another_symbol={g: 1.0},
-        not_a_number={symbol: "1"},
         with_nan={symbol: math.nan},
         of_a_matrix={symbol: [[1.0]]},
         infinite={symbol: math.inf},
@@ -41,11 +40,11 @@ FACE = Face(
         "order_parameters": of(
             {m: saddle.Real()}, "domain", of_numbers={m: 1}, of_text={"m": saddle.Real()}, of_none={}
         ),
-        "parameters": of([beta], "beta", "m", of_text=["beta"], order_parameter=[beta, m], none=[]),
+        "parameters": of([beta], "beta", "m", order_parameter=[beta, m]),
         "scale": Kind(lambda: beta, ("1", "1.5", "-0.5", "-1", "0", "2**64", "10**400")),
         "derivation": of(None),
         "nodes": whole_number(32, least=2),
-        "symbol_names": of({m: "m"}, admits=("None",), of_numbers={m: 1}),
+        "symbol_names": of({m: "m"}, admits=("None",)),
         "low": number(-1.0, most=1.9),
         "high": number(2.0, above=-1.0),
         "action": of(ACTION, expression=ACTION.expression),
@@ -58,7 +57,7 @@ FACE = Face(
         "starts": 4,
         "solution": SOLUTION,
         "parameter": of(beta, order_parameter=m, name="m"),
-        "bounds": of((1.4, 1.6), higher_first=(1.6, 1.4), one=(1.5,), of_text=("1", "2"), not_around=(2.0, 3.0)),
+        "bounds": of((1.4, 1.6), higher_first=(1.6, 1.4), one=(1.5,), not_around=(2.0, 3.0)),
         "direction": of(1, admits=("-1",)),
         "largest_step": 0.05,
         "most_points": 3,

@@ -44,9 +44,7 @@ FACE = Face(
         "keep_weights progress": False,
         "folder": of(None, admits=("text",)),
         "executor": None,
-        "approaches": of(
-            ("saddle",), word="saddle", twice=("saddle", "saddle"), another=("exakt",), with_number=("saddle", 1)
-        ),
+        "approaches": of(("saddle",), twice=("saddle", "saddle"), another=("exakt",)),
         "options": of(
             {"saddle": {}},
             of_another_approach={"one_over_n": {}},

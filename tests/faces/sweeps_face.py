@@ -1,6 +1,5 @@
 """The parameters of sweeps."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -50,11 +49,11 @@ FACE = Face(
         "architecture": of(ARCHITECTURE, layers=(2,)),
         "data": DATA,
         "sweep_seeds.data": of(data),
-        "seeds": of((0,), twice=(1, 1), half=(1.5,), text=("1",), one=1),
+        "seeds": of((0,), twice=(1, 1), half=(1.5,)),
         "widths": of(
-            (20, math.inf), zero=(0,), twice=(10, 10.0), too_many=((1, 2, 3),), text=("10",), one=10.0, nan=(math.nan,)
+            (20, np.inf), admits=("with one that is infinity",), zero=(0,), twice=(10, 10.0), three=((1, 2, 3),)
         ),
-        "temperatures": of((0.5,), negative=(-1.0,), twice=(1, 1.0), text=("1",), one=1.0),
+        "temperatures": of((0.5,), negative=(-1.0,), twice=(1, 1.0)),
         "folder": of(None, admits=("text",)),
         "progress": False,
         "options executor": None,

@@ -38,7 +38,6 @@ SQUARE = of(C, scalar=X, of_other_columns=A)
 SIZE = of(N, admits=SIZES, matrix=C, fraction=HALF)
 SIZE_OF_TWO = of((2, 2), three=(2, 2, 2), of_fractions=(1.5, 2), below_one=(0, 4))
 MATRIX, ANY = of(C, scalar=X), of(C, admits=EXPRESSIONS)
-MATRICES = {"of_scalars": (X,), "of_text": ("A",)}
 COLUMN = of(V, scalar=X, several_columns=A)
 MAP = of(Lambda(X, X), of_two_numbers=Lambda((X, Z), X), to_a_matrix=Lambda(X, C))
 VARIABLE = of(Z, matrix=C, expression=2 * Z)
@@ -53,8 +52,8 @@ FACE = Face(
         "blocks": of(2, admits=SIZES, matrix=C, fraction=HALF),
         "matrix": MATRIX,
         of_each(
-            "EigenvalueSum SpectralFunction eigenvalue_sum KernelMatrix kernel_matrix spectral_function Diagonal LogDet "
-            "PartialTrace PrincipalBlock SquareRoot inverse partial_trace principal_block quadratic_form trace",
+            "EigenvalueSum SpectralFunction eigenvalue_sum KernelMatrix kernel_matrix spectral_function Diagonal "
+            "LogDet PartialTrace PrincipalBlock SquareRoot inverse partial_trace principal_block quadratic_form trace",
             "matrix",
         ): SQUARE,
         "as_number.matrix": of(MatrixSymbol("k", 1, 1), of_other_size=C, no_symbol=ONE),
@@ -84,30 +83,21 @@ FACE = Face(
         "GaussianAverage.variable variables": VARIABLE,
         "nodes": whole_number(64, least=1, most=10_000),
         "side": whole_number(0, least=-1, most=1),
-        "factors": of((C, C), admits=EMPTY, **MATRICES),
-        "product_of.factors matrices": of((C, C), **MATRICES),
+        "factors": of((C, C), admits=EMPTY, of_scalars=(X,)),
+        "product_of.factors matrices": of((C, C), of_scalars=(X,)),
         of_each("beside below entrywise Entrywise", "matrices"): MATRIX,
-        "terms": of(
-            [(X, (C,))],
-            admits=EMPTY,
-            alone=(C,),
-            of_text=[("x", (C,))],
-            of_a_matrix=[(X, C)],
-            of_no_matrices=[(X, ("C",))],
-        ),
+        "terms": of([(X, (C,))], admits=EMPTY, of_text=[("x", (C,))], of_a_matrix=[(X, C)], of_others=[(X, ("C",))]),
         "shape": of((4, 4), three=(4, 4, 4), of_text=("a", "b")),
-        "symbol_names": of({X: "x"}, by_text={"x": "x"}, to_numbers={X: 1}),
-        "definitions": of({X: Trace(C)}, by_text={"x": X}, to_text={X: "x"}),
+        "symbol_names": of({X: "x"}, by_text={"x": "x"}),
+        "definitions": of({X: Trace(C)}, by_text={"x": X}),
         "Equation.left Equation.right relation text symbol meaning summary remark": text("words"),
         "level": 2,
-        "items": of(("a", "b"), admits=(*TEXTS, *EMPTY), one_text="a", of_numbers=(1,)),
-        "equations": of([Equation("x", "y")], of_others=[Heading("a")], one=Heading("a")),
-        of_each("as_markdown as_latex as_html", "blocks"): of([Heading("a"), Equation("x", "y")], of_text=["a"]),
+        "items": of(("a", "b"), admits=(*TEXTS, *EMPTY)),
+        "equations": of([Equation("x", "y")], of_others=[Heading("a")]),
+        of_each("as_markdown as_latex as_html", "blocks"): [Heading("a"), Equation("x", "y")],
         # without definitions there is no table
-        "as_html.definitions": of(
-            [Definition("x", "a number")], admits=EMPTY, of_text=["x"], one=Definition("x", "a number")
-        ),
-        "parts": of((Equation("x", "y"),), admits=EMPTY, of_text=("a",), one=Equation("x", "y")),
+        "as_html.definitions": of([Definition("x", "a number")], admits=EMPTY),
+        "parts": of((Equation("x", "y"),), admits=EMPTY),
     },
     given={"entrywise Entrywise beside below": ("matrices",), "gaussian_average": ("variables",)},
 )

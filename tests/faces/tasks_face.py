@@ -69,9 +69,9 @@ FACE = Face(
         "one_shot.tokens.labels": of(
             np.array([[0, 1, 2]]), of_another_kind=np.array([[0, 1, 3]]), with_halves=np.array([[0.5, 1, 2]])
         ),
-        "images.ImageSet.of_classes.chosen": of([0, 1], absent=[3], of_halves=[0.5], negative=[-1]),
+        "images.ImageSet.of_classes.chosen": of([0, 1], absent=[3], half=[0.5], negative=[-1]),
         "image_files.resize.pixels": grey(PIXELS[0]),
-        "image_files.read_omniglot.archives": of([MISSING], admits=TEXTS, one_path=MISSING),
+        "image_files.read_omniglot.archives": of([MISSING], admits=(*TEXTS, "with one that is text")),
         names("image_files.read_idx", "images", "labels"): MISSING,
         # how many names there must be is known from the files
         "image_files.read_idx.class_names": of(NAMES, admits=(*TEXTS, *EMPTY), **NAME_LISTS),

@@ -90,7 +90,26 @@ def kind_of(value: Any) -> Kind:
             return Kind(lambda: value, ("text",))
         case FunctionType():
             return Kind(lambda: value, ("a function",))
-    return Kind(lambda: value)
+    has_entries = type(value) in (list, tuple, dict) and len(value)
+    return Kind(lambda: value, also=lambda: wrong_entries(value) if has_entries else {})
+
+
+def wrong_entries(right: list | tuple | dict) -> Mapping[str, Any]:
+    """Collections like `right` of which one entry is a mistake."""
+    if isinstance(right, dict):
+        (key, value), *others = right.items()
+        by_number = {1: value, **dict(others)}
+        return {"by number": by_number, "with an object": {**right, key: object()}}
+    first, *others = right
+    if isinstance(first, (np.ndarray, jax.Array)):
+        names = {"with a NaN", "complex", "masked", "of dates", "of numbers as text", "of objects"}
+        entries = {name: wrong for name, wrong in unlike(np.asarray(first)).items() if name in names}
+    elif isinstance(first, (int, float)):
+        entries = {"text": "1", "None": None, "NaN": math.nan, "infinity": math.inf, "an array": np.ones((2, 2))}
+    else:
+        entries = {"a number": 1} if isinstance(first, str) else {"text": "text"}
+    entries = {f"with one that is {name}": type(right)([wrong, *others]) for name, wrong in entries.items()}
+    return {"one alone": first, "with an object": type(right)([object(), *others]), **entries}
 
 
 def of(example: Any, *called: str, admits: Collection[str] = (), **wrong: Any) -> Kind:

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
@@ -39,15 +38,14 @@ def assert_within(ours, theirs, errors=4.5):
         assert float(error.max()) < 0.2 * float(np.abs(theirs[name]).max()), f"{name}: errors too large to tell"
 
 
-@pytest.mark.parametrize("name", ["attention", *slow(list(NETWORKS)[1:])])
-def test_gibbs_on_the_weights_agrees_with_the_exact_posterior(name):
-    assert_within(estimates(name, "gibbs"), estimates(name, "exact"))
+PAIRS = [(name, sampler) for sampler in ("gibbs", "nuts") for name in NETWORKS]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["singular", *slow(n for n in NETWORKS if n != "singular")])
-def test_nuts_on_the_weights_agrees_with_the_exact_posterior(name):
-    assert_within(estimates(name, "nuts"), estimates(name, "exact"))
+@pytest.mark.parametrize(
+    ("name", "sampler"), [PAIRS[0], *(pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS[1:])]
+)
+def test_samplers_of_the_weights_agree_with_the_exact_posterior(name, sampler):
+    assert_within(estimates(name, sampler), estimates(name, "exact"))
 
 
 def test_the_exact_posterior_is_the_weighted_prior():
