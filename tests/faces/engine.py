@@ -57,7 +57,17 @@ class Face:
     compiled: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
-        for table in ("kinds", "instances", "records", "untried", "examples", "any_precision", "belonging", "given"):
+        for table in (
+            "kinds",
+            "instances",
+            "records",
+            "untried",
+            "examples",
+            "any_precision",
+            "belonging",
+            "given",
+            "compiled",
+        ):
             names = {name: value for each, value in getattr(self, table).items() for name in each.split()}
             object.__setattr__(self, table, names)
         object.__setattr__(self, "kinds", {name: kind_of(value) for name, value in self.kinds.items()})

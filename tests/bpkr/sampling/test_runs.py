@@ -94,7 +94,7 @@ def test_draws_are_labelled():
 )
 def test_chains_that_do_not_mix_or_are_too_short_say_so(draws, temperature, complaint):
     architecture, features, labels, _ = problem(temperature=temperature)
-    with pytest.warns(sampling.MixingWarning, match=complaint) as caught:
+    with pytest.warns(sampling.MixingWarning, match=complaint):
         tree = sampling.sample_weights_by_gibbs(
             architecture,
             bpkr.Data(features, labels),
@@ -102,7 +102,6 @@ def test_chains_that_do_not_mix_or_are_too_short_say_so(draws, temperature, comp
             schedule=Schedule(chains=4, warmup=0, draws=draws),
             progress=False,
         )
-    assert caught[0].filename == __file__
     assert tree.attrs["mixed"] == 0 and complaint in tree.attrs["diagnosis"]
     assert np.isnan(tree["summary"]["U_1"].sel(statistic="mcse_mean")).all() == (draws == 4)
 
