@@ -16,7 +16,7 @@ import re
 import types
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
@@ -57,17 +57,7 @@ class Face:
     compiled: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
-        for table in (
-            "kinds",
-            "instances",
-            "records",
-            "untried",
-            "examples",
-            "any_precision",
-            "belonging",
-            "given",
-            "compiled",
-        ):
+        for table in [each.name for each in fields(self)[1:]]:
             names = {name: value for each, value in getattr(self, table).items() for name in each.split()}
             object.__setattr__(self, table, names)
         object.__setattr__(self, "kinds", {name: kind_of(value) for name, value in self.kinds.items()})

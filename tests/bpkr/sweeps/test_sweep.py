@@ -83,7 +83,7 @@ def test_only_the_first_solve_of_a_width_starts_cold(starts):
 
 
 def test_a_chain_goes_down_in_temperature_from_neighbour_to_neighbour():
-    grid = grid_of(ARCHITECTURE, [np.float64(20), (300, 300.0), 80, math.inf], np.array([0.1, 1.0, 0.0]))
+    grid = grid_of(ARCHITECTURE, [np.float64(20), (300, 300.0), 80, math.inf], list(np.array([0.1, 1.0, 0.0])))
     assert grid == Grid((20, (300, 300), 80, math.inf), (0.1, 1.0, 0.0))
     chains = grid.chains
     assert [[place.width for place in chain] for chain in chains] == [
