@@ -356,7 +356,7 @@ FACE = Face(
         **{
             f"{solver}.{method}": OPTIMISTIX
             for solver in ("Newton", "AcceleratedSweeps")
-            for method in ("init", "start", "step", "terminate", "postprocess", "evidence", "is_near")
+            for method in ("init", "start", "step", "terminate", "postprocess")
         },
         **{
             f"{layer}.{method}": PACKAGE

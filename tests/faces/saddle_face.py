@@ -44,7 +44,6 @@ METHODS = (
     "requirements",
     "all_requirements",
     "latex",
-    "checked",
 )
 
 

@@ -1,7 +1,6 @@
-from .action import Action
+from .action import Action, render_latex, render_markdown
 from .branch import SolutionBranch, Turn, follow
 from .diagnosis import ConvergenceWarning
-from .document import render_latex, render_markdown
 from .domains import AbstractDomain, Between, Positive, PositiveDefinite, Real, Symmetric
 from .implicit import NoDerivativeWarning
 from .solution import Solution

@@ -28,7 +28,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from ...saddle.problem import Coordinates
-from ...saddle.triangles import entries_of_factor, filled_factor
+from ...saddle.domains import entries_of_factor, filled_factor
 from ..specification import layer_functions
 from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm
