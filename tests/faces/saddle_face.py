@@ -31,7 +31,7 @@ WRONG_STARTS = {
     "at the edge of its domain": {m: -1.0},
     "given twice": {m: 1.0, "m": 0.5},
 }
-DOMAINS = ("Between", "Positive", "PositiveDefinite", "Real", "Symmetric", "AbstractDomain")
+DOMAINS = ("Between", "Positive", "PositiveDefinite", "Real", "Symmetric")
 METHODS = (
     "check_symbol",
     "size",
@@ -124,7 +124,6 @@ FACE = Face(
     records={
         "Solution": "minimise and stationary make it",
         "SolutionBranch": "follow makes it",
-        "Turn": "follow makes it",
     },
     untried={
         f"{domain}.{method}": "called by the room, with what it has checked" for domain in DOMAINS for method in METHODS

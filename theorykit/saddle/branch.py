@@ -61,7 +61,8 @@ class SolutionBranch(eqx.Module):
     - `action` (point,).
     - `hessian_eigenvalues` (point, coordinates): increasing, as in `Solution`.
     - `quadrature_error` (point,): by how much finer quadrature would move the order parameters, as in `Solution`.
-    - `turns`: folds and branch points, in order. `ended`: the reason why it goes no further.
+    - `turns`: folds and branch points, in order, each with its `kind`, `parameter` and `order_parameters`. `ended`: the
+      reason why it goes no further.
     """
 
     parameter: str = eqx.field(static=True)

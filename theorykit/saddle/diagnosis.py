@@ -69,11 +69,9 @@ def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "") -> Ou
         return outcome.result.error_if(outcome, failed) if throw else outcome
     if np.all(outcome.converged):
         return outcome
-    message = outcome.diagnosis + more
     if throw:
-        raise RuntimeError(message)
-    what = "solves did not converge" if np.ndim(outcome.converged) else "the solve did not converge"
-    warnings.warn(f"{what}: {message}", ConvergenceWarning, stacklevel=stacklevel + 1)
+        raise RuntimeError(outcome.diagnosis + more)
+    warn_of_failures(outcome, stacklevel + 2, more)
     return outcome
 
 
@@ -93,11 +91,11 @@ def _of_batch(outcome: Any, describe: Any) -> str:
     return f"{len(failed)} of {converged.size} solves did not converge; " + "; ".join([*told, *more])
 
 
-def warn_of_failures(saddle: Any, stacklevel: int) -> None:
-    """A `ConvergenceWarning` if any solve of `saddle` did not converge."""
-    if not np.all(saddle.converged):
-        what = "the solve did not converge" if np.ndim(saddle.converged) == 0 else "solves did not converge"
-        warnings.warn(f"{what}: {saddle.diagnosis}", ConvergenceWarning, stacklevel=stacklevel)
+def warn_of_failures(outcome: Any, stacklevel: int, more: str = "") -> None:
+    """A `ConvergenceWarning` if any solve of `outcome` did not converge."""
+    if not np.all(outcome.converged):
+        what = "solves did not converge" if np.ndim(outcome.converged) else "the solve did not converge"
+        warnings.warn(f"{what}: {outcome.diagnosis}{more}", ConvergenceWarning, stacklevel=stacklevel)
 
 
 def diagnosis_of(saddle: Any) -> str:
