@@ -10,7 +10,7 @@ INSTALLED := .venv/.installed
 
 demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2: results in demo/
 	$(BIN)/theorykit derive --layers 2 2 --steps --output demo/action.md --overwrite
-	$(BIN)/theorykit reproduce hidden-markov --output demo --overwrite
+	$(BIN)/python examples/papers hidden-markov --output demo --overwrite
 
 test: $(INSTALLED)  ## The tests that take minutes in all
 	@echo "Running all tests but the slow ones, on every core: eight to eleven minutes on two."

@@ -34,7 +34,7 @@ if cache:
 bpkr.Architecture, bpkr.attention, bpkr.path_features, bpkr.solve, bpkr.predict
 lap("import")
 import jax
-from theorykit.tasks import hidden_markov
+from papers.tasks import hidden_markov
 task = hidden_markov.HiddenMarkovTask()
 data_key, heads_key = jax.random.split(jax.random.key(0))
 sample = hidden_markov.sample_examples(task, 100, key=data_key)
@@ -63,7 +63,8 @@ print(json.dumps(rows))
 def run(cached: bool, folder: str) -> dict[str, list[float]]:
     """Seconds by the clock and of the processor, of every part of one fresh process."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "THEORYKIT_"))}
-    environment |= {"THEORYKIT_CACHE": folder if cached else "off"}
+    path = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[1] / "examples")]
+    environment |= {"THEORYKIT_CACHE": folder if cached else "off", "PYTHONPATH": os.pathsep.join(path)}
     arguments = [sys.executable, "-c", _PROCESS, "cached" if cached else "fresh"]
     return json.loads(subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True).stdout)
 

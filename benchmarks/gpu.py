@@ -38,7 +38,7 @@ import jaxlib
 
 import theorykit
 from theorykit import bpkr, dmft
-from theorykit.dmft.diagrams.orbits import OrbitSettings, orbit_diagram
+from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
 from theorykit.dynamics.orthonormal import gram_schmidt
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -50,7 +50,9 @@ def own(examples: int, patches: int, channels: float) -> dict:
     from generic import timed
 
     from theorykit import bpkr
-    from theorykit.tasks.images import cut_into_patches
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    from papers.tasks.images import cut_into_patches
 
     images, labels = images_and_labels(examples, patches)
     architecture = bpkr.Architecture((), channels, temperature=TEMPERATURE, read_tokens=patches, embedding="erf")

@@ -40,7 +40,7 @@ def solved(form: str, examples: int, features: int, seed: int) -> dict:
     import theorykit
     from theorykit import bpkr
     from theorykit.bpkr.evaluation.bound_action import bind
-    from theorykit.bpkr.evaluation.energies import energy_by_kernel
+    from theorykit.bpkr.evaluation.energies import energy_of
     from theorykit.bpkr.matrix_free.estimate import MatrixFree
 
     theorykit.enable_float64()
@@ -64,7 +64,9 @@ def solved(form: str, examples: int, features: int, seed: int) -> dict:
         found = bpkr.solve(architecture, bpkr.Data(array, labels))
         more = {"evaluations": int(found.stats["evaluations"]), "converged": bool(found.converged)}
     else:
-        evaluate = jax.jit(lambda u1: energy_by_kernel(bind(architecture), jax.numpy.asarray(array), labels).at(u1))
+        evaluate = jax.jit(
+            lambda u1: energy_of(bind(architecture), bpkr.Data(jax.numpy.asarray(array), labels), by_kernel=True).at(u1)
+        )
         point = jax.block_until_ready(evaluate(bpkr.gp_limit(architecture).first))
         more = {"energy_at_the_limit": float(point.value)}
         found = None

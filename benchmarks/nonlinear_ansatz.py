@@ -89,8 +89,8 @@ def compare(network: str, function: str, width: int, examples: int) -> dict:
             f"{name} {what}": distance(what, np.asarray(value), sampled[what]) for what, value in found.items()
         }
     if function == "relu":
-        problem = nonlinear.MeanProblem(bpkr.Problem(arch, data))
-        prediction = problem.predict(problem.solve())
+        with_mean = nonlinear.MeanProblem(bpkr.Problem(arch, data))
+        prediction = with_mean.predict(with_mean.solve())
         distances["with mean mean"] = distance("mean", np.asarray(prediction.mean), sampled["mean"])
         distances["with mean variance"] = distance("variance", np.asarray(prediction.variance), sampled["variance"])
     return {**distances, "error": error, "r_hat": worst, "seconds": time.perf_counter() - began}

@@ -2,26 +2,31 @@
 
     python benchmarks/one_shot_published.py FOLDER [--seeds 5] [--output FOLDER]
 
-The paper preset of `theorykit reproduce one-shot` (600 training examples in three colours, 192 features, a network of
-width 512 trained for 10,000 steps, ten widths, ten temperatures) without its download. Everything is kept in FOLDER,
+The paper preset of `python examples/papers one-shot` (600 training examples in three colours, 192 features, a network
+of width 512 trained for 10,000 steps, ten widths, ten temperatures) without its download. Everything is kept in FOLDER,
 from where a run that was stopped goes on. Writes one_shot_published.json, accuracies over (seed, width), into
 the output folder (benchmarks/results by default), and the figure of docs/reproducing.md into docs.
 """
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import xarray as xr
 
 import theorykit
-from theorykit.plots.results import with_error
-from theorykit.reproduce.one_shot.settings import PAPER, Strokes
-from theorykit.reproduce.one_shot.sources import sources
-from theorykit.reproduce.one_shot.stages import load_or_train, theory_of_heads
 
-FIGURE = Path(__file__).parents[1] / "docs" / "figure-3-published.png"
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+from papers.one_shot.settings import PAPER, Strokes
+from papers.one_shot.sources import sources
+from papers.one_shot.stages import load_or_train, theory_of_heads
+from papers.plots.results import with_error
+
+FIGURE = ROOT / "docs" / "figure-3-published.png"
 
 
 def summary(theory: xr.Dataset) -> dict:
@@ -65,7 +70,7 @@ def draw(theory: xr.Dataset, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from theorykit.plots.one_shot import accuracy_over_width
+    from papers.plots.one_shot import accuracy_over_width
     from theorykit.plots.style import save, use_style
 
     with use_style():

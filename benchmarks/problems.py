@@ -1,10 +1,16 @@
 """The problems that the benchmarks solve, by seed: hidden Markov chains, and random features of one-shot size."""
 
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 
 from theorykit import bpkr
-from theorykit.tasks import hidden_markov
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from papers.tasks import hidden_markov
 
 ONE_SHOT_FEATURES = 192
 

@@ -60,7 +60,9 @@ def compiled_solve(architecture, features, labels):
     return bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=TOLERANCE)
 
 
-stored = eqx.filter_jit(lambda architecture, features, labels: energy_of(bind(architecture), features, labels))
+stored = eqx.filter_jit(
+    lambda architecture, features, labels: energy_of(bind(architecture), bpkr.Data(features, labels))
+)
 
 
 @eqx.filter_jit

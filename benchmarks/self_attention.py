@@ -10,7 +10,7 @@ Published weights, windows of 4, 8 and 32 tokens, beta between 1.24 and 1.28. Ca
 - `gpu`, by --gpu: `rates` on the accelerator that JAX finds, 4096 and 65536 orbits in one call.
 
 Rates are of tokens times orbits, after compilation, the best of three runs. Beside them are two ratios: to the
-published algorithm as re-implemented in self_attention_published.py (needs theorykit[benchmarks]), timed in the same
+published algorithm as re-implemented in self_attention_published.py (needs the extra benchmarks), timed in the same
 run, with one thread of linear algebra or with all, whichever is faster; and to what the published program itself was
 once measured to reach, elsewhere. Of exponents the published algorithm computes all, those of the positions with them,
 and a ratio is to these whatever number is computed here.
@@ -37,7 +37,7 @@ import numpy as np
 
 import theorykit
 from theorykit import dmft
-from theorykit.dmft.diagrams.orbits import OrbitSettings, orbit_diagram
+from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
 from theorykit.dynamics.orthonormal import gram_schmidt, householder
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -5,7 +5,7 @@
 Written in NumPy from the equations. Semantic averages come from combinations of signs, hence M <= 3 patterns; every
 step recomputes the overlaps of all tokens in the window; positions are a window of bits which turns by one row a step.
 Lyapunov exponents come from the automatic derivative of that whole map, attentions and position bits, and one QR
-decomposition a step; this part needs the package `autograd` (theorykit[benchmarks]).
+decomposition a step; this part needs the package `autograd` (the extra benchmarks).
 
 Printed are steps a second of both for windows of 4, 8 and 32 tokens.
 """

@@ -4,8 +4,7 @@ from sympy import Expr, Symbol
 
 from theorykit.codegen.scalars.table import ROWS, ScalarFunction
 from theorykit.symbolic import latex
-from theorykit.symbolic.functions.derivatives import JUMPING, partial_derivative
-from theorykit.symbolic.functions.whole import LogCosh, LogNormalCDF
+from theorykit.symbolic.functions import JUMPING, LogCosh, LogNormalCDF, partial_derivative
 
 _NUMBERS = (Symbol("x", real=True), Symbol("y", real=True))
 _ORDER = Symbol("n", integer=True, nonnegative=True)

@@ -54,7 +54,7 @@ def of_passes(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, 
         done = result["passes"][-1]
         size = f"{result['examples']:,} examples on disk, {result['columns']} features, {done['workers']} workers"
         each = f"{max(done['worker_gib']):.2f} GiB a worker"
-        yield "statistics, `bpkr.statistics_of_files`", size, shown(done["seconds"]), each, "workers_data"
+        yield "statistics, `bpkr.Data.of_files`", size, shown(done["seconds"]), each, "workers_data"
 
 
 def of_sampling(rates: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str, str]]:

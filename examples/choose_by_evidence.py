@@ -16,9 +16,9 @@ import matplotlib.pyplot as plt
 import optimistix as optx
 
 import theorykit
+from papers.tasks import hidden_markov
 from theorykit import bpkr
 from theorykit.plots.style import save, use_style
-from theorykit.tasks import hidden_markov
 
 theorykit.enable_float64()
 

@@ -4,7 +4,7 @@
 # Chains of hidden states are to be classified by how often they change state. Two layers of two heads make four paths
 # from tokens to output; one is built for the task, one averages the noise away, two do harm. An infinitely wide network
 # uses all of them alike. A narrow one learns to weigh and to correlate them: we watch it do so. The whole figure, with
-# every width and variant, is `theorykit reproduce hidden-markov`.
+# every width and variant, is `python examples/papers hidden-markov`.
 
 # %%
 from pathlib import Path
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 
 import theorykit
+from papers.tasks import hidden_markov
 from theorykit import bpkr
 from theorykit.plots.style import DIVERGING, save, use_style
-from theorykit.tasks import hidden_markov
 
 theorykit.enable_float64()
 

@@ -22,13 +22,12 @@ import optax
 from jaxtyping import Array, Float
 
 import theorykit
+from papers.tasks import hidden_markov
+from papers.tasks.one_shot import OneShotTask, episodes
+from papers.tasks.strokes import stroke_characters
 from theorykit import bpkr
-from theorykit.bpkr.training import TrainingSettings, initial_network, train
+from theorykit.bpkr.training import Examples, TrainingSettings, initial_network, train
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
-from theorykit.tasks import hidden_markov
-from theorykit.tasks.examples import Examples
-from theorykit.tasks.one_shot import OneShotTask, episodes
-from theorykit.tasks.strokes import stroke_characters
 
 theorykit.enable_float64()
 

@@ -14,10 +14,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import theorykit
+from papers.tasks.digits import handwritten_digits
+from papers.tasks.images import cut_into_patches
 from theorykit import bpkr
 from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, use_style
-from theorykit.tasks.digits import handwritten_digits
-from theorykit.tasks.images import cut_into_patches
 
 theorykit.enable_float64()
 

@@ -14,11 +14,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import theorykit
+from papers.tasks import hidden_markov
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling.results import accuracy_estimate, entry_estimates
 from theorykit.plots.style import DIVERGING, LIMITS, THEORY, save, use_style
-from theorykit.tasks import hidden_markov
 
 theorykit.enable_float64()
 

@@ -6,7 +6,7 @@
 # trained on other characters, fix its queries and keys, and let the theory say what networks with this attention do at
 # any width, which heads matter, and which can go.
 #
-# The whole experiment, training included, is `theorykit reproduce one-shot`; the network here is one that it left:
+# The whole experiment, training included, is `python examples/papers one-shot`; the network here is one that it left:
 # node `L2H4/network` of its `one-shot.nc`.
 
 # %%
@@ -17,12 +17,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import theorykit
+from papers.tasks.digits import handwritten_digits
+from papers.tasks.one_shot import OneShotTask, episodes
+from papers.tasks.strokes import stroke_characters
 from theorykit import bpkr, store
 from theorykit.bpkr.training import network_from
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
-from theorykit.tasks.digits import handwritten_digits
-from theorykit.tasks.one_shot import OneShotTask, episodes
-from theorykit.tasks.strokes import stroke_characters
 
 theorykit.enable_float64()
 

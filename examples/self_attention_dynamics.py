@@ -16,7 +16,7 @@ import numpy as np
 import theorykit
 from theorykit import dmft, dynamics
 from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
-from theorykit.plots.self_attention_dynamics import REGIME_COLORS
+from theorykit.plots.phases import REGIME_COLORS
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()

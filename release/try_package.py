@@ -1,6 +1,6 @@
 """Try the wheel of a folder in empty environments, one for each Python: python -m release.try_package dist PYTHON ...
 
-An environment has the wheel and what it requires, and nothing else. The README's session, and its way from a
+An environment has the wheel with the extra `all`, and nothing else. The README's session, and its way from a
 transformer's file to its heads, run there, outside the repository. Before that, the wheel must hold the files of
 theorykit that git has, and its description must be good for a page that has none of the repository's files.
 
@@ -54,7 +54,7 @@ def try_in(python: str, wheel: Path, folder: Path) -> str:
     work.mkdir()
     run([python, "-m", "venv", environment], folder)
     there = environment / "bin" / "python"
-    run([there, "-m", "pip", "install", "--quiet", wheel], folder)
+    run([there, "-m", "pip", "install", "--quiet", f"{wheel}[all]"], folder)
     run([there, "-m", "pip", "check"], folder)
     write_files(work)
     (work / "lines.py").write_text(CODE)

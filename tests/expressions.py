@@ -21,16 +21,8 @@ from sympy import (
 )
 
 from theorykit.codegen import compile_expressions
-from theorykit.symbolic import (
-    Diagonal,
-    LogDet,
-    PartialTrace,
-    PositiveDefiniteSymbol,
-    partial_trace,
-    positive_definite,
-    quadratic_form,
-    trace,
-)
+from theorykit.symbolic import Diagonal, partial_trace, positive_definite, quadratic_form, trace
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PositiveDefiniteSymbol
 
 H, N, P = (Symbol(name, integer=True, positive=True) for name in "HNP")
 SHAPES = ((2, 3, 4), (1, 2, 1))

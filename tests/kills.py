@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from papers import hidden_markov
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.sweeps.problems import random_data, swept
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
@@ -20,8 +21,7 @@ from tests.dmft.diagrams.networks import GAMMA, published
 from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
-from theorykit.dmft.diagrams import continuation, orbits
-from theorykit.reproduce import hidden_markov
+from theorykit.dmft import diagrams
 
 
 def _sampled(sample: Callable[..., Any]) -> Callable[[Path], Any]:
@@ -58,14 +58,14 @@ def sweeping(folder: Path):
 
 def diagrammed(folder: Path):
     parameters = dmft.Parameters(np.linspace(0.5, 1.0, 96), GAMMA, 0.02)
-    settings = orbits.OrbitSettings(transient=400, recorded=200, exponents=0, levels=51)
-    return _values(orbits.orbit_diagram(published(), parameters, _start, settings, folder=folder))
+    settings = diagrams.OrbitSettings(transient=400, recorded=200, exponents=0, levels=51)
+    return _values(diagrams.orbit_diagram(published(), parameters, _start, settings, folder=folder))
 
 
 def carried(folder: Path):
-    settings = orbits.OrbitSettings(transient=100, recorded=40, exponents=0, levels=51)
+    settings = diagrams.OrbitSettings(transient=100, recorded=40, exponents=0, levels=51)
     arguments = (published(), dmft.Parameters(np.linspace(0.5, 1.0, 120), GAMMA, 0.02), _start, settings)
-    return _values(continuation.continuation_diagram(*arguments, folder=folder))
+    return _values(diagrams.continuation_diagram(*arguments, folder=folder))
 
 
 def _start(model, parameters):

@@ -29,7 +29,8 @@ def _parts(tree: Any) -> list[tuple[Any, Any]] | None:
     if isinstance(tree, (tuple, list)):
         return list(enumerate(tree))
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return [(field.name, getattr(tree, field.name)) for field in dataclasses.fields(tree)]
+        # fields that are not given follow from the others
+        return [(field.name, getattr(tree, field.name)) for field in dataclasses.fields(tree) if field.init]
     return None
 
 

@@ -19,7 +19,7 @@ from tests.bpkr.action.test_kept import DAMAGED, assert_is_the_same
 from theorykit import bpkr, cache, cli
 from theorykit.bpkr import Dense
 from theorykit.bpkr.action import cached, derivation, kept
-from theorykit.symbolic import LogDet
+from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.documents import table
 
 SETTINGS = (
@@ -74,14 +74,9 @@ def entries(folder: Path) -> list[Path]:
     return sorted((folder / "actions").iterdir())
 
 
-def test_without_a_call_nothing_is_kept(tmp_path, derivations):
-    derive()
-    derive()
-    assert len(derivations) == 2 and not (tmp_path / "of the user").exists()
-
-
-def test_what_was_derived_once_is_read(tmp_path, derivations):
+def test_without_a_call_nothing_is_kept_and_with_it_what_was_derived_once_is_read(tmp_path, derivations):
     derived = derive()
+    assert not (tmp_path / "of the user").exists()
     assert theorykit.enable_cache() == tmp_path / "of the user"
     derive()
     read = derive()
@@ -146,7 +141,7 @@ def test_the_entry_of_another_structure_is_not_taken(tmp_path, derivations):
 
 @pytest.mark.parametrize("unknown", [LogDet, KroneckerProduct], ids=["in the action", "in the layers"])
 def test_what_cannot_be_kept_is_derived(unknown, tmp_path, derivations, monkeypatch):
-    monkeypatch.setattr(table, "_KNOWN", table._KNOWN - {unknown})
+    monkeypatch.setattr(table, "_KNOWN", {name: kind for name, kind in table._KNOWN.items() if kind is not unknown})
     theorykit.enable_cache(tmp_path)
     derive()
     derive()
@@ -157,25 +152,22 @@ def full(*_, **__):
     raise OSError(28, "No space left on device")
 
 
-def test_a_full_disk_does_no_harm(tmp_path, derivations, monkeypatch):
+def test_a_full_disk_and_a_folder_that_cannot_be_written_do_no_harm(tmp_path, derivations, monkeypatch):
     theorykit.enable_cache(tmp_path)
-    monkeypatch.setattr(os, "fsync", full)
-    derive()
-    derive()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        derive()
+        derive()
     assert len(derivations) == 2 and entries(tmp_path) == []
-
-
-def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path, derivations, monkeypatch):
-    theorykit.enable_cache(tmp_path)
     derive()
     for name in ("mkdir", "touch", "unlink"):
         monkeypatch.setattr(Path, name, full)
     monkeypatch.setattr(os, "utime", full)
     # what is there is read
     derive()
-    assert len(derivations) == 1
+    assert len(derivations) == 3
     derive(bpkr.Architecture((Dense(),), 3.0, temperature=0.3))
-    assert len(derivations) == 2 and len(entries(tmp_path)) == 1
+    assert len(derivations) == 4 and len(entries(tmp_path)) == 1
     jax.config.update(SETTINGS[0], None)
     theorykit.enable_cache(tmp_path / "another")
     assert jax.config.jax_compilation_cache_dir is None
@@ -271,14 +263,12 @@ def test_compiled_functions_beyond_the_limit_are_removed(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["2", "3"]
 
 
-def test_a_folder_that_the_user_gave_jax_stays(tmp_path):
+def test_what_the_user_told_jax_stays(tmp_path, monkeypatch):
     jax.config.update(SETTINGS[0], str(tmp_path / "of JAX"))
     theorykit.enable_cache(tmp_path)
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "of JAX")
     assert jax.config.jax_persistent_cache_min_compile_time_secs == 1.0
-
-
-def test_a_setting_that_the_user_made_stays(tmp_path, monkeypatch):
+    jax.config.update(SETTINGS[0], None)
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1.0")
     theorykit.enable_cache(tmp_path)
     assert jax.config.jax_persistent_cache_min_compile_time_secs == 1.0

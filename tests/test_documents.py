@@ -21,7 +21,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 # what pages call modules by
 MODULES = {
     "theorykit": "theorykit",
-    **{room: f"theorykit.{room}" for room in ("bpkr", "checkpoints", "dmft", "dynamics", "tasks", "testing")},
+    **{room: f"theorykit.{room}" for room in ("bpkr", "checkpoints", "dmft", "dynamics", "testing")},
     **{room: f"theorykit.bpkr.{room}" for room in ("sampling", "sweeps", "training")},
 }
 NAME = re.compile(rf"`((?:{'|'.join(MODULES)})(?:\.\w+)+)")

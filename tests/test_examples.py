@@ -8,7 +8,7 @@ import pytest
 from .scripts import run_script
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-# these compile a dozen solvers each, follow many branches, or do over what the tests of `reproduce` do
+# these compile a dozen solvers each, follow many branches, or do over what the tests of the papers do
 LONG = (
     "choose_by_evidence",
     "deep_linear_networks",

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from papers import hidden_markov, one_shot, self_attention_dynamics
+from papers.tests.experiments import test_one_shot, test_self_attention_dynamics
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
 from tests.clusters import dask_client
 from tests.dmft.diagrams.networks import GAMMA, from_window, published, window
 from tests.marks import slow
-from tests.reproduce import test_one_shot, test_self_attention_dynamics
 from tests.test_shape import PACKAGE, public_functions
 from theorykit import bpkr, dmft
 from theorykit.bpkr import sampling, sweeps
-from theorykit.dmft.diagrams import attractors, blocks, continuation, orbits, phases
-from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
+from theorykit.dmft import diagrams
 
-SETTINGS = orbits.OrbitSettings(transient=52, recorded=40, exponents=2, levels=51)
+SETTINGS = diagrams.OrbitSettings(transient=52, recorded=40, exponents=2, levels=51)
 BETAS = np.linspace(1.0, 3.0, 70)
 SCHEDULE = sampling.Schedule(chains=3, warmup=20, draws=30)
 QUIET = {"progress": False}
@@ -94,9 +94,9 @@ def diagram(function: Callable, parameters: dmft.Parameters, **options) -> xr.Da
 
 
 def attracted(**options) -> xr.Dataset:
-    windows = attractors.nearby_windows(window(), 40, 1e-3, key=jax.random.key(0))
+    windows = diagrams.nearby_windows(window(), 40, 1e-3, key=jax.random.key(0))
     parameters = dmft.Parameters(1.27, GAMMA, 0.02)
-    return attractors.coexisting_attractors(published(), parameters, windows, SETTINGS, **QUIET, **options)
+    return diagrams.coexisting_attractors(published(), parameters, windows, SETTINGS, **QUIET, **options)
 
 
 def squares(numbers: np.ndarray) -> xr.Dataset:
@@ -104,7 +104,7 @@ def squares(numbers: np.ndarray) -> xr.Dataset:
 
 
 def in_blocks(**options) -> xr.Dataset:
-    return blocks.in_blocks(squares, 100, settings={"of": "squares"}, orbits_per_block=30, **QUIET, **options)
+    return diagrams.in_blocks(squares, 100, settings={"of": "squares"}, orbits_per_block=30, **QUIET, **options)
 
 
 def in_folder(run: Callable, settings: Any, folder: Path | None, tmp_path_factory: Any, **options) -> xr.DataTree:
@@ -123,28 +123,28 @@ RUNS: Mapping[str, Callable] = {
     "bpkr.sampling.sample.sample_weights": partial(sampled, sampling.sample_weights),
     "bpkr.sampling.sample.sample_weights_by_gibbs": partial(sampled, sampling.sample_weights_by_gibbs),
     "bpkr.sampling.comparison.compare": compared,
-    "dmft.diagrams.orbits.orbit_diagram": partial(diagram, orbits.orbit_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)),
-    "dmft.diagrams.phases.phase_diagram": partial(
-        diagram, phases.phase_diagram, dmft.Parameters(BETAS, np.array([[3.0], [GAMMA]]), 0.02)
+    "dmft.diagrams.orbit_diagram": partial(diagram, diagrams.orbit_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)),
+    "dmft.diagrams.phase_diagram": partial(
+        diagram, diagrams.phase_diagram, dmft.Parameters(BETAS, np.array([[3.0], [GAMMA]]), 0.02)
     ),
-    "dmft.diagrams.continuation.continuation_diagram": partial(
-        diagram, continuation.continuation_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)
+    "dmft.diagrams.continuation_diagram": partial(
+        diagram, diagrams.continuation_diagram, dmft.Parameters(BETAS, GAMMA, 0.02)
     ),
-    "dmft.diagrams.attractors.coexisting_attractors": attracted,
-    "dmft.diagrams.blocks.in_blocks": in_blocks,
-    "reproduce.hidden_markov.run": partial(in_folder, hidden_markov.run, FEW_CHAINS),
-    "reproduce.one_shot.stages.run": partial(in_folder, one_shot.run, test_one_shot.SETTINGS),
-    "reproduce.self_attention_dynamics.run": partial(
+    "dmft.diagrams.coexisting_attractors": attracted,
+    "dmft.diagrams.in_blocks": in_blocks,
+    "papers.hidden_markov.run": partial(in_folder, hidden_markov.run, FEW_CHAINS),
+    "papers.one_shot.stages.run": partial(in_folder, one_shot.run, test_one_shot.SETTINGS),
+    "papers.self_attention_dynamics.run": partial(
         in_folder, self_attention_dynamics.run, test_self_attention_dynamics.SETTINGS
     ),
 }
 # stages of an experiment, called by its `run`
 _STAGES = ("run_variant", "run_network", "check_network", "theory_of_heads")
-_PARTS = {f"reproduce.one_shot.stages.{name}" for name in _STAGES}
+_PARTS = {f"papers.one_shot.stages.{name}" for name in _STAGES}
 # hands the executor of the user to one of these
-_BELOW = {"bpkr.sampling.chains.run_chains", "reproduce.one_shot.theory.theory_of_seed"}
-_BELOW |= {f"reproduce.one_shot.comparison.{name}" for name in ("order_parameters", "check")}
-QUICK = ("bpkr.data.streaming.sum_batches_of", "dmft.diagrams.blocks.in_blocks")
+_BELOW = {"bpkr.sampling.chains.run_chains", "papers.one_shot.theory.theory_of_seed"}
+_BELOW |= {f"papers.one_shot.comparison.{name}" for name in ("order_parameters", "check")}
+QUICK = ("bpkr.data.streaming.sum_batches_of", "dmft.diagrams.in_blocks")
 KEEP_NOTHING = ("bpkr.saddle.minima.search",)
 # what a clock has said, or hangs on it
 _TIMES = ("seconds", "warmup_seconds", "inference_seconds", "created_at", "settings")
@@ -157,15 +157,17 @@ def client():
 
 
 def taking_an_executor() -> Iterator[str]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    examples = PACKAGE.parent / "examples"
+    places = [(PACKAGE, PACKAGE), (examples, examples / "papers")]
+    for root, path in [(root, path) for root, place in places for path in sorted(place.rglob("*.py"))]:
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
         for name, function, _ in public_functions(ast.parse(path.read_text()).body, module):
             if any(each.arg == "executor" for each in (*function.args.args, *function.args.kwonlyargs)):
                 yield name
 
 
 def test_every_function_that_takes_an_executor_is_tried():
-    found = {name for name in taking_an_executor() if not name.startswith(("workers.", "progress.", "store."))}
+    found = {name for name in taking_an_executor() if not name.startswith(("workers.", "store."))}
     assert found == set(RUNS) | _PARTS | _BELOW
 
 
@@ -183,7 +185,7 @@ def values(found: Any) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", slow(RUNS))
 def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, tmp_path_factory):
     jax.clear_caches()
-    run = partial(RUNS[name], **({"tmp_path_factory": tmp_path_factory} if name.startswith("reproduce") else {}))
+    run = partial(RUNS[name], **({"tmp_path_factory": tmp_path_factory} if name.startswith("papers") else {}))
     with warnings.catch_warnings():
         # so few draws have not mixed
         warnings.simplefilter("ignore")
@@ -199,8 +201,8 @@ def test_workers_compute_and_keep_what_one_process_does(name, client, tmp_path, 
     assert kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
 
-# those of "reproduce" hand their executor to the others
-IN_ONE_PROCESS = [name for name in RUNS if not name.startswith("reproduce")]
+# those of "papers" hand their executor to the others
+IN_ONE_PROCESS = [name for name in RUNS if not name.startswith("papers")]
 
 
 @pytest.mark.parametrize("name", [*QUICK, *slow(name for name in IN_ONE_PROCESS if name not in QUICK)])

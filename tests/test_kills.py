@@ -25,7 +25,11 @@ _PATIENCE = 500
 
 def killed(name: str, folder: Path, seconds: float) -> bool:
     """Whether a process that runs `name` was killed at work, so many seconds after it wrote its first file."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "examples")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-m", "tests.kills", name, str(folder)]
     before, began = content(folder), time.monotonic()
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as process:

@@ -11,6 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from papers import hidden_markov, one_shot, self_attention_dynamics
+from papers.tasks.images import image_set
+from papers.tasks.one_shot import Episodes, OneShotTask
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE as TRAINED
 from tests.bpkr.training.test_gradient_descent import FEATURES
@@ -20,10 +23,7 @@ from tests.leaves import leaves
 from tests.marks import slow
 from theorykit import bpkr, checkpoints, dmft, store
 from theorykit.bpkr import training
-from theorykit.dmft.diagrams.orbits import OrbitSettings
-from theorykit.reproduce import hidden_markov, one_shot, self_attention_dynamics
-from theorykit.tasks.images import image_set
-from theorykit.tasks.one_shot import Episodes, OneShotTask
+from theorykit.dmft.diagrams import OrbitSettings
 
 ARCHITECTURE, FEATURE_VALUES, LABELS, _ = problem("dense, two outputs")
 PIXELS = np.arange(4 * 64, dtype=np.uint8).reshape(4, 8, 8)

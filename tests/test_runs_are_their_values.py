@@ -20,6 +20,11 @@ import pytest
 import xarray as xr
 from jaxtyping import TypeCheckError
 
+from papers import hidden_markov, self_attention_dynamics
+from papers.one_shot import SMALL, stages
+from papers.one_shot import sources as one_shot_sources
+from papers.tasks.images import image_set
+from papers.tasks.one_shot import Episodes, OneShotTask
 from tests.bpkr.sampling.problems import problem
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
 from tests.dmft.diagrams.networks import GAMMA, published
@@ -28,12 +33,7 @@ from tests.marks import slow
 from theorykit import bpkr, dmft, store
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.training import Trained, TrainingSettings, initial_network, train
-from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
-from theorykit.reproduce import hidden_markov, self_attention_dynamics
-from theorykit.reproduce.one_shot import SMALL, stages
-from theorykit.reproduce.one_shot import sources as one_shot_sources
-from theorykit.tasks.images import image_set
-from theorykit.tasks.one_shot import Episodes, OneShotTask
+from theorykit.dmft import diagrams
 
 
 class Computation(NamedTuple):
@@ -74,7 +74,7 @@ def sampled(keep_weights=False, **changes):
     architecture, features, labels, test_features = problem("skip")
     data = bpkr.Data(features, labels, test_features, np.ones(len(test_features)))
     schedule = {"chains": 2, "warmup": 7, "draws": 5} | ({"keep_weights": True} if keep_weights else {})
-    return {"architecture": architecture, "data": data, "key": jax.random.key(3), "schedule": schedule, **changes}
+    return {"problem": architecture, "data": data, "key": jax.random.key(3), "schedule": schedule, **changes}
 
 
 def _sample(sampler, schedule, no_u_turn=None, **arguments):
@@ -110,7 +110,7 @@ def swept():
     architecture, features, labels, test_features = problem("skip")
     data = bpkr.Data(features, labels, test_features, np.ones(3))
     options = {"tolerance": 1e-8, "solver": bpkr.Newton(), "max_steps": 20}
-    return {"architecture": architecture, "data": data, "widths": (3, 5.5), "temperatures": (0.1, 1.0), **options}
+    return {"problem": architecture, "data": data, "widths": (3, 5.5), "temperatures": (0.1, 1.0), **options}
 
 
 def _data(labels, seed):
@@ -123,10 +123,12 @@ def _sweep_seeds(data, **arguments):
 
 
 def _without_data():
-    return {**swept(), "data": problem("skip")[2], "seeds": (3, 4)}
+    given = swept()
+    architecture = given.pop("problem")
+    return {**given, "architecture": architecture, "data": problem("skip")[2], "seeds": (3, 4)}
 
 
-SHORT = orbits.OrbitSettings(transient=8, recorded=20, exponents=2, levels=11)
+SHORT = diagrams.OrbitSettings(transient=8, recorded=20, exponents=2, levels=11)
 NOT_CARRIED = tuple(field.name for field in dataclasses.fields(SHORT) if field.name != "transient")
 
 
@@ -150,13 +152,13 @@ def diagrammed(**more):
 
 
 def _attracted(spread, **arguments):
-    return attractors.coexisting_attractors(
-        **arguments, windows=attractors.nearby_windows(window(), 3, spread, key=jax.random.key(0))
+    return diagrams.coexisting_attractors(
+        **arguments, windows=diagrams.nearby_windows(window(), 3, spread, key=jax.random.key(0))
     )
 
 
 def _phases(**arguments):
-    return _from(diagram=phases.phase_diagram, **arguments)
+    return _from(diagram=diagrams.phase_diagram, **arguments)
 
 
 def _trajectories(folder, settings, model, window):
@@ -214,7 +216,7 @@ COMPUTATIONS = {
         swept,
         (
             *((name,) for name in ("widths", "temperatures", "solver", "max_steps")),
-            *(("architecture", name) for name in ("widths", "temperature")),
+            *(("problem", name) for name in ("widths", "temperature")),
         ),
     ),
     "sweep_seeds": Computation(
@@ -227,7 +229,7 @@ COMPUTATIONS = {
         ),
     ),
     "orbit_diagram": Computation(
-        partial(_from, diagram=orbits.orbit_diagram),
+        partial(_from, diagram=diagrams.orbit_diagram),
         partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.2]), GAMMA, 0.02)),
     ),
     "phase_diagram": Computation(
@@ -236,7 +238,7 @@ COMPUTATIONS = {
         (("settings", "levels"), ("settings", "sections")),
     ),
     "continuation_diagram": Computation(
-        partial(_from, diagram=continuation.continuation_diagram),
+        partial(_from, diagram=diagrams.continuation_diagram),
         partial(diagrammed, parameters=dmft.Parameters(np.array([1.0, 1.1, 1.2]), GAMMA, 0.02), centre=1),
         # what the orbits that are recorded afterwards are of: those of `orbit_diagram`
         tuple(("settings", name) for name in NOT_CARRIED),
@@ -252,23 +254,23 @@ COMPUTATIONS = {
         },
         (("tolerance",),),
     ),
-    "reproduce hidden-markov": Computation(
+    "papers hidden-markov": Computation(
         lambda folder, settings: hidden_markov.run(settings, folder),
         lambda: {"settings": hidden_markov.HiddenMarkov(widths=(10, 30), seeds=2)},
         (("settings", "seeds"),),
     ),
-    "reproduce self-attention-dynamics": Computation(
+    "papers self-attention-dynamics": Computation(
         _trajectories,
         lambda: {"settings": DYNAMICS, "model": model(), "window": window()},
         tuple(("settings", name) for name in ("diagram", "zoom", "phases", "exponents", "start", "seed")),
     ),
-    "reproduce one-shot, characters": Computation(_characters, lambda: {"settings": SMALL.images}),
-    "reproduce one-shot, theory": Computation(
+    "papers one-shot, characters": Computation(_characters, lambda: {"settings": SMALL.images}),
+    "papers one-shot, theory": Computation(
         _stage,
         lambda: {"heads": trained()["network"].heads, "settings": SMALL},
         tuple(("settings", name) for name in _OTHER_STAGES),
     ),
-    "reproduce one-shot, later stages": Computation(
+    "papers one-shot, later stages": Computation(
         _variant,
         lambda: {"network": trained()["network"], "settings": SMALL},
         (("settings", "variants", 1), ("settings", "variants", 2), ("settings", "training_seeds")),
@@ -283,7 +285,7 @@ _LONG = (
     "phase_diagram",
     "compare",
     "sweep_seeds",
-    "reproduce one-shot, later stages",
+    "papers one-shot, later stages",
 )
 EVERY = [*(name for name in COMPUTATIONS if name not in _LONG), *slow(_LONG)]
 
@@ -299,7 +301,7 @@ def test_any_other_value_is_another_run_and_another_way_to_write_it_is_not(name,
     stated = partial(settings_of, computation, folder=tmp_path, monkeypatch=monkeypatch)
     here, changed, rewritten = stated(arguments), 0, 0
     assert here == stated(dict(computation.arguments()))
-    if not name.startswith("reproduce"):
+    if not name.startswith("papers"):
         assert here == stated(arguments, folder=str(tmp_path)), "a folder may be text"
         with pytest.raises((TypeError, ValueError), match="folder"):
             stated(arguments, folder=3)

@@ -7,7 +7,7 @@ from jaxtyping import TypeCheckError
 from theorykit.bpkr.action.expansion import substitute_nested
 from theorykit.bpkr.evaluation.rounding import log_det_sensitivity
 from theorykit.checks import are_equal_sizes
-from theorykit.derivation.claims.claim import worst
+from theorykit.derivation.claims import worst
 
 
 @pytest.mark.parametrize("call", [lambda: are_equal_sizes("H", 2), lambda: substitute_nested("U_1", {})])

@@ -17,7 +17,6 @@ import xarray as xr
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.clusters import dask_client
 from theorykit.bpkr import sweeps
-from theorykit.progress import TaskBar
 from theorykit.workers import _Packed, check_executor, in_worker, local_workers, run_tasks
 
 SMALL = {"widths": (20, 80, 300), "temperatures": (0.1, 0.5)}
@@ -55,12 +54,6 @@ def third(values: jax.Array) -> float:
     return float(jnp.sum(values) / 3)
 
 
-def count(steps: int, tell) -> int:
-    for done in range(1, steps + 1):
-        tell(done)
-    return steps
-
-
 def kill_once(folder: str, number: int) -> int:
     """Ends its own process the first time that it is called with a number."""
     try:
@@ -80,27 +73,6 @@ def test_every_task_is_done_once_whoever_does_it(executor):
     assert dict(run_tasks(executor, power, tasks, (3,))) == {number: 3**number for number in range(7)}
     assert list(run_tasks(None, power, tasks, (3,))) == [(number, 3**number) for number in range(7)]
     assert list(run_tasks(executor, power, [])) == []
-
-
-def test_tasks_tell_of_their_steps_whoever_does_them(executor):
-    for each in (executor, None):
-        told, found, wanted = [], {}, [(0, 1), (0, 2), (0, 3), (2, 1), (2, 2)]
-        heard = lambda task, done, told=told: told.append((task, done))  # noqa: E731
-        for number, result in run_tasks(each, count, [(3,), (0,), (2,)], heard=heard):
-            found[number] = result
-            # what is told late is not waited for when all is done
-            end = time.monotonic() + (10 if len(found) == 3 else 0)
-            while len(told) < len(wanted) and time.monotonic() < end:
-                time.sleep(0.01)
-        assert found == {0: 3, 1: 0, 2: 2} and sorted(told) == wanted
-
-
-def test_a_bar_counts_a_step_once(capsys):
-    with TaskBar(5, progress=True, desc="steps") as bar:
-        for task, done in ((0, 2), (1, 1), (0, 1), (0, 2), (1, 3)):
-            bar.heard(task, done)
-    shown = capsys.readouterr().err
-    assert "steps: 100%" in shown and "5/5" in shown
 
 
 def test_where_a_task_raises_the_others_are_done_first(executor):

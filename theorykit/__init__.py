@@ -2,9 +2,9 @@
 
     Architecture -> derive -> Action -> compile -> bind -> solve -> OrderParameters -> predict
 
-`theorykit.bpkr` is the theory of attention paths, `theorykit.tasks` the data it is tried on; `theorykit.dmft` is the
-theory of self-attention dynamics, a map to iterate. `theorykit.symbolic` and `theorykit.codegen` are the expression
-compiler underneath both. `theorykit.checkpoints` reads the attention heads of trained transformers.
+`theorykit.bpkr` is the theory of attention paths, `theorykit.dmft` the theory of self-attention dynamics, a map to
+iterate. `theorykit.symbolic` and `theorykit.codegen` are the expression compiler underneath both.
+`theorykit.checkpoints` reads the attention heads of trained transformers.
 """
 
 import lazy_loader

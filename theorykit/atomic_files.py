@@ -1,11 +1,10 @@
-"""Files that are whole or not there, that carry theorykit's mark, and that replace no file without it.
+"""Write files whole or not at all, with theorykit's mark; files without the mark are never replaced.
 
-A file is written under a hidden name beside its own and takes its place when it is whole and on disk. What the user
-made of the place stays: a link is followed, and permissions and owner are those of the file that is replaced.
+A file is written under a hidden name and renamed when it is whole and on disk. Links are followed, and the permissions
+and owner of the replaced file are kept.
 
-The mark tells results from everything else. It is the last line of text, PDF and netCDF files, the comment of an npz
-archive, and the keyword Software of a PNG; that of a netCDF file or an archive comes with the SHA-256 sum of what is
-before it.
+The mark is the last line of text, PDF and netCDF files, the comment of an npz archive, and the keyword Software of a
+PNG. In a netCDF file or an archive it follows the SHA-256 sum of all that is before it.
 """
 
 import hashlib
@@ -17,8 +16,8 @@ import socket
 import stat
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ _COMMENTS = {
     **dict.fromkeys((".tex", ".pdf"), f"% {MARK}"),
     ".py": f"# {MARK}",
 }
-_PNG_SOFTWARE = b"tEXtSoftware\0" + SOFTWARE.encode()
 _SUM = re.compile(rb"\nsha256 ([0-9a-f]{64}) " + MARK.encode() + rb"\n\Z")
 _SUM_LENGTH = len(f"\nsha256 {64 * '0'} {MARK}\n")
 # the end of a temporary name: host, process, and a random number; those that this process is writing; and the age in
@@ -77,7 +75,7 @@ def is_marked(path: Path) -> bool:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         tail = file.read()
     if head.startswith(b"\x89PNG"):
-        return _PNG_SOFTWARE in head
+        return b"tEXtSoftware\0" + SOFTWARE.encode() in head
     last = tail.rstrip().rsplit(b"\n", 1)[-1].decode(errors="replace")
     return last in _COMMENTS.values() or _SUM.search(tail) is not None
 
@@ -112,32 +110,30 @@ def refuse_to_overwrite(path: Path, overwrite: bool) -> None:
 
 
 def write(content: bytes | memoryview, path: Path, *, overwrite: bool = False) -> None:
-    """Write `content` to `path`, whole or not at all; raises as `refuse_to_overwrite` does."""
-    with replacing(path, overwrite) as temporary:
-        temporary.write_bytes(content)
+    """Write `content` to `path`, whole or not at all; raises as `refuse_to_overwrite` does.
 
-
-def replacing(path: Path, overwrite: bool) -> AbstractContextManager[Path]:
-    """The path of an empty file, which takes the place of `path` when the block has succeeded.
-
-    A crash in between leaves what was there before; what a killed process left is removed by the next.
+    A crash in between leaves what was there before; the next write removes what a killed process left.
     """
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
-    return _replacing(path)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target)
     temporary = temporary_name(target)
     _WRITTEN.add(temporary.name)
     try:
-        _create(temporary, target)
-        yield temporary
-        _flush(temporary)
+        if target.exists():
+            before = os.stat(target)
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            with suppress(PermissionError):  # only the superuser may give files away
+                os.chown(temporary, before.st_uid, before.st_gid)
+            os.chmod(temporary, stat.S_IMODE(before.st_mode))
+        else:
+            temporary.touch(exist_ok=False)
+        temporary.write_bytes(content)
+        # content before name: also after a power failure the name is that of a whole file
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
@@ -150,27 +146,8 @@ def _replacing(path: Path) -> Iterator[Path]:
         _WRITTEN.discard(temporary.name)
 
 
-def _create(temporary: Path, target: Path) -> None:
-    """An empty file with the permissions and the owner of `target`, or those of a new file where there is none."""
-    try:
-        before = os.stat(target)
-    except FileNotFoundError:
-        temporary.touch(exist_ok=False)
-        return
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    with suppress(PermissionError):  # only the superuser may give files away
-        os.chown(temporary, before.st_uid, before.st_gid)
-    os.chmod(temporary, stat.S_IMODE(before.st_mode))
-
-
-def _flush(path: Path) -> None:
-    """Have the file's content on disk before its name: also after a power failure the name is that of a whole file."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def temporary_name(target: Path) -> Path:
-    """Return a hidden name beside `target` that no thread, process or host takes twice."""
+    """Return a hidden name next to `target` that no thread, process or host takes twice."""
     # names end at 255 bytes
     start = target.name.encode()[:200].decode(errors="ignore")
     return target.with_name(f".{start}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}")
@@ -183,6 +160,19 @@ def _host() -> str:
 
 def _remove_leftovers(target: Path) -> None:
     """Remove what processes that are no more left of writing `target`, those of other hosts a day later."""
+
+    def runs(process: int) -> bool:
+        # one that had the number of this process before has ended
+        if process == os.getpid():
+            return False
+        try:
+            os.kill(process, 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+        except PermissionError:
+            return True
+        return True
+
     beginning = temporary_name(target).name.rpartition(".")[0] + "."
     for entry in os.scandir(target.parent):
         found = _TEMPORARY.fullmatch(entry.name.removeprefix(beginning)) if entry.name.startswith(beginning) else None
@@ -190,18 +180,5 @@ def _remove_leftovers(target: Path) -> None:
             continue
         with suppress(FileNotFoundError):  # another process removes it, too
             is_here, age = found[1] == _host(), time.time() - entry.stat().st_mtime
-            if not _runs(int(found[2])) if is_here else age > _ABANDONED:
+            if not runs(int(found[2])) if is_here else age > _ABANDONED:
                 Path(entry).unlink()
-
-
-def _runs(process: int) -> bool:
-    """True if another process of this number runs: one that had the number of this one before has ended."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

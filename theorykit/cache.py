@@ -1,4 +1,4 @@
-"""The user's cache: derived actions, and the machine code that JAX makes of them, kept from one process to the next.
+"""The user's cache: derived actions, and JAX's machine code, kept from one process to the next.
 
 There is none unless `enable_cache` is called, as the command line does, or the environment variable THEORYKIT_CACHE
 names its folder. What is in the cache can always be made again: an entry that is missing, damaged or cannot be written
@@ -10,7 +10,6 @@ import os
 import platform
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,17 +34,31 @@ def enable_cache(folder: str | os.PathLike | None = None, *, size_limit: int | N
     - `size_limit`: of the folder, in bytes; by default THEORYKIT_CACHE_SIZE, or 1 GiB. Half of it is for either part;
       beyond that, what has not been used for the longest time is removed.
 
-    Returns the folder; None, and nothing is done, where THEORYKIT_CACHE is "off". Where you have given JAX a folder for
-    its compiled functions, JAX is left as it is; so is every setting of JAX's cache that an environment variable makes.
+    Returns the folder; None, and nothing is done, if THEORYKIT_CACHE is "off". If you have given JAX a folder for its
+    compiled functions, JAX is left as it is; so is every setting of JAX's cache that an environment variable makes.
     """
-    if _is_off():
+    before = _named_folder()
+    if os.environ.get(_FOLDER, "").strip().casefold() in _OFF:
         return None
-    limit = _checked_limit(size_limit)
-    chosen = (_named_folder() or _default_folder()) if folder is None else checked_path("folder", folder)
+    if size_limit is None:
+        named = os.environ.get(_LIMIT, "").strip()
+        if named and not (named.isascii() and named.isdigit()):
+            raise ValueError(f"the environment variable {_LIMIT} must be a number of bytes, got {shown(named)}")
+        limit = _limit()
+    else:
+        limit = checked_whole_number("size_limit", size_limit, least=0)
+    if folder is not None:
+        chosen = checked_path("folder", folder)
+    elif before is not None:
+        chosen = before
+    else:
+        # whoever keeps nothing need not have it imported
+        import platformdirs
+
+        chosen = platformdirs.user_cache_path("theorykit", appauthor=False)
     chosen = chosen.expanduser().absolute()
     if chosen.exists() and not chosen.is_dir():
         raise ValueError(f"folder must be a folder, or none yet, got the file {chosen}")
-    before = _named_folder()
     os.environ.update({_FOLDER: str(chosen), _LIMIT: str(limit)})
     with suppress(OSError):
         chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,18 +78,16 @@ def is_enabled() -> bool:
 
 def read_entry(kind: str, name: str) -> bytes | None:
     """What was written under this name, or None."""
-    path = _path(kind, name)
-    if path is None:
+    folder = _named_folder()
+    if folder is None:
         return None
     try:
         # neither what a link points to, nor a pipe, which nobody may ever write to
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(folder / kind / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with suppress(OSError):
+    with os.fdopen(descriptor, "rb") as file, suppress(OSError):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
             content = file.read()
             with suppress(OSError):  # when it was last used, for the limit of size
                 os.utime(descriptor)
@@ -85,10 +96,11 @@ def read_entry(kind: str, name: str) -> bytes | None:
 
 
 def write_entry(kind: str, name: str, content: bytes) -> None:
-    """Keep `content` under this name, in the place of what was there; nothing where that is not possible."""
-    path = _path(kind, name)
-    if path is None or len(content) > _limit() // 2:
+    """Keep `content` under this name, in the place of what was there; nothing if that is not possible."""
+    folder = _named_folder()
+    if folder is None or len(content) > _limit() // 2:
         return
+    path = folder / kind / name
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # what is damaged has no mark of theorykit, without which no file is replaced
@@ -97,34 +109,9 @@ def write_entry(kind: str, name: str, content: bytes) -> None:
         _remove_beyond(path.parent, _limit() // 2)
 
 
-def _is_off() -> bool:
-    return os.environ.get(_FOLDER, "").strip().casefold() in _OFF
-
-
 def _named_folder() -> Path | None:
     named = os.environ.get(_FOLDER, "").strip()
-    return Path(named) if named and not _is_off() else None
-
-
-def _default_folder() -> Path:
-    # whoever keeps nothing need not have it imported
-    import platformdirs
-
-    return platformdirs.user_cache_path("theorykit", appauthor=False)
-
-
-def _path(kind: str, name: str) -> Path | None:
-    folder = _named_folder()
-    return None if folder is None else folder / kind / name
-
-
-def _checked_limit(size_limit: int | None) -> int:
-    if size_limit is not None:
-        return checked_whole_number("size_limit", size_limit, least=0)
-    named = os.environ.get(_LIMIT, "").strip()
-    if named and not (named.isascii() and named.isdigit()):
-        raise ValueError(f"the environment variable {_LIMIT} must be a number of bytes, got {shown(named)}")
-    return _limit()
+    return None if not named or named.casefold() in _OFF else Path(named)
 
 
 def _limit() -> int:
@@ -137,10 +124,9 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
     import jax
 
     current = jax.config.jax_compilation_cache_dir
-    ours = None if before is None else str(_of_compiled(before))
-    part = _of_compiled(folder)
-    if current is not None and current != ours:
+    if current is not None and (before is None or current != str(_of_compiled(before))):
         return
+    part = _of_compiled(folder)
     try:
         part.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
@@ -160,18 +146,23 @@ def _keep_compiled_functions(folder: Path, before: Path | None) -> None:
 
 def _of_compiled(folder: Path) -> Path:
     """The folder of compiled functions of machines like this one: others may lack instructions that it has."""
+    machine = platform.machine()
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-        machine = hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:8]
-        return folder / "jax" / machine
-    return folder / "jax" / platform.machine()
+        machine = hashlib.sha256(f"{machine} {features}".encode()).hexdigest()[:8]
+    return folder / "jax" / machine
 
 
 def _remove_beyond(folder: Path, limit: int) -> None:
     """Remove files in `folder`, the one unused for the longest time first, until the others have `limit` bytes."""
-    total, now = 0, time.time()
-    for used, size, path in sorted(_files(folder), reverse=True):
+    files, total, now = [], 0, time.time()
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                files.append((max(status.st_atime, status.st_mtime), status.st_size, path))
+    for used, size, path in sorted(files, reverse=True):
         if path.name.startswith("."):  # under way in another process, or left by one that ended
             remove = now - used > _STALE
         else:
@@ -180,12 +171,3 @@ def _remove_beyond(folder: Path, limit: int) -> None:
         if remove:
             with suppress(OSError):
                 path.unlink()
-
-
-def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """When each file was last used, its size, and the file."""
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            status = path.lstat()
-            if stat.S_ISREG(status.st_mode):
-                yield max(status.st_atime, status.st_mtime), status.st_size, path

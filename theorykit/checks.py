@@ -608,15 +608,25 @@ def checked_definitions(name: str, values: Any, what: str) -> Mapping[Expr, Any]
 
 # annotations that carry their check
 Count = Annotated[int, partial(checked_whole_number, least=1)]
+"""A whole number of at least 1."""
 Index = Annotated[int, partial(checked_whole_number, least=0)]
-Positive = Annotated[float, partial(checked_number, above=0)]
-NonNegative = Annotated[float, partial(checked_number, least=0)]
+"""A whole number of at least 0."""
+Positive = Annotated[float, partial(checked_number, above=0.0)]
+"""A finite number above 0."""
+NonNegative = Annotated[float, partial(checked_number, least=0.0)]
+"""A finite number of at least 0."""
 Key = Annotated[Any, checked_key]
-Expression = Annotated[Expr, checked_expression]
-Scalar = Annotated[Expr, checked_scalar]
+"""A JAX random key."""
+Expression = Annotated[Expr | int | float, checked_expression]
+"""A scalar or matrix expression, or a number."""
+Scalar = Annotated[Expr | int | float, checked_scalar]
+"""An expression that is no matrix, or a number."""
 SquareMatrix = Annotated[MatrixExpr, checked_square]
+"""A square matrix expression."""
 Column = Annotated[MatrixExpr, checked_column]
-Size = Annotated[Expr, checked_size]
+"""A matrix expression of one column."""
+Size = Annotated[Expr | int, checked_size]
+"""A whole number above 0, or an expression that may be one."""
 
 
 @functools.cache

@@ -131,12 +131,12 @@ def sum_by_blocks(function: Callable[..., Any], block: int, sharding: NamedShard
     return summed(*arrays)
 
 
-def laid_over(array: Array, sharding: NamedSharding | None) -> Array:
+def shard_like(array: Array, sharding: NamedSharding | None) -> Array:
     """In a function being compiled: `array`, with a row an example, on the devices that hold the examples."""
     return array if sharding is None else jax.lax.with_sharding_constraint(array, sharding)
 
 
-def held_whole(tree: Any, sharding: NamedSharding | None) -> Any:
+def replicate(tree: Any, sharding: NamedSharding | None) -> Any:
     """In a function being compiled: every array of `tree` on every device, so that every process can read it."""
     if sharding is None:
         return tree
@@ -149,7 +149,7 @@ def held_whole(tree: Any, sharding: NamedSharding | None) -> Any:
 
 
 def of_this_process(tree: Any, sharding: NamedSharding | None) -> Any:
-    """Arrays that are `held_whole`, as arrays of this process on one device: later operations are none of all."""
+    """Arrays that are `replicate`, as arrays of this process on one device: later operations are none of all."""
     if sharding is None:
         return tree
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)) if isinstance(leaf, jax.Array) else leaf, tree)

@@ -1,7 +1,7 @@
-"""Work handed to executors: threads, processes of this machine, or the workers of a dask cluster.
+"""Run tasks on executors: threads, processes of this machine, or the workers of a dask cluster.
 
-A task is a call of a module's function. What comes out does not depend on who computes it: tasks know nothing of each
-other, and every worker computes in double precision with the version of theorykit that hands the work over.
+A task is a call of a module's function. Results do not depend on the executor: tasks know nothing of each other, and
+every worker computes in double precision with the same version of theorykit.
 """
 
 import asyncio
@@ -13,14 +13,13 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
 from . import __version__
+from .extras import needed
 from .precision import enable_float64
-from .progress import Heard, Tell, listen
 
 # a concurrent.futures.Executor, a dask.distributed.Client, or None: no worker but this process. Dask is imported by
 # whoever made the client
@@ -37,8 +36,8 @@ _RETRIES = 3
 def check_executor(executor: Workers) -> None:
     """Raise `TypeError` for what takes no work, and `ValueError` for an executor that forks this process.
 
-    JAX has threads here, which forks of the process would lack. Where nothing tells how an executor starts its
-    processes, a task in a fork raises it.
+    JAX has threads here, which forks of the process would lack. If nothing tells how an executor starts its processes,
+    a task in a fork raises the error.
     """
     if executor is not None and not callable(getattr(executor, "submit", None)):
         from .checks import shown
@@ -54,26 +53,40 @@ def check_executor(executor: Workers) -> None:
 
 
 def local_workers(count: int, cores: int = 1) -> ProcessPoolExecutor:
-    """An executor of `count` processes on this machine, each bound to so many `cores` of its own where the system can.
+    """An executor of `count` processes on this machine, each bound to `cores` cores where the system can.
 
-    To be used in a `with` statement. XLA takes as many threads as it has cores, and asks nothing else; linear algebra
-    rounds by the number of its threads, so that results depend on `cores` in their last digits, and not on `count`.
+    Use it in a `with` statement. Linear algebra rounds by the number of its threads: the last digits of results depend
+    on `cores`, and not on `count`.
     """
     from .checks import checked_whole_number
 
-    context = get_context("spawn")
-    number = context.Value("i", 0)
     checked_whole_number("cores", cores, least=1)
-    return ProcessPoolExecutor(
-        checked_whole_number("count", count, least=1), mp_context=context, initializer=_bind, initargs=(number, cores)
-    )
+    context = get_context("spawn")
+    arguments = (context.Value("i", 0), cores)
+    return ProcessPoolExecutor(checked_whole_number("count", count, least=1), context, _bind, arguments)
+
+
+def _bind(started: Any, cores: int) -> None:
+    """Bind this process, and its linear algebra, to the next of the cores that no process before it took.
+
+    XLA takes as many threads as it has cores. BLAS has counted all cores where a script imported it at its top.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with started.get_lock():
+        number, started.value = started.value, started.value + 1
+    if hasattr(os, "sched_setaffinity"):
+        there = sorted(os.sched_getaffinity(0))
+        own = {there[(number * cores + i) % len(there)] for i in range(cores)}
+        os.sched_setaffinity(0, own)
+        threadpool_limits(len(own))
 
 
 @contextmanager
 def open_executor(workers: int | None, scheduler: str | None) -> Iterator[Workers]:
-    """What does the work where a user has asked for so many processes of this machine, or for a cluster by its address.
+    """Open an executor of `workers` processes of this machine, or of the dask cluster at an address, or None.
 
-    None where for neither. `ValueError` where for both, or where no scheduler with workers answers within ten seconds.
+    Raises `ValueError` for both, and if no scheduler with workers answers within ten seconds.
     """
     if workers is not None and scheduler is not None:
         raise ValueError("give --workers or --scheduler, not both: a cluster has workers of its own")
@@ -88,17 +101,19 @@ def open_executor(workers: int | None, scheduler: str | None) -> Iterator[Worker
 
 
 def _connect(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ValueError(
-            "--scheduler needs dask: install it in this environment, with pip install 'theorykit[cluster]'"
-        ) from None
+    distributed = needed("distributed", "--scheduler")
     # what it says of a lost scheduler is pages long
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+
+    async def greet() -> None:
+        # the outer limit is the longer, for its error says less
+        connecting = distributed.comm.connect(address, timeout=_PATIENCE)
+        (await asyncio.wait_for(connecting, 1.1 * _PATIENCE)).abort()
+
     try:
-        asyncio.run(_greet(address))
-        client = Client(address, timeout=_PATIENCE)
+        # `Client` would wait for ever for a program that says nothing
+        asyncio.run(greet())
+        client = distributed.Client(address, timeout=_PATIENCE)
     except (OSError, ValueError, TypeError, ImportError) as error:
         said = " ".join(str(error).split()) or f"nothing that dask understands came within {_PATIENCE:g} s"
         raise ValueError(f"no dask scheduler answers at {address}: {said}") from None
@@ -111,20 +126,9 @@ def _connect(address: str) -> Any:
     return client
 
 
-async def _greet(address: str) -> None:
-    """Raise an error unless dask answers there. `Client` would wait for ever for a program that says nothing."""
-    from distributed.comm import connect
-
-    # the longer, for its error says less
-    comm = await asyncio.wait_for(connect(address, timeout=_PATIENCE), 1.1 * _PATIENCE)
-    comm.abort()
-
-
 @contextmanager
 def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
-    """Within it, work that was lost raises a `ConnectionError`: cancelled, as by dask when its scheduler is gone, or
-    that of a process that has ended.
-    """
+    """Raise `ConnectionError` for work that dask cancelled with its scheduler, or whose process has ended."""
     try:
         yield
     except CancelledError:
@@ -136,70 +140,42 @@ def _naming_what_is_lost(executor: Workers) -> Iterator[None]:
         raise ConnectionError(f"{lost}; with a folder, the same call goes on") from error
 
 
-def _bind(started: Any, cores: int) -> None:
-    """Bind this process to cores of those that it may use, the next after those of the processes before it.
-
-    Its linear algebra, too: what a script imports at its top is here before, and has counted all cores.
-    """
-    from threadpoolctl import threadpool_limits
-
-    with started.get_lock():
-        number, started.value = started.value, started.value + 1
-    if hasattr(os, "sched_setaffinity"):
-        there = sorted(os.sched_getaffinity(0))
-        chosen = {there[(number * cores + i) % len(there)] for i in range(cores)}
-        os.sched_setaffinity(0, chosen)
-        threadpool_limits(len(chosen))
-
-
 def run_tasks(
-    executor: Workers,
-    function: Callable[..., Any],
-    tasks: Sequence[tuple],
-    common: tuple = (),
-    heard: Heard | None = None,
+    executor: Workers, function: Callable[..., Any], tasks: Sequence[tuple], common: tuple = ()
 ) -> Iterator[tuple[int, Any]]:
-    """The number, from 0 on, and the result of `function(*common, *task)` of every task, each when it has ended.
+    """Yield the number, from 0 on, and the result of `function(*common, *task)` for every task, when it has ended.
 
-    Without an `executor` they run here, in their order. Dask has `common` sent once, and runs a task anew, three times
-    at most, whose worker was lost. Where tasks raise, the others run to their end before the first error is raised,
-    which then says how many did.
-
-    Where there is `heard`, functions are given `tell`, too, which they call with how many of their steps are done, and
-    `heard` is called with the number of the task, and that.
+    Without an `executor` tasks run here, in order. Dask has `common` sent once, and runs a task again, three times at
+    most, if its worker was lost. If tasks raise, the others run to their end before the first error is raised, which
+    then says how many did.
     """
     if executor is None:
         for number, task in enumerate(tasks):
-            yield number, function(*common, *task, **({} if heard is None else {"tell": partial(heard, number)}))
+            yield number, function(*common, *task)
         return
     submit = _submitter(executor, function, common)
-    telling = nullcontext(lambda _: None) if heard is None else listen(executor, heard)
-    with _naming_what_is_lost(executor), telling as tell:
-        yield from _results([submit(task, tell(number)) for number, task in enumerate(tasks)])
-
-
-def _results(futures: Sequence[Future]) -> Iterator[tuple[int, Any]]:
-    """The number and the result of each, when it is there; the first error when all have ended."""
-    numbers, failures = {future: number for number, future in enumerate(futures)}, {}
-    try:
-        for future in as_completed(futures):
-            if future.exception() is None:
-                yield numbers[future], future.result()
-            else:
-                failures[numbers[future]] = future.exception()
-    finally:
-        for future in futures:
-            future.cancel()
-    if failures:
-        first = failures[min(failures)]
-        first.add_note(f"in task {min(failures)} of {len(futures)}; {len(futures) - len(failures)} others were done")
-        raise first
+    with _naming_what_is_lost(executor):
+        numbers = {submit(task): number for number, task in enumerate(tasks)}
+        failures = {}
+        try:
+            for future in as_completed(numbers):
+                if (error := future.exception()) is None:
+                    yield numbers[future], future.result()
+                else:
+                    failures[numbers[future]] = error
+        finally:
+            for future in numbers:
+                future.cancel()
+        if failures:
+            first, done = min(failures), len(numbers) - len(failures)
+            failures[first].add_note(f"in task {first} of {len(numbers)}; {done} others were done")
+            raise failures[first]
 
 
 def run_in_order(
     executor: Workers, function: Callable[..., Any], tasks: Iterable[tuple], under_way: int
 ) -> Iterator[Any]:
-    """The result of `function(*task)` of every task, in their order; so many are asked for ahead at most."""
+    """Yield `function(*task)` for every task, in order, with at most `under_way` of them submitted ahead."""
     if executor is None:
         yield from (function(*task) for task in tasks)
         return
@@ -217,8 +193,8 @@ def run_in_order(
             future.cancel()
 
 
-def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[..., Future]:
-    """What has a task done by `executor`, which is told once what all tasks have in common, if it can be."""
+def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[[tuple], Future]:
+    """A function that submits a task; what tasks have in common is sent to the executor once, if it can be."""
     check_executor(executor)
     whole: Any = _Packed((function, common))
     # a dask Client
@@ -229,7 +205,7 @@ def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             whole = executor.submit(_hold, whole, **options)
         executor = executor.get_executor(**options)
-    return lambda task, tell=None: executor.submit(in_worker, __version__, whole, _Packed(task), tell)
+    return lambda task: executor.submit(in_worker, __version__, whole, _Packed(task))
 
 
 def _hold(packed: "_Packed") -> "_Packed":
@@ -247,7 +223,10 @@ class _Packed:
     def __getstate__(self) -> bytes:
         # once, however many tasks it goes with
         if self._bytes is None:
-            self._bytes = _dump(self._values)
+            # functions and classes of a script or a notebook go with their code
+            import cloudpickle
+
+            self._bytes = cloudpickle.dumps(self._values, protocol=pickle.HIGHEST_PROTOCOL)
         return self._bytes
 
     def __setstate__(self, state: bytes) -> None:
@@ -257,14 +236,7 @@ class _Packed:
         return pickle.loads(self._bytes) if self._values is None else self._values
 
 
-def _dump(values: tuple) -> bytes:
-    # what is of a script or a notebook, or of no module, goes with its code
-    import cloudpickle
-
-    return cloudpickle.dumps(values, protocol=pickle.HIGHEST_PROTOCOL)
-
-
-def in_worker(version: str, common: "_Packed", task: "_Packed", tell: Tell | None = None) -> Any:
+def in_worker(version: str, common: "_Packed", task: "_Packed") -> Any:
     """`function(*common, *task)` in a process that may compute it: the same version, no fork, in float64."""
     if os.getpid() != _IMPORTED_BY:
         raise ValueError(
@@ -278,4 +250,4 @@ def in_worker(version: str, common: "_Packed", task: "_Packed", tell: Tell | Non
         # not imported for a task that needs no more than NumPy
         os.environ["JAX_ENABLE_X64"] = "1"
     function, arguments = common.unpack()
-    return function(*arguments, *task.unpack(), **({} if tell is None else {"tell": tell}))
+    return function(*arguments, *task.unpack())

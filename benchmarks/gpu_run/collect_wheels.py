@@ -38,8 +38,10 @@ def requirements(extras: Sequence[str] = EXTRAS) -> list[str]:
     for name in left:
         for line in optional[name]:
             # an extra that names others of this package, which no index has
-            own = re.fullmatch(rf"{project['name']}\[([\w-]+)\]", line)
-            (left if own else lines).append(own[1] if own else line)
+            if own := re.fullmatch(rf"{project['name']}\[([\w,-]+)\]", line):
+                left += [extra for extra in own[1].split(",") if extra not in left]
+            else:
+                lines.append(line)
     return [line for line in lines if re.match(r"[\w-]+", line)[0] not in LEFT_OUT]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jupytext
+
 import kept
 from kept import EXAMPLES
 

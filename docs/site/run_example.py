@@ -23,6 +23,8 @@ def run(script: Path) -> dict:
     opened: set[str] = set()
     sys.addaudithook(lambda event, about: opened.add(str(about[0])) if event == "open" else None)
     namespace = {"__name__": "__main__", "__file__": str(script)}
+    # as Python has it that runs the script
+    sys.path.insert(0, str(script.parent))
     cells = [cell for cell in jupytext.read(script, fmt="py:percent").cells if cell.cell_type == "code"]
     outputs, figures, start = {}, {}, time.perf_counter()
     for number, cell in enumerate(cells):
@@ -49,12 +51,13 @@ def _figures(folder: Path) -> dict[Path, int]:
 
 
 def _modules() -> list[str]:
-    """The modules of the package that were imported, as paths from its folder on."""
+    """The modules of the package and of the papers that were imported, as paths from the repository's root on."""
     import theorykit
 
     root = Path(theorykit.__file__).parent.parent
-    files = (Path(file) for name, module in sys.modules.items() if (file := getattr(module, "__file__", None)))
-    return sorted(str(file.relative_to(root)) for file in files if file.is_relative_to(root / "theorykit"))
+    files = [Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
+    ours = root / "theorykit", root / "examples" / "papers"
+    return sorted(str(file.relative_to(root)) for file in files if any(file.is_relative_to(each) for each in ours))
 
 
 def _data(folder: Path, opened: set[str]) -> list[str]:

@@ -5,7 +5,7 @@
     python slurm.py FOLDER --queue NAME --show                             # prints the job script, submits nothing
 
 Runs on a login node, or in a job of its own that lasts longer; the scheduler is in this process. FOLDER must be seen by
-it alone. When it was lost, the same command goes on from FOLDER. Needs `pip install 'theorykit[cluster]'`.
+it alone. When it was lost, the same command goes on from FOLDER. Needs `pip install -e '.[cluster]'` in a clone.
 """
 
 import argparse

@@ -122,7 +122,7 @@ def test_a_readout_of_every_token_agrees_with_the_exact_posterior():
     corrected = bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), found, features)
     plain = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), found, features)
     # importance sampling of the exact law of U, Wishart
-    law = bpkr.law_of(architecture)
+    law = bpkr.finite_width_law(architecture)
     points = jax.vmap(law.sample)(jax.random.split(jax.random.key(0), 40_000))
 
     def weighted(coordinates):

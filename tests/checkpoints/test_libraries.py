@@ -30,79 +30,42 @@ def scattered(torch, model, precision):
     return model.to(getattr(torch, precision)).eval()
 
 
-def saved(model, folder, how):
-    """The file that transformers writes of a model, with its config.json; or one of its arrays as they are called."""
-    if how == "save_pretrained":
-        model.save_pretrained(folder)
-        return folder / "model.safetensors"
-    if how == "in parts":
-        model.save_pretrained(folder, max_shard_size="4KB")
-        assert len(list(folder.glob("model-*.safetensors"))) > 1
-        return folder / "model.safetensors.index.json"
+def saved(model, folder):
+    """The file of a model's arrays by their names."""
     pytest.importorskip("safetensors.torch").save_file(
         {name: array.contiguous() for name, array in model.state_dict().items()}, folder / "model.safetensors"
     )
     return folder / "model.safetensors"
 
 
-def model_of(transformers, name):
-    sizes = {"hidden_size": FEATURES, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-    options = {**sizes, "intermediate_size": 8, "attn_implementation": "eager"}
-    if name == "gpt2":
-        settings = {"n_embd": FEATURES, "n_layer": LAYERS, "n_head": HEADS, "vocab_size": 50, "n_positions": TOKENS}
-        return transformers.GPT2Model(transformers.GPT2Config(**settings, attn_implementation="eager"))
-    if name == "gpt2, scaled by layer":
-        settings = {"n_embd": FEATURES, "n_layer": LAYERS, "n_head": HEADS, "vocab_size": 50, "n_positions": TOKENS}
-        scale = {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False}
-        return transformers.GPT2Model(transformers.GPT2Config(**settings, **scale, attn_implementation="eager"))
+@PRECISIONS
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", ["gpt2", "gpt2, scaled by layer", "bert"])
+def test_maps_of_transformers_models(torch, name, padded, precision, tmp_path):
+    """Families without padding, in double precision, are in test_families."""
+    transformers = pytest.importorskip("transformers")
     if name == "bert":
-        return transformers.BertModel(transformers.BertConfig(**options, vocab_size=50, max_position_embeddings=TOKENS))
-    return transformers.ViTModel(transformers.ViTConfig(**options, image_size=8, patch_size=4))
-
-
-def forward(torch, model, present=None):
-    """Hidden states that enter each layer, and the maps of each, (examples, heads, queries, keys)."""
+        options = {"hidden_size": FEATURES, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+        options |= {"intermediate_size": 8, "max_position_embeddings": TOKENS, "vocab_size": 50}
+        model = transformers.BertModel(transformers.BertConfig(**options, attn_implementation="eager"))
+    else:
+        options = {"n_embd": FEATURES, "n_layer": LAYERS, "n_head": HEADS, "vocab_size": 50, "n_positions": TOKENS}
+        if "scaled" in name:
+            options |= {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False}
+        model = transformers.GPT2Model(transformers.GPT2Config(**options, attn_implementation="eager"))
+    model = scattered(torch, model, precision)
+    model.save_pretrained(tmp_path)
+    present = np.ones((2, TOKENS), int)
+    present[0, 5:] = 1 - padded
     options = {"output_attentions": True, "output_hidden_states": True}
     with torch.no_grad():
-        if type(model).__name__ == "ViTModel":
-            done = model(torch.randn(2, 3, 8, 8, dtype=model.dtype), **options)
-        else:
-            mask = None if present is None else torch.tensor(present)
-            done = model(torch.randint(0, 50, (2, TOKENS)), attention_mask=mask, **options)
-    return [state.numpy() for state in done.hidden_states], [maps.numpy() for maps in done.attentions]
-
-
-@PRECISIONS
-@pytest.mark.parametrize("how", ["save_pretrained", "in parts", "state_dict"])
-@pytest.mark.parametrize("name", ["gpt2", "gpt2, scaled by layer", "bert", "vit"])
-def test_maps_of_transformers_models(torch, name, how, precision, tmp_path):
-    if how == "state_dict" and "scaled" in name:
-        pytest.skip("only config.json says so")
-    transformers = pytest.importorskip("transformers")
-    model = scattered(torch, model_of(transformers, name), precision)
-    path = saved(model, tmp_path, how)
-    given = {"heads": HEADS} if how == "state_dict" else {}
-    states, maps = forward(torch, model)
+        done = model(torch.randint(0, 50, (2, TOKENS)), attention_mask=torch.tensor(present), **options)
     for layer in range(LAYERS):
-        heads = read_heads(path, layer=layer, **given)
-        assert heads.layers == LAYERS
-        found = np.asarray(heads.attention(states[layer]))
-        assert np.std(found) > 0.05
-        np.testing.assert_allclose(found, maps[layer].swapaxes(2, 3), atol=TOLERANCE[precision], rtol=0)
-
-
-@PRECISIONS
-@pytest.mark.parametrize("name", ["gpt2", "bert"])
-def test_maps_of_transformers_models_with_padding(torch, name, precision, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    model = scattered(torch, model_of(transformers, name), precision)
-    present = np.ones((2, TOKENS), int)
-    present[0, 5:] = 0
-    states, maps = forward(torch, model, present)
-    path = saved(model, tmp_path, "save_pretrained")
-    for layer in range(LAYERS):
-        found = read_heads(path, layer=layer).attention(states[layer], mask=present)
-        np.testing.assert_allclose(found, maps[layer].swapaxes(2, 3), atol=TOLERANCE[precision], rtol=0)
+        heads = read_heads(tmp_path, layer=layer)
+        found = np.asarray(heads.attention(done.hidden_states[layer].numpy(), mask=present if padded else None))
+        assert heads.layers == LAYERS and np.std(found) > 0.05
+        maps = done.attentions[layer].numpy().swapaxes(2, 3)
+        np.testing.assert_allclose(found, maps, atol=TOLERANCE[precision], rtol=0)
 
 
 @PRECISIONS
@@ -115,7 +78,7 @@ def test_maps_of_torch_attention(torch, causal, sizes, precision, tmp_path):
     mask = torch.triu(torch.ones(TOKENS, TOKENS, dtype=bool), 1) if causal else None
     with torch.no_grad():
         _, maps = model(inputs, inputs, values, need_weights=True, average_attn_weights=False, attn_mask=mask)
-    heads = read_heads(saved(model, tmp_path, "state_dict"), layer=0, heads=HEADS, causal=causal)
+    heads = read_heads(saved(model, tmp_path), layer=0, heads=HEADS, causal=causal)
     found = heads.attention(inputs.numpy())
     np.testing.assert_allclose(found, maps.numpy().swapaxes(2, 3), atol=TOLERANCE[precision], rtol=0)
 
@@ -127,7 +90,7 @@ def test_maps_of_torch_encoders(torch, norm_first, precision, tmp_path):
     encoder = torch.nn.TransformerEncoder(made, LAYERS, enable_nested_tensor=False)
     encoder = scattered(torch, encoder, precision)
     hidden = torch.randn(2, TOKENS, FEATURES, dtype=getattr(torch, precision))
-    path = saved(encoder, tmp_path, "state_dict")
+    path = saved(encoder, tmp_path)
     for number, layer in enumerate(encoder.layers):
         heads = read_heads(path, layer=number, heads=HEADS, norm_first=norm_first)
         with torch.no_grad():

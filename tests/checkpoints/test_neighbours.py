@@ -103,31 +103,41 @@ def test_a_module_in_a_list_is_read_by_the_advised_beginning(layout, place):
         np.testing.assert_allclose(heads.attention(INPUTS), expected(one), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "place", ["layers.0.multihead_attn.", "cross_attn.", "decoder.encoder_attn.", "a.EncDecAttention."]
-)
-def test_attention_to_another_models_tokens_is_refused(place):
-    one = case("torch")
-    arrays = {f"{place}{name}": array for name, array in one.arrays.items()}
-    beside = {f"layers.0.self_attn.{name}": array for name, array in one.arrays.items()}
-    with pytest.raises(ValueError, match="attention to the tokens of another model, as its name tells"):
-        read_heads({**arrays, **beside}, **options(one), prefix=place)
+def renamed(layout, place):
+    return {f"{place}{name}": array for name, array in case(layout).arrays.items()}
 
 
-@pytest.mark.parametrize(
-    "name", ["parametrizations.in_proj_weight.original0", "in_proj_weight_orig", "q_proj_weight_g"]
-)
-def test_parts_of_a_weight_are_refused_as_such(name):
-    with pytest.raises(ValueError, match=f"has '{name}', from which a weight is computed"):
-        read_heads({name: SQUARE, "in_proj_bias": VECTOR}, layer=0, heads=HEADS)
+BESIDE_SELF = {f"layers.0.self_attn.{name}": array for name, array in case("torch").arrays.items()}
+REFUSED = {
+    **{
+        place: (renamed("torch", place) | BESIDE_SELF, place, "attention to the tokens of another model, as its name")
+        for place in ("layers.0.multihead_attn.", "cross_attn.", "decoder.encoder_attn.", "a.EncDecAttention.")
+    },
+    **{
+        name: ({name: SQUARE, "in_proj_bias": VECTOR}, None, f"has '{name}', from which a weight is computed")
+        for name in ("parametrizations.in_proj_weight.original0", "in_proj_weight_orig", "q_proj_weight_g")
+    },
+    **{
+        f"block.{name}, prefix={prefix}": (
+            {**renamed("torch", "block.attn."), f"block.{name}": VECTOR},
+            prefix,
+            f"has 'block.{name}': its attention has {what}",
+        )
+        for prefix in (None, "block.attn.")
+        for name, what in (
+            ("probe", "learned queries"),
+            *((name, "a term or a factor") for name in ("slopes", "attn_temperature", "attention_bias")),
+            ("relative_position_bias_table", "scores that depend on relative positions"),
+        )
+    },
+}
 
 
-@pytest.mark.parametrize("prefix", [None, "head.attention."])
-def test_a_module_whose_queries_are_learned_is_refused(prefix):
-    one = case("torch")
-    arrays = {f"head.attention.{name}": array for name, array in one.arrays.items()}
-    with pytest.raises(ValueError, match="learned queries"):
-        read_heads({**arrays, "head.probe": VECTOR}, **options(one), prefix=prefix)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_enters_attention_beside_its_module_is_refused(name):
+    arrays, prefix, said = REFUSED[name]
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_heads(arrays, layer=0, heads=HEADS, prefix=prefix)
 
 
 def test_of_several_places_each_is_read_by_the_advised_beginning():
@@ -304,15 +314,6 @@ def test_positions_around_a_model_are_refused(outer, name):
         read_heads({**arrays, f"{outer}{name}": VECTOR}, **options(one))
     # those of another model are no business of this one
     read_heads({**arrays, f"other.layers.0.self_attn.{name}": VECTOR}, **options(one), prefix=outer or "encoder.")
-
-
-@pytest.mark.parametrize("name", ["slopes", "attn_temperature", "attention_bias", "relative_position_bias_table"])
-@pytest.mark.parametrize("prefix", [None, "block.attn."])
-def test_what_enters_the_scores_beside_a_module_is_refused(name, prefix):
-    one = case("torch")
-    arrays = {f"block.attn.{each}": array for each, array in one.arrays.items()}
-    with pytest.raises(ValueError, match=f"has 'block.{name}': its attention has"):
-        read_heads({**arrays, f"block.{name}": VECTOR}, **options(one), prefix=prefix)
 
 
 def test_norms_that_are_no_layer_norms_are_refused_or_warned_of():

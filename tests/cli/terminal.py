@@ -1,6 +1,7 @@
 """A user at the terminal: configurations, what a command does, and how it refuses."""
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -46,13 +47,13 @@ warmup = 20
 """
 
 
-def run(monkeypatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["theorykit", *arguments])
-    cli.main()
+def run(monkeypatch, *arguments: str, main: Callable[[], None] = cli.main) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", *arguments])
+    main()
 
 
-def refused(monkeypatch, *arguments: str) -> str:
+def refused(monkeypatch, *arguments: str, main: Callable[[], None] = cli.main) -> str:
     with pytest.raises(SystemExit) as leaving:
-        run(monkeypatch, *arguments)
+        run(monkeypatch, *arguments, main=main)
     assert isinstance(leaving.value.code, str)
     return leaving.value.code

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from theorykit import bpkr, checkpoints
+from theorykit.cli.config import DataConfig
 from theorykit.cli.data import read_data
-from theorykit.cli.data_config import DataConfig
 
 ARCHITECTURE = bpkr.Architecture((2, 1), 10, temperature=0.2)
 draw = np.random.default_rng(0)

@@ -7,19 +7,37 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.marks import slow
 from theorykit import bpkr, store
 from theorykit.bpkr import Dense, Skip
 
 from .terminal import CONFIG, refused, run
 
+LAYERS = '[{kind = "attention", heads = 2, skip = 0.7}, {kind = "dense"}, 1]\noutputs = 2'
+NETWORKS = {
+    "heads": (bpkr.Architecture((2, 1), (20, 15, 10), temperature=0.2), {}, ["11", "21"]),
+    "any layers, several outputs": (
+        bpkr.Architecture((Skip(2, 0.7), Dense(), 1), 20, temperature=0.2, outputs=2),
+        {"[2, 1]": LAYERS, "[20, 15, 10]": "20"},
+        ["0-1:1", "0-1:2", "1-1:1", "1-1:2", "2-1:1", "2-1:2"],
+    ),
+}
 
-def test_solve_equals_the_library(folder, monkeypatch, capsys):
+
+@pytest.mark.parametrize("network", ["heads", *slow(["any layers, several outputs"])])
+def test_solve_equals_the_library(network, folder, monkeypatch, capsys):
+    architecture, changes, paths = NETWORKS[network]
+    arrays, text = dict(np.load(folder / "data.npz")), CONFIG
+    if architecture.outputs > 1:
+        arrays |= {name: np.stack([arrays[name], -arrays[name]], axis=1) for name in ("y", "y_test")}
+        np.savez(folder / "data.npz", **arrays)
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (folder / "mine.toml").write_text(text)
     run(monkeypatch, "solve", "mine.toml")
     printed = capsys.readouterr().out
     assert "converged" in printed and "head score 1" in printed and "test accuracy" in printed
     written = store.read(folder / "mine.nc").to_dataset()
-    arrays = np.load(folder / "data.npz")
-    architecture = bpkr.Architecture(layers=(2, 1), widths=(20, 15, 10), temperature=0.2)
 
     def features(x):
         return bpkr.path_features(x, bpkr.attention(x, key_query=[arrays["W1"], arrays["W2"]]), architecture, "mean")
@@ -30,38 +48,12 @@ def test_solve_equals_the_library(folder, monkeypatch, capsys):
         bpkr.Problem(architecture, bpkr.Data(features(arrays["x"]), arrays["y"])), saddle.order_parameters, test
     )
     np.testing.assert_allclose(written["U_1"], saddle.order_parameters.matrices[0], rtol=1e-9)
-    np.testing.assert_allclose(written["mean"], prediction.mean, rtol=1e-9)
-    np.testing.assert_allclose(written["variance"], prediction.variance, rtol=1e-9)
-    assert list(written["path_1"].values) == ["11", "21"]
-
-
-@pytest.mark.slow
-def test_solve_takes_any_layers_and_several_outputs(folder, monkeypatch, capsys):
-    arrays = dict(np.load(folder / "data.npz"))
-    labels, test_labels = (np.stack([arrays[name], -arrays[name]], axis=1) for name in ("y", "y_test"))
-    np.savez(folder / "data.npz", **{**arrays, "y": labels, "y_test": test_labels})
-    layers = '[{kind = "attention", heads = 2, skip = 0.7}, {kind = "dense"}, 1]'
-    text = CONFIG.replace("layers = [2, 1]", f"layers = {layers}\noutputs = 2").replace("[20, 15, 10]", "20")
-    (folder / "mine.toml").write_text(text)
-    run(monkeypatch, "solve", "mine.toml")
-    printed = capsys.readouterr().out
-    assert "converged" in printed and "head score 1" in printed and "head score 2" not in printed
-    written = store.read(folder / "mine.nc").to_dataset()
-    architecture = bpkr.Architecture((Skip(2, 0.7), Dense(), 1), 20, temperature=0.2, outputs=2)
-
-    def features(x):
-        return bpkr.path_features(x, bpkr.attention(x, key_query=[arrays["W1"], arrays["W2"]]), architecture, "mean")
-
-    saddle = bpkr.solve(architecture, bpkr.Data(features(arrays["x"]), labels))
-    test = features(arrays["x_test"])
-    prediction = bpkr.predict(
-        bpkr.Problem(architecture, bpkr.Data(features(arrays["x"]), labels)), saddle.order_parameters, test
-    )
-    np.testing.assert_allclose(written["U_1"], saddle.order_parameters.matrices[0], rtol=1e-9)
     np.testing.assert_allclose(written["u"], saddle.order_parameters.readout, rtol=1e-9)
-    np.testing.assert_allclose(written["mean"], prediction.mean, rtol=1e-9)
-    assert written["mean"].dims == ("test_example", "output")
-    assert list(written["path_1"].values) == ["0-1:1", "0-1:2", "1-1:1", "1-1:2", "2-1:1", "2-1:2"]
+    for name in ("mean", "variance"):
+        np.testing.assert_allclose(written[name], getattr(prediction, name), rtol=1e-9)
+    assert list(written["path_1"].values) == paths
+    if network != "heads":
+        assert "head score 2" not in printed, "the dense layer has no heads"
 
 
 @pytest.mark.slow
@@ -108,7 +100,7 @@ def test_solve_keeps_an_existing_result(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("temperature", "temprature", "temprature"),
+        ("temperature", "temprature", "did you mean `temperature`?"),
         ("temperature = 0.2", "temperature = -1.0", "temperature"),
         ("widths = [20, 15, 10]", "widths = [20, 15]", "widths"),
         ("layers = [2, 1]", 'layers = "two"', "layers"),
@@ -150,24 +142,8 @@ def test_test_data_are_refused_before_the_solve(folder, monkeypatch, name, value
     assert named in refused(monkeypatch, "solve", "mine.toml")
 
 
-def test_an_unknown_key_comes_with_a_suggestion(folder, monkeypatch):
-    (folder / "mine.toml").write_text(CONFIG.replace("temperature", "temprature"))
-    assert "did you mean `temperature`?" in refused(monkeypatch, "solve", "mine.toml")
-
-
 def test_a_missing_configuration_is_named(folder, monkeypatch):
     assert "nowhere.toml" in refused(monkeypatch, "solve", "nowhere.toml")
-
-
-@pytest.mark.slow
-def test_reproduce_writes_table_figures_and_data_and_refuses_a_second_time(tmp_path, monkeypatch, capsys):
-    arguments = ("reproduce", "hidden-markov", "--widths", "50", "--seeds", "1", "--test-examples", "50")
-    arguments = (*arguments, "--training-examples", "20", "--output", str(tmp_path / "out"))
-    run(monkeypatch, *arguments)
-    assert "max|U-I|" in capsys.readouterr().out
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["figure-2.png", "figure-5.png", "hidden-markov.nc"]
-    assert "hidden-markov.nc exists" in refused(monkeypatch, *arguments)
 
 
 def test_the_command_is_installed_and_asks_for_double_precision_itself():

@@ -1,12 +1,9 @@
 """A command that was killed between its result and its figures is completed by the same command, and by no other."""
 
-import msgspec
 import pytest
 
 from theorykit.bpkr import sampling, sweeps
-from theorykit.reproduce import self_attention_dynamics as experiment
 
-from ..plots.test_self_attention_dynamics import tree
 from .terminal import refused, run
 
 TABLES = {
@@ -41,25 +38,3 @@ def test_a_missing_figure_is_drawn_from_the_result_that_is_there(small, command,
         assert not figure.exists(), "a result of other settings is not drawn"
     result.write_bytes(written[: len(written) // 2])
     assert f"{stem}.nc" in refused(monkeypatch, command, "mine.toml")
-
-
-def test_missing_figures_of_an_experiment_are_drawn(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    command = ("reproduce", "self-attention-dynamics")
-
-    def computed(settings, partial, **_options):
-        made = tree()
-        made.attrs["settings"] = msgspec.json.encode(settings).decode()
-        return made
-
-    monkeypatch.setattr(experiment, "run", computed)
-    run(monkeypatch, *command)
-    output = tmp_path / "self-attention-dynamics"
-    names = {path.name for path in output.iterdir()}
-    (output / "zoom.png").unlink()
-    monkeypatch.setattr(experiment, "run", lambda *_, **_options: pytest.fail("computed again"))
-    run(monkeypatch, *command)
-    assert {path.name for path in output.iterdir()} == names
-    assert "of these settings" in capsys.readouterr().out
-    (output / "zoom.png").unlink()
-    assert "exists" in refused(monkeypatch, *command, "--seed", "3")

@@ -17,9 +17,11 @@ from tests.codegen import hard_averages
 from tests.expressions import A, L, assert_close, generate, random_values
 from tests.marks import slow
 from theorykit.codegen import BATCH, average_errors, compile_expressions, interpret, quadrature_error
-from theorykit.codegen.primitives import gaussian_mean
+from theorykit.codegen.quadrature.gaussian_means import gaussian_mean
 from theorykit.codegen.quadrature.oracle import normal_mean
-from theorykit.symbolic import GaussianAverage, LogDet, entrywise, gradient, refined
+from theorykit.symbolic import GaussianAverage, entrywise, gradient
+from theorykit.symbolic.atoms import LogDet
+from theorykit.symbolic.averages import refined
 
 z, w, h, b = symbols("z w h b", real=True)
 AVERAGES = (
@@ -94,12 +96,6 @@ def test_symbols_of_any_name_stand_beside_the_variable(name):
     assert_close(function(**{name: 0.7})["value"], interpret(average * symbol, {name: 0.7}))
 
 
-@pytest.mark.parametrize("name", ["normal", "normal_2", "gaussian_mean"])
-def test_names_of_generated_averages_are_refused(name):
-    with pytest.raises(ValueError, match=name):
-        compile_expressions("average", {"value": Symbol(name)}, (Symbol(name),))
-
-
 def test_what_depends_on_the_variable_and_is_a_matrix_is_refused_by_name():
     average = GaussianAverage(LogDet(exp(z) * A), z)
     with pytest.raises(NotImplementedError, match=r"LogDet\(exp\(z\)\*A\).*depends on z"):
@@ -143,18 +139,6 @@ def test_the_quadrature_integrates_polynomials_exactly(nodes):
 )
 def test_the_interpreter_integrates_kinks_and_jumps(integrand, expected):
     assert_close(interpret(GaussianAverage(integrand, z), {"h": 0.6}), expected(), 3e-15)
-
-
-def test_the_interpreter_finds_kinks_that_it_is_not_told_of():
-    assert_close(normal_mean(lambda point: np.abs(point**2 - 2)), interpret_kink(), 1e-14)
-
-
-def interpret_kink():
-    root = np.sqrt(2)
-    density = np.exp(-1) / np.sqrt(2 * np.pi)
-    # E|z^2 - 2| = 1 - 2 + 2 E[(2 - z^2) 1(|z| < root)], and E[z^2 1(|z| < r)] = erf(r / root 2) - 2 r density(r)
-    inside = erf_of(root / np.sqrt(2))
-    return -1 + 2 * (2 * inside - (inside - 2 * root * density))
 
 
 QUICK = ("many kinks", "steep tanh")

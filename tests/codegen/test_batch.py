@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from sympy import Lambda, MatrixSymbol, Symbol, Trace, exp, symbols, tanh
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
-from theorykit.codegen import BATCH, compile_expressions, emit, interpret, lower
+from theorykit.codegen import BATCH, compile_expressions, interpret
 from theorykit.codegen import batch as side_by_side
-from theorykit.symbolic import LogDet, Softmax, entrywise, gradient, latex, positive_definite
+from theorykit.codegen.emission import emit
+from theorykit.codegen.lowering import lower
+from theorykit.symbolic import Softmax, entrywise, gradient, latex, positive_definite
+from theorykit.symbolic.atoms import LogDet
 
 L, M = symbols("L M", integer=True, positive=True)
 K, V = MatrixSymbol("K", L, M), MatrixSymbol("V", L, M)

@@ -2,31 +2,12 @@
 
 import numpy as np
 import pytest
-from sympy import (
-    Abs,
-    Determinant,
-    Function,
-    HadamardProduct,
-    Identity,
-    Inverse,
-    KroneckerProduct,
-    MatMul,
-    MatPow,
-    Rational,
-    Symbol,
-    Trace,
-    ZeroMatrix,
-    besselj,
-    exp,
-    log,
-    pi,
-    sqrt,
-    zeta,
-)
+import sympy as sp
 
 from tests.expressions import SHAPES, A, B, F, H, L, N, P, R, W, X, assert_close, random_values, s, t, v, y
 from theorykit.codegen import interpret
-from theorykit.symbolic import Diagonal, LogDet, PartialTrace, quadratic_form
+from theorykit.symbolic import Diagonal, quadratic_form
+from theorykit.symbolic.atoms import LogDet, PartialTrace
 
 
 def sum_over_outer(a, x):
@@ -57,28 +38,28 @@ def eigenvalues(matrix):
 
 NODES = [
     (X * W * X.T, lambda V: V["X"] @ V["W"] @ V["X"].T),
-    (MatMul(2, s, L, A), lambda V: 2 * V["s"] * V["L"] @ V["A"]),
-    (X + W / 2 - s * Identity(H * N), lambda V: V["X"] + V["W"] / 2 - V["s"] * np.eye(len(V["X"]))),
-    (MatPow(X, 3), lambda V: V["X"] @ V["X"] @ V["X"]),
-    (MatPow(A, -2), lambda V: np.linalg.inv(V["A"] @ V["A"])),
-    (Inverse(W), lambda V: np.linalg.inv(V["W"])),
-    (Trace(L) * R, lambda V: np.trace(V["L"]) * V["R"]),
-    (KroneckerProduct(L, R), lambda V: kronecker(V["L"], V["R"])),
-    (KroneckerProduct(F, L), lambda V: kronecker(V["F"], V["L"])),
-    (KroneckerProduct(L, R, A), lambda V: kronecker(V["L"], kronecker(V["R"], V["A"]))),
+    (sp.MatMul(2, s, L, A), lambda V: 2 * V["s"] * V["L"] @ V["A"]),
+    (X + W / 2 - s * sp.Identity(H * N), lambda V: V["X"] + V["W"] / 2 - V["s"] * np.eye(len(V["X"]))),
+    (sp.MatPow(X, 3), lambda V: V["X"] @ V["X"] @ V["X"]),
+    (sp.MatPow(A, -2), lambda V: np.linalg.inv(V["A"] @ V["A"])),
+    (sp.Inverse(W), lambda V: np.linalg.inv(V["W"])),
+    (sp.Trace(L) * R, lambda V: np.trace(V["L"]) * V["R"]),
+    (sp.KroneckerProduct(L, R), lambda V: kronecker(V["L"], V["R"])),
+    (sp.KroneckerProduct(F, L), lambda V: kronecker(V["F"], V["L"])),
+    (sp.KroneckerProduct(L, R, A), lambda V: kronecker(V["L"], kronecker(V["R"], V["A"]))),
     (PartialTrace(X, (H, N), 0), lambda V: sum_over_outer(int(V["H"]), V["X"])),
     (PartialTrace(X, (H, N), 1), lambda V: sum_over_inner(int(V["N"]), V["X"])),
     (PartialTrace(X, (N, H), 0), lambda V: sum_over_outer(int(V["N"]), V["X"])),
     (Diagonal(X), lambda V: np.array([[V["X"][i, i]] for i in range(len(V["X"]))])),
-    (Trace(X), lambda V: np.sum(np.diag(V["X"]))),
+    (sp.Trace(X), lambda V: np.sum(np.diag(V["X"]))),
     (LogDet(W), lambda V: np.sum(np.log(eigenvalues(V["W"])))),
     (quadratic_form(v, X), lambda V: np.sum(V["v"] * (V["X"] @ V["v"]))),
     (y * y.T, lambda V: np.outer(V["y"], V["y"])),
-    (ZeroMatrix(H, P), lambda V: np.zeros((int(V["H"]), int(V["P"])))),
-    (s**2 / t + sqrt(s) - Rational(1, 3), lambda V: V["s"] ** 2 / V["t"] + V["s"] ** 0.5 - 1 / 3),
-    (log(s) * exp(-t), lambda V: np.log(V["s"]) * np.exp(-V["t"])),
-    (Abs(s - 3), lambda V: abs(V["s"] - 3)),
-    (pi * s, lambda V: np.pi * V["s"]),
+    (sp.ZeroMatrix(H, P), lambda V: np.zeros((int(V["H"]), int(V["P"])))),
+    (s**2 / t + sp.sqrt(s) - sp.Rational(1, 3), lambda V: V["s"] ** 2 / V["t"] + V["s"] ** 0.5 - 1 / 3),
+    (sp.log(s) * sp.exp(-t), lambda V: np.log(V["s"]) * np.exp(-V["t"])),
+    (sp.Abs(s - 3), lambda V: abs(V["s"] - 3)),
+    (sp.pi * s, lambda V: np.pi * V["s"]),
     (H * N * s, lambda V: V["H"] * V["N"] * V["s"]),
 ]
 
@@ -91,7 +72,7 @@ def test_every_node_is_evaluated_as_numpy_does(expression, by_hand, shape):
 
 
 def test_sizes_may_be_whole_numbers():
-    assert_close(interpret(s * Identity(H), {"H": 3, "s": 2.0}), 2 * np.eye(3), 0)
+    assert_close(interpret(s * sp.Identity(H), {"H": 3, "s": 2.0}), 2 * np.eye(3), 0)
 
 
 def test_log_det_of_a_matrix_with_negative_determinant_is_an_error():
@@ -101,23 +82,4 @@ def test_log_det_of_a_matrix_with_negative_determinant_is_an_error():
 
 def test_a_missing_value_is_named():
     with pytest.raises(ValueError, match="for B"):
-        interpret(Trace(A) + Trace(B), {"A": np.eye(2)})
-
-
-WITHOUT_A_RULE = [
-    (Determinant(A), "Determinant"),
-    (HadamardProduct(A, L), "HadamardProduct"),
-    (Trace(HadamardProduct(A, L)), "HadamardProduct"),
-    (besselj(0, s), "besselj"),
-    (zeta(s), "zeta"),
-    (MatPow(A, Rational(1, 2)), "MatPow|power"),
-    (MatPow(A, Symbol("k", integer=True)), "MatPow|power"),
-    (Function("unheard_of")(s), "unheard_of"),
-    (A[0, 1], "MatrixElement"),
-]
-
-
-@pytest.mark.parametrize(("expression", "name"), WITHOUT_A_RULE, ids=str)
-def test_a_node_without_a_rule_is_named(expression, name):
-    with pytest.raises(NotImplementedError, match=name):
-        interpret(expression, random_values((2, 3, 4), 0))
+        interpret(sp.Trace(A) + sp.Trace(B), {"A": np.eye(2)})

@@ -29,38 +29,10 @@ INJECTIONS = (
 )
 # read otherwise by Python, keywords, names of the generated code, and names that look like results in it
 HARD = (
-    *(
-        "ℓ",
-        "ﬁ",
-        "µ",
-        "x̂",
-        "𝔸",
-        "é",
-        "e\u0301",
-        "κ_1",
-        "ς",
-        "lambda",
-        "None",
-        "print",
-        "abs",
-        "entry",
-        "jnp",
-        "jax",
-        "trace",
-    ),
-    *(
-        "trace_1",
-        "trace_2",
-        "matmul_1",
-        "cholesky",
-        "scale",
-        "add_1",
-        "entrywise_1",
-        "__name__",
-        "__builtins__",
-        "self",
-    ),
-    *("_", "x1", "1x", "", " ", "a b", "a\n", "a;b", "shape", "float", "return", "match", "generated", "value"),
+    *("ℓ", "ﬁ", "µ", "x̂", "𝔸", "é", "e\u0301", "κ_1", "ς", "lambda", "None", "print", "abs", "entry", "jnp"),
+    *("jax", "trace", "trace_1", "trace_2", "matmul_1", "cholesky", "scale", "add_1", "entrywise_1", "__name__"),
+    *("__builtins__", "self", "_", "x1", "1x", "a;b", "shape", "float", "return", "match", "generated", "value"),
+    *("", " ", "a b", "a\n", "normal", "normal_2", "gaussian_mean"),
 )
 NAMES = st.one_of(st.sampled_from(HARD + INJECTIONS), st.text(max_size=6), st.characters(min_codepoint=0x80).map(str))
 ROLES = ("function", "output", "scalar", "matrix", "size")

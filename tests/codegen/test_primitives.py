@@ -1,4 +1,4 @@
-"""Each operation of generated code against brute-force NumPy."""
+"""Factorisations of generated code against NumPy; the tests of lowering try the other operations."""
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,6 @@ def matrix(generator, rows, columns):
 def definite(generator, size):
     root = matrix(generator, size, size)
     return root @ root.T / size + np.eye(size)
-
-
-def check(operation, expected, *operands):
-    """`operation` of the operands, arrays as JAX arrays, equals `expected`."""
-    operands = [jnp.asarray(x) if np.ndim(x) else x for x in operands]
-    assert_close(getattr(primitives, operation)(*operands), expected, TOLERANCE)
 
 
 @given(shapes, seeds)
@@ -67,65 +61,3 @@ def test_log_det_neither_overflows_nor_underflows():
     for scale in (1e-200, 1e200):
         factor = primitives.cholesky(scale * jnp.eye(5))
         assert_close(primitives.log_det(factor), 5 * np.log(scale), TOLERANCE)
-
-
-@given(shapes, seeds)
-def test_identities(shape, seed):
-    generator = np.random.default_rng(seed)
-    square = matrix(generator, shape[1], shape[1])
-    check("identity", np.eye(shape[1]), shape[1])
-    check("add_identity", square + 0.7 * np.eye(shape[1]), square, 0.7)
-    check("add_identity", square + 2 * np.eye(shape[1]), square, 2)
-    check("add_identity", square - 0.3 * np.eye(shape[1]), square, jnp.array(-0.3))
-
-
-@given(shapes, seeds)
-def test_kronecker_products(shape, seed):
-    generator = np.random.default_rng(seed)
-    a, b, columns = shape
-    left, right = matrix(generator, a + 1, a), matrix(generator, b + 2, b)
-    whole = matrix(generator, a * b, columns)
-    check("kron", np.kron(left, right), left, right)
-    check("kron_left_matmul", np.kron(left, np.eye(b)) @ whole, left, whole)
-    check("kron_right_matmul", np.kron(np.eye(a), right) @ whole, right, whole)
-
-
-@given(shapes, seeds)
-def test_traces_and_diagonals(shape, seed):
-    generator = np.random.default_rng(seed)
-    k, n, _ = shape
-    square, left, right = matrix(generator, n, n), matrix(generator, k, n), matrix(generator, k, n)
-    check("trace", np.trace(square), square)
-    check("trace_of_product", np.trace(left.T @ right), left, right)
-    check("diagonal", np.diag(square)[:, None], square)
-    check("diagonal_of_product", np.diag(left.T @ right)[:, None], left, right)
-
-
-def blocks(whole, outer, inner):
-    """blocks[a, b] is the inner x inner block in row a and column b of blocks."""
-    rows = [np.split(row, outer, axis=1) for row in np.split(whole, outer, axis=0)]
-    assert rows[0][0].shape == (inner, inner)
-    return np.array(rows)
-
-
-@given(shapes, seeds)
-def test_partial_traces(shape, seed):
-    generator = np.random.default_rng(seed)
-    outer, inner, k = shape
-    whole = matrix(generator, outer * inner, outer * inner)
-    left, right = matrix(generator, k, outer * inner), matrix(generator, k, outer * inner)
-    for formed, suffix, operands in ((whole, "blocks", (whole,)), (left.T @ right, "product_blocks", (left, right))):
-        parts = blocks(formed, outer, inner)
-        check(f"sum_of_{suffix}", sum(parts[a, a] for a in range(outer)), *operands, outer)
-        traces = [[np.trace(block) for block in row] for row in parts]
-        check(f"trace_of_{suffix}", np.array(traces), *operands, inner)
-
-
-@given(shapes, seeds)
-def test_partial_traces_of_a_kronecker_product_are_its_factors(shape, seed):
-    generator = np.random.default_rng(seed)
-    a, b, _ = shape
-    left, right = matrix(generator, a, a), matrix(generator, b, b)
-    whole = np.kron(left, right)
-    check("sum_of_blocks", np.trace(left) * right, whole, a)
-    check("trace_of_blocks", np.trace(right) * left, whole, b)

@@ -1,4 +1,4 @@
-"""Sizes read off shapes."""
+"""Sizes read off shapes, sizes that are given as numbers, and dimensions that are sums of sizes."""
 
 from itertools import product
 
@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Identity, MatrixSymbol, Symbol, Trace
+from sympy import Identity, MatrixSymbol, Symbol, Trace, expand
 
 from tests.expressions import assert_close
-from theorykit.codegen import compile_expressions, lower
-from theorykit.codegen.sizes import bind_sizes
+from theorykit.codegen import compile_expressions
+from theorykit.codegen.lowering import lower
+from theorykit.codegen.program import bind_sizes, bound_sizes
 from theorykit.symbolic import positive_definite
 
 H_1, H_2, H_3, N_0, P = SIZES = [
@@ -22,12 +23,13 @@ PHI, Y = MatrixSymbol("Phi", P, H_1 * H_2 * H_3 * N_0), MatrixSymbol("y", P, 1)
 numbers = st.lists(st.integers(1, 7), min_size=5, max_size=5).map(lambda values: dict(zip(SIZES, values, strict=True)))
 
 
-def evaluated(arguments, values):
-    """The sizes by name that the bindings give for arguments of the shapes that `values` make."""
+def evaluated(arguments, values, *given_sizes):
+    """The sizes by name that shapes, as `values` make them, determine when `given_sizes` are arguments too."""
     shapes = {x.name: [int(dimension.subs(values)) for dimension in x.shape] for x in arguments}
     known = {name: np.empty(shape) for name, shape in shapes.items()}
+    known |= {size.name: values[size] for size in given_sizes}
     found = {}
-    for binding in bind_sizes(arguments):
+    for binding in bind_sizes((*arguments, *given_sizes)):
         whole, divisor = shapes[binding.argument][binding.axis], eval(binding.divisor, {**known, **found})
         assert whole % divisor == 0
         found[binding.size] = whole // divisor
@@ -79,9 +81,7 @@ def test_only_sizes_that_are_used_are_bound():
 
 
 @pytest.mark.parametrize(
-    ("size", "arguments"),
-    [(H_1, (U_1,)), (H_2, (U_1, PHI)), (N_0, (PHI, U_2)), (P, (U_1, U_2))],
-    ids=str,
+    ("size", "arguments"), [(H_1, (U_1,)), (H_2, (U_1, PHI)), (N_0, (PHI, U_2)), (P, (U_1, U_2))], ids=str
 )
 def test_a_size_that_no_shape_determines_is_named(size, arguments):
     with pytest.raises(ValueError, match=size.name):
@@ -98,3 +98,76 @@ def test_a_symbol_that_is_no_argument_is_named(missing):
     value = Trace(missing) if missing.is_Matrix else missing * Trace(U_1)
     with pytest.raises(ValueError, match=missing.name):
         lower("value", {"value": value}, (U_1,))
+
+
+H, K, C = (Symbol(name, integer=True, positive=True) for name in "HKC")
+GIVEN = [H, K, C, N_0, P]
+temperature = Symbol("T", positive=True)
+# a skip connection beside H heads, after K heads and C outputs
+INNER, MIDDLE, OUTER = C * K, expand((H + 1) * C * K), expand((H + 1) * (K + 1) * C)
+WIDE = MatrixSymbol("Phi", P * C, expand(MIDDLE * N_0))
+V_1, V_2, V_3 = (positive_definite(f"V_{i}", size) for i, size in enumerate((MIDDLE, INNER, C), 1))
+given_numbers = numbers.map(lambda values: dict(zip(GIVEN, values.values(), strict=True)))
+BOTH_STRAIGHT = positive_definite("U_0", OUTER)
+
+
+@given(given_numbers)
+def test_a_sum_that_divides_out_does_not_matter(values):
+    assert evaluated((V_1, WIDE), values) == {"N_0": values[N_0]}
+
+
+@given(given_numbers)
+def test_what_given_sizes_leave_is_determined(values):
+    assert evaluated((V_1, WIDE), values, H, C) == {"K": values[K], "N_0": values[N_0], "P": values[P]}
+    assert evaluated((WIDE,), values, H, K, C) == {"N_0": values[N_0], "P": values[P]}
+
+
+@given(given_numbers)
+def test_given_sizes_may_stand_in_several_sums(values):
+    assert evaluated((BOTH_STRAIGHT,), values, H, K) == {"C": values[C]}
+
+
+@given(given_numbers)
+def test_a_size_in_a_sum_alone_is_not_determined(values):
+    assert evaluated((BOTH_STRAIGHT,), values, K) == {}
+    assert evaluated((V_1, V_2), values) == {}
+
+
+def test_bound_sizes_are_those_bound_and_those_given():
+    assert bound_sizes((V_1, WIDE)) == {N_0}
+    assert bound_sizes((V_1, WIDE, H, C)) == {H, C, K, N_0, P}
+    assert bound_sizes((V_1, temperature)) == {temperature}
+    assert bound_sizes(()) == frozenset()
+
+
+def test_bound_sizes_are_those_that_lowering_knows():
+    arguments = (V_1, V_2, WIDE)
+    for size in GIVEN:
+        if size in bound_sizes(arguments):
+            assert lower("eye", {"value": Identity(size)}, arguments)
+        else:
+            with pytest.raises(ValueError, match=size.name):
+                lower("eye", {"value": Identity(size)}, arguments)
+
+
+def test_a_generated_function_takes_sizes_as_arguments():
+    outputs = {
+        "heads": Identity(H),
+        "features": Identity(N_0),
+        "sum": Identity(MIDDLE),
+        "scaled": temperature * Trace(V_1),
+    }
+    function = compile_expressions("eye", outputs, (V_1, WIDE, temperature, H, C))
+    for heads, inner, outputs_ in ((1, 2, 1), (2, 1, 3)):
+        size = (heads + 1) * inner * outputs_
+        arrays = {"V_1": jnp.eye(size), "Phi": jnp.ones((4 * outputs_, size * 5))}
+        result = function(**arrays, T=2.0, H=heads, C=outputs_)
+        assert_close(result["heads"], np.eye(heads), 0)
+        assert_close(result["features"], np.eye(5), 0)
+        assert_close(result["sum"], np.eye(size), 0)
+        assert_close(result["scaled"], 2 * size)
+
+
+def test_a_size_that_is_given_is_not_read_off_a_shape():
+    program = lower("eye", {"value": Identity(C)}, (V_3, C))
+    assert program.sizes == ()

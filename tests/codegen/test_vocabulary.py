@@ -3,18 +3,26 @@
 import jax
 import jax.numpy as jnp
 import mpmath
+import numpy as np
 import pytest
 import sympy
-from sympy import Integer, Symbol
+from sympy import Integer, Max, Min, Symbol
 
 from tests.expressions import assert_close
 from theorykit.codegen import BATCH, compile_expressions, interpret
+from theorykit.codegen.emission import MATRICES
 from theorykit.codegen.scalars.table import ROWS, TABLE
-from theorykit.symbolic import gradient, latex
+from theorykit.symbolic import gradient, latex, log_cosh, log_normal_cdf
 from theorykit.symbolic.documents.mathml import mathml
-from theorykit.symbolic.functions.derivatives import JUMPING
-from theorykit.symbolic.functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
-from theorykit.symbolic.functions.whole import LogCosh, LogNormalCDF
+from theorykit.symbolic.functions import (
+    JUMPING,
+    AngleBetween,
+    LogCosh,
+    LogNormalCDF,
+    PlaneMonomial,
+    SmoothedAbs,
+    SmoothedRamp,
+)
 
 X, Y = Symbol("x", real=True), Symbol("y", real=True)
 ANY = (-5.3, -0.7, 0.31, 2.2, 9.4)
@@ -173,3 +181,45 @@ def test_every_row_is_written_and_runs_on_a_batch(row):
     arrays = {name: jnp.array([values[name] for values, _ in points]) for name in points[0][0]}
     expected = [interpret(node, values) for values, _ in points]
     assert_close(compiled({"value": node}, list(arrays), vocabulary=BATCH)(**arrays)["value"], expected, 1e-12)
+
+
+def of_one(expression):
+    function = compiled({"value": expression}, ["x"])
+    return lambda x: function(x=x)["value"]
+
+
+@pytest.mark.parametrize("point", [-1e3, 1e3, -1e8, 1e8])
+def test_far_out_nothing_overflows(point):
+    even, tail = of_one(log_cosh(X)), of_one(log_normal_cdf(X))
+    assert_close(even(point), abs(point) - np.log(2), 1e-15)
+    assert (jax.grad(even)(point), jax.grad(jax.grad(even))(point)) == (np.sign(point), 0)
+    leading = -(point**2) / 2 - np.log(-point * np.sqrt(2 * np.pi)) if point < 0 else 0.0
+    assert_close(tail(point), leading, 1e-9)
+    if abs(point) < 1e4:
+        slope = interpret(gradient(log_normal_cdf(X), X), {"x": point})
+        assert_close(slope, -point if point < 0 else 0.0, 1e-5)
+
+
+def test_functions_know_their_symmetries_and_signs():
+    assert log_cosh(-X) == log_cosh(X) and log_cosh(Integer(0)) == 0
+    assert log_cosh(X).is_nonnegative and log_normal_cdf(X).is_negative
+    assert log_cosh(X).rewrite("log").func.__name__ == "log"
+
+
+def test_largest_and_smallest():
+    y = Symbol("y", real=True)
+    for point, other in ((0.3, -2.0), (-0.7, 1.5)):
+        values = {"x": point, "y": other}
+        for vocabulary in (MATRICES, BATCH):
+            both = compile_expressions("f", {"max": Max(X, y, 0), "min": X * Min(X, y)}, (X, y), vocabulary)(**values)
+            assert both == {"max": max(point, other, 0), "min": point * min(point, other)}
+        assert interpret(Max(X, y, 0), values) == max(point, other, 0)
+        slope = gradient(X * Max(X, y), X)
+        assert interpret(slope, values) == compile_expressions("f", {"d": slope}, (X, y))(**values)["d"]
+        assert interpret(slope, values) == (2 * point if point > other else other)
+
+
+def test_how_functions_are_written():
+    assert latex(log_normal_cdf(X)) == r"\log\Phi\left(x\right)"
+    assert latex(log_normal_cdf(X) ** 2) == r"\left(\log\Phi\left(x\right)\right)^{2}"
+    assert latex(log_cosh(X)) == r"\log\left(\cosh{\left(x \right)}\right)"

@@ -7,7 +7,7 @@ from sympy import Add, Expr, MatAdd, MatrixSymbol, S, Symbol, sqrt
 
 from theorykit.derivation import Derivation, Step
 from theorykit.derivation.claims import AverageIs, EqualUpToConstant, GramVolume
-from theorykit.symbolic import PositiveSemidefiniteSymbol
+from theorykit.symbolic.atoms import PositiveSemidefiniteSymbol
 
 
 def planted(step: Step) -> Iterator[tuple[str, Step]]:

@@ -9,9 +9,11 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from theorykit.bpkr.action import derivation as back_propagation
 from theorykit.bpkr.action import expansion, finite_width_prior
 from theorykit.derivation import claims, rules
-from theorykit.derivation.proof import Points, chance_of_mistake
-from theorykit.derivation.rules import RuleError, identities, integrals, saddles
-from theorykit.symbolic import PartialTrace, expand_products, kronecker, log_det, normal, simplify_traces
+from theorykit.derivation.rules import RuleError
+from theorykit.derivation.step import Points, chance_of_mistake
+from theorykit.symbolic import kronecker, log_det, normal
+from theorykit.symbolic.algebra import expand_products, simplify_traces
+from theorykit.symbolic.atoms import PartialTrace
 
 from .architectures import SMALL, action
 
@@ -35,23 +37,23 @@ def first_failure(derivation):
 
 def holds_exactly(step, sizes):
     """Whether the claim holds in exact arithmetic; an error where it is no identity."""
-    return chance_of_mistake(step.claim, step.before, step.after, Points(sizes, 0)) is not None
+    return chance_of_mistake(step, Points(sizes, 0)) is not None
 
 
-def wrong_result(rule, change):
-    """A rule that changes what it arrives at, by a function of its step and arguments."""
+def arrives(rule, change):
+    """A rule that changes what it arrives at, by a function of that and of the rule's arguments."""
     right = getattr(rules, rule)
 
     def wrong(*arguments, **record):
         step = right(*arguments, **record)
-        return replace(step, after=change(step, *arguments))
+        return replace(step, after=change(step.after, *arguments))
 
-    return (rules, rule, wrong)
+    return rules, rule, wrong
 
 
-def wrong_part(module, function, change):
-    """A function that a rule is made of, changed."""
-    return (module, function, change(getattr(module, function)))
+def wrong_part(function, change):
+    """A function that rules are made of, changed."""
+    return rules, function, change(getattr(rules, function))
 
 
 def traced_over_the_other_factor(expression):
@@ -69,103 +71,80 @@ def half_linear(polynomial):
     return wrong
 
 
+def doubled(right):
+    return lambda *arguments: 2 * right(*arguments)
+
+
+def with_conjugate(change):
+    def wrong(after, before, value, symbol, conjugate, weight):
+        return after.xreplace({conjugate: change(conjugate, weight)})
+
+    return arrives("insert_order_parameter", wrong)
+
+
 BOTH, PLAIN, STRAIGHT = tuple(SMALL), ("two layers",), ("a skip connection",)
+# the step that is wrong, what is wrong in the rules, and the derivations that have it
+INSERTED = "order parameter by a delta function"
 BUGS = {
     "the wrong sign of a determinant": (
         "matrix determinant lemma",
-        wrong_result("determinant_lemma", lambda step, before, c, inner: step.after - 2 * normal(log_det(inner))),
+        arrives("determinant_lemma", lambda after, b, c, inner: after - 2 * normal(log_det(inner))),
         PLAIN,
     ),
-    "half the shift of a Gaussian": ("Gaussian integral", wrong_part(integrals, "polynomial", half_linear), PLAIN),
+    "half the shift of a Gaussian": ("Gaussian integral", wrong_part("polynomial", half_linear), PLAIN),
     "a wrong solution": (
         "eliminated at its saddle point",
-        wrong_part(saddles, "solve_for", lambda right: lambda *arguments: expand_products(2 * right(*arguments))),
+        wrong_part("solve_for", lambda right: lambda *arguments: expand_products(2 * right(*arguments))),
         PLAIN,
     ),
     "Kronecker factors swapped": (
         "blocks become path indices",
-        (identities, "kronecker", lambda left, right: kronecker(right, left)),
+        (rules, "kronecker", lambda left, right: kronecker(right, left)),
         PLAIN,
     ),
-    "the conjugate with the wrong sign": (
-        "order parameter by a delta function",
-        wrong_result(
-            "insert_order_parameter", lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: -conjugate})
-        ),
-        BOTH,
-    ),
-    "the conjugate with a wrong factor": (
-        "order parameter by a delta function",
-        wrong_result(
-            "insert_order_parameter",
-            lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: conjugate / 2}),
-        ),
-        BOTH,
-    ),
-    "the conjugate with the square root of the width": (
-        "order parameter by a delta function",
-        wrong_result(
-            "insert_order_parameter",
-            lambda step, b, v, s, conjugate, w: step.after.xreplace({conjugate: conjugate / sqrt(w)}),
-        ),
-        BOTH,
-    ),
+    "the conjugate with the wrong sign": (INSERTED, with_conjugate(lambda q, width: -q), BOTH),
+    "the conjugate with a wrong factor": (INSERTED, with_conjugate(lambda q, width: q / 2), BOTH),
+    "the conjugate with the square root of the width": (INSERTED, with_conjugate(lambda q, n: q / sqrt(n)), BOTH),
     "a wrong factor of the source": (
         "source differentiated",
-        wrong_result("source_derivative", lambda step, *_: step.after / 2),
+        arrives("source_derivative", lambda after, *_: after / 2),
         BOTH,
     ),
     "branches swapped": (
         "branches side by side",
-        (identities, "BlockDiagMatrix", lambda first, second: BlockDiagMatrix(second, first)),
+        (rules, "BlockDiagMatrix", lambda first, second: BlockDiagMatrix(second, first)),
         STRAIGHT,
     ),
     "the other partial trace": (
         "traces of smaller matrices",
-        (identities, "simplify_traces", traced_over_the_other_factor),
+        (rules, "simplify_traces", traced_over_the_other_factor),
         PLAIN,
     ),
-    "a wrong factor of columns": (
-        "matrices become columns",
-        wrong_part(identities, "_vectorise", lambda right: lambda *arguments: 2 * right(*arguments)),
-        BOTH,
-    ),
+    "a wrong factor of columns": ("matrices become columns", wrong_part("_vectorise", doubled), BOTH),
     "a wrong scale of the auxiliary field": (
         "Hubbard-Stratonovich",
-        wrong_result("linearise_square", lambda step, *_: sqrt(2) * step.after),
+        arrives("linearise_square", lambda after, *_: sqrt(2) * after),
         BOTH,
     ),
-    "one row instead of all": (
-        "sum over rows",
-        wrong_result("sum_over_rows", lambda step, before, count, rows: step.after / count),
-        BOTH,
-    ),
+    "one row instead of all": ("sum over rows", arrives("sum_over_rows", lambda a, b, count, rows: a / count), BOTH),
     "a wrong power of a number": (
         "1 x 1 matrix as a number",
-        wrong_result("write_as_number", lambda step, before, matrix, number: step.after.subs(number, number**2)),
+        arrives("write_as_number", lambda after, before, matrix, number: after.subs(number, number**2)),
         BOTH,
     ),
     "too much dropped": (
         "constants dropped",
-        wrong_result("drop_constants", lambda step, *_: step.after - Add.make_args(step.after)[0]),
+        arrives("drop_constants", lambda after, *_: after - Add.make_args(after)[0]),
         BOTH,
     ),
     "the wrong power of the width in the meaning of U": (
         "read backwards as weights",
-        wrong_result("linearise_form", lambda step, before, c, a, weight: step.after * sqrt(weight)),
+        arrives("linearise_form", lambda after, before, c, a, weight: after * sqrt(weight)),
         BOTH,
     ),
-    "the wrong sign of a derivative": (
-        "differentiated",
-        wrong_result("derivative", lambda step, *_: -step.after),
-        BOTH,
-    ),
-    "a wrong factor after a multiplier": (
-        "Lagrange multiplier",
-        wrong_result("constrain", lambda step, *_: 2 * step.after),
-        STRAIGHT,
-    ),
-    "the wrong sign in the induction": ("induction", wrong_result("same_form", lambda step, *_: -step.after), BOTH),
+    "the wrong sign of a derivative": ("differentiated", arrives("derivative", lambda after, *_: -after), BOTH),
+    "a wrong factor after a multiplier": ("Lagrange multiplier", arrives("constrain", lambda a, *_: 2 * a), STRAIGHT),
+    "the wrong sign in the induction": ("induction", arrives("same_form", lambda after, *_: -after), BOTH),
 }
 
 
@@ -194,10 +173,8 @@ def test_without_a_bug_the_verification_holds(name):
 
 
 IMPOSSIBLE = {
-    "determinants left out": (integrals, "log_det", lambda matrix: log_det(matrix) * 0),
-    "the wrong sign of an overlap": wrong_part(
-        identities, "_small_matrix", lambda right: lambda c, *arguments: right(-c, *arguments)
-    ),
+    "determinants left out": (rules, "log_det", lambda matrix: log_det(matrix) * 0),
+    "the wrong sign of an overlap": wrong_part("_small_matrix", lambda right: lambda c, *rest: right(-c, *rest)),
 }
 
 
@@ -219,31 +196,28 @@ def of_expansion(name):
     return expansion.expand_about_infinite_width(*arguments, made.derivation.sizes).derivation
 
 
+WRONG_RESPONSE = arrives("linear_response", lambda after, *_: expand_products(-after))
 OTHER_ROUTES = {
     "a density of twice the precision": (
         of_second_route,
         "density of Gaussian columns",
-        wrong_result("gaussian_density", lambda step, *_: 2 * step.after),
+        arrives("gaussian_density", lambda after, *_: 2 * after),
     ),
     "a volume with a wrong power": (
         of_second_route,
         "volume of weights with an overlap",
-        wrong_result("gram_volume", lambda step, before, columns, overlap, *_: step.after + log_det(overlap)),
+        arrives("gram_volume", lambda after, before, columns, overlap, *_: after + log_det(overlap)),
     ),
     "a leading order with a part of the next": (
         of_second_route,
         "leading order",
-        wrong_result("leading_order", lambda step, before, width: before),
+        arrives("leading_order", lambda after, before, width: before),
     ),
-    "a response of the wrong sign": (
-        of_expansion,
-        "linear response",
-        wrong_result("linear_response", lambda step, *_: expand_products(-step.after)),
-    ),
+    "a response of the wrong sign": (of_expansion, "linear response", WRONG_RESPONSE),
     "a force passed on with a wrong factor": (
         of_expansion,
         "differentiated",
-        wrong_result("derivative", lambda step, *_: expand_products(2 * step.after)),
+        arrives("derivative", lambda after, *_: expand_products(2 * after)),
     ),
 }
 
@@ -260,7 +234,7 @@ def test_the_other_routes_fail_at_the_rule_that_is_wrong(route, rule, bug, name,
 @pytest.mark.parametrize("name", SMALL)
 def test_a_wrong_response_is_seen_again_in_the_end(name, monkeypatch):
     """The last steps of the expansion check the displacements against the action itself."""
-    monkeypatch.setattr(*OTHER_ROUTES["a response of the wrong sign"][2])
+    monkeypatch.setattr(*WRONG_RESPONSE)
     derivation = of_expansion(name)
     monkeypatch.undo()
     assert derivation.verify().failures[-1].step.rule == "first order in 1/N"

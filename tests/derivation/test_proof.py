@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from sympy import Integer, MatrixSymbol, Rational, Trace, sin, tanh
 
-from theorykit.derivation import Derivation, Step, claims, verification_blocks, verified_blocks
-from theorykit.derivation.exact import point, residues, rules, values
-from theorykit.derivation.exact.residues import PRIME, NotRational
-from theorykit.derivation.exact.rules import ANY_FUNCTIONS
-from theorykit.derivation.proof import Points, chance_of_mistake, written
+from theorykit.derivation import Derivation, Step, claims, exact, verification_blocks, verified_blocks
+from theorykit.derivation.exact import ANY_FUNCTIONS, PRIME, NotRational
+from theorykit.derivation.step import Points, chance_of_mistake, written
 from theorykit.dmft.derivation.derivation import derive as derive_map
-from theorykit.symbolic import LogDet, as_markdown, entrywise, inverse, positive_definite, sum_of_column
+from theorykit.symbolic import as_markdown, entrywise, inverse, positive_definite
+from theorykit.symbolic.atoms import LogDet
+from theorykit.symbolic.matrix_functions import sum_of_column
 
 from ..marks import slow
 from .architectures import action
@@ -49,7 +49,7 @@ MISTAKES = [
 
 
 def chance(step, sizes=SIZES, seed=0):
-    return chance_of_mistake(step.claim, step.before, step.after, Points(sizes, seed))
+    return chance_of_mistake(step, Points(sizes, seed))
 
 
 @pytest.mark.parametrize("step", EXACT.values(), ids=EXACT)
@@ -150,9 +150,8 @@ def test_what_is_singular_everywhere_is_not_decided():
 @pytest.fixture
 def small_prime(monkeypatch):
     """So small that false identities hold by chance."""
-    for module in (residues, values, rules, point):
-        monkeypatch.setattr(module, "PRIME", 409)
-    kept = values.fraction, residues.square_root, residues._root
+    monkeypatch.setattr(exact, "PRIME", 409)
+    kept = exact._fraction, exact.square_root, exact._root
     for function in kept:
         function.cache_clear()
     yield 409
@@ -203,7 +202,7 @@ def test_the_table_on_the_page_of_checks_is_what_is_proved(row):
     points = Points(derivation.sizes, 0)
     for step in derivation.steps:
         with suppress(NotRational):
-            proved += chance_of_mistake(step.claim, step.before, step.after, points) is not None
+            proved += chance_of_mistake(step, points) is not None
     text = (Path(__file__).parents[2] / "docs" / "checking.md").read_text()
     assert f"| {row} | {len(derivation.steps)} | {proved} | " in text
 

@@ -13,8 +13,7 @@ from theorykit import dmft
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation import claims, derivation_blocks
 from theorykit.derivation.sampling import random_values
-from theorykit.dmft.derivation.derivation import derive
-from theorykit.dmft.derivation.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols
+from theorykit.dmft.derivation.derivation import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols, derive
 from theorykit.symbolic import Equation, as_markdown, transpose
 
 from ..derivation.mistakes import is_caught, planted
@@ -248,10 +247,6 @@ def test_the_compiled_map_is_the_derived_one():
     compiled = function.call_from(jax.tree.map(jnp.asarray, values))
     for name, expression in outputs.items():
         np.testing.assert_allclose(compiled[name], interpret(expression, values), atol=1e-13)
-
-
-def test_the_derivation_is_made_once():
-    assert derive() is THEORY
 
 
 def test_shapes_are_those_that_the_docstring_gives():

@@ -8,11 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from theorykit import dmft
 from theorykit.dmft import network
-from theorykit.dmft.map import trajectory
-from theorykit.dmft.map.self_attention import FAMILIES, Parameters, State, self_attention_limit
-from theorykit.dmft.map.starts import pattern_prompt, state_from_window, token_start, window_start
-from theorykit.dmft.weights.weights import iid_weights, published_weights, segment_weights, weights_from_arrays
+from theorykit.dmft.map import (
+    Parameters,
+    State,
+    pattern_prompt,
+    self_attention_limit,
+    state_from_window,
+    token_start,
+    window_start,
+)
+from theorykit.dmft.weights import FAMILIES, iid_weights, published_weights, segment_weights, weights_from_arrays
 
 # standard errors by which correct estimates may be off
 FAR = 5.0
@@ -34,7 +41,7 @@ def settled(weights, context, parameters):
     """The state on the attractor that the first pattern's prompt comes to."""
     limit = self_attention_limit(weights, context)
     start = window_start(limit, parameters, pattern_prompt(weights))
-    return state_from_window(limit, parameters, trajectory.discard_transient(limit, parameters, start, 4000))
+    return state_from_window(limit, parameters, dmft.discard_transient(limit, parameters, start, 4000))
 
 
 @pytest.mark.parametrize("make", (network.spin_network, network.class_sum_network))
@@ -110,26 +117,21 @@ def like_before(state):
     return State(state.attention, state.keys, state.values, (state.position - 1) % CONTEXT, state.tokens - 1)
 
 
-def test_covariances_are_inverse_to_the_neurons():
-    one, many = found(sums()), found(sums(repeats=1000))
-    assert (float(one.neurons), float(many.neurons)) == (8, 8000)
+def test_covariances_are_inverse_to_the_neurons_and_alike_for_spins_and_their_sums():
+    one, many, spins = found(sums()), found(sums(repeats=1000)), found(network.spin_network(SMALL, CONTEXT))
+    assert (float(one.neurons), float(spins.neurons), float(many.neurons)) == (8, 8, 8000)
     np.testing.assert_array_equal(one.mean, many.mean)
     np.testing.assert_allclose(1000 * many.attention, one.attention, rtol=1e-12, atol=1e-18)
     np.testing.assert_allclose(1000 * many.overlaps, one.overlaps, rtol=1e-12, atol=1e-18)
     np.testing.assert_allclose(float(one.rms), np.sqrt(1000) * float(many.rms), rtol=1e-12)
-
-
-def test_spins_and_their_sums_fluctuate_alike():
-    spins, classes = found(network.spin_network(SMALL, CONTEXT)), found(sums())
-    assert len(classes.neurons.shape) == 0 and float(spins.neurons) == float(classes.neurons)
-    np.testing.assert_allclose(spins.overlaps, classes.overlaps, atol=1e-15)
+    np.testing.assert_allclose(spins.overlaps, one.overlaps, atol=1e-15)
 
 
 @both_starts
 def test_means_are_those_of_the_map(start):
     drawn = sums()
     first = start(drawn.limit, WARM, pattern_prompt(SMALL))
-    expected = trajectory.run(drawn.limit, WARM, first, steps=STEPS).attention
+    expected = dmft.run(drawn.limit, WARM, first, steps=STEPS).attention
     np.testing.assert_array_equal(found(drawn, start).mean, expected)
 
 
@@ -232,14 +234,3 @@ def test_attentions_and_overlaps_have_the_covariance_predicted_between_patterns_
         products = np.einsum("tis,tjs->tijs", centred, centred)
         errors = products.std(axis=-1) / np.sqrt(samples)
         assert np.all(np.abs(products.mean(axis=-1) - covariance) < FAR * errors + 1e-15)
-
-
-def test_impossible_fluctuations_are_refused():
-    drawn = sums()
-    start = token_start(drawn.limit, WARM, pattern_prompt(SMALL))
-    with pytest.raises(ValueError, match="steps"):
-        network.fluctuations(drawn, WARM, start, steps=0)
-    with pytest.raises(TypeError, match="network"):
-        network.fluctuations(drawn.limit, WARM, start, steps=3)
-    with pytest.raises(ValueError, match=r"a start of \(4, 2\)"):
-        network.fluctuations(network.class_sum_network(SMALL, 2), WARM, start, steps=3)

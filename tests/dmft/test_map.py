@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.weights.column_law import ColumnLaw
+from theorykit.dmft.weights import ColumnLaw
 
 from ..marks import slow
 from .reference import cases
@@ -101,8 +101,8 @@ def test_many_tokens_of_a_batch_on_several_cores_are_those_on_one(monkeypatch):
     parameters = dmft.Parameters(np.linspace(0.5, 1.5, 5), 1.0, 0.1)
     start = _start(model, parameters)
     whole = dmft.advance(model, parameters, start, 30)
-    monkeypatch.setattr("theorykit.dmft.map.over_cores._FEWEST", 2)
-    monkeypatch.setattr("theorykit.dmft.map.trajectory._MANY", 30)
+    monkeypatch.setattr("theorykit.dmft.map._FEWEST", 2)
+    monkeypatch.setattr("theorykit.dmft.map._MANY", 30)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("jax.default_backend", lambda: "cpu")
     cut = dmft.advance(model, parameters, start, 30)
@@ -193,8 +193,3 @@ def test_bad_starts_are_refused():
         dmft.discard_transient(model, parameters, _start(model, parameters), 3)
     with pytest.raises(ValueError, match="2 attentions were recorded, a window has 4"):
         dmft.run(model, parameters, _start(model, parameters), steps=1).window(model)
-
-
-def test_a_law_and_positions_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="do not fit a law of 1 patterns"):
-        dmft.SelfAttention(ColumnLaw(np.ones((1, 1)), np.ones((4, 1, 1))), np.zeros((4, 4, 2)))

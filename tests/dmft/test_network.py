@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from theorykit import dmft
 from theorykit.dmft import network
-from theorykit.dmft.map import trajectory
-from theorykit.dmft.map.self_attention import Parameters, self_attention_limit
-from theorykit.dmft.map.starts import pattern_prompt, token_start, window_start
-from theorykit.dmft.network import finite_size
-from theorykit.dmft.weights.weights import Weights, positional_overlaps, published_weights, segment_weights
+from theorykit.dmft.map import Parameters, pattern_prompt, self_attention_limit, token_start, window_start
+from theorykit.dmft.weights import Weights, positional_overlaps, published_weights, segment_weights
 
 # standard errors by which correct estimates may be off; of some 10^3 estimates in this file
 FAR = 5.0
@@ -31,8 +29,8 @@ def runs(drawn, seed, parameters, start=token_start, samples=RUNS):
     """
     first = start(drawn.limit, parameters, pattern_prompt(SMALL))
     key = jax.random.key(seed)
-    path, spins = network.run_with_spins(drawn, parameters, first, steps=STEPS, samples=samples, key=key)
-    return tuple(np.moveaxis(np.asarray(part), -1, 0) for part in (path.attention[1:], path.overlaps, spins))
+    path = network.run(drawn, parameters, first, steps=STEPS, samples=samples, keep_spins=True, key=key)
+    return tuple(np.moveaxis(np.asarray(part), -1, 0) for part in (path.attention[1:], path.overlaps, path.spins))
 
 
 def assert_same_moments(ours, theirs):
@@ -153,7 +151,7 @@ def test_at_zero_temperature_nothing_is_left_to_chance():
     assert np.all(np.abs(sums[2]) == 1)
     limit = network.spin_network(SMALL, 4).limit
     start = token_start(limit, cold, pattern_prompt(SMALL))
-    mean_field = np.asarray(trajectory.run(limit, cold, start, steps=STEPS).attention[1:])
+    mean_field = np.asarray(dmft.run(limit, cold, start, steps=STEPS).attention[1:])
     for drawn in (spins, sums):
         np.testing.assert_allclose(drawn[0], np.broadcast_to(mean_field, drawn[0].shape), rtol=0, atol=1e-12)
 
@@ -166,7 +164,7 @@ def test_the_key_determines_a_run():
     assert np.any(one[0] != one[1])
 
 
-def test_a_run_is_the_run_with_spins():
+def test_a_run_is_the_same_whether_spins_are_kept():
     sums = network.class_sum_network(SMALL, 4)
     start = token_start(sums.limit, WARM, pattern_prompt(SMALL))
     path = network.run(sums, WARM, start, steps=STEPS, samples=RUNS, key=jax.random.key(5))
@@ -184,7 +182,7 @@ def test_a_batch_is_networks_at_other_parameters():
     start = token_start(large.limit, batch, pattern_prompt(SMALL))
     path = network.run(large, batch, start, steps=STEPS, samples=2, key=jax.random.key(0))
     assert path.attention.shape == (STEPS + 1, 2, 2, 3)
-    mean_field = np.asarray(trajectory.run(large.limit, batch, start, steps=STEPS).attention)[:, :, None]
+    mean_field = np.asarray(dmft.run(large.limit, batch, start, steps=STEPS).attention)[:, :, None]
     assert 0 < np.max(np.abs(path.attention - mean_field)) < 1e-3
     assert np.min(np.ptp(np.asarray(path.attention[1:]), axis=2)) > 0
 
@@ -194,7 +192,7 @@ def published_convergence(parameters=(0.5, 127.02, 0.02), **study):
     settled = dict(samples=100, key=jax.random.key(0)) | study
     parameters = Parameters(*parameters)
     start = token_start(self_attention_limit(weights, 4), parameters, pattern_prompt(weights))
-    return finite_size.convergence(weights, 4, parameters, start, **settled)
+    return network.convergence(weights, 4, parameters, start, **settled)
 
 
 def test_networks_tend_to_the_mean_field_as_the_root_of_their_size():
@@ -215,11 +213,11 @@ def test_a_power_law_is_found_within_its_error():
     """Errors are those of fits to many draws; chi_square, one on average, widens them where it is above one."""
     sizes = np.array([10.0, 100.0, 1e4])
     values = 3 * sizes**-0.7 * np.exp(0.05 * np.random.default_rng(0).normal(size=(400, 3)))
-    exact = finite_size.power_law(sizes, 3 * sizes**-0.7, 0.15 * sizes**-0.7)
+    exact = network.power_law(sizes, 3 * sizes**-0.7, 0.15 * sizes**-0.7)
     assert abs(exact["slope"] + 0.7) < 1e-12
     assert exact["chi_square"] < 1e-20
     slopes, errors, misfits = np.array(
-        [[*finite_size.power_law(sizes, drawn, 0.05 * drawn).values()] for drawn in values]
+        [[*network.power_law(sizes, drawn, 0.05 * drawn).values()] for drawn in values]
     ).T
     assert abs(np.mean(slopes) + 0.7) < FAR * exact["slope_error"] / np.sqrt(len(values))
     assert abs(np.std(slopes) / exact["slope_error"] - 1) < 0.15
@@ -227,35 +225,35 @@ def test_a_power_law_is_found_within_its_error():
     np.testing.assert_allclose(errors, exact["slope_error"] * np.sqrt(np.maximum(1, misfits)), rtol=1e-9)
 
 
-def test_impossible_runs_are_refused():
+def test_impossible_runs_and_networks_are_refused():
     sums = network.class_sum_network(SMALL, 4)
     start = token_start(sums.limit, WARM, pattern_prompt(SMALL))
     for steps, samples in ((0, 1), (1, 0)):
         with pytest.raises(ValueError, match=f"got {steps} steps and {samples} samples"):
             network.run(sums, WARM, start, steps=steps, samples=samples, key=jax.random.key(0))
-    with pytest.raises(
-        ValueError, match=r"a start of \(4, 2\) \(tokens, patterns\) does not fit a network of \(2, 2\)"
-    ):
-        network.run(network.spin_network(SMALL, 2), WARM, start, steps=3, key=jax.random.key(0))
-
-
-def test_impossible_networks_are_refused():
     for make in KINDS:
         for context in (0, 5):
             with pytest.raises(ValueError, match=f"a context of {context} tokens"):
                 make(SMALL, context)
-    with pytest.raises(ValueError, match="got repeats 0"):
+    with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
         network.class_sum_network(SMALL, 4, 0)
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        network.fluctuations(sums, WARM, start, steps=0)
+    with pytest.raises(TypeError, match="network must be AbstractNetwork"):
+        network.fluctuations(sums.limit, WARM, start, steps=3)
 
 
-def test_impossible_convergence_studies_are_refused():
-    for wrong, message in (
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
         (dict(repeats=(4,)), "two different sizes"),
         (dict(repeats=(4, 4)), "two different sizes"),
         (dict(repeats=(1, 2), samples=1), "two samples at least, got 1"),
         (dict(repeats=(1, 2), parameters=(np.ones(2), 1.0, 0.1)), "got parameters of shape \\(2,\\)"),
         (dict(repeats=(1, 2), parameters=(0.5, 1.0, 1.0)), "no network of 99 neurons differs from the mean field"),
         (dict(repeats=(1, 2), parameters=(1e9, 1.0, 0.02)), "no network of 99 neurons differs from the mean field"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            published_convergence(**wrong)
+    ],
+)
+def test_impossible_convergence_studies_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        published_convergence(**wrong)

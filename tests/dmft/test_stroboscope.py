@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.weights.column_law import ColumnLaw
+from theorykit.dmft.weights import ColumnLaw
 from theorykit.dynamics import find_cycle, follow
 
 WEIGHTS = dmft.published_weights()

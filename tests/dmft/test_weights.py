@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.weights.column_law import ColumnLaw, odd_subsets
-from theorykit.dmft.weights.weights import columns, position_code, positional_overlaps
+from theorykit.dmft.weights import ColumnLaw, distinct_columns, position_code, positional_overlaps
 
 from .reference import cases
 
@@ -62,15 +61,10 @@ def test_a_law_may_be_given_that_no_network_has():
     np.testing.assert_allclose(average(law, small)[1], small @ shifted[1], rtol=1e-10)
 
 
-def test_odd_subsets():
-    assert odd_subsets(3) == ((0,), (1,), (2,), (0, 1, 2))
-    assert all(len(odd_subsets(m)) == 2 ** (m - 1) for m in range(1, 7))
-
-
 @pytest.mark.parametrize("segments", [1, 3, 7])
 def test_segments_are_constant_and_as_long_as_each_other(segments):
     weights = dmft.segment_weights(2, 50, 3, segments=segments, key=jax.random.key(0))
-    assert len(columns(weights).counts) <= segments
+    assert len(distinct_columns(weights)[1]) <= segments
     changes = np.any(np.diff(weights.semantic, axis=-1) != 0, axis=(0, 1))
     lengths = np.diff([0, *(np.flatnonzero(changes) + 1), 50])
     assert all(length >= 50 // segments for length in lengths)
@@ -86,9 +80,9 @@ def test_iid_weights_are_fair_and_independent():
 
 def test_columns_count_every_neuron():
     weights = dmft.published_weights(seed=1)
-    distinct = columns(weights)
-    assert distinct.counts.sum() == weights.neurons
-    rebuilt = np.repeat(distinct.signs, distinct.counts, axis=0)
+    signs, counts = distinct_columns(weights)
+    assert counts.sum() == weights.neurons
+    rebuilt = np.repeat(signs, counts, axis=0)
     assert sorted(map(bytes, rebuilt)) == sorted(
         bytes(np.ascontiguousarray(weights.semantic[..., i])) for i in range(weights.neurons)
     )
@@ -124,29 +118,24 @@ def test_bad_weights_are_refused(semantic, positional, message):
         dmft.Weights(semantic, positional)
 
 
-def test_a_context_longer_than_the_positions_is_refused():
-    with pytest.raises(ValueError, match="2 positional bits tell 4 apart"):
-        dmft.self_attention_limit(dmft.published_weights(position_bits=2), 5)
+ONE = np.ones((2, 6), dtype=int)
 
 
-def test_families_of_different_shapes_are_refused():
-    one = np.ones((2, 6), dtype=int)
-    with pytest.raises(ValueError, match="all families must be"):
-        dmft.weights_from_arrays(one, one, one, one[:, 1:], 2)
-    with pytest.raises(ValueError, match="leave no semantic bit"):
-        dmft.weights_from_arrays(one, one, one, one, 6)
-
-
-def test_more_segments_than_neurons_are_refused():
-    with pytest.raises(ValueError, match="3 neurons cannot make 5 segments"):
-        dmft.segment_weights(2, 3, 2, segments=5, key=jax.random.key(0))
-
-
-def test_correlations_of_even_order_are_refused():
-    with pytest.raises(ValueError, match="not an odd subset"):
-        dmft.law_from_correlations({(0, 1): np.zeros((4, 2))})
-    with pytest.raises(ValueError, match="must all be"):
-        dmft.law_from_correlations({(0,): np.zeros((4, 2)), (1,): np.zeros((4, 3))})
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: dmft.self_attention_limit(dmft.published_weights(position_bits=2), 5), "2 positional bits tell 4"),
+        (lambda: dmft.weights_from_arrays(ONE, ONE, ONE, ONE[:, 1:], 2), "all families must be"),
+        (lambda: dmft.weights_from_arrays(ONE, ONE, ONE, ONE, 6), "leave no semantic bit"),
+        (lambda: dmft.segment_weights(2, 3, 2, segments=5, key=jax.random.key(0)), "3 neurons cannot make 5 segments"),
+        (lambda: dmft.law_from_correlations({(0, 1): np.zeros((4, 2))}), "not an odd subset"),
+        (lambda: dmft.law_from_correlations({(0,): np.zeros((4, 2)), (1,): np.zeros((4, 3))}), "must all be"),
+        (lambda: dmft.SelfAttention(ColumnLaw(np.ones((1, 1)), np.ones((4, 1, 1))), np.zeros((4, 4, 2))), "do not fit"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_more_positional_bits_than_semantic_signs_to_take_them_from_are_refused():

@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Array
 
-from theorykit.dynamics.bifurcations import Event, double_period
-from theorykit.dynamics.continuation import follow
+from theorykit.dynamics.branches import Event, double_period, follow
 from theorykit.dynamics.cycles import NoCycleError, cycle_near, find_cycle
 from theorykit.store import read, write
 

@@ -89,6 +89,7 @@ def test_the_published_rule(regime):
     assert label((first, second)) == regime
     assert label((second, -1.0, first, -np.inf)) == regime
     assert label((first, second), (1e-6, 1e-6)) == regime
+    assert label((100 * first, 100 * second), threshold=1e-2) == regime
 
 
 @pytest.mark.parametrize(
@@ -127,15 +128,6 @@ def test_a_label_holds_for_every_spectrum_within_the_error_bars(seed):
     settled = ordered & (labels != "undecided")
     np.testing.assert_array_equal(within[settled], np.broadcast_to(labels, within.shape)[settled])
     assert set(labels) <= set(regimes.REGIMES)
-
-
-def test_without_errors_every_orbit_has_a_label():
-    exponents = np.random.default_rng(0).normal(0, 2e-4, size=(30, 20, 3))
-    assert not np.any(regimes.classify(exponents) == "undecided")
-
-
-def test_the_threshold_can_be_moved():
-    assert label((0.01, -0.1), threshold=0.02) == "quasi-periodic"
 
 
 @pytest.mark.parametrize(

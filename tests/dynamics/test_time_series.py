@@ -181,32 +181,7 @@ def test_amplitudes_are_those_of_the_cosines_in_a_series(seed, time):
     np.testing.assert_allclose(spectrum.frequency, np.arange(modes) / time, rtol=1e-12)
 
 
-@given(frequency=FREQUENCIES)
-def test_a_rotation_peaks_at_its_frequency(frequency):
-    spectrum = time_series.power_spectrum(np.cos(2 * np.pi * frequency * np.arange(1000)))
-    peak = float(spectrum.idxmax())
-    assert abs(peak - min(frequency, 1 - frequency)) <= 0.5e-3
-
-
-def test_white_noise_has_a_flat_spectrum_and_no_correlation():
-    noise = random_series(3, (200, 512))
-    power = time_series.power_spectrum(noise, ("sample",)).mean("sample")
-    inner = power.isel(frequency=slice(1, -1))
-    # 200 samples of an exponential law of mean 2/T
-    np.testing.assert_allclose(inner, 2 / 512, rtol=6 / np.sqrt(200))
-    correlation = np.mean(time_series.autocorrelation(noise, 20), axis=0)
-    np.testing.assert_allclose(correlation[1:], 0, atol=6 / np.sqrt(noise.size))
-
-
-# ---- sections and periods
-
-
-@given(seed=SEEDS)
-def test_a_section_keeps_the_values_near_the_plane(seed):
-    series, on = random_series(seed, (2, 200))
-    kept = time_series.plane_section(series, on, width=0.2)
-    np.testing.assert_array_equal(kept, [a for a, b in zip(series, on, strict=True) if -0.2 <= b <= 0.2])
-    assert 0 < len(kept) < 200
+# ---- periods
 
 
 @given(periods=st.permutations([1, 2, 5, 6]), seed=SEEDS)
@@ -250,14 +225,6 @@ def test_block_error_drops_the_first_values_left_over(seed, blocks):
     np.testing.assert_allclose(time_series.block_error(values, blocks), known, rtol=1e-12)
 
 
-@given(start=st.floats(0.26, 0.39))  # 1/4 falls on the fixed point
-def test_lyapunov_exponent_of_the_logistic_map(start):
-    """log 2, within a few of the errors of the average."""
-    growth = np.log(np.abs(4 - 8 * logistic(4.0, 3000, start)))
-    error = time_series.block_error(growth)
-    assert abs(np.mean(growth) - np.log(2)) < 4 * error < 0.1
-
-
 # ---- refusals
 
 LONG = np.zeros(200)
@@ -274,8 +241,6 @@ BROKEN = np.array([np.nan if step == 7 else 0.0 for step in range(200)])
         (lambda: time_series.autocorrelation(np.arange(5.0), 5), "lags must be from 0 to 4"),
         (lambda: time_series.power_spectrum(np.zeros((2, 5))), "1 axes before time"),
         (lambda: time_series.amplitude_spectrum(np.array(1.0)), r"got shape \(\)"),
-        (lambda: time_series.plane_section(LONG, LONG[1:]), r"\(200,\) and \(199,\)"),
-        (lambda: time_series.plane_section(LONG, LONG, width=0.0), "width"),
         (lambda: time_series.detect_period(LONG, 101), "at least 202"),
         (lambda: time_series.detect_period(LONG, 0), "max_period must be at least 1"),
         (lambda: time_series.detect_period(LONG, 3, tolerance=-1.0), "tolerance must be finite and >= 0"),

@@ -1,42 +1,43 @@
-"""Try faces in a process of its own, without the runtime type checks that the tests put around the package.
+"""Try packages in a separate process, without the runtime type checks that the tests put around them.
 
-python -m tests.faces FACE ... [--examples | --axes | --setting NAME VALUE | --single-precision]
-python -m tests.faces FACE ... [--other-numbers [NAME ...] | --compiled [NAME ...]]
-
-The last line printed is the report on every face, by its name.
+The last line printed is the report on every package, by its name.
 """
 
+import argparse
+import dataclasses
 import importlib
 import json
-import sys
-from itertools import takewhile
 
 import jax
 
 from theorykit import enable_float64
 
 from .axes import try_axes
-from .engine import as_dictionary, try_compiled, try_examples, try_face, try_other_numbers, try_single_precision
+from .engine import Report, try_compiled, try_examples, try_face, try_other_numbers, try_single_precision
 
+TRIALS = {
+    "mistakes": try_face,
+    "examples": try_examples,
+    "axes": try_axes,
+    "single-precision": try_single_precision,
+    "other-numbers": try_other_numbers,
+    "compiled": try_compiled,
+}
+
+parser = argparse.ArgumentParser(prog="python -m tests.faces", description=__doc__)
+parser.add_argument("trial", choices=TRIALS)
+parser.add_argument("faces", nargs="+")
+parser.add_argument("--only", nargs="+", default=[], help="names of callables, for other-numbers and compiled")
+parser.add_argument("--setting", nargs=2, help="a setting of JAX and its value in JSON")
+given = parser.parse_args()
 enable_float64()
-names = list(takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:]))
+tables = {name: importlib.import_module(f"tests.faces.{name}_face").FACE for name in given.faces}
+if given.setting:
+    jax.config.update(given.setting[0], json.loads(given.setting[1]))
 reports = {}
-for name in names:
-    face = importlib.import_module(f"tests.faces.{name}_face").FACE
-    match sys.argv[1 + len(names) :]:
-        case []:
-            reports[name] = try_face(face)
-        case ["--examples"]:
-            reports[name] = try_examples(face)
-        case ["--axes"]:
-            reports[name] = try_axes(face)
-        case ["--setting", setting, value]:
-            jax.config.update(setting, json.loads(value))
-            reports[name] = try_examples(face)
-        case ["--single-precision"]:
-            reports[name] = try_single_precision(face)
-        case ["--other-numbers", *only]:
-            reports[name] = try_other_numbers(face, tuple(only))
-        case ["--compiled", *only]:
-            reports[name] = try_compiled(face, tuple(only))
-print(json.dumps({name: as_dictionary(report) for name, report in reports.items()}))
+for name, face in tables.items():
+    try:
+        reports[name] = TRIALS[given.trial](face, *([given.only] if given.only else []))
+    except LookupError as missing:
+        reports[name] = Report(0, missing.args)
+print(json.dumps({name: dataclasses.asdict(report) for name, report in reports.items()}))

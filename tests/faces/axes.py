@@ -26,12 +26,8 @@ def axes_in_table(page: str) -> dict[str, tuple[str, ...]]:
     found = {}
     for names, axes in re.findall(r"^\| (`[^|]*) \| ([^|]*)\|", page, flags=re.MULTILINE):
         dims = tuple(re.sub(r"_l$", "_1", axis) for axis in re.findall(r"`(\w+)`", axes.partition(", and ")[0]))
-        found.update(
-            {
-                name: () if axes.startswith("none") or not axes.strip() else dims
-                for name in re.findall(r"`(\w+)`", names)
-            }
-        )
+        none = axes.startswith("none") or not axes.strip()
+        found.update({name: () if none else dims for name in re.findall(r"`(\w+)`", names)})
     return found
 
 

@@ -1,4 +1,7 @@
-"""What the parameters of theory 1's public callables are."""
+"""The parameters of theory 1: of one small network, what is right, and what is not."""
+
+import tempfile
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,367 +11,363 @@ from sympy import Symbol
 
 from theorykit import bpkr
 
-from .bpkr_arguments import (
-    DATA,
-    EXAMPLES,
-    FEATURES,
-    FOLDER,
-    GRAM,
-    INPUTS,
-    KEY_QUERY,
-    LABELS,
-    LENGTHS,
-    PATHS,
-    architecture,
-    attention,
-    deeper_architecture,
-    files_of_data,
-    heads,
-    kept_action,
-    layer_arrays,
-    limit,
-    network,
-    new_place,
-    of_another_architecture,
-    other_architectures,
-    other_attention,
-    other_heads,
-    other_masks,
-    other_statistics,
-    other_weights,
-    per_layer,
-    statistics,
-)
-from .class_labels import CLASSES, OF_CLASSES
 from .engine import Face
-from .values import MISTAKES, Kind, array, flag, function, instance, number, path, text, whole_number
+from .values import EMPTY, KEY, MISTAKES, TEXTS, Kind, number, of, text, unlike, whole_number
 
-LATER = dict.fromkeys(
-    ("NaN", "infinity", "-1", "0", "-0.5", "with a NaN", "with an infinity"),
-    "whether it fits is checked where it is used",
+_FOLDER = tempfile.TemporaryDirectory(prefix="theorykit-faces-")
+FOLDER = Path(_FOLDER.name)
+RNG = np.random.default_rng(0)
+EXAMPLES, PATHS, FEATURES, TOKENS = 5, 4, 3, 2
+DATA, LABELS = RNG.normal(size=(EXAMPLES, PATHS, FEATURES)), RNG.normal(size=EXAMPLES)
+INPUTS, LENGTHS = RNG.normal(size=(EXAMPLES, TOKENS, FEATURES)), np.full(EXAMPLES, TOKENS)
+KEY_QUERY = [RNG.normal(size=(2, FEATURES, FEATURES)) for _ in range(2)]
+GRAM = LABELS[:, None] * LABELS
+SHARDABLE = jnp.asarray(DATA)
+
+ARCHITECTURE = bpkr.Architecture((2, 2), 8.0, 1.1, temperature=0.1)
+OTHER_HEADS, DEEPER = (bpkr.Architecture(layers, 8.0, temperature=0.1) for layers in ((3, 2), (2, 2, 1)))
+LIMIT = bpkr.gp_limit(ARCHITECTURE)
+STATISTICS = bpkr.Data.of_arrays(DATA, LABELS).moments
+ATTENTION = [np.asarray(layer) for layer in bpkr.attention(INPUTS, key_query=KEY_QUERY)]
+HEADS = bpkr.heads(key_query=KEY_QUERY)
+NETWORK = bpkr.sample_network(ARCHITECTURE, HEADS, input_features=FEATURES, key=jax.random.key(0))
+WEIGHTS = [np.asarray(w) for w in (NETWORK.embedding, *NETWORK.weights, NETWORK.readout_weights)]
+ACTION = bpkr.derive(ARCHITECTURE)
+bpkr.save_action(ACTION, FOLDER / "kept.json")
+np.savez(FOLDER / "data.npz", features=DATA, labels=LABELS)
+FILES = [FOLDER / "data.npz"]
+
+# whether it fits is checked where it is used, and booleans in arrays count as 0 and 1
+LATER = ("NaN", "infinity", "-1", "0", "-0.5", "with a NaN", "with an infinity")
+LATER_NUMBER = (*LATER, *number(1.0).admits, "True")
+# layers without heads have none
+NO_HEADS, NONE = EMPTY, ("None",)
+
+
+def names(parameter, *callables):
+    """A parameter of several callables."""
+    return " ".join(f"{each}.{parameter}" for each in callables)
+
+
+def per_layer(example, length):
+    """One positive number, or one per layer."""
+    rest = [1.0] * (length - 1)
+    return of(
+        example,
+        one_too_few=rest,
+        one_too_many=[*rest, 1.0, 1.0],
+        with_a_zero=[0.0, *rest],
+        with_text=["1", *rest],
+        with_none=[None, *rest],
+        complex=np.ones(length) + 0j,
+        masked=np.ma.masked_array(np.ones(length)),
+        with_two_axes=np.ones((length, 1)),
+        too_large=[10**400, *rest],
+    )
+
+
+def with_field(**changed):
+    return bpkr.FeatureStatistics(**{**vars(STATISTICS), **changed})
+
+
+POINT = of(
+    LIMIT,
+    "U_1",
+    of_other_heads=bpkr.gp_limit(OTHER_HEADS),
+    of_another_depth=bpkr.gp_limit(DEEPER),
+    of_several_outputs=bpkr.gp_limit(bpkr.Architecture((2, 2), 8.0, temperature=0.1, outputs=2)),
+    prediction=bpkr.Prediction(LABELS, LABELS),
+    statistics=STATISTICS,
+    tuple=(LIMIT.matrices, LIMIT.readout),
+    one_matrix=LIMIT.matrices[0],
 )
-TRUE = {"True": "booleans in arrays count as 0 and 1"}
-NO_HEADS = dict.fromkeys(("an empty list", "an empty array"), "layers without heads have none")
-LAYER_NUMBER = whole_number(1, least=1, most=2)
-POSITIVE = number(1.0, above=0.0)
-HEADS = [bpkr.Head(1, 1), bpkr.Head(2, 2)]
-OTHER_HEADS = {
-    "of a layer that is not": [bpkr.Head(3, 1)],
-    "that is not": [bpkr.Head(1, 3)],
-    "twice": [HEADS[0], HEADS[0]],
-    "pairs": [(1, 1)],
-    "one head": HEADS[0],
-}
-MATRIX = np.eye(PATHS)
-NOT_POSITIVE = {"not square": np.ones((4, 3)), "of another size": np.eye(3)}
-
-_BIAS = Kind(lambda: None, {"None": "no bias"}, lambda: {"of other features": [np.ones((2, 2))] * 2})
-KINDS = {
-    "architecture": instance(architecture, also=other_architectures),
-    "order_parameters": instance(limit, "U_1", also=of_another_architecture),
-    "initial": instance(limit, "U_1", also=of_another_architecture),
-    "features": array(lambda: DATA, also=lambda: {"of other paths": DATA[:, :3], "of other features": DATA[:, :, 0]}),
-    "test_features": array(
-        lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}
-    ),
-    "other": array(lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}),
-    "sign_accuracy.outputs": array(
-        lambda: LABELS, admits={"with a NaN": "missing", "with an infinity": "its sign is looked at"}
-    ),
-    "labels": array(lambda: LABELS, also=lambda: {"fewer": LABELS[1:], "of two outputs": np.ones((EXAMPLES, 2))}),
-    "statistics": instance(statistics, also=other_statistics),
-    "solver": instance(
-        lambda: bpkr.Newton(), also=lambda: {"a root finder": optx.Newton(1e-3, 1e-3), "a class": bpkr.Newton}
-    ),
-    "tolerance": number(0.001, above=0.0),
-    "max_steps": whole_number(5, least=1),
-    "throw": flag(),
-    "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
-    "inputs": array(lambda: INPUTS, also=lambda: {"of other features": INPUTS[..., :2]}),
-    "attention": Kind(attention, also=other_attention),
-    "readout": text("last"),
-    "query_bias": _BIAS,
-    "key_bias": _BIAS,
-    "query_biases": _BIAS,
-    "key_biases": _BIAS,
-    "mask": Kind(lambda: "causal", {"None": "no mask"}, other_masks),
-    "isolated": text("self"),
-    "real_tokens": Kind(
-        lambda: LENGTHS, {"None": "all are"}, lambda: {"of others": LENGTHS[1:], "of none": 0 * LENGTHS}
-    ),
-    "layout": Kind(lambda: "keys-first", {"None": "keys come first"}),
-    "key_query": Kind(lambda: KEY_QUERY, NO_HEADS, lambda: layer_arrays(KEY_QUERY)),
-    "query": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
-    "network": instance(network, also=lambda: {"an architecture": architecture(), "heads": heads()}),
-    "heads": Kind(heads, also=other_heads),
-    "input_features": whole_number(FEATURES, least=FEATURES, most=FEATURES),
-    "weights": Kind(lambda: [network().embedding, *network().weights, network().readout_weights], also=other_weights),
-    "options": instance(bpkr.MatrixFree, also=lambda: {"a class": bpkr.MatrixFree}),
-    "progress": flag(),
-    "search_minima.data": instance(
-        lambda: bpkr.Data(DATA, LABELS),
-        "features",
-        "labels",
-        also=lambda: {
-            "a pair": (DATA, LABELS),
-            "of other paths": bpkr.Data(DATA[:, :3], LABELS),
-            "of fewer labels": bpkr.Data(DATA, LABELS[1:]),
-        },
-    ),
-    "starts": whole_number(1, least=0),
-    "spread": number(0.5, above=0.0),
-    "chunk": whole_number(2, least=1),
-    "in_flight": whole_number(2, least=1),
-    "batches_per_task": whole_number(2, least=1),
-    "files_per_task": whole_number(2, least=1),
-    "checkpoint": path(lambda: None, {"text": "a name of a file"}),
-    "executor": Kind(lambda: None),
-    "layer": LAYER_NUMBER,
-    "first_layer": LAYER_NUMBER,
-    "index": whole_number(1, least=1),
-    "deviations": number(3.0, least=0.0),
-    "coordinates": array(
-        lambda: np.zeros(bpkr.law_of(architecture()).dimension), also=lambda: {"too few": np.zeros(2)}
-    ),
-    "expression": instance(lambda: bpkr.derive(architecture()).energy),
-    "action": instance(lambda: bpkr.derive(architecture())),
-    "save_action.path": path(new_place),
-    "save_action.overwrite": flag(),
-    "load_action.path": path(kept_action),
-    "render_markdown.architecture": Kind(
-        architecture,
-        {"None": "sizes are then symbols alone"},
-        lambda: {**other_architectures(), "of other layers": deeper_architecture()},
-    ),
-}
-"""By name; those of single callables, whose parameters are called like others, below."""
-
+OTHER_ARCHITECTURES = {"order_parameters": LIMIT, "layers": (2, 2), "network": NETWORK}
+PATH_FEATURES = of(DATA, of_other_features=DATA[..., :2], of_other_paths=DATA[:, 1:])
+PROJECTIONS = of(KEY_QUERY, admits=NONE, of_other_features=[each[..., :1] for each in KEY_QUERY])
+PRODUCTS = of(KEY_QUERY, admits=NO_HEADS, of_other_features=[each[..., :1] for each in KEY_QUERY])
+BOTH = of(tuple(KEY_QUERY), "keys", "queries", of_other_features=[KEY_QUERY[0][..., :1], KEY_QUERY[1]])
+BIAS = of(None, admits=NONE, of_other_features=[np.ones((2, 2))] * 2)
+NOT_POSITIVE = {"not_square": np.ones((4, 3)), "of_another_size": np.eye(3)}
+LABELS_OF_ONE = of(LABELS, admits=("with one axis more",), fewer=LABELS[1:])
+PAIR = [bpkr.Head(1, 1), bpkr.Head(2, 2)]
+LIST_OF_HEADS = of(
+    PAIR,
+    admits=NO_HEADS,
+    of_an_absent_layer=[bpkr.Head(3, 1)],
+    absent=[bpkr.Head(1, 3)],
+    twice=[PAIR[0], PAIR[0]],
+    pairs=[(1, 1)],
+    one_head=PAIR[0],
+)
 SKIPS = {
     f"with a skip of strength {name}": (2, bpkr.Skip(2, value))
     for name, value in MISTAKES.items()
     if name not in ("1", "1.5", "2**64")
 }
-OF_CALLABLES = {
-    **OF_CLASSES,
-    "Architecture.layers": Kind(
-        lambda: (2, 2),
-        dict.fromkeys(("an empty list", "an empty array"), "no layers"),
-        called=("layer",),
-        also=lambda: {
-            "a number of heads": 2,
-            "with a half": (1.5,),
-            "a class": (bpkr.Dense,),
-            "text": "22",
-            "true": (True,),
-            **SKIPS,
+SOLVERS = ("Newton", "AcceleratedSweeps")
+CLASSES = bpkr.Classes(("a", "b", "c"), "one-hot")
+# text may be a class
+OF_CLASSES = of(
+    Kind(lambda: np.array(["a", "c", "b"])),
+    admits=TEXTS[:1],
+    of_pairs=np.array([["a", "b"]]),
+    of_one_more=np.array(["a", "b", "d"]),
+    complex=np.ones(3) + 1j,
+)
+MEAN, VARIANCE = np.eye(3), of(np.ones((3, 3)), negative=-np.eye(3))
+
+PROBLEM = bpkr.Problem(ARCHITECTURE, bpkr.Data(DATA, LABELS, DATA, LABELS))
+
+
+def mistaken_data():
+    """Data of which one array is a mistake, or does not fit the others or the architecture."""
+    right = {"features": DATA, "labels": LABELS, "test_features": DATA, "test_labels": LABELS}
+    fitting = {
+        "features": {"of other paths": DATA[:, :3], "with an axis less": DATA[:, :, 0]},
+        "labels": {"fewer": LABELS[1:], "of two outputs": np.ones((EXAMPLES, 2))},
+        "test_features": {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:], "none": None},
+        "test_labels": {"fewer": LABELS[1:]},
+        "moments": {
+            "of other paths": bpkr.Data.of_arrays(DATA[:, :3], LABELS).moments,
+            "of several outputs": bpkr.Data.of_arrays(DATA, np.stack([LABELS, LABELS], axis=1)).moments,
+            "label square not finite": with_field(label_square=np.nan),
+            "examples not finite": with_field(examples=np.nan),
+            "with NaN": with_field(gram=np.full((12, 12), np.nan)),
+            "not symmetric": with_field(gram=np.arange(144.0).reshape(12, 12)),
+            "of labels of a negative square": with_field(label_square=-1.0),
+            "of no examples": with_field(examples=0.0),
+            "features": DATA,
         },
+        "classes": {"by name": ("a", "b"), "of more": bpkr.Classes((1, 2, 3), "one-hot")},
+    }
+    mistakes = {"a pair": (DATA, LABELS), "the features": DATA}
+    for field, of_field in fitting.items():
+        unlike_it = unlike(right[field]) if field in right else {}
+        for name, wrong in {**unlike_it, **of_field}.items():
+            mistakes[f"{field} {name}"] = bpkr.Data(**{**right, field: wrong})
+    return mistakes
+
+
+MISTAKEN_DATA = Kind(
+    lambda: bpkr.Data(DATA, LABELS),
+    also=mistaken_data,
+    called=("features", "labels", "test_features", "test_labels", "classes", "statistics", "moments"),
+)
+
+KINDS = {
+    "architecture": of(ARCHITECTURE, **OTHER_ARCHITECTURES),
+    "problem": of(PROBLEM, **OTHER_ARCHITECTURES),
+    # a problem has data
+    "solve.data search.data": None,
+    "Problem.data": MISTAKEN_DATA,
+    "render_markdown.architecture": of(ARCHITECTURE, admits=NONE, **OTHER_ARCHITECTURES, of_other_layers=DEEPER),
+    "order_parameters initial": POINT,
+    "features": of(DATA, of_other_paths=DATA[:, :3], of_other_features=DATA[:, :, 0]),
+    "test_features other": PATH_FEATURES,
+    names("features", "sum_over_paths", "path_outputs"): PATH_FEATURES,
+    "labels": of(LABELS, fewer=LABELS[1:], of_two_outputs=np.ones((EXAMPLES, 2))),
+    # the sign of a missing or infinite output is looked at
+    "sign_accuracy.outputs": of(LABELS, admits=("with a NaN", "with an infinity")),
+    "solver": of(bpkr.Newton(), root_finder=optx.Newton(1e-3, 1e-3), class_of_solvers=bpkr.Newton),
+    "tolerance": 0.001,
+    "max_steps": 5,
+    "throw progress": False,
+    "key": KEY,
+    "inputs": of(INPUTS, of_other_features=INPUTS[..., :2]),
+    "path_features.inputs": INPUTS,
+    "attention": of(
+        ATTENTION,
+        of_one_layer=ATTENTION[:1],
+        of_fewer_examples=[each[1:] for each in ATTENTION],
+        of_fewer_heads=[ATTENTION[0][:, :1], ATTENTION[1]],
+        of_fewer_tokens=[each[..., 1:, 1:] for each in ATTENTION],
     ),
-    "kernels": array(lambda: GRAM, also=lambda: {"not symmetric": np.triu(GRAM), "not positive": GRAM - np.eye(5)}),
-    "path_features.inputs": array(lambda: INPUTS),
-    "Architecture.widths": Kind(lambda: 8.0, number(1.0, above=0.0).admits, lambda: per_layer(3)),
-    "Architecture.prior_variances": Kind(lambda: 1.0, number(1.0, above=0.0).admits, lambda: per_layer(4)),
-    "Architecture.embedding": Kind(
-        lambda: "erf",
-        {name: "a constant function" for name in ("1", "1.5", "-0.5")},
-        lambda: {"of another name": "gelu", "of two numbers": lambda g, h: g, "with a jump of its own": "step"},
+    "readout": "last",
+    "query_bias key_bias query_biases key_biases": BIAS,
+    "mask": of(
+        "causal",
+        admits=NONE,
+        of_other_examples=LENGTHS[1:],
+        of_other_tokens=np.ones((1, 1, TOKENS, TOKENS + 1), dtype=bool),
+        of_other_heads=np.ones((1, 3, 1, 1), dtype=bool),
+        that_allows_nothing=np.zeros((1, 1, 1, 1), dtype=bool),
+        another_word="casual",
+        pair_with_text=("causal", "text"),
     ),
-    "read_tokens": whole_number(1, least=1),
-    "activation": Kind(lambda: "erf", also=lambda: {"of another name": "gelu"}),
+    "isolated": "self",
+    "real_tokens": of(Kind(lambda: LENGTHS), admits=NONE, of_others=LENGTHS[1:], of_none=0 * LENGTHS),
+    "layout": of("keys-first", admits=NONE),
+    "key_query KeyQueryHeads.products": PRODUCTS,
+    "query attention.key heads.key": PROJECTIONS,
+    "ProjectionHeads.queries ProjectionHeads.keys": BOTH,
+    "network": of(NETWORK, architecture=ARCHITECTURE, heads=HEADS),
+    "heads": of(
+        HEADS,
+        of_one_layer=bpkr.heads(key_query=KEY_QUERY[:1]),
+        of_other_numbers=bpkr.heads(key_query=[KEY_QUERY[0][:1], KEY_QUERY[0]]),
+        of_other_features=bpkr.heads(key_query=[np.ones((2, 2, 2))] * 2),
+        network=NETWORK,
+        arrays=KEY_QUERY,
+    ),
+    "input_features": whole_number(FEATURES, least=FEATURES, most=FEATURES),
+    "weights": of(WEIGHTS, of_one_layer_less=WEIGHTS[1:], transposed=[w.T for w in WEIGHTS]),
+    "estimate_energy.solver": of(bpkr.MatrixFree(jax.random.key(0)), class_of_solvers=bpkr.MatrixFree),
+    "starts": whole_number(1, least=0),
+    "spread": 0.5,
+    "executor options": None,
+    "layer first_layer": whole_number(1, least=1, most=2),
+    "index": 1,
+    "deviations": number(3.0, least=0.0),
+    "coordinates": of(np.zeros(bpkr.finite_width_law(ARCHITECTURE).dimension), too_few=np.zeros(2)),
+    "expression": ACTION.energy,
+    "action": ACTION,
+    "save_action.path": FOLDER / "action.json",
+    "save_action.overwrite": False,
+    "load_action.path": FOLDER / "kept.json",
+    "kernels": of(GRAM, not_symmetric=np.triu(GRAM), not_positive=GRAM - np.eye(5)),
+    "Architecture.layers": of(
+        Kind(lambda: (2, 2), also=lambda: SKIPS),
+        "layer",
+        admits=EMPTY,
+        number_of_heads=2,
+        with_a_half=(1.5,),
+        class_of_layers=(bpkr.Dense,),
+        text="22",
+        true=(True,),
+    ),
+    "Architecture.widths": per_layer(8.0, 3),
+    "Architecture.prior_variances": per_layer(1.0, 4),
+    # numbers are constant functions
+    "Architecture.embedding": of(
+        "erf", admits=("1", "1.5", "-0.5"), another="gelu", of_two_numbers=lambda g, h: g, with_a_jump="step"
+    ),
+    "read_tokens Architecture.outputs Attention.heads": 1,
+    "activation": of("erf", another="gelu"),
     "Architecture.temperature": number(0.1, least=0.0),
-    "Architecture.outputs": whole_number(1, least=1),
-    "Attention.heads": whole_number(2, least=1),
-    "Skip.layer": Kind(
-        lambda: 2, whole_number(2, least=1).admits, lambda: {"a skip": bpkr.Skip(2), "a class": bpkr.Dense}
-    ),
-    "Skip.gain": POSITIVE,
+    "Skip.layer": of(2, skip=bpkr.Skip(2), class_of_layers=bpkr.Dense),
+    "Skip.gain": 1.0,
     "AcceleratedSweeps.memory": whole_number(5, least=0),
-    "AcceleratedSweeps.atol": POSITIVE,
-    "AcceleratedSweeps.rtol": number(0.0, least=0.0),
-    "AcceleratedSweeps.norm": function(optx.max_norm, {"a class": "a class can be called"}),
-    "Newton.near": Kind(lambda: 1e-9, {**POSITIVE.admits, "None": "no requirement"}),
-    "Newton.atol": POSITIVE,
-    "Newton.rtol": number(0.0, least=0.0),
-    "Newton.norm": function(optx.max_norm, {"a class": "a class can be called"}),
-    "FeatureStatistics.gram": array(lambda: np.eye(12), also=lambda: NOT_POSITIVE, admits=LATER),
-    "FeatureStatistics.projection": array(
-        lambda: np.ones((12, 1)), "gram", also=lambda: {"fewer": np.ones((3, 1))}, admits=LATER
-    ),
-    "FeatureStatistics.label_square": Kind(lambda: 1.0, {**LATER, **number(1.0).admits, **TRUE}),
-    "FeatureStatistics.examples": Kind(lambda: 1.0, {**LATER, **number(1.0).admits, **TRUE}),
-    "FeatureStatistics.paths": whole_number(4, least=1),
-    "Head.layer": whole_number(1),
-    "Head.head": whole_number(1),
-    "KeyQueryHeads.products": Kind(lambda: tuple(KEY_QUERY), NO_HEADS, lambda: layer_arrays(KEY_QUERY)),
-    "ProjectionHeads.queries": Kind(lambda: tuple(KEY_QUERY), also=lambda: layer_arrays(KEY_QUERY), called=("keys",)),
-    "ProjectionHeads.keys": Kind(lambda: tuple(KEY_QUERY), also=lambda: layer_arrays(KEY_QUERY), called=("queries",)),
-    "LayerSymbols.width": instance(lambda: Symbol("N_1", positive=True)),
-    "LayerSymbols.next_width": instance(lambda: Symbol("N_2", positive=True)),
-    "LayerSymbols.weights.blocks": Kind(lambda: 2, whole_number(2, least=1).admits),
-    "LayerSymbols.number.name": text("c", any_text=True),
-    "LayerSymbols.covariance.name": text("c", any_text=True),
-    "LayerSymbols.covariance.size": Kind(lambda: 2, whole_number(2, least=1).admits),
+    names("atol", *SOLVERS): 1.0,
+    names("rtol", *SOLVERS): number(0.0, least=0.0),
+    names("norm", *SOLVERS): of(optx.max_norm, admits=("a class", "a function")),
+    "Newton.near": of(1e-9, admits=NONE),
+    "FeatureStatistics.gram": of(np.eye(12), admits=LATER, **NOT_POSITIVE),
+    "FeatureStatistics.projection": of(np.ones((12, 1)), "gram", admits=LATER, fewer=np.ones((3, 1))),
+    "FeatureStatistics.label_square FeatureStatistics.examples": of(1.0, admits=LATER_NUMBER),
+    "FeatureStatistics.paths": PATHS,
+    "Head.layer Head.head": whole_number(1),
+    "LayerSymbols.width": Symbol("N_1", positive=True),
+    "LayerSymbols.next_width": Symbol("N_2", positive=True),
+    "LayerSymbols.weights.blocks LayerSymbols.covariance.size": 2,
+    "LayerSymbols.number.name LayerSymbols.covariance.name": text("c"),
     "MatrixFree.probes": whole_number(8, least=4),
-    "MatrixFree.rank": whole_number(8, least=1),
-    "MatrixFree.order": whole_number(8, least=1),
-    "MatrixFree.max_order": whole_number(8, least=1),
+    " ".join(f"MatrixFree.{name}" for name in ("rank", "order", "max_order", "block")): 8,
     "MatrixFree.tolerance": number(0.5, above=0.0, most=0.9),
-    "MatrixFree.block": whole_number(8, least=1),
     "MatrixFree.repeats": whole_number(3, least=3),
-    "OrderParameters.matrices": Kind(
-        lambda: limit().matrices,
-        dict.fromkeys(("an empty list", "an empty array"), "how many there must be is checked where they are used"),
-        lambda: {
-            "complex": (MATRIX + 0j, MATRIX),
-            "of text": (MATRIX.astype(str), MATRIX),
-            "masked": (np.ma.array(MATRIX),),
-        },
+    "MatrixFree.key": KEY,
+    "OrderParameters.matrices": of(LIMIT.matrices, admits=(*EMPTY, "with one that is with a NaN")),
+    "OrderParameters.readout": of(1.0, admits=LATER_NUMBER, complex=np.eye(2) + 0j),
+    "kernel_task_alignment.kernel": of(np.eye(EXAMPLES), of_fewer=np.eye(3), not_square=np.ones((4, 3))),
+    "optimal_readout.last": of(np.eye(2), "U_2", **NOT_POSITIVE, singular=np.ones((2, 2))),
+    "rank_heads.scores": of([np.ones(2), np.ones(2)], admits=(*NO_HEADS, "a ragged list")),
+    "removable_heads.order without_heads.removed": LIST_OF_HEADS,
+    "removable_heads.head_counts": of((2, 2), "order", with_a_half=(1.5, 2), negative=(-1, 2), text="22"),
+    "Data.of_arrays.features": of(DATA, fewer=DATA[1:]),
+    names("labels", "Data.of_arrays", "Data.of_devices"): LABELS_OF_ONE,
+    "Data.of_devices.features": of(
+        Kind(lambda: SHARDABLE, also=lambda: of(DATA).also()),
+        of_numpy=DATA,
+        fewer=SHARDABLE[1:],
+        flat=SHARDABLE[0],
+        with_nan_on_the_device=SHARDABLE.at[1, 0, 0].set(np.nan),
+        complex_on_the_device=SHARDABLE + 0j,
     ),
-    "OrderParameters.readout": Kind(
-        lambda: 1.0, {**LATER, **number(1.0).admits, **TRUE}, lambda: {"complex": np.eye(2) + 0j}
+    "Data.of_batches.batches": of(
+        [(DATA, LABELS)],
+        "batch",
+        complex=[(DATA + 0j, LABELS)],
+        masked=[(np.ma.masked_array(DATA), LABELS)],
+        of_text=[(DATA, LABELS.astype(str))],
+        with_nan=[(DATA * np.nan, LABELS)],
+        of_lengths_that_differ=[(DATA[1:], LABELS)],
+        made_by_a_function_that_returns_none=[lambda: None],
     ),
-    "attention.key": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
-    "heads.key": Kind(lambda: KEY_QUERY, {"None": "key_query is given instead"}, lambda: layer_arrays(KEY_QUERY)),
-    "kernel_task_alignment.kernel": array(
-        lambda: np.eye(EXAMPLES), also=lambda: {"of fewer": np.eye(3), **NOT_POSITIVE}
+    # text is the name of a file that is not there
+    "Data.of_files.files": of(
+        FILES,
+        admits=(*TEXTS, "with one that is text"),
+        text="data.npz",
+        path=FOLDER,
+        of_three_paths=[FILES * 3],
+        with_a_number=[1],
     ),
-    "optimal_readout.last": array(lambda: np.eye(2), "U_2", also=lambda: {**NOT_POSITIVE, "singular": np.ones((2, 2))}),
-    "rank_heads.scores": Kind(
-        lambda: [np.ones(2), np.ones(2)],
-        dict.fromkeys((*NO_HEADS, "a ragged list", "of other features"), "layers of none, one or two heads"),
-        lambda: layer_arrays([np.ones(2), np.ones(2)]),
-    ),
-    "removable_heads.order": Kind(lambda: HEADS, NO_HEADS, lambda: OTHER_HEADS),
-    "removable_heads.head_counts": Kind(
-        lambda: (2, 2),
-        called=("order",),
-        also=lambda: {"with a half": (1.5, 2), "with -1": (-1, 2), "text": "22"},
-    ),
-    "without_heads.removed": Kind(lambda: HEADS, NO_HEADS, lambda: OTHER_HEADS),
-    "statistics_of_arrays.features": array(lambda: DATA, also=lambda: {"fewer": DATA[1:]}),
-    "statistics_of_arrays.labels": array(
-        lambda: LABELS, also=lambda: {"fewer": LABELS[1:]}, admits={"with one axis more": "labels of one output"}
-    ),
-    "statistics_on_devices.features": array(
-        lambda: jnp.asarray(DATA),
-        also=lambda: {
-            "of NumPy": DATA,
-            "fewer": jnp.asarray(DATA[1:]),
-            "flat": jnp.asarray(DATA[0]),
-            "with a NaN on the device": jnp.asarray(DATA).at[1, 0, 0].set(np.nan),
-            "complex on the device": jnp.asarray(DATA) + 0j,
-        },
-    ),
-    "statistics_on_devices.labels": array(
-        lambda: LABELS, also=lambda: {"fewer": LABELS[1:]}, admits={"with one axis more": "labels of one output"}
-    ),
-    "statistics_of_batches.batches": Kind(
-        lambda: [(DATA, LABELS)],
-        called=("batch", "batches"),
-        also=lambda: {
-            "complex": [(DATA + 0j, LABELS)],
-            "masked": [(np.ma.masked_array(DATA), LABELS)],
-            "of text": [(DATA, LABELS.astype(str))],
-            "with a NaN": [(DATA * np.nan, LABELS)],
-            "of lengths that differ": [(DATA[1:], LABELS)],
-            "made by a function that returns none": [lambda: None],
-        },
-    ),
-    "statistics_of_files.files": Kind(
-        files_of_data,
-        dict.fromkeys(("a list of text", "an array of text"), "files that are not there"),
-        also=lambda: {
-            "text": "data.npz",
-            "a path": FOLDER,
-            "of three paths": [files_of_data() * 3],
-            "with a number": [1],
-        },
-    ),
-    "statistics_of_files.variables": Kind(
-        lambda: ("features", "labels"),
-        also=lambda: {"of one name": ("features",), "names that are not there": ("features", "target")},
-    ),
-    "sum_over_paths.features": array(
-        lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}
-    ),
-    "path_outputs.features": array(
-        lambda: DATA, also=lambda: {"of other features": DATA[..., :2], "of other paths": DATA[:, 1:]}
-    ),
+    "Data.of_files.variables": of(("features", "labels"), one=("features",), absent=("features", "target")),
     "MatrixFreeSaddle.margins.probability": number(0.9, above=0.0, most=0.99),
+    "Classes.names": of(Kind(lambda: ("a", "b", "c")), twice=("a", "a"), one=("a",)),
+    "Classes.coding": "signs",
+    "find_classes.coding Data.of_classes.coding": of("signs", admits=NONE),
+    names("labels", *(f"Classes.{name}" for name in ("encode", "indices_of", "log_probability"))): OF_CLASSES,
+    "score_classes.labels Data.of_classes.test_labels": OF_CLASSES,
+    "find_classes.labels": of(
+        Kind(lambda: np.array(["a", "c", "b"])),
+        admits=TEXTS,
+        of_pairs=np.array([["a", "b"]]),
+        alike=np.array(["a", "a"]),
+        complex=np.ones(3) + 1j,
+    ),
+    "Data.of_classes.labels": of(Kind(lambda: np.array(["a", "c", "b"])), admits=TEXTS),
+    "Classes.decode.outputs": MEAN,
+    names("mean", "Classes.probabilities", "Classes.log_probability", "score_classes"): MEAN,
+    names("variance", "Classes.probabilities", "Classes.log_probability", "score_classes"): VARIANCE,
+    "score_classes.classes": CLASSES,
+    "score_classes.noise": number(0.1, least=0.0),
 }
 
-RESULT = "it holds what the package has computed, and is not made by callers"
-OPTIMISTIX = "Optimistix calls it with states of its own"
-PACKAGE = "the package calls it with the symbols of the layer"
-
+ESTIMATE = [np.ones(())] * 6
 FACE = Face(
     bpkr,
-    {**KINDS, **OF_CALLABLES},
+    KINDS,
     instances={
-        "Architecture": architecture,
-        "Classes": lambda: CLASSES,
-        "Action": lambda: bpkr.derive(architecture()),
-        "CompiledAction": lambda: bpkr.compile_action(bpkr.derive(architecture())),
-        "FiniteWidthLaw": lambda: bpkr.law_of(architecture()),
-        "KeyQueryHeads": heads,
-        "AbstractHeads": heads,
-        "ProjectionHeads": lambda: bpkr.heads(query=KEY_QUERY, key=KEY_QUERY),
-        "LayerSymbols": lambda: bpkr.LayerSymbols(1, Symbol("N_1", positive=True), Symbol("N_2", positive=True)),
-        "Network": network,
-        "Fluctuations": lambda: bpkr.Fluctuations(
-            limit(), jax.tree.map(lambda u: u[None], limit()), None, np.zeros(())
-        ),
-        "EnergyEstimate": lambda: bpkr.EnergyEstimate(*[np.ones(())] * 5, None, {}),
-        "MatrixFreeSaddle": lambda: bpkr.MatrixFreeSaddle(
-            limit(), limit(), *[np.ones(())] * 6, {"samples": np.ones((3, 2))}
-        ),
+        "Architecture": ARCHITECTURE,
+        "Classes": CLASSES,
+        "Problem": PROBLEM,
+        "Action": ACTION,
+        "CompiledAction": lambda: bpkr.compile_action(ACTION),
+        "FiniteWidthLaw": bpkr.finite_width_law(ARCHITECTURE),
+        "KeyQueryHeads AbstractHeads": HEADS,
+        "ProjectionHeads": bpkr.heads(query=KEY_QUERY, key=KEY_QUERY),
+        "LayerSymbols": bpkr.LayerSymbols(1, Symbol("N_1", positive=True), Symbol("N_2", positive=True)),
+        "Network": NETWORK,
+        "Fluctuations": bpkr.Fluctuations(LIMIT, jax.tree.map(lambda u: u[None], LIMIT), None, np.zeros(())),
+        "EnergyEstimate": bpkr.EnergyEstimate(*ESTIMATE[:5], None, {}),
+        "MatrixFreeSaddle": bpkr.MatrixFreeSaddle(LIMIT, LIMIT, *ESTIMATE, {"samples": np.ones((3, 2))}),
     },
     records={
-        name: RESULT
-        for name in (
-            *(
-                "Action",
-                "ActionTerms",
-                "ClassScores",
-                "CompiledAction",
-                "DualForm",
-                "EnergyEstimate",
-                "FiniteWidthLaw",
-                "FiniteWidthPrior",
-                "FirstOrder",
-            ),
-            *(
-                "Fluctuations",
-                "KernelTaskAlignment",
-                "MatrixFreeSaddle",
-                "Minima",
-                "Network",
-                "Prediction",
-                "Predictor",
-            ),
-            *("Saddle", "Slopes"),
-        )
-    }
-    | {"Data": "it is checked against an architecture, where it is used"},
+        "Action ActionTerms ClassScores CompiledAction DualForm EnergyEstimate FiniteWidthLaw FiniteWidthPrior "
+        "FirstOrder Fluctuations KernelTaskAlignment MatrixFreeSaddle Minima Network Prediction Predictor Saddle "
+        "Slopes": "it holds what the package has computed, and is not made by callers",
+        "Data": "it is checked against an architecture, where it is used",
+    },
     untried={
         "Skip.gain": "the architecture checks it, and says in which layer it is",
-        "data_of_classes.features": "as those of Data, they are checked against an architecture",
-        "data_of_classes.test_features": "as those of Data, they are checked against an architecture",
-        **{
-            f"{solver}.{method}": OPTIMISTIX
-            for solver in ("Newton", "AcceleratedSweeps")
+        "Data.of_classes.features Data.of_classes.test_features": "they are checked against an architecture",
+        "Data.of_moments": "a problem checks them",
+        "Problem.finite Problem.point Problem.test_features Problem.require_arrays": "the package's functions call it",
+        "search.options": "they are keywords, each checked by solve",
+        "Data.of_arrays.options Data.of_batches.options Data.of_files.options": "functions of the package take them",
+        " ".join(
+            f"{solver}.{method}"
+            for solver in SOLVERS
             for method in ("init", "start", "step", "terminate", "postprocess", "evidence", "is_near")
-        },
-        **{
-            f"{layer}.{method}": PACKAGE
+        ): "Optimistix calls it with its own states",
+        " ".join(
+            f"{layer}.{method}"
             for layer in ("AbstractLayer", "Attention", "Dense", "Skip")
             for method in ("forward", "prior", "parameters")
-        },
+        ): "the package calls it with the symbols of the layer",
     },
     given={
-        "attention": ("key_query",),
-        "heads": ("key_query",),
-        "statistics_of_arrays": ("chunk",),
+        "attention heads": ("key_query",),
         "solve": ("tolerance", "initial", "solver"),
-        "solve_from_statistics": ("tolerance",),
     },
 )

@@ -1,11 +1,7 @@
-"""What the parameters of the public callables of the derivation engine are.
-
-Examples of rules, and of what they claim, are those that the rules are tested on.
-"""
+"""The parameters of the derivation engine; examples of rules and of their claims are those that rules are tested on."""
 
 import inspect
 from dataclasses import fields
-from functools import cache
 from unittest.mock import patch
 
 import numpy as np
@@ -16,16 +12,13 @@ from theorykit import derivation
 from theorykit.derivation import claims, rules
 from theorykit.derivation.sampling import random_values
 
-from .engine import Face
-from .values import NUMBERS, Kind, instance, text, whole_number
+from .engine import Face, public_names
+from .values import EMPTY, NUMBERS, TEXTS, Kind, kind_of, of, text, whole_number
 
-NOTHING = dict.fromkeys(("an empty list", "an empty array"), "none of them")
-TEXTS = {**dict.fromkeys(("a list of text", "an array of text"), "texts"), **NOTHING}
 # a number that is a size in the examples
 SIZE = next(iter(SIZES[0]))
 
 
-@cache
 def called(name):
     """The arguments, by name, and the step of an example of a rule."""
     found = {}
@@ -40,129 +33,96 @@ def called(name):
     return found, step
 
 
-def kind_of(value, *words):
-    """Of an argument of which `value` is an example."""
+def like(value, *words):
+    """The kind of an argument of which `value` is an example."""
     if isinstance(value, dict):
-        return Kind(lambda: value, {}, lambda: {"of text": {"U": "M"}, "to text": {U: "M"}}, words)
+        return of(value, *words, of_text={"U": "M"}, to_text={U: "M"})
     if isinstance(value, (list, tuple)):
-        wrong = {"of text": ("U",), "of numbers": (1.0,), "a set of symbols": {U, M}}
-        return Kind(lambda: value, NOTHING, lambda: wrong, words)
-    if isinstance(value, bool):
-        return Kind(lambda: value, {"True": "a truth value"})
-    if isinstance(value, int):
-        return whole_number(value, least=1)
-    if isinstance(value, str):
-        return text(value)
-    return Kind(lambda: value, {} if value is not None else {"None": "there is none"}, called=words)
+        return of(value, *words, admits=EMPTY, of_text=("U",), of_numbers=(1.0,), set_of_symbols={U, M})
+    return of(value, *words, admits=("None",) if value is None else ())
 
 
-EXAMPLES = {name: called(name) for name in rules.__all__ if name in RULES}
+EVERY = [name for name in public_names(rules) if name[0].islower()]
+EXAMPLES = {name: called(name) for name in EVERY if name in RULES}
 STEPS = {type(step.claim).__name__: step for _, step in EXAMPLES.values()}
 STEPS |= {type(step.claim).__name__: step for step in (RULES["linearise_square"](), RULES["eliminate"]())}
+STEP = EXAMPLES["drop_constants"][1]
+RECORD = derivation.Derivation((STEP,), SIZES)
+VERIFIED = RECORD.verify()
 
-
-def of_rules():
-    for rule, (arguments, _) in EXAMPLES.items():
-        for name, value in arguments.items():
-            # of parameters that take any number of arguments, one
-            value = value[0] if name == "symbols" else value
-            yield f"rules.{rule}.{name}", kind_of(value)
-
-
-def of_claims():
-    for claim, step in STEPS.items():
-        yield from (
-            (f"claims.{claim}.{field.name}", kind_of(getattr(step.claim, field.name))) for field in fields(step.claim)
-        )
-        yield (
-            f"claims.{claim}.error.values",
-            Kind(lambda step=step: values(step), also=lambda: {"of others": {"y": 1.0}}),
-        )
-        for side in ("before", "after"):
-            for method in ("error", "expressions"):
-                yield f"claims.{claim}.{method}.{side}", Kind(lambda step=step, side=side: getattr(step, side))
-
-
-def values(step):
-    return random_values(step.claim.expressions(step.before, step.after), SIZES[0], np.random.default_rng(0))
-
-
-@cache
-def record():
-    return derivation.Derivation((EXAMPLES["drop_constants"][1],), SIZES)
-
+KINDS = {
+    # of parameters that take any number of arguments, one
+    f"rules.{rule}.{name}": like(value[0] if name == "symbols" else value)
+    for rule, (arguments, _) in EXAMPLES.items()
+    for name, value in arguments.items()
+}
+for name, step in STEPS.items():
+    KINDS |= {f"claims.{name}.{field.name}": like(getattr(step.claim, field.name)) for field in fields(step.claim)}
+    numbers = random_values(step.claim.expressions(step.before, step.after), SIZES[0], np.random.default_rng(0))
+    KINDS[f"claims.{name}.error.values"] = Kind(lambda numbers=numbers: numbers, also=lambda: {"of others": {"y": 1.0}})
+    for side in ("before", "after"):
+        KINDS[f"claims.{name}.error.{side} claims.{name}.expressions.{side}"] = kind_of(getattr(step, side))
 
 FACE = Face(
     derivation,
     {
-        **dict(of_rules()),
-        **dict(of_claims()),
-        "record": Kind(lambda: {}),
-        "rules.slope.through": kind_of([(w, Z * r)]),
-        "rules.slope.forces": Kind(lambda: {w: r}, also=lambda: {"of text": {"w": "r"}, "to text": {w: "r"}}),
-        "rules.source_derivative.order": whole_number(1, least=1),
-        "rules.gram_volume.given": kind_of(M),
-        "rules.set_to_zero.symbols": kind_of(w),
-        **dict.fromkeys(("rules.terms_with.symbols", "rules.terms_without.symbols"), kind_of(M)),
-        **dict.fromkeys(("rules.inner_matrix.outer", "rules.solve_for.variable"), kind_of(r)),
-        "rules.inner_matrix.outer": kind_of(R),
-        "rules.inner_of_form.column": kind_of(r),
-        "rules.bilinear_matrix.left": kind_of(r),
-        "rules.bilinear_matrix.right": kind_of(w),
-        "rules.solve_for.equation": kind_of(2 * M * r - w),
-        "rules.inner_matrix.expression": kind_of(Trace(M * R.T * R)),
-        "rules.inner_of_form.expression": kind_of(Trace(r.T * M * r)),
-        "expression": kind_of(2 * Trace(r.T * M * w)),
+        **KINDS,
+        "record": {},
+        "rules.slope.through": like([(w, Z * r)]),
+        "rules.slope.forces": of({w: r}, of_text={"w": "r"}, to_text={w: "r"}),
+        "rules.source_derivative.order": 1,
+        "rules.gram_volume.given rules.terms_with.symbols rules.terms_without.symbols": M,
+        "rules.set_to_zero.symbols rules.bilinear_matrix.right": w,
+        "rules.inner_matrix.outer": R,
+        "rules.solve_for.variable rules.inner_of_form.column rules.bilinear_matrix.left": r,
+        "rules.solve_for.equation": 2 * M * r - w,
+        "rules.inner_matrix.expression": Trace(M * R.T * R),
+        "rules.inner_of_form.expression": Trace(r.T * M * r),
+        "rules.polynomial.variable": w,
+        "expression": 2 * Trace(r.T * M * w),
         "seed": whole_number(0, least=0),
-        "sizes": Kind(lambda: SIZES[0], {}, lambda: {"by text": {"n": 2}, "to text": {SIZE: "2"}}),
-        "Derivation.sizes": Kind(lambda: SIZES, NOTHING, lambda: {"alone": SIZES[0], "by text": ({"n": 2},)}),
-        "steps": Kind(lambda: record().steps, NOTHING, lambda: {"alone": record().steps[0]}),
-        "Recorder.steps": Kind(lambda: [], {"an empty list": "none so far"}),
-        "evidence": Kind(lambda: record().verify().evidence, NOTHING),
-        "step": instance(lambda: record().steps[0]),
-        "error": Kind(lambda: 0.5, dict.fromkeys((*NUMBERS, "NaN", "infinity"), "also of what could not be evaluated")),
-        **dict.fromkeys(("reason", "numeric"), text("why", any_text=True)),
-        "chance": Kind(lambda: 1e-35, {"None": "checked on numbers only", "0": "certain", "1": "empty"}),
+        "sizes": of(SIZES[0], by_text={"n": 2}, to_text={SIZE: "2"}),
+        "Derivation.sizes": of(SIZES, admits=EMPTY, alone=SIZES[0], by_text=({"n": 2},)),
+        "steps": of(RECORD.steps, admits=EMPTY, alone=STEP),
+        "Recorder.steps": of([], admits=EMPTY[:1]),
+        "evidence": of(VERIFIED.evidence, admits=EMPTY),
+        "step": STEP,
+        # NaN is the error of what could not be evaluated
+        "error": Kind(lambda: 0.5, (*NUMBERS, "NaN", "infinity")),
+        "reason numeric rule equations section": text("why"),
+        "chance": Kind(lambda: 1e-35, ("None", "0", "1")),
         "Recorder.apply.rule": Kind(lambda: rules.reduce_traces, called=("the rule makes",)),
-        "arguments": kind_of(Trace(M), "before"),
-        "rule": text("a rule", any_text=True),
-        "Step.before": kind_of(Trace(M)),
-        "Step.after": kind_of(Trace(U)),
-        "claim": instance(lambda: claims.Equal()),
-        **dict.fromkeys(("equations", "section"), text("1", any_text=True)),
-        "assumptions": Kind(lambda: ("large",), TEXTS, lambda: {"alone": "large"}),
-        "definitions": kind_of(((U, M),)),
-        "derivation": instance(record),
-        "verified_blocks.verification": instance(
-            lambda: record().verify(), also=lambda: {"of no steps": derivation.Verification(())}
-        ),
-        "names": Kind(lambda: {M: "M"}, {}, lambda: {"by text": {"M": "M"}, "to numbers": {M: 1}}),
-        "level": whole_number(3, least=1),
-        "verification": instance(lambda: record().verify()),
-        "rng": instance(lambda: np.random.default_rng(0), also=lambda: {"the module": np.random}),
-        "claims.SolvesToFirstOrder.variable": kind_of(U),
-        "claims.SolvesToFirstOrder.limit": kind_of(((U, M),)),
-        "claims.SolvesToFirstOrder.displaced": kind_of(((U, M),)),
-        "claims.SolvesToFirstOrder.force": kind_of(M),
-        "before": kind_of(Trace(M)),
-        "after": kind_of(Trace(U)),
-        "values": Kind(lambda: {"U": np.eye(2)}, also=lambda: {"of others": {"y": 1.0}}),
+        "arguments": of(Trace(M), "before"),
+        "Step.before before": Trace(M),
+        "Step.after after": Trace(U),
+        "claim": claims.Equal(),
+        "assumptions": of(("large",), admits=(*TEXTS, *EMPTY), alone="large"),
+        "definitions": like(((U, M),)),
+        "derivation": RECORD,
+        "verification": VERIFIED,
+        "verified_blocks.verification": of(VERIFIED, of_no_steps=derivation.Verification(())),
+        "names": of({M: "M"}, by_text={"M": "M"}, to_numbers={M: 1}),
+        "level": 3,
+        "rng": of(np.random.default_rng(0), module=np.random),
+        "claims.SolvesToFirstOrder.variable": U,
+        "claims.SolvesToFirstOrder.limit claims.SolvesToFirstOrder.displaced": like(((U, M),)),
+        "claims.SolvesToFirstOrder.force": M,
+        "values": of({"U": np.eye(2)}, of_others={"y": 1.0}),
     },
     instances={
         "Recorder": derivation.Recorder,
-        "Derivation": record,
-        "Step": lambda: EXAMPLES["drop_constants"][1],
-        **{f"claims.{name}": (lambda step=step: step.claim) for name, step in STEPS.items()},
-        "claims.Claim": claims.Equal,
-        "claims.SolvesToFirstOrder": lambda: claims.SolvesToFirstOrder(U, ((U, M),), (), M),
+        "Derivation": RECORD,
+        "Step": STEP,
+        **{f"claims.{name}": step.claim for name, step in STEPS.items()},
+        "claims.Claim": claims.Equal(),
+        "claims.SolvesToFirstOrder": claims.SolvesToFirstOrder(U, ((U, M),), (), M),
     },
+    records={"Evidence Verification": "verify makes it"},
     given={
         "Recorder.apply": ("arguments",),
-        **{f"rules.{name}": ("symbols",) for name in ("set_to_zero", "terms_with", "terms_without")},
+        "rules.set_to_zero rules.terms_with rules.terms_without": ("symbols",),
     },
-    untried={
-        f"rules.{name}.record": "the rule has run when the step refuses it; tried of Step" for name in rules.__all__
-    },
+    untried={" ".join(f"rules.{name}.record" for name in EVERY): "the step refuses it after the rule; tried of Step"},
     examples={
         "claims.Claim.error": "each claim has its own",
         "claims.SolvesToFirstOrder.error": "no single rule claims it; the derivations have it",

@@ -1,7 +1,6 @@
-"""What the parameters of the public callables of diagrams are; none of the mistakes may come to iterate an orbit."""
+"""The parameters of diagrams; no mistake may come to iterate an orbit."""
 
 from dataclasses import replace
-from functools import cache
 
 import jax
 import numpy as np
@@ -9,139 +8,89 @@ import xarray as xr
 
 from theorykit import dmft
 from theorykit.dmft import diagrams
-from theorykit.dmft.diagrams.orbits import OrbitSettings
+from theorykit.dmft.diagrams import OrbitSettings
 
 from .engine import Face
-from .values import Kind, flag, instance, number, path, whole_number
+from .values import EMPTY, KEY, number, of, whole_number
 
 CONTEXT, PATTERNS = 3, 2
 BRIEF = OrbitSettings(transient=0, recorded=20, exponents=0, levels=11, sections=())
-CARRIED = replace(BRIEF, transient=6)
-TWO_EXPONENTS = OrbitSettings(transient=0, recorded=20, exponents=2, levels=11, sections=())
 ATTENTION = np.random.default_rng(0).uniform(-0.5, 0.5, size=(CONTEXT, PATTERNS))
-
-
-@cache
-def weights(patterns=PATTERNS):
-    return dmft.iid_weights(patterns, 5, 2, key=jax.random.key(0))
-
-
-@cache
-def model(context=CONTEXT, patterns=PATTERNS):
-    return dmft.self_attention_limit(weights(patterns), context)
+WEIGHTS, OTHER_WEIGHTS = (dmft.iid_weights(patterns, 5, 2, key=jax.random.key(0)) for patterns in (PATTERNS, 3))
+MODEL, LONGER = (dmft.self_attention_limit(WEIGHTS, context) for context in (CONTEXT, 4))
+OTHER = dmft.self_attention_limit(OTHER_WEIGHTS, CONTEXT)
+POINT, LINE = dmft.Parameters(1.5, 4.0, 0.1), dmft.Parameters([1.5, 1.6], 4.0, 0.1)
+SPECTRUM = dmft.lyapunov_spectrum(MODEL, POINT, dmft.Window(np.stack([ATTENTION] * 2, axis=-1)), steps=40, exponents=2)
+IN_WORDS = {"as_a_dictionary": vars(BRIEF)}
 
 
 def begin(model, parameters):
-    return dmft.window_start(model, parameters, dmft.pattern_prompt(weights()))
+    return dmft.window_start(model, parameters, dmft.pattern_prompt(WEIGHTS))
 
 
-def elsewhere(other):
+def elsewhere(other, weights):
     """A start of another network."""
-    return lambda model, parameters: dmft.window_start(other, parameters, dmft.pattern_prompt(weights(other.patterns)))
+    return lambda model, parameters: dmft.window_start(other, parameters, dmft.pattern_prompt(weights))
 
 
-@cache
-def spectrum():
-    window = dmft.Window(np.stack([ATTENTION] * 2, axis=-1))
-    return dmft.lyapunov_spectrum(model(), dmft.Parameters(1.5, 4.0, 0.1), window, steps=40, exponents=2)
-
-
-def windows(batch=(2,)):
-    return dmft.Window(
-        np.broadcast_to(ATTENTION.reshape(CONTEXT, PATTERNS, *(1 for _ in batch)), ATTENTION.shape + batch)
-    )
-
-
-def settings():
-    of_others = {"of patterns that there are not": OrbitSettings(recorded=20, sections=((0, 5),))}
-    return Kind(lambda: BRIEF, also=lambda: {"a dictionary of them": vars(BRIEF), **of_others}, called=("sections",))
-
-
-def start():
-    also = {
-        "of another context": elsewhere(model(context=4)),
-        "of other patterns": elsewhere(model(patterns=3)),
-        "a state": begin(model(), dmft.Parameters(1.5, 4.0, 0.1)),
-    }
-    return Kind(lambda: begin, also=lambda: also)
-
-
-def only_orbits(orbits):
-    return xr.Dataset({"number": ("orbit", orbits)})
+def windows(*batch):
+    return dmft.Window(np.broadcast_to(ATTENTION.reshape(*ATTENTION.shape, *(1 for _ in batch)), (3, 2, *batch)))
 
 
 FACE = Face(
     diagrams,
     {
-        "model": instance(
-            model, "network", "start", also=lambda: {"weights": weights(), "of other patterns": model(patterns=3)}
+        "model": of(MODEL, "network", "start", weights=WEIGHTS, of_other_patterns=OTHER),
+        "random_windows.model OrbitSettings.transient_of.model OrbitSettings.checked_for.model": of(
+            MODEL, weights=WEIGHTS
         ),
-        "random_windows.model": instance(model, also=lambda: {"weights": weights()}),
-        "OrbitSettings.transient_of.model": instance(model, also=lambda: {"weights": weights()}),
-        "OrbitSettings.checked_for.model": instance(model, also=lambda: {"weights": weights()}),
-        "parameters": instance(
-            lambda: dmft.Parameters([1.5, 1.6], 4.0, 0.1),
-            also=lambda: {
-                "of no axis": dmft.Parameters(1.5, 4.0, 0.1),
-                "of two axes": dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
-            },
+        "parameters": of(LINE, of_no_axis=POINT, of_two_axes=dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1)),
+        "phase_diagram.parameters": of(
+            dmft.Parameters([1.5, 1.6], [[4.0]], 0.1),
+            of_one_axis=LINE,
+            of_every_pair=dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
         ),
-        "phase_diagram.parameters": instance(
-            lambda: dmft.Parameters([1.5, 1.6], [[4.0]], 0.1),
-            also=lambda: {
-                "of one axis": dmft.Parameters([1.5, 1.6], 4.0, 0.1),
-                "of every pair": dmft.Parameters(np.full((2, 2), 1.5), 4.0, 0.1),
-            },
+        "coexisting_attractors.parameters": of(POINT, batch=LINE),
+        "start": of(
+            begin,
+            of_another_context=elsewhere(LONGER, WEIGHTS),
+            of_other_patterns=elsewhere(OTHER, OTHER_WEIGHTS),
+            state=begin(MODEL, POINT),
         ),
-        "coexisting_attractors.parameters": instance(
-            lambda: dmft.Parameters(1.5, 4.0, 0.1), also=lambda: {"a batch": dmft.Parameters([1.5, 1.6], 4.0, 0.1)}
+        "settings": of(BRIEF, "sections", **IN_WORDS, of_other_patterns=OrbitSettings(recorded=20, sections=((0, 5),))),
+        "continuation_diagram.settings": of(replace(BRIEF, transient=6), **IN_WORDS, of_less_than_a_window=BRIEF),
+        "phase_diagram.settings": of(
+            replace(BRIEF, exponents=2), **IN_WORDS, of_one_exponent=OrbitSettings(exponents=1)
         ),
-        "start": start(),
-        "settings": settings(),
-        "continuation_diagram.settings": instance(
-            lambda: CARRIED,
-            also=lambda: {"a dictionary of them": vars(BRIEF), "of less than a window": BRIEF},
+        "folder": of(None, admits=("text",)),
+        "executor": None,
+        "progress": False,
+        "label": of("orbits", admits=("text",)),
+        "window": of(dmft.Window(ATTENTION), array=ATTENTION, batch=windows(2)),
+        "windows": of(
+            windows(2),
+            array=ATTENTION,
+            of_one_start=dmft.Window(ATTENTION),
+            of_two_axes=windows(2, 2),
+            of_another_context=dmft.Window(np.zeros((4, PATTERNS, 2))),
         ),
-        "phase_diagram.settings": instance(
-            lambda: TWO_EXPONENTS,
-            also=lambda: {"a dictionary of them": vars(BRIEF), "of one exponent": OrbitSettings(exponents=1)},
-        ),
-        "folder": path(lambda: None),
-        "executor": Kind(lambda: None),
-        "progress": flag(),
-        "label": Kind(lambda: "orbits", {"text": "text"}),
-        "window": instance(lambda: dmft.Window(ATTENTION), also=lambda: {"an array": ATTENTION, "a batch": windows()}),
-        "windows": instance(
-            windows,
-            also=lambda: {
-                "an array": ATTENTION,
-                "of one start": dmft.Window(ATTENTION),
-                "of two axes": windows((2, 2)),
-                "of another context": dmft.Window(np.zeros((4, PATTERNS, 2))),
-            },
-        ),
-        "count": whole_number(2, least=1),
+        "count": 2,
         "spread": number(0.1, least=0.0),
-        "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
+        "key": KEY,
         "tolerance": number(0.01, least=0.0),
         "centre": whole_number(1, least=-2, most=1),
-        "compute": Kind(lambda: only_orbits, {"a class": "it can be called, and what it raises is passed on"}),
-        "orbits": whole_number(3, least=1),
-        "orbits_per_block": whole_number(2, least=1),
-        "in_blocks.settings": Kind(lambda: {"settings": "of blocks"}, {"a dictionary": "by name"}),
-        "transient": whole_number(0, least=0),
-        "recorded": whole_number(20, least=20),
-        "exponents": whole_number(0, least=0),
+        # a class can be called, and its errors are passed on
+        "compute": of(lambda orbits: xr.Dataset({"number": ("orbit", orbits)}), admits=("a class",)),
+        "orbits": 3,
+        "orbits_per_block": 2,
+        "in_blocks.settings": of({"settings": "of blocks"}, admits=("a dictionary",)),
+        "transient exponents": whole_number(0, least=0),
+        "recorded measured": whole_number(20, least=20),
         "levels": whole_number(11, least=2),
-        "sections": Kind(
-            lambda: ((0, 1),),
-            {name: "no section" for name in ("an empty list", "an empty array")},
-            lambda: {"of one pattern": ((0,),), "of fractions": ((0, 1.5),), "below zero": ((0, -1),)},
-        ),
-        "width": number(0.001, above=0.0),
-        "measured": whole_number(20, least=20),
-        "spectrum": instance(spectrum, also=lambda: {"its exponents": spectrum().exponents}),
+        "sections": of(((0, 1),), admits=EMPTY, of_one_pattern=((0,),), fractions=((0, 1.5),), below_zero=((0, -1),)),
+        "width": 0.001,
+        "spectrum": of(SPECTRUM, exponents=SPECTRUM.exponents),
     },
     given={"continuation_diagram": ("settings",)},
-    instances={"OrbitSettings": lambda: BRIEF},
+    instances={"OrbitSettings": BRIEF},
 )

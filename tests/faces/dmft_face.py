@@ -1,6 +1,4 @@
-"""What the parameters of theory 2's public callables are."""
-
-from functools import cache
+"""The parameters of theory 2."""
 
 import jax
 import numpy as np
@@ -10,199 +8,131 @@ from theorykit.dmft import network
 from theorykit.dynamics import gram_schmidt
 
 from .engine import Face
-from .values import Kind, array, instance, number, whole_number
+from .values import BATCHES, KEY, Kind, number, of, whole_number
 
 RNG = np.random.default_rng(0)
 CONTEXT, PATTERNS, NEURONS = 3, 2, 5
 POINT = dmft.Parameters(1.5, 4.0, 0.1)
 ATTENTION = RNG.uniform(-0.5, 0.5, size=(CONTEXT, PATTERNS))
-SIGNS = np.where(RNG.random((4, PATTERNS, NEURONS + 2)) < 0.5, -1, 1)
-BATCH = dict.fromkeys(("with one axis more", "with seven axes"), "batch axes")
-LAW = {"of ones": np.ones((4, 3, PATTERNS)), "of two families": np.ones((2, 2, PATTERNS))}
+SIGNS = np.where(RNG.random((4, PATTERNS, NEURONS + 2)) < 0.5, -1.0, 1.0)
+FAMILIES = np.ones((4, PATTERNS))
 
 
-@cache
-def weights(patterns=PATTERNS):
-    return dmft.iid_weights(patterns, NEURONS, 2, key=jax.random.key(0))
+def limit(context=CONTEXT, patterns=PATTERNS):
+    """Weights, their network's limit, and a state of it."""
+    weights = dmft.iid_weights(patterns, NEURONS, 2, key=jax.random.key(0))
+    model = dmft.self_attention_limit(weights, context)
+    window = dmft.Window(RNG.uniform(-0.5, 0.5, size=(context, patterns)))
+    return weights, model, dmft.state_from_window(model, POINT, window)
 
 
-@cache
-def model(context=CONTEXT, patterns=PATTERNS):
-    return dmft.self_attention_limit(weights(patterns), context)
-
-
-@cache
-def state(context=CONTEXT, patterns=PATTERNS):
-    window = RNG.uniform(-0.5, 0.5, size=(context, patterns))
-    return dmft.state_from_window(model(context, patterns), POINT, dmft.Window(window))
-
-
-@cache
-def trajectory():
-    return dmft.run(model(), POINT, state(), steps=4)
-
-
-@cache
-def spins():
-    return network.class_sum_network(weights(), CONTEXT, 2)
-
-
-def other_states():
-    return {
-        "of another context": state(context=4),
-        "of other patterns": state(patterns=3),
-        "a window": dmft.Window(ATTENTION),
-        "with a NaN": jax.tree.map(lambda leaf: leaf * np.nan if leaf.ndim else leaf, state()),
-    }
-
-
-def other_windows():
-    return {
-        "of another context": dmft.Window(np.zeros((4, PATTERNS))),
-        "of other patterns": dmft.Window(np.zeros((CONTEXT, 3))),
-        "an array": ATTENTION,
-        "a state": state(),
-    }
-
-
-def other_models():
-    return {"of other patterns": model(patterns=3), "weights": weights(), "of another context": model(context=4)}
-
-
-def overlaps():
-    return dmft.pattern_prompt(weights())
+WEIGHTS, MODEL, STATE = limit()
+_, LONGER, LONGER_STATE = limit(context=4)
+_, OTHER, OTHER_STATE = limit(patterns=3)
+OVERLAPS, SPINS = np.asarray(dmft.pattern_prompt(WEIGHTS)), network.class_sum_network(WEIGHTS, CONTEXT, 2)
 
 
 def signs(example):
     """Weights of +-1."""
-    return array(example, also=lambda: {"of zeros": 0 * example(), "of halves": 0.5 * example()})
+    return of(example, of_zeros=0 * example, of_halves=0.5 * example)
 
 
-@cache
-def stroboscope():
-    return dmft.Stroboscope(model(), POINT)
+def batched(example, **outside):
+    """A number, or an array over a batch, in which truth counts as a number."""
+    return of(np.array(example), admits=(*number(example, **outside).admits, *BATCHES, "True"))
 
 
-def batched(example, *, least=-np.inf, most=np.inf):
-    """A number, or an array over a batch."""
-    outside = {"too small": np.full(2, least - 1)} if np.isfinite(least) else {}
-    taken = number(example, least=least, most=most).admits
-    many = ("with one axis more", "with seven axes", "an array of seven axes")
-    reasons = {**taken, **dict.fromkeys(many, "a batch"), "True": "booleans count as 0 and 1"}
-    return array(lambda: np.array(example), admits=reasons, also=lambda: outside)
-
-
-def basis(vectors):
-    """Of one vector less."""
-    return gram_schmidt(vectors[:1])
+def of_state(state):
+    with_nan = jax.tree.map(lambda leaf: leaf * np.nan if leaf.ndim else leaf, state)
+    other = {"of_another_context": LONGER_STATE, "of_other_patterns": OTHER_STATE}
+    return of(state, **other, window=dmft.Window(ATTENTION), with_nan=with_nan)
 
 
 FACE = Face(
     dmft,
     {
-        "theory": instance(dmft.derive),
-        "weights": instance(weights, also=lambda: {"their signs": weights().semantic, "a network": model()}),
-        "model": instance(model, "network", also=other_models),
-        **{
-            f"{name}.model": instance(model, "network", also=lambda: {"weights": weights()})
-            for name in ("Stroboscope", "semantic_overlap", "token_start", "window_start")
-        },
-        "context": whole_number(CONTEXT, least=1, most=4),
-        "parameters": instance(lambda: POINT, also=lambda: {"a tuple": (1.5, 4.0, 0.1)}),
-        "beta": batched(1.5),
-        "gamma": batched(4.0),
-        "epsilon": batched(0.1, least=0.0, most=1.0),
-        "inverse_temperature": batched(2.2),
-        "scale": number(100.0),
-        "patterns": whole_number(PATTERNS, least=1),
-        "neurons": whole_number(NEURONS, least=1),
-        "position_bits": whole_number(2, least=1),
-        "segments": whole_number(3, least=1, most=NEURONS),
-        "published_weights.segments": Kind(
-            lambda: 3, {"1": "one segment", "None": "no segments"}, lambda: {"more than neurons": 100, "of text": "3"}
+        "keep_spins": False,
+        "theory": dmft.derive(),
+        "weights": of(WEIGHTS, signs=WEIGHTS.semantic, network=MODEL),
+        "model": of(MODEL, "network", of_other_patterns=OTHER, weights=WEIGHTS, of_another_context=LONGER),
+        "Stroboscope.model semantic_overlap.model token_start.model window_start.model": of(
+            MODEL, "network", weights=WEIGHTS
         ),
+        "context": whole_number(CONTEXT, least=1, most=4),
+        "parameters": of(POINT, tuple=(1.5, 4.0, 0.1)),
+        "beta gamma inverse_temperature": batched(2.2),
+        "epsilon": of(batched(0.1, least=0.0, most=1.0), too_small=np.full(2, -1.0)),
+        "scale": number(100.0),
+        "patterns neurons position_bits": NEURONS,
+        "segments": whole_number(3, least=1, most=NEURONS),
+        "published_weights.segments": of(3, admits=("None",), more_than_neurons=100, of_text="3"),
         "seed": whole_number(1, least=0),
-        "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
+        "key": KEY,
         "family": whole_number(1, least=0, most=3),
         "pattern": whole_number(1, least=0, most=PATTERNS - 1),
-        **{name: signs(lambda: SIGNS[0].astype(float)) for name in ("output", "value", "query")},
-        "weights_from_arrays.key": signs(lambda: SIGNS[0].astype(float)),
-        "Weights.semantic": signs(lambda: SIGNS[..., :NEURONS].astype(float)),
-        "Weights.positional": signs(lambda: SIGNS[..., NEURONS:].astype(float)),
-        "directions": array(
-            lambda: np.array([[1.0, 1.0], [1.0, -1.0]]), also=lambda: {"of halves": np.full((2, 2), 0.5)}
+        "output value query weights_from_arrays.key": signs(SIGNS[0]),
+        "Weights.semantic": signs(SIGNS[..., :NEURONS]),
+        "Weights.positional": signs(SIGNS[..., NEURONS:]),
+        "directions": of(np.array([[1.0, 1.0], [1.0, -1.0]]), of_halves=np.full((2, 2), 0.5)),
+        "moments": of(np.ones((4, 2, 2)), of_ones=np.ones((4, 3, 2)), of_two_families=np.ones((2, 2, 2))),
+        "law": of(dmft.column_law(WEIGHTS), weights=WEIGHTS),
+        "positional": np.ones((CONTEXT, 4, PATTERNS)),
+        "given": of(
+            {(0,): FAMILIES, (1,): FAMILIES},
+            nothing={},
+            of_an_even_subset={(0, 1): FAMILIES},
+            of_two_families={(0,): FAMILIES[:2]},
+            with_nan={(0,): FAMILIES * np.nan},
+            of_different_shapes={(0,): FAMILIES[:, :1], (1,): FAMILIES},
         ),
-        "moments": array(lambda: np.ones((4, 2, PATTERNS)), also=lambda: LAW),
-        "law": instance(lambda: dmft.column_law(weights()), also=lambda: {"weights": weights()}),
-        "positional": array(lambda: np.ones((CONTEXT, 4, PATTERNS))),
-        "given": Kind(
-            lambda: {(0,): np.ones((4, PATTERNS)), (1,): np.ones((4, PATTERNS))},
-            also=lambda: {
-                "nothing": {},
-                "of an even subset": {(0, 1): np.ones((4, PATTERNS))},
-                "by number": {0: np.ones((4, PATTERNS))},
-                "of text": {(0,): "ab"},
-                "of two families": {(0,): np.ones((2, PATTERNS))},
-                "with a NaN": {(0,): np.full((4, PATTERNS), np.nan)},
-                "of different shapes": {(0,): np.ones((4, 1)), (1,): np.ones((4, PATTERNS))},
-            },
+        "bits": signs(np.r_[np.ones(NEURONS), -np.ones(2)]),
+        "of prompt": of(OVERLAPS, beyond_one=2 + OVERLAPS),
+        "state start": of_state(STATE),
+        "window": of(
+            dmft.Window(ATTENTION),
+            of_another_context=dmft.Window(np.zeros((4, PATTERNS))),
+            of_other_patterns=dmft.Window(np.zeros((CONTEXT, 3))),
+            array=ATTENTION,
+            state=STATE,
         ),
-        "bits": signs(lambda: np.r_[np.ones(NEURONS), -np.ones(2)]),
-        "of": array(overlaps, also=lambda: {"beyond one": 2 + overlaps()}),
-        "prompt": array(overlaps, also=lambda: {"beyond one": 2 + overlaps()}),
-        "state": instance(state, also=other_states),
-        "start": instance(state, also=other_states),
-        "window": instance(lambda: dmft.Window(ATTENTION), also=other_windows),
         "steps": whole_number(4, least=0),
         "settled.steps": whole_number(4, least=CONTEXT),
         "lyapunov_spectrum.steps": whole_number(40, least=40),
-        "local_exponents.steps": whole_number(2, least=1),
-        "exponents": Kind(
-            lambda: 2,
-            {"1": "one exponent"},
-            also=lambda: {
-                "more than there are": 7,
-                "perturbations of zeros": np.zeros((1, CONTEXT, PATTERNS)),
-                "perturbations of NaN": np.full((1, CONTEXT, PATTERNS), np.nan),
-                "perturbations of another context": np.ones((1, 4, PATTERNS)),
-                "the same perturbation twice": np.ones((2, CONTEXT, PATTERNS)),
-            },
+        "local_exponents.steps": 2,
+        "exponents": of(
+            2,
+            more_than_there_are=7,
+            of_zeros=np.zeros((1, CONTEXT, PATTERNS)),
+            of_nan=np.full((1, CONTEXT, PATTERNS), np.nan),
+            of_another_context=np.ones((1, 4, PATTERNS)),
+            the_same_twice=np.ones((2, CONTEXT, PATTERNS)),
         ),
-        "every": whole_number(1, least=1),
+        "every": 1,
         "blocks": whole_number(20, least=2),
-        "orthonormalise": Kind(lambda: gram_schmidt, also=lambda: {"one that loses vectors": basis}),
-        "attention": array(lambda: ATTENTION[0], also=lambda: {"of other patterns": np.zeros(3)}, admits=BATCH),
-        "Window.attention": array(
-            lambda: ATTENTION, admits={**BATCH, "an array of seven axes": "five of them batch axes"}
-        ),
+        "orthonormalise": of(gram_schmidt, loses_vectors=lambda vectors: gram_schmidt(vectors[:1])),
+        "attention": of(ATTENTION[0], admits=BATCHES, of_other_patterns=np.zeros(3)),
+        "Window.attention": of(ATTENTION, admits=BATCHES),
         "Window.position": whole_number(0, least=0, most=CONTEXT - 1),
-        "SelfAttention.overlap.attention": array(lambda: ATTENTION[0], admits=BATCH),
-        "SelfAttention.overlap.position": Kind(lambda: 0, {name: "positions" for name in ("0", "1")}),
-        "scanned": Kind(lambda: "gamma", also=lambda: {"another": "delta"}),
+        "SelfAttention.overlap.attention": of(ATTENTION[0], admits=BATCHES[:2]),
+        "SelfAttention.overlap.position": Kind(lambda: 0, ("0", "1")),
+        "scanned": of("gamma", another="delta"),
         "tokens": whole_number(CONTEXT, least=CONTEXT),
-        "Stroboscope.__call__.state": array(lambda: ATTENTION.ravel()),
+        "Stroboscope.__call__.state": ATTENTION.ravel(),
         "Stroboscope.__call__.value": number(1.5),
-        "repeats": Kind(
-            lambda: (1, 2),
-            also=lambda: {"one": (1,), "twice": (1, 1), "of fractions": (1, 1.5), "of zero": (0, 1)},
-        ),
-        "network.class_sum_network.repeats": whole_number(2, least=1),
-        "samples": whole_number(2, least=1),
+        "repeats": of((1, 2), one=(1,), twice=(1, 1), of_fractions=(1, 1.5), of_zero=(0, 1)),
+        "network.class_sum_network.repeats": 2,
+        "samples": 2,
         "convergence.samples": whole_number(2, least=2),
-        "convergence.steps": whole_number(2, least=1),
-        "network": instance(spins, also=lambda: {"its limit": model()}),
-        "network.fluctuations.steps": whole_number(2, least=1),
-        "network.run.steps": whole_number(2, least=1),
-        "network.run_with_spins.steps": whole_number(2, least=1),
-        "fields": array(lambda: np.zeros(NEURONS), admits=BATCH),
+        "convergence.steps network.fluctuations.steps network.run.steps": 2,
+        "network": of(SPINS, limit=MODEL),
+        "fields": of(np.zeros(NEURONS), admits=BATCHES[:2]),
     },
     instances={
-        "SelfAttention": model,
-        "Stroboscope": stroboscope,
-        "Trajectory": trajectory,
-        "network.AbstractNetwork": spins,
-        "network.ClassSumNetwork": spins,
-        "network.SpinNetwork": lambda: network.spin_network(weights(), CONTEXT),
+        "SelfAttention": MODEL,
+        "Stroboscope": dmft.Stroboscope(MODEL, POINT),
+        "Trajectory": lambda: dmft.run(MODEL, POINT, STATE, steps=4),
+        "network.AbstractNetwork network.ClassSumNetwork": SPINS,
+        "network.SpinNetwork": network.spin_network(WEIGHTS, CONTEXT),
     },
     records={
         "LyapunovSpectrum": "lyapunov_spectrum makes it",

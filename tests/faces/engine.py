@@ -1,14 +1,11 @@
-"""Every public callable of a face of the package, tried with mistaken arguments one at a time.
+"""Every public callable of a package, tried with mistaken arguments one at a time.
 
-A face is a module with `__all__`. Each of its functions, class constructors and public methods is called with a right
-value for every parameter but one, which is a mistake. It must raise `TypeError` or `ValueError` that names the
-parameter, in one line. A public callable or a parameter that the description of its face says nothing of fails too.
-
-The description of a face is `FACE` in `<name>_face.py` of this folder, which `test_faces` finds by itself.
+Each function, class constructor and public method is called with a right value for every parameter but one, which is a
+mistake. It must raise `TypeError` or `ValueError` that names the parameter, in one line. A public callable or a
+parameter that is not in the package's table fails too. The table is `FACE` in `<package>_face.py` of this folder.
 """
 
 import contextlib
-import dataclasses
 import enum
 import functools
 import importlib
@@ -18,8 +15,8 @@ import pkgutil
 import re
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
@@ -27,39 +24,48 @@ import numpy as np
 
 from theorykit.dynamics import NoCycleError
 
-from .values import MISTAKES, Kind
+from .values import MISTAKES, Kind, kind_of
 
 
 @dataclass(frozen=True)
 class Face:
-    """What the parameters of the public callables of `module` are: those in its `__all__`, or of all its modules.
+    """The table of a package: one entry per parameter of the public callables in its `__all__`, or of all its modules.
 
-    - `kinds`: of every parameter by its name, or by "callable.parameter" where callables differ.
-    - `instances`: for each class with public methods, a function that makes an object of it.
-    - `records`: classes, by name, whose constructor is not tried, each with the reason.
-    - `untried`: "callable" or "callable.parameter" that is not tried, each with the reason.
-    - `examples`: callables that even the slow test does not call with right arguments, each with the reason.
-    - `any_precision`: callables that compute in the precision of what they are given, each with the reason.
-    - `belonging`: callables whose arguments belong together, so that one with other numbers is refused, each with why.
-    - `given`: the parameters that a callable's example needs beside those without a default.
-    - `compiled`: callables that need not refuse numbers in compiled code, each with the reason.
+    Names that share an entry are separated by spaces. Callables are named as they are reached from the module, such as
+    "Architecture" or "Network.outputs", and their parameters "Architecture.layers" and so on.
+
+    - `kinds`: parameters by name, or by "callable.parameter" if callables differ; a `Kind`, or a right value.
+    - `instances`: for each class with public methods, an object of it, or a function that makes one.
+    - `records`: classes whose constructor is not tried, by the reason.
+    - `untried`: callables or parameters that are not tried, by the reason.
+    - `examples`: callables that are not called with right arguments, by the reason.
+    - `any_precision`: callables that compute in the precision of their arguments, by the reason.
+    - `belonging`: callables whose arguments belong together, so that other numbers are refused, by the reason.
+    - `given`: the parameters that a callable's example needs in addition to those without a default.
+    - `compiled`: callables that need not refuse numbers in compiled code, by the reason.
     """
 
     module: types.ModuleType
-    kinds: Mapping[str, Kind]
-    instances: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    kinds: Mapping[str, Any]
+    instances: Mapping[str, Any] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
     untried: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
     any_precision: Mapping[str, str] = field(default_factory=dict)
     belonging: Mapping[str, str] = field(default_factory=dict)
-    given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    given: Mapping[str, Collection[str]] = field(default_factory=dict)
     compiled: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self):
+        for table in [each.name for each in fields(self)[1:]]:
+            names = {name: value for each, value in getattr(self, table).items() for name in each.split()}
+            object.__setattr__(self, table, names)
+        object.__setattr__(self, "kinds", {name: kind_of(value) for name, value in self.kinds.items()})
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came of the trial: how many calls were made, and what is wrong, in words."""
+    """The number of calls, and what is wrong, in words."""
 
     calls: int
     failures: tuple[str, ...]
@@ -73,12 +79,13 @@ def public_callables(face: Face) -> Iterator[tuple[str, Callable[[], Callable]]]
 def _of_module(face: Face, module: types.ModuleType, prefix: str) -> Iterator[tuple[str, Callable[[], Callable]]]:
     for name in public_names(module):
         value = getattr(module, name)
+        is_alias = not inspect.isfunction(value) and type(value).__module__ in ("typing", "types", "jaxtyping")
         if isinstance(value, types.ModuleType):
             yield from _of_module(face, value, f"{prefix}{name}.")
         elif inspect.isclass(value):
             yield from _of_class(face, value, f"{prefix}{name}")
-        elif callable(value) and hasattr(value, "__module__") and not _is_type_alias(value):
-            yield f"{prefix}{name}", functools.partial(_itself, value)
+        elif callable(value) and hasattr(value, "__module__") and not is_alias:
+            yield f"{prefix}{name}", lambda value=value: value
 
 
 def public_names(module: types.ModuleType) -> list[str]:
@@ -98,77 +105,75 @@ def _of_class(face: Face, cls: type, name: str) -> Iterator[tuple[str, Callable[
     if issubclass(cls, (BaseException, enum.Enum)) or getattr(cls, "_is_protocol", False):
         return
     if not inspect.isabstract(cls) and name not in face.records:
-        yield name, functools.partial(_itself, cls)
+        yield name, lambda: cls
+
+    def bound(method: str) -> Callable:
+        if name not in face.instances:
+            raise LookupError(f"{name} has the public method {method}, and the face gives no instance of {name}")
+        return getattr(_made(face.instances[name]), method)
+
     for method, static in inspect.getmembers_static(cls):
-        # what is called unchecked is for compiled loops, which have checked before
+        # methods called unchecked are for compiled loops, which have checked before
         public = not method.startswith(("_", "unchecked")) or method == "__call__"
-        if not public or not _is_ours(cls, method):
+        # neither inherited from another package nor made by a dataclass
+        owner = next(base for base in cls.__mro__ if method in vars(base))
+        if not public or not owner.__module__.startswith("theorykit"):
             continue
         if isinstance(static, (classmethod, staticmethod)):
             yield f"{name}.{method}", functools.partial(getattr, cls, method)
         elif callable(static) and not inspect.isclass(static) and len(inspect.signature(static).parameters) > 1:
-            yield f"{name}.{method}", functools.partial(_method, face, name, method)
+            yield f"{name}.{method}", functools.partial(bound, method)
 
 
-def _itself(value):
-    return value
-
-
-def _method(face: Face, cls: str, method: str) -> Callable:
-    if cls not in face.instances:
-        raise LookupError(f"{cls} has the public method {method}, and the face gives no instance of {cls}")
-    return getattr(_instance(face.instances[cls]), method)
+def _made(value: Any) -> Any:
+    return _once(value) if isinstance(value, (types.FunctionType, functools._lru_cache_wrapper, type)) else value
 
 
 @functools.cache
-def _instance(make: Callable[[], Any]) -> Any:
+def _once(make: Callable[[], Any]) -> Any:
     return make()
 
 
-def _is_ours(cls: type, method: str) -> bool:
-    """Whether the method is written in the package, not inherited from another or made by a dataclass."""
-    owner = next(base for base in cls.__mro__ if method in vars(base))
-    return owner.__module__.startswith("theorykit")
+def _tried(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callable, Mapping[str, Kind]]]:
+    """Each public callable to be tried, by name, with the kinds of its parameters.
 
-
-def _is_type_alias(value: Any) -> bool:
-    return not isinstance(value, types.FunctionType) and type(value).__module__ in ("typing", "types", "jaxtyping")
+    Raises `LookupError`, after the last, that names those of which the table says nothing.
+    """
+    missing = []
+    for name, make in public_callables(face):
+        if name in face.untried or (only and name not in only):
+            continue
+        try:
+            function = make()
+        except LookupError as error:
+            missing.append(error.args[0])
+            continue
+        names = list(inspect.signature(function).parameters)
+        found = {each: face.kinds.get(f"{name}.{each}") or face.kinds.get(each) for each in names}
+        if unknown := [each for each, kind in found.items() if kind is None]:
+            missing.append(f"{name}: the face says nothing of {', '.join(unknown)}")
+        else:
+            yield name, function, found
+    if missing:
+        raise LookupError(*missing)
 
 
 def try_face(face: Face) -> Report:
     """Every public callable of `face`, with every mistake for every parameter."""
     calls, failures = 0, []
-    for name, make in public_callables(face):
-        if name in face.untried:
-            continue
-        try:
-            function = make()
-            parameters = parameters_of(function, name, face)
-        except LookupError as missing:
-            failures.append(str(missing.args[0]))
-            continue
+    for name, function, parameters in _tried(face):
         for parameter, kind in parameters.items():
             if f"{name}.{parameter}" in face.untried:
                 continue
-            for mistake, value in mistakes_for(function, parameter, kind):
+            for mistake, value in _mistakes_for(function, parameter, kind):
                 calls += 1
-                if complaint := _complaint(function, name, parameters, face, parameter, value):
+                arguments = _arguments_of(function, name, parameters, face, {parameter: value})
+                if complaint := _complaint(function, arguments, parameter, kind):
                     failures.append(f"{name}({parameter}={mistake}): {complaint}")
     return Report(calls, tuple(failures))
 
 
-def parameters_of(function: Callable, name: str, face: Face) -> Mapping[str, Kind]:
-    """The kind of each parameter of `function`."""
-    found = {}
-    for parameter in inspect.signature(function).parameters.values():
-        kind = face.kinds.get(f"{name}.{parameter.name}") or face.kinds.get(parameter.name)
-        if kind is None:
-            raise LookupError(f"{name}: the face says nothing of its parameter {parameter.name}")
-        found[parameter.name] = kind
-    return found
-
-
-def mistakes_for(function: Callable, parameter: str, kind: Kind) -> Iterator[tuple[str, Any]]:
+def _mistakes_for(function: Callable, parameter: str, kind: Kind) -> Iterator[tuple[str, Any]]:
     """The values, by name, that `function` must refuse for `parameter`."""
     default = inspect.signature(function).parameters[parameter].default
     for name, value in MISTAKES.items():
@@ -178,23 +183,19 @@ def mistakes_for(function: Callable, parameter: str, kind: Kind) -> Iterator[tup
     yield from ((name, value) for name, value in kind.also().items() if name not in kind.admits)
 
 
-def arguments_of(
-    function: Callable, name: str, parameters: Mapping[str, Kind], face: Face, replaced: Mapping[str, Any]
-):
+def _arguments_of(function: Callable, name: str, parameters, face: Face, replaced: Mapping[str, Any]):
     """Positional and keyword arguments of an example call, those in `replaced` instead of the right ones."""
     positional, keywords = [], {}
     described = inspect.signature(function).parameters.values()
-    # what stands before any number of arguments cannot be given by name
+    # parameters before any number of arguments cannot be given by name
     by_place = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in described)
     for parameter in described:
-        needed = parameter.default is parameter.empty and parameter.kind not in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        if not (needed or parameter.name in replaced or parameter.name in face.given.get(name, ())):
+        is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        is_needed = parameter.default is parameter.empty and not is_variadic
+        if not (is_needed or parameter.name in replaced or parameter.name in face.given.get(name, ())):
             continue
-        value = replaced.get(parameter.name, _MISSING)
-        value = _instance(parameters[parameter.name].example) if value is _MISSING else value
+        is_replaced = parameter.name in replaced
+        value = replaced[parameter.name] if is_replaced else _once(parameters[parameter.name].example)
         before_others = by_place and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         if before_others or parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             positional.append(value)
@@ -203,40 +204,39 @@ def arguments_of(
     return positional, keywords
 
 
-_MISSING = object()
-
-
-def _complaint(function, name, parameters, face, parameter, value) -> str | None:
-    """What is wrong with how the call goes; None if it is refused as it should be."""
-    positional, keywords = arguments_of(function, name, parameters, face, {parameter: value})
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
+        yield
+
+
+def _complaint(function: Callable, arguments, parameter: str, kind: Kind) -> str | None:
+    """What is wrong with how the call goes; None if it is refused as it should be."""
+    positional, keywords = arguments
+    with _quiet():
         try:
             result = function(*positional, **keywords)
             if inspect.isgenerator(result):
                 list(result)
         except (TypeError, ValueError) as error:
-            return _unnamed(str(error), parameter, parameters[parameter])
+            message = str(error).strip()
+            named = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", message) for word in (parameter, *kind.called))
+            return None if named and "\n" not in message else f"the error does not name it: {_first_line(error)}"
         except Exception as error:
-            return f"{type(error).__name__}: {_first_line(str(error))}"
+            return f"{type(error).__name__}: {_first_line(error)}"
     return f"taken, and returns {type(result).__name__}"
 
 
-def _unnamed(message: str, parameter: str, kind: Kind) -> str | None:
-    named = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", message) for word in (parameter, *kind.called))
-    return None if named and "\n" not in message.strip() else f"the error does not name it: {_first_line(message)}"
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:160] or "without a message"
 
 
-def _first_line(message: str) -> str:
-    return message.strip().splitlines()[0][:160] if message.strip() else "without a message"
-
-
-def example_calls(face: Face) -> Iterator[tuple[str, Callable, list[Any], dict[str, Any]]]:
+def example_calls(face: Face, only: Collection[str] = ()) -> Iterator[tuple[str, Callable, list[Any], dict[str, Any]]]:
     """Each public callable of `face` by name, with right arguments."""
-    for name, make in public_callables(face):
-        if name not in face.untried and name not in face.examples:
-            function = make()
-            yield name, function, *arguments_of(function, name, parameters_of(function, name, face), face, {})
+    for name, function, parameters in _tried(face, only):
+        if name not in face.examples:
+            yield name, function, *_arguments_of(function, name, parameters, face, {})
 
 
 def try_examples(face: Face) -> Report:
@@ -247,56 +247,49 @@ def try_examples(face: Face) -> Report:
         try:
             function(*positional, **keywords)
         except Exception as error:
-            failures.append(f"{name}: {type(error).__name__}: {_first_line(str(error))}")
+            failures.append(f"{name}: {type(error).__name__}: {_first_line(error)}")
     return Report(calls, tuple(failures))
 
 
 def try_single_precision(face: Face) -> Report:
     """Every public callable of `face` without x64: refused for it, or still right in double precision."""
-    ready = list(example_calls(face))
+    ready, failures = list(example_calls(face)), []
     jax.config.update("jax_enable_x64", False)
     try:
-        failures = [
-            f"{name}: {failure}"
-            for name, function, positional, keywords in ready
-            if (failure := _failure_in_single_precision(function, positional, keywords, name in face.any_precision))
-        ]
+        for name, function, positional, keywords in ready:
+            try:
+                result = function(*positional, **keywords)
+            except Exception as error:
+                if not (isinstance(error, RuntimeError) and "float64" in str(error)):
+                    failures.append(f"{name}: {type(error).__name__}: {_first_line(error)}")
+                continue
+            kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if hasattr(leaf, "dtype")}
+            if kinds & {"float32", "complex64"} and name not in face.any_precision:
+                failures.append(f"{name}: returns {sorted(kinds)}")
     finally:
         jax.config.update("jax_enable_x64", True)
     return Report(len(ready), tuple(failures))
 
 
-def _failure_in_single_precision(function, positional, keywords, may_be_single) -> str:
-    try:
-        result = function(*positional, **keywords)
-    except RuntimeError as error:
-        return "" if "float64" in str(error) else _first_line(str(error))
-    except Exception as error:
-        return f"{type(error).__name__}: {_first_line(str(error))}"
-    kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(result) if hasattr(leaf, "dtype")}
-    return f"returns {sorted(kinds)}" if kinds & {"float32", "complex64"} and not may_be_single else ""
-
-
-def try_other_numbers(face: Face, only: tuple[str, ...] = ()) -> Report:
+def try_other_numbers(face: Face, only: Collection[str] = ()) -> Report:
     """Every public callable of `face`, or those named `only`, twice: nothing is compiled for other numbers anew.
 
-    Of those that refuse the other numbers, such as weights that are no signs any more, nothing is asked.
+    Nothing is asked of those that refuse the other numbers, such as weights that are no signs any more.
     """
     calls, failures, compiled = 0, [], []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
     )
-    for name, function, positional, keywords in example_calls(face):
-        if (only and name not in only) or name in face.belonging:
+    for name, function, positional, keywords in example_calls(face, only):
+        if name in face.belonging:
             continue
         calls += 1
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _wait_for(function(*positional, **keywords))
-            others = {key: other_numbers(value) for key, value in keywords.items()}
+        with _quiet():
+            jax.block_until_ready(_leaves(function(*positional, **keywords)))
+            others = {key: _other_numbers(value) for key, value in keywords.items()}
             compiled.clear()
             try:
-                _wait_for(function(*other_numbers(positional), **others))
+                jax.block_until_ready(_leaves(function(*_other_numbers(positional), **others)))
             except (ValueError, OSError, NoCycleError):
                 continue
         if compiled:
@@ -304,82 +297,79 @@ def try_other_numbers(face: Face, only: tuple[str, ...] = ()) -> Report:
     return Report(calls, tuple(failures))
 
 
-def _wait_for(result: Any) -> None:
-    """Until all of `result` is computed; the keys of its dictionaries may be symbols, which cannot be put in order."""
-    parts = jax.tree.leaves(result, is_leaf=lambda part: isinstance(part, Mapping))
-    jax.block_until_ready([list(part.values()) if isinstance(part, Mapping) else part for part in parts])
+def _leaves(result: Any) -> list[Any]:
+    """The leaves of a result; the keys of its mappings may be symbols, which JAX cannot put in order."""
+    leaves = jax.tree.leaves(result, is_leaf=lambda node: isinstance(node, Mapping))
+    return jax.tree.leaves([list(leaf.values()) if isinstance(leaf, Mapping) else leaf for leaf in leaves])
 
 
-def other_numbers(value: Any) -> Any:
+def _other_numbers(value: Any) -> Any:
     """`value` with every number that is not whole, and every entry of its arrays, a little larger."""
 
     def larger(leaf):
         if isinstance(leaf, float):
             return leaf if leaf.is_integer() else 1.0625 * leaf
-        is_float = isinstance(leaf, (np.ndarray, jax.Array)) and np.issubdtype(np.asarray(leaf).dtype, np.floating)
-        return 1.0625 * leaf if is_float else leaf
+        is_array = isinstance(leaf, (np.ndarray, jax.Array)) and not _is_key(leaf)
+        return 1.0625 * leaf if is_array and np.issubdtype(np.asarray(leaf).dtype, np.floating) else leaf
 
     def is_by_symbol(node):
-        # JAX sorts keys, which symbols cannot be
         return isinstance(node, Mapping) and not all(isinstance(key, str) for key in node)
 
-    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else larger(leaf), value, is_leaf=is_by_symbol)
+    return jax.tree.map(larger, value, is_leaf=is_by_symbol)
 
 
 def _is_key(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def try_compiled(face: Face, only: tuple[str, ...] = ()) -> Report:
+def try_compiled(face: Face, only: Collection[str] = ()) -> Report:
     """Every public callable of `face`, or those named `only`, under jit and under jit of vmap.
 
     Numbers that are refused eagerly must be refused there. Callables that cannot be compiled with a parameter traced,
     which the right value shows, are not asked.
     """
     calls, failures = 0, []
-    for name, make in public_callables(face):
-        if name in face.untried or name in face.compiled or (only and name not in only):
-            continue
-        function = make()
-        parameters = parameters_of(function, name, face)
+    for name, function, parameters in _tried(face, only):
         for parameter, kind in parameters.items():
-            if f"{name}.{parameter}" in face.untried:
+            if name in face.compiled or f"{name}.{parameter}" in face.untried:
                 continue
             mistakes = dict(_numeric_mistakes(function, parameter, kind))
             if not mistakes:
                 continue
-            right, rebuild = _numbers_of(_instance(kind.example))
+            right, rebuild = _numbers_of(_once(kind.example))
 
             def call(numbers, name=name, function=function, parameter=parameter, rebuild=rebuild, known=parameters):
-                given, keywords = arguments_of(function, name, known, face, {parameter: rebuild(numbers)})
-                return _arrays_in(function(*given, **keywords))
+                given, keywords = _arguments_of(function, name, known, face, {parameter: rebuild(numbers)})
+                found = _leaves(function(*given, **keywords))
+                return [entry for entry in found if isinstance(entry, (jax.Array, jax.core.Tracer))]
 
             for words, one in (("jit", jax.jit(call)), ("vmap", jax.jit(jax.vmap(call)))):
-                batch = words == "vmap"
-                if not _compiles(one, _stacked(right, right) if batch else right):
-                    continue
-                for mistake, wrong in mistakes.items():
+                stack = _stacked if words == "vmap" else lambda right, wrong: wrong
+                returned = []
+                with _quiet(), contextlib.suppress(Exception):
+                    returned = jax.block_until_ready(one(stack(right, right)))
+                # without results that depend on the numbers there is nothing to guard
+                for mistake, wrong in mistakes.items() if returned else ():
                     if not _is_refused(call, wrong):
                         continue  # of another shape than the other arguments, say
                     calls += 1
-                    if not _is_refused(one, _stacked(right, wrong) if batch else wrong):
+                    if not _is_refused(one, stack(right, wrong)):
                         failures.append(f"{words} of {name}({parameter}={mistake}): taken")
     return Report(calls, tuple(failures))
 
 
 def _numeric_mistakes(function, parameter: str, kind: Kind) -> Iterator[tuple[str, list[np.ndarray]]]:
     """Mistakes that are numbers in the places of the numbers of the right value."""
-    found = _numbers_of(_instance(kind.example))
+    found = _numbers_of(_once(kind.example))
     if found is None:
         return
-    right, _ = found
-    for mistake, value in mistakes_for(function, parameter, kind):
+    right, rebuild = found
+    for mistake, value in _mistakes_for(function, parameter, kind):
         wrong = _numbers_of(value)
-        if wrong is None or [each.shape for each in wrong[0]] != [each.shape for each in right]:
-            continue
-        if wrong[1](right) is None or _structure(wrong[1](right)) != _structure(found[1](right)):
-            continue
-        yield mistake, wrong[0]
+        if wrong is not None and [each.shape for each in wrong[0]] == [each.shape for each in right]:
+            other = wrong[1](right)
+            if other is not None and _structure(other) == _structure(rebuild(right)):
+                yield mistake, wrong[0]
 
 
 def _numbers_of(value: Any) -> tuple[list[np.ndarray], Callable[[Any], Any]] | None:
@@ -409,32 +399,10 @@ def _stacked(right: list[np.ndarray], wrong: list[np.ndarray]) -> list[np.ndarra
     return [np.stack([one.astype(other.dtype), other]) for one, other in zip(right, wrong, strict=True)]
 
 
-def _arrays_in(result: Any) -> list[Any]:
-    leaves = jax.tree.leaves(result, is_leaf=lambda node: isinstance(node, Mapping))
-    entries = [entry for leaf in leaves for entry in (leaf.values() if isinstance(leaf, Mapping) else (leaf,))]
-    return [entry for entry in jax.tree.leaves(entries) if isinstance(entry, (jax.Array, jax.core.Tracer))]
-
-
-def _compiles(function: Callable, numbers: list[np.ndarray]) -> bool:
-    """Whether the right numbers go through, and something is returned that depends on them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return bool(jax.block_until_ready(function(numbers)))
-        except Exception:
-            return False
-
-
 def _is_refused(function: Callable, numbers: list[np.ndarray]) -> bool:
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
+    with _quiet():
         try:
             jax.block_until_ready(function(numbers))
         except (TypeError, ValueError, RuntimeError):
             return True
     return False
-
-
-def as_dictionary(report: Report) -> Mapping[str, Any]:
-    """For JSON."""
-    return dataclasses.asdict(report)

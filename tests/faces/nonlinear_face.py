@@ -1,6 +1,4 @@
-"""What the parameters of the public callables of nonlinear are."""
-
-from functools import cache
+"""The parameters of nonlinear."""
 
 import numpy as np
 
@@ -8,77 +6,63 @@ from theorykit import bpkr
 from theorykit.bpkr import Dense, nonlinear
 
 from .engine import Face
-from .values import Kind, array, instance
+from .values import Kind, of
 
 RNG = np.random.default_rng(0)
 INPUTS, LABELS = RNG.normal(size=(5, 1, 4)), RNG.normal(size=5)
+ERF = (Dense(activation="erf"),)
+WITH_MEAN = bpkr.Architecture((), 30.0, temperature=0.2, embedding="relu")
+NESTED = bpkr.Architecture(ERF, 30.0, temperature=0.2, embedding="erf")
+QUADRATIC = bpkr.Architecture((), 30.0, temperature=0.2, embedding="quadratic")
+OTHER = {
+    "layers": (),
+    "of_attention": bpkr.Architecture((2,), 30.0, temperature=0.2),
+    "several": bpkr.Architecture(ERF, 30.0, temperature=0.2, embedding="relu", outputs=2),
+}
 
 
-@cache
-def with_mean():
-    return bpkr.Architecture((), 30.0, temperature=0.2, embedding="relu")
-
-
-@cache
-def nested():
-    return bpkr.Architecture((Dense(activation="erf"),), 30.0, temperature=0.2, embedding="erf")
-
-
-@cache
-def features(architecture, inputs=5):
-    return bpkr.path_features(INPUTS[:inputs], [], architecture)
-
-
-def other_architectures():
-    of_attention = bpkr.Architecture((2,), 30.0, temperature=0.2)
-    several = bpkr.Architecture((Dense(activation="erf"),), 30.0, temperature=0.2, embedding="relu", outputs=2)
-    return {"the layers alone": (), "of attention": of_attention, "of nonlinear units and two outputs": several}
-
-
-def other_features(right):
-    wrong = bpkr.Architecture((), 30.0, temperature=0.2, embedding="quadratic")
-    return {"an array": INPUTS, "of another function": features(wrong), "the inputs": right.tokens}
-
-
-def point(names, value):
-    def wrong():
-        return {
-            "none": {},
-            "of other names": {"Q": value},
-            "with a NaN": {**dict.fromkeys(names, value), names[0]: value * np.nan},
-            "complex": {**dict.fromkeys(names, value), names[0]: value + 0j},
-            "one": value,
-        }
-
-    return Kind(lambda: dict.fromkeys(names, value), also=wrong, called=names)
-
-
-def of(name, architecture, names, value):
-    """What the parameters of the three functions of one theory are."""
-
-    def data(count):
-        return Kind(lambda: features(architecture(), count), also=lambda: other_features(features(architecture())))
-
-    return {
-        **{f"{kind}_{name}.architecture": instance(architecture, also=other_architectures) for kind in KINDS},
-        **{f"{kind}_{name}.features": data(5) for kind in KINDS},
-        f"predict_{name}.test_features": data(3),
-        f"predict_{name}.point": point(names, value),
+def of_theory(name, derive, problem, architecture, names, value):
+    """The parameters of a theory's functions, and of its problem."""
+    features, fewer, other = (
+        bpkr.path_features(INPUTS[:count], [], each)
+        for count, each in ((5, architecture), (3, architecture), (5, QUADRATIC))
+    )
+    whole = bpkr.Problem(architecture, bpkr.Data(features, LABELS))
+    right, first = dict.fromkeys(names, value), names[0]
+    kinds = {
+        f"{derive}.architecture": of(architecture, **OTHER),
+        f"{name}.problem": of(
+            whole,
+            "features",
+            "architecture",
+            architecture=architecture,
+            linear=bpkr.Problem(bpkr.Architecture((2,), 30.0, temperature=0.2), bpkr.Data(np.ones((1, 2, 3)), [1.0])),
+        ),
+        f"{name}.predict.test_features": of(fewer, array=INPUTS, of_another_function=other, inputs=features.tokens),
+        f"{name}.predict.point": of(
+            Kind(lambda: right),
+            *names,
+            none={},
+            of_other_names={"Q": value},
+            with_nan={**right, first: value * np.nan},
+            complex={**right, first: value + 0j},
+            one=value,
+        ),
+        f"{name}.solve.options": {},
     }
+    return kinds, {name: problem(whole)}
 
 
-KINDS = ("derive", "solve", "predict")
+MEAN = of_theory("MeanProblem", "derive_with_mean", nonlinear.MeanProblem, WITH_MEAN, ("U_1", "V_1"), np.ones((1, 1)))
+OF_NESTED = of_theory("NestedProblem", "derive_nested", nonlinear.NestedProblem, NESTED, ("Q_1", "Q_2"), np.ones(()))
 FACE = Face(
     nonlinear,
-    {
-        **of("with_mean", with_mean, ("U_1", "V_1"), np.ones((1, 1))),
-        **of("nested", nested, ("Q_1", "Q_2"), np.ones(())),
-        "labels": array(lambda: LABELS, also=lambda: {"fewer": LABELS[1:], "of two outputs": np.ones((5, 2))}),
-        "options": Kind(dict),
-    },
+    {**MEAN[0], **OF_NESTED[0]},
+    instances={**MEAN[1], **OF_NESTED[1]},
     records={"NonlinearAction": "derive_with_mean and derive_nested make it"},
     untried={
-        "solve_with_mean.options": "they are keywords, each checked by saddle.stationary",
-        "solve_nested.options": "they are keywords, each checked by saddle.minimise",
+        "MeanProblem.solve": "its options are keywords, each checked by saddle.stationary",
+        "NestedProblem.solve": "its options are keywords, each checked by saddle.minimise",
     },
+    given={"MeanProblem.predict NestedProblem.predict": ("test_features",)},
 )

@@ -1,133 +1,76 @@
-"""What the parameters of the public callables on actions of the user's own are."""
+"""The parameters of actions that users write."""
 
-from functools import cache
+import math
 
 from sympy import Symbol, cosh, log
 
 from theorykit import saddle
 
 from .engine import Face
-from .values import Kind, flag, instance, number, whole_number
+from .values import Kind, number, of, whole_number
 
-m, beta = Symbol("m", real=True), Symbol("beta", positive=True)
-WRONG_VALUES = {
-    "of a symbol that is not declared": {Symbol("g"): 1.0},
-    "not a number": {beta: "1"},
-    "with a NaN": {beta: float("nan")},
-    "of a matrix": {beta: [[1.0]]},
-    "infinite": {beta: float("inf")},
-    "complex": {beta: 1.5 + 0j},
-    "not what its symbol is declared to be": {beta: -1.5},
-    "given twice": {beta: 1.5, "beta": 1.5},
-}
-WRONG_STARTS = {
-    "of a symbol that is not declared": {Symbol("g"): 1.0},
-    "not a number": {m: "1"},
-    "with a NaN": {m: float("nan")},
-    "of a matrix": {m: [[1.0]]},
-    "of none": {},
-    "infinite": {m: float("inf")},
-    "out of its domain": {m: 1.5},
-    "at the edge of its domain": {m: -1.0},
-    "given twice": {m: 1.0, "m": 0.5},
-}
-DOMAINS = ("Between", "Positive", "PositiveDefinite", "Real", "Symmetric", "AbstractDomain")
+m, beta, g = Symbol("m", real=True), Symbol("beta", positive=True), Symbol("g")
+ACTION = saddle.Action(m**2 / 2 - log(2 * cosh(beta * m)) / beta, {m: saddle.Between(-1, 1)}, [beta])
+SOLUTION = saddle.minimise(ACTION, {beta: 1.5}, initial={m: 0.9})
+DOMAINS = ("Between", "Positive", "PositiveDefinite", "Real", "Symmetric")
 METHODS = (
-    "check_symbol",
-    "size",
-    "value",
-    "coordinates",
-    "moved",
-    "edge",
-    "misfit",
-    "towards",
-    "requirements",
-    "all_requirements",
-    "latex",
-    "checked",
+    *("check_symbol", "size", "value", "coordinates", "moved", "edge"),
+    *("misfit", "towards", "requirements", "all_requirements", "latex", "checked"),
 )
 
 
-@cache
-def action():
-    return saddle.Action(m**2 / 2 - log(2 * cosh(beta * m)) / beta, {m: saddle.Between(-1, 1)}, [beta])
+def values(right, symbol, **wrong):
+    """Numbers by symbol."""
+    return of(
+        {symbol: right},
+        of_another_symbol={g: 1.0},
+        with_nan={symbol: math.nan},
+        of_a_matrix={symbol: [[1.0]]},
+        infinite={symbol: math.inf},
+        given_twice={symbol: right, symbol.name: right},
+        **wrong,
+    )
 
 
-@cache
-def solution():
-    return saddle.minimise(action(), {beta: 1.5}, initial={m: 0.9})
-
-
-@cache
-def branch():
-    return saddle.follow(action(), {beta: 1.5}, solution(), beta, (1.4, 1.6))
-
-
-def names():
-    return Kind(lambda: {m: "m"}, {"None": "no names"}, also=lambda: {"of numbers": {m: 1}})
-
-
+INITIAL = values(0.9, m, of_none={}, out_of_its_domain={m: 1.5}, at_the_edge_of_its_domain={m: -1.0})
 FACE = Face(
     saddle,
     {
-        "expression": Kind(
-            lambda: m**2 * beta,
-            also=lambda: {"with a symbol that is not declared": m * Symbol("g"), "without the order parameter": beta},
-            called=("m", "g", "beta"),
+        "expression": of(m**2 * beta, "m", "g", "beta", undeclared_symbol=m * g, without_order_parameter=beta),
+        "order_parameters": of(
+            {m: saddle.Real()}, "domain", of_numbers={m: 1}, of_text={"m": saddle.Real()}, of_none={}
         ),
-        "order_parameters": Kind(
-            lambda: {m: saddle.Real()},
-            also=lambda: {"of numbers": {m: 1}, "of text": {"m": saddle.Real()}, "of none": {}},
-            called=("domain",),
-        ),
-        "parameters": Kind(
-            lambda: [beta],
-            also=lambda: {"of text": ["beta"], "the order parameter": [beta, m], "none": []},
-            called=("beta", "m"),
-        ),
-        "scale": Kind(
-            lambda: beta,
-            {name: "a number" for name in ("1", "1.5", "-0.5", "-1", "0", "2**64", "10**400")},
-        ),
-        "derivation": Kind(lambda: None, {"None": "no steps"}),
+        "parameters": of([beta], "beta", "m", order_parameter=[beta, m]),
+        "scale": Kind(lambda: beta, ("1", "1.5", "-0.5", "-1", "0", "2**64", "10**400")),
+        "derivation": of(None),
         "nodes": whole_number(32, least=2),
-        "symbol_names": names(),
+        "symbol_names": of({m: "m"}, admits=("None",)),
         "low": number(-1.0, most=1.9),
         "high": number(2.0, above=-1.0),
-        "action": instance(action, also=lambda: {"its expression": action().expression}),
-        "values": Kind(lambda: {beta: 1.5}, also=lambda: WRONG_VALUES),
-        "initial": Kind(lambda: {m: 0.9}, {"None": "random starts"}, also=lambda: WRONG_STARTS),
-        "tolerance": number(1e-9, above=0.0),
-        "max_steps": whole_number(100, least=1),
-        "throw": flag(),
-        "index": whole_number(0, least=0),
-        "starts": whole_number(4, least=1),
-        "seed": whole_number(0, least=0),
-        "solution": instance(solution),
-        "parameter": Kind(lambda: beta, also=lambda: {"an order parameter": m, "its name": "m"}),
-        "bounds": Kind(
-            lambda: (1.4, 1.6),
-            also=lambda: {
-                "the higher first": (1.6, 1.4),
-                "one": (1.5,),
-                "of text": ("1", "2"),
-                "not around": (2.0, 3.0),
-            },
-        ),
-        "direction": Kind(lambda: 1, {"1": "towards larger", "-1": "towards smaller"}),
-        "largest_step": number(0.05, above=0.0),
-        "most_points": whole_number(3, least=1),
+        "action": of(ACTION, expression=ACTION.expression),
+        "values": values(1.5, beta, complex={beta: 1.5 + 0j}, not_as_declared={beta: -1.5}),
+        "initial": of(INITIAL, admits=("None",)),
+        "tolerance": 1e-9,
+        "max_steps": 100,
+        "throw": False,
+        "index seed": whole_number(0, least=0),
+        "starts": 4,
+        "solution": SOLUTION,
+        "parameter": of(beta, order_parameter=m, name="m"),
+        "bounds": of((1.4, 1.6), higher_first=(1.6, 1.4), one=(1.5,), not_around=(2.0, 3.0)),
+        "direction": of(1, admits=("-1",)),
+        "largest_step": 0.05,
+        "most_points": 3,
         "SolutionBranch.near.value": number(1.5),
     },
-    given={name: ("values",) for name in ("minimise", "stationary", "search")}
-    | {"Action": ("parameters",), "follow": ("values", "most_points")},
-    instances={"Action": action, "Solution": solution, "SolutionBranch": branch},
-    records={
-        "Solution": "minimise and stationary make it",
-        "SolutionBranch": "follow makes it",
-        "Turn": "follow makes it",
+    given={"minimise stationary search": ("values",), "Action": ("parameters",), "follow": ("values", "most_points")},
+    instances={
+        "Action": ACTION,
+        "Solution": SOLUTION,
+        "SolutionBranch": lambda: saddle.follow(ACTION, {beta: 1.5}, SOLUTION, beta, (1.4, 1.6)),
     },
+    records={"Solution": "minimise and stationary make it", "SolutionBranch": "follow makes it"},
     untried={
-        f"{domain}.{method}": "called by the room, with what it has checked" for domain in DOMAINS for method in METHODS
+        " ".join(f"{domain}.{method}" for domain in DOMAINS for method in METHODS): "called by the saddle package"
     },
 )

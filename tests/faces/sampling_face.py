@@ -1,7 +1,6 @@
-"""What the parameters of the public callables of sampling are."""
+"""The parameters of sampling."""
 
 import warnings
-from functools import cache
 
 import jax
 import numpy as np
@@ -12,96 +11,69 @@ from theorykit import bpkr
 from theorykit.bpkr import sampling
 
 from .engine import Face
-from .sweeps_face import FIELDS, data, mistaken_data
-from .values import Kind, flag, instance, number, path, text, whole_number
+from .sweeps_face import ARCHITECTURE, DATA
+from .values import KEY, number, of, whole_number
 
-DATA = problem()
 SCHEDULE = sampling.Schedule(chains=2, warmup=1, draws=3)
 KEPT = sampling.Schedule(chains=2, warmup=1, draws=3, keep_weights=True)
 
 
-@cache
-def heads():
-    return bpkr.heads(key_query=[np.ones((2, 3, 3))])
-
-
-@cache
 def draws(name="attention", **changes):
     warnings.simplefilter("ignore", sampling.MixingWarning)
-    options = {"key": jax.random.key(0), "schedule": KEPT, "progress": False}
     architecture, features, labels, _ = problem(name, **changes)
+    options = {"key": jax.random.key(0), "schedule": KEPT, "progress": False}
     return sampling.sample_weights_by_gibbs(architecture, bpkr.Data(features, labels), **options)
 
 
-def compared():
-    error = {"U_1": ("approach", np.ones(2)), "U_1_error": ("approach", np.ones(2))}
-    return xr.Dataset(error, coords={"approach": ["saddle", "exact"]})
-
-
-def other_architectures():
-    return {"the layers alone": (2,), "order parameters": bpkr.gp_limit(DATA[0])}
-
-
+DRAWS = draws()
+OF_ONE = {"U_1": ("approach", np.ones(2)), "U_1_error": ("approach", np.ones(2))}
+COMPARED = xr.Dataset(OF_ONE, coords={"approach": ["saddle", "exact"]})
 FACE = Face(
     sampling,
     {
-        "architecture": instance(lambda: DATA[0], also=other_architectures),
-        "data": instance(data, *FIELDS, also=mistaken_data),
-        "schedule": instance(lambda: SCHEDULE, also=lambda: {"three numbers": (2, 1, 3)}),
-        "sample_order_parameters.schedule": instance(lambda: SCHEDULE, also=lambda: {"of weights": KEPT}),
-        "no_u_turn": instance(lambda: sampling.NoUTurn(max_tree_depth=2), also=lambda: {"a rate alone": 0.8}),
-        "key": instance(lambda: jax.random.key(0), also=lambda: {"two keys": jax.random.split(jax.random.key(0))}),
-        "chains": whole_number(1, least=1),
+        "architecture": of(ARCHITECTURE, layers=(2,), order_parameters=bpkr.gp_limit(ARCHITECTURE)),
+        "problem": of(ARCHITECTURE, layers=(2,), order_parameters=bpkr.gp_limit(ARCHITECTURE)),
+        "data": DATA,
+        "schedule": of(SCHEDULE, three_numbers=(2, 1, 3)),
+        "sample_order_parameters.schedule": of(SCHEDULE, of_weights=KEPT),
+        "no_u_turn": of(sampling.NoUTurn(max_tree_depth=2), rate_alone=0.8),
+        "key": KEY,
+        "chains draws max_tree_depth": 2,
         "warmup": whole_number(1, least=0),
-        "draws": whole_number(2, least=1),
         "target_accept": number(0.7, above=0.0, most=0.99),
-        "max_tree_depth": whole_number(2, least=1),
-        "mass_matrix": text("dense"),
-        "keep_weights": flag(),
-        "folder": path(lambda: None),
-        "executor": Kind(lambda: None),
-        "progress": flag(),
-        "approaches": Kind(
-            lambda: ("saddle",),
-            also=lambda: {
-                "one word": "saddle",
-                "twice": ("saddle", "saddle"),
-                "another": ("exakt",),
-                "with a number": ("saddle", 1),
-            },
+        "mass_matrix": "dense",
+        "keep_weights progress": False,
+        "folder": of(None, admits=("text",)),
+        "executor": None,
+        "approaches": of(("saddle",), twice=("saddle", "saddle"), another=("exakt",)),
+        "options": of(
+            {"saddle": {}},
+            of_another_approach={"one_over_n": {}},
+            no_keywords={"gibbs": 3},
+            of_another_keyword={"gibbs": {"draws": 3}},
+            of_the_folder={"gibbs": {"folder": "a"}},
         ),
-        "options": Kind(
-            lambda: {"saddle": {}},
-            also=lambda: {
-                "of another approach": {"one_over_n": {}},
-                "no keywords": {"gibbs": 3},
-                "of another keyword": {"gibbs": {"draws": 3}},
-                "of the folder": {"gibbs": {"folder": "a"}},
-            },
+        "tree": of(
+            DRAWS,
+            dataset=DRAWS["posterior"].to_dataset(),
+            of_another_temperature=draws(temperature=0.4),
+            of_another_width=draws(width=4),
+            of_another_depth=draws("dense, two outputs"),
+            without_settings=xr.DataTree.from_dict({"posterior": DRAWS["posterior"].to_dataset()}),
         ),
-        "tree": instance(
-            draws,
-            also=lambda: {
-                "a dataset": draws()["posterior"].to_dataset(),
-                "of another temperature": draws(temperature=0.4),
-                "of another width": draws(width=4),
-                "of another depth": draws("dense, two outputs"),
-                "without settings": xr.DataTree.from_dict({"posterior": draws()["posterior"].to_dataset()}),
-            },
+        "heads": of(
+            bpkr.heads(key_query=[np.ones((2, 3, 3))]), of_other_heads=bpkr.heads(key_query=[np.ones((3, 3, 3))])
         ),
-        "heads": Kind(heads, also=lambda: {"of other heads": bpkr.heads(key_query=[np.ones((3, 3, 3))])}),
         "chain": whole_number(1, least=0, most=1),
         "draw": whole_number(1, least=0, most=2),
-        "readout": text("last"),
-        "result": instance(compared, also=lambda: {"an array": compared()["U_1"], "without approaches": xr.Dataset()}),
-        "reference": text("exact"),
+        "readout": "last",
+        "result": of(COMPARED, array=COMPARED["U_1"], without_approaches=xr.Dataset()),
+        "reference": "exact",
     },
     given={
-        **{name: ("progress",) for name in ("sample_order_parameters", "sample_weights", "sample_weights_by_gibbs")},
-        "compare": ("approaches", "progress"),
+        "sample_order_parameters sample_weights sample_weights_by_gibbs": ("data", "progress"),
+        "compare": ("data", "approaches", "progress"),
     },
     belonging={"network_of": "draws are of one architecture"},
-    untried={
-        "compare.progress": "a comparison of theory alone shows none",
-    },
+    untried={"compare.progress": "a comparison of theory alone shows none"},
 )

@@ -1,7 +1,6 @@
-"""What the parameters of the public callables of sweeps are."""
+"""The parameters of sweeps."""
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import xarray as xr
@@ -11,28 +10,20 @@ from theorykit import bpkr
 from theorykit.bpkr import sweeps
 
 from .engine import Face
-from .values import Kind, array, flag, function, instance, number, path, unlike
+from .values import Kind, number, of, unlike
 
-DATA = problem()
-OTHER = problem("dense, two outputs")
-
-
-@cache
-def saddle(name="attention"):
-    architecture, features, labels = problem(name)[:3]
-    return bpkr.solve(architecture, bpkr.Data(features, labels))
-
-
-@cache
-def solution(name="attention"):
-    return sweeps.label_saddle(problem(name)[0], saddle(name))
+ARCHITECTURE, *ARRAYS = problem()
+SADDLE, OTHER = (
+    bpkr.solve(problem(name)[0], bpkr.Data(*problem(name)[1:3])) for name in ("attention", "dense, two outputs")
+)
+SOLUTION = sweeps.label_saddle(ARCHITECTURE, SADDLE)
+PREDICTION = bpkr.Prediction(np.ones(3), np.ones(3))
+ERRORS = {"test_error": (("width", "temperature"), np.ones((1, 2)))}
+SWEPT = xr.Dataset(ERRORS, coords={"width": [1], "temperature": [0.1, 0.2]})
 
 
 def data(_seed=0):
-    return bpkr.Data(*DATA[1:], np.ones(3))
-
-
-FIELDS = ("features", "labels", "test_features", "test_labels", "classes")
+    return bpkr.Data(*ARRAYS, np.ones(3))
 
 
 def mistaken_data():
@@ -53,59 +44,37 @@ def mistaken_data():
     return mistakes
 
 
-def other_saddles():
-    return {"of another architecture": saddle("dense, two outputs"), "its order parameters": saddle().order_parameters}
-
-
-def swept():
-    values = {"test_error": (("width", "temperature"), np.ones((1, 2)))}
-    return xr.Dataset(values, coords={"width": [1], "temperature": [0.1, 0.2]})
-
-
-PREDICTION = bpkr.Prediction(np.ones(3), np.ones(3))
-
+DATA = Kind(data, also=mistaken_data, called=("features", "labels", "test_features", "test_labels", "classes"))
 FACE = Face(
     sweeps,
     {
-        "architecture": instance(lambda: DATA[0], also=lambda: {"the layers alone": (2,)}),
-        "test_labels": array(lambda: np.ones(3), also=lambda: {"fewer": np.ones(2)}),
-        "widths": Kind(
-            lambda: (20,),
-            also=lambda: {"a zero": (0,), "twice": (10, 10.0), "too many": ((1, 2, 3),), "text": ("10",), "one": 10.0},
+        "architecture": of(ARCHITECTURE, layers=(2,)),
+        "problem": of(ARCHITECTURE, layers=(2,)),
+        "data": DATA,
+        "sweep_seeds.data": of(data),
+        "seeds": of((0,), twice=(1, 1), half=(1.5,)),
+        "widths": of(
+            (20, np.inf), admits=("with one that is infinity",), zero=(0,), twice=(10, 10.0), three=((1, 2, 3),)
         ),
-        "temperatures": Kind(
-            lambda: (0.5,), also=lambda: {"negative": (-1.0,), "twice": (1, 1.0), "text": ("1",), "one": 1.0}
-        ),
-        "folder": path(lambda: None),
-        "progress": flag(),
-        "options": Kind(dict),
-        "data": instance(data, *FIELDS, also=mistaken_data),
-        "sweep_seeds.data": function(data),
-        "seeds": Kind(lambda: (0,), also=lambda: {"twice": (1, 1), "a half": (1.5,), "text": ("1",), "one": 1}),
-        "executor": Kind(lambda: None),
-        "saddle": instance(saddle, also=other_saddles),
-        "order_parameters": instance(
-            lambda: saddle().order_parameters,
-            "U_1",
-            also=lambda: {"of another architecture": saddle("dense, two outputs").order_parameters},
-        ),
-        "solution": instance(
-            solution,
+        "temperatures": of((0.5,), negative=(-1.0,), twice=(1, 1.0)),
+        "folder": of(None, admits=("text",)),
+        "progress": False,
+        "options executor": None,
+        "test_labels": of(np.ones(3), fewer=np.ones(2)),
+        "saddle": of(SADDLE, of_another_architecture=OTHER, order_parameters=SADDLE.order_parameters),
+        "order_parameters": of(SADDLE.order_parameters, "U_1", of_another=OTHER.order_parameters),
+        "solution": of(
+            SOLUTION,
             *("U_1", "dataset"),
-            also=lambda: {
-                "of another architecture": solution("dense, two outputs"),
-                "an array": solution()["U_1"],
-                "without u": solution().drop_vars("u"),
-                "without labels": solution().drop_vars(["path_1", "other_path_1"]),
-            },
+            of_another_architecture=sweeps.label_saddle(problem("dense, two outputs")[0], OTHER),
+            array=SOLUTION["U_1"],
+            without_u=SOLUTION.drop_vars("u"),
+            without_labels=SOLUTION.drop_vars(["path_1", "other_path_1"]),
         ),
         "noise": number(0.1, least=0.0),
-        "prediction": instance(lambda: PREDICTION, "predictions", also=lambda: {"its mean": PREDICTION.mean}),
-        "result": instance(swept, also=lambda: {"an array": swept()["test_error"], "without errors": xr.Dataset()}),
+        "prediction": of(PREDICTION, "predictions", mean=PREDICTION.mean),
+        "result": of(SWEPT, array=SWEPT["test_error"], without_errors=xr.Dataset()),
     },
-    untried={
-        "sweep.options": "they are keywords, each checked by bpkr.solve",
-        "sweep_seeds.options": "they are keywords, each checked by bpkr.solve",
-    },
-    given={"sweep": ("progress",), "sweep_seeds": ("progress",)},
+    untried={"sweep.options sweep_seeds.options": "they are keywords, each checked by bpkr.solve"},
+    given={"sweep": ("data", "progress"), "sweep_seeds": ("progress",)},
 )

@@ -1,4 +1,4 @@
-"""Every public function refuses what cannot be meant, with an error that names the argument; see `engine`."""
+"""Every public function refuses values that cannot be meant, with an error that names the argument; see `engine`."""
 
 import functools
 import json
@@ -14,69 +14,83 @@ import pytest
 import xarray as xr
 
 from tests.bpkr.sweeps.problems import random_data, swept
+from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
 from theorykit.checks import checked_number, is_traced
 
 from .axes import axes_in_table, named_axes, wrong_axes
 from .engine import Face, try_compiled
-from .values import number
 
 HERE = Path(__file__).parent
-FACES = sorted(path.name.removesuffix("_face.py") for path in HERE.glob("*_face.py"))
+FACES = tuple(sorted(path.name.removesuffix("_face.py") for path in HERE.glob("*_face.py")))
+# settings of JAX that other programs in the same process may make
+SETTINGS = {
+    "jax_numpy_rank_promotion": "raise",
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_debug_infs": True,
+    "jax_debug_nans": True,
+    "jax_disable_jit": True,
+}
+every_face = pytest.mark.parametrize("face", FACES)
 
 
 @functools.cache
-def tried(*arguments):
-    """A process that tries the faces named: type checks of the test run would hide what users meet."""
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.faces", *arguments],
+def reports(trial, *faces, only=(), setting=()):
+    """The reports of a trial, from a separate process: type checks of the test run would hide what users meet."""
+    options = [*(("--only", *only) if only else ()), *(("--setting", *setting) if setting else ())]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.faces", trial, *faces, *options],
         cwd=HERE.parent.parent,
         env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
         capture_output=True,
         text=True,
     )
-
-
-def reports(*arguments):
-    """The report on every face named."""
-    done = tried(*arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def assert_without_failures(report):
+def checked_calls(report):
+    """The number of calls of a report without failures."""
     assert not report["failures"], "\n".join([f"{len(report['failures'])} of {report['calls']}", *report["failures"]])
+    return report["calls"]
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_every_argument_that_cannot_be_meant_is_refused_by_name(face):
-    report = reports(*FACES)[face]
-    assert report["calls"] > 0
-    assert_without_failures(report)
+@every_face
+def test_every_mistaken_argument_is_refused_by_name(face):
+    assert checked_calls(reports("mistakes", *FACES)[face]) > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("face", FACES)
-def test_single_precision_is_refused_or_not_used(face):
-    assert_without_failures(reports(*FACES, "--single-precision")[face])
+@every_face
+@pytest.mark.parametrize("trial", ["examples", "single-precision", "other-numbers"])
+def test_every_example_works_in_double_precision_and_compiles_nothing_for_other_numbers(trial, face):
+    checked_calls(reports(trial, *FACES)[face])
 
 
-COMPILED = ("Parameters", "Window", "attention_gain")
+@pytest.mark.slow
+@every_face
+@pytest.mark.parametrize("setting", SETTINGS.items(), ids=SETTINGS)
+def test_every_example_works_with_any_settings_of_jax(setting, face):
+    name, value = setting
+    checked_calls(reports("examples", *FACES, setting=(name, json.dumps(value)))[face])
 
 
 def test_numbers_are_refused_in_compiled_code_too():
-    report = reports("dmft", "--compiled", *COMPILED)["dmft"]
-    assert_without_failures(report)
-    assert report["calls"] > 60
+    only = ("Parameters", "Window", "attention_gain")
+    assert checked_calls(reports("compiled", "dmft", only=only)["dmft"]) > 60
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("face", FACES)
+@every_face
 def test_numbers_are_refused_in_compiled_code_too_by_any_function(face):
-    report = reports(face, "--compiled")[face]
-    assert_without_failures(report)
-    assert report["calls"] >= {"saddle": 100, "bpkr": 180, "dmft": 130, "checkpoints": 18}.get(face, 0)
+    least = {"saddle": 100, "bpkr": 180, "dmft": 130, "checkpoints": 18}
+    assert checked_calls(reports("compiled", *FACES)[face]) >= least.get(face, 0)
+
+
+def test_other_numbers_compile_nothing_anew():
+    only = ("evaluate", "gradient_norm", "kernel", "predict", "head_scores")
+    assert checked_calls(reports("other-numbers", "bpkr", only=only)["bpkr"]) == len(only)
 
 
 def test_a_check_that_is_skipped_in_compiled_code_is_found():
@@ -99,7 +113,7 @@ def test_a_check_that_is_skipped_in_compiled_code_is_found():
     module.__all__ = ["careless", "careful", "dropped", "host"]
     for function in (careless, careful, dropped, host):
         setattr(module, function.__name__, function)
-    report = try_compiled(Face(module, {"width": number(1.5, above=0.0)}))
+    report = try_compiled(Face(module, {"width": 1.5}))
     failed = {(words, name) for words in ("jit", "vmap") for name in ("careless", "dropped")}
     assert {(each.split()[0], each.split()[2].partition("(")[0]) for each in report.failures} == failed
     for mistake in ("-1", "NaN", "0"):
@@ -108,37 +122,13 @@ def test_a_check_that_is_skipped_in_compiled_code_is_found():
     assert report.calls > len(report.failures)
 
 
-QUICK = ("evaluate", "gradient_norm", "kernel", "predict", "head_scores")
+QUICK = ("sweeps", "dmft")
 
 
-def test_other_numbers_compile_nothing_anew():
-    report = reports("bpkr", "--other-numbers", *QUICK)["bpkr"]
-    assert_without_failures(report)
-    assert report["calls"] == len(QUICK)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("face", FACES)
-def test_other_numbers_compile_nothing_anew_in_any_function(face):
-    assert_without_failures(reports(*FACES, "--other-numbers")[face])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("face", FACES)
-def test_every_example_works(face):
-    assert_without_failures(reports(*FACES, "--examples")[face])
-
-
-QUICK_FACES = ("sweeps", "dmft")
-
-
-@pytest.mark.parametrize(
-    "face", [face if face in QUICK_FACES else pytest.param(face, marks=pytest.mark.slow) for face in FACES]
-)
+@pytest.mark.parametrize("face", [*QUICK, *slow(face for face in FACES if face not in QUICK)])
 def test_axes_in_docstrings_are_those_of_results(face):
-    report = reports(*(QUICK_FACES if face in QUICK_FACES else FACES), "--axes")[face]
-    assert_without_failures(report)
-    assert report["calls"] or face not in QUICK_FACES
+    calls = checked_calls(reports("axes", *(QUICK if face in QUICK else FACES))[face])
+    assert calls or face not in QUICK
 
 
 def test_axes_that_are_others_are_found():
@@ -146,11 +136,8 @@ def test_axes_that_are_others_are_found():
     result = xr.Dataset({"exponent": (("orbit", "number"), np.ones((2, 3)))})
     assert not wrong_axes("`exponent` (orbit, number), of each orbit", result)
     assert wrong_axes("`exponent`, `other` (orbit, exponent), of each orbit", result)
-    assert named_axes("`a`, `b` (x,\n    y) and `U_l` (path_l)") == {
-        "a": ("x", "y"),
-        "b": ("x", "y"),
-        "U_1": ("path_1",),
-    }
+    found = named_axes("`a`, `b` (x,\n    y) and `U_l` (path_l)")
+    assert found == {"a": ("x", "y"), "b": ("x", "y"), "U_1": ("path_1",)}
 
 
 def test_the_axes_in_the_page_on_results_are_theirs():
@@ -165,20 +152,3 @@ def test_the_axes_in_the_page_on_results_are_theirs():
     there = {name: axes for name, axes in said.items() if name in result.variables}
     assert len(there) >= 14
     assert {name: result[name].dims for name in there} == there
-
-
-# what other programs in the same process may set
-SETTINGS = {
-    "jax_numpy_rank_promotion": "raise",
-    "jax_numpy_dtype_promotion": "strict",
-    "jax_debug_infs": True,
-    "jax_debug_nans": True,
-    "jax_disable_jit": True,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("face", FACES)
-def test_every_example_works_whatever_other_programs_set(face, setting):
-    assert_without_failures(reports(face, "--setting", setting, json.dumps(SETTINGS[setting]))[face])

@@ -1,6 +1,4 @@
-"""What the parameters of the public callables of testing are."""
-
-from functools import cache
+"""The parameters of testing."""
 
 import numpy as np
 from sympy import symbols
@@ -9,72 +7,42 @@ from tests.testing.layers import attention, normal
 from theorykit import bpkr, saddle, testing
 
 from .engine import Face
-from .values import Kind, flag, function, instance, number, text, whole_number
+from .values import EMPTY, TEXTS, Kind, number, of, text, whole_number
 
 m, beta = symbols("m beta", real=True)
-FINDING = testing.Finding("the claim", "3.0 instead of 1.0", "a factor")
-PASSED = testing.Passed("another claim", "1e-16")
-NOTHING = dict.fromkeys(("an empty list", "an empty array"), "a sequence of no entries")
-TEXTS = ("a list of text", "an array of text")
-NONE, CLASS = {"None": "nothing is compared"}, {"a class": "it can be called"}
-
-
-@cache
-def architecture():
-    return bpkr.Architecture((2,), 5, temperature=0.1)
-
-
-@cache
-def problem():
-    return testing.random_problem(architecture(), 0)
-
-
-@cache
-def action():
-    return saddle.Action(beta * (m**2 - m), {m: saddle.Real()}, [beta])
-
-
-@cache
-def point():
-    return testing.random_action_point(action(), 0)
-
-
-def a_kind(*called):
-    """A kind of layer, made and not the class of one."""
-    return instance(lambda: bpkr.Attention(2), *called, also=lambda: {"a class of layers": bpkr.Attention})
-
+ARCHITECTURE = bpkr.Architecture((2,), 5, temperature=0.1)
+PROBLEM = testing.random_problem(ARCHITECTURE, 0)
+ACTION = saddle.Action(beta * (m**2 - m), {m: saddle.Real()}, [beta])
+# None compares nothing, and a class can be called
+FUNCTION = ("None", "a class")
 
 FACE = Face(
     testing,
     {
-        "check": text("the claim", any_text=True),
-        "measured": text("3.0", any_text=True),
-        "meaning": text("a factor", any_text=True),
-        "subject": text("a layer", any_text=True),
-        "findings": Kind(lambda: (FINDING,), NOTHING),
-        "passed": Kind(lambda: (PASSED,), NOTHING),
-        "left_out": Kind(lambda: ("a check: its reason",), {**NOTHING, **dict.fromkeys(TEXTS, "a sequence of text")}),
-        "action": instance(action, also=lambda: {"its expression": action().expression}),
-        "values": Kind(lambda: {beta: 1.5}, {"None": "random ones"}, lambda: {"of text": {beta: "1"}}),
-        "index": Kind(lambda: 0, {"None": "not looked for", "0": "a minimum", "1": "of one negative direction"}),
-        "check_action.reference": function(lambda m, beta: beta * (m**2 - m), {**NONE, **CLASS}),
-        "sampled": Kind(lambda: None, NONE),
-        "sizes": Kind(lambda: (50, 200), also=lambda: {"of text": ("50",), "with a zero": (0, 10)}),
-        "kind": a_kind(),
-        "kinds": a_kind(),
-        "reference": function(attention, {**NONE, **CLASS}),
-        "draw_weights": function(normal, {**NONE, **CLASS}),
-        "checks": Kind(lambda: ("reference",), {**NONE, **NOTHING}, lambda: {"another": ("everything",)}),
-        "thorough": flag(),
+        "check measured meaning subject": text("the claim"),
+        "findings": of((testing.Finding("the claim", "3.0 instead of 1.0", "a factor"),), admits=EMPTY),
+        "passed": of((testing.Passed("another claim", "1e-16"),), admits=EMPTY),
+        "left_out": of(("a check: its reason",), admits=(*EMPTY, *TEXTS)),
+        "action": of(ACTION, expression=ACTION.expression),
+        "values": of({beta: 1.5}, admits=("None",)),
+        "index": Kind(lambda: 0, ("None", "0", "1")),
+        "check_action.reference": of(lambda m, beta: beta * (m**2 - m), admits=FUNCTION),
+        "sampled": of(None, admits=("None",)),
+        "sizes": of((50, 200), with_a_zero=(0, 10)),
+        "kind kinds": of(bpkr.Attention(2), class_of_layers=bpkr.Attention),
+        "reference": of(attention, admits=FUNCTION),
+        "draw_weights": of(normal, admits=FUNCTION),
+        "checks": of(("reference",), admits=("None", *EMPTY), another=("everything",)),
+        "thorough": False,
         "seed": whole_number(1, least=0),
-        "rng": instance(lambda: np.random.default_rng(0), also=lambda: {"of NumPy's past": np.random.RandomState(0)}),
-        "architecture": instance(architecture, also=lambda: {"the layers alone": (2,)}),
-        "problems.architecture": Kind(architecture, {"None": "any architecture"}),
-        "problem": instance(problem, also=lambda: {"its architecture": architecture()}),
-        "examples": whole_number(3, least=1),
+        "rng": of(np.random.default_rng(0), of_the_past=np.random.RandomState(0)),
+        "architecture": of(ARCHITECTURE, layers=(2,)),
+        "problems.architecture": of(ARCHITECTURE, admits=("None",)),
+        "problem": of(PROBLEM, architecture=ARCHITECTURE),
+        "examples": 3,
         "temperature": number(0.2, least=0.0),
     },
-    instances={"Problem": problem, "ActionPoint": point},
+    instances={"Problem": PROBLEM, "ActionPoint": testing.random_action_point(ACTION, 0)},
     belonging={"check_layer": "it compiles networks and action of the layer for itself, in every call"},
     untried={"ActionPoint.moved": "its steps are those of a solver"},
     records={

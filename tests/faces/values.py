@@ -1,15 +1,18 @@
 """Values that a caller may pass by mistake, and the kinds of parameters, each with the mistaken values it admits."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
+import jax
 import numpy as np
 import scipy.sparse
 
-# by name, as a report calls them; none of these may stand for any parameter unless its kind says why
+# by name, as a report calls them; none of these may stand for any parameter unless its kind admits it
 MISTAKES: Mapping[str, Any] = {
     "None": None,
     "an object": object(),
@@ -45,8 +48,9 @@ MISTAKES: Mapping[str, Any] = {
     "an array of objects": np.array([object(), None]),
     "an array of NaN": np.full(3, math.nan),
 }
-NUMBERS = frozenset({"-1", "0", "1", "1.5", "-0.5", "2**64"})
-WHOLE_NUMBERS = frozenset({"-1", "0", "1"})
+NUMBERS = ("-1", "0", "1", "1.5", "-0.5", "2**64")
+EMPTY, TEXTS = ("an empty list", "an empty array"), ("a list of text", "an array of text")
+BATCHES = ("with one axis more", "with seven axes", "an array of seven axes")
 
 
 @dataclass(frozen=True)
@@ -54,60 +58,88 @@ class Kind:
     """What a parameter may be.
 
     - `example`: a function that makes a value that is right; called once.
-    - `admits`: mistakes by name that are right for this parameter, each with the reason.
+    - `admits`: the names of mistakes that are right for this parameter.
     - `also`: further values that are wrong for it, by name: of the right type, but of another architecture, say.
-    - `called`: what the error may call the parameter, beside its name.
+    - `called`: what the error may call the parameter, other than by its name.
     """
 
     example: Callable[[], Any]
-    admits: Mapping[str, str] = field(default_factory=dict)
+    admits: Collection[str] = ()
     also: Callable[[], Mapping[str, Any]] = dict
     called: tuple[str, ...] = ()
 
 
+def kind_of(value: Any) -> Kind:
+    """The kind of a parameter of which `value` is right.
+
+    Whole numbers are at least 1, numbers above 0, text is one of a few words, arrays are of finite numbers and a
+    definite number of axes. Other kinds are made by the functions below, or by `of`.
+    """
+    match value:
+        case Kind():
+            return value
+        case bool():
+            return Kind(lambda: value, ("True",))
+        case int():
+            return whole_number(value, least=1)
+        case float():
+            return number(value, above=0.0)
+        case np.ndarray():
+            return array(lambda: value)
+        case Path():
+            return Kind(lambda: value, ("text",))
+        case FunctionType():
+            return Kind(lambda: value, ("a function",))
+    has_entries = type(value) in (list, tuple, dict) and len(value)
+    return Kind(lambda: value, also=lambda: wrong_entries(value) if has_entries else {})
+
+
+def wrong_entries(right: list | tuple | dict) -> Mapping[str, Any]:
+    """Collections like `right` of which one entry is a mistake."""
+    if isinstance(right, dict):
+        (key, value), *others = right.items()
+        by_number = {1: value, **dict(others)}
+        return {"by number": by_number, "with an object": {**right, key: object()}}
+    first, *others = right
+    if isinstance(first, (np.ndarray, jax.Array)):
+        names = {"with a NaN", "complex", "masked", "of dates", "of numbers as text", "of objects"}
+        entries = {name: wrong for name, wrong in unlike(np.asarray(first)).items() if name in names}
+    elif isinstance(first, (int, float)):
+        entries = {"text": "1", "None": None, "NaN": math.nan, "infinity": math.inf, "an array": np.ones((2, 2))}
+    else:
+        entries = {"a number": 1} if isinstance(first, str) else {"text": "text"}
+    entries = {f"with one that is {name}": type(right)([wrong, *others]) for name, wrong in entries.items()}
+    return {"one alone": first, "with an object": type(right)([object(), *others]), **entries}
+
+
+def of(example: Any, *called: str, admits: Collection[str] = (), **wrong: Any) -> Kind:
+    """The kind of `example`, with mistakes that are right, and further values that are `wrong`, by name."""
+    kind = kind_of(example)
+    return replace(
+        kind, admits=(*kind.admits, *admits), also=lambda: {**kind.also(), **wrong}, called=(*kind.called, *called)
+    )
+
+
 def number(example: float, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf) -> Kind:
     """A finite number >= `least`, > `above` and <= `most`."""
-    fitting = [name for name in NUMBERS if MISTAKES[name] >= least and above < MISTAKES[name] <= most]
-    return Kind(lambda: example, dict.fromkeys(fitting, "a number in the range"))
+    return Kind(lambda: example, [n for n in NUMBERS if least <= MISTAKES[n] <= most and MISTAKES[n] > above])
 
 
-def whole_number(example: int, *, least: int | None = None, most: int | None = None) -> Kind:
+def whole_number(example: int, *, least: float = -math.inf, most: float = math.inf) -> Kind:
     """A whole number within [least, most]."""
-    lowest, highest = -math.inf if least is None else least, math.inf if most is None else most
-    fitting = [name for name in WHOLE_NUMBERS if lowest <= MISTAKES[name] <= highest]
-    return Kind(lambda: example, dict.fromkeys(fitting, "a whole number in the range"))
+    return Kind(lambda: example, [n for n in ("-1", "0", "1") if least <= MISTAKES[n] <= most])
 
 
-def flag(example: bool = False) -> Kind:
-    """True or False."""
-    return Kind(lambda: example, {"True": "a truth value"})
-
-
-def text(example: str, *, any_text: bool = False) -> Kind:
-    """Text; one of a few words unless `any_text`."""
-    return Kind(lambda: example, {"text": "text"} if any_text else {})
-
-
-def path(example: Callable[[], Any], admits: Mapping[str, str] | None = None) -> Kind:
-    """A place on disk."""
-    return Kind(example, {"text": "a name of a file", **(admits or {})})
-
-
-def function(example: Callable, admits: Mapping[str, str] | None = None) -> Kind:
-    """A function of the caller's."""
-    return Kind(lambda: example, {"a function": "a function", **(admits or {})})
-
-
-def instance(example: Callable[[], Any], *called: str, also: Callable[[], Mapping[str, Any]] = dict) -> Kind:
-    """An object of a class of the package's; `also` makes those that do not belong to the other arguments."""
-    return Kind(example, also=also, called=called)
+def text(example: str) -> Kind:
+    """Any text that is not empty."""
+    return Kind(lambda: example, ("text",))
 
 
 def array(
     example: Callable[[], Any],
     *called: str,
     also: Callable[[], Mapping[str, Any]] = dict,
-    admits=None,
+    admits: Collection[str] = (),
     empty: bool = False,
 ) -> Kind:
     """An array of finite real numbers of a definite number of axes."""
@@ -115,14 +147,16 @@ def array(
     def wrong() -> Mapping[str, Any]:
         return {**unlike(np.asarray(example(), dtype=np.float64), empty=empty), **also()}
 
-    return Kind(example, admits or {}, wrong, called)
+    return Kind(example, admits, wrong, called)
+
+
+KEY = of(jax.random.key(0), two_keys=jax.random.split(jax.random.key(0)))
 
 
 def unlike(right: np.ndarray, *, empty: bool = False) -> Mapping[str, Any]:
     """Arrays of the shape of `right` that are no arrays of finite real numbers, and some of other shapes."""
-    with_nan, with_infinity, of_objects = right.copy(), right.copy(), right.astype(object)
+    with_nan, with_infinity = right.copy(), right.copy()
     with_nan.flat[-1], with_infinity.flat[0] = math.nan, math.inf
-    records = np.zeros(right.shape, dtype=[("a", float), ("b", float)])
     wrong: dict[str, Any] = {
         "with a NaN": with_nan,
         "with an infinity": with_infinity,
@@ -134,9 +168,9 @@ def unlike(right: np.ndarray, *, empty: bool = False) -> Mapping[str, Any]:
         "of numbers as text": right.astype(str),
         "of numbers as text, nested lists": right.astype(str).tolist(),
         "of numbers as bytes": right.astype(str).astype(bytes),
-        "of objects": of_objects,
+        "of objects": right.astype(object),
         "of decimals": np.vectorize(Decimal, otypes=[object])(right),
-        "of records": records,
+        "of records": np.zeros(right.shape, dtype=[("a", float), ("b", float)]),
         "with one axis more": right[..., None],
         "with seven axes": right.reshape(*right.shape, *(1,) * (7 - right.ndim)),
     }

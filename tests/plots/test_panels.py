@@ -6,11 +6,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from tests.plots.test_comparison import compared
 from theorykit import bpkr, plots
 from theorykit.bpkr import sweeps
+from theorykit.plots import panels
+from theorykit.plots.results import over_seeds
 
 
 @pytest.fixture(scope="module")
@@ -101,16 +105,9 @@ def test_a_limit_without_a_value_is_not_in_the_legend(sweep):
     assert "infinite width" not in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_a_spectrum_is_drawn_of_what_the_library_returns():
-    found = bpkr.kernel_task_alignment(np.diag([1.0, 2.0, 3.0]), np.ones(3))
-    axes = plots.draw_kernel_spectrum(found.eigenvalues, found.cosines)
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [3.0, 2.0, 1.0])
-
-
 def test_seeds_without_a_number_do_not_count():
-    mean, error = plots.results.over_seeds(xr.DataArray([1.0, 3.0, np.nan], dims="seed"))
+    mean, error = over_seeds(xr.DataArray([1.0, 3.0, np.nan], dims="seed"))
     assert (float(mean), float(error)) == (2.0, 1.0)
-    assert plots.results.with_error(xr.DataArray([1.0, np.nan], dims="seed")) == "1.000"
 
 
 @pytest.mark.parametrize("kind", SEVERAL)
@@ -191,7 +188,7 @@ def test_a_spectrum_has_eigenvalues_and_squared_cosines():
     data = random_data(0)
     kernel = bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(data.features)), bpkr.gp_limit(ARCHITECTURE))
     alignment = bpkr.kernel_task_alignment(kernel, data.labels)
-    axes = plots.draw_kernel_spectrum(np.asarray(alignment.eigenvalues), np.asarray(alignment.cosines))
+    axes = plots.draw_kernel_spectrum(alignment.eigenvalues, alignment.cosines)
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), alignment.eigenvalues)
     (right,) = (other for other in axes.figure.axes if other is not axes)
     np.testing.assert_allclose([bar.get_height() for bar in right.patches], alignment.cosines**2)
@@ -208,3 +205,36 @@ def test_orbits_are_drawn_over_any_parameter(over):
     assert columns.tolist() == sorted(columns) and len(set(rows)) == 3
     with pytest.raises(ValueError, match=f"the values of over='{over}' do not ascend evenly"):
         plots.draw_orbits(orbits(over, (1.0, 1.2, 2.0)), over=over)
+
+
+@given(st.sampled_from([(3, 5), (8, 8), (13, 7)]), st.sampled_from([(1, 1), (2, 3), (4, 4)]), st.integers(0, 2**32 - 1))
+def test_a_pixel_is_inked_if_and_only_if_a_mark_falls_into_it(shape, side, seed):
+    marks = np.random.default_rng(seed).integers(0, 2, shape) * (np.random.default_rng(seed + 1).random(shape) < 0.3)
+    image = panels._ink(marks, side)
+    for (i, j), ink in np.ndenumerate(image):
+        cell = marks[i * side[0] : (i + 1) * side[0], j * side[1] : (j + 1) * side[1]]
+        assert ink == pytest.approx(0.5 + 0.5 * cell.sum() / np.prod(side) if cell.any() else 0)
+    assert image.shape == tuple(-(-size // step) for size, step in zip(shape, side, strict=True))
+
+
+@pytest.mark.parametrize(("values", "levels"), [(7, 41), (4001, 2001), (1601, 421)])
+def test_a_single_mark_is_drawn_where_it_belongs(values, levels):
+    _, axes = plt.subplots()
+    marks = np.zeros((values, levels))
+    marks[values // 3, levels // 4] = marks[-1, levels // 2] = 1
+    beta, level = np.linspace(1, 2, values), np.linspace(-1, 1, levels)
+    panels.draw_marks(axes, xr.DataArray(marks, {"beta": beta, "level": level}))
+    (shown,) = axes.images
+    image, (left, right, bottom, top) = np.asarray(shown.get_array()), shown.get_extent()
+    assert image.shape[0] <= 420
+    assert image.shape[1] <= 1600
+    for at_beta, at_level in ((beta[values // 3], level[levels // 4]), (beta[-1], level[levels // 2])):
+        column = int((at_beta - left) / (right - left) * image.shape[1])
+        row = int((at_level - bottom) / (top - bottom) * image.shape[0])
+        assert image[row, column] > 0
+        assert axes.get_xlim()[0] < at_beta < axes.get_xlim()[1]
+        assert axes.get_ylim()[0] < at_level < axes.get_ylim()[1]
+    assert np.count_nonzero(image) == 2
+    assert np.diff(axes.get_ylim()) < 1  # cropped to what is visited
+    panels.draw_marks(axes, xr.DataArray(0 * marks, {"beta": beta, "level": level}))
+    assert not np.any(axes.images[-1].get_array())

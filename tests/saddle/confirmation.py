@@ -32,12 +32,10 @@ _AT_EDGE, _NEXT_TO_EDGE, _FROM_EDGE, _INSIDE = (mp.mpf(10) ** -k for k in (60, 3
 
 
 class Claim(NamedTuple):
-    """What a solution says: this is a point of this index, known to this error.
+    """What a solution says: this is a point of this index, known to this error; `stated` are the action and its error.
 
-    - `action`: S at numbers by name, in the working precision.
-    - `place`: S's arguments after a step, one entry per free coordinate, in the metric of the domains.
-    - `sizes`: what a step is small beside. `edges`: the order parameters on edges, each as a function of the distance.
-    - `index`, `error`: of the point. `stated`: the action and its error.
+    `place`: S's arguments after a step, one entry per free coordinate, in the metric of the domains. `sizes`: what a
+    step is small beside. `edges`: the order parameters on edges, each as a function of the distance.
     """
 
     action: Callable[..., Any]

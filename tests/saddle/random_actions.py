@@ -121,8 +121,6 @@ _EDGES = {"ba": (0.0, 1.0), "bb": (-1.0, 1.0), "bc": (-2.0, 3.0), "bd": (0.0, 1e
 
 
 class _Parameters:
-    """Parameters as they are made."""
-
     def __init__(self):
         self.kinds: dict[Symbol, str] = {}
 

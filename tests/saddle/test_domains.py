@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sympy import MatrixSymbol, Symbol
 
-from theorykit.checks import refuse_known
+from theorykit.checks import refuse_known, require
 from theorykit.saddle import Between, Positive, PositiveDefinite, Real, Symmetric
 from theorykit.symbolic import positive_definite, symmetric
 
@@ -56,7 +56,7 @@ def test_steps_have_the_length_of_the_metric(name, seed):
 @given(value=st.sampled_from([-1.0, -1.5, 2.0, 3.0]))
 def test_values_outside_are_refused_by_name(value):
     with pytest.raises(ValueError, match=r"m must be above -1\.0 and below 2\.0, got"):
-        Between(-1, 2).checked("m", value, ())
+        require(value, Between(-1, 2).requirements("m", np.asarray(value)))
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_plain_sweeps_converge_linearly_and_acceleration_pays():
 def test_no_step_raises_the_action(solver):
     problem = random_problem(THREE_LAYERS, 1)
     data = jnp.array(problem.features), jnp.array(problem.labels)
-    saddle_problem = SaddleProblem(energy_of(bind(problem.architecture), *data))
+    saddle_problem = SaddleProblem(energy_of(bind(problem.architecture), bpkr.Data(*data)))
     start = gp_coordinates(problem.architecture)
     state = solver.init(None, start, saddle_problem, {}, None, None, frozenset())
     step = jax.jit(lambda y, state: solver.step(None, y, saddle_problem, {}, state, frozenset())[:2])
@@ -106,7 +106,7 @@ def test_the_expansion_has_the_derivatives_of_the_action(case):
     for seed in range(3):
         problem = random_problem(case, seed)
         data = jnp.array(problem.features), jnp.array(problem.labels)
-        saddle_problem = SaddleProblem(energy_of(bind(problem.architecture), *data))
+        saddle_problem = SaddleProblem(energy_of(bind(problem.architecture), bpkr.Data(*data)))
         size = len(gp_coordinates(problem.architecture))
         somewhere = jnp.array(np.random.default_rng(seed).normal(size=size) * 0.3)
         expansion, gradient, hessian = expanded(saddle_problem, somewhere)

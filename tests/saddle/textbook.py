@@ -1,12 +1,13 @@
 """Textbook actions whose stationary points are known."""
 
 import numpy as np
-from sympy import MatrixSymbol, Trace, cosh, log, symbols
+from sympy import MatrixSymbol, Trace, cosh, log, sqrt, symbols
 
-from theorykit.saddle import Action, PositiveDefinite, Real
-from theorykit.symbolic import log_det, positive_definite
+from theorykit.saddle import Action, Between, PositiveDefinite, Real
+from theorykit.symbolic import gaussian_average, log_cosh, log_det, positive_definite
 
-m, beta, h, lam = symbols("m beta h lam", real=True)
+m, beta, h, lam, z = symbols("m beta h lam z", real=True)
+q = symbols("q", positive=True)
 x, K, U = MatrixSymbol("x", 3, 1), positive_definite("K", 3), positive_definite("U", 3)
 
 CURIE_WEISS = Action(m**2 / 2 - log(2 * cosh(beta * (m + h))) / beta, {m: Real()}, [beta, h])
@@ -15,6 +16,12 @@ RAYLEIGH = Action(Trace(x.T * K * x) / 2 + lam * (Trace(x.T * x) - 1), {x: Real(
 """x^T K x / 2 on the unit sphere: stationary at the eigenvectors, lam = -eigenvalue / 2, of index 1, 2, 3."""
 WISHART = Action(Trace(K * U) - log_det(U), {U: PositiveDefinite()}, [K])
 """Minimal at U = K^{-1}, where the Hessian in the affine-invariant metric is the identity."""
+GLASS = Action(
+    -(beta**2) * (1 - q) ** 2 / 4 - gaussian_average(log_cosh(beta * (sqrt(q) * z + h)), z),
+    {q: Between(0, 1)},
+    [beta, h],
+)
+"""The replica-symmetric free energy of the Sherrington-Kirkpatrick model, maximal in the overlap q."""
 
 
 def random_matrix(seed, size=3):

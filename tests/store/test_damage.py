@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from papers.one_shot import SMALL
+from papers.one_shot.sources import _characters
 from tests.bpkr.sampling.problems import problem, quietly
 from tests.bpkr.training.test_gradient_descent import ARCHITECTURE, FEATURES, Direction
 from tests.marks import slow
 from theorykit import bpkr, store
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.training import TrainingSettings, initial_network, train
-from theorykit.dmft.diagrams.blocks import ORBIT, in_blocks
-from theorykit.reproduce.one_shot import SMALL
-from theorykit.reproduce.one_shot.sources import _characters
+from theorykit.dmft.diagrams import ORBIT, in_blocks
 
 FLIPS = 40
 SCHEDULE = sampling.Schedule(chains=1, warmup=1, draws=2)

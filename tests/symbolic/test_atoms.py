@@ -1,38 +1,14 @@
 """The atoms: shapes, transposes, what is kept whole, what is refused."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatrixSymbol, Symbol, Trace, log
 
-from tests.expressions import (
-    SHAPES,
-    A,
-    B,
-    F,
-    H,
-    L,
-    N,
-    P,
-    R,
-    W,
-    X,
-    assert_close,
-    random_numbers,
-    random_values,
-    s,
-    square,
-    v,
-)
+from tests.expressions import A, B, F, H, L, N, P, R, W, X, assert_close, random_numbers, s, square, v
 from theorykit.codegen import interpret
 from theorykit.symbolic import (
     Diagonal,
-    LogDet,
-    PartialTrace,
-    PositiveDefiniteSymbol,
     gradient,
-    is_positive_definite,
-    is_positive_semidefinite,
     log_det,
     partial_trace,
     positive_definite,
@@ -40,19 +16,15 @@ from theorykit.symbolic import (
     quadratic_form,
     trace,
 )
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PositiveDefiniteSymbol
+from theorykit.symbolic.matrix_functions import is_positive_definite, is_positive_semidefinite
 
 FACTORS = (H, N)
 
 
-def test_a_definite_symbol_is_its_own_transpose():
-    assert A.T == A
-    assert (A * L).T.doit() == L.T * A
-    assert Inverse(A).T.doit() == Inverse(A)
-
-
 def test_a_definite_symbol_keeps_its_name_and_kind():
     assert isinstance(A, PositiveDefiniteSymbol)
-    assert A.shape == (H, H)
+    assert A.shape == (H, H) and A.T == A and Inverse(A).T.doit() == Inverse(A) and (A * L).T.doit() == L.T * A
     assert A.subs(H, 2) == positive_definite("A", 2)
     assert MatrixSymbol("A", H, H) != A
     assert hash(A) == hash(positive_definite("A", H))
@@ -66,32 +38,24 @@ def test_a_semidefinite_symbol_is_symmetric_but_has_no_factor_of_its_own():
     assert gradient(trace(L * gram), gram) == L / 2 + L.T / 2
 
 
+def test_atoms_have_their_shapes_and_parts_and_are_kept_whole():
+    for traced, dimension in enumerate(FACTORS):
+        atom = PartialTrace(X, FACTORS, traced)
+        assert (atom.matrix, tuple(atom.dimensions), atom.traced) == (X, FACTORS, traced)
+        assert atom.traced_dimension == dimension and atom.shape == (FACTORS[1 - traced],) * 2
+        with pytest.raises(NotImplementedError, match="PartialTrace"):
+            atom[0, 0]
+    assert Diagonal(X).shape == (H * N, 1) and Diagonal(X)[1, 0] == X[1, 1]
+    assert quadratic_form(v, X).arg.shape == (1, 1)
+    whole = LogDet(KroneckerProduct(A, B))
+    assert whole.doit() == whole and whole.is_real and whole.is_commutative
+
+
 def test_atoms_are_substituted_into():
     assert LogDet(A).subs(A, Inverse(A)) == LogDet(Inverse(A))
     assert PartialTrace(X, FACTORS, 0).subs(X, W) == PartialTrace(W, FACTORS, 0)
     assert PartialTrace(X, FACTORS, 0).subs({H: 2, N: 3}) == PartialTrace(MatrixSymbol("X", 6, 6), (2, 3), 0)
     assert Diagonal(X).subs(X, W) == Diagonal(W)
-
-
-def test_the_log_determinant_of_a_kronecker_product_is_kept_whole():
-    whole = LogDet(KroneckerProduct(A, B))
-    assert whole.doit() == whole
-    assert whole.is_real
-    assert whole.is_commutative
-
-
-def test_shapes():
-    assert PartialTrace(X, FACTORS, 0).shape == (N, N)
-    assert PartialTrace(X, FACTORS, 1).shape == (H, H)
-    assert Diagonal(X).shape == (H * N, 1)
-    assert quadratic_form(v, X).arg.shape == (1, 1)
-
-
-def test_parts_of_a_partial_trace():
-    for traced, dimension in enumerate(FACTORS):
-        atom = PartialTrace(X, FACTORS, traced)
-        assert (atom.matrix, tuple(atom.dimensions)) == (X, FACTORS)
-        assert (atom.traced, atom.traced_dimension) == (traced, dimension)
 
 
 @pytest.mark.parametrize("traced", [0, 1])
@@ -101,27 +65,11 @@ def test_the_transpose_of_a_partial_trace_is_that_of_the_transpose(traced, matri
     assert_close(interpret(atom.T, values), interpret(atom, values).T, 1e-12)
 
 
-@pytest.mark.parametrize("traced", [0, 1])
-@given(square(H * N), random_numbers)
-def test_partial_traces_keep_the_trace(traced, matrix, values):
-    whole = interpret(Trace(matrix), values)
-    assert_close(interpret(Trace(PartialTrace(matrix, FACTORS, traced)), values), whole)
-
-
 @given(square(H), square(N), random_numbers)
 def test_partial_traces_take_kronecker_products_apart(left, right, values):
     product = KroneckerProduct(left, right)
     for traced, expected in ((0, Trace(left) * right), (1, Trace(right) * left)):
         assert_close(interpret(PartialTrace(product, FACTORS, traced), values), interpret(expected, values))
-
-
-def test_entries_of_a_diagonal_are_those_of_the_matrix():
-    assert Diagonal(X)[1, 0] == X[1, 1]
-
-
-def test_entries_of_a_partial_trace_are_refused():
-    with pytest.raises(NotImplementedError, match="PartialTrace"):
-        PartialTrace(X, FACTORS, 0)[0, 0]
 
 
 def test_scalars_come_in_front_of_traces():
@@ -139,13 +87,6 @@ def test_a_partial_trace_that_keeps_nothing_is_a_trace():
 def test_the_logarithm_of_a_scalar_is_its_log_det():
     assert log_det(s) == log(s)
     assert log_det(A) == LogDet(A)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_quadratic_form_is_one_number(shape):
-    values = random_values(shape, 21)
-    expected = np.einsum("ia,ij,ja", values["v"], values["X"], values["v"])
-    assert_close(interpret(quadratic_form(v, X), values), expected, 1e-12)
 
 
 WRONG = {

@@ -1,37 +1,26 @@
 """Matrices made of blocks: their values, their gradients, what is known of their definiteness, what they refuse."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sympy import Identity, Inverse, KroneckerProduct, MatrixSymbol, OneMatrix, Symbol, Trace, ZeroMatrix
-from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 
 from tests.expressions import assert_close
-from theorykit.codegen import interpret
-from theorykit.symbolic import (
-    LogDet,
-    PrincipalBlock,
-    SideBySide,
-    SquareRoot,
-    Stacked,
-    below,
-    beside,
-    embed,
-    expand_products,
-    gradient,
-    is_positive_definite,
-    is_positive_semidefinite,
-    kronecker,
-    matrix_terms,
-    positive_definite,
-    principal_block,
-    quadratic_form,
-)
+from theorykit.codegen import compile_expressions, interpret
+from theorykit.codegen.lowering import lower
+from theorykit.symbolic import SquareRoot, below, beside, gradient, kronecker, positive_definite, quadratic_form
+from theorykit.symbolic.algebra import expand_products, matrix_terms
+from theorykit.symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, embed, principal_block
+from theorykit.symbolic.matrix_functions import is_positive_definite, is_positive_semidefinite
 
 H, N, P = (Symbol(name, integer=True, positive=True) for name in "HNP")
 A, W = positive_definite("A", H), positive_definite("W", H * N)
 J = positive_definite("J", H + H * N)  # of the joined blocks
 L, X = MatrixSymbol("L", H, H), MatrixSymbol("X", H * N, H * N)
 WIDE, TALL = MatrixSymbol("wide", P, H * N), MatrixSymbol("tall", H * N, P)
+SYMBOLS = (A, W, J, L, X, WIDE, TALL)
 SIZES = (H, H * N)
 SHAPES = ((2, 3, 4), (1, 2, 3), (3, 1, 2))
 
@@ -40,7 +29,7 @@ def random_values(shape, seed=0):
     rng = np.random.default_rng(seed)
     sizes = dict(zip((H, N, P), shape, strict=True))
     values = {size.name: number for size, number in sizes.items()}
-    for symbol in (A, W, J, L, X, WIDE, TALL):
+    for symbol in SYMBOLS:
         rows, columns = (int(side.subs(sizes)) for side in symbol.shape)
         value = rng.normal(size=(rows, columns)) / np.sqrt(columns)
         values[symbol.name] = value @ value.T + np.eye(rows) if symbol in (A, W, J) else value
@@ -132,6 +121,11 @@ def test_moves_and_blocks_are_linear(shape):
         assert_close(interpret(expand_products(whole), values), interpret(whole, values), 1e-12)
 
 
+def generated(expression):
+    function = compile_expressions("generated", {"value": expression}, SYMBOLS)
+    return lambda values: function.call_from({name: jnp.asarray(value) for name, value in values.items()})["value"]
+
+
 MIXED = kronecker(A, Identity(N))
 GRADIENTS = [
     (Trace(L * PrincipalBlock(J, SIZES, 0) * L), J),
@@ -174,6 +168,10 @@ def test_gradients_through_blocks_are_those_of_differences(expression, symbol, s
         if symbol == symbol.T:
             direction = direction + direction.T
         assert_close(np.sum(result * direction), slope_along(expression, symbol, values, direction), 1e-7)
+    if shape == SHAPES[0]:
+        function = generated(expression)
+        slope = jax.grad(lambda value: function({**values, symbol.name: value}))(jnp.asarray(values[symbol.name]))
+        assert_close(result, (slope + slope.T) / 2 if symbol == symbol.T else slope)
 
 
 def test_a_block_diagonal_of_three_has_no_gradient():
@@ -247,9 +245,7 @@ def test_what_has_no_such_blocks_is_refused(make, reason):
 
 
 @pytest.mark.parametrize(
-    "expression",
-    [Stacked(WIDE, H), SideBySide(TALL, H), PrincipalBlock(J, SIZES, 0), SquareRoot(A)],
-    ids=str,
+    "expression", [Stacked(WIDE, H), SideBySide(TALL, H), PrincipalBlock(J, SIZES, 0), SquareRoot(A)], ids=str
 )
 def test_entries_of_symbolic_size_are_not_expanded(expression):
     with pytest.raises(NotImplementedError, match="not expanded"):
@@ -258,3 +254,75 @@ def test_entries_of_symbolic_size_are_not_expanded(expression):
 
 def test_a_zero_block_stays_zero():
     assert principal_block(embed(L, SIZES, 0), SIZES, 1) == ZeroMatrix(H * N, H * N)
+
+
+def operations(expression):
+    return lower("lowered", {"value": expression}, SYMBOLS).operation_counts()
+
+
+EXPRESSIONS = [
+    OneMatrix(H, P),
+    OneMatrix(1, P) * WIDE,
+    KroneckerProduct(OneMatrix(1, N), A) / N,
+    beside(WIDE, TALL.T, WIDE),
+    below(TALL, 2 * WIDE.T),
+    BlockMatrix([[A, ZeroMatrix(H, H * N)], [ZeroMatrix(H * N, H), X]]),
+    BlockDiagMatrix(L, X),
+    BlockDiagMatrix(A, KroneckerProduct(A, Identity(N))) * J,
+    embed(L, SIZES, 0) + embed(X, SIZES, 1),
+    PrincipalBlock(J, SIZES, 0),
+    PrincipalBlock(J * J, SIZES, 1),
+    Inverse(PrincipalBlock(J, SIZES, 0)) * L,
+    Stacked(WIDE, H),
+    Stacked(WIDE * X, H) * OneMatrix(N, 2),
+    SideBySide(TALL, H),
+    SideBySide(X * TALL, N).T,
+    SideBySide(Stacked(WIDE, H), P),
+    SquareRoot(W),
+    SquareRoot(PrincipalBlock(J, SIZES, 1) + Identity(H * N) / 3),
+    Inverse(SquareRoot(A)) * L * SquareRoot(A),
+    Trace(SquareRoot(W) * X),
+    LogDet(SquareRoot(W)),
+    LogDet(BlockDiagMatrix(A, W) + J),
+    Trace(embed(L, SIZES, 0) * J),
+    Trace(Stacked(WIDE, H).T * Stacked(WIDE, H)),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
+def test_generated_blocks_equal_interpreted_ones(expression, shape):
+    values = random_values(shape)
+    assert_close(generated(expression)(values), interpret(expression, values))
+
+
+def test_a_block_is_cut_out_and_blocks_are_moved_once():
+    assert operations(PrincipalBlock(J, SIZES, 0)) == {"leading_block": 1}
+    assert operations(PrincipalBlock(J, SIZES, 1)) == {"trailing_block": 1}
+    assert operations(Stacked(WIDE, H)) == {"stacked": 1}
+    assert operations(SideBySide(TALL, H)) == {"side_by_side": 1}
+    assert operations(beside(WIDE, WIDE)) == {"beside": 1}
+    assert operations(below(TALL, TALL)) == {"below": 1}
+
+
+def test_the_same_square_root_is_taken_once():
+    taken = operations(SquareRoot(A) * L * SquareRoot(A))
+    assert (taken["eigendecomposition"], taken["spectral_function"]) == (1, 1)
+
+
+WITHOUT_PROOF = [SquareRoot(L), SquareRoot(-A), SquareRoot(A - Identity(H)), SquareRoot(WIDE * W * WIDE.T)]
+NO_CHOLESKY = [LogDet(SquareRoot(L)), Inverse(BlockDiagMatrix(A, X)), LogDet(embed(A, SIZES, 0))]
+
+
+@pytest.mark.parametrize("expression", [*WITHOUT_PROOF, *NO_CHOLESKY], ids=str)
+def test_a_root_or_factor_that_may_not_exist_is_refused(expression):
+    with pytest.raises(NotImplementedError, match="not provably positive definite"):
+        operations(expression)
+
+
+def test_a_function_picks_its_arguments_out_of_more():
+    function = compile_expressions("picked", {"value": Trace(A * L)}, (A, L))
+    values = {name: jnp.asarray(value) for name, value in random_values((2, 3, 4)).items()}
+    assert_close(function.call_from({**values, "unheard_of": None})["value"], np.sum(values["A"] * values["L"]))
+    with pytest.raises(ValueError, match="none for L"):
+        function.call_from({"A": values["A"]})

@@ -4,43 +4,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import (
-    Integer,
-    Lambda,
-    MatrixSymbol,
-    OneMatrix,
-    Symbol,
-    Trace,
-    ZeroMatrix,
-    cos,
-    exp,
-    symbols,
-    tanh,
-)
+from sympy import symbols
 
 from tests.expressions import assert_close
 from theorykit.codegen import BATCH, batch, compile_expressions, interpret
 from theorykit.symbolic import (
-    Entrywise,
     GaussianAverage,
-    LogDet,
-    SumOfEntries,
+    eigenvalue_sum,
     entrywise,
     gradient,
     latex,
     log_cosh,
     normal,
     positive_definite,
-    sum_of_column,
     sum_of_entries,
 )
+from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.matrix_functions import Entrywise, SumOfEntries, sum_of_column
 
 P, N = symbols("P N", integer=True, positive=True)
-U, V, K = MatrixSymbol("U", P, N), MatrixSymbol("V", P, N), positive_definite("K", N)
-X, Y, W = MatrixSymbol("X", P, 1), MatrixSymbol("Y", P, 1), MatrixSymbol("W", N, 1)
+U, V, K = sp.MatrixSymbol("U", P, N), sp.MatrixSymbol("V", P, N), positive_definite("K", N)
+X, Y, W = sp.MatrixSymbol("X", P, 1), sp.MatrixSymbol("Y", P, 1), sp.MatrixSymbol("W", N, 1)
 s, z = symbols("s z", real=True)
 SYMBOLS = (U, V, K, X, Y, W, s)
 SIZES = ((3, 2), (1, 3), (4, 1))
@@ -59,19 +47,21 @@ def random_values(shape, seed):
 values_of_any_size = st.builds(random_values, st.sampled_from(SIZES), st.integers(0, 1000))
 EXPRESSIONS = {
     "a sum over data": sum_of_entries(entrywise(lambda x, y: log_cosh(s * x) - x * y, U * W, Y)),
-    "of one column": sum_of_entries(entrywise(lambda x: tanh(s * x), X)) ** 2,
-    "of one row": Trace(X.T.applyfunc(Lambda(z, exp(s * z / 3))) * Y),
-    "of one matrix": Trace(entrywise(lambda x: cos(s * x), U) * K * V.T),
-    "of two matrices": Trace(
-        entrywise(lambda x, y: x**2 * tanh(s * y), U, V) * K * entrywise(lambda x, y: x * y, V, U).T
+    "of one column": sum_of_entries(entrywise(lambda x: sp.tanh(s * x), X)) ** 2,
+    "of one row": sp.Trace(X.T.applyfunc(sp.Lambda(z, sp.exp(s * z / 3))) * Y),
+    "of one matrix": sp.Trace(entrywise(lambda x: sp.cos(s * x), U) * K * V.T),
+    "of two matrices": sp.Trace(
+        entrywise(lambda x, y: x**2 * sp.tanh(s * y), U, V) * K * entrywise(lambda x, y: x * y, V, U).T
     ),
-    "of three": sum_of_entries(entrywise(lambda x, y, u: cos(x * y + s) * u, U, V, U * K)),
-    "of transposes": sum_of_entries(entrywise(lambda x, y: x * cos(y), U.T, V.T) * X),
-    "with traces in it": sum_of_entries(entrywise(lambda x, y: tanh(x * Trace(K) / 9) * y * LogDet(K), U, V)),
+    "of three": sum_of_entries(entrywise(lambda x, y, u: sp.cos(x * y + s) * u, U, V, U * K)),
+    "of transposes": sum_of_entries(entrywise(lambda x, y: x * sp.cos(y), U.T, V.T) * X),
+    "with traces in it": sum_of_entries(entrywise(lambda x, y: sp.tanh(x * sp.Trace(K) / 9) * y * LogDet(K), U, V)),
     "of a function of entries": sum_of_entries(
-        entrywise(lambda x, y: cos(x) * y, entrywise(lambda x, y: x * y, U, V), V)
+        entrywise(lambda x, y: sp.cos(x) * y, entrywise(lambda x, y: x * y, U, V), V)
     ),
-    "with an average in it": sum_of_entries(entrywise(lambda x, y: GaussianAverage(tanh(x / 2 + s * z), z) * y, U, V)),
+    "with an average in it": sum_of_entries(
+        entrywise(lambda x, y: GaussianAverage(sp.tanh(x / 2 + s * z), z) * y, U, V)
+    ),
 }
 
 
@@ -129,41 +119,44 @@ def test_second_derivatives_are_those_of_automatic_differentiation(values):
 def test_what_is_simple_is_written_simply():
     assert entrywise(lambda x, y: x**2, U, V) == U.applyfunc(entrywise(lambda x: x**2, U).function)
     assert entrywise(lambda x, y: 3 * y, U, V) == 3 * V
-    assert entrywise(lambda x, y: Integer(2), U, V) == 2 * OneMatrix(P, N)
-    assert entrywise(lambda x, y: x - y, U, U) == ZeroMatrix(P, N)
-    assert entrywise(lambda x, y: x * y, 2 * U, OneMatrix(P, N)) == 2 * U
+    assert entrywise(lambda x, y: sp.Integer(2), U, V) == 2 * sp.OneMatrix(P, N)
+    assert entrywise(lambda x, y: x - y, U, U) == sp.ZeroMatrix(P, N)
+    assert entrywise(lambda x, y: x * y, 2 * U, sp.OneMatrix(P, N)) == 2 * U
     assert entrywise(lambda x, y: s * x * y, U, V) == s * entrywise(lambda x, y: x * y, U, V)
     assert gradient(EXPRESSIONS["a sum over data"], Y) == -U * W
     assert sum_of_entries(2 * U + V) == 2 * SumOfEntries(U) + SumOfEntries(V)
-    assert sum_of_entries(s * OneMatrix(P, N)) == s * P * N
-    assert sum_of_entries(ZeroMatrix(P, N)) == 0
+    assert sum_of_entries(s * sp.OneMatrix(P, N)) == s * P * N
+    assert sum_of_entries(sp.ZeroMatrix(P, N)) == 0
     assert entrywise(lambda x, y: x - y, U.T, V.T) == entrywise(lambda x, y: x - y, U, V).T
 
 
 def test_both_sums_over_a_column_are_one_number():
     values = random_values((3, 2), 0)
-    column = entrywise(tanh, X)
+    column = entrywise(sp.tanh, X)
     assert_close(interpret(sum_of_entries(column), values), interpret(sum_of_column(column), values), 1e-14)
 
 
 def test_the_variables_of_a_function_are_its_own():
-    named = Symbol("x", real=True)
-    for of_entries in (entrywise(lambda x: x * s, U), entrywise(lambda x, y: x * s * tanh(y), U, V)):
+    named = sp.Symbol("x", real=True)
+    for of_entries in (entrywise(lambda x: x * s, U), entrywise(lambda x, y: x * s * sp.tanh(y), U, V)):
         put_in = of_entries.xreplace({s: named})
         assert named in put_in.free_symbols
         values = {**random_values((3, 2), 0), "x": 0.7}
         assert_close(interpret(put_in, values), interpret(of_entries, values), 1e-15)
-    given = Entrywise(Lambda((named, s), named * s), U, V)
+    given = Entrywise(sp.Lambda((named, s), named * s), U, V)
     assert given.free_symbols == {U, V}
     assert given.func(*given.args) == given
 
 
 def test_sums_in_the_function_keep_their_own_variables():
     total = sum_of_entries(entrywise(lambda x: x**2, X))
-    for value in (entrywise(lambda x, y: x * y * total, OneMatrix(P, 1), X), entrywise(lambda x, y: x * total, X, Y)):
+    for value in (
+        entrywise(lambda x, y: x * y * total, sp.OneMatrix(P, 1), X),
+        entrywise(lambda x, y: x * total, X, Y),
+    ):
         assert value == total * X
     values = random_values((3, 2), 0)
-    nested = sum_of_entries(entrywise(lambda x, y: tanh(x * total / 5) * y, X, Y))
+    nested = sum_of_entries(entrywise(lambda x, y: sp.tanh(x * total / 5) * y, X, Y))
     assert_close(interpret(nested, values), np.sum(np.tanh(values["X"] * np.sum(values["X"] ** 2) / 5) * values["Y"]))
     automatic = jax.grad(lambda x: compiled(nested).call_from(on_device({**values, "X": x}))["value"])
     assert_close(interpret(gradient(nested, X), values), automatic(jnp.asarray(values["X"])), 1e-12)
@@ -171,19 +164,21 @@ def test_sums_in_the_function_keep_their_own_variables():
 
 def test_parameters_in_a_function_of_one_matrix_have_a_gradient():
     values = random_values((3, 2), 0)
-    slope = gradient(Trace(OneMatrix(1, P) * entrywise(lambda x: cos(s * x), X)), s)
+    slope = gradient(sp.Trace(sp.OneMatrix(1, P) * entrywise(lambda x: sp.cos(s * x), X)), s)
     assert_close(interpret(slope, values), -np.sum(np.sin(0.7 * values["X"]) * values["X"]), 1e-14)
 
 
 def test_sums_and_averages_are_kept_whole_by_the_normal_form():
     total = sum_of_entries(entrywise(lambda x, y: (x + y) ** 2, U, V))
-    average = GaussianAverage((z + Trace(K + K)) ** 2, z)
-    assert normal((total + 1) * s) == s * total + s
-    assert normal(average - GaussianAverage((z + 2 * Trace(K)) ** 2, z)) == 0
+    average = GaussianAverage((z + sp.Trace(K + K)) ** 2, z)
+    of_eigenvalues = eigenvalue_sum(lambda x: sp.log((1 + x) * s), K)
+    for kept in (total, of_eigenvalues):
+        assert normal((kept + 1) * s) == s * kept + s
+    assert normal(average - GaussianAverage((z + 2 * sp.Trace(K)) ** 2, z)) == 0
 
 
 def test_a_matrix_that_depends_on_an_entry_is_refused():
-    function = entrywise(lambda x, y: LogDet(exp(x) * K) * y, U, V)
+    function = entrywise(lambda x, y: LogDet(sp.exp(x) * K) * y, U, V)
     with pytest.raises(NotImplementedError, match="depends on x"):
         compiled(sum_of_entries(function))
     with pytest.raises(NotImplementedError, match="depends on x"):
@@ -191,9 +186,9 @@ def test_a_matrix_that_depends_on_an_entry_is_refused():
 
 
 def test_a_batch_has_functions_of_several_matrices():
-    first, second = MatrixSymbol("a", 2, 1), MatrixSymbol("b", 2, 1)
+    first, second = sp.MatrixSymbol("a", 2, 1), sp.MatrixSymbol("b", 2, 1)
     function = compile_expressions(
-        "f", {"value": entrywise(lambda x, y: tanh(x * y), first, second)}, (first, second), BATCH
+        "f", {"value": entrywise(lambda x, y: sp.tanh(x * y), first, second)}, (first, second), BATCH
     )
     a, b = np.random.default_rng(0).standard_normal((2, 2, 1, 5))
     found = function(a=batch.matrix(jnp.asarray(a)), b=batch.matrix(jnp.asarray(b)))["value"]
@@ -208,15 +203,15 @@ def test_a_batch_has_functions_of_several_matrices():
             r"\sum_{i} \left(- \left(U W\right)_{i} Y_{i} + "
             r"\log\left(\cosh{\left(s \left(U W\right)_{i} \right)}\right)\right)",
         ),
-        (sum_of_entries(entrywise(tanh, U)) * s, r"s \sum_{i j} \tanh{\left(U_{i j} \right)}"),
+        (sum_of_entries(entrywise(sp.tanh, U)) * s, r"s \sum_{i j} \tanh{\left(U_{i j} \right)}"),
         (sum_of_entries(U) * SumOfEntries(V), r"\left(\sum_{i j} U_{i j}\right) \sum_{i j} V_{i j}"),
         (sum_of_entries(U) ** 2, r"\left(\sum_{i j} U_{i j}\right)^{2}"),
         (
-            sum_of_entries(entrywise(lambda x, y: x * y, U, MatrixSymbol("V_1", P, N))),
+            sum_of_entries(entrywise(lambda x, y: x * y, U, sp.MatrixSymbol("V_1", P, N))),
             r"\sum_{i j} U_{i j} \left(V_{1}\right)_{i j}",
         ),
         (
-            sum_of_entries(entrywise(lambda x: cos(s * x), X)).xreplace({s: Symbol("i")}),
+            sum_of_entries(entrywise(lambda x: sp.cos(s * x), X)).xreplace({s: sp.Symbol("i")}),
             r"\sum_{j} \cos{\left(i X_{j} \right)}",
         ),
         (entrywise(lambda x, y: x / y, U, V), r"\left[\frac{U_{i j}}{V_{i j}}\right]_{i j}"),
@@ -231,6 +226,6 @@ def test_matrices_of_other_shapes_are_refused():
     with pytest.raises(ValueError, match="one shape"):
         entrywise(lambda x, y: x * y, U, X)
     with pytest.raises(ValueError, match="of 2 numbers"):
-        Entrywise(Lambda(z, z), U, V)
+        Entrywise(sp.Lambda(z, z), U, V)
     with pytest.raises(TypeError, match="function must take 2 expressions"):
         entrywise(lambda x: x, U, V)

@@ -11,7 +11,7 @@ from tests.expressions import assert_close
 from tests.marks import slow
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import GaussianAverage, gaussian_average, gradient, latex
-from theorykit.symbolic.functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
+from theorykit.symbolic.functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
 from theorykit.symbolic.gaussian_table import _ROWS
 
 a, b, c, x, y, z = symbols("a b c x y z", real=True)

@@ -7,7 +7,9 @@ from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSym
 
 from tests.expressions import A, B, F, H, L, N, P, R, W, X, definite, random_numbers, s, square, square_sizes, t, v, y
 from theorykit.codegen import interpret
-from theorykit.symbolic import Diagonal, PartialTrace, is_positive_definite, is_positive_semidefinite, positive_definite
+from theorykit.symbolic import Diagonal, positive_definite
+from theorykit.symbolic.atoms import PartialTrace
+from theorykit.symbolic.matrix_functions import is_positive_definite, is_positive_semidefinite
 
 real = Symbol("real", real=True)
 

@@ -76,10 +76,7 @@ RIGHT = {
     "linear": (linear(Trace(x.T * x) / 2 - Trace(x.T * A * b)), {"reference": of_linear, "index": 0}),
     "spin glass": (spin_glass(sqrt(q)), {"reference": of_spin_glass}),
     "scaled": (Action(N * (q - log(q)), {q: Positive()}, [N], scale=N), {"index": 0}),
-    "finite systems": (
-        curie_weiss(m**2 / 2 - SPIN),
-        {"values": {beta: 1.5, h: 0.1}, "index": 0, "sampled": magnet},
-    ),
+    "finite systems": (curie_weiss(m**2 / 2 - SPIN), {"values": {beta: 1.5, h: 0.1}, "index": 0, "sampled": magnet}),
 }
 
 # the action, what else the call is given, and what the report says
@@ -129,11 +126,7 @@ PLANTED = {
         {"index": 0},
         "not fixed by it|continuous symmetry",
     ),
-    "signature": (
-        Action(m * z - m**2 / 2 + beta * z**2, {m: Real(), z: Real()}, [beta]),
-        {"index": 0},
-        "index=1",
-    ),
+    "signature": (Action(m * z - m**2 / 2 + beta * z**2, {m: Real(), z: Real()}, [beta]), {"index": 0}, "index=1"),
     "other system": (
         curie_weiss(m**2 / 2 - SPIN),
         {"values": {beta: 1.5, h: 0.1}, "index": 0, "sampled": lambda size: magnet(size, 1.8)},

@@ -50,139 +50,116 @@ def wrong_method(owner, name, change):
     return owner, name, lambda *arguments: change(right(*arguments))
 
 
-def doubled_energy():
-    right = CompiledAction.terms.func
-
-    def wrong(self):
-        outputs = {"entropy_1": self.action.entropies[0], "entropy_a": self.action.entropies[1]}
-        outputs |= {"energy": 2 * self.action.energy, "total": self.action.total}
-        return compile_expressions("action", outputs, self.symbols.arguments) if right else None
-
-    found = cached_property(wrong)
-    found.__set_name__(CompiledAction, "terms")
-    return CompiledAction, "terms", found
-
-
-def without_slope_of_the_energy():
-    right = numerics.action_terms
-
-    def wrong(*arguments):
-        terms = right(*arguments)
-        return replace_total(terms, terms.entropy + jax.lax.stop_gradient(terms.energy))
-
-    return numerics, "action_terms", wrong
-
-
-def replace_total(terms, total):
-    return bpkr.ActionTerms(terms.layer_entropies, terms.readout_entropy, terms.energy, total)
-
-
 def refuse(*arguments, **record):
     raise RuleError("nothing to integrate out")
 
 
-# what is wrong, the layer, the checks to make; of a finding: what was checked, and words of it
+def double_energy(self):
+    outputs = {"entropy_1": self.action.entropies[0], "entropy_a": self.action.entropies[1]}
+    outputs |= {"energy": 2 * self.action.energy, "total": self.action.total}
+    return compile_expressions("action", outputs, self.symbols.arguments)
+
+
+DOUBLED = cached_property(double_energy)
+DOUBLED.__set_name__(CompiledAction, "terms")
+
+
+def without_slope_of_the_energy(terms):
+    total = terms.entropy + jax.lax.stop_gradient(terms.energy)
+    return bpkr.ActionTerms(terms.layer_entropies, terms.readout_entropy, terms.energy, total)
+
+
+STEPS, PATHS = "every step of the derivation holds", "the network is the sum over its paths"
+# what is replaced, the checks to make; of a finding: what was checked, and words of it
 BUGS = {
     "a determinant of the wrong sign": (
-        lambda: wrong_result(
-            "determinant_lemma", lambda step, before, c, inner: step.after - 2 * normal(log_det(inner))
-        ),
+        wrong_result("determinant_lemma", lambda step, before, c, inner: step.after - 2 * normal(log_det(inner))),
         "derivation",
-        "every step of the derivation holds",
+        STEPS,
         'the rule "matrix determinant lemma"',
     ),
     "a wrong scale of a field": (
-        lambda: wrong_result("linearise_square", lambda step, *_: sqrt(2) * step.after),
+        wrong_result("linearise_square", lambda step, *_: sqrt(2) * step.after),
         "derivation",
-        "every step of the derivation holds",
+        STEPS,
         'the rule "Hubbard-Stratonovich',
     ),
     "a rule that gives up": (
-        lambda: (rules, "insert_order_parameter", refuse),
+        (rules, "insert_order_parameter", refuse),
         "derivation",
         "an action with the layer is derived",
         "does not know what stands in",
     ),
     "a leading order with a part of the next": (
-        lambda: wrong_result("leading_order", lambda step, before, width: before),
+        wrong_result("leading_order", lambda step, before, width: before),
         "derivation",
         "both routes arrive at the same entropies",
         "one of the two routes is wrong in S_a",
     ),
     "path weights twice as large": (
-        lambda: wrong_method(LayerForm, "path_weights", lambda weights: 2 * weights),
+        wrong_method(LayerForm, "path_weights", lambda weights: 2 * weights),
         "networks",
-        "the network is the sum over its paths",
+        PATHS,
         "1 / 2 times the sum over paths",
     ),
     "tokens read with a wrong sign": (
-        lambda: wrong_method(LayerForm, "reading", lambda reading: -reading),
+        wrong_method(LayerForm, "reading", lambda reading: -reading),
         "networks",
-        "the network is the sum over its paths",
+        PATHS,
         "the network is -1 times the sum over paths",
     ),
     "weights drawn with a wrong variance": (
-        lambda: wrong_method(layer_functions, "covariance_root", lambda root: root**2),
+        wrong_method(layer_functions, "covariance_root", lambda root: root**2),
         "networks",
         "weights of networks are drawn with the covariance of `prior`",
         "a standard deviation for a variance",
     ),
     "a wrong mean of the prior": (
-        lambda: wrong_method(LayerForm, "prior_mean", lambda mean: 2 * mean),
+        wrong_method(LayerForm, "prior_mean", lambda mean: 2 * mean),
         "networks",
         "the order parameters of sampled networks",
         "sampled is 1 / 2 times theory throughout",
     ),
     "a wrong mean, seen by the entropy": (
-        lambda: wrong_method(LayerForm, "prior_mean", lambda mean: 2 * mean),
+        wrong_method(LayerForm, "prior_mean", lambda mean: 2 * mean),
         "numerics",
         "without data, the order parameters of infinite width minimise",
         "`LayerForm.prior_mean`",
     ),
     "generated code with a wrong energy": (
-        doubled_energy,
+        (CompiledAction, "terms", DOUBLED),
         "numerics",
         "the action that runs is the one that is derived",
         "the energy is",
     ),
     "a gradient without the energy": (
-        without_slope_of_the_energy,
+        wrong_method(numerics, "action_terms", without_slope_of_the_energy),
         "numerics",
         "the gradient that runs is that of the action",
         "automatic differentiation",
     ),
     "a symbolic gradient with a wrong factor": (
-        lambda: (action_module, "gradient", lambda expression, symbol: 2 * right_gradient(expression, symbol)),
+        wrong_method(action_module, "gradient", lambda gradient: 2 * gradient),
         "numerics",
         "the saddle-point equations are the gradient of the action",
         "`theorykit.symbolic.gradient`",
     ),
     "a wrong forward map where it runs": (
-        lambda: wrong_method(layer_functions, "forward", lambda hidden: jnp.flip(hidden, axis=1)),
+        wrong_method(layer_functions, "forward", lambda hidden: jnp.flip(hidden, axis=1)),
         "numerics",
         "the forward map that runs is the one that is stated",
         "generated code",
     ),
 }
-right_gradient = action_module.gradient
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_what_is_wrong_in_the_package_is_found_at_its_place(name, monkeypatch):
     bug, check, claim, said = BUGS[name]
-    monkeypatch.setattr(*bug())
-    kind = bpkr.Dense() if name == "a wrong mean of the prior" else bpkr.Attention(2)
-    monkeypatch.setattr(check_module, "place", alone(check_module.place))
+    monkeypatch.setattr(*bug)
+    kind, place = bpkr.Dense() if name == "a wrong mean of the prior" else bpkr.Attention(2), check_module.place
+    # the kind alone is enough, and takes a third of the time
+    monkeypatch.setattr(check_module, "place", lambda kind: (place(kind)[0][:1], place(kind)[1]))
     report = testing.check_layer(kind, checks=[check])
     found = [finding for finding in report.findings if claim in finding.check]
     assert found and any(said in f"{finding.measured} {finding.meaning}" for finding in found), report
-
-
-def alone(place):
-    """The kind alone is enough, and takes a third of the time."""
-
-    def wrong(kind):
-        placements, specified = place(kind)
-        return placements[:1], specified
-
-    return wrong

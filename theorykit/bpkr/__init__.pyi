@@ -30,7 +30,7 @@ from .network.network import (
 )
 from .network.paths import AttentionWarning, Readout, path_features
 from .network.pruning import Head, parameter_count, rank_heads, removable_heads, without_heads
-from .order_parameters.finite_width_law import FiniteWidthLaw, law_of
+from .order_parameters.finite_width_law import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
 from .saddle.minima import ConvergenceWarning, Minima, search
@@ -91,6 +91,7 @@ __all__ = [
     "evaluate",
     "features_of_kernels",
     "find_classes",
+    "finite_width_law",
     "first_order",
     "fluctuations",
     "generate_source",
@@ -100,7 +101,6 @@ __all__ = [
     "heads",
     "kernel",
     "kernel_task_alignment",
-    "law_of",
     "load_action",
     "network_of_weights",
     "optimal_readout",

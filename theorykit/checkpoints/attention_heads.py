@@ -67,7 +67,19 @@ class CheckpointHeads(eqx.Module):
         inputs = _checked_inputs(inputs, self.query.shape[2])
         if self.norm is None:
             return inputs
-        return self.norm(require(inputs, [self._not_normalised_yet(inputs)]))
+        # The norm makes zero mean and unit variance, then `weight` times them plus `bias`. A second one would change
+        # scores silently.
+        plain = (inputs - self.norm.bias) / jnp.where(self.norm.weight == 0, 1.0, self.norm.weight)
+        means, variances = jnp.mean(plain, axis=-1), jnp.var(plain, axis=-1)
+        was_made = jnp.all((jnp.abs(means) < _MADE) & (jnp.abs(variances - 1) < _MADE))
+        again = self.norm(inputs)
+        changes = jnp.max(jnp.abs(again - inputs)) > _CHANGED * jnp.max(jnp.abs(inputs))
+        requirement = Requirement(
+            "inputs are normalised already: they are what this layer's norm makes, as a hook on its attention module "
+            "records them. Give attention(..., normalised=True); or normalised=False, if they do enter the layer so",
+            ~(was_made & changes),
+        )
+        return require(again, [requirement])
 
     @usual_settings()
     def attention(
@@ -100,8 +112,18 @@ class CheckpointHeads(eqx.Module):
         """
         given = mask if isinstance(mask, tuple) else () if mask is None else (mask,)
         masks = ("causal", *given) if self.causal else given
+        if normalised is None:
+            inputs = self.normalise(inputs)
+        else:
+            is_normalised, inputs = checked_flag("normalised", normalised), _checked_inputs(inputs, self.query.shape[2])
+            if is_normalised and self.norm is None:
+                raise ValueError(
+                    "normalised=True is for layers with a norm before attention, and this one has none: leave it out, "
+                    "the hidden states that enter the layer are the inputs of its attention module"
+                )
+            inputs = inputs if is_normalised or self.norm is None else self.norm(inputs)
         (maps,) = bpkr.attention(
-            self._normalised(inputs, normalised),
+            inputs,
             query=[self.query],
             key=[self.key],
             query_bias=[self.query_bias],
@@ -111,30 +133,6 @@ class CheckpointHeads(eqx.Module):
             layout=layout,
         )
         return maps
-
-    def _normalised(self, inputs: ArrayLike, normalised: bool | None) -> Float[Array, "examples tokens features"]:
-        if normalised is None:
-            return self.normalise(inputs)
-        if self.norm is None and checked_flag("normalised", normalised):
-            raise ValueError(
-                "normalised=True is for layers with a norm before attention, and this one has none: leave it out, the "
-                "hidden states that enter the layer are the inputs of its attention module"
-            )
-        inputs = _checked_inputs(inputs, self.query.shape[2])
-        return inputs if self.norm is None or checked_flag("normalised", normalised) else self.norm(inputs)
-
-    def _not_normalised_yet(self, inputs: Float[Array, "examples tokens features"]) -> Requirement:
-        """That inputs are not what the norm makes: zero mean and unit variance, then `weight` and `bias`."""
-        norm = self.norm
-        plain = (inputs - norm.bias) / jnp.where(norm.weight == 0, 1.0, norm.weight)
-        means, variances = jnp.mean(plain, axis=-1), jnp.var(plain, axis=-1)
-        was_made = jnp.all((jnp.abs(means) < _MADE) & (jnp.abs(variances - 1) < _MADE))
-        changes = jnp.max(jnp.abs(norm(inputs) - inputs)) > _CHANGED * jnp.max(jnp.abs(inputs))
-        return Requirement(
-            "inputs are normalised already: they are what this layer's norm makes, as a hook on its attention module "
-            "records them. Give attention(..., normalised=True); or normalised=False, if they do enter the layer so",
-            ~(was_made & changes),
-        )
 
 
 def _checked_inputs(inputs: ArrayLike, features: int) -> Float[Array, "examples tokens features"]:

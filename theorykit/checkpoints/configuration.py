@@ -1,16 +1,41 @@
 """What the config.json beside a checkpoint says of it, as transformers writes it: much of it is in no array."""
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..checks import checked_flag, checked_number, checked_whole_number, shown
-from .json_objects import read_object
+from ..checks import checked_flag, checked_number, checked_whole_number, first_line, shown
 
-FILE = "config.json"
-# what every configuration of a transformer has one of
-_HEADS = {"num_attention_heads", "n_head", "model_type"}
+# an index or a configuration is not longer than the longest header of a safetensors file
+_MOST_BYTES = 100_000_000
+
+
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    """The JSON object in the file at `path`, which errors call `what`; keys that are there twice are refused."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes, too many for {what}")
+    try:
+        found = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_without_repetition)
+    except RecursionError:
+        raise ValueError(f"{path} is damaged: {what} is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged, or another file: {what} is not JSON ({first_line(error)[:120]})"
+        ) from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged, or another file: {what} is no JSON object, but {shown(found)}")
+    return found
+
+
+def _without_repetition(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {shown(repeated)} is there twice")
+    return found
 
 
 @dataclass(frozen=True)
@@ -21,20 +46,21 @@ class Configuration:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, name: str) -> "Configuration":
-        """What it says of the model that the array `name` is of, where it is of several, such as encoder and decoder.
+        """The part about the model of the array `name`, if there are several models, such as encoder and decoder.
 
-        Raises `ValueError` where it does not say which of them that is.
+        Raises:
+            ValueError: the name does not tell the model.
         """
         models = {
-            key: value for key, value in self.values.items() if isinstance(value, Mapping) and _HEADS & set(value)
+            key: value
+            for key, value in self.values.items()
+            if isinstance(value, Mapping) and {"num_attention_heads", "n_head", "model_type"} & set(value)
         }
-        if not models:
-            return self
         for part in name.split("."):
             for key, value in models.items():
                 if part.partition("_")[0] == key.partition("_")[0]:  # such as vision_tower and vision_config
                     return Configuration(self.path, value).of(name)
-        if self.heads is not None:  # a model of its own, and others in it
+        if not models or self.heads is not None:  # one model, or a model of its own with others in it
             return self
         raise ValueError(
             f"{self.path} is of several models ({', '.join(models)}), and {shown(name)} does not say of which it is: "
@@ -69,6 +95,6 @@ class Configuration:
 
 
 def configuration_beside(checkpoint: Path) -> Configuration:
-    """What the config.json in the folder of `checkpoint` says, which there need not be; `ValueError` if damaged."""
-    path = checkpoint.parent / FILE
+    """The config.json in the folder of `checkpoint`, which may be missing; `ValueError` if it is damaged."""
+    path = checkpoint.parent / "config.json"
     return Configuration(path, read_object(path, "a configuration")) if path.is_file() else Configuration()

@@ -1,17 +1,19 @@
-"""Checkpoint files as mappings from names to arrays, each of which is loaded when it is asked for."""
+"""Checkpoint files as mappings from names to arrays, each loaded when it is asked for. Nothing is ever unpickled."""
 
+import contextlib
+import math
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..checks import checked_path, shown
-from . import npz_files, safetensors_files
-from .json_objects import read_object
-from .npz_files import ArchivedArray
-from .safetensors_files import SafetensorsArray
+from ..checks import checked_path, first_line, shown
+from ..extras import needed
+from .configuration import read_object
 
 _INDEX = ".safetensors.index.json"
 _SAVED = "model.safetensors"
@@ -21,23 +23,39 @@ _INSTEAD = (
     "pickles can run any code and are not read: load it where you trust it, and save the arrays by "
     "safetensors.torch.save_file(model.state_dict(), 'model.safetensors')"
 )
+# the safetensors format's types that are numbers of NumPy; BF16 is read as float32
+_TYPES = ("F64", "F32", "F16", "BF16", "BOOL", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8")
+# Trained weights hardly compress. An array that shrinks by more than the ratio, and is large, is a zip bomb.
+_MOST_RATIO, _ANY_RATIO_BYTES = 200, 2**24
 
 
 @dataclass(frozen=True)
 class Checkpoint(Mapping):
     """The arrays of the checkpoint file `path` by name; each is loaded anew whenever it is asked for.
 
-    What `read_checkpoint` returns. Only the file's headers are in memory.
+    What `read_checkpoint` returns. Only names and shapes are in memory.
     """
 
     path: Path
-    stored: Mapping[str, SafetensorsArray | ArchivedArray]
+    stored: Mapping[str, tuple[Path, tuple[int, ...]]]
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The array `name`, in its type in the file; bfloat16 as float32."""
         if name not in self.stored:
             raise KeyError(f"{self.path} has no array {shown(name)}")
-        return self.stored[name].read()
+        file = self.stored[name][0]
+        if file.suffix == ".npz":
+            with _reading(file, "an npz archive"), np.load(file, allow_pickle=False) as archive:
+                return archive[name]
+        with _open_safetensors(file) as opened:
+            kind = opened.get_slice(name).get_dtype()
+            if kind not in _TYPES:
+                raise _Refused(
+                    f"{file} has {shown(name)} of type {shown(kind)}, which is none of {', '.join(_TYPES)}: is it "
+                    "quantised?"
+                )
+            array = opened.get_tensor(name)
+        return array.astype(np.float32) if kind == "BF16" else array
 
     def __contains__(self, name: object) -> bool:
         return name in self.stored
@@ -55,36 +73,38 @@ class Checkpoint(Mapping):
         """The shape of the array `name`, which is not loaded for it."""
         if not isinstance(name, str) or name not in self.stored:
             raise ValueError(f"name must be one of the arrays in {self.path}, got {shown(name)}")
-        return self.stored[name].shape
+        return self.stored[name][1]
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The arrays in a checkpoint file: `.safetensors`, the `.safetensors.index.json` of a file in parts, or `.npz`.
 
-    A folder, as `save_pretrained` writes it, stands for the checkpoint in it, `model.safetensors` or its index.
+    A folder, as `save_pretrained` writes it, stands for the checkpoint in it, `model.safetensors` or its index. Only
+    headers are read; an array is loaded when it is asked for by its name. Nothing is ever unpickled.
 
-    Nothing is loaded but the header, which is checked against the file; an array is loaded when it is asked for by its
-    name. Nothing is ever unpickled.
-
-    Raises `FileNotFoundError` where there is no file, and `ValueError`, in one line that names it, for a damaged file,
-    one of another format, and pickles, which `torch.save` writes.
+    Raises:
+        FileNotFoundError: there is no file.
+        ValueError: in one line that names the file: it is damaged, of another format, or a pickle, as `torch.save`
+            writes it.
+        ImportError: safetensors is not installed, and the file is not `.npz`.
     """
     path = checked_path("path", path)
     path = _in_folder(path) if path.is_dir() else path
     if path.name.endswith(_PICKLES):
         raise ValueError(f"{path} is a pickle by its ending; {_INSTEAD}")
-    _check_is_file(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    if not path.is_file():
+        raise ValueError(f"{path} is no regular file")
     if path.name.endswith(_INDEX):
         return Checkpoint(path, _in_parts(path))
-    if path.suffix == ".safetensors":
-        return Checkpoint(path, safetensors_files.find_arrays(path))
-    if path.suffix == ".npz":
-        return Checkpoint(path, npz_files.find_arrays(path))
+    if path.suffix in (".safetensors", ".npz"):
+        shapes = _npz_shapes(path) if path.suffix == ".npz" else _safetensors_shapes(path)
+        return Checkpoint(path, {name: (path, shape) for name, shape in shapes.items()})
     raise ValueError(f"{path} ends in none of .safetensors, {_INDEX} and .npz, the checkpoints that can be read")
 
 
 def _in_folder(folder: Path) -> Path:
-    """The checkpoint that `save_pretrained` wrote into a folder."""
     for name in (_SAVED, f"model{_INDEX}"):
         if (folder / name).is_file():
             return folder / name
@@ -106,15 +126,7 @@ def refuse_part(path: Path) -> None:
         )
 
 
-def _check_is_file(path: Path) -> None:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no checkpoint {path}")
-    if not path.is_file():
-        raise ValueError(f"{path} is no regular file")
-
-
-def _in_parts(path: Path) -> Mapping[str, SafetensorsArray]:
-    """The arrays of a checkpoint in several files beside its index."""
+def _in_parts(path: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
     places = read_object(path, "the index of a checkpoint").get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
         raise ValueError(f"{path} is no index of a checkpoint: it has no weight_map from names of arrays to files")
@@ -126,8 +138,79 @@ def _in_parts(path: Path) -> Mapping[str, SafetensorsArray]:
         part = path.parent / file
         if not part.is_file():
             raise FileNotFoundError(f"{path} names {part}, which is not there")
-        parts[file] = safetensors_files.find_arrays(part)
+        parts[file] = _safetensors_shapes(part)
     for name, file in places.items():
         if name not in parts[file]:
             raise ValueError(f"{path} says that {shown(name)} is in {file}, which does not have it")
-    return {name: parts[file][name] for name, file in places.items()}
+    return {name: (path.parent / file, parts[file][name]) for name, file in places.items()}
+
+
+class _Refused(Exception):
+    """What is wrong with a file, said already."""
+
+
+@contextlib.contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    # whatever a damaged file makes its reader raise
+    try:
+        yield
+    except _Refused as refused:
+        raise ValueError(str(refused)) from None
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read as {what} ({first_line(error)[:120]}): is it damaged, or another file?"
+        ) from error
+
+
+@contextlib.contextmanager
+def _open_safetensors(path: Path) -> Iterator[Any]:
+    safe_open = needed("safetensors", str(path)).safe_open
+    # Opened anew for every array: a file that is cut while it is mapped into memory would end the process.
+    with _reading(path, "a safetensors file"), safe_open(path, framework="numpy") as opened:
+        yield opened
+
+
+def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    with _open_safetensors(path) as opened:
+        return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+
+
+def _npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes by the headers in an archive, which are held against its sizes, so that loading asks for no more."""
+    shapes = {}
+    with _reading(path, "an npz archive"), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if not member.filename.endswith(".npy"):
+                raise _Refused(
+                    f"{path} has {shown(member.filename)}, which is no array of NumPy: write the archive by "
+                    "numpy.savez; one that torch.save wrote has pickles in it, and is not read"
+                )
+            name = member.filename.removesuffix(".npy")
+            # an archive can claim more compressed bytes than it has
+            compressed = min(member.compress_size, path.stat().st_size)
+            if member.file_size > max(_ANY_RATIO_BYTES, _MOST_RATIO * compressed):
+                raise _Refused(
+                    f"{path} has {shown(name)}, which unpacks from {compressed} bytes to {member.file_size}: these are "
+                    "no trained weights"
+                )
+            with archive.open(member) as stream:
+                is_first = np.lib.format.read_magic(stream) == (1, 0)
+                read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(stream)
+                header = stream.tell()
+            if dtype.hasobject:
+                raise _Refused(
+                    f"{path} has {shown(name)} of Python objects, not of numbers, which would have to be unpickled"
+                )
+            if dtype.kind not in "fiub":
+                raise _Refused(
+                    f"{path} has {shown(name)} of type {dtype}, not of NumPy's real numbers: save it as float32"
+                )
+            if min(shape, default=0) < 0 or header + math.prod(shape) * dtype.itemsize != member.file_size:
+                raise _Refused(
+                    f"{path} is damaged: {shown(name)} of {dtype} and shape {shape} is in {member.file_size} bytes"
+                )
+            if name in shapes:
+                raise _Refused(f"{path} has the array {shown(name)} more than once")
+            shapes[name] = shape
+    return shapes

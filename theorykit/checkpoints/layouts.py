@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -32,12 +32,20 @@ class Source:
         name = self.prefix + name
         if name not in self.arrays:
             raise ValueError(f"{self.called} has no array {shown(name)}, which its layout needs")
-        where = f"{shown(name)} in {self.called}"
-        value = _on_host(where, self.arrays[name])
+        where, value = f"{shown(name)} in {self.called}", self.arrays[name]
+        if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor of torch
+            try:
+                value = value.detach().cpu()
+                # NumPy has no bfloat16
+                value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+            except (RuntimeError, TypeError, NotImplementedError) as error:
+                raise TypeError(
+                    f"{where} must be an array of floating-point numbers, got a tensor of type {value.dtype} that "
+                    f"NumPy cannot take ({first_line(error)[:120]}): is it quantised, sparse or without values?"
+                ) from None
         dtype = getattr(value, "dtype", None)
         # JAX's own floating-point types are none of NumPy's; of other libraries' arrays NumPy tells the type
-        kind = dtype if isinstance(dtype, np.dtype) else None
-        if kind is not None and not jax.dtypes.issubdtype(kind, np.floating):
+        if isinstance(dtype, np.dtype) and not jax.dtypes.issubdtype(dtype, np.floating):
             raise TypeError(f"{where} must be of floating-point numbers, got {shown(value)}: is it quantised?")
         return np.asarray(checked_array(where, value, axes))
 
@@ -45,33 +53,16 @@ class Source:
         """An array of two axes."""
         return self.array(name, "rows columns")
 
-    def vector(self, name: str, length: int) -> Vector:
-        """An array of one axis of this length."""
+    def vector(self, name: str, length: int, may_lack: bool = False) -> Vector:
+        """An array of one axis of this length; zeros where it `may_lack` and does."""
+        if may_lack and not self.has(name):
+            return np.zeros(length)
         found = self.array(name, "entries")
         if len(found) != length:
             raise ValueError(
                 f"{shown(self.prefix + name)} in {self.called} must have {length} entries, got {len(found)}"
             )
         return found
-
-    def vector_or_zeros(self, name: str, length: int) -> Vector:
-        """`vector`, and zeros where there is none of this name."""
-        return self.vector(name, length) if self.has(name) else np.zeros(length)
-
-
-def _on_host(where: str, value: Any) -> Any:
-    """A tensor of torch as an array; any other value as it is."""
-    if not (hasattr(value, "detach") and hasattr(value, "numpy")):
-        return value
-    try:
-        value = value.detach().cpu()
-        # NumPy has no bfloat16
-        return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
-    except (RuntimeError, TypeError, NotImplementedError) as error:
-        raise TypeError(
-            f"{where} must be an array of floating-point numbers, got a tensor of type {value.dtype} that NumPy cannot "
-            f"take ({first_line(error)[:120]}): is it quantised, sparse or without values?"
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -91,15 +82,14 @@ class Layout:
 
     - `library`: whose layout it is, for errors and documents.
     - `example`: the name of an array by which the layout is known, of layer 0 if it has layers.
-    - `pattern`: of such names, with groups `prefix`, of what all layers are behind, and `layer` where there are layers;
-      what is behind neither is read by `read`.
-    - `beside`: of what may stand behind the name's beginning: what `read` takes, and what leaves attention as it is.
-      All other arrays there are refused by name.
+    - `pattern`: of such names, with groups `prefix`, of what all layers are behind, and `layer` where there are layers.
+      `rest` and what follows the same beginning is read by `read`.
+    - `beside`: names behind the same beginning that `read` takes, or that leave attention as it is. All other arrays
+      there are refused by name.
     - `output`: the name of the weights of a module's output map, by which a module in a list is told from other parts.
     - `norm`: the layer norm before attention, if there is one; `epsilon` is the library's default.
     - `namesakes`: models with another attention whose layers have the same names, which only config.json tells apart.
-    - `model_types`: what config.json calls models of exactly this attention; others may have another. Empty where the
-      library writes no config.json.
+    - `model_types`: what config.json calls models of exactly this attention; none if the library writes no config.json.
     """
 
     library: str
@@ -144,28 +134,11 @@ class Layout:
         for name in names:
             if match := self.pattern.fullmatch(name):
                 groups = match.groupdict()
-                layer = int(groups.get("layer") or 0)
-                found.setdefault(groups["prefix"], {})[layer] = name[: match.start("rest")]
+                found.setdefault(groups["prefix"], {})[int(groups.get("layer") or 0)] = name[: match.start("rest")]
         return found
 
 
-def _linear(source: Source, query: str, key: str) -> Projections:
-    """Of two linear maps with weights (rows, features), and biases or none."""
-    found = _projections(source, (f"{query}.weight", f"{key}.weight"), (f"{query}.bias", f"{key}.bias"))
-    if source.has(f"{query}.bias") != source.has(f"{key}.bias"):
-        raise ValueError(
-            f"{source.called} has one of {query}.bias and {key}.bias at {shown(source.prefix)} without the other"
-        )
-    return found
-
-
-def _projections(source: Source, weights: tuple[str, str], biases: tuple[str, str]) -> Projections:
-    query, key = (source.matrix(name) for name in weights)
-    check_pair(source, query.shape, key.shape)
-    return Projections(query, key, *(source.vector_or_zeros(name, len(query)) for name in biases))
-
-
-def check_pair(source: Source, query: tuple[int, ...], key: tuple[int, ...]) -> None:
+def _check_pair(source: Source, query: tuple[int, ...], key: tuple[int, ...]) -> None:
     """Raise `ValueError` unless queries and keys, (rows, features), are as many and act on the same features."""
     if query[1] != key[1]:
         raise ValueError(
@@ -177,6 +150,14 @@ def check_pair(source: Source, query: tuple[int, ...], key: tuple[int, ...]) -> 
             f"{source.called} has {key[0]} rows of keys for {query[0]} of queries at {shown(source.prefix)}: "
             "grouped-query attention, whose heads share keys, is not read"
         )
+
+
+def _linear(source: Source, query: str, key: str) -> Projections:
+    """Of two linear maps with weights (rows, features), each with a bias or none."""
+    weights = [source.matrix(f"{name}.weight") for name in (query, key)]
+    _check_pair(source, *(weight.shape for weight in weights))
+    biases = [source.vector(f"{name}.bias", len(weights[0]), may_lack=True) for name in (query, key)]
+    return Projections(*weights, *biases)
 
 
 def _read_torch(source: Source) -> Projections:
@@ -196,14 +177,10 @@ def _read_torch(source: Source) -> Projections:
         query, key = stacked[:features], stacked[features : 2 * features]
     else:
         query, key = source.matrix("q_proj_weight"), source.matrix("k_proj_weight")
-        check_pair(source, query.shape, key.shape)
+        _check_pair(source, query.shape, key.shape)
     rows = len(query)
-    bias = source.vector_or_zeros("in_proj_bias", 3 * rows)
+    bias = source.vector("in_proj_bias", 3 * rows, may_lack=True)
     return Projections(query, key, bias[:rows], bias[rows : 2 * rows])
-
-
-def _read_torch_encoder(source: Source) -> Projections:
-    return _read_torch(Source(source.arrays, source.called, f"{source.prefix}self_attn."))
 
 
 def _read_gpt2(source: Source) -> Projections:
@@ -220,53 +197,46 @@ def _read_gpt2(source: Source) -> Projections:
     return Projections(query, key, bias[:features], bias[features : 2 * features])
 
 
-def _read_bert(source: Source) -> Projections:
-    return _whole(source, _linear(source, "attention.self.query", "attention.self.key"))
-
-
-def _read_vit(source: Source) -> Projections:
-    saved = source.has("attention.attention.query.weight")
-    names = ("attention.attention.query", "attention.attention.key")
-    return _whole(source, _linear(source, *(names if saved else ("attention.q_proj", "attention.k_proj"))))
-
-
-def _whole(source: Source, projections: Projections) -> Projections:
-    """Of a model in which all heads together have as many rows as there are features."""
-    rows, features = projections.query.shape
+def _read_transformers(source: Source, query: str, key: str) -> Projections:
+    """Two linear maps, both with biases or both without, whose heads together have as many rows as features."""
+    found = _linear(source, query, key)
+    if source.has(f"{query}.bias") != source.has(f"{key}.bias"):
+        raise ValueError(
+            f"{source.called} has one of {query}.bias and {key}.bias at {shown(source.prefix)} without the other"
+        )
+    rows, features = found.query.shape
     if rows != features:
         raise ValueError(
             f"{source.called} has queries of {rows} rows for {features} features at {shown(source.prefix)}: have "
             "heads been pruned? Then their number is not that of config.json"
         )
-    return projections
+    return found
 
 
-def _read_equinox(source: Source) -> Projections:
-    weights, biases = (tuple(f"{name}_proj.{of}" for name in ("query", "key")) for of in ("weight", "bias"))
-    return _projections(source, weights, biases)
+def _read_vit(source: Source) -> Projections:
+    # transformers calls the maps otherwise in memory than in files
+    if source.has("attention.attention.query.weight"):
+        return _read_transformers(source, "attention.attention.query", "attention.attention.key")
+    return _read_transformers(source, "attention.q_proj", "attention.k_proj")
 
 
 def _read_flax(source: Source) -> Projections:
     """Flax: kernels (features, heads, G), of which heads and G become rows."""
     mark = "/" if source.has("query/kernel") else "."
     query, key = (source.array(f"{name}{mark}kernel", "features heads G") for name in ("query", "key"))
-    check_pair(source, (query.shape[1], query.shape[0]), (key.shape[1], key.shape[0]))
-    check_pair(source, (query.shape[2], query.shape[0]), (key.shape[2], key.shape[0]))
-    biases = (
+    _check_pair(source, (query.shape[1], query.shape[0]), (key.shape[1], key.shape[0]))
+    _check_pair(source, (query.shape[2], query.shape[0]), (key.shape[2], key.shape[0]))
+    biases = [
         source.array(f"{name}{mark}bias", "heads G") if source.has(f"{name}{mark}bias") else np.zeros(query.shape[1:])
         for name in ("query", "key")
-    )
-    flat = [bias.reshape(-1) for bias in biases]
-    if any(bias.size != query[0].size for bias in flat):
+    ]
+    if any(bias.size != query[0].size for bias in biases):
         raise ValueError(f"{source.called} has biases of other shapes than the kernels at {shown(source.prefix)}")
     rows = [kernel.reshape(len(kernel), -1).T for kernel in (query, key)]
-    return Projections(*rows, *flat, heads=query.shape[1])
+    return Projections(*rows, *(bias.reshape(-1) for bias in biases), heads=query.shape[1])
 
 
-def _read_attention_paths(source: Source) -> Projections:
-    return _projections(source, ("to_q.weight", "to_k.weight"), ("to_q.bias", "to_k.bias"))
-
-
+# names of layers behind any prefix, such as that of a task's model
 _IN_LAYERS = r"(?P<prefix>(?:.*\.)?)"
 # a module that stands alone is in no list, whose entries have numbers for names
 _ALONE = r"(?P<prefix>(?:(?!self_attn\.|multihead_attn\.)[^.\d][^.]*\.)*)"
@@ -275,8 +245,8 @@ _CROSS = "crossattention|ln_cross_attn"
 _TORCH = rf"in_proj_weight|in_proj_bias|[qkv]_proj_weight|bias_[kv]|out_proj{_WB}"
 
 
-def _kinds(names: str) -> frozenset[str]:
-    return frozenset(names.split())
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 LAYOUTS: Mapping[str, Layout] = {
@@ -294,7 +264,7 @@ LAYOUTS: Mapping[str, Layout] = {
         re.compile(
             r"(?P<prefix>(?:.*?\.)??)(?:layers\.(?P<layer>\d+)\.)?(?P<rest>self_attn\.(?:in_proj_weight|q_proj_weight))"
         ),
-        _read_torch_encoder,
+        lambda source: _read_torch(replace(source, prefix=f"{source.prefix}self_attn.")),
         beside=re.compile(rf"self_attn\.(?:{_TORCH})|norm1{_WB}|(?:multihead_attn|norm[23]|linear[12])\..*"),
         norm="norm1",
     ),
@@ -313,13 +283,13 @@ LAYOUTS: Mapping[str, Layout] = {
         "transformers' BERT",
         "encoder.layer.0.attention.self.query.weight",
         re.compile(_IN_LAYERS + r"encoder\.layer\.(?P<layer>\d+)\.(?P<rest>attention\.self\.query\.weight)"),
-        _read_bert,
+        lambda source: _read_transformers(source, "attention.self.query", "attention.self.key"),
         beside=re.compile(
             rf"attention\.self\.(?:query|key|value){_WB}|attention\.output\.(?:dense{_WB}|LayerNorm\.(?:weight|bias|gamma|beta))"
             rf"|(?:intermediate|output|{_CROSS})\..*"
         ),
         namesakes="RoFormer, YOSO and MRA",
-        model_types=_kinds(
+        model_types=_words(
             "bert bert-generation big_bird camembert chinese_clip_text_model data2vec-text dpr electra ernie layoutlm "
             "lxmert markuplm rembert roberta splinter visual_bert xlm-roberta"
         ),
@@ -339,13 +309,13 @@ LAYOUTS: Mapping[str, Layout] = {
         norm="layernorm_before",
         epsilon=1e-12,
         namesakes="VideoPrism",
-        model_types=_kinds("vit deit vit_mae vit_msn audio-spectrogram-transformer dpt ijepa vilt vivit yolos"),
+        model_types=_words("vit deit vit_mae vit_msn audio-spectrogram-transformer dpt ijepa vilt vivit yolos"),
     ),
     "equinox": Layout(
         "equinox.nn.MultiheadAttention",
         "query_proj.weight",
         re.compile(_ALONE + r"(?P<rest>query_proj\.weight)"),
-        _read_equinox,
+        lambda source: _linear(source, "query_proj", "key_proj"),
         beside=re.compile(rf"(?:query|key|value|output)_proj{_WB}"),
         output=re.compile(r"output_proj\.weight"),
     ),
@@ -361,7 +331,7 @@ LAYOUTS: Mapping[str, Layout] = {
         "the network of Tiberi et al.",
         "transformer.layers.0.to_q.weight",
         re.compile(r"(?P<prefix>(?:.*\.)?)transformer\.layers\.(?P<layer>\d+)\.(?P<rest>to_q\.weight)"),
-        _read_attention_paths,
+        lambda source: _linear(source, "to_q", "to_k"),
         beside=re.compile(rf"to_(?:q|k|v|out){_WB}"),
     ),
 }

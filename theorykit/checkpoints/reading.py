@@ -1,12 +1,13 @@
-"""The attention heads of one layer out of a checkpoint, whatever layout they are in."""
+"""The attention heads of one layer out of a checkpoint, whatever layout they are in; and whole published networks."""
 
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +15,13 @@ from jaxtyping import Array, Float
 
 from .. import bpkr
 from ..checks import (
+    Count,
+    Index,
+    checked_arguments,
     checked_choice,
     checked_flag,
     checked_number,
     checked_path,
-    checked_text,
-    checked_whole_number,
     shown,
 )
 from ..precision import require_float64
@@ -38,9 +40,20 @@ from .refusals import (
     refuse_unknown,
 )
 
+_EMBEDDING, _READOUT = "learned_input_layer", "readout_layer"
+
+
+def _checked_given(name: str, value: Any) -> Any:
+    # the arrays of a mapping are loaded later, one by one
+    return value if isinstance(value, Mapping) else checked_path(name, value)
+
+
+_Given = Annotated[Mapping[str, Any] | str | Path, _checked_given]
+_Positive = Annotated[float, partial(checked_number, above=0.0)]
+
 
 @dataclass(frozen=True)
-class Found:
+class _Found:
     """A layout found in a checkpoint: its name, and what the names of each layer's arrays begin with."""
 
     name: str
@@ -49,95 +62,111 @@ class Found:
 
     @property
     def layout(self) -> Layout:
-        """How to read it."""
         return LAYOUTS[self.name]
 
 
+@checked_arguments
 def read_heads(
-    checkpoint: Mapping[str, Any] | str | Path,
+    checkpoint: _Given,
     *,
-    layer: int,
+    layer: Index,
     prefix: str | None = None,
     layout: str | None = None,
-    heads: int | None = None,
-    epsilon: float | None = None,
+    heads: Count | None = None,
+    epsilon: _Positive | None = None,
     causal: bool | None = None,
     norm_first: bool | None = None,
 ) -> CheckpointHeads:
-    """The attention heads of one layer of a trained transformer, with the layer norm that the model applies first.
+    """Read the attention heads of one layer of a trained transformer, with the layer norm that comes before them.
 
-    - `checkpoint`: a file or folder that `read_checkpoint` reads, what it returns, or any mapping from names to arrays,
-      tensors of torch among them.
-    - `layer`: counted from 0, as names count layers.
-    - `prefix`: only arrays whose names begin with it are looked at, such as "decoder." of a model of several.
-    - `layout`: "torch", "torch_encoder", "gpt2", "bert", "vit", "equinox", "flax" or "attention_paths"; None tells it
-      by the arrays' names.
-    - `heads`: how many the layer has, which most files do not say. None takes the number from a config.json beside the
-      file, or from the arrays where they have an axis for it.
-    - `epsilon`: of the layer norm. None takes that of config.json, or else the library's default: 1e-5 for
-      "torch_encoder" and "gpt2", 1e-12 for "vit".
-    - `causal`: whether tokens attend to no later ones. None means that those of GPT-2, of decoders, and of models that
-      config.json says to be causal do not.
-    - `norm_first`: for "torch_encoder", which has it in no file, whether the norm is before attention.
+    Args:
+        checkpoint: a file or folder that `read_checkpoint` reads, what it returns, or any mapping from names to arrays,
+            tensors of torch among them.
+        layer: counted from 0, as names count layers.
+        prefix: only arrays whose names begin with it are looked at, such as "decoder." of a model of several.
+        layout: "torch", "torch_encoder", "gpt2", "bert", "vit", "equinox", "flax" or "attention_paths"; None tells it
+            by the arrays' names.
+        heads: number of heads of the layer. Most files do not state it. None takes it from a config.json beside the
+            file, or from the arrays where they have an axis for it.
+        epsilon: of the layer norm. None takes that of config.json, or else the library's default: 1e-5 for
+            "torch_encoder" and "gpt2", 1e-12 for "vit".
+        causal: whether tokens attend to no later ones. By default those of GPT-2, of decoders, and of models that
+            config.json says to be causal do not.
+        norm_first: for "torch_encoder", whether the norm is before attention. No file states it.
 
-    Raises `FileNotFoundError` and `ValueError` as `read_checkpoint` does; `ValueError` where the layer, a number of
-    heads or an array is missing or does not fit; for attention that is no softmax of queries and keys: with rotary or
-    relative positions, or with keys that heads share; and for arrays beside the heads, such as an adapter's, that the
-    layout has not; `TypeError` for weights that are no floating-point numbers. Warns with `bpkr.AttentionWarning` where
-    neither `layout` nor a config.json says which of several models with the same names it is.
+    Raises:
+        FileNotFoundError, ImportError: as `read_checkpoint`.
+        ValueError: the file cannot be read; the layer, a number of heads or an array is missing or does not fit;
+            attention is no softmax of queries and keys, as with rotary or relative positions or shared keys; or arrays
+            beside the heads, such as an adapter's, are not in the layout.
+        TypeError: weights are no floating-point numbers.
+
+    Warns:
+        bpkr.AttentionWarning: neither `layout` nor a config.json says which of several models with the same names it
+            is.
     """
     require_float64()
-    everything, called, configuration = open_checkpoint(checkpoint)
-    layer = checked_whole_number("layer", layer, least=0)
-    prefix = None if prefix is None else _whole_prefix(checked_text("prefix", prefix), everything)
-    arrays = everything if prefix is None else _behind(prefix, everything, called)
-    found = find_layout(arrays, called, layout, prefix)
+    arrays, called, configuration = _open(checkpoint)
+    names = list(arrays)
+    if prefix is not None:
+        behind = {name[len(prefix) : len(prefix) + 1] for name in arrays if name.startswith(prefix)}
+        if behind in ({"."}, {"/"}):  # the path of a module, whose mark may be left out
+            prefix += behind.pop()
+        names = [name for name in arrays if name.startswith(prefix)]
+        if not names:
+            raise ValueError(
+                f"prefix={shown(prefix)} begins none of the names in {called}, such as {shown(next(iter(arrays), ''))}"
+            )
+    found = _find_layout(arrays, names, called, layout, prefix)
     if layer not in found.stems:
         numbers = sorted(found.stems)
         raise ValueError(
             f"layer must be one of the {len(numbers)} layers of {called}, {numbers[0]} to {numbers[-1]}, got {layer}"
         )
     source = Source(arrays, called, found.stems[layer])
-    refuse_names([name for name in everything if name.startswith(found.prefix) or around(name, source.prefix)], called)
+    # Refusals come before anything is loaded. Names around the layer count, those of other models beside it do not.
+    refuse_names([name for name in arrays if name.startswith(found.prefix) or around(name, source.prefix)], called)
     if found.layout.namesakes:
-        refuse_names(arrays, called, NAMESAKES)
-    refuse_beside(arrays, called, found.layout, source.prefix)
+        refuse_names(names, called, NAMESAKES)
+    refuse_beside(names, called, found.layout, source.prefix)
     configuration = configuration.of(source.prefix)
     refuse_configuration(configuration)
     if found.layout.stands_alone:
-        refuse_outside(arrays, everything, called, source.prefix)
+        refuse_outside(names, arrays, called, source.prefix)
     _refuse_other_kind(found, configuration, layout is not None)
     if found.name == "torch_encoder" and norm_first is True and layout is None and not source.has("norm1.bias"):
         warnings.warn(
             f"{called} has norms without biases at {shown(source.prefix)}, which are read as layer norms; those of "
             "RMSNorm have the same names. Give layout='torch_encoder' if they are layer norms",
             bpkr.AttentionWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     projections = found.layout.read(source)
     count = _head_count(projections, heads, configuration, called)
-    query, query_bias = _by_head(count, projections.query, projections.query_bias)
-    key, key_bias = _by_head(count, projections.key, projections.key_bias)
-    factor = _score_factor(configuration, layer, query.shape[1]) if found.name == "gpt2" else 1.0
+    query, key = (matrix.reshape(count, -1, matrix.shape[1]) for matrix in (projections.query, projections.key))
+    biases = (projections.query_bias.reshape(count, -1), projections.key_bias.reshape(count, -1))
+    factor = 1.0
+    if found.name == "gpt2":  # other scales of scores than 1/sqrt(G), whose switches are in config.json
+        factor = 1.0 if configuration.is_set("scale_attn_weights", default=True) else math.sqrt(query.shape[1])
+        factor /= layer + 1 if configuration.is_set("scale_attn_by_inverse_layer_idx") else 1
     return CheckpointHeads(
-        query=factor * query,
-        key=key,
-        query_bias=factor * query_bias,
-        key_bias=key_bias,
-        norm=_norm(source, found.layout, query.shape[2], _norm_options(found, epsilon, norm_first), configuration),
-        causal=_is_causal(causal, found, arrays, source.prefix, configuration),
+        query=jnp.asarray(factor * query),
+        # a factor of scores is one of the queries
+        key=jnp.asarray(key),
+        query_bias=jnp.asarray(factor * biases[0]),
+        key_bias=jnp.asarray(biases[1]),
+        norm=_norm(source, found, query.shape[2], epsilon, norm_first, configuration),
+        causal=_is_causal(causal, found, names, source.prefix, configuration),
         layout=found.name,
         layer=layer,
         layers=len(found.stems),
     )
 
 
-def open_checkpoint(
-    checkpoint: Mapping[str, Any] | str | Path,
-) -> tuple[Mapping[str, Any], str, Configuration]:
+def _open(checkpoint: _Given) -> tuple[Mapping[str, Any], str, Configuration]:
     """The arrays of a checkpoint, what errors call it, and the configuration beside its file."""
     if not isinstance(checkpoint, Mapping):
-        checkpoint = read_checkpoint(checked_path("checkpoint", checkpoint))
+        checkpoint = read_checkpoint(checkpoint)
     if isinstance(checkpoint, Checkpoint):
         refuse_part(checkpoint.path)
         return checkpoint, str(checkpoint.path), configuration_beside(checkpoint.path)
@@ -146,78 +175,41 @@ def open_checkpoint(
     return checkpoint, "checkpoint", Configuration()
 
 
-def _whole_prefix(prefix: str, arrays: Mapping[str, Any]) -> str:
-    """The path of a module with the mark behind it, which may be left out."""
-    behind = {name[len(prefix) : len(prefix) + 1] for name in arrays if name.startswith(prefix)}
-    return prefix + behind.pop() if prefix and behind in ({"."}, {"/"}) else prefix
+def _find_layout(
+    arrays: Mapping[str, Any], names: Collection[str], called: str, layout: str | None, prefix: str | None = None
+) -> _Found:
+    """The one layout that arrays of these names are in, or `layout` if they are; `ValueError` for none, or several.
 
-
-def _behind(prefix: str, arrays: Mapping[str, Any], called: str) -> Mapping[str, Any]:
-    """The arrays whose names begin with `prefix`, each loaded when it is asked for."""
-    names = [name for name in arrays if name.startswith(prefix)]
-    if not names:
-        raise ValueError(
-            f"prefix={shown(prefix)} begins none of the names in {called}, such as {shown(next(iter(arrays), ''))}"
-        )
-    return _Selection(arrays, tuple(names))
-
-
-@dataclass(frozen=True)
-class _Selection(Mapping):
-    """Some of the arrays of a checkpoint."""
-
-    arrays: Mapping[str, Any]
-    names: tuple[str, ...]
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.names:
-            raise KeyError(name)
-        return self.arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-def find_layout(arrays: Mapping[str, Any], called: str, layout: str | None, prefix: str | None = None) -> Found:
-    """The one layout that the arrays are in, or `layout`, where they are; `ValueError` where there is none, or more.
-
-    `prefix` begins all of their names; it may be the path of a module in a list, which is found by it alone.
+    `prefix` begins all of the names; it may be the path of a module in a list, which is found by it alone.
     """
     chosen = LAYOUTS if layout is None else {layout: LAYOUTS[checked_choice("layout", layout, LAYOUTS)]}
-    found = [Found(name, stems, first) for name, one in chosen.items() for first, stems in one.stems(arrays).items()]
+    found = [_Found(name, stems, first) for name, one in chosen.items() for first, stems in one.stems(names).items()]
     if not found and prefix:
-        found = [Found(name, {0: prefix}, prefix) for name, one in chosen.items() if one.module_at(prefix, arrays)]
+        found = [_Found(name, {0: prefix}, prefix) for name, one in chosen.items() if one.module_at(prefix, names)]
     if not found:
-        refuse_unknown(arrays, called, {name: one.example for name, one in chosen.items()})
+        refuse_unknown(arrays, names, called, {name: one.example for name, one in chosen.items()})
     if len(found) > 1:
         places = ", ".join(f"{each.name} at {shown(next(iter(each.stems.values())))}" for each in found[:4])
         alone = (
             ". A module that stands alone is read without the norms around it: give `attention` the module's own "
             "inputs, as a forward hook on it records them"
         )
+        # the advised prefix begins the names of the first place, and of no other
+        first, stems = found[0].prefix, [list(each.stems.values()) for each in found]
+        if not first or any(stem.startswith(first) for each in stems[1:] for stem in each):
+            shared = os.path.commonprefix(stems[0])  # noqa: RUF071 - of names, not of paths
+            first = shared[: max(shared.rfind("."), shared.rfind("/")) + 1]
         raise ValueError(
             f"{called} has attention in {len(found)} places ({places}): say which by the beginning of its names, such "
-            f"as prefix={_place(found)!r}{alone if found[0].layout.stands_alone else ''}"
+            f"as prefix={first!r}{alone if found[0].layout.stands_alone else ''}"
         )
     return found[0]
 
 
-def _place(found: Sequence[Found]) -> str:
-    """What the names of the first place, and of no other, begin with."""
-    stems = [list(each.stems.values()) for each in found]
-    if found[0].prefix and not any(stem.startswith(found[0].prefix) for each in stems[1:] for stem in each):
-        return found[0].prefix
-    shared = os.path.commonprefix(stems[0])  # noqa: RUF071 - of names, not of paths
-    return shared[: max(shared.rfind("."), shared.rfind("/")) + 1]
+def _refuse_other_kind(found: _Found, configuration: Configuration, is_given: bool) -> None:
+    """Raise `ValueError` if config.json is of a model whose attention may be another than that of the layout.
 
-
-def _refuse_other_kind(found: Found, configuration: Configuration, is_given: bool) -> None:
-    """Raise `ValueError` where config.json is of a model whose attention may be another than that of the layout.
-
-    Where no config.json is beside the arrays, and no layout is given, models with the same names draw a warning.
+    Without a config.json and a layout, names that models with another attention have, too, draw a warning.
     """
     kind, layout = configuration.model_type, found.layout
     if kind is None and layout.namesakes and not is_given:
@@ -225,7 +217,7 @@ def _refuse_other_kind(found: Found, configuration: Configuration, is_given: boo
             f"no config.json says of which kind the model is, and it is read as {layout.library} by its names, which "
             f"layers of {layout.namesakes} have, too, whose attention is another. Give layout={found.name!r} to say so",
             bpkr.AttentionWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if kind is None or kind in layout.model_types:
         return
@@ -246,10 +238,7 @@ def _refuse_other_kind(found: Found, configuration: Configuration, is_given: boo
 
 
 def _head_count(projections: Projections, given: int | None, configuration: Configuration, called: str) -> int:
-    """How many heads the layer has, as the arrays, config.json or the caller say, who must agree."""
     rows = len(projections.query)
-    if given is not None:
-        given = checked_whole_number("heads", given, least=1)
     for known, where in ((projections.heads, called), (configuration.heads, configuration.path)):
         if known is not None and given not in (None, known):
             raise ValueError(f"heads={given} disagrees with {where}, which has {known}")
@@ -261,24 +250,12 @@ def _head_count(projections: Projections, given: int | None, configuration: Conf
     return given
 
 
-def _by_head(
-    heads: int, matrix: Float[np.ndarray, "rows features"], bias: Float[np.ndarray, " rows"]
-) -> tuple[Float[Array, "heads G features"], Float[Array, "heads G"]]:
-    return jnp.asarray(matrix.reshape(heads, -1, matrix.shape[1])), jnp.asarray(bias.reshape(heads, -1))
-
-
-def _score_factor(configuration: Configuration, layer: int, size: int) -> float:
-    """What GPT-2 multiplies scores by, beside 1/sqrt(G) for queries of `size` G; the switches are in config.json."""
-    factor = 1.0 if configuration.is_set("scale_attn_weights", default=True) else math.sqrt(size)
-    return factor / (layer + 1) if configuration.is_set("scale_attn_by_inverse_layer_idx") else factor
-
-
 def _is_causal(
-    given: bool | None, found: Found, arrays: Mapping[str, Any], stem: str, configuration: Configuration
+    given: bool | None, found: _Found, names: Collection[str], stem: str, configuration: Configuration
 ) -> bool:
     if given is not None:
-        return checked_flag("causal", given)
-    is_decoder = found.layout.is_decoder(arrays, stem)
+        return given
+    is_decoder = found.layout.is_decoder(names, stem)
     if is_decoder and not found.layout.model_types:
         raise ValueError(
             f"causal must be given, True or False: the layer at {shown(stem)} is a decoder's, and no file says which "
@@ -290,50 +267,100 @@ def _is_causal(
     return found.layout.causal or is_decoder or bool(said) or configuration.is_set("is_decoder")
 
 
-@dataclass(frozen=True)
-class _NormOptions:
-    """Whether the layer has a norm before attention, and the epsilon that the caller gave."""
-
-    present: bool
-    epsilon: float | None
-
-
-def _norm_options(found: Found, epsilon: float | None, norm_first: bool | None) -> _NormOptions:
-    is_encoder = found.name == "torch_encoder"
-    if norm_first is not None:
-        norm_first = checked_flag("norm_first", norm_first)
-        if not is_encoder:
-            raise ValueError(
-                f"norm_first is for the layout 'torch_encoder'; {found.name!r} has its norms in their place"
-            )
-    elif is_encoder:
+def _norm(
+    source: Source,
+    found: _Found,
+    features: int,
+    epsilon: float | None,
+    norm_first: bool | None,
+    configuration: Configuration,
+) -> LayerNorm | None:
+    """The layer norm before attention; `ValueError` for options that do not fit the layout."""
+    layout = found.layout
+    if norm_first is not None and found.name != "torch_encoder":
+        raise ValueError(f"norm_first is for the layout 'torch_encoder'; {found.name!r} has its norms in their place")
+    if norm_first is None and found.name == "torch_encoder":
         raise ValueError(
             "norm_first must be given, True or False as it was for torch.nn.TransformerEncoderLayer: no file says it"
         )
-    present = found.layout.norm is not None and norm_first is not False
-    if epsilon is not None:
-        epsilon = float(checked_number("epsilon", epsilon, above=0.0))
-        if not present:
+    if layout.norm is None or norm_first is False:
+        if epsilon is not None:
             raise ValueError(f"epsilon={epsilon} is given, but a layer of {found.name!r} has no norm before attention")
-    return _NormOptions(present, epsilon)
-
-
-def _norm(
-    source: Source, layout: Layout, features: int, options: _NormOptions, configuration: Configuration
-) -> LayerNorm | None:
-    if not options.present or layout.norm is None:
         return None
-    epsilon = options.epsilon
-    if epsilon is None and layout.model_types:
-        epsilon = configuration.epsilon
+    if epsilon is None:
+        epsilon = (configuration.epsilon if layout.model_types else None) or layout.epsilon
     weight = source.vector(f"{layout.norm}.weight", features)
-    if not layout.model_types and source.has("self_attn.in_proj_bias") and not source.has(f"{layout.norm}.bias"):
+    # torch leaves the bias out where it is told to have none
+    may_lack = not layout.model_types
+    if may_lack and source.has("self_attn.in_proj_bias") and not source.has(f"{layout.norm}.bias"):
         raise ValueError(
             f"{source.called} has {shown(source.prefix + layout.norm)} without a bias, and attention with one: a norm "
             f"that {layout.library} has not, such as RMSNorm, is not read"
         )
-    # torch leaves the bias out where it is told to have none
-    may_lack_bias = not layout.model_types
-    read = source.vector_or_zeros if may_lack_bias else source.vector
-    bias = read(f"{layout.norm}.bias", features)
-    return LayerNorm(jnp.asarray(weight), jnp.asarray(bias), layout.epsilon if epsilon is None else epsilon)
+    bias = source.vector(f"{layout.norm}.bias", features, may_lack=may_lack)
+    return LayerNorm(jnp.asarray(weight), jnp.asarray(bias), float(epsilon))
+
+
+@checked_arguments
+def read_network_weights(
+    checkpoint: _Given, *, heads: Count | None = None
+) -> tuple[tuple[Float[Array, "_ _"], ...], bpkr.AbstractHeads]:
+    """Read all weights of a network in the layout "attention_paths", and its heads, for `bpkr.network_of_weights`.
+
+    It is the network of Tiberi et al., arXiv 2405.15926, as its published program saves it. Their network divides by
+    the root of the number of heads, and not by the roots of the widths, by which the theory's Eqs. (1), (2) and (4)
+    divide: the weights are multiplied by these here.
+
+    Args:
+        checkpoint: as for `read_heads`.
+        heads: as for `read_heads`; all layers have as many heads.
+
+    Returns:
+        The embedding V^0 (N_1, N_0), every layer's V_l (N_{l+1}, heads N_l), and the readout a (outputs, N_a), such
+        that the theory's network of these weights has the same outputs; and the heads, which act on the bare input. A
+        missing embedding is the identity. The file does not state skip connections, nor which token is read: the
+        architecture and `readout` of `bpkr.network_of_weights` do.
+
+    Raises:
+        ValueError: as `read_heads`, and for biases or projections after attention, which the theory's network has not.
+    """
+    require_float64()
+    arrays, called, _ = _open(checkpoint)
+    found = _find_layout(arrays, list(arrays), called, "attention_paths")
+    numbers, source = sorted(found.stems), Source(arrays, called, found.prefix)
+    if numbers != list(range(len(numbers))):
+        raise ValueError(f"{called} has the layers {numbers}, with others missing between them")
+    stems = [found.stems[number] for number in numbers]
+    biased = [f"{found.prefix}{name}.bias" for name in (_EMBEDDING, _READOUT)]
+    biased += [f"{stem}{name}.bias" for stem in stems for name in ("to_q", "to_k", "to_v", "to_out")]
+    for name in biased:
+        if name in arrays:
+            raise ValueError(f"{called} has {shown(name)}: the theory's network has no biases")
+    for name in (f"{stem}to_out.weight" for stem in stems):
+        if name in arrays:
+            raise ValueError(f"{called} has {shown(name)}: the theory's heads are summed, not projected after that")
+    layers = [read_heads(arrays, layer=number, layout="attention_paths", heads=heads) for number in numbers]
+    counts, features = [len(each.query) for each in layers], layers[0].query.shape[2]
+    embedding = source.matrix(f"{_EMBEDDING}.weight") if source.has(f"{_EMBEDDING}.weight") else np.eye(features)
+    values = []
+    for stem, count in zip(stems, counts, strict=True):
+        stacked = Source(arrays, called, stem).matrix("to_v.weight")
+        if len(stacked) % count:
+            raise ValueError(
+                f"heads={count} does not divide the {len(stacked)} rows of {shown(f'{stem}to_v.weight')} in {called}"
+            )
+        # V_l has its heads' blocks side by side; here rows (heads N_{l+1}) are below each other
+        blocks = math.sqrt(stacked.shape[1]) * stacked.reshape(count, -1, stacked.shape[1])
+        values.append(blocks.transpose(1, 0, 2).reshape(blocks.shape[1], -1))
+    readout = source.matrix(f"{_READOUT}.weight")
+    weights = (math.sqrt(features) * embedding, *values, math.sqrt(readout.shape[1]) * readout)
+    width = features
+    for number, (weight, count) in enumerate(zip(weights, (1, *counts, 1), strict=True)):
+        if weight.shape[1] != count * width:
+            raise ValueError(
+                f"{called} does not fit together: matrix {number} of {len(weights)}, from the input, is for "
+                f"{weight.shape[1] // count} features, and {width} come in"
+            )
+        width = weight.shape[0]
+    projections = bpkr.heads(query=[each.query for each in layers], key=[each.key for each in layers])
+    return tuple(jnp.asarray(weight) for weight in weights), projections

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -10,16 +10,15 @@ from ..checks import shown
 from .configuration import Configuration
 from .layouts import LAYOUTS, Layout
 
-_RELATIVE = (
-    r"relative_attention_bias|relative_position|rel_pos|rel_embeddings|distance_embedding|pos_(?:key|query)_proj"
-    r"|pos_proj|r_[rw]_bias|query_global"
-)
 # what a part of an array's name tells of its attention: of any array of the model,
 _NAMES = {
     re.compile(r"rotary|rope_freqs|(?:^|\.)freqs_cis$|att(?:n|ention)\..*inv_freq$"): (
         "rotary positions, which turn queries and keys"
     ),
-    re.compile(_RELATIVE): "scores that depend on relative positions, or windows of tokens, beside queries and keys",
+    re.compile(
+        r"relative_attention_bias|relative_position|rel_pos|rel_embeddings|distance_embedding|pos_(?:key|query)_proj"
+        r"|pos_proj|r_[rw]_bias|query_global"
+    ): "scores that depend on relative positions, or windows of tokens, beside queries and keys",
     re.compile(r"(?:^|[._/])[qk](?:uery|ey)?_(?:norm|ln|layernorm|layer_norm)[./]"): "norms of queries and keys",
     re.compile(r"(?:^|[._])sinks?$"): "sinks, further keys that are no token's",
 }
@@ -95,7 +94,7 @@ def refuse_configuration(configuration: Configuration) -> None:
         )
     if positions is None and any(values.get(key) is not None for key in ("rope_theta", "rope_parameters")):
         raise ValueError(f"{where} says that positions are rotary, which turn queries and keys: this is not read")
-    # Big Bird's attention to blocks is what it has unless another is named
+    # Big Bird attends to blocks unless another type is named
     attends = values.get("attention_type", "block_sparse" if configuration.model_type == "big_bird" else None)
     if attends not in (None, "original_full"):
         raise ValueError(
@@ -133,10 +132,10 @@ def refuse_beside(names: Iterable[str], called: str, layout: Layout, stem: str) 
 
 
 def refuse_outside(names: Collection[str], everything: Collection[str], called: str, stem: str) -> None:
-    """Raise `ValueError` if an attention module that stands alone, which `stem` is the path of, has arrays beside it.
+    """Raise `ValueError` if an attention module that stands alone, at the path `stem`, has arrays beside it.
 
-    A norm before it has another name in every model. `everything` are all the names in the checkpoint, also those that
-    a prefix left out.
+    A norm before it has another name in every model. `everything` are all names in the checkpoint, also those that a
+    prefix leaves out.
     """
     outer = stem[: max(stem.rfind(mark, 0, -1) for mark in "./") + 1]
     is_second = stem.endswith("multihead_attn.") and any(name.startswith(f"{outer}self_attn.") for name in everything)
@@ -158,40 +157,39 @@ def _advice(stem: str) -> str:
     return f"Give prefix={stem!r}, and to `attention` the inputs of that module, as a forward hook on it records them"
 
 
-def refuse_unknown(arrays: Mapping[str, Any], called: str, examples: Mapping[str, str]) -> None:
-    """Raise `ValueError` that says what the arrays are instead of one of the layouts, given by an example of each."""
-    for name in arrays:
-        if (match := _QUERY.fullmatch(name)) and (key := _key_beside(match)) in arrays:
-            rows = [np.shape(arrays[each])[:1] for each in (name, key)]
+def refuse_unknown(
+    arrays: Mapping[str, Any], names: Collection[str], called: str, examples: Mapping[str, str]
+) -> NoReturn:
+    """Raise `ValueError` that says what the arrays of these names are, in none of the layouts of the `examples`."""
+    for name in names:
+        if match := _QUERY.fullmatch(name):
+            key = f"{match['stem']}{_KEYS[match['query']]}.weight"
+            rows = [np.shape(arrays[each])[:1] for each in (name, key)] if key in names else [0, 0]
             if rows[1] < rows[0]:
                 raise ValueError(
                     f"{called} has {rows[1][0]} rows of keys for {rows[0][0]} of queries ({shown(key)}): grouped-query "
                     "attention, whose heads share keys, is not read"
                 )
-    refuse_names(arrays, called)
-    if gated := [name for name in arrays if _GATED.fullmatch(name)]:
+    refuse_names(names, called)
+    if gated := [name for name in names if _GATED.fullmatch(name)]:
         raise ValueError(
             f"{called} has {shown(gated[0])}, as LLaMA and the models after it, in most of which rotary positions turn "
             "queries and keys: it is in no layout that is read"
         )
-    if computed := [name for name in arrays if _COMPUTED.search(name)]:
+    if computed := [name for name in names if _COMPUTED.search(name)]:
         raise ValueError(
             f"{called} has {shown(computed[0])}, from which a weight is computed when the model runs: remove the "
             "parametrisation, the normalisation or the pruning in torch, which leaves the weight, and save it again"
         )
     for layout in LAYOUTS.values():
-        stem = next((stem for stem in layout.listed_modules(arrays) if not _CROSS_ATTENTION.search(stem)), None)
+        stem = next((stem for stem in layout.listed_modules(names) if not _CROSS_ATTENTION.search(stem)), None)
         if stem is not None:
             raise ValueError(
                 f"{called} has modules as {layout.library} has them, {shown(stem)} among them, and names do not say "
                 f"what comes before each, such as a norm. {_advice(stem)}"
             )
-    few = ", ".join(shown(name) for name in sorted(map(str, arrays))[:4])
+    few = ", ".join(shown(name) for name in sorted(names)[:4])
     known = ", ".join(f"{name} ({example})" for name, example in examples.items())
     raise ValueError(
         f"{called} has attention in none of the layouts {known}; it has {f'{few}, ...' if few else 'no arrays'}"
     )
-
-
-def _key_beside(match: re.Match[str]) -> str:
-    return f"{match['stem']}{_KEYS[match['query']]}.weight"

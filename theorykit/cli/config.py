@@ -6,13 +6,25 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from .. import bpkr
 from ..bpkr.sampling import APPROACHES, DEFAULT_SCHEDULES, Schedule
-from .data_config import DataConfig
+
+# one name, or one for each layer that has heads
+Names = str | tuple[str, ...]
+CAUSAL = "causal"
+# keys that name no array
+NOT_ARRAYS = (
+    *("file", "classes", "readout", "attention_layout"),
+    *("checkpoint", "layer", "prefix", "layout", "norm_first", "causal"),
+)
+_THEORIES = ("saddle", "one_over_n", "infinite_width")
+# whole numbers that JAX can count with, and those that seed its random numbers
+_AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+_Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="attention"):
@@ -23,7 +35,8 @@ class AttentionConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, t
 
     def build(self) -> bpkr.AbstractLayer:
         """The layer itself."""
-        return _with_skip(bpkr.Attention(self.heads), self.skip)
+        layer = bpkr.Attention(self.heads)
+        return layer if self.skip is None else bpkr.Skip(layer, self.skip)
 
 
 class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind", tag="dense"):
@@ -37,11 +50,8 @@ class DenseConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, tag_f
 
     def build(self) -> bpkr.AbstractLayer:
         """The layer itself."""
-        return _with_skip(bpkr.Dense(activation=self.activation), self.skip)
-
-
-def _with_skip(layer: bpkr.AbstractLayer, gain: float | None) -> bpkr.AbstractLayer:
-    return layer if gain is None else bpkr.Skip(layer, gain)
+        layer = bpkr.Dense(activation=self.activation)
+        return layer if self.skip is None else bpkr.Skip(layer, self.skip)
 
 
 class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -58,20 +68,19 @@ class ArchitectureConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     read_tokens: int = 1
     embedding: str = "identity"
 
-    def build(self) -> bpkr.Architecture:
-        """The architecture itself."""
-        return self.build_at(_require("widths", self.widths))
-
-    def build_at(self, widths: float | tuple[float, ...], temperature: float | None = None) -> bpkr.Architecture:
-        """The architecture, but with these widths, and this temperature if one is given."""
-        layers = [layer if isinstance(layer, int) else layer.build() for layer in self.layers]
-        numbers = {
-            "temperature": _require("temperature", self.temperature) if temperature is None else temperature,
-            "outputs": self.outputs,
-            "read_tokens": self.read_tokens,
-            "embedding": self.embedding,
-        }
-        return bpkr.Architecture(layers, widths, self.prior_variances, **numbers)
+    def build(
+        self, widths: float | tuple[float, ...] | None = None, temperature: float | None = None
+    ) -> bpkr.Architecture:
+        """The architecture itself, with other widths and another temperature if they are given."""
+        return bpkr.Architecture(
+            [layer if isinstance(layer, int) else layer.build() for layer in self.layers],
+            _require("widths", self.widths if widths is None else widths),
+            self.prior_variances,
+            temperature=_require("temperature", self.temperature if temperature is None else temperature),
+            outputs=self.outputs,
+            read_tokens=self.read_tokens,
+            embedding=self.embedding,
+        )
 
 
 def _require(name: str, value: Any) -> Any:
@@ -80,11 +89,106 @@ def _require(name: str, value: Any) -> Any:
     return value
 
 
+class DataConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The table [data]: an npz or netCDF file, and the names of the arrays in it.
+
+    Either `features`, path features (examples, paths, features); or `inputs` (examples, tokens, features) with what
+    attends to them in each layer that has heads: `key_query`; or `query` and `key`, which may have biases; or the
+    `attention` itself; or the heads of one `layer` of a `checkpoint`, a file beside the configuration, as
+    `checkpoints.read_heads` reads them, after that layer's norm, with its `prefix`, `layout`, `norm_first` and `causal`
+    if they are given. A network without attention needs none. `mask` is
+    "causal", the name of an array, or several: one that says which tokens are real holds for the `readout`, by default
+    "last", too. `attention_layout` is the order of the axes of attention and masks, as `layout` of `bpkr.path_features`
+    and `bpkr.attention`. Test examples are given in one of the two ways, too, with attention and masks of their own; a
+    mask that is "causal" holds for both. With `classes`, labels are classes, text or numbers, and become outputs. No
+    key is ignored.
+    """
+
+    file: str
+    labels: str = "labels"
+    features: str | None = None
+    inputs: str | None = None
+    key_query: Names | None = None
+    query: Names | None = None
+    key: Names | None = None
+    query_bias: Names | None = None
+    key_bias: Names | None = None
+    attention: Names | None = None
+    checkpoint: str | None = None
+    layer: int | None = None
+    prefix: str | None = None
+    layout: str | None = None
+    norm_first: bool | None = None
+    causal: bool | None = None
+    mask: Names | None = None
+    attention_layout: Literal["keys-first", "torch"] | None = None
+    readout: Literal["first", "last", "mean", "all"] | None = None
+    test_features: str | None = None
+    test_inputs: str | None = None
+    test_attention: Names | None = None
+    test_mask: Names | None = None
+    test_labels: str | None = None
+    classes: bool = False
+
+    def __post_init__(self):
+        given = self.given
+        if (self.features is None) == (self.inputs is None):
+            raise ValueError("[data] needs either `features` or `inputs`, one of the two")
+        if self.test_features is not None and self.test_inputs is not None:
+            raise ValueError("[data] has both `test_features` and `test_inputs`, of which one would be ignored")
+        if self.test_labels is not None and not given("test_features", "test_inputs"):
+            raise ValueError("[data] has `test_labels`, but no `test_features` or `test_inputs` to predict them from")
+        of_inputs = given("key_query", "query", "key", "query_bias", "key_bias", "checkpoint", "readout")
+        if of_inputs and not given("inputs", "test_inputs"):
+            raise ValueError(f"[data] has `{of_inputs[0]}`, which `features` have been through already: leave it out")
+        if (self.query is None) != (self.key is None) or (self.query is not None and self.key_query is not None):
+            raise ValueError("[data] gives heads by either `key_query`, or `query` and `key`")
+        if self.query is None and (biases := given("query_bias", "key_bias")):
+            raise ValueError(f"[data] has `{biases[0]}`, but no `query` and `key` that it would be added to")
+        if (self.checkpoint is None) != (self.layer is None):
+            raise ValueError("[data] needs both `checkpoint` and `layer`, or neither")
+        if self.checkpoint is None and (options := given("prefix", "layout", "norm_first", "causal")):
+            raise ValueError(f"[data] has `{options[0]}`, but no `checkpoint`")
+        maps, heads = given("attention", "test_attention"), given("key_query", "query", "checkpoint")
+        if self.checkpoint is not None and len(heads) > 1:
+            raise ValueError(f"[data] has both `checkpoint` and `{heads[0]}`, of which one would be ignored")
+        for prefix in ("", "test_"):
+            inputs, attention, mask = f"{prefix}inputs", f"{prefix}attention", f"{prefix}mask"
+            if (loose := given(attention, mask)) and not given(inputs):
+                raise ValueError(f"[data] has `{loose[0]}`, but no `{inputs}` that it would be of")
+            if maps and given(inputs) and not given(attention):
+                raise ValueError(f"[data] has `{maps[0]}`, but no `{attention}` for its `{inputs}`")
+            if CAUSAL in as_names(getattr(self, mask)) and given(attention):
+                raise ValueError(f"[data] has `{mask}`, but `{attention}` is what is attended to already")
+        if maps and heads:
+            raise ValueError(f"[data] has both `{maps[0]}` and `{heads[0]}`, of which one would be ignored")
+        if self.attention_layout is not None and not maps and not given("mask", "test_mask"):
+            raise ValueError("[data] has `attention_layout`, but no `attention` and no `mask`")
+        if self.test_inputs is not None and self.mask is not None and self.test_mask is None and not self.is_causal:
+            raise ValueError("[data] has a `mask` of the `inputs`, but no `test_mask` of the `test_inputs`")
+        if self.is_causal and self.test_mask is not None and CAUSAL not in as_names(self.test_mask):
+            raise ValueError('[data] has a `mask` that is "causal", which its `test_mask` is not')
+
+    def given(self, *names: str) -> list[str]:
+        """Those of these keys that have a value."""
+        return [name for name in names if getattr(self, name) is not None]
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the mask is "causal" and nothing else, so that it fits any inputs."""
+        return as_names(self.mask) == (CAUSAL,)
+
+
+def as_names(names: Names | None) -> tuple[str, ...]:
+    """The names that one key gives."""
+    return () if names is None else (names,) if isinstance(names, str) else names
+
+
 class SolverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [solver]; see `bpkr.solve`."""
 
     tolerance: float = 1e-9
-    max_steps: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 1000
+    max_steps: _AtLeastOne = 1000
 
 
 class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -114,11 +218,6 @@ class SweepConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         if self.temperatures is None:
             return widths, (_require("temperature", architecture.temperature),)
         return widths, self.temperatures
-
-
-_THEORIES = ("saddle", "one_over_n", "infinite_width")
-_Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -185,28 +284,19 @@ def read_config(path: Path) -> SolveConfig:
         raise ValueError(f"{path} cannot be read: {mistake}") from mistake
 
 
-# the table that an error message places a key in -> the fields it may have
-_LAYER = r"\$\.architecture\.layers\[.*\]"
-_TABLES = {
-    r"\$\.architecture": ArchitectureConfig.__struct_fields__,
-    _LAYER: ("kind", *AttentionConfig.__struct_fields__),
-    r"\$\.data": DataConfig.__struct_fields__,
-    r"\$\.solver": SolverConfig.__struct_fields__,
-    r"\$\.sweep": SweepConfig.__struct_fields__,
-    r"\$\.compare": CompareConfig.__struct_fields__,
-    r"\$\.output": OutputConfig.__struct_fields__,
-}
-
-
 def _suggestion(message: str) -> str:
-    if re.search(rf"missing required field `kind` - at `{_LAYER}`", message):
+    """What msgspec does not say: how a layer is written, or which key was meant in the table that it names."""
+    if re.search(r"missing required field `kind` - at `\$\.architecture\.layers\[.*\]`", message):
         return '; a layer is a number of heads, {kind = "attention", heads = ...} or {kind = "dense"}'
-    unknown = re.search(r"unknown field `([^`]*)`(?: - at `([^`]*)`)?", message)
+    unknown = re.search(r"unknown field `([^`]*)`(?: - at `\$\.?([^`]*)`)?", message)
     if unknown is None:
         return ""
-    name, place = unknown[1], unknown[2] or "$"
-    known = next((fields for pattern, fields in _TABLES.items() if re.fullmatch(pattern, place)), None)
-    known = sorted(set(known or SolveConfig.__struct_fields__) - {name})
+    name, place = unknown[1], unknown[2] or ""
+    tables = {"architecture": ArchitectureConfig, "data": DataConfig, "solver": SolverConfig, "output": OutputConfig}
+    tables |= {"sweep": SweepConfig, "compare": CompareConfig, "": SolveConfig}
+    in_layer = place.startswith("architecture.layers[")
+    fields = ("kind", *AttentionConfig.__struct_fields__) if in_layer else tables[place].__struct_fields__
+    known = sorted(set(fields) - {name})
     if name == "heads" and "layers" in known:
         return "; did you mean `layers`?"
     close = difflib.get_close_matches(name, known, n=1)

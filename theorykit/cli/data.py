@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from .. import bpkr, checkpoints
 from ..bpkr.data.data import check_data
 from ..store.files import read_npz, read_variables
-from .data_config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
+from .config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
 
 _NETCDF = (".nc", ".h5", ".netcdf")
 _TEXT = "text: convert it to numbers, or, where labels are classes, set `classes = true`"
@@ -30,25 +30,25 @@ _UNWRITTEN = 9.969209968386869e36
 
 def read_data(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> bpkr.Data:
     """The data that `config` describes, its file relative to `folder`."""
+    keys = (key for key in config.__struct_fields__ if key not in NOT_ARRAYS)
+    named = [(key, name) for key in keys for name in as_names(getattr(config, key))]
+    names = list(dict.fromkeys(name for key, name in named if name != CAUSAL or not key.endswith("mask")))
     labels = [name for name in (config.labels, config.test_labels) if name is not None]
-    arrays = _read_arrays(folder / config.file, _names(config), labels if config.classes else ())
-    heads = None if config.checkpoint is None else _checkpoint_heads(config, architecture, folder)
+    arrays = _read_arrays(folder / config.file, names, labels if config.classes else ())
+    heads = None
+    if config.checkpoint is not None and config.layer is not None:
+        counts = [count for count in architecture.heads if count]
+        if len(counts) != 1:
+            raise ValueError(f"a `checkpoint` is of one layer, but {len(counts)} layers of [architecture] have heads")
+        options = {name: getattr(config, name) for name in ("prefix", "layout", "norm_first", "causal")}
+        path = folder / config.checkpoint
+        heads = checkpoints.read_heads(path, layer=config.layer, heads=counts[0], **options)
     training, test = (_features(config, arrays, architecture, heads, prefix) for prefix in ("", "test_"))
     assert training is not None, "DataConfig admits no file without features or inputs"
     test_labels = None if config.test_labels is None else arrays[config.test_labels]
     make = bpkr.Data.of_classes if config.classes else bpkr.Data
     # before the solve, not after it
     return check_data(architecture, make(training, arrays[config.labels], test, test_labels))
-
-
-def _checkpoint_heads(config: DataConfig, architecture: bpkr.Architecture, folder: Path) -> checkpoints.CheckpointHeads:
-    """The heads of the checkpoint's layer, as many as the architecture's one layer of attention has."""
-    assert config.checkpoint is not None and config.layer is not None, "DataConfig admits neither without the other"
-    counts = [count for count in architecture.heads if count]
-    if len(counts) != 1:
-        raise ValueError(f"a `checkpoint` is of one layer, but {len(counts)} layers of [architecture] have heads")
-    options = {name: getattr(config, name) for name in ("prefix", "layout", "norm_first", "causal")}
-    return checkpoints.read_heads(folder / config.checkpoint, layer=config.layer, heads=counts[0], **options)
 
 
 def _features(
@@ -64,57 +64,33 @@ def _features(
         return arrays[direct]
     if name is None:
         return None
-    inputs, mask, maps = arrays[name], _mask(config, arrays, prefix), getattr(config, f"{prefix}attention")
+    inputs, maps, mask = arrays[name], getattr(config, f"{prefix}attention"), getattr(config, f"{prefix}mask")
+    # a causal mask fits the inputs of test examples, too
+    words = as_names(config.mask if mask is None and config.is_causal else mask)
+    masks = tuple(word if word == CAUSAL else arrays[word] for word in words)
+    given = config.given("key_query", "query", "key", "query_bias", "key_bias")
     if maps is not None:
-        attention = [arrays[name] for name in as_names(maps)]
+        attention: Sequence[ArrayLike] = [arrays[name] for name in as_names(maps)]
     elif heads is not None:
-        inputs, attention = (
-            heads.normalise(inputs),
-            [heads.attention(inputs, mask=mask or None, layout=config.attention_layout)],
-        )
+        # attention is of inputs before their norm, which it applies itself
+        attention = [heads.attention(inputs, mask=masks or None, layout=config.attention_layout)]
+        inputs = heads.normalise(inputs)
+    elif given or any(architecture.heads):
+        options = {"mask": masks, "layout": config.attention_layout} if masks else {}
+        products = {key: [arrays[array] for array in as_names(getattr(config, key))] for key in given}
+        attention = bpkr.attention(inputs, **products, **options)
+    elif masks:
+        raise ValueError("[data] has a mask, but no layer of [architecture] has heads")
     else:
-        attention = _attention(config, arrays, architecture, inputs, mask)
-    real = [part for part in mask if not isinstance(part, str) and part.ndim <= 2]
+        attention = ()
+    real = [part for part in masks if not isinstance(part, str) and part.ndim <= 2]
     if len(real) > 1:
         raise ValueError(f"[data] `{prefix}mask` names {len(real)} arrays that say which tokens are real; give one")
-    if maps is not None and len(real) < len(mask):
+    if maps is not None and len(real) < len(masks):
         raise ValueError(f"[data] `{prefix}mask` may only say which tokens are real, beside `{prefix}attention`")
-    options: dict[str, Any] = {"real_tokens": real[0]} if real else {}
-    if maps is not None:
-        options["layout"] = config.attention_layout
-    return bpkr.path_features(inputs, attention, architecture, config.readout, **options)
-
-
-def _mask(config: DataConfig, arrays: Mapping[str, np.ndarray], prefix: str) -> tuple[str | np.ndarray, ...]:
-    """The parts of the mask."""
-    own = getattr(config, f"{prefix}mask")
-    names = as_names(config.mask if own is None and config.is_causal else own)
-    return tuple(name if name == CAUSAL else arrays[name] for name in names)
-
-
-def _attention(
-    config: DataConfig,
-    arrays: Mapping[str, np.ndarray],
-    architecture: bpkr.Architecture,
-    inputs: np.ndarray,
-    mask: tuple[str | np.ndarray, ...],
-) -> Sequence[ArrayLike]:
-    """The attention of the heads that are given, on these inputs."""
-    given = config.given("key_query", "query", "key", "query_bias", "key_bias")
-    if not given and not any(architecture.heads):
-        if mask:
-            raise ValueError("[data] has a mask, but no layer of [architecture] has heads")
-        return ()
-    heads = {name: [arrays[array] for array in as_names(getattr(config, name))] for name in given}
-    options = {"mask": mask, "layout": config.attention_layout} if mask else {}
-    return bpkr.attention(inputs, **heads, **options)
-
-
-def _names(config: DataConfig) -> list[str]:
-    """Every array that is asked for."""
-    keys = (key for key in config.__struct_fields__ if key not in NOT_ARRAYS)
-    named = ((key, name) for key in keys for name in as_names(getattr(config, key)))
-    return list(dict.fromkeys(name for key, name in named if name != CAUSAL or not key.endswith("mask")))
+    of_features: dict[str, Any] = {"real_tokens": real[0]} if real else {}
+    of_features |= {} if maps is None else {"layout": config.attention_layout}
+    return bpkr.path_features(inputs, attention, architecture, config.readout, **of_features)
 
 
 def _read_arrays(path: Path, names: Sequence[str], of_classes: Sequence[str] = ()) -> Mapping[str, np.ndarray]:
@@ -123,22 +99,23 @@ def _read_arrays(path: Path, names: Sequence[str], of_classes: Sequence[str] = (
         raise IsADirectoryError(f"the data file {path} is a folder; name a file in it")
     if not path.exists():
         raise FileNotFoundError(f"no data file {path}")
+    fills: Mapping[str, Any] = {}
     if path.suffix == ".npz":
         arrays = read_npz(path, names)
-        return {name: array if name in of_classes else _numbers(array, name, path) for name, array in arrays.items()}
-    if path.suffix in _NETCDF:
+    elif path.suffix in _NETCDF:
         variables = read_variables(path, names)
+        arrays = {name: variable.values for name, variable in variables.items()}
         fills = {name: variable.encoding.get("_FillValue") for name, variable in variables.items()}
-        return {
-            name: variable.values if name in of_classes else _numbers(variable.values, name, path, fills[name])
-            for name, variable in variables.items()
-        }
-    raise ValueError(f"data files are .npz or netCDF ({', '.join(_NETCDF)}), got {path}")
+    else:
+        raise ValueError(f"data files are .npz or netCDF ({', '.join(_NETCDF)}), got {path}")
+    for name, array in arrays.items():
+        if name not in of_classes:
+            _check_numbers(array, f"the array {name!r} in {path}", fills.get(name))
+    return arrays
 
 
-def _numbers(array: np.ndarray, name: str, path: Path, fill: Any = None) -> np.ndarray:
-    """`array`, refused unless it is of finite real numbers."""
-    here = f"the array {name!r} in {path}"
+def _check_numbers(array: np.ndarray, here: str, fill: Any) -> None:
+    """Raise `ValueError` unless `array` is of finite real numbers, all of which were written."""
     if array.dtype.kind in _KINDS:
         raise ValueError(f"{here}, of dtype {array.dtype}, is of {_KINDS[array.dtype.kind]}")
     is_wide = array.dtype.kind == "f" and array.dtype.itemsize >= np.dtype(np.float32).itemsize
@@ -150,4 +127,3 @@ def _numbers(array: np.ndarray, name: str, path: Path, fill: Any = None) -> np.n
             f"{here} has {len(bad)} entries that are not finite or were never written, the first {array[first]} at "
             f"index {first}{missing}: leave these examples out, or mend them"
         )
-    return array

@@ -1,7 +1,6 @@
 """`theorykit derive`: the action of an architecture, as text, with every step that led to it if wanted."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +10,7 @@ import tyro
 from .. import bpkr, store
 from ..bpkr.action import document
 from ..checks import shown
-from ..symbolic import Block, as_html, as_latex, as_markdown
+from ..symbolic import as_html, as_latex, as_markdown
 
 Format = Literal["latex", "markdown", "html", "python"]
 # of the largest number of heads
@@ -74,13 +73,28 @@ def derive(
     architecture = network.architecture()
     action = bpkr.derive(architecture)
     if verify:
-        _verify(action)
+        for name, derivation in action.derivations.items():
+            verification = derivation.verify()
+            print(f"{name}\n{verification}", file=sys.stderr)
+            if not verification.holds:
+                raise ValueError(f"{len(verification.failures)} steps of the derivation ({name}) do not hold")
     if format == "python":
         text = bpkr.generate_source(action)
-    elif format == "html":
-        text = as_html(_blocks(action, architecture, True, finite_width), document.definitions(action))
     else:
-        text = {"latex": as_latex, "markdown": as_markdown}[format](_blocks(action, architecture, steps, finite_width))
+        # a page always has the steps, which unfold
+        steps = steps or format == "html"
+        blocks = [
+            *document.action_blocks(action, architecture),
+            *document.closed_forms_part(action),
+            *document.expansion_part(action, action.expansion.derivation.verify() if steps else None),
+            *(document.derivation_part(action) if steps else ()),
+            *(document.dual_part(action) if steps else ()),
+            *(document.finite_width_part(action) if finite_width else ()),
+        ]
+        if format == "html":
+            text = as_html(blocks, document.definitions(action))
+        else:
+            text = {"latex": as_latex, "markdown": as_markdown}[format](blocks)
     if output is None:
         print(text, end="")
     else:
@@ -104,22 +118,3 @@ def parse_layer(text: str) -> bpkr.AbstractLayer:
         "a layer is a number of heads, `dense`, `dense:` and the name of a function, or `skip:` before any of these, "
         f"as in skip:2; got {shown(text)}"
     )
-
-
-def _blocks(action: bpkr.Action, architecture: bpkr.Architecture, steps: bool, finite_width: bool) -> Iterator[Block]:
-    yield from document.action_blocks(action, architecture)
-    yield from document.closed_forms_part(action)
-    yield from document.expansion_part(action, action.expansion.derivation.verify() if steps else None)
-    if steps:
-        yield from document.derivation_part(action)
-        yield from document.dual_part(action)
-    if finite_width:
-        yield from document.finite_width_part(action)
-
-
-def _verify(action: bpkr.Action) -> None:
-    for name, derivation in action.derivations.items():
-        verification = derivation.verify()
-        print(f"{name}\n{verification}", file=sys.stderr)
-        if not verification.holds:
-            raise ValueError(f"{len(verification.failures)} steps of the derivation ({name}) do not hold")

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ..extras import MissingLibrary
+
 _REMEDIES = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, and say the same again: what is finished is kept"
@@ -20,11 +22,11 @@ _INTERRUPTED = 130
 
 
 @contextmanager
-def tell_in_one_line() -> Iterator[None]:
+def tell_in_one_line(program: str = "theorykit") -> Iterator[None]:
     """Within it, mistakes of the user, and what disks, memory and keys do, end in `SystemExit` with one line.
 
-    `ValueError` is how this package refuses, `OSError` how the system does, and memory may not suffice for what was
-    asked for. Other exceptions are mistakes of the program, and pass.
+    `ValueError` is how this package refuses, `OSError` how the system does, memory may not suffice for what was asked
+    for, and an extra may not be installed. Other exceptions are mistakes of the program, and pass.
     """
     try:
         yield
@@ -34,40 +36,25 @@ def tell_in_one_line() -> Iterator[None]:
         # whoever read the output, such as head, has enough
         sys.exit(1)
     except KeyboardInterrupt:
-        print("theorykit: interrupted; what it has kept, the same command goes on from", file=sys.stderr)
+        print(f"{program}: interrupted; what it has kept, the same command goes on from", file=sys.stderr)
         sys.exit(_INTERRUPTED)
-    except OSError as mistake:
-        sys.exit(_line(_of_system(mistake)))
-    except ValueError as mistake:
-        sys.exit(_line(str(mistake)))
-    except MemoryError as mistake:
-        sys.exit(_line(f"there is not enough memory ({str(mistake) or 'for what is asked'}); ask for less at a time"))
-    except RuntimeError as mistake:
-        # how XLA says it
-        if not str(mistake).startswith("RESOURCE_EXHAUSTED"):
+    except (OSError, ValueError, MissingLibrary, MemoryError, RuntimeError) as mistake:
+        message = str(mistake)
+        # XLA runs out of memory as a RuntimeError, the only one that is no mistake of the program
+        if isinstance(mistake, RuntimeError) and not message.startswith("RESOURCE_EXHAUSTED"):
             raise
-        sys.exit(_line(f"there is not enough memory ({mistake}); ask for less at a time"))
+        if isinstance(mistake, MemoryError | RuntimeError):
+            message = f"there is not enough memory ({message or 'for what is asked'}); ask for less at a time"
+        elif isinstance(mistake, OSError) and mistake.errno is not None and mistake.strerror is not None:
+            name = "" if mistake.filename is None else f"{os.fsdecode(mistake.filename)}: "
+            remedy = _REMEDIES.get(mistake.errno)
+            message = f"{name}{mistake.strerror}" + ("" if remedy is None else f"; {remedy}")
+        sys.exit(f"{program}: {' '.join(message.split())}")
     finally:
-        _drop_what_cannot_be_written()
-
-
-def _drop_what_cannot_be_written() -> None:
-    """Have Python not try once more, at exit, to write what is left of the output where there is no room for it."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (OSError, ValueError):
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _line(message: str) -> str:
-    return f"theorykit: {' '.join(message.split())}"
-
-
-def _of_system(mistake: OSError) -> str:
-    if mistake.errno is None or mistake.strerror is None:
-        return str(mistake)
-    name = "" if mistake.filename is None else f"{os.fsdecode(mistake.filename)}: "
-    remedy = _REMEDIES.get(mistake.errno)
-    return f"{name}{mistake.strerror}" + ("" if remedy is None else f"; {remedy}")
+        # Python tries once more, at exit, to write what is left of the output where there was no room for it
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,30 +3,8 @@
 The whole chain is `compile_expressions`: expressions -> `lower` (Program) -> `emit` (source) -> callable.
 """
 
-from . import batch
-from .emission import BATCH, MATRICES, CompiledFunction, Vocabulary, compile_expressions, emit
+from .emission import BATCH, CompiledFunction, compile_expressions
 from .interpreter import interpret
-from .lowering import check_covered, lower
-from .names import check_name
-from .program import Instruction, Program
 from .quadrature.errors import average_errors, quadrature_error
-from .sizes import bound_sizes
 
-__all__ = [
-    "BATCH",
-    "MATRICES",
-    "CompiledFunction",
-    "Instruction",
-    "Program",
-    "Vocabulary",
-    "average_errors",
-    "batch",
-    "bound_sizes",
-    "check_covered",
-    "check_name",
-    "compile_expressions",
-    "emit",
-    "interpret",
-    "lower",
-    "quadrature_error",
-]
+__all__ = ["BATCH", "CompiledFunction", "average_errors", "compile_expressions", "interpret", "quadrature_error"]

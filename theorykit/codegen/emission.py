@@ -19,12 +19,12 @@ from jaxtyping import Array
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ..checks import by_name, checked_instance
-from ..symbolic.functions.derivatives import partial_derivative
-from ..symbolic.functions.numeric import NumericFunction
+from ..symbolic.functions import partial_derivative
+from ..symbolic.numeric import NumericFunction
 from . import batch, primitives
 from .lowering import lower
 from .names import identifiers
-from .program import Instruction, Program, SizeBinding
+from .program import Program
 from .scalars.printing import SCALAR_OPERATIONS, SPECIAL
 
 
@@ -116,7 +116,6 @@ def differentiable(
 
     `node` makes the expression of symbols in the same order; they stand at `places` of its arguments, counted from 1.
     """
-    function = jax.custom_jvp(value)
 
     @cache
     def slope(i: int) -> Callable[..., Array]:
@@ -124,6 +123,13 @@ def differentiable(
         expression = partial_derivative(node(*symbols), places[i])
         compiled = compile_expressions("slope", {"value": expression}, symbols)
         return lambda *numbers: compiled(**{s.name: x for s, x in zip(symbols, numbers, strict=True)})["value"]
+
+    return with_slopes(value, slope)
+
+
+def with_slopes(value: Callable[..., Array], slope: Callable[[int], Callable[..., Array]]) -> Callable[..., Array]:
+    """`value`, a function of arrays entry by entry, with `slope(i)` as its derivative by number i."""
+    function = jax.custom_jvp(value)
 
     @partial(function.defjvp, symbolic_zeros=True)
     def rule(primals, tangents):
@@ -139,56 +145,49 @@ def differentiable(
 
 def emit(program: Program, vocabulary: Vocabulary = MATRICES) -> str:
     """Python source of the program: deterministic, self-contained but for the vocabulary's module."""
-    checked_instance("program", program, Program)
-    checked_instance("vocabulary", vocabulary, Vocabulary)
-    body = [_size(binding) for binding in program.sizes]
-    body += [f"{step.target} = {_right_hand_side(step, vocabulary)}" for step in program.instructions]
-    body += ["return {", *(line for output in program.outputs.items() for line in _output(*output)), "}"]
-    names = [argument.name for argument in program.arguments]
-    signature = ", ".join(["*", *names] if names else [])
-    lines = [*_imports(program, body, vocabulary), "", "", f"def {program.name}({signature}):", *_docstring(program)]
-    return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
+    body = []
+    for size in program.sizes:
+        divisor = "" if size.divisor == "1" else f" // {_factor(size.divisor)}"
+        body.append(f"{size.size} = {size.argument}.shape[{size.axis}]{divisor}")
+    for step in program.instructions:
+        formula = vocabulary.formulas.get(step.operation)
+        value = formula(step.operands) if formula else f"{step.operation}({', '.join(step.operands)})"
+        body.append(f"{step.target} = {value}")
+    body.append("return {")
+    for name, operand in program.outputs.items():
+        # inside the braces a formula may be broken at any space
+        body += wrap(f'    "{name}": {operand},', 100, subsequent_indent=" " * 8, break_long_words=False)
+    body.append("}")
 
-
-def _imports(program: Program, body: Sequence[str], vocabulary: Vocabulary) -> list[str]:
     operands = [*(operand for step in program.instructions for operand in step.operands), *program.outputs.values()]
     in_formulas = identifiers(operands)
-    used = in_formulas & set(SCALAR_OPERATIONS) | set(program.operation_counts())
+    used = in_formulas & set(SCALAR_OPERATIONS) | {step.operation for step in program.instructions}
     used = sorted(used - set(vocabulary.formulas))
+    module = vocabulary.module.__name__
     if unknown := [operation for operation in used if not hasattr(vocabulary.module, operation)]:
-        raise NotImplementedError(f"{program.name}: {vocabulary.module.__name__} has no {', '.join(unknown)}")
-    lines = ["import jax.numpy as jnp", ""] if any("jnp." in line for line in body) else []
+        raise NotImplementedError(f"{program.name}: {module} has no {', '.join(unknown)}")
+    imports = ["import jax.numpy as jnp", ""] if any("jnp." in line for line in body) else []
     if SPECIAL in in_formulas:
-        lines += [f"from {__package__} import {SPECIAL}", *([] if used else [""])]
+        imports += [f"from {__package__} import {SPECIAL}", *([] if used else [""])]
     if used:
-        lines += [f"from {vocabulary.module.__name__} import (", *(f"    {operation}," for operation in used), ")"]
+        imports += [f"from {module} import (", *(f"    {operation}," for operation in used), ")"]
     # these are put in the module's place when the source is run
-    return [*lines, *(f"# {name}: the numeric function {f.own_name}" for name, f in program.functions.items())]
+    imports += [f"# {name}: the numeric function {f.own_name}" for name, f in program.functions.items()]
 
-
-def _docstring(program: Program) -> list[str]:
+    names = ", ".join(["*", *(each.name for each in program.arguments)] if program.arguments else [])
     shapes = [
-        f"    {argument.name}: {' x '.join(map(str, argument.shape))}"
-        for argument in program.arguments
-        if isinstance(argument, MatrixSymbol)
+        f"    {each.name}: {' x '.join(map(str, each.shape))}"
+        for each in program.arguments
+        if isinstance(each, MatrixSymbol)
     ]
-    return [f'    """Generated from the symbolic expressions {", ".join(program.outputs)}.', "", *shapes, '    """']
-
-
-def _size(binding: SizeBinding) -> str:
-    dimension = f"{binding.argument}.shape[{binding.axis}]"
-    return f"{binding.size} = {dimension}" + ("" if binding.divisor == "1" else f" // {_factor(binding.divisor)}")
-
-
-def _right_hand_side(step: Instruction, vocabulary: Vocabulary) -> str:
-    if step.operation in vocabulary.formulas:
-        return vocabulary.formulas[step.operation](step.operands)
-    return f"{step.operation}({', '.join(step.operands)})"
-
-
-def _output(name: str, operand: str) -> list[str]:
-    # inside the braces a formula may be broken at any space
-    return wrap(f'    "{name}": {operand},', 100, subsequent_indent=" " * 8, break_long_words=False)
+    docstring = [
+        f'    """Generated from the symbolic expressions {", ".join(program.outputs)}.',
+        "",
+        *shapes,
+        '    """',
+    ]
+    lines = [*imports, "", "", f"def {program.name}({names}):", *docstring, *(f"    {line}" for line in body)]
+    return "\n".join(lines) + "\n"
 
 
 def _factor(operand: str) -> str:

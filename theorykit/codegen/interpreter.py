@@ -4,6 +4,7 @@ Every node is evaluated as written (Kronecker products formed, inverses by an LU
 shares no algorithm with the lowering, and only the names of the scalar functions.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -13,38 +14,7 @@ import numpy as np
 
 # its rooms are imported where one is used, which few users do
 import scipy
-from sympy import (
-    Add,
-    And,
-    Basic,
-    Equality,
-    Expr,
-    GreaterThan,
-    Identity,
-    KroneckerProduct,
-    LessThan,
-    MatAdd,
-    MatMul,
-    MatPow,
-    MatrixSymbol,
-    Max,
-    Min,
-    Mul,
-    Not,
-    Number,
-    NumberSymbol,
-    OneMatrix,
-    Or,
-    Piecewise,
-    Pow,
-    StrictGreaterThan,
-    StrictLessThan,
-    Symbol,
-    Trace,
-    Transpose,
-    Unequality,
-    ZeroMatrix,
-)
+import sympy as sp
 from sympy.core.numbers import ImaginaryUnit
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
@@ -52,30 +22,27 @@ from sympy.matrices.expressions.blockmatrix import BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from ..checks import checked_instance, shown
-from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
+from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, PrincipalBlock, SideBySide, Softmax, SquareRoot, Stacked
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
-from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import BoundVariable, EntryVariable, bound_outside, matrix_scalars
-from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
-from ..symbolic.functions.numeric import NumericFunction
-from ..symbolic.spectral import EigenvalueSum, SpectralFunction
+from ..symbolic.matrix_functions import EigenvalueSum, Entrywise, KernelMatrix, SpectralFunction, SumOfEntries
+from ..symbolic.numeric import NumericFunction
 from .quadrature.oracle import normal_mean
 from .scalars.coverage import as_float
 from .scalars.table import TABLE
 
-_NAMED = "numbers and arrays by name"
 # the value of an expression: complex where the imaginary unit occurs in it, true or false of a condition
 Value = np.ndarray | float | int | complex | bool | np.bool_
 
 
-def interpret(expression: Expr, values: Mapping[str, Value]) -> Value:
+def interpret(expression: sp.Expr, values: Mapping[str, Value]) -> Value:
     """Evaluate `expression` with the symbols' values by name; sizes must be given too. Matrices are 2-d arrays.
 
     What occurs several times in it is evaluated once.
     """
-    if not isinstance(expression, Basic):
+    if not isinstance(expression, sp.Basic):
         raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
-    return _Evaluation(values, {})(expression)
+    return _Evaluation(checked_instance("values", values, Mapping, "numbers and arrays by name"), {})(expression)
 
 
 @dataclass(frozen=True)
@@ -87,9 +54,9 @@ class _Evaluation:
     """
 
     symbols: Mapping[str | BoundVariable, Value]
-    known: dict[Basic, Value]
+    known: dict[sp.Basic, Value]
 
-    def __call__(self, node: Basic) -> Value:
+    def __call__(self, node: sp.Basic) -> Value:
         if node not in self.known:
             rule = _rule_for(type(node))
             if rule is None:
@@ -99,17 +66,17 @@ class _Evaluation:
 
     def where(self, values: Mapping[BoundVariable, Value]) -> "_Evaluation":
         """With these values of variables too."""
-        return _Evaluation({**checked_instance("values", self.symbols, Mapping, _NAMED), **values}, {})
+        return _Evaluation({**self.symbols, **values}, {})
 
 
 @cache
-def _rule_for(kind: type[Basic]) -> Callable[..., Value] | None:
+def _rule_for(kind: type[sp.Basic]) -> Callable[..., Value] | None:
     return next((rule for node_type, rule in _RULES if issubclass(kind, node_type)), None)
 
 
 def _lookup(node, at):
     key = node if isinstance(node, BoundVariable) else node.name
-    if not isinstance(at.symbols, Mapping) or key not in at.symbols:
+    if key not in at.symbols:
         raise ValueError(f"values must be a mapping with a number or an array for {node.name}, got {shown(at.symbols)}")
     return at.symbols[key]
 
@@ -119,10 +86,6 @@ def _product(node, at):
     for factor in map(at, node.args):
         result = result @ factor if np.ndim(result) and np.ndim(factor) else result * factor
     return result
-
-
-def _scalar_product(node, at):
-    return reduce(lambda left, right: left * right, map(at, node.args))
 
 
 def _matrix_power(node, at):
@@ -269,10 +232,6 @@ def _function(node, at):
     return row.numpy(*(int(argument) if i in whole else at(argument) for i, argument in enumerate(node.args)))
 
 
-def _numeric_function(node, at):
-    return np.asarray(type(node).implementation(*map(at, node.args)))[()]
-
-
 def _piecewise(node, at):
     left, result = True, np.nan
     for value, condition in node.args:
@@ -291,12 +250,12 @@ def _relation(compare: Callable) -> Callable:
 
 # First match wins, and the matrix nodes derive from the scalar ones.
 _RULES = (
-    ((Symbol, MatrixSymbol), _lookup),
-    ((Number, NumberSymbol), lambda node, at: as_float(node)),
+    ((sp.Symbol, sp.MatrixSymbol), _lookup),
+    ((sp.Number, sp.NumberSymbol), lambda node, at: as_float(node)),
     (ImaginaryUnit, lambda node, at: 1j),
-    (Identity, lambda node, at: np.eye(int(at(node.shape[0])))),
-    (ZeroMatrix, lambda node, at: np.zeros([int(at(side)) for side in node.shape])),
-    (OneMatrix, lambda node, at: np.ones([int(at(side)) for side in node.shape])),
+    (sp.Identity, lambda node, at: np.eye(int(at(node.shape[0])))),
+    (sp.ZeroMatrix, lambda node, at: np.zeros([int(at(side)) for side in node.shape])),
+    (sp.OneMatrix, lambda node, at: np.ones([int(at(side)) for side in node.shape])),
     (BlockMatrix, _block_matrix),
     (PrincipalBlock, _principal_block),
     (Stacked, lambda node, at: np.concatenate(np.split(at(node.matrix), int(at(node.blocks)), axis=1))),
@@ -304,12 +263,12 @@ _RULES = (
     (SquareRoot, _square_root),
     (SpectralFunction, _spectral_function),
     (EigenvalueSum, lambda node, at: np.sum(_eigenvalues(node, at)[0])),
-    (MatPow, _matrix_power),
-    (Transpose, lambda node, at: at(node.arg).T),
-    (MatMul, _product),
-    (Mul, _scalar_product),
-    ((MatAdd, Add), lambda node, at: sum(map(at, node.args))),
-    (KroneckerProduct, lambda node, at: reduce(np.kron, map(at, node.args))),
+    (sp.MatPow, _matrix_power),
+    (sp.Transpose, lambda node, at: at(node.arg).T),
+    (sp.MatMul, _product),
+    (sp.Mul, lambda node, at: reduce(operator.mul, map(at, node.args))),
+    ((sp.MatAdd, sp.Add), lambda node, at: sum(map(at, node.args))),
+    (sp.KroneckerProduct, lambda node, at: reduce(np.kron, map(at, node.args))),
     (PartialTrace, _partial_trace),
     ((ElementwiseApplyFunction, Entrywise), _entrywise),
     (KernelMatrix, lambda node, at: at(node.entries)),
@@ -317,24 +276,24 @@ _RULES = (
     (Softmax, _softmax),
     (DiagMatrix, lambda node, at: np.diag(at(node.args[0])[:, 0])),
     (Diagonal, lambda node, at: np.diag(at(node.matrix))[:, None]),
-    (Trace, lambda node, at: np.trace(at(node.arg))),
+    (sp.Trace, lambda node, at: np.trace(at(node.arg))),
     (LogDet, _log_det),
     (GaussianAverage, _gaussian_average),
-    (Pow, lambda node, at: at(node.base) ** at(node.exp)),
-    (Piecewise, _piecewise),
+    (sp.Pow, lambda node, at: at(node.base) ** at(node.exp)),
+    (sp.Piecewise, _piecewise),
     (BooleanTrue, lambda node, at: True),
     (BooleanFalse, lambda node, at: False),
-    (StrictGreaterThan, _relation(np.greater)),
-    (GreaterThan, _relation(np.greater_equal)),
-    (StrictLessThan, _relation(np.less)),
-    (LessThan, _relation(np.less_equal)),
-    (Equality, _relation(np.equal)),
-    (Unequality, _relation(np.not_equal)),
-    (And, lambda node, at: reduce(np.logical_and, map(at, node.args))),
-    (Or, lambda node, at: reduce(np.logical_or, map(at, node.args))),
-    (Not, lambda node, at: np.logical_not(at(node.args[0]))),
-    (NumericFunction, _numeric_function),
-    (Max, lambda node, at: reduce(np.maximum, map(at, node.args))),
-    (Min, lambda node, at: reduce(np.minimum, map(at, node.args))),
+    (sp.StrictGreaterThan, _relation(np.greater)),
+    (sp.GreaterThan, _relation(np.greater_equal)),
+    (sp.StrictLessThan, _relation(np.less)),
+    (sp.LessThan, _relation(np.less_equal)),
+    (sp.Equality, _relation(np.equal)),
+    (sp.Unequality, _relation(np.not_equal)),
+    (sp.And, lambda node, at: reduce(np.logical_and, map(at, node.args))),
+    (sp.Or, lambda node, at: reduce(np.logical_or, map(at, node.args))),
+    (sp.Not, lambda node, at: np.logical_not(at(node.args[0]))),
+    (NumericFunction, lambda node, at: np.asarray(type(node).implementation(*map(at, node.args)))[()]),
+    (sp.Max, lambda node, at: reduce(np.maximum, map(at, node.args))),
+    (sp.Min, lambda node, at: reduce(np.minimum, map(at, node.args))),
     (tuple(TABLE), _function),
 )

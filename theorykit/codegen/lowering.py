@@ -5,29 +5,11 @@ structured application will do: inverses become Cholesky solves (one factorisati
 solves), Kronecker factors become reshapes, traces of products become contractions. A node without a rule is an error.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from sympy import (
-    Basic,
-    Expr,
-    Identity,
-    Integer,
-    Inverse,
-    KroneckerProduct,
-    Lambda,
-    MatAdd,
-    MatMul,
-    MatPow,
-    MatrixSymbol,
-    OneMatrix,
-    Symbol,
-    Trace,
-    Transpose,
-    Tuple,
-    ZeroMatrix,
-)
+import sympy as sp
 from sympy.core.symbol import Str
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockMatrix
@@ -35,69 +17,55 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..checks import checked_instance, checked_sequence, shown
-from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, Softmax, SquareRoot
+from ..symbolic.atoms import Diagonal, LogDet, PartialTrace, PrincipalBlock, SideBySide, Softmax, SquareRoot, Stacked
 from ..symbolic.averages import GaussianAverage
-from ..symbolic.blocks import PrincipalBlock, SideBySide, Stacked
 from ..symbolic.bound_variables import EntryVariable, bound_outside, check_matrices_are_fixed
-from ..symbolic.entries import Entrywise, KernelMatrix, SumOfEntries
-from ..symbolic.spectral import EigenvalueSum, SpectralFunction
-from ..symbolic.structure import coefficient_and_factors, is_positive_definite
+from ..symbolic.matrix_functions import (
+    EigenvalueSum,
+    Entrywise,
+    KernelMatrix,
+    SpectralFunction,
+    SumOfEntries,
+    coefficient_and_factors,
+    is_positive_definite,
+)
 from .names import ENTRY, SCALAR_NAMES, check_names, identifiers, numeric_functions
-from .program import Instruction, Program, SizeBinding
-from .scalars.coverage import arguments_of, refusal_of_node
+from .program import Instruction, Program, bind_sizes
+from .scalars.coverage import refusal_of_node, written_nodes
 from .scalars.printing import average_operation, print_scalar
-from .sizes import bind_sizes
 
 # scalars that are computed before the formulas in which they stand
-_OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, Trace)
+_OWN_INSTRUCTIONS = (EigenvalueSum, GaussianAverage, LogDet, SumOfEntries, sp.Trace)
 
 
-def lower(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> Program:
+def lower(name: str, outputs: Mapping[str, sp.Expr], arguments: Sequence[sp.Expr]) -> Program:
     """Lower the expressions `outputs`, functions of the symbols `arguments`, to one program.
 
     Common subexpressions are computed once. Raises `ValueError` if a free symbol is neither an argument nor a size
     that the arguments' shapes determine, if two different symbols have one name, or if a name cannot stand in generated
     source.
     """
-    arguments = _check_arguments(outputs, arguments)
+    arguments = checked_sequence("arguments", arguments, "SymPy symbols")
+    for i, argument in enumerate(arguments):
+        checked_instance(f"arguments[{i}]", argument, (sp.Symbol, sp.MatrixSymbol))
+    for output, expression in checked_instance("outputs", outputs, Mapping, "expressions by name").items():
+        checked_instance(f"outputs[{shown(output)}]", expression, sp.Expr, "a SymPy expression")
     check_names(name, outputs, arguments)
     builder = _Builder()
     results = {output: builder.value(expression) for output, expression in outputs.items()}
     operands = [*(operand for step in builder.instructions for operand in step.operands), *results.values()]
     mentioned = identifiers(operands)
-    sizes = _used_sizes(bind_sizes(arguments), mentioned)
-    functions = numeric_functions(name, outputs.values())
-    program = Program(name, arguments, sizes, tuple(builder.instructions), results, functions)
-    _check_closed(program, mentioned)
-    return program
-
-
-def _check_arguments(outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> tuple[Expr, ...]:
-    arguments = checked_sequence("arguments", arguments, "SymPy symbols")
-    for i, argument in enumerate(arguments):
-        checked_instance(f"arguments[{i}]", argument, (Symbol, MatrixSymbol))
-    for output, expression in checked_instance("outputs", outputs, Mapping, "expressions by name").items():
-        checked_instance(f"outputs[{shown(output)}]", expression, Expr, "a SymPy expression")
-    return arguments
-
-
-def _used_sizes(sizes: Sequence[SizeBinding], mentioned: Set[str]) -> tuple[SizeBinding, ...]:
-    used, needed = [], set(mentioned)
-    for binding in reversed(sizes):
+    sizes, needed = [], set(mentioned)
+    for binding in reversed(bind_sizes(arguments)):
         if binding.size in needed:
-            used.append(binding)
+            sizes.insert(0, binding)
             needed |= identifiers([binding.divisor])
-    return tuple(reversed(used))
-
-
-def _check_closed(program: Program, mentioned: Set[str]) -> None:
-    """Refuse a program that mentions what is neither an argument, a size that the arguments determine, nor its own."""
-    sizes, targets = {binding.size for binding in program.sizes}, {step.target for step in program.instructions}
-    known = {argument.name for argument in program.arguments} | sizes | targets | set(program.functions)
+    functions = numeric_functions(name, outputs.values())
+    known = {argument.name for argument in arguments} | {binding.size for binding in sizes} | set(functions)
+    known |= {step.target for step in builder.instructions}
     if unknown := sorted(mentioned - known - SCALAR_NAMES):
-        raise ValueError(
-            f"{program.name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine"
-        )
+        raise ValueError(f"{name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine")
+    return Program(name, arguments, tuple(sizes), tuple(builder.instructions), results, functions)
 
 
 @dataclass
@@ -105,7 +73,7 @@ class _Builder:
     """Value numbering: each expression is lowered once, each operation with the same operands is emitted once."""
 
     instructions: list[Instruction] = field(default_factory=list)
-    values: dict[Expr, str] = field(default_factory=dict)
+    values: dict[sp.Expr, str] = field(default_factory=dict)
     emitted: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
 
     def emit(self, operation: str, *operands: str) -> str:
@@ -116,24 +84,23 @@ class _Builder:
             self.instructions.append(Instruction(self.emitted[key], operation, operands))
         return self.emitted[key]
 
-    def value(self, expression: Expr) -> str:
+    def value(self, expression: sp.Expr) -> str:
         """The operand that holds `expression`."""
         if expression not in self.values:
-            self.values[expression] = self._lower(expression)
+            rule = next((rule for kind, rule in _RULES if isinstance(expression, kind)), None)
+            if rule is None and getattr(expression, "is_Matrix", False):
+                raise NotImplementedError(_no_rule_for(expression))
+            self.values[expression] = self.scalar(expression) if rule is None else rule(self, expression)
         return self.values[expression]
 
-    def _lower(self, expression: Expr) -> str:
-        for node_type, rule in _RULES:
-            if isinstance(expression, node_type):
-                return rule(self, expression)
-        if getattr(expression, "is_Matrix", False):
-            raise NotImplementedError(_no_rule_for(expression))
-        return self.scalar(expression)
-
-    def scalar(self, expression: Expr) -> str:
+    def scalar(self, expression: sp.Expr) -> str:
         """Python text of a scalar expression, its traces, log-determinants and averages computed before."""
-        found = sorted(set(_computed_before(expression)), key=lambda node: node.sort_key())
-        return print_scalar(expression.xreplace({node: Symbol(self.value(node)) for node in found}))
+        return print_scalar(self.with_results(expression, expression))
+
+    def with_results(self, expression: sp.Expr, part: sp.Expr) -> sp.Expr:
+        """`expression` with the scalars of a `part` of it that are computed before, under the names of their values."""
+        found = sorted(set(_computed_before(part)), key=lambda node: node.sort_key())
+        return expression.xreplace({node: sp.Symbol(self.value(node)) for node in found})
 
     def cholesky(self, matrix: MatrixExpr) -> str:
         if not is_positive_definite(matrix):
@@ -145,22 +112,20 @@ class _Builder:
 
     def apply(self, matrix: MatrixExpr, operand: str) -> str:
         """`matrix @ operand`, exploiting the structure of `matrix`."""
-        if isinstance(matrix, Identity):
+        if isinstance(matrix, sp.Identity):
             return operand
-        if isinstance(matrix, Inverse):
-            if isinstance(matrix.arg, KroneckerProduct):
-                return self.apply(KroneckerProduct(*(Inverse(factor) for factor in matrix.arg.args)), operand)
+        if isinstance(matrix, sp.Inverse):
+            if isinstance(matrix.arg, sp.KroneckerProduct):
+                return self.apply(sp.KroneckerProduct(*(sp.Inverse(factor) for factor in matrix.arg.args)), operand)
             return self.emit("solve", self.cholesky(matrix.arg), operand)
         if isinstance(matrix, DiagMatrix):
             return self.emit("scale_rows", self.value(matrix.args[0]), operand)
-        if isinstance(matrix, KroneckerProduct) and len(matrix.args) == 2:
-            return self.apply_kronecker(*matrix.args, operand)
-        return self.emit("matmul", self.value(matrix), operand)
-
-    def apply_kronecker(self, left: MatrixExpr, right: MatrixExpr, operand: str) -> str:
-        if not isinstance(right, Identity):
+        if not (isinstance(matrix, sp.KroneckerProduct) and len(matrix.args) == 2):
+            return self.emit("matmul", self.value(matrix), operand)
+        left, right = matrix.args
+        if not isinstance(right, sp.Identity):
             operand = self.emit("kron_right_matmul", self.value(right), operand)
-        if not isinstance(left, Identity):
+        if not isinstance(left, sp.Identity):
             operand = self.emit("kron_left_matmul", self.value(left), operand)
         return operand
 
@@ -188,19 +153,12 @@ def _no_rule_for(matrix: MatrixExpr) -> str:
     )
 
 
-def _written(expression: Basic) -> Iterator[Basic]:
-    """The nodes of an expression that are written in generated code."""
-    yield expression
-    for argument in arguments_of(expression):
-        yield from _written(argument)
-
-
-def check_covered(expression: Expr) -> None:
+def check_covered(expression: sp.Expr) -> None:
     """Raise `ValueError` for a node of an expression that cannot be compiled, with what to write instead."""
-    checked_instance("expression", expression, Expr, "a SymPy expression")
+    checked_instance("expression", expression, sp.Expr, "a SymPy expression")
     has_rule = tuple(kind for kinds, _ in _RULES for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-    for node in _written(expression):
-        if isinstance(node, has_rule) or type(node) in (Lambda, Str, Tuple):
+    for node in written_nodes(expression):
+        if isinstance(node, has_rule) or type(node) in (sp.Lambda, Str, sp.Tuple):
             continue
         is_matrix = getattr(node, "is_Matrix", False)
         if reason := _no_rule_for(node) if is_matrix else refusal_of_node(node):
@@ -212,7 +170,7 @@ def check_covered(expression: Expr) -> None:
         raise ValueError(str(error)) from error
 
 
-def _computed_before(expression: Basic) -> Iterator[Expr]:
+def _computed_before(expression: sp.Basic) -> Iterator[sp.Expr]:
     """The scalars in an expression that are instructions of their own: they depend on no variable bound around it."""
     if isinstance(expression, _OWN_INSTRUCTIONS) and not bound_outside(expression):
         yield expression
@@ -229,13 +187,13 @@ def _transpose_factors(factors: Sequence[MatrixExpr]) -> list[MatrixExpr]:
     return [factor.T.doit() for factor in reversed(factors)]
 
 
-def _scale(builder: _Builder, coefficient: Expr, operand: str) -> str:
+def _scale(builder: _Builder, coefficient: sp.Expr, operand: str) -> str:
     if coefficient == 1:
         return operand
     return builder.emit("scale", builder.scalar(coefficient), operand)
 
 
-def _operation(name: str) -> Callable[[_Builder, Expr], str]:
+def _operation(name: str) -> Callable[[_Builder, sp.Expr], str]:
     """Rule for a node that is one operation on its arguments, matrices and scalars."""
     return lambda builder, expression: builder.emit(name, *map(builder.value, expression.args))
 
@@ -261,7 +219,7 @@ def _entrywise(builder, expression):
     return builder.emit("entrywise", f"lambda {', '.join(names)}: {of_entries}", *map(builder.value, matrices))
 
 
-def _of_eigenvalues(operation: str) -> Callable[[_Builder, Expr], str]:
+def _of_eigenvalues(operation: str) -> Callable[[_Builder, sp.Expr], str]:
     """Rule for a function of a matrix's eigenvalues, which all functions of it share."""
 
     def rule(builder, expression):
@@ -275,9 +233,7 @@ def _of_eigenvalues(operation: str) -> Callable[[_Builder, Expr], str]:
 
 def _gaussian_average(builder, expression):
     check_matrices_are_fixed(expression.integrand)
-    found = sorted(set(_computed_before(expression.integrand)), key=lambda node: node.sort_key())
-    held = expression.xreplace({node: Symbol(builder.value(node)) for node in found})
-    operation, operands = average_operation(held)
+    operation, operands = average_operation(builder.with_results(expression, expression.integrand))
     return builder.emit(operation, *operands)
 
 
@@ -290,7 +246,7 @@ def _square_root(builder, expression):
 
 
 def _power(builder, expression):
-    _, factors = coefficient_and_factors(MatMul(expression))
+    _, factors = coefficient_and_factors(sp.MatMul(expression))
     if factors == [expression]:
         raise NotImplementedError(f"matrix powers are lowered for non-zero integer exponents, got {expression}")
     return builder.chain(factors)
@@ -303,15 +259,15 @@ def _matrix_product(builder, expression):
 
 def _matrix_sum(builder, expression):
     """Terms c I are gathered and added to the diagonal."""
-    on_diagonal, terms = Integer(0), []
+    on_diagonal, terms = sp.Integer(0), []
     for term in expression.args:
-        coefficient, factors = coefficient_and_factors(MatMul(term))
-        if all(isinstance(factor, Identity) for factor in factors):
+        coefficient, factors = coefficient_and_factors(sp.MatMul(term))
+        if all(isinstance(factor, sp.Identity) for factor in factors):
             on_diagonal += coefficient
         else:
             terms.append(builder.value(term))
     if not terms:
-        return _scale(builder, on_diagonal, builder.value(Identity(expression.shape[0])))
+        return _scale(builder, on_diagonal, builder.value(sp.Identity(expression.shape[0])))
     total = terms[0] if len(terms) == 1 else builder.emit("add", *terms)
     return total if on_diagonal == 0 else builder.emit("add_identity", total, builder.scalar(on_diagonal))
 
@@ -325,8 +281,8 @@ def _linear_in_product(whole: str, of_product: str) -> Callable:
 
     def rule(builder, expression, *extra: str):
         matrix = expression.args[0]
-        coefficient, factors = coefficient_and_factors(MatMul(matrix))
-        one_solve = len(factors) == 2 and any(isinstance(factor, Inverse) for factor in factors)
+        coefficient, factors = coefficient_and_factors(sp.MatMul(matrix))
+        one_solve = len(factors) == 2 and any(isinstance(factor, sp.Inverse) for factor in factors)
         if len(factors) == 1 or one_solve:
             return _scale(builder, coefficient, builder.emit(whole, builder.chain(factors), *extra))
         return _scale(builder, coefficient, builder.emit(of_product, *builder.halves(factors), *extra))
@@ -341,23 +297,23 @@ def _partial_trace(builder, expression):
 
 
 def _diagonal(builder, expression):
-    if isinstance(expression.matrix, MatAdd):
+    if isinstance(expression.matrix, sp.MatAdd):
         return builder.emit("add", *(builder.value(Diagonal(term)) for term in expression.matrix.args))
     return _linear_in_product("diagonal", "diagonal_of_product")(builder, expression)
 
 
 def _trace(builder, expression):
-    if not isinstance(expression.arg, MatMul):
+    if not isinstance(expression.arg, sp.MatMul):
         return builder.emit("trace", builder.value(expression.arg))
     return _linear_in_product("trace", "trace_of_product")(builder, expression)
 
 
 # First match wins: Inverse derives from MatPow. Scalar arithmetic is printed, not lowered.
 _RULES = (
-    (MatrixSymbol, lambda builder, expression: expression.name),
-    (Identity, _operation("identity")),
-    (ZeroMatrix, _operation("zeros")),
-    (OneMatrix, _operation("ones")),
+    (sp.MatrixSymbol, lambda builder, expression: expression.name),
+    (sp.Identity, _operation("identity")),
+    (sp.ZeroMatrix, _operation("zeros")),
+    (sp.OneMatrix, _operation("ones")),
     (BlockMatrix, _block_matrix),
     (PrincipalBlock, _principal_block),
     (Stacked, _operation("stacked")),
@@ -368,15 +324,18 @@ _RULES = (
     (DiagMatrix, _operation("diagonal_matrix")),
     (SquareRoot, _square_root),
     (SpectralFunction, _of_eigenvalues("spectral_function")),
-    (Inverse, lambda builder, expression: builder.apply(expression, builder.value(Identity(expression.shape[0])))),
-    (MatPow, _power),
-    (Transpose, _operation("transpose")),
-    (MatMul, _matrix_product),
-    (MatAdd, _matrix_sum),
-    (KroneckerProduct, _kronecker),
+    (
+        sp.Inverse,
+        lambda builder, expression: builder.apply(expression, builder.value(sp.Identity(expression.shape[0]))),
+    ),
+    (sp.MatPow, _power),
+    (sp.Transpose, _operation("transpose")),
+    (sp.MatMul, _matrix_product),
+    (sp.MatAdd, _matrix_sum),
+    (sp.KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
     (Diagonal, _diagonal),
-    (Trace, _trace),
+    (sp.Trace, _trace),
     (GaussianAverage, _gaussian_average),
     (EigenvalueSum, _of_eigenvalues("eigenvalue_sum")),
     (SumOfEntries, _operation("sum_of_entries")),

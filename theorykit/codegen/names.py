@@ -15,7 +15,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from ..checks import shown
 from ..symbolic.bound_variables import BoundVariable
-from ..symbolic.functions.numeric import NumericFunction
+from ..symbolic.numeric import NumericFunction
 from . import primitives
 from .program import OPERATORS
 from .scalars.printing import NORMAL, SCALAR_OPERATIONS, SPECIAL, function_name
@@ -50,26 +50,20 @@ def check_names(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr
         # a key of the dictionary of results: text, and no variable
         if not isinstance(output, str) or not output.isidentifier():
             raise ValueError(f"the name {shown(output)} of an output of {name} is no identifier; choose another")
-    dimensions = [side for argument in arguments for side in getattr(argument, "shape", ())]
-    sizes = {size for side in dimensions for size in side.free_symbols}
+    sizes = {size for argument in arguments for side in getattr(argument, "shape", ()) for size in side.free_symbols}
+    functions = numeric_functions(name, outputs.values())
     for symbol in sorted({*arguments, *sizes}, key=lambda symbol: symbol.name):
         check_name(f"a symbol in {name}", symbol.name)
+        if symbol.name in functions:
+            raise ValueError(f"the name {symbol.name!r} of a symbol in {name} is one that a numeric function has there")
     if repeated := sorted({a.name for i, a in enumerate(arguments) if a in arguments[:i]}):
         raise ValueError(f"{name}: arguments are given twice: {', '.join(repeated)}")
-    for symbol in sorted({*arguments, *sizes}, key=lambda symbol: symbol.name):
-        if symbol.name in numeric_functions(name, outputs.values()):
-            raise ValueError(f"the name {symbol.name!r} of a symbol in {name} is one that a numeric function has there")
-    _check_distinct(name, {*arguments, *sizes, *(s for e in outputs.values() for s in symbols_of(e))})
-
-
-def _check_distinct(name: str, symbols: Iterable[Expr]) -> None:
-    """Refuse different symbols of one name, which generated code could not tell apart."""
     named: dict[str, Expr] = {}
-    for symbol in symbols:
+    for symbol in {*arguments, *sizes, *(s for expression in outputs.values() for s in symbols_of(expression))}:
         if isinstance(symbol, Dummy):
             raise ValueError(f"{name}: the dummy symbol {symbol} has no name of its own; use a Symbol")
-        other = named.setdefault(symbol.name, symbol)
-        if other != symbol:
+        # generated code could not tell them apart
+        if (other := named.setdefault(symbol.name, symbol)) != symbol:
             raise ValueError(
                 f"{name}: two different symbols are named {symbol.name!r} ({_describe(other)}, and "
                 f"{_describe(symbol)}); rename one, or give both the same assumptions and shape"
@@ -108,11 +102,11 @@ def _describe(symbol: Expr) -> str:
 
 def identifiers(texts: Iterable[str]) -> set[str]:
     """The names in formulas of generated source that they take from outside: no attributes, no lambda's arguments."""
-    return {name for text in texts for name in _free_names(ast.parse(text, mode="eval"))}
 
+    def free_names(node: ast.AST) -> set[str]:
+        found = {name for child in ast.iter_child_nodes(node) for name in free_names(child)}
+        if isinstance(node, ast.Lambda):
+            return found - {argument.arg for argument in node.args.args}
+        return found | ({node.id} if isinstance(node, ast.Name) else set())
 
-def _free_names(node: ast.AST) -> set[str]:
-    found = {name for child in ast.iter_child_nodes(node) for name in _free_names(child)}
-    if isinstance(node, ast.Lambda):
-        return found - {argument.arg for argument in node.args.args}
-    return found | ({node.id} if isinstance(node, ast.Name) else set())
+    return {name for text in texts for name in free_names(ast.parse(text, mode="eval"))}

@@ -51,9 +51,14 @@ def solve(of: Factorised, right: Float[Array, "n k"]) -> Float[Array, "n k"]:
     return jax.lax.custom_linear_solve(lambda unknown: of.matrix @ unknown, right, by_factor, symmetric=True)
 
 
-def identity(size: int) -> Float[Array, "n n"]:
-    """Identity matrix."""
-    return jnp.eye(size)
+identity = jnp.eye
+kron = jnp.kron
+trace = jnp.trace
+"""Trace."""
+# tr(left^T right) as a contraction: over two batches, all pairs are one matrix product
+trace_of_product = jnp.vdot
+sum_of_entries = jnp.sum
+"""Sum of all entries."""
 
 
 def zeros(rows: int, columns: int) -> Float[Array, "n m"]:
@@ -66,11 +71,6 @@ def add_identity(matrix: Float[Array, "n n"], scale: Scalar) -> Float[Array, "n 
     return matrix + scale * jnp.eye(matrix.shape[0])
 
 
-def kron(left: Float[Array, "a b"], right: Float[Array, "c d"]) -> Float[Array, "e f"]:
-    """Kronecker product, formed."""
-    return jnp.kron(left, right)
-
-
 def kron_left_matmul(left: Float[Array, "a b"], matrix: Float[Array, "m k"]) -> Float[Array, "n k"]:
     """(left (x) I) matrix, without forming the Kronecker product."""
     blocks = matrix.reshape(left.shape[1], -1)
@@ -81,17 +81,6 @@ def kron_right_matmul(right: Float[Array, "c d"], matrix: Float[Array, "m k"]) -
     """(I (x) right) matrix, without forming the Kronecker product."""
     blocks = matrix.reshape(-1, right.shape[1], matrix.shape[1])
     return jnp.einsum("cd,bdk->bck", right, blocks).reshape(-1, matrix.shape[1])
-
-
-def trace(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
-    """Trace."""
-    return jnp.trace(matrix)
-
-
-def trace_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -> Float[Array, ""]:
-    """tr(left^T right), without forming the product."""
-    # a contraction: over two batches, all pairs are one matrix product
-    return jnp.vdot(left, right)
 
 
 def diagonal(matrix: Float[Array, "n n"]) -> Float[Array, "n 1"]:
@@ -107,11 +96,6 @@ def diagonal_of_product(left: Float[Array, "k n"], right: Float[Array, "k n"]) -
 def entrywise(function: Callable[..., Array | float | int], *matrices: Float[Array, "n m"]) -> Float[Array, "n m"]:
     """`function` of the entries of the matrices that stand at the same place."""
     return jnp.broadcast_to(function(*matrices), matrices[0].shape)
-
-
-def sum_of_entries(matrix: Float[Array, "n m"]) -> Float[Array, ""]:
-    """Sum of all entries."""
-    return jnp.sum(matrix)
 
 
 def scale_rows(by: Float[Array, "n 1"], matrix: Float[Array, "n m"]) -> Float[Array, "n m"]:

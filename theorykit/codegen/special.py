@@ -4,18 +4,18 @@ Those of the table get their derivatives from symbols: what is displayed as a de
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial, reduce
+from functools import cache, reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import erf as erf
 from jax.scipy.special import erfc as erfc
 from jaxtyping import Array
 from sympy import Integer
 
-from .emission import differentiable
+from ..symbolic.numeric import slope_along
+from .emission import differentiable, with_slopes
 from .scalars.table import ROWS, ScalarFunction
 
 # exp, cosh and sinh have no derivative beyond: 1/(1 + exp x) would have zero times infinity where exp x overflows, and
@@ -70,37 +70,17 @@ def piecewise(numbers: Sequence[Array | float | int], *cases: Case) -> Array:
     derivatives would be not a number.
     """
 
-    @jax.custom_jvp
     def value(*numbers):
         result = jnp.nan
         for condition, of_case in reversed(cases):
             result = jnp.where(condition(*numbers), of_case(*numbers), result)
         return jnp.asarray(result, float)
 
-    @partial(value.defjvp, symbolic_zeros=True)
-    def rule(primals, tangents):
-        result = value(*primals)
-        changes = [
-            piecewise(primals, *((condition, _along(of_case, i)) for condition, of_case in cases)) * tangent
-            for i, tangent in enumerate(tangents)
-            if not isinstance(tangent, SymbolicZero)
-        ]
-        return result, jnp.broadcast_to(sum(changes), result.shape)
+    def slope(i: int) -> Callable[..., Array]:
+        slopes = [(condition, slope_along(of_case, i)) for condition, of_case in cases]
+        return lambda *numbers: piecewise(numbers, *slopes)
 
-    return value(*(jnp.asarray(number, float) for number in numbers))
-
-
-def _along(function: Callable[..., Any], i: int) -> Callable[..., Array]:
-    """The derivative by number i."""
-
-    def derivative(*numbers):
-        def of_one(number):
-            value = jnp.asarray(function(*numbers[:i], number, *numbers[i + 1 :]), float)
-            return jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, *map(jnp.shape, numbers)))
-
-        return jax.jvp(of_one, (numbers[i],), (jnp.ones_like(numbers[i]),))[1]
-
-    return derivative
+    return with_slopes(value, slope)(*numbers)
 
 
 def _of_row(row: ScalarFunction) -> Callable[..., Array]:

@@ -3,7 +3,7 @@
 before -> rule -> Step(before, after, claim) -> Derivation -> verify
 """
 
-from . import claims, rules
+from . import rules
 from .document import derivation_blocks, verification_blocks, verified_blocks
 from .step import Derivation, Evidence, Recorder, Step, Verification
 
@@ -13,7 +13,6 @@ __all__ = [
     "Recorder",
     "Step",
     "Verification",
-    "claims",
     "derivation_blocks",
     "rules",
     "verification_blocks",

@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 from sympy import Expr
@@ -10,8 +11,7 @@ from sympy import Expr
 from ..checks import checked_arguments, checked_whole_number
 from ..symbolic import Block, Equation, Folded, Heading, Items, Text, latex
 from . import claims
-from .proof import written
-from .step import Derivation, Evidence, Step, Verification
+from .step import Derivation, Evidence, Step, Verification, written
 
 Show = Callable[[Expr], str]
 
@@ -19,47 +19,44 @@ Show = Callable[[Expr], str]
 @checked_arguments
 def derivation_blocks(derivation: Derivation, names: Mapping[Expr, str], level: int = 3) -> Iterator[Block]:
     """The steps of a derivation, section by section, numbered; `names` as `symbolic.latex` takes them."""
-
-    def show(expression: Expr) -> str:
-        return latex(expression, names)
-
-    def of_step(number: int, step: Step) -> Iterator[Block]:
-        yield Text(_caption(number, step))
-        yield from _statement(step, show)
-
-    yield from _by_section(derivation, level, of_step)
+    show = partial(latex, symbol_names=names)
+    for block in _by_section(derivation, level):
+        if isinstance(block, Heading):
+            yield block
+        else:
+            number, step = block
+            yield Text(_caption(number, step))
+            yield from _statement(step, show)
 
 
 @checked_arguments
 def verified_blocks(
     derivation: Derivation, verification: Verification, names: Mapping[Expr, str], level: int = 3
 ) -> Iterator[Block]:
-    """`derivation_blocks`, each step in a part of its own that says how it was checked, and to what error.
+    """`derivation_blocks`, each step in its own part that says how it was checked, and to what error.
 
     `verification` is that of the whole derivation.
     """
     if [item.step for item in verification.evidence] != list(derivation.steps):
         raise ValueError("verification must be that of derivation, of which it has other steps")
+    show = partial(latex, symbol_names=names)
+    for block in _by_section(derivation, level):
+        if isinstance(block, Heading):
+            yield block
+        else:
+            number, step = block
+            evidence = next(item for item in verification.evidence if item.step is step)
+            yield Folded(_caption(number, step), tuple(_statement(step, show)), _remark(evidence))
 
-    def show(expression: Expr) -> str:
-        return latex(expression, names)
 
-    def of_step(number: int, step: Step) -> Iterator[Block]:
-        evidence = next(item for item in verification.evidence if item.step is step)
-        yield Folded(_caption(number, step), tuple(_statement(step, show)), _remark(evidence))
-
-    yield from _by_section(derivation, level, of_step)
-
-
-def _by_section(derivation: Derivation, level: int, of_step: Callable[[int, Step], Iterator[Block]]) -> Iterator[Block]:
-    """What `of_step` makes of every step and its number, counted from 1, under headings where sections have names."""
+def _by_section(derivation: Derivation, level: int) -> Iterator[Heading | tuple[int, Step]]:
+    """Every step with its number, counted from 1, under headings where sections have names."""
     checked_whole_number("level", level, least=1, most=6)
     numbers = itertools.count(1)
     for section, steps in derivation.sections():
         if section:
             yield Heading(section, level)
-        for step in steps:
-            yield from of_step(next(numbers), step)
+        yield from ((next(numbers), step) for step in steps)
 
 
 def _statement(step: Step, show: Show) -> Iterator[Text | Equation]:
@@ -94,7 +91,10 @@ def verification_blocks(verification: Verification) -> Iterator[Block]:
     """What was checked, in a line for each kind of claim, and how much of it was proved."""
     kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
     proved = Counter(_how_checked(item.step.claim) for item in verification.proved)
-    lines = [f"{count} by {how}{_how_many(proved[how], count)}" for how, count in kinds.items()]
+    lines = []
+    for how, count in kinds.items():
+        some = f"; {proved[how]} of them proved" if proved[how] else ""
+        lines.append(f"{count} by {how}{'; proved' if proved[how] == count else some}")
     verdict = "all hold" if verification.holds else f"**{len(verification.failures)} FAIL**"
     exact = ""
     if verification.proved:
@@ -105,12 +105,6 @@ def verification_blocks(verification: Verification) -> Iterator[Block]:
         )
     yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}.{exact} By kind:")
     yield Items(tuple(lines))
-
-
-def _how_many(proved: int, count: int) -> str:
-    if proved == count:
-        return "; proved"
-    return f"; {proved} of them proved" if proved else ""
 
 
 def _how_checked(claim: claims.Claim) -> str:

@@ -14,11 +14,10 @@ from sympy import Basic
 
 from ..checks import shown
 from ..symbolic.documents.table import ExpressionTable, read_expressions
-from . import claims
+from .claims import KINDS
 from .step import Derivation, Step
 
-CLAIMS = tuple(getattr(claims, name) for name in claims.__all__ if name != "Claim")
-RECORDS: tuple[type, ...] = (Derivation, Step, *CLAIMS)
+RECORDS: tuple[type, ...] = (Derivation, Step, *KINDS)
 """The dataclasses that a derivation is made of."""
 
 _EXPRESSION, _MAPPING = "expression", "mapping"
@@ -30,7 +29,21 @@ def write_records(value: Any, kinds: tuple[type, ...], heading: Mapping[str, Any
     Raises `ValueError` for what cannot be written, or would not be read back as it is.
     """
     table = ExpressionTable()
-    content = _plain(value, kinds, table)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Basic):
+            return {_EXPRESSION: table.enter(value)}
+        if type(value) in kinds:
+            return {type(value).__name__: {field.name: plain(getattr(value, field.name)) for field in fields(value)}}
+        if isinstance(value, Mapping):
+            return {_MAPPING: [list(map(plain, pair)) for pair in value.items()]}
+        if isinstance(value, tuple):
+            return list(map(plain, value))
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        raise ValueError(f"{shown(value)}, a {type(value).__module__}.{type(value).__name__}, cannot be kept as text")
+
+    content = plain(value)
     rows = ",\n".join(map(_line, table.rows))
     parts = [f"{_line(name)}: {_line(part)}" for name, part in heading.items()]
     parts += [f'"expressions": [\n{rows}\n]', f'"content": {_line(content)}']
@@ -45,52 +58,36 @@ def _line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _plain(value: Any, kinds: tuple[type, ...], table: ExpressionTable) -> Any:
-    if isinstance(value, Basic):
-        return {_EXPRESSION: table.enter(value)}
-    if type(value) in kinds:
-        named = {field.name: _plain(getattr(value, field.name), kinds, table) for field in fields(value)}
-        return {type(value).__name__: named}
-    if isinstance(value, Mapping):
-        return {_MAPPING: [[_plain(each, kinds, table) for each in pair] for pair in value.items()]}
-    if isinstance(value, tuple):
-        return [_plain(each, kinds, table) for each in value]
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    raise ValueError(f"{shown(value)}, a {type(value).__module__}.{type(value).__name__}, cannot be kept as text")
-
-
 def read_records(document: Mapping[str, Any], kinds: tuple[type, ...]) -> Any:
     """What `write_records` wrote, from the parsed JSON; `ValueError` where that is nothing of the kind."""
-    expressions = read_expressions(_listed(document.get("expressions")))
+
+    def listed(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueError(f"{shown(value)} should be a list")
+        return value
+
+    expressions = read_expressions(listed(document.get("expressions")))
     by_name = {kind.__name__: kind for kind in kinds}
+
+    def made(plain: Any) -> Any:
+        if isinstance(plain, list):
+            return tuple(map(made, plain))
+        if not isinstance(plain, dict):
+            return plain
+        if len(plain) != 1:
+            raise ValueError(f"{shown(plain)} is neither a mapping nor a record")
+        ((name, content),) = plain.items()
+        if name == _EXPRESSION:
+            if type(content) is not int or content < 0:
+                raise ValueError(f"{shown(content)} is no number of an expression")
+            return expressions[content]
+        if name == _MAPPING:
+            return dict([tuple(map(made, listed(pair))) for pair in listed(content)])
+        if name not in by_name or not isinstance(content, dict):
+            raise ValueError(f"there is no record called {shown(name)} here")
+        return by_name[name](**{field: made(each) for field, each in content.items()})
+
     try:
-        return _value(document.get("content"), by_name, expressions)
+        return made(document.get("content"))
     except (TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"its content is not what it should be: {error}") from error
-
-
-def _value(plain: Any, kinds: Mapping[str, type], expressions: list[Basic]) -> Any:
-    if isinstance(plain, list):
-        return tuple(_value(each, kinds, expressions) for each in plain)
-    if not isinstance(plain, dict):
-        return plain
-    if len(plain) != 1:
-        raise ValueError(f"{shown(plain)} is neither a mapping nor a record")
-    ((name, content),) = plain.items()
-    if name == _EXPRESSION:
-        if type(content) is not int or content < 0:
-            raise ValueError(f"{shown(content)} is no number of an expression")
-        return expressions[content]
-    if name == _MAPPING:
-        pairs = [tuple(_value(each, kinds, expressions) for each in _listed(pair)) for pair in _listed(content)]
-        return dict(pairs)
-    if name not in kinds or not isinstance(content, dict):
-        raise ValueError(f"there is no record called {shown(name)} here")
-    return kinds[name](**{field: _value(each, kinds, expressions) for field, each in content.items()})
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{shown(value)} should be a list")
-    return value

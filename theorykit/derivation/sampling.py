@@ -6,7 +6,7 @@ import numpy as np
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ..codegen import interpret
-from ..symbolic import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
+from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
 
 Values = dict[str, np.ndarray | float | int | complex]
 

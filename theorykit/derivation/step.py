@@ -6,27 +6,18 @@ with each other, and can be checked on numbers without knowing the rule.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context
 
 import numpy as np
 from sympy import Expr
 
-from ..checks import (
-    check_fields,
-    check_is_number,
-    checked_arguments,
-    checked_function,
-    checked_instance,
-    checked_number,
-    checked_text,
-    checked_whole_number,
-)
-from .claims import Claim
-from .exact.residues import NotRational
-from .proof import Points, chance_of_mistake, written
+from ..checks import check_fields, checked_arguments, checked_function, checked_instance, checked_whole_number
+from .claims import Claim, residuals
+from .exact import ANY_FUNCTIONS, PRIME, ExactPoint, NotRational, SingularPoint, random_point
 from .sampling import random_values
 
-Definition = tuple[Expr, Expr]
-"""A symbol and what it stands for."""
+# points that are drawn, one after another, where a denominator is zero
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +37,7 @@ class Step:
     claim: Claim
     equations: str = ""
     assumptions: tuple[str, ...] = ()
-    definitions: tuple[Definition, ...] = ()
+    definitions: tuple[tuple[Expr, Expr], ...] = ()
     section: str = ""
 
     def __post_init__(self):
@@ -97,15 +88,6 @@ class Evidence:
     chance: float | None = None
     numeric: str = ""
 
-    def __post_init__(self):
-        checked_instance("step", self.step, Step)
-        check_is_number("error", self.error)
-        for name in ("reason", "numeric"):
-            if not isinstance(getattr(self, name), str) or getattr(self, name):
-                checked_text(name, getattr(self, name))
-        if self.chance is not None:
-            checked_number("chance", self.chance, least=0.0, most=1.0)
-
     @property
     def holds(self) -> bool:
         """Whether the error is within the claim's tolerance."""
@@ -130,9 +112,6 @@ class Verification:
     """Evidence for every step of a derivation."""
 
     evidence: tuple[Evidence, ...]
-
-    def __post_init__(self):
-        check_fields(self)
 
     @property
     def holds(self) -> bool:
@@ -183,7 +162,7 @@ class Derivation:
         points = Points(self.sizes, seed)
         return (self._evidence(step, seed, points) for step in self.steps)
 
-    def _evidence(self, step: Step, seed: int, points: Points) -> Evidence:
+    def _evidence(self, step: Step, seed: int, points: "Points") -> Evidence:
         largest = 0.0
         for trial, sizes in enumerate(self.sizes):
             try:
@@ -195,7 +174,16 @@ class Derivation:
             largest = max(largest, error)
             if largest > 1:
                 return Evidence(step, largest)
-        return _with_proof(step, largest, points)
+        try:
+            chance = chance_of_mistake(step, points)
+        except NotRational as found:
+            return Evidence(step, largest, numeric=str(found))
+        if chance is None:
+            told = (
+                f"false in exact arithmetic, though its error on random numbers is {largest:.1e} of what is tolerated"
+            )
+            return Evidence(step, float("inf"), told)
+        return Evidence(step, largest, chance=chance)
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
         """The steps by section, in order."""
@@ -203,13 +191,51 @@ class Derivation:
         return ((name, [step for step in self.steps if step.section == name]) for name in names)
 
 
-def _with_proof(step: Step, error: float, points: Points) -> Evidence:
-    """Evidence of a step whose claim holds to its tolerance."""
-    try:
-        chance = chance_of_mistake(step.claim, step.before, step.after, points)
-    except NotRational as found:
-        return Evidence(step, error, numeric=str(found))
-    if chance is None:
-        told = f"false in exact arithmetic, though its error on random numbers is {error:.1e} of what is tolerated"
-        return Evidence(step, float("inf"), told)
-    return Evidence(step, error, chance=chance)
+@dataclass(frozen=True)
+class Points:
+    """Random points at each of several sets of sizes; those of one seed are the same for all steps of a derivation."""
+
+    sizes: Sequence[Mapping[Expr, int]]
+    seed: int
+    drawn: dict[tuple[int, int], ExactPoint] = field(default_factory=dict)
+
+    def at(self, trial: int) -> Iterator[ExactPoint]:
+        """Points at one of the sets of sizes."""
+        for attempt in range(_ATTEMPTS):
+            key = trial, attempt
+            if key not in self.drawn:
+                self.drawn[key] = random_point(self.sizes[trial], f"{self.seed}, {trial}, {attempt}")
+            yield self.drawn[key]
+
+
+def chance_of_mistake(step: Step, points: Points) -> float | None:
+    """A bound of the probability with which a false claim would hold at these points; None where it does not hold.
+
+    Raises `NotRational` where the claim cannot be checked exactly, and says why.
+    """
+    degree = 0
+    for trial in range(len(points.sizes)):
+        for point in points.at(trial):
+            try:
+                found = list(residuals(step.claim, step.before, step.after, point))
+                break
+            except SingularPoint:
+                continue
+        else:
+            raise NotRational("a denominator or a determinant that is zero")
+        sides = step.claim.expressions(step.before, step.after)
+        of_any = point.has_results and any(side.has(*ANY_FUNCTIONS) for side in sides)
+        if not all(residual.is_zero for residual in found):
+            if of_any:
+                raise NotRational("a property of the functions in it")
+            return None
+        collisions = point.degree_of_collisions if of_any else 0
+        degree = max(degree, max([1, *(residual.above for residual in found)]) + collisions)
+    # a false claim is false at one of the sets of sizes, where it would have to hold at one of the points tried
+    return _ATTEMPTS * degree / PRIME
+
+
+def written(chance: float) -> str:
+    """A bound of a probability as text, of one digit and rounded up."""
+    text = Context(prec=1, rounding=ROUND_CEILING).create_decimal(chance)
+    return f"{text:.0e}".replace("e-0", "e-")

@@ -1,23 +1,28 @@
 """Orbits of maps: cycles and their bifurcations, bases of tangent vectors, regimes, time series. Knows no theory."""
 
-from .bifurcations import BRANCH_POINT, FOLD, NEIMARK_SACKER, PERIOD_DOUBLING, Event, double_period
-from .continuation import Branch, follow
-from .cycles import Cycle, NoCycleError, cycle_near, find_cycle
-from .orthonormal import gram_schmidt, householder
-from .regimes import classify, kaplan_yorke_dimension, kaplan_yorke_lower_bound
-from .time_series import amplitude_spectrum, autocorrelation, detect_period, power_spectrum, zero_one_test
+from .branches import (  # noqa: F401  kinds of events, and types of results
+    BRANCH_POINT,
+    FOLD,
+    NEIMARK_SACKER,
+    PERIOD_DOUBLING,
+    Branch,
+    Event,
+    double_period,
+    follow,
+)
+from .cycles import Cycle, NoCycleError, cycle_near, find_cycle  # noqa: F401
+from .orthonormal import gram_schmidt, householder  # noqa: F401
+from .regimes import classify, kaplan_yorke_dimension, kaplan_yorke_lower_bound  # noqa: F401
+from .time_series import (  # noqa: F401
+    amplitude_spectrum,
+    autocorrelation,
+    detect_period,
+    power_spectrum,
+    zero_one_test,
+)
 
 __all__ = [
-    "BRANCH_POINT",
-    "FOLD",
-    "NEIMARK_SACKER",
-    "PERIOD_DOUBLING",
-    "Branch",
-    "Cycle",
-    "Event",
     "NoCycleError",
-    "amplitude_spectrum",
-    "autocorrelation",
     "classify",
     "cycle_near",
     "detect_period",
@@ -25,9 +30,6 @@ __all__ = [
     "find_cycle",
     "follow",
     "gram_schmidt",
-    "householder",
     "kaplan_yorke_dimension",
-    "kaplan_yorke_lower_bound",
-    "power_spectrum",
     "zero_one_test",
 ]

@@ -1,19 +1,39 @@
-"""Cycles of a smooth map, stable or not: points that come round, and the multipliers that say what becomes of others.
+"""Cycles of a smooth map, stable or not: points that come round, and the multipliers of small distances from them.
 
 The map is `step(state, parameter) -> state`, any function JAX can differentiate, with a state of shape (state,). It is
 compiled once for each period: hand over the same function every time, and its arrays in an Equinox module.
+
+Cycles are found by multiple shooting: the unknowns are all points of the cycle, and the parameter. The equations are
+then as well conditioned as one step of the map, unlike those of the map iterated over a period of a chaotic orbit.
 """
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
-from ..checks import checked_number, checked_whole_number
-from .shooting import BranchPoint, Step, Unknowns, at_parameter, checked_step
+from ..checks import Count, Index, checked_arguments, checked_array, checked_number, first_line
+from ..compilation import jit
+from ..precision import require_float64
 
+Step = Callable[[Array, Array], Array]
+"""One step of a smooth map: (state, parameter) to state, a vector; the parameter is a number."""
+
+# largest defect of a cycle that counts as solved, in units of `scale`
+_SOLVED = 1e-12
+# evaluations of the map after which Newton's method has failed
+_MOST_EVALUATIONS = 100
+# changes that are rounding, in units of the machine's
+_ROUNDING = 4.0
+# fraction of a Newton step below which shortening it further is useless
+_SHORTEST = 2.0**-12
 # points that coincide but for rounding, in units of `BranchPoint.scale`
 _COINCIDE = 1e-7
 # how far the cycle of an orbit may be from it, in units of the largest state
@@ -49,21 +69,26 @@ class Cycle(eqx.Module):
         return bool(np.abs(self.multipliers[0]) < 1)
 
 
-def find_cycle(step: Step, guess: ArrayLike, parameter: ArrayLike, period: int) -> Cycle:
+@checked_arguments
+def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
     """The cycle of `period` near `guess`: all its points (period, state), or the first (state,), iterated for the rest.
 
     Raises `NoCycleError` where Newton's method ends elsewhere than on a cycle, or on one of a shorter period.
     """
-    start = Unknowns(*_checked_guess(step, guess, parameter, period))
-    station = at_parameter(step, start)
+    states, number = checked_step(step, guess, parameter, "guess")
+    if states.ndim == 1:
+        states = _orbit(step, states, number, period)
+    if states.ndim != 2 or len(states) != period:
+        raise ValueError(f"guess must have shape (state,) or ({period}, state), got {states.shape}")
+    station = at_parameter(step, Unknowns(states, number))
     if not np.all(np.isfinite(station.multipliers)):
         raise NoCycleError(
             f"the derivatives of the map are not finite on the orbit from the guess at parameter "
-            f"{float(start.parameter):.12g}: the orbit escapes, or the map has no derivative there"
+            f"{float(number):.12g}: the orbit escapes, or the map has no derivative there"
         )
     if not station.solved:
         raise NoCycleError(
-            f"no cycle of period {period} was found at parameter {float(start.parameter):.12g}: from the guess, "
+            f"no cycle of period {period} was found at parameter {float(number):.12g}: from the guess, "
             f"Newton's method ends with a residual of {float(station.residual):.3g}. There may be none at this "
             "parameter (it may end in a fold nearby), or the guess is too far off; cycle_near takes it from an orbit"
         )
@@ -73,17 +98,18 @@ def find_cycle(step: Step, guess: ArrayLike, parameter: ArrayLike, period: int) 
             f"the cycle found from the guess has period {shortest}, of which {period} is a multiple; ask for that, or "
             "start from points that differ more from each other"
         )
-    return cycle_at(station)
+    return station.cycle
 
 
+@checked_arguments
 def cycle_near(
     step: Step,
-    start: ArrayLike,
-    parameter: ArrayLike,
-    max_period: int,
+    start: Any,
+    parameter: Any,
+    max_period: Count,
     *,
-    transient: int = 10_000,
-    tolerance: float = 1e-6,
+    transient: Index = 10_000,
+    tolerance: Annotated[Any, partial(checked_number, above=0.0)] = 1e-6,
 ) -> Cycle:
     """The stable cycle, of at most `max_period`, that the orbit from the state `start` is on after `transient` steps.
 
@@ -91,9 +117,6 @@ def cycle_near(
     if that is more), and does so `max_period` times on end; Newton's method does the rest. Raises `NoCycleError` where
     the orbit has not settled on a cycle: it is aperiodic, or escapes, or needs a longer transient or period.
     """
-    checked_whole_number("max_period", max_period, least=1)
-    checked_whole_number("transient", transient, least=0)
-    checked_number("tolerance", tolerance, above=0.0)
     state, number = checked_step(step, start, parameter, "start")
     if state.ndim != 1:
         raise ValueError(f"start must be one state, (state,), got shape {state.shape}")
@@ -121,6 +144,29 @@ def cycle_near(
     return cycle
 
 
+def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Array, Array]:
+    """`state` (..., state), an argument called `name`, and `parameter` () as float64 arrays, checked to fit `step`."""
+    require_float64()
+    states = jnp.asarray(checked_array(name, state))
+    number = jnp.asarray(checked_number("parameter", parameter), dtype=jnp.float64)
+    if states.ndim == 0 or 0 in states.shape:
+        raise ValueError(f"{name} must be (state,), or such states, got shape {states.shape}")
+    one = jax.ShapeDtypeStruct(states.shape[-1:], states.dtype)
+    try:
+        image = eqx.filter_eval_shape(step, one, number)
+    except Exception as error:
+        raise ValueError(
+            f"step fails for {name} of shape {one.shape}: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    found = getattr(image, "shape", None), getattr(image, "dtype", None)
+    if found != (one.shape, one.dtype):
+        raise ValueError(
+            f"step must take {name} to a state of the same size and float64, but from shape {one.shape} it goes to "
+            f"{found[1]}{found[0]}"
+        )
+    return states, number
+
+
 def smallest_period(points: Float[Array, "period state"]) -> int:
     """The smallest divisor of the period after which `points` repeat themselves."""
     cycle = np.asarray(points)
@@ -130,28 +176,203 @@ def smallest_period(points: Float[Array, "period state"]) -> int:
     return next(repeats, len(cycle))
 
 
-def cycle_at(station: BranchPoint) -> Cycle:
-    """A station of a branch as a cycle."""
-    return Cycle(station.at.points, station.at.parameter, jnp.asarray(station.multipliers), station.residual)
-
-
-def _checked_guess(step: Step, guess: ArrayLike, parameter: ArrayLike, period: int) -> tuple[Array, Array]:
-    checked_whole_number("period", period, least=1)
-    states, number = checked_step(step, guess, parameter, "guess")
-    if states.ndim == 1:
-        states = _orbit(step, states, number, period)
-    if states.ndim != 2 or len(states) != period:
-        raise ValueError(f"guess must have shape (state,) or ({period}, state), got {states.shape}")
-    return states, number
-
-
-@eqx.filter_jit
-def _settle(step: Step, state: Array, parameter: Array, steps: Array) -> Array:
+@jit
+def _settle(step, state, parameter, steps):
     return jax.lax.fori_loop(0, steps, lambda _, here: step(here, parameter), state)
 
 
-@eqx.filter_jit
-def _orbit(step: Step, state: Array, parameter: Array, length: int) -> Float[Array, "length state"]:
+@jit
+def _orbit(step, state, parameter, length):
     """`length` states, `state` the first."""
     _, states = jax.lax.scan(lambda here, _: (step(here, parameter), here), state, length=length)
     return states
+
+
+# ---- multiple shooting
+
+
+class Unknowns(eqx.Module):
+    """The points of a cycle in order, and the parameter of the map; or changes of these."""
+
+    points: Float[Array, "period state"]
+    parameter: Float[Array, ""]
+
+    def move(self, change: "Unknowns", length: ArrayLike = 1.0) -> "Unknowns":
+        """These unknowns after `length` times a change."""
+        return jax.tree.map(lambda here, by: here + length * by, self, change)
+
+    @property
+    def first(self) -> Float[Array, " coordinates"]:
+        """The first point, then the parameter: coordinates (state + 1,) of the plane in which arclength is measured."""
+        return jnp.append(self.points[0], self.parameter)
+
+
+class Linearisation(eqx.Module):
+    """Derivatives of the map at each point of a cycle: in the state, `jacobians`, and in the parameter, `drifts`."""
+
+    jacobians: Float[Array, "period state state"]
+    drifts: Float[Array, "period state"]
+
+    @classmethod
+    def about(cls, step: Step, at: Unknowns) -> "Linearisation":
+        """By forward differentiation."""
+        of_point = jax.jacfwd(step, argnums=(0, 1))
+        return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))
+
+    def condense(self, defects: Float[Array, "period state"]) -> tuple[Array, Array, Array]:
+        """(P, c, d): changes x of the first point and m of the parameter map to P x + c m + d after one period."""
+
+        def through(affine, one):
+            jacobian, drift, defect = one
+            return (jacobian @ affine).at[:, -2].add(drift).at[:, -1].add(defect), None
+
+        start = jnp.eye(defects.shape[1], defects.shape[1] + 2)
+        affine, _ = jax.lax.scan(through, start, (self.jacobians, self.drifts, defects))
+        return affine[:, :-2], affine[:, -2], affine[:, -1]
+
+    def spread(self, defects: Float[Array, "period state"], change: Float[Array, " coordinates"]) -> Unknowns:
+        """The change of every point, from `change`, that of the first point and of the parameter."""
+        first, parameter = change[:-1], change[-1]
+
+        def through(here, one):
+            jacobian, drift, defect = one
+            return jacobian @ here + drift * parameter + defect, here
+
+        _, points = jax.lax.scan(through, first, (self.jacobians, self.drifts, defects))
+        return Unknowns(points, parameter)
+
+
+class _Shooting(eqx.Module):
+    """The equations x_{i+1} = step(x_i), cyclic, and direction . `Unknowns.first` = target.
+
+    A direction along the parameter's axis fixes the parameter; the tangent of a branch of cycles, the arclength.
+    """
+
+    step: Step
+    direction: Float[Array, " coordinates"]
+    target: Float[Array, ""]
+
+    def defects(self, at: Unknowns) -> tuple[Array, Array]:
+        """Left sides minus right sides of the equations."""
+        images = jax.vmap(self.step, in_axes=(0, None))(at.points, at.parameter)
+        return images - jnp.roll(at.points, -1, axis=0), self.direction @ at.first - self.target
+
+    def newton_change(self, at: Unknowns, defects: tuple[Array, Array]) -> Unknowns:
+        """Newton's step: for changes of the first point and the parameter, then propagated to the other points."""
+        of_cycle, of_direction = defects
+        linearisation = Linearisation.about(self.step, at)
+        monodromy, drift, defect = linearisation.condense(of_cycle)
+        change = jnp.linalg.solve(self.border(monodromy, drift), -jnp.append(defect, of_direction))
+        return linearisation.spread(of_cycle, change)
+
+    def border(self, monodromy: Array, drift: Array) -> Float[Array, "coordinates coordinates"]:
+        """Jacobian of the condensed equations, bordered by `direction`: regular also at a fold of the branch."""
+        return jnp.vstack([jnp.column_stack([monodromy - jnp.eye(len(drift)), drift]), self.direction])
+
+
+class _NewtonState(eqx.Module):
+    proposal: Unknowns
+    change: Unknowns
+    length: Float[Array, ""]
+    size: Float[Array, ""]
+
+
+class _ShootingNewton(optx.AbstractRootFinder):
+    """Newton's method for a `_Shooting`, passed as `args`; halves steps that do not reduce the defects.
+
+    It stops where changes are rounding; whether the equations are solved there is for the caller to check.
+    """
+
+    rtol: float = 0.0
+    atol: float = 0.0
+    norm: Callable = optx.max_norm
+
+    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
+        everywhere = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), y)
+        return _NewtonState(y, everywhere, jnp.array(1.0), jnp.array(jnp.inf))
+
+    def step(self, fn, y, args, options, state, tags):
+        defects = args.defects(state.proposal)
+        size = optx.two_norm(defects)
+        better = size < state.size
+        here = jax.tree.map(lambda new, old: jnp.where(better, new, old), state.proposal, y)
+        change = jax.lax.cond(better, lambda: args.newton_change(here, defects), lambda: state.change)
+        length = jnp.where(better, 1.0, state.length / 2)
+        size = jnp.where(better, size, state.size)
+        return here, _NewtonState(here.move(change, length), change, length, size), None
+
+    def terminate(self, fn, y, args, options, state, tags):
+        moves = state.length * optx.max_norm(state.change)
+        rounding = _ROUNDING * jnp.finfo(moves.dtype).eps * jnp.maximum(1.0, optx.max_norm(y))
+        # not (>): a singular linearisation moves by NaN
+        done = ~(moves > rounding) | (state.length < _SHORTEST)
+        return done, optx.RESULTS.successful
+
+    def postprocess(self, fn, y, aux, args, options, state, tags, result):
+        return y, aux, {}
+
+
+class BranchPoint(eqx.Module):
+    """The end of a Newton correction: a point on a branch of cycles if `solved`.
+
+    `multipliers` are by decreasing modulus; of a conjugate pair, that of the upper half plane is first. `tangent` is
+    along the branch, of length one in the coordinates of `Unknowns.first`, and has a positive product with the
+    `direction` of the correction.
+    """
+
+    at: Unknowns
+    residual: Float[Array, ""]
+    multipliers: Complex[np.ndarray, " state"]
+    tangent: Unknowns
+
+    @property
+    def solved(self) -> bool:
+        """Whether the equations hold. The tangent may still be NaN, exactly where branches meet or this one turns."""
+        scale = max(1.0, float(np.max(np.abs(self.at.points))))
+        return bool(np.all(np.isfinite(self.multipliers))) and float(self.residual) <= _SOLVED * scale
+
+    @property
+    def cycle(self) -> Cycle:
+        """The cycle here, without the tangent."""
+        return Cycle(self.at.points, self.at.parameter, jnp.asarray(self.multipliers), self.residual)
+
+
+def correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> BranchPoint:
+    """The cycle at `target` along `direction` that Newton's method finds from `guess`."""
+    at, residual, monodromy, tangent = _correct(step, guess, direction, target)
+    return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
+
+
+def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
+    """The cycle at the parameter of `guess`; its tangent is towards larger parameters, smaller for a `sign` of -1."""
+    axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
+    return correct(step, guess, axis, sign * guess.parameter)
+
+
+@jit
+def _correct(step, guess, direction, target):
+    """The cycle, its residual, the product of the Jacobians, and the tangent."""
+    shooting = _Shooting(step, direction, target)
+    found = optx.root_find(
+        lambda at, shooting: shooting.defects(at),
+        _ShootingNewton(),
+        guess,
+        shooting,
+        max_steps=_MOST_EVALUATIONS,
+        throw=False,
+    ).value
+    of_cycle, _ = shooting.defects(found)
+    linearisation = Linearisation.about(step, found)
+    monodromy, drift, _ = linearisation.condense(of_cycle)
+    along = jnp.linalg.solve(shooting.border(monodromy, drift), jnp.zeros_like(direction).at[-1].set(1.0))
+    tangent = linearisation.spread(jnp.zeros_like(of_cycle), along / jnp.linalg.norm(along))
+    return found, jnp.max(jnp.abs(of_cycle)), monodromy, tangent
+
+
+def multipliers_of(monodromy: Float[Array, "state state"]) -> Complex[np.ndarray, " state"]:
+    """Eigenvalues in the order of `BranchPoint.multipliers`; NaN if an entry is not finite."""
+    product = np.asarray(monodromy)
+    if not np.all(np.isfinite(product)):
+        return np.full(len(product), complex(np.nan))
+    eigenvalues = np.linalg.eigvals(product).astype(complex)
+    return eigenvalues[np.lexsort((-eigenvalues.imag, -np.abs(eigenvalues)))]

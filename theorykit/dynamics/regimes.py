@@ -4,17 +4,18 @@ Plain functions of finished runs in NumPy; every axis but the last is a batch.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Shaped
 
 from ..checks import (
+    check_fields,
+    checked_arguments,
     checked_array,
-    checked_instance,
     checked_number,
-    checked_sequence,
     checked_whole_number,
     real_array,
     shown,
@@ -28,6 +29,9 @@ HYPERCHAOTIC = "hyperchaotic"
 UNDECIDED = "undecided"
 REGIMES = (PERIODIC, QUASI_PERIODIC, DOUBLY_QUASI_PERIODIC, CHAOTIC, HYPERCHAOTIC, UNDECIDED)
 
+Number = Annotated[Any, checked_number]
+Values = Annotated[Any, checked_array]
+
 
 def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     """Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}| from leading exponents (..., exponents).
@@ -35,8 +39,8 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     j is the largest number of exponents whose sum is not negative; 0 if there is none. Exponents may be -inf and in any
     order; those of the attentions only, since the zeros of the positions add no direction in which the orbit spreads.
 
-    Errors: `ValueError` if those of any orbit do not sum to a negative number: more exponents are needed;
-    `kaplan_yorke_lower_bound` says what these tell.
+    Raises `ValueError` if those of any orbit do not sum to a negative number: more exponents are needed, and
+    `kaplan_yorke_lower_bound` takes these.
 
         >>> import numpy as np
         >>> from theorykit import dynamics
@@ -69,8 +73,9 @@ def kaplan_yorke_lower_bound(exponents: ArrayLike) -> Float[np.ndarray, "*batch"
     return np.asarray((kept + share)[..., 0])
 
 
+@checked_arguments
 def classify(
-    exponents: Any, errors: ArrayLike | None = None, threshold: float | int = 1e-4
+    exponents: Any, errors: Any = None, threshold: Annotated[Any, partial(checked_number, above=0.0)] = 1e-4
 ) -> Shaped[np.ndarray, "*batch"]:
     """The regime, one of `REGIMES`, of every orbit with leading exponents (..., exponents), two at least.
 
@@ -82,9 +87,7 @@ def classify(
     their error bars, say three times `block_error`; where a bar contains the threshold on which the answer hangs, it is
     "undecided". Without errors this is the published rule, which answers always, however short the run. The exponent 0
     of a quasi-periodic orbit of T steps comes out as a number of order 1/T.
-
-    Errors: `ValueError` for a single exponent (to one that is all there is, append -inf), exponents that are NaN or
-    +inf, errors that are negative, NaN or of another shape.
+    To a single exponent that is all there is, append -inf.
     """
     unresolved = None
     if hasattr(exponents, "exponents"):
@@ -92,8 +95,16 @@ def classify(
         exponents, own_errors, unresolved = (np.moveaxis(np.asarray(part), 0, -1) for part in parts)
         errors = own_errors if errors is None else errors
     exponents = _leading(exponents, 2)
-    errors = np.zeros_like(exponents) if errors is None else _half_widths(errors, exponents)
-    checked_number("threshold", threshold, above=0.0)
+    if errors is None:
+        errors = np.zeros_like(exponents)
+    else:
+        errors = real_array("errors", errors)
+        if errors.shape != exponents.shape:
+            raise ValueError(f"errors of shape {errors.shape} do not fit exponents of shape {exponents.shape}")
+        errors = np.where(np.isneginf(exponents), 0.0, errors)  # an exponent of -inf has no error
+        if (bad := np.argwhere(~(errors >= 0))).size:
+            index = tuple(bad[0].tolist())
+            raise ValueError(f"errors: {errors[index]} at index {index} is not a number >= 0")
     largest = np.argsort(-exponents, axis=-1)[..., :2]
     values, bars = np.take_along_axis(exponents, largest, axis=-1), np.take_along_axis(errors, largest, axis=-1)
     above = values + bars
@@ -121,8 +132,7 @@ class LevelRule:
     quasi_periodic: int
 
     def __post_init__(self):
-        for name in ("periodic", "quasi_periodic"):
-            checked_whole_number(name, getattr(self, name))
+        check_fields(self)
         if not 1 <= self.periodic < self.quasi_periodic:
             raise ValueError(
                 f"a rule needs 1 <= periodic < quasi_periodic, got periodic={self.periodic}, "
@@ -135,22 +145,20 @@ BIFURCATION_DIAGRAM = LevelRule(79, 2499)
 PHASE_DIAGRAM = LevelRule(80, 625)
 
 
+@checked_arguments
 def count_levels(
-    series: ArrayLike, levels: int = 5001, between: tuple[float | int, float | int] = (-1.0, 1.0)
+    series: Values,
+    levels: Annotated[int, partial(checked_whole_number, least=2)] = 5001,
+    between: tuple[Number, Number] = (-1.0, 1.0),
 ) -> Int[np.ndarray, "*batch"]:
     """How many of `levels` evenly spaced levels, both ends of the range included, each series (..., time) visits.
 
     A value counts for the level next to it. Overlaps and attentions lie within the default range.
-
-    Errors: `ValueError` for a value outside the range, fewer than two levels, or an empty range.
     """
-    checked_whole_number("levels", levels, least=2)
-    lowest, highest = (
-        checked_number("between", end) for end in checked_sequence("between", between, "ends of a range", 2)
-    )
+    lowest, highest = between
     if not lowest < highest:
         raise ValueError(f"between must be a range from low to high, got {between}")
-    values = checked_array("series", series)
+    values = series
     if values.ndim == 0 or 0 in values.shape:
         raise ValueError(f"series must have a last axis of time that is not empty, got shape {values.shape}")
     outside = np.argwhere(~((values >= lowest) & (values <= highest)))
@@ -161,14 +169,13 @@ def count_levels(
     return np.asarray(1 + np.sum(np.diff(visited, axis=-1) > 0, axis=-1))
 
 
-def classify_by_levels(counts: ArrayLike, rule: LevelRule) -> Shaped[np.ndarray, "*batch"]:
+@checked_arguments
+def classify_by_levels(counts: Values, rule: LevelRule) -> Shaped[np.ndarray, "*batch"]:
     """Periodic, quasi-periodic or chaotic, from the `counts` (...) of `count_levels`: how the published diagrams judge.
 
     A rule of thumb: counts grow with the share of the range that an orbit fills and with its length, so that a small
     chaotic orbit passes for quasi-periodic and a slow transient for chaos. `classify` judges by the exponents.
     """
-    counts = checked_array("counts", counts)
-    checked_instance("rule", rule, LevelRule)
     if np.any(counts < 1):
         raise ValueError(f"counts: an orbit visits at least one level, got a count of {np.min(counts):g}")
     conditions = [counts <= rule.periodic, counts <= rule.quasi_periodic]
@@ -205,17 +212,4 @@ def _leading(exponents: ArrayLike, at_least: int) -> Float[np.ndarray, "*batch e
     if len(bad):
         index = tuple(bad[0].tolist())
         raise ValueError(f"exponents: {array[index]} at index {index} is neither finite nor -inf: did the run diverge?")
-    return array
-
-
-def _half_widths(errors: ArrayLike, exponents: Float[np.ndarray, "*batch exponents"]) -> np.ndarray:
-    """Errors of the shape of the exponents, none negative; 0 for an exponent of -inf."""
-    array = real_array("errors", errors)
-    if array.shape != exponents.shape:
-        raise ValueError(f"errors of shape {array.shape} do not fit exponents of shape {exponents.shape}")
-    array = np.where(np.isneginf(exponents), 0.0, array)
-    bad = np.argwhere(~(array >= 0))
-    if len(bad):
-        index = tuple(bad[0].tolist())
-        raise ValueError(f"errors: {array[index]} at index {index} is not a number >= 0")
     return array

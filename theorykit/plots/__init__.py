@@ -5,5 +5,9 @@ The functions that are exported each draw one panel for figures of one's own; th
 
 import lazy_loader
 
+from ..extras import needed
+
+needed("matplotlib", "theorykit.plots")
+
 # the names of __init__.pyi, each imported from its module when it is first asked for
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

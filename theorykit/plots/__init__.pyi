@@ -1,23 +1,7 @@
-from . import (
-    comparison,
-    hidden_markov,
-    one_shot,
-    one_shot_table,
-    phases,
-    results,
-    self_attention_dynamics,
-    self_attention_dynamics_table,
-    style,
-    sweep,
-)
-from .panels import (
-    draw_comparison,
-    draw_kernel_spectrum,
-    draw_orbits,
-    draw_order_parameters,
-    draw_order_parameters_over_width,
-    draw_scores_over_width,
-)
+from . import comparison, phases, style, sweep
+from .comparison import draw_comparison
+from .panels import draw_kernel_spectrum, draw_orbits, draw_order_parameters
+from .sweep import draw_order_parameters_over_width, draw_scores_over_width
 
 __all__ = [
     "comparison",
@@ -27,13 +11,7 @@ __all__ = [
     "draw_order_parameters",
     "draw_order_parameters_over_width",
     "draw_scores_over_width",
-    "hidden_markov",
-    "one_shot",
-    "one_shot_table",
     "phases",
-    "results",
-    "self_attention_dynamics",
-    "self_attention_dynamics_table",
     "style",
     "sweep",
 ]

@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from .results import draws_results
 from .style import LIMITS, THEORY, save, use_style
 
-# standard errors that error bars span to either side, and beyond which a difference is no chance
-BARS, BEYOND_CHANCE = 2, 4
+__all__ = ["draw", "figure", "table"]
 
+# standard errors that error bars span to either side, and beyond which a difference is no chance
+_BARS, _BEYOND_CHANCE = 2, 4
 _MEASURE = "exact"
 _ENTRY_BY_ENTRY = 10
 # how wide an entry's place is, entries being one apart
@@ -57,11 +58,11 @@ def figure(result: xr.Dataset) -> Figure:
     """
     shown = _not_left_out(result)
     several = shown.sizes["approach"] > 1
-    panels: list[Callable[[Axes, xr.Dataset], None]] = [order_parameters]
+    panels: list[Callable[[Axes, xr.Dataset], object]] = [_order_parameters]
     if "mean" in shown and several:
-        panels.append(predictions)
-    if _is_measured(shown) and several:
-        panels.append(differences)
+        panels.append(_predictions)
+    if "U_1_deviation" in shown and several:
+        panels.append(_differences)
     ratios = [1.5, *[1.0] * (len(panels) - 1)]
     drawn = plt.figure(figsize=(1.2 + 2.9 * sum(ratios), 3.6))
     grid = drawn.subplots(1, len(panels), squeeze=False, width_ratios=ratios)
@@ -73,53 +74,51 @@ def figure(result: xr.Dataset) -> Figure:
 
 
 @draws_results
-def order_parameters(axes: Axes, result: xr.Dataset) -> None:
-    """Every distinct entry of U_1: theory as lines, samplers as dots, bars of two standard errors.
+def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Every distinct entry of U_1 by theory and by sampling, of `sampling.compare`; bars are two standard errors.
 
-    Where entries are many, every approach over the one that is the measure.
+    Theory is drawn as lines, samplers as dots. Where entries are many, every approach is drawn over the exact
+    posterior, or the first.
     """
+    axes = plt.figure().subplots() if axes is None else axes
+    _order_parameters(axes, result)
+    axes.legend()
+    return axes
+
+
+def _order_parameters(axes: Axes, result: xr.Dataset) -> None:
     axes.set(title="order parameters: entries of $U_1$")
     result = _not_left_out(result)
-    labels = _pairs(result)
-    if len(labels) > _ENTRY_BY_ENTRY:
+    paths = result["path_1"].values
+    pairs = [f"{paths[i]}\n{paths[j]}" for i, j in zip(*np.triu_indices(len(paths)), strict=True)]
+    if len(pairs) > _ENTRY_BY_ENTRY:
         _over_measure(axes, result, "U_1")
         return
-    _theory_lines(axes, result)
-    _sampled_dots(axes, result)
+    places, looks = np.arange(len(pairs)), {approach: _LOOKS[approach] for approach in _approaches(result)}
+    theories = [approach for approach, look in looks.items() if not look.is_sampled]
+    for number, approach in enumerate(theories):
+        # later lines are shorter, so that none hides another
+        half, look = _SLOT / 2 * 0.65**number, looks[approach]
+        values = _distinct(result, approach, "U_1")
+        axes.hlines(values, places - half, places + half, color=look.color, linewidth=1.6, label=look.name)
+    samplers = [approach for approach, look in looks.items() if look.is_sampled]
+    for number, approach in enumerate(samplers, 1):
+        values, errors = (_distinct(result, approach, name) for name in ("U_1", "U_1_error"))
+        beside = places + _SLOT * (number / (len(samplers) + 1) - 0.5)
+        style = {"fmt": "o", "markersize": 3, "linewidth": 1, "color": looks[approach].color}
+        axes.errorbar(beside, values, _BARS * errors, **style, label=looks[approach].name)
     axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
-    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xticks(places, pairs)
     axes.set(xlabel="pair of paths", ylabel="entry of $U_1$")
 
 
-def _theory_lines(axes: Axes, result: xr.Dataset) -> None:
-    """A line for every distinct entry of U_1, of each theory; later ones shorter, so that none hides another."""
-    theories = [approach for approach in _approaches(result) if not _LOOKS[approach].is_sampled]
-    for place, approach in enumerate(theories):
-        look, values = _LOOKS[approach], _distinct(result, approach, "U_1")
-        positions, half = np.arange(len(values)), _SLOT / 2 * 0.65**place
-        axes.hlines(values, positions - half, positions + half, color=look.color, linewidth=1.6, label=look.name)
-
-
-def _sampled_dots(axes: Axes, result: xr.Dataset) -> None:
-    """A dot with its bar for every distinct entry of U_1, of each sampler, side by side."""
-    samplers = [approach for approach in _approaches(result) if _LOOKS[approach].is_sampled]
-    for place, approach in enumerate(samplers, 1):
-        look = _LOOKS[approach]
-        values, errors = (_distinct(result, approach, name) for name in ("U_1", "U_1_error"))
-        positions = np.arange(len(values)) + _SLOT * (place / (len(samplers) + 1) - 0.5)
-        style = {"fmt": "o", "markersize": 3, "linewidth": 1, "color": look.color}
-        axes.errorbar(positions, values, BARS * errors, **style, label=look.name)
-
-
-@draws_results
-def predictions(axes: Axes, result: xr.Dataset) -> None:
+def _predictions(axes: Axes, result: xr.Dataset) -> None:
     """The mean output on every test example, every approach over the one that is the measure."""
     _over_measure(axes, result, "mean")
     axes.set(title="mean output on test examples")
 
 
-@draws_results
-def differences(axes: Axes, result: xr.Dataset) -> None:
+def _differences(axes: Axes, result: xr.Dataset) -> None:
     """Every difference from the exact posterior in standard errors: order parameters filled, mean outputs hollow."""
     others = [approach for approach in _approaches(result) if approach != _MEASURE]
     kinds = {"order parameters": _order_parameter_names(result), "mean outputs": ["mean"] if "mean" in result else []}
@@ -129,26 +128,39 @@ def differences(axes: Axes, result: xr.Dataset) -> None:
         for place, approach in enumerate(others):
             sizes, color = _sizes(result, approach, names), _LOOKS[approach].color
             face = color if side < 0 else "none"
-            at = place + 0.2 * side + 0.28 * _spread(len(sizes))
+            # multiples of the golden ratio are far from their neighbours, so that dots of near values are seen apart
+            spread = (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2) % 1 - 0.5
+            at = place + 0.2 * side + 0.28 * spread
             axes.plot(at, sizes, "o", markersize=3, color=color, markerfacecolor=face, markeredgewidth=0.6)
         axes.plot([], [], "o", markersize=3, color="0.4", markerfacecolor="0.4" if side < 0 else "none", label=kind)
-    axes.axhline(BEYOND_CHANCE, color="0.4", linestyle="--", linewidth=1)
-    # linear where chance may reach, logarithmic beyond
-    axes.set_yscale("symlog", linthresh=BEYOND_CHANCE)
-    top = max(float(axes.dataLim.ymax), 2.0 * BEYOND_CHANCE)
-    ticks = [0, 1, 2, 3, BEYOND_CHANCE, *(10.0 ** np.arange(1, np.ceil(np.log10(top)) + 1))]
+    axes.axhline(_BEYOND_CHANCE, color="0.4", linestyle="--", linewidth=1)
+    # linear where chance may reach, logarithmic beyond; a sixth of the height above is the legend's
+    axes.set_yscale("symlog", linthresh=_BEYOND_CHANCE)
+    top = max(float(axes.dataLim.ymax), 2.0 * _BEYOND_CHANCE)
+    end = _BEYOND_CHANCE * 10 ** (1.2 * (1 + np.log10(top / _BEYOND_CHANCE)) - 1)
+    ticks = [0, 1, 2, 3, _BEYOND_CHANCE, *(10.0 ** np.arange(1, np.ceil(np.log10(top)) + 1))]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_yticks([], minor=True)
     axes.set_xticks(range(len(others)), [fill(other.replace("_", " "), 8) for other in others])
-    axes.set(xlim=(-0.6, len(others) - 0.4), ylim=(-0.2, _with_headroom(top)))
+    axes.set(xlim=(-0.6, len(others) - 0.4), ylim=(-0.2, end))
     axes.set(ylabel="|difference| / standard error", title="differences from the exact posterior")
     axes.legend(loc="upper right", handletextpad=0.1)
 
 
-def _with_headroom(top: float) -> float:
-    """Where an axis of differences ends, so that a sixth of its height above `top` is the legend's."""
-    height = 1 + np.log10(top / BEYOND_CHANCE)
-    return BEYOND_CHANCE * 10 ** (1.2 * height - 1)
+def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
+    """Every approach's values of `name` over the exact posterior's, or the first's, beside the line of equal ones."""
+    approaches = _approaches(result)
+    measure = _MEASURE if _MEASURE in approaches else approaches[0]
+    values, errors = (_distinct(result, measure, each) for each in (name, f"{name}_error"))
+    ends = [np.nanmin(values), np.nanmax(values)]
+    axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
+    for approach in [approach for approach in approaches if approach != measure]:
+        look = _LOOKS[approach]
+        bars = {"yerr": _BARS * _distinct(result, approach, f"{name}_error"), "xerr": _BARS * errors}
+        shape = {"fmt": "o", "markerfacecolor": "none"} if look.is_sampled else {"fmt": "x", "zorder": 3}
+        style = {"markersize": 3, "markeredgewidth": 0.8, "elinewidth": 0.4, "color": look.color}
+        axes.errorbar(values, _distinct(result, approach, name), **bars, **shape, **style, label=look.name)
+    axes.set(xlabel=_LOOKS[measure].name, ylabel="the other approaches")
 
 
 @draws_results
@@ -157,46 +169,30 @@ def table(result: xr.Dataset) -> str:
 
     Differences are in standard errors. A star marks approaches whose numbers are not to be relied on, and says why.
     """
-    rows = [[head for head, _ in _columns(result)]]
-    notes = []
+    path, is_measured = result["path_1"].values[0], "U_1_deviation" in result
+    measured = {"max|dU|": _order_parameter_names(result)} if is_measured else {}
+    measured |= {"rms|dmean|": ["mean"], "max|dmean|": ["mean"]} if is_measured and "mean" in result else {}
+    notes = [f"differences are from {_MEASURE}, in standard errors"] if is_measured else []
+    rows = []
     for approach in _approaches(result):
         one = result.sel(approach=approach)
         is_sound = bool(one["mixed"].item())
-        rows.append([cell(one, approach) for _, cell in _columns(result)])
-        rows[-1][0] += "" if is_sound else "*"
         notes += [] if is_sound else [fill(f"* {approach}: {one['diagnosis'].item()}", 120, subsequent_indent="  ")]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    if _is_measured(result):
-        notes.insert(0, f"differences are from {_MEASURE}, in standard errors")
-    return "\n".join([*lines, *notes])
-
-
-def _columns(result: xr.Dataset) -> list[tuple[str, Callable[[xr.Dataset, str], str]]]:
-    """The columns of the table: the head, and the cell of an approach."""
-    path = result["path_1"].values[0]
-
-    def size(names: Sequence[str], measure: Callable[[np.ndarray], float]) -> Callable[[xr.Dataset, str], str]:
-        def cell(_, approach: str) -> str:
+        row = {"approach": approach + ("" if is_sound else "*")}
+        row[f"U_1[{path}, {path}]"] = _with_error(one["U_1"][0, 0], one["U_1_error"][0, 0])
+        if "accuracy" in result:
+            row["accuracy"] = _with_error(one["accuracy"], one["accuracy_error"])
+        for head, names in measured.items():
             sizes = _sizes(result, approach, names)
-            return f"{measure(sizes):.2f}" if len(sizes) and approach != _MEASURE else "-"
-
-        return cell
-
-    columns = [
-        ("approach", lambda one, approach: approach),
-        (f"U_1[{path}, {path}]", lambda one, _: _with_error(one["U_1"][0, 0], one["U_1_error"][0, 0])),
-    ]
-    if "accuracy" in result:
-        columns.append(("accuracy", lambda one, _: _with_error(one["accuracy"], one["accuracy_error"])))
-    if _is_measured(result):
-        columns.append(("max|dU|", size(_order_parameter_names(result), np.max)))
-        if "mean" in result:
-            columns += [("rms|dmean|", size(["mean"], _root_mean_square)), ("max|dmean|", size(["mean"], np.max))]
-    columns.append(
-        ("seconds", lambda one, approach: f"{one['seconds'].item():.1f}" if _LOOKS[approach].is_sampled else "-")
-    )
-    return columns
+            if approach == _MEASURE or not len(sizes):
+                row[head] = "-"
+            else:
+                row[head] = f"{np.sqrt(np.mean(sizes**2)) if head.startswith('rms') else np.max(sizes):.2f}"
+        row["seconds"] = f"{one['seconds'].item():.1f}" if _LOOKS[approach].is_sampled else "-"
+        rows.append(row)
+    columns = [[head, *(row[head] for row in rows)] for head in rows[0]]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+    return "\n".join([*("  ".join(row).rstrip() for row in zip(*padded, strict=True)), *notes])
 
 
 def _with_error(value: xr.DataArray, error: xr.DataArray) -> str:
@@ -207,25 +203,6 @@ def _with_error(value: xr.DataArray, error: xr.DataArray) -> str:
         return f"{value.item():.5g}"
     decimals = max(0, 1 - int(np.floor(np.log10(error.item()))))
     return f"{value.item():.{decimals}f} +- {error.item():.{decimals}f}"
-
-
-def _root_mean_square(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(values**2)))
-
-
-def _over_measure(axes: Axes, result: xr.Dataset, name: str) -> None:
-    """Every approach's values of `name` over those of the measure, beside the line where they agree."""
-    measure = _measure(result)
-    values, errors = (_distinct(result, measure, each) for each in (name, f"{name}_error"))
-    ends = [np.nanmin(values), np.nanmax(values)]
-    axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
-    for approach in [approach for approach in _approaches(result) if approach != measure]:
-        look = _LOOKS[approach]
-        bars = {"yerr": BARS * _distinct(result, approach, f"{name}_error"), "xerr": BARS * errors}
-        shape = {"fmt": "o", "markerfacecolor": "none"} if look.is_sampled else {"fmt": "x", "zorder": 3}
-        style = {"markersize": 3, "markeredgewidth": 0.8, "elinewidth": 0.4, "color": look.color}
-        axes.errorbar(values, _distinct(result, approach, name), **bars, **shape, **style, label=look.name)
-    axes.set(xlabel=_LOOKS[measure].name, ylabel="the other approaches")
 
 
 def _not_left_out(result: xr.Dataset) -> xr.Dataset:
@@ -244,16 +221,6 @@ def _approaches(result: xr.Dataset) -> list[str]:
     return result["approach"].values.tolist()
 
 
-def _is_measured(result: xr.Dataset) -> bool:
-    """Whether there are differences in standard errors."""
-    return "U_1_deviation" in result
-
-
-def _measure(result: xr.Dataset) -> str:
-    """What others are drawn over: the exact posterior, or else the first approach."""
-    return _MEASURE if _MEASURE in _approaches(result) else _approaches(result)[0]
-
-
 def _order_parameter_names(result: xr.Dataset) -> list[str]:
     return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
 
@@ -269,14 +236,3 @@ def _sizes(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarra
     """How many standard errors lie between an approach and the exact posterior, of every number that has any."""
     found = np.concatenate([np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names])
     return found[np.isfinite(found)]
-
-
-def _pairs(result: xr.Dataset) -> list[str]:
-    """The pairs of paths that the distinct entries of U_1 are between, one above the other."""
-    paths = result["path_1"].values
-    return [f"{paths[i]}\n{paths[j]}" for i, j in zip(*np.triu_indices(len(paths)), strict=True)]
-
-
-def _spread(count: int) -> np.ndarray:
-    """`count` places between -1/2 and 1/2, neighbours far apart, so that dots of near values do not hide each other."""
-    return (np.arange(count) * (np.sqrt(5) - 1) / 2) % 1 - 0.5

@@ -4,6 +4,7 @@ All return the Matplotlib axes, to be labelled, combined and saved as Matplotlib
 """
 
 import math
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,9 +12,9 @@ import xarray as xr
 from jax.typing import ArrayLike
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 
 from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number
-from . import comparison, self_attention_dynamics, sweep
 from .results import draws_results
 from .style import DIVERGING, THEORY
 
@@ -23,6 +24,10 @@ _UNEVEN = 1e-6
 _UPRIGHT = 8
 # how far lines of text are apart, in units of their size, and the smallest that is read, in points
 _LINE, _SMALLEST = 1.3, 5.0
+# columns and rows of an orbit diagram at most, and the ink of a pixel with few marks
+_PIXELS = (1600, 420)
+_LEAST_INK = 0.5
+_INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
 
 
 @draws_results
@@ -41,53 +46,14 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
     axes.figure.colorbar(image, ax=axes, label=f"$U_{{{layer}}}$")
     axes.set(xlabel="path", ylabel="path")
-    _label_matrix(axes, labels)
-    return axes
-
-
-def _label_matrix(axes: Axes, labels: list[str]) -> None:
-    """Labels of rows and columns, small where they are many, and at every second or further one where they are more."""
-    places = np.arange(len(labels))
+    # many labels are small, and where they are more every second or further one is left
     points = min(axes.get_window_extent().size) * 72 / axes.figure.dpi / max(1, len(labels))
     usual = font_manager.FontProperties(size=plt.rcParams["xtick.labelsize"]).get_size_in_points()
     size = float(np.clip(points / _LINE, _SMALLEST, usual))
-    shown = places[:: max(1, math.ceil(size * _LINE / points))]
-    named = [labels[place] for place in shown]
-    axes.set_xticks(shown, named, rotation=90 if len(labels) > _UPRIGHT else 0, fontsize=size)
-    axes.set_yticks(shown, named, fontsize=size)
-
-
-@draws_results
-def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
-    """A score over width, with its standard error where it has one: of `sweeps.sweep`, or `sweeps.sweep_seeds`.
-
-    Of several seeds it is the mean over them, and its standard error is that over seeds. A line a temperature, also
-    where one was selected; the infinitely wide network is a dashed line across. `score`: "test_accuracy",
-    "test_log_loss", "test_error", "test_r_squared", "log_evidence" or "action"; if not given, the first of these that
-    `result` has.
-    """
-    axes = _axes(axes)
-    sweep.over_width(axes, result, score)
-    return axes
-
-
-@draws_results
-def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest.
-
-    Of `sweeps.sweep_seeds` it is the mean over seeds, with its standard error.
-    """
-    axes = _axes(axes)
-    sweep.order_parameters(axes, result)
-    return axes
-
-
-@draws_results
-def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Every distinct entry of U_1 by theory and by sampling, of `sampling.compare`; bars are two standard errors."""
-    axes = _axes(axes)
-    comparison.order_parameters(axes, result)
-    axes.legend()
+    places = np.arange(len(labels))[:: max(1, math.ceil(size * _LINE / points))]
+    named = [labels[place] for place in places]
+    axes.set_xticks(places, named, rotation=90 if len(labels) > _UPRIGHT else 0, fontsize=size)
+    axes.set_yticks(places, named, fontsize=size)
     return axes
 
 
@@ -127,9 +93,44 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "b
     if len(values) < 2 or not np.allclose(steps, steps[0], rtol=0, atol=_UNEVEN * np.ptp(values)) or steps[0] <= 0:
         raise ValueError(f"the values of over={over!r} do not ascend evenly: from {values.min():g} to {values.max():g}")
     marks = diagram["visited"].isel(pattern=pattern).swap_dims(orbit=over)
-    self_attention_dynamics.draw_marks(axes, marks)
+    draw_marks(axes, marks)
     axes.set(xlabel=over, ylabel=f"semantic overlap of pattern {pattern + 1}")
     return axes
+
+
+@draws_results
+def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
+    """Marks (parameter, level) as pixels, on as much of the level axis as has any.
+
+    A pixel is inked if any mark falls into it, so that none is lost. The parameter's values must be evenly spaced.
+    """
+    (over,) = set(marks.dims) - {"level"}
+    levels = np.flatnonzero(marks.any(over))
+    low, high = (levels[0], levels[-1]) if levels.size else (0, marks.sizes["level"] - 1)
+    margin = 1 + (high - low) // 30
+    marks = marks.transpose(over, "level").isel(level=slice(max(low - margin, 0), high + margin + 1))
+    side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
+    image = _ink(marks.values, side)
+    values, level = marks[over].values, marks["level"].values
+    # the last pixels may be of marks beyond the last
+    across, upwards = (pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True))
+    look = {"cmap": _INK, "vmin": 0, "vmax": 1, "origin": "lower", "aspect": "auto", "interpolation": "nearest"}
+    axes.imshow(image.T, extent=(*_edges(values, across), *_edges(level, upwards)), **look)
+    axes.set(xlim=_edges(values, len(values)), ylim=_edges(level, len(level)))
+
+
+def _ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
+    """Pixels of so many marks (beta, level) a side: 0 where there is none, else ink from 0.5 to 1 by their share."""
+    padded = np.pad(marks, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
+    pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
+    share = pixels.mean(axis=(1, 3))
+    return np.where(share > 0, _LEAST_INK + (1 - _LEAST_INK) * share, 0.0)
+
+
+def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
+    """Where the first of `count` evenly spaced cells begins and the last ends, from the centres of the first."""
+    step = centres[1] - centres[0]
+    return centres[0] - step / 2, centres[0] + (count - 0.5) * step
 
 
 def _axes(axes: Axes | None) -> Axes:

@@ -12,6 +12,8 @@ from ..dynamics import regimes
 from .results import draws_results
 from .style import LIMITS, THEORY
 
+__all__ = ["REGIME_COLORS", "phase_diagram"]
+
 REGIME_COLORS = {
     regimes.PERIODIC: THEORY,
     regimes.QUASI_PERIODIC: LIMITS[2],

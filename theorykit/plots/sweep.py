@@ -13,6 +13,8 @@ from ..checks import checked_choice
 from .results import draws_results, over_seeds
 from .style import THEORY, save, use_style
 
+__all__ = ["draw", "figure", "table"]
+
 # what can be shown over width; unless one is chosen, the first that there is
 _TITLES = {
     "test_accuracy": "test accuracy",
@@ -42,43 +44,42 @@ def figure(result: xr.Dataset) -> Figure:
     """
     drawn = plt.figure(figsize=(8.4, 3.2))
     left, right = drawn.subplots(1, 2)
-    over_width(left, result)
-    order_parameters(right, result)
+    draw_scores_over_width(result, left)
+    draw_order_parameters_over_width(result, right)
     return drawn
 
 
 @draws_results
-def over_width(axes: Axes, result: xr.Dataset, score: str | None = None) -> None:
-    """`score`, or what `table` tabulates, a line a temperature, with standard errors where there are any.
+def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
+    """A score over width, with its standard error where it has one: of `sweeps.sweep`, or `sweeps.sweep_seeds`.
 
-    Of several seeds it is the mean over them, with its standard error over seeds. Points that are not solutions are
-    crossed out, of any seed. The infinitely wide network is a dashed line across.
+    Of several seeds it is the mean over them, and its standard error is that over seeds. A line a temperature, also
+    where one was selected; the infinitely wide network is a dashed line across. Points that are not solutions, of any
+    seed, are crossed out. `score`: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence" or
+    "action"; if not given, the first of these that `result` has.
     """
     name = _select_shown(result, score)
+    axes = plt.figure().subplots() if axes is None else axes
     result = _over_seeds(_with_temperatures(result), name)
     temperatures = np.sort(result["temperature"].values)
     colors = plt.get_cmap("viridis_r")(np.linspace(0.12, 1, len(temperatures)))
-    named = _spread(len(temperatures))
-    for i, (temperature, color) in enumerate(zip(temperatures, colors, strict=True)):
-        at_temperature = result.sel(temperature=temperature)
-        line = _by_width(at_temperature)
-        label = _temperature_name(temperature) if i in named else None
-        axes.plot(line["width"].values, line[name], color=color, label=label, **_style(result))
-        if f"{name}_error" in line:
-            _bars(axes, line["width"].values, line[name], line[f"{name}_error"], color)
-        _draw_limit(axes, at_temperature[name], color)
+    lines = [result.sel(temperature=temperature) for temperature in temperatures]
+    _draw_lines(axes, name, lines, [_temperature_name(temperature) for temperature in temperatures], colors)
+    for line in map(_by_width, lines):
         unsolved = ~line["converged"].values.astype(bool)
         axes.plot(line["width"].values[unsolved], line[name].values[unsolved], "x", color="black", markersize=7)
-    _name_limit(axes, result[name])
-    _width_axis(axes, result)
     axes.set(ylabel=_TITLES[name], title=f"{_TITLES[name]} over width")
-    axes.legend()
+    return axes
 
 
 @draws_results
-def order_parameters(axes: Axes, result: xr.Dataset) -> None:
-    """The diagonal of U_1 over width, a line a path, at the best temperature of every width, or else at the lowest."""
+def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """The diagonal of U_1 over width, a line a path: of `sweeps.sweep`, at the best temperature, or the lowest.
+
+    Of `sweeps.sweep_seeds` it is the mean over seeds, with its standard error.
+    """
     result = _with_temperatures(result)
+    axes = plt.figure().subplots() if axes is None else axes
     lowest = result["temperature"].min()
     if "best_temperature" in result and result.sizes["temperature"] > 1:
         chosen = result[["U_1"]].sel(temperature=result["best_temperature"].fillna(lowest))
@@ -86,27 +87,40 @@ def order_parameters(axes: Axes, result: xr.Dataset) -> None:
     else:
         chosen = result[["U_1"]].sel(temperature=lowest)
         at = _temperature_name(lowest.item())
-    chosen = _over_seeds(chosen, "U_1")
-    by_width = _by_width(chosen)
-    paths = result["path_1"].values
-    named = _spread(len(paths))
+    chosen, paths = _over_seeds(chosen, "U_1"), result["path_1"].values
     colors = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(paths))) if len(paths) > 1 else [THEORY]
-    for i, (path, color) in enumerate(zip(paths, colors, strict=True)):
-        strength = by_width["U_1"].sel(path_1=path, other_path_1=path)
-        label = f"path {path}" if i in named else None
-        axes.plot(by_width["width"].values, strength, color=color, label=label, **_style(result))
-        if "U_1_error" in by_width:
-            _bars(
-                axes,
-                by_width["width"].values,
-                strength,
-                by_width["U_1_error"].sel(path_1=path, other_path_1=path),
-                color,
-            )
-        _draw_limit(axes, chosen["U_1"].sel(path_1=path, other_path_1=path), color)
-    _name_limit(axes, chosen["U_1"])
-    _width_axis(axes, result)
+    lines = [chosen.sel(path_1=path, other_path_1=path) for path in paths]
+    _draw_lines(axes, "U_1", lines, [f"path {path}" for path in paths], colors)
     axes.set(ylabel=r"$U_1^{\pi\pi}$", title=f"order parameters at {at}")
+    return axes
+
+
+def _draw_lines(axes: Axes, name: str, lines: list[xr.Dataset], labels: list[str], colors: Any) -> None:
+    """Each line over finite widths, with bars of its errors, and dashed across where the width is infinite."""
+    widths = lines[0]["width"].values
+    is_numeric = np.issubdtype(widths.dtype, np.number)
+    is_limit = np.isinf(widths) if is_numeric else np.zeros(len(widths), dtype=bool)
+    # a legend names all lines, or some evenly spaced; points are joined where there is something between them
+    named = np.linspace(0, len(lines) - 1, min(len(lines), _LEGEND_ENTRIES)).round().astype(int)
+    style = {"marker": "o", "markersize": 3, "linewidth": 1.2, "linestyle": "-" if is_numeric else ""}
+    for i, (line, label, color) in enumerate(zip(lines, labels, colors, strict=True)):
+        finite = _by_width(line)
+        at = finite["width"].values
+        axes.plot(at, finite[name], color=color, label=label if i in named else None, **style)
+        if f"{name}_error" in finite:
+            bars = {"fmt": "none", "ecolor": color, "elinewidth": 0.8, "alpha": 0.5}
+            axes.errorbar(at, finite[name], finite[f"{name}_error"], **bars)
+        if is_limit.any():
+            axes.axhline(line[name].sel(width=np.inf).item(), color=color, zorder=0, **_LIMIT)
+    if is_limit.any() and any(line[name].sel(width=np.inf).notnull() for line in lines):
+        axes.plot([], [], color="0.4", label="infinite width", **_LIMIT)
+    if is_limit.all():
+        axes.set(xlim=(0, 1), xlabel="infinite width")
+        axes.set_xticks([])
+    elif is_numeric:
+        axes.set(xscale="log", xlabel="width $N$")
+    else:
+        axes.set(xlabel=r"widths $N_1$-...-$N_L$-$N_a$")
     axes.legend()
 
 
@@ -170,8 +184,11 @@ def _over_seeds(result: xr.Dataset, name: str) -> xr.Dataset:
     return xr.Dataset(found)
 
 
-def _bars(axes: Axes, widths: np.ndarray, values: xr.DataArray, errors: xr.DataArray, color: Any) -> None:
-    axes.errorbar(widths, values, errors, fmt="none", ecolor=color, elinewidth=0.8, alpha=0.5)
+def _by_width(result: xr.Dataset) -> xr.Dataset:
+    """Finite widths in ascending order; labels of several widths as they are."""
+    if not np.issubdtype(result["width"].dtype, np.number):
+        return result
+    return result.sel(width=np.isfinite(result["width"])).sortby("width")
 
 
 def _select_shown(result: xr.Dataset, score: str | None = None) -> str:
@@ -181,48 +198,3 @@ def _select_shown(result: xr.Dataset, score: str | None = None) -> str:
     if not found:
         raise KeyError(f"it has none of {', '.join(_TITLES)}")
     return found[0] if score is None else checked_choice("score", score, found)
-
-
-def _by_width(result: xr.Dataset) -> xr.Dataset:
-    """Finite widths in ascending order; labels of several widths as they are."""
-    return result.sel(width=np.isfinite(result["width"])).sortby("width") if _is_numeric(result) else result
-
-
-def _draw_limit(axes: Axes, values: xr.DataArray, color: Any) -> None:
-    """A dashed line across at the value of the infinitely wide network, where widths are numbers and it is there."""
-    if _has_limit(values):
-        axes.axhline(values.sel(width=np.inf).item(), color=color, zorder=0, **_LIMIT)
-
-
-def _name_limit(axes: Axes, values: xr.DataArray) -> None:
-    if _has_limit(values) and bool(values.sel(width=np.inf).notnull().any()):
-        axes.plot([], [], color="0.4", label="infinite width", **_LIMIT)
-
-
-def _has_limit(result: xr.Dataset | xr.DataArray) -> bool:
-    return _is_numeric(result) and bool(np.isinf(result["width"]).any())
-
-
-def _is_numeric(result: xr.Dataset | xr.DataArray) -> bool:
-    """Whether each width is one number, that of all layers."""
-    return np.issubdtype(result["width"].dtype, np.number)
-
-
-def _style(result: xr.Dataset) -> dict[str, Any]:
-    """Points joined by lines where there is something between them."""
-    return {"marker": "o", "markersize": 3, "linewidth": 1.2, "linestyle": "-" if _is_numeric(result) else ""}
-
-
-def _width_axis(axes: Axes, result: xr.Dataset) -> None:
-    if _is_numeric(result) and not np.isfinite(result["width"]).any():
-        axes.set(xlim=(0, 1), xlabel="infinite width")
-        axes.set_xticks([])
-    elif _is_numeric(result):
-        axes.set(xscale="log", xlabel="width $N$")
-    else:
-        axes.set(xlabel=r"widths $N_1$-...-$N_L$-$N_a$")
-
-
-def _spread(count: int) -> set[int]:
-    """Which of `count` lines a legend names: all, or some evenly spaced."""
-    return set(np.linspace(0, count - 1, min(count, _LEGEND_ENTRIES)).round().astype(int).tolist())

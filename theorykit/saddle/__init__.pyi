@@ -1,14 +1,12 @@
-from .action import Action
-from .branch import SolutionBranch, Turn, follow
+from .action import Action, render_latex, render_markdown
+from .branch import SolutionBranch, follow
 from .diagnosis import ConvergenceWarning
-from .document import render_latex, render_markdown
-from .domains import AbstractDomain, Between, Positive, PositiveDefinite, Real, Symmetric
+from .domains import Between, Positive, PositiveDefinite, Real, Symmetric
 from .implicit import NoDerivativeWarning
 from .solution import Solution
 from .solve import QuadratureWarning, SeveralSolutionsWarning, minimise, search, stationary
 
 __all__ = [
-    "AbstractDomain",
     "Action",
     "Between",
     "ConvergenceWarning",
@@ -21,7 +19,6 @@ __all__ = [
     "Solution",
     "SolutionBranch",
     "Symmetric",
-    "Turn",
     "follow",
     "minimise",
     "render_latex",

@@ -2,32 +2,49 @@
 
     expression -> Action -> compiled function -> minimise, stationary -> Solution
 
-Knows no theory. What a derivation arrives at and what is typed by hand are the same kind of object.
+Knows no theory. The result of a derivation and an expression typed by hand are the same kind of object.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
+from typing import Annotated, Any
 
+import numpy as np
+from scipy.optimize import linear_sum_assignment
 from sympy import Add, Expr, MatrixSymbol, S, Symbol
 
-from ..checks import checked_instance, checked_scalar, checked_sequence, checked_whole_number, shown
-from ..codegen import CompiledFunction, check_covered, check_name, compile_expressions
+from ..checks import Scalar, check_fields, checked_arguments, checked_instance, checked_whole_number, shown
+from ..codegen import CompiledFunction, compile_expressions
+from ..codegen.lowering import check_covered
+from ..codegen.names import check_name
 from ..derivation import Derivation
-from ..symbolic import GaussianAverage, gradient, latex, refined, with_nodes
-from ..symbolic.averages import bounded
+from ..symbolic import Block, Equation, GaussianAverage, Heading, Items, Text, as_markdown, gradient, latex, with_nodes
+from ..symbolic.averages import bounded, refined
 from ..symbolic.by_parts import in_standard_form
+from ..symbolic.documents.document import align_environment
 from .domains import AbstractDomain
-from .fixed_point import fixed_point_map
 
 # the result of the compiled function that is the action's scale
 SCALE = "scale"
-# nodes beside which the error of the default rule is seen
+# nodes that show the error of the default rule
 _MANY_NODES = 1000
-# how many stated errors are added to the averages of `Action.bounds`
+# the number of stated errors added to the averages of `Action.bounds`
 SIDE = Symbol("stated_errors_of_averages", real=True)
+# costs of assigning an equation to an order parameter: the equation is solved for it; it also occurs elsewhere in the
+# equation; its coefficient depends on order parameters
+_SOLVED, _IMPLICIT, _VARYING, _NONE = 0, 1, 3, 1000
+
+
+def _checked_symbol(name: str, symbol: Any) -> Expr:
+    checked_instance(name, symbol, (Symbol, MatrixSymbol))
+    check_name(name, symbol.name)
+    return symbol
+
+
+_Declared = Annotated[Expr, _checked_symbol]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +54,12 @@ class Action:
     - `expression`: S, a scalar SymPy expression.
     - `order_parameters`: the domain of each, by symbol.
     - `parameters`: the symbols of all else that S depends on: numbers, matrices and columns of data. The sizes of
-      matrices need not be among them where the shape of one that is given determines them.
+      matrices need not be among them if the shape of a given one determines them.
     - `scale`: the large number that S is proportional to, such as N; gradients and curvatures are given per scale.
     - `derivation`: the steps that led to S, if they were recorded; `derivation.verify()` checks each.
 
     Raises `ValueError` for a symbol of S that is not declared, for an order parameter on which S does not depend, and
-    for a domain that contradicts what its symbol is declared to be.
+    for a domain that contradicts the assumptions of its symbol.
 
         >>> from sympy import cosh, log, symbols
         >>> from theorykit.saddle import Action, Real
@@ -52,23 +69,19 @@ class Action:
         beta*m - beta*sinh(beta*m)/cosh(beta*m)
     """
 
-    expression: Expr
-    order_parameters: Mapping[Expr, AbstractDomain]
-    parameters: Sequence[Expr] = ()
-    scale: Expr = S.One
+    expression: Scalar
+    order_parameters: Mapping[_Declared, AbstractDomain]
+    parameters: Sequence[_Declared] = ()
+    scale: Scalar = S.One
     derivation: Derivation | None = field(default=None, repr=False)
 
     def __post_init__(self):
-        fields = {
-            "expression": checked_scalar("expression", self.expression),
-            "order_parameters": _checked_domains(self.order_parameters),
-            "parameters": _checked_symbols(self.parameters),
-            "scale": checked_scalar("scale", self.scale),
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-        if self.derivation is not None:
-            checked_instance("derivation", self.derivation, Derivation)
+        check_fields(self)
+        if not self.order_parameters:
+            raise ValueError("order_parameters must name at least one order parameter, got none")
+        for symbol, domain in self.order_parameters.items():
+            domain.check_symbol(symbol)
+        object.__setattr__(self, "order_parameters", MappingProxyType(dict(self.order_parameters)))
         _check_declared(self)
 
     @cached_property
@@ -83,18 +96,12 @@ class Action:
 
     def __getstate__(self):
         """The fields alone, of kinds that can be pickled."""
-        return {
-            "expression": self.expression,
-            "order_parameters": dict(self.order_parameters),
-            "parameters": self.parameters,
-            "scale": self.scale,
-            "derivation": self.derivation,
-        }
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**fields, "order_parameters": dict(self.order_parameters)}
 
     def __setstate__(self, state):
-        for name, value in state.items():
+        for name, value in {**state, "order_parameters": MappingProxyType(state["order_parameters"])}.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "order_parameters", MappingProxyType(self.order_parameters))
 
     @property
     def symbols(self) -> tuple[Expr, ...]:
@@ -109,7 +116,7 @@ class Action:
 
     @cached_property
     def terms(self) -> tuple[Expr, ...]:
-        """The terms that S is the sum of."""
+        """The terms of the sum S."""
         return Add.make_args(self.expression)
 
     @cached_property
@@ -119,19 +126,19 @@ class Action:
 
     @cached_property
     def standard_equations(self) -> Mapping[Expr, Expr] | None:
-        """`equations` in standard form, which solvers evaluate; None for matrices, and if there is a jump."""
+        """`equations` in standard form, for solvers; None for matrices, and if there is a jump."""
         if not all(isinstance(symbol, Symbol) for symbol in self.order_parameters):
             return None
         try:
-            self.equations  # noqa: B018
+            equations = self.equations
         except NotImplementedError:
             return None
-        return MappingProxyType({symbol: in_standard_form(slope) for symbol, slope in self.equations.items()})
+        return MappingProxyType({symbol: in_standard_form(slope) for symbol, slope in equations.items()})
 
     @cached_property
     def fixed_point(self) -> Mapping[Expr, Expr] | None:
         """For each order parameter the expression that the saddle-point equations set it to, if they have that form."""
-        return None if self.standard_equations is None else fixed_point_map(self.standard_equations)
+        return None if self.standard_equations is None else _fixed_point_map(self.standard_equations)
 
     @property
     def has_averages(self) -> bool:
@@ -140,8 +147,7 @@ class Action:
 
     def with_nodes(self, nodes: int) -> "Action":
         """The same action, its Gaussian averages by quadrature with so many nodes."""
-        checked_whole_number("nodes", nodes, least=2)
-        return self._like(with_nodes(self.expression, nodes))
+        return self._like(with_nodes(self.expression, checked_whole_number("nodes", nodes, least=2)))
 
     @cached_property
     def refined(self) -> "Action":
@@ -164,7 +170,7 @@ class Action:
         return self._like(bounded(self.expression, SIDE), (*self.parameters, SIDE))
 
     def _like(self, expression: Expr, parameters: tuple[Expr, ...] | None = None) -> "Action":
-        # of what has been checked already
+        # everything has been checked already
         other = object.__new__(Action)
         changes = {"expression": expression, "parameters": parameters or self.parameters}
         other.__setstate__({**self.__getstate__(), **changes})
@@ -206,32 +212,11 @@ def _compiled(terms: tuple[tuple[str, Expr], ...], scale: Expr, symbols: tuple[E
     return compile_expressions("action", {**dict(terms), SCALE: scale}, symbols)
 
 
-def _checked_domains(order_parameters) -> Mapping[Expr, AbstractDomain]:
-    checked_instance("order_parameters", order_parameters, Mapping, "symbols to domains, {m: Real()}")
-    if not order_parameters:
-        raise ValueError("order_parameters must name at least one order parameter, got none")
-    for symbol, domain in order_parameters.items():
-        _check_symbol("order_parameters", symbol)
-        checked_instance(f"the domain of {symbol}", domain, AbstractDomain, "Real(), Positive(), PositiveDefinite()")
-        domain.check_symbol(symbol)
-    return MappingProxyType(dict(order_parameters))
-
-
-def _checked_symbols(parameters: Iterable[Expr]) -> tuple[Expr, ...]:
-    symbols = checked_sequence("parameters", parameters, "symbols")
-    for symbol in symbols:
-        _check_symbol("parameters", symbol)
-    return symbols
-
-
-def _check_symbol(name: str, symbol: Expr) -> None:
-    checked_instance(f"a symbol in {name}", symbol, (Symbol, MatrixSymbol))
-    check_name(f"a symbol in {name}", symbol.name)
-
-
 def _check_declared(action: Action) -> None:
     """Refuse an expression with other symbols than the declared ones, by name."""
-    free, declared = _symbols_of(action.expression + action.scale), set(action.symbols)
+    total = action.expression + action.scale
+    free = {symbol for symbol in total.free_symbols if isinstance(symbol, (Symbol, MatrixSymbol))}
+    declared = set(action.symbols)
     if both := sorted(s.name for s in action.parameters if s in action.order_parameters):
         raise ValueError(f"{', '.join(both)}: declared both as an order parameter and as a parameter")
     names = Counter(symbol.name for symbol in dict.fromkeys(action.symbols))
@@ -242,7 +227,11 @@ def _check_declared(action: Action) -> None:
         )
     sizes = {size for symbol in declared for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
     if unknown := sorted(free - declared - sizes, key=lambda symbol: symbol.name):
-        raise ValueError(_undeclared(unknown, declared, action.expression))
+        why = "declare each in order_parameters, with its domain, or in parameters"
+        if alike := [symbol.name for symbol in unknown if symbol.name in names]:
+            why = f"another symbol called {alike[0]} is declared, of other assumptions or another shape: use one object"
+        listed = ", ".join(symbol.name for symbol in unknown)
+        raise ValueError(f"the symbols {listed} of {shown(action.expression)} are not declared; {why}")
     for name, expression in (("expression", action.expression), ("scale", action.scale)):
         try:
             check_covered(expression)
@@ -254,17 +243,73 @@ def _check_declared(action: Action) -> None:
         )
 
 
-def _undeclared(unknown: list[Expr], declared: set[Expr], expression: Expr) -> str:
-    names = {symbol.name for symbol in declared}
-    alike = [symbol.name for symbol in unknown if symbol.name in names]
-    why = (
-        f"; another symbol called {alike[0]} is declared, with other assumptions or another shape: use one object"
-        if alike
-        else "; declare each in order_parameters, with its domain, or in parameters"
-    )
-    return f"the symbols {', '.join(s.name for s in unknown)} of {shown(expression)} are not declared{why}"
+def _fixed_point_map(equations: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
+    """Return for each order parameter the expression that it is set to, or None if the equations have no such form.
+
+    Replica theories iterate their equations: q <- E[tanh^2(beta (sqrt(q) z + h))], and an overlap is set to the value
+    that the equation of its conjugate gives. The map keeps overlaps in their physical range, also from far away, and so
+    makes good starts for Newton's method. Each equation c x + r = 0 gives -r / c to one order parameter x, with c free
+    of order parameters if possible (a linear assignment).
+    """
+    symbols = tuple(equations)
+    choices = [[_update(equation, symbol, symbols) for symbol in symbols] for equation in equations.values()]
+    costs = np.array([[cost for cost, _ in row] for row in choices])
+    rows, columns = linear_sum_assignment(costs)
+    if np.any(costs[rows, columns] >= _NONE):
+        return None
+    updates = {symbols[column]: choices[row][column][1] for row, column in zip(rows, columns, strict=True)}
+    return {symbol: updates[symbol] for symbol in symbols}
 
 
-def _symbols_of(expression: Expr) -> set[Expr]:
-    """Free symbols, also of the sizes of matrices."""
-    return {symbol for symbol in expression.free_symbols if isinstance(symbol, (Symbol, MatrixSymbol))}
+def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tuple[int, Expr | None]:
+    """The cost of solving an equation for `symbol`, and the expression that it is set to."""
+    terms = Add.make_args(equation)
+    powers = [term.as_powers_dict().get(symbol, 0) for term in terms]
+    linear = [term for term, power in zip(terms, powers, strict=True) if power == 1 and not (term / symbol).has(symbol)]
+    if not linear:
+        # a term x c(x), as in q / (1 - q)^2
+        for term, power in zip(terms, powers, strict=True):
+            if power == 1:
+                return _VARYING + 1, -(equation - term) * symbol / term
+        return _NONE, None
+    coefficient, rest = Add(*(term / symbol for term in linear)), Add(*(term for term in terms if term not in linear))
+    if coefficient.has(*symbols):
+        return _VARYING, -rest / coefficient
+    return (_IMPLICIT if rest.has(symbol) else _SOLVED), -rest / coefficient
+
+
+@checked_arguments
+def render_latex(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
+    """The action and its saddle-point equations as one LaTeX `align*` environment."""
+    return align_environment([each for each in _blocks(action, symbol_names or {}) if isinstance(each, Equation)])
+
+
+@checked_arguments
+def render_markdown(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
+    """Action and saddle-point equations as Markdown, with the domains of the order parameters and the other symbols.
+
+    `symbol_names` are LaTeX names of symbols that are to be printed under another name.
+    """
+    return as_markdown(_blocks(action, symbol_names or {}))
+
+
+def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
+    yield Heading("Action", 1)
+    yield Equation("S", action.latex(names))
+    items = []
+    for symbol, domain in action.order_parameters.items():
+        sides = [f"${latex(side, names)}$" for side in getattr(symbol, "shape", ())]
+        shape = f", {' x '.join(sides)}" if sides else ""
+        items.append(f"order parameter ${domain.latex(latex(symbol, names))}${shape}")
+    yield Items(tuple(items))
+    if action.parameters:
+        listed = ", ".join(f"${latex(symbol, names)}$" for symbol in action.parameters)
+        yield Text(f"Parameters: {listed}.")
+    if averages := action.expression.atoms(GaussianAverage):
+        nodes = sorted({average.nodes for average in averages if not average.is_adaptive})
+        rules = [f"with {' and '.join(map(str, nodes))} nodes"] if nodes else []
+        rules += ["by an adaptive rule"] if any(average.is_adaptive for average in averages) else []
+        yield Text(f"Angle brackets are averages over a standard normal variable, taken {' and '.join(rules)}.")
+    yield Heading("Saddle-point equations")
+    for symbol, slope in action.equations.items():
+        yield Equation(rf"\frac{{\partial S}}{{\partial {latex(symbol, names)}}}", f"{latex(slope, names)} = 0")

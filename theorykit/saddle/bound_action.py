@@ -1,7 +1,7 @@
-"""An action bound to the numbers of its parameters: what a solver takes, and where refusals name what is wrong."""
+"""An action bound to the numbers of its parameters: the problem that a solver takes."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from ..checks import (
     array_module,
     by_name,
     check_is_number,
-    checked_instance,
     checked_whole_number,
     guard,
     is_traced,
@@ -26,33 +25,33 @@ from ..checks import (
     require,
     shown,
 )
-from ..codegen import bound_sizes, compile_expressions
+from ..codegen import compile_expressions
+from ..codegen.program import bound_sizes
 from ..compilation import jit
 from ..precision import require_float64
 from .action import SCALE, SIDE, Action
 from .domains import AbstractDomain, Real, Symmetric, as_declared
-from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
+from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 
 Values = Mapping[Expr | str, Any]
 """Numbers and arrays, by symbol or by the symbol's name."""
 
-
-# coordinates of order parameters next to an edge of their domain: so far out that a solve is stopped there, and where
-# the edge itself is represented, 1e-35 of the unit away from zero
+# coordinates of order parameters close to an edge of their domain: at EDGE a solve stops; BEYOND stands for the edge
+# itself, 1e-35 of the unit away from zero
 EDGE, BEYOND = 45.0, 80.0
-# relative change of order parameters from which on the fixed-point map has settled, and what is small beside them
+# relative change of order parameters at which the fixed-point map has settled; a floor against division by zero
 _SETTLED, _SMALL = 1e-7, 1e-300
-# iterations of the map at first, and after each step of Newton's method on its misfit; how many such steps there are,
-# and the largest change of a coordinate in one
+# iterations of the map at first, and after each Newton step on its misfit; how many such steps there are, and the
+# largest change of a coordinate in one
 _ITERATIONS, _ITERATIONS_AFTER, _NEWTON_STEPS, _LONGEST = 200, 10, 100, 3.0
-# rounding errors of the coordinates over which the noise of S is seen
+# rounding errors of the coordinates over which the noise of S is measured
 _ULPS = 8.0
 
 
 class Layout(eqx.Module):
-    """Where each order parameter is in the vector of all coordinates: its name, domain and shape, in order.
+    """The place of each order parameter in the vector of all coordinates: name, domain and shape, in order.
 
-    `units`: what a coordinate is multiplied by before it is one of the domain; not one for numbers that start small.
+    A coordinate times its unit is a coordinate of the domain; units differ from one for numbers that start small.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -62,13 +61,18 @@ class Layout(eqx.Module):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many coordinates each order parameter has."""
+        """The number of coordinates of each order parameter."""
         return tuple(domain.size(shape) for domain, shape in zip(self.domains, self.shapes, strict=True))
 
     @property
     def owners(self) -> tuple[str, ...]:
         """For each coordinate, the name of its order parameter."""
         return tuple(name for name, size in zip(self.names, self.sizes, strict=True) for _ in range(size))
+
+    @property
+    def is_real(self) -> np.ndarray:
+        """For each coordinate, whether it is a number or an entry of any sign and size."""
+        return np.repeat([isinstance(domain, (Real, Symmetric)) for domain in self.domains], self.sizes)
 
     def _parts(self, coordinates: Coordinates) -> list[Float[Array, " _"]]:
         return jnp.split(coordinates, np.cumsum(self.sizes)[:-1].tolist())
@@ -84,7 +88,7 @@ class Layout(eqx.Module):
         return jnp.concatenate([domain.coordinates(values[name]) for name, domain in pairs]) / self.units
 
     def at_edges(self, values: dict[str, Array], coordinates: Coordinates, free: Coordinates) -> dict[str, Array]:
-        """`values` with order parameters that are held on an edge of their domain exactly there."""
+        """`values`, with order parameters that are held on an edge of their domain exactly there."""
         starts = np.cumsum([0, *self.sizes])
         return {
             name: jnp.where(free[at] > 0, values[name], domain.edge(coordinates[at]))
@@ -93,27 +97,18 @@ class Layout(eqx.Module):
             for name, domain, at in zip(self.names, self.domains, starts, strict=False)
         }
 
-    def edges(self, coordinates: Coordinates, beyond: float) -> Bool[Array, " coordinates"]:
-        """Which coordinates are so far out that their order parameter is next to an edge of its domain."""
-        return self._by_coordinate(lambda domain: domain.has_edges) & (jnp.abs(coordinates) > beyond)
-
-    def next_to_edge(self, coordinates: Coordinates, beyond: float) -> Bool[Array, " coordinates"]:
-        """The same of edges that are not at infinity."""
-        parts = zip(self.domains, self._parts(coordinates), strict=True)
-        ends = [jnp.isfinite(each.edge(part)) if each.has_edges else jnp.zeros(len(part), bool) for each, part in parts]
-        return self.edges(coordinates, beyond) & jnp.concatenate(ends)
-
-    @property
-    def is_real(self) -> np.ndarray:
-        """Which coordinates are those of numbers or entries of any sign and size."""
-        return self._by_coordinate(lambda domain: isinstance(domain, (Real, Symmetric)))
-
-    def _by_coordinate(self, of_domain: Callable[[AbstractDomain], bool]) -> np.ndarray:
-        flags = [of_domain(domain) for domain in self.domains]
-        return np.repeat(np.array(flags, dtype=bool), self.sizes)
+    def edges(self, coordinates: Coordinates, beyond: float, *, finite: bool = False) -> Bool[Array, " coordinates"]:
+        """Which coordinates are so far out that their order parameter is next to an edge, or to a `finite` one."""
+        pairs = list(zip(self.domains, self._parts(coordinates), strict=True))
+        near = jnp.concatenate([domain.has_edges & (jnp.abs(part) > beyond) for domain, part in pairs])
+        if not finite:
+            return near
+        return near & jnp.concatenate(
+            [jnp.isfinite(domain.edge(part)) if domain.has_edges else part > jnp.inf for domain, part in pairs]
+        )
 
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-        """The coordinates after a step, whose length is that of the domains' metrics."""
+        """The coordinates after a step, whose length is measured in the domains' metrics."""
         parts = zip(self.domains, self.shapes, self._parts(coordinates), self._parts(step), strict=True)
         return jnp.concatenate([domain.moved(part, by, shape) for domain, shape, part, by in parts])
 
@@ -121,8 +116,8 @@ class Layout(eqx.Module):
 class BoundAction(AbstractSaddleProblem):
     """The action as a function of coordinates, its parameters arrays: differentiable in these too.
 
-    Steps are orthonormal in the metric of the domains, so that the metric of an expansion is the identity. A coordinate
-    whose entry of `free` is zero is held where it is: the order parameter is on an edge of its domain.
+    Steps are orthonormal in the metric of the domains, so the metric of an expansion is the identity. A coordinate
+    with a zero in `free` is held: its order parameter is on an edge of its domain.
     """
 
     of: Action = eqx.field(static=True)
@@ -131,35 +126,26 @@ class BoundAction(AbstractSaddleProblem):
     sizes: tuple[tuple[str, int], ...] = eqx.field(static=True)
     free: Float[Array, " coordinates"]
 
-    @property
-    def scale(self):
-        # at no order parameter: it is a function of parameters and sizes alone
-        return jnp.abs(jnp.asarray(self._results(self.layout.values(jnp.zeros(len(self.free))))[SCALE]))
-
-    @property
-    def has_sweeps(self):
-        return False
-
     def with_action(self, action: Action) -> "BoundAction":
         """Another action of the same order parameters and parameters."""
         return BoundAction(action, self.layout, self.parameters, self.sizes, self.free)
 
     def with_stated_errors(self, side: Array | float) -> "BoundAction":
-        """The action with so many stated errors added to each of its Gaussian averages."""
+        """The action with `side` stated errors added to each Gaussian average."""
         parameters = {**self.parameters, SIDE.name: jnp.asarray(side, dtype=float)}
         return BoundAction(self.of.bounds, self.layout, parameters, self.sizes, self.free)
 
-    def _results(self, order_parameters: Mapping[str, Array]) -> Mapping[str, Array | float | int]:
-        return self.of.compiled(**order_parameters, **self.parameters, **dict(self.sizes))
+    def _given(self, order_parameters: Mapping[str, Array]) -> dict[str, Any]:
+        return {**order_parameters, **self.parameters, **dict(self.sizes)}
 
-    def of_values(self, order_parameters: Mapping[str, Array]) -> Float[Array, " terms"]:
-        """The terms that S is the sum of, at order parameters by name."""
-        results = self._results(order_parameters)
-        return jnp.stack([jnp.asarray(value, dtype=float) for name, value in results.items() if name != SCALE])
+    @property
+    def scale(self):
+        # a function of parameters and sizes alone: any order parameters will do
+        return jnp.abs(jnp.asarray(self.of.compiled(**self._given(self.layout.values(self.free)))[SCALE]))
 
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:
-        """The terms that S is the sum of."""
-        return self.of_values(self.layout.values(coordinates))
+        """The terms of the sum S."""
+        return _terms_of(self.of.compiled(**self._given(self.layout.values(coordinates))))
 
     def action(self, coordinates):
         return jnp.sum(self.terms(coordinates))
@@ -170,64 +156,68 @@ class BoundAction(AbstractSaddleProblem):
     def has_left(self, coordinates):
         return jnp.any(self.layout.edges(coordinates, EDGE) & (self.free > 0))
 
-    def slopes(self, order_parameters: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-        """The derivative of S in every order parameter by name, and the sum of the sizes of what it is summed from.
+    def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
+        """The gradient of S in steps, after one `step`, and the sum of the sizes of the terms in each entry.
 
-        From the equations in standard form if all order parameters are numbers, otherwise by differentiation of S.
+        Without a step: both in the order parameters themselves, by name. The equations in standard form are evaluated
+        if all order parameters are numbers; otherwise S is differentiated.
         """
+        if step is None:
+            values = self.layout.values(coordinates)
+        else:
+            values, pull = jax.vjp(lambda step: self.layout.values(self.moved(coordinates, step)), step)
         if self.of.standard_equations is None:
-            found = jax.grad(lambda values: jnp.sum(self.of_values(values)))(dict(order_parameters))
-            magnitude = jnp.sum(jnp.abs(self.of_values(order_parameters)))
-            return found, {name: jnp.full_like(slope, magnitude) for name, slope in found.items()}
-        terms = self.of.compiled_slopes(**order_parameters, **self.parameters, **dict(self.sizes))
-        slopes, sizes = {}, {}
-        for i, name in enumerate(self.layout.names):
-            of_name = [jnp.asarray(term, dtype=float) for key, term in terms.items() if key.startswith(f"slope_{i}_")]
-            slopes[name], sizes[name] = sum(of_name), sum(map(jnp.abs, of_name))
-        return slopes, sizes
+
+            def action(values):
+                terms = _terms_of(self.of.compiled(**self._given(values)))
+                return jnp.sum(terms), jnp.sum(jnp.abs(terms))
+
+            found, magnitude = jax.grad(action, has_aux=True)(values)
+            sizes = {name: jnp.full_like(slope, magnitude) for name, slope in found.items()}
+        else:
+            terms = self.of.compiled_slopes(**self._given(values))
+            found, sizes = {}, {}
+            for i, name in enumerate(self.layout.names):
+                own = f"slope_{i}_"
+                of_name = [jnp.asarray(term, dtype=float) for key, term in terms.items() if key.startswith(own)]
+                found[name], sizes[name] = sum(of_name), sum(map(jnp.abs, of_name))
+        return (found, sizes) if step is None else (pull(found)[0], jnp.abs(pull(sizes)[0]))
 
     def slope_after(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
         """The gradient of S in steps from `coordinates`, after one of them."""
-        return self._slope_and_magnitude(coordinates, step)[0]
-
-    def _slope_and_magnitude(self, coordinates: Coordinates, step: Coordinates) -> tuple[Coordinates, Coordinates]:
-        values, by_steps = jax.vjp(lambda step: self.layout.values(self.moved(coordinates, step)), step)
-        slopes, magnitudes = self.slopes(values)
-        return by_steps(slopes)[0], jnp.abs(by_steps(magnitudes)[0])
-
-    def second_order(self, coordinates: Coordinates) -> tuple[Coordinates, Coordinates, Float[Array, "n n"]]:
-        """The gradient of S in steps, the sum of the sizes of what it is summed from, and the Hessian."""
-        no_step = jnp.zeros_like(coordinates)
-
-        def slope(step):
-            found, magnitude = self._slope_and_magnitude(coordinates, step)
-            return found, (found, magnitude)
-
-        hessian, (found, magnitude) = jax.jacfwd(slope, has_aux=True)(no_step)
-        # a coordinate that is held counts as a stiff minimum
-        return found, magnitude, (hessian + hessian.T) / 2 + jnp.diag((1 - self.free) * self.scale)
+        return self.slopes(coordinates, step)[0]
 
     def at(self, coordinates):
-        terms = self.terms(coordinates)
-        slope = self.slope_after(coordinates, jnp.zeros_like(coordinates))
-        action, summed = jnp.sum(terms), jnp.sum(jnp.abs(terms))
-        # what terms are computed from may be larger than they are: noise of S between neighbouring numbers
-        step = _ULPS * jnp.finfo(action.dtype).eps * jnp.maximum(jnp.abs(coordinates), 1.0)
-        beside = jax.lax.map(lambda by: self.action(self.moved(coordinates, by)) - slope @ by, jnp.stack([step, -step]))
-        magnitude = jnp.maximum(summed, jnp.max(jnp.abs(beside - action)) / jnp.finfo(action.dtype).eps)
+        terms, (slope, _) = self.terms(coordinates), self.slopes(coordinates, jnp.zeros_like(coordinates))
+        action, eps = jnp.sum(terms), jnp.finfo(terms.dtype).eps
+        # intermediate results may be larger than the terms: the noise of S between neighbouring numbers shows it
+        step = _ULPS * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
+        beside = jax.lax.map(
+            lambda by: jnp.sum(self.terms(self.moved(coordinates, by))) - slope @ by, jnp.stack([step, -step])
+        )
+        magnitude = jnp.maximum(jnp.sum(jnp.abs(terms)), jnp.max(jnp.abs(beside - action)) / eps)
         return Point(coordinates, action, magnitude, jnp.linalg.norm(slope) / self.scale, slope)
 
     def expansion(self, point):
-        slope, _, hessian = self.second_order(point.coordinates)
-        return Expansion(slope, hessian, jnp.eye(len(slope)))
+        """The action to second order about a point, which may be given by its coordinates alone."""
+        coordinates = point.coordinates if isinstance(point, Point) else point
+
+        def slope(step):
+            found, magnitude = self.slopes(coordinates, step)
+            return found, (found, magnitude)
+
+        hessian, (found, magnitude) = jax.jacfwd(slope, has_aux=True)(jnp.zeros_like(coordinates))
+        # a coordinate that is held counts as a stiff minimum
+        hessian = (hessian + hessian.T) / 2 + jnp.diag((1 - self.free) * self.scale)
+        return Expansion(found, hessian, jnp.eye(len(found)), magnitude)
 
     def fixed_point(self, coordinates: Coordinates) -> Coordinates:
-        """Where the fixed-point map of the saddle-point equations leads.
+        """The end of the fixed-point map of the saddle-point equations.
 
         First damped iterations, until they settle or creep. Then Newton's method on the misfit, the step that the map
-        would take: each step is followed by some iterations, which bring order parameters that depend on others back
-        into line, and is cut back until the misfit falls. Near a critical point iterations alone creep along one
-        direction, and Newton steps alone go astray in the others.
+        would take. A few iterations after each step bring order parameters that depend on others back into line, and
+        steps are cut until the misfit falls. Close to a critical point iterations alone creep along one direction, and
+        Newton steps alone go astray in the others.
         """
         settled = self.iterated(coordinates, _ITERATIONS)
 
@@ -249,17 +239,16 @@ class BoundAction(AbstractSaddleProblem):
         return jax.lax.while_loop(unsettled, step, start)[0]
 
     def _map(self, here: Mapping[str, Array]) -> dict[str, Array]:
-        found = self.of.compiled_fixed_point(**here, **self.parameters, **dict(self.sizes))
+        found = self.of.compiled_fixed_point(**self._given(here))
         return {name: jnp.asarray(found[name], dtype=float) for name in self.layout.names}
 
     def _misfit(self, coordinates: Coordinates) -> Coordinates:
-        """How far the map leads, every order parameter measured by its own size."""
         here = self.layout.values(coordinates)
         pairs, ahead = zip(self.layout.names, self.layout.domains, strict=True), self._map(here)
         return jnp.stack([domain.misfit(here[name], ahead[name]) for name, domain in pairs])
 
     def iterated(self, coordinates: Coordinates, most: int = _ITERATIONS) -> Coordinates:
-        """The fixed-point map, damped by half, until it settles or so many times; the last finite point."""
+        """The fixed-point map, damped by half, until it settles or `most` times; the last finite point."""
         domains = dict(zip(self.layout.names, self.layout.domains, strict=True))
 
         def iterate(state):
@@ -278,30 +267,32 @@ class BoundAction(AbstractSaddleProblem):
         ahead = jnp.where(self.layout.edges(ahead, BEYOND), BEYOND * jnp.sign(ahead), ahead)
         return jnp.where(jnp.isfinite(ahead), ahead, coordinates)
 
-    def swept(self, point, share):
-        return point.coordinates
 
-    def along(self, point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
-        return lambda tangent: self.action(self.moved(point.coordinates, tangent)), len(point.coordinates)
-
-    def modelled_along(self, point) -> Callable[[Tangent], Float[Array, ""]]:
-        # nothing is known of it but its metric
-        return lambda tangent: jnp.sum(tangent**2) / 2
+def _terms_of(results: Mapping[str, Any]) -> Float[Array, " terms"]:
+    return jnp.stack([jnp.asarray(value, dtype=float) for name, value in results.items() if name != SCALE])
 
 
 def bind(action: Action, values: Values, initial: Values | None = None) -> BoundAction:
-    """The action with numbers for its parameters; shapes of order parameters from those, or from `initial`.
+    """The action with numbers for its parameters; shapes of order parameters come from those, or from `initial`.
 
-    Raises `ValueError` where a value is missing, is not finite, or has a shape that does not fit.
+    Raises:
+        ValueError: a value is missing, is not finite, is not what its symbol is declared to be, or has a shape that
+            does not fit.
     """
     require_float64()
-    checked_instance("action", action, Action)
     given = named(action, "values", values, action.parameters)
     if missing := sorted({symbol.name for symbol in action.parameters} - set(given)):
         raise ValueError(f"values has none for {', '.join(missing)}, on which the action depends")
     sizes = {s.name: checked_whole_number(f"values[{s.name}]", given[s.name], least=1) for s in action.sizes}
-    numbers = [symbol for symbol in action.parameters if symbol not in action.sizes]
-    parameters = _parameters(numbers, given)
+    numbers, arrays = [symbol for symbol in action.parameters if symbol not in action.sizes], {}
+    for symbol in numbers:
+        name, is_matrix = f"values[{symbol.name}]", isinstance(symbol, MatrixSymbol)
+        if not is_matrix:
+            check_is_number(name, given[symbol.name])
+        arrays[symbol.name] = numeric_array(name, given[symbol.name], "rows columns" if is_matrix else None)
+    conditions = (as_declared(f"values[{symbol.name}]", symbol, arrays[symbol.name]) for symbol in numbers)
+    parameters = {name: jnp.asarray(value) for name, value in arrays.items()}
+    parameters = require(parameters, itertools.chain.from_iterable(conditions))
     guesses = {} if initial is None else named(action, "initial", initial, action.order_parameters)
     shapes = _shapes(action, parameters | sizes, guesses)
     for name, value in parameters.items():
@@ -311,22 +302,20 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
             )
     names = tuple(symbol.name for symbol in action.order_parameters)
     domains, of_names = tuple(action.order_parameters.values()), tuple(shapes[name] for name in names)
-    units = [_units(domain, shapes[name], guesses.get(name)) for name, domain in zip(names, domains, strict=True)]
+    units = []
+    for name, domain, shape in zip(names, domains, of_names, strict=True):
+        unit = jnp.array(1.0)
+        if name in guesses and isinstance(domain, Real):
+            # measured by the size of its start, an overlap of 1e-7 is not smaller than others
+            size = jnp.linalg.norm(jax.lax.stop_gradient(jnp.ravel(jnp.asarray(guesses[name], dtype=float))))
+            unit = jnp.where((size > 0) & (size < 1), size, 1.0)
+        units.append(unit * jnp.ones(domain.size(shape)))
     layout = Layout(names, domains, of_names, jnp.concatenate(units))
-    return BoundAction(action, layout, parameters, tuple(sizes.items()), jnp.ones(sum(layout.sizes)))
-
-
-def _units(domain: AbstractDomain, shape: tuple[int, ...], guess: Any) -> Float[Array, " coordinates"]:
-    """The size of a start, of numbers of any sign: an overlap of 1e-7 is then no smaller than others."""
-    ones = jnp.ones(domain.size(shape))
-    if guess is None or not isinstance(domain, Real):
-        return ones
-    size = jnp.linalg.norm(jax.lax.stop_gradient(jnp.ravel(jnp.asarray(guess, dtype=float))))
-    return ones * jnp.where((size > 0) & (size < 1), size, 1.0)
+    return BoundAction(action, layout, parameters, tuple(sizes.items()), jnp.ones(len(layout.owners)))
 
 
 def initial_coordinates(action: Action, bound: BoundAction, initial: Values) -> Coordinates:
-    """The coordinates of a point; `ValueError` where one is missing, out of its domain, or the action not finite."""
+    """The coordinates of a point; `ValueError` if one is missing, out of its domain, or the action not finite."""
     given, layout = named(action, "initial", initial, action.order_parameters), bound.layout
     if missing := [name for name in layout.names if name not in given]:
         raise ValueError(f"initial has no start for {', '.join(missing)}")
@@ -354,7 +343,7 @@ def _finite_terms(action: Action, terms: Float[Array, " terms"]) -> Iterator[Req
 
 
 def named(action: Action, what: str, values: Values, admitted: Any) -> dict[str, Any]:
-    """`values` by name, refused if one is none of the symbols `admitted`."""
+    """`values` by name, refused if one belongs to none of the symbols `admitted`."""
     given = by_name(what, values)
     names = [symbol.name for symbol in admitted]
     if unknown := [key for key in given if key not in names]:
@@ -362,21 +351,8 @@ def named(action: Action, what: str, values: Values, admitted: Any) -> dict[str,
     return given
 
 
-def _parameters(symbols: Sequence[Expr], given: Mapping[str, Any]) -> dict[str, Array]:
-    """The values of parameters that are no sizes, by name: finite, and what their symbols are declared to be."""
-    values = {}
-    for symbol in symbols:
-        name, value = f"values[{symbol.name}]", given[symbol.name]
-        if not isinstance(symbol, MatrixSymbol):
-            check_is_number(name, value)
-        values[symbol.name] = numeric_array(name, value, "rows columns" if isinstance(symbol, MatrixSymbol) else None)
-    arrays = {name: jnp.asarray(value) for name, value in values.items()}
-    conditions = (as_declared(f"values[{symbol.name}]", symbol, values[symbol.name]) for symbol in symbols)
-    return require(arrays, itertools.chain.from_iterable(conditions))
-
-
 def _shapes(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shape of every symbol of the action; a number has none. Raises `ValueError` for what is not determined."""
+    """The shape of every symbol of the action; () for numbers. Raises `ValueError` for one that is not determined."""
     given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
     given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) == 2}
     arrays = [symbol for symbol in action.symbols if symbol.name in given]

@@ -1,16 +1,45 @@
-"""Evidence that a stationary point is a minimum: the smallest eigenvalue of the Hessian there."""
+"""Evidence about the end point of a solve, and the verdict that rests on it.
+
+A point is a solution only if all of this holds: the gradient vanishes to its tolerance, the Newton step that is left
+and the rounding errors of the gradient move the point by nothing that counts, the action is smooth there, and the
+gradient a short distance away, on both sides along every soft direction, has the sign of the signature asked for.
+"""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from .problem import AbstractSaddleProblem, Point, Tangent
+from .bound_action import BoundAction
+from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent, reach_of
 from .solvers.davidson import smallest_eigenvalue
 from .solvers.quadratic_model import QuadraticModel
 
-# where the Hessian is not formed: most products with it, and how well its smallest eigenvalue is to be known
+SOLVED, NOT_FINITE, SLOPING, FAR, ROUNDED, KINKED, FLAT, INFLECTED, OTHER_INDEX, AT_EDGE, UNKNOWN_AVERAGE = range(11)
+"""Verdicts, the first that applies: a solution; something is not finite; the gradient is too large; a Newton step would
+lead elsewhere; rounding leaves the point unknown; the action has a kink or a jump there; it is constant along a
+direction; it rises on one side only; the signature is another one; the slope at an edge of a domain is not zero; the
+quadrature of an average leaves the point unknown."""
+
+# a point is known if it would move by no more than this, of its largest coordinate
+NEAR = 1e-6
+# the number of softest directions that are probed on both sides, and the distance: of the Newton step that is left, of
+# the distance at which the slope is above rounding, of rounding errors of the coordinates; and at most
+_PROBED, _STEPS, _ABOVE, _ULPS, _FARTHEST = 8, 10.0, 1e3, 1e3, 0.1
+# Newton steps that bring a probe back to the valley, and how close to it, of the distance
+_CORRECTIONS, _BESIDE_VALLEY = 30, 1e-12
+# a probe is harmonic if the slope there is this close to the curvature times the distance
+_HARMONIC = 0.5
+# a smooth action changes by at most so many times the slope at a probe times its distance
+_LEAP = 2.0
+# random directions in which kinks are looked for, and how much larger than smooth changes a kink is
+_RANDOM, _SHARP = 2, 1e3
+# coordinates next to an edge at which its one-sided derivatives are taken
+_BESIDE = (16.0, 12.0)
+# products with a Hessian that is not formed, and the relative error of its smallest eigenvalue
 _PRODUCTS, _TOLERANCE = 16, 0.1
 
 
@@ -23,14 +52,277 @@ def min_hessian_eigenvalue(problem: AbstractSaddleProblem, model: QuadraticModel
 
 
 def estimated_min_hessian_eigenvalue(problem: AbstractSaddleProblem, point: Point) -> Float[Array, ""]:
-    """The same by few products with the Hessian, from above: for where it is too large to form."""
-    action, size = problem.along(point)
-    model, start = problem.modelled_along(point), jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
-    products = (_hessian_product(function, size) for function in (action, model))
-    found = smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE)
-    return found.value / problem.scale
+    """An upper bound of `min_hessian_eigenvalue` from a few products with a Hessian that is too large to form."""
+    action, size = problem.action_on_tangent(point)
+
+    def product(function: Callable[[Tangent], Float[Array, ""]]) -> Callable[[Tangent], Tangent]:
+        return jax.linearize(jax.grad(function), jnp.zeros(size))[1]
+
+    start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
+    products = product(action), product(problem.model_on_tangent(point))
+    return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
 
 
-def _hessian_product(function: Callable[[Tangent], Float[Array, ""]], size: int) -> Callable[[Tangent], Tangent]:
-    """Products with the Hessian of a function of a tangent, at none."""
-    return jax.linearize(jax.grad(function), jnp.zeros(size))[1]
+class LocalModel(eqx.Module):
+    """S to second order about a point.
+
+    The curvature along a coordinate held on an edge is the one-sided second derivative there or, if S has a slope
+    there, that slope: `slope_at_edge`. `unclear`: the curvature near the edge has no definite sign.
+    """
+
+    model: QuadraticModel
+    slope: Coordinates
+    magnitude: Coordinates
+    hessian: Float[Array, "coordinates coordinates"]
+    slope_at_edge: Coordinates
+    unclear: Bool[Array, " coordinates"]
+
+
+def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
+    """The model about a point."""
+    here = bound.expansion(coordinates)
+    nowhere = jnp.zeros_like(coordinates), jnp.zeros_like(coordinates), jnp.zeros(len(coordinates), dtype=bool)
+    hessian, (curvature, at_edge, unclear) = here.hessian, nowhere
+    if any(domain.has_edges for domain in bound.layout.domains):
+        held = bound.free == 0
+        curvature, at_edge, unclear = jax.lax.cond(
+            jnp.any(held), lambda: _at_edges(bound, coordinates, hessian, held), lambda: nowhere
+        )
+        hessian = hessian + jnp.diag(jnp.where(held, curvature - bound.scale, 0.0))
+    model = QuadraticModel.of(Expansion(here.gradient, hessian, here.metric))
+    return LocalModel(model, here.gradient, here.magnitude, hessian, at_edge, unclear)
+
+
+class Evidence(eqx.Module):
+    """The evidence about an end point.
+
+    - `verdict`: one of the numbers above. `model`: S to second order there.
+    - `terms`, `action_error`: the terms of S and the rounding error of their sum. `slope`: the gradient in steps.
+    - `error`: by how much rounding and the Newton step that is left may move the point, in the metric of the domains.
+    """
+
+    verdict: Int[Array, ""]
+    terms: Float[Array, " terms"]
+    action_error: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    model: QuadraticModel
+    error: Float[Array, ""]
+    slope: Coordinates
+
+
+def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, index: int, tolerance: Array) -> Evidence:
+    """Judge `coordinates`, with the `local` model there, as a stationary point of this index."""
+    model, reach = local.model, reach_of(coordinates)
+    rough = _roughness(bound, coordinates, local)
+    rounding = (4 * jnp.finfo(coordinates.dtype).eps * local.magnitude + rough.noise) * bound.free
+    along = jnp.abs(model.directions).T @ rounding
+    moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
+    left, gradient_norm = model.newton_length(), jnp.linalg.norm(local.slope) / bound.scale
+    probes = _probed(bound, coordinates, model, along, left, rough.terms)
+    soft = model.curvatures[probes.which]
+    negative = (
+        jnp.sum(model.curvatures < 0) + jnp.sum(probes.negative & (soft >= 0)) - jnp.sum(probes.positive & (soft < 0))
+    )
+    inflected = ~(probes.positive | probes.negative | probes.flat)
+    # a kink of a function of one number is a minimum if S rises on both sides of it
+    one_sided = (len(coordinates) == 1) & (index == 0) & rough.rises
+    finite = jnp.all(jnp.isfinite(rough.terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
+    smooth = jnp.all(probes.harmonic)
+    wrong = [
+        (NOT_FINITE, ~finite),
+        # no gradient is smaller than its rounding, whose effect on the point is judged separately
+        (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
+        (KINKED, (rough.kinked | jnp.any(probes.jumped)) & ~one_sided),
+        (FAR, ~(left <= NEAR * reach)),
+        (FLAT, ~one_sided & jnp.any(probes.flat)),
+        (INFLECTED, ~one_sided & jnp.any(inflected) | (jnp.sum(~probes.harmonic) > 1)),
+        (ROUNDED, ~(moved_by_rounding <= NEAR * reach) & smooth),
+        (AT_EDGE, jnp.any((bound.free == 0) & ((local.slope_at_edge != 0) | local.unclear))),
+        (OTHER_INDEX, negative != index),
+    ]
+    verdict = jnp.array(SOLVED)
+    for name, holds in reversed(wrong):
+        verdict = jnp.where(holds, name, verdict)
+    # the slope of a harmonic probe is known by half, and so is the Newton step
+    error = jnp.where(smooth, moved_by_rounding + left / (1 - _HARMONIC), probes.bracket)
+    return Evidence(verdict, rough.terms, rough.action_error, gradient_norm, model, error, local.slope)
+
+
+class _Probes(NamedTuple):
+    which: Array
+    positive: Array
+    negative: Array
+    flat: Array
+    jumped: Array
+    harmonic: Array
+    bracket: Array
+
+
+def _probed(bound: BoundAction, coordinates: Coordinates, model: QuadraticModel, rounding, left, terms) -> _Probes:
+    """Slopes a short distance away on both sides along the softest directions, `which` of the model's.
+
+    The probes follow the valley: the slope along stiffer directions is brought to zero. So a degenerate point is judged
+    by the action reduced to its soft direction (Lyapunov-Schmidt), not by the sign of a curvature that is zero to its
+    error.
+    """
+    sizes, reach, eps = jnp.abs(model.curvatures), reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
+    # a coordinate that is held has separate evidence
+    along_held = jnp.sum((model.directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
+    which = jnp.argsort(jnp.where(along_held, jnp.inf, sizes))[: min(_PROBED, len(sizes))]
+    size, direction, is_held = sizes[which], model.directions[:, which].T, along_held[which]
+    shortest = jnp.maximum(_STEPS * left, _ULPS * eps * reach)
+    distance = jnp.minimum(jnp.maximum(shortest, _ABOVE * rounding[which] / size), _FARTHEST * reach)
+    distance = jnp.where(jnp.isfinite(distance), distance, _FARTHEST * reach)
+    stiff = (sizes > 10 * size[:, None]) & (jnp.arange(len(sizes)) != which[:, None])
+    directions, distances, stiff = (jnp.concatenate([rows, rows]) for rows in (direction, distance, stiff))
+
+    def follow_valley(state):
+        steps, *_, count = state
+        slopes = jax.lax.map(lambda step: bound.slopes(coordinates, step)[0], steps)
+        uphill = jnp.where(stiff, slopes @ model.directions, 0.0)
+        beside = uphill / jnp.where(sizes > 0, model.curvatures, 1.0)
+        off = jnp.any(jnp.linalg.norm(beside, axis=1) > _BESIDE_VALLEY * distances)
+        along = jnp.sum(slopes * directions, axis=1)
+        return steps - beside @ model.directions.T, along, jnp.linalg.norm(uphill, axis=1), off, count + 1
+
+    steps = jnp.concatenate([distance[:, None] * direction, -distance[:, None] * direction])
+    nothing = jnp.zeros(len(steps))
+    start = (steps, nothing, nothing, jnp.array(True), jnp.array(0))
+    go_on = lambda state: state[3] & (state[4] <= _CORRECTIONS)  # noqa: E731
+    steps, slopes, uphill, *_ = jax.lax.while_loop(go_on, follow_valley, start)
+    ahead, behind = jnp.split(slopes, 2)
+    expected = model.curvatures[which] * distance
+    off = jnp.maximum(jnp.abs(ahead - expected), jnp.abs(behind + expected))
+    resolved = jnp.abs(expected) > 4 * rounding[which]
+    harmonic = ((off <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
+    # the slope that is left uphill of a valley has a part along it if the valley bends
+    floor = 4 * rounding[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
+    # a slope that grows with distance changes the action by at most its last value times the distance: more is a jump
+    changes = jax.lax.map(lambda step: jnp.sum(bound.terms(bound.moved(coordinates, step))), steps) - jnp.sum(terms)
+    rounded = 1e3 * eps * jnp.sum(jnp.abs(terms))
+    leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * distances + rounded
+    positive = jnp.where(harmonic, expected > 0, (ahead > floor) & (behind < -floor))
+    negative = jnp.where(harmonic, expected < 0, (ahead < -floor) & (behind > floor))
+    return _Probes(
+        which,
+        positive=positive,
+        negative=negative,
+        flat=(jnp.abs(ahead) <= floor) & (jnp.abs(behind) <= floor) & ~harmonic,
+        jumped=jnp.any(leaps.reshape(2, -1), axis=0) & (positive | negative) & ~harmonic,
+        harmonic=harmonic,
+        bracket=jnp.max(jnp.where(harmonic, 0.0, distance)),
+    )
+
+
+class _Roughness(NamedTuple):
+    terms: Array
+    action_error: Array
+    noise: Array
+    kinked: Array
+    rises: Array
+
+
+def _roughness(bound: BoundAction, coordinates: Coordinates, local: LocalModel) -> _Roughness:
+    """Compare S and its gradient at neighbouring points: noise of the gradient, kinks, and whether S `rises` all round.
+
+    Noise is seen a few rounding errors away. Jumps are looked for a little farther off, on both sides along the lowest,
+    the highest, and random directions: noise differs between two points on one side, and a jump does not.
+    """
+    model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
+    random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)
+    directions = jnp.concatenate([model.directions[:, :1].T, model.directions[:, -1:].T, random])
+    directions = directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
+    near = jnp.array([0.0, -8.0, -3.0, 3.0, 8.0])[:, None] * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
+    off = _ULPS * eps * reach * jnp.concatenate([directions, -directions])
+
+    def around(step):
+        moved = bound.moved(coordinates, step)
+        return bound.slopes(moved, jnp.zeros_like(step))[0], bound.terms(moved)
+
+    slopes, terms = jax.lax.map(around, jnp.concatenate([near, off, 2 * off]))
+    actions, few = jnp.sum(terms, axis=1), len(near)
+    noise = jnp.max(jnp.abs(slopes[:few] - local.slope - near @ local.hessian), axis=0) / 2
+    of_action = jnp.max(jnp.abs(actions[:few] - actions[0] - near @ local.slope))
+    (first, second), (low, high) = jnp.split(slopes[few:], 2), jnp.split(actions[few:], 2)
+    distance, summed = _ULPS * eps * reach, 4 * eps * jnp.sum(jnp.abs(terms[0]))
+    smooth = jnp.linalg.norm(local.hessian) * distance
+    rough = jnp.linalg.norm(second - first, axis=1) + 4 * eps * jnp.linalg.norm(local.magnitude) + eps * distance
+    turned = jnp.linalg.norm(first - local.slope, axis=1) > _SHARP * (smooth + rough)
+    allowed = _SHARP * (jnp.abs(high - low) + summed + (jnp.linalg.norm(local.slope) + smooth) * distance)
+    jumped = jnp.abs(low - actions[0]) > allowed
+    rises = jnp.all(jnp.sum(first * off, axis=1) > 0) & jnp.all(high >= actions[0]) & ~jnp.any(jumped)
+    return _Roughness(terms[0], summed + of_action, noise, jnp.any(turned | jumped), rises)
+
+
+def _at_edges(
+    bound: BoundAction, coordinates: Coordinates, local_hessian: Float[Array, "n n"], held: Array
+) -> tuple[Array, Array, Array]:
+    """One-sided second derivative on the edges, the slope inwards (zero if S is stationary), and what is unclear.
+
+    Each order parameter is moved off its edge alone; the others that are on edges stay there. Moved together, a product
+    of two of them hides the change of S along one. Free ones follow the valley (Schur complement of their Hessian).
+    """
+    side, layout, number = -jnp.sign(coordinates), bound.layout, len(coordinates)
+
+    def of_edges(found: dict[str, Array]) -> Array:
+        """The entries that belong to domains with edges, which are numbers; zero for others."""
+        sizes = zip(layout.names, layout.domains, layout.sizes, strict=True)
+        return jnp.concatenate(
+            [found[name].reshape(1) if domain.has_edges else jnp.zeros(size) for name, domain, size in sizes]
+        )
+
+    def inwards(at: Coordinates) -> tuple[Array, Array, Array, Array]:
+        _, by_coordinates = jax.jvp(layout.values, (at,), (jnp.ones(number),))
+        slopes, magnitudes = bound.slopes(at)
+        along_free, _ = bound.slopes(at, jnp.zeros(number))
+        return side * of_edges(slopes), of_edges(magnitudes), along_free, jnp.abs(of_edges(by_coordinates))
+
+    def beside(distance: float) -> Array:
+        return jnp.where(jnp.eye(number, dtype=bool) & held, -side * distance, coordinates)
+
+    inward, magnitudes, along_free, moved_by = jax.lax.map(
+        inwards, jnp.concatenate([coordinates[None], *map(beside, _BESIDE)])
+    )
+    # lengths in units of the width of each domain
+    width = jnp.where(held, jnp.diagonal(moved_by[1 : number + 1]) / jnp.exp(-_BESIDE[0]), 1.0)
+    here, free = inward[0] * width, jnp.where(held[:, None] | held, jnp.eye(number), local_hessian)
+
+    def hessian(rows: slice, distance: float) -> Array:
+        change = (inward[rows] * width - here) / jnp.exp(-distance)
+        beside_free = (along_free[rows] - along_free[0]) / jnp.exp(-distance)
+        return jnp.where(held[:, None] & held, change - beside_free @ jnp.linalg.solve(free, beside_free.T), 0.0)
+
+    near = hessian(slice(1, number + 1), _BESIDE[0])
+    far = jnp.diagonal(hessian(slice(number + 1, None), _BESIDE[1]))
+    curvature = jnp.diagonal(near)
+    rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0] * width
+    first = jnp.abs(jnp.diagonal(inward[1 : number + 1])) * width
+    is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * first)
+    # at a corner of edges from which S rises, a product of two order parameters that lowers it may outweigh squares;
+    # likewise if it falls
+    signs = jnp.sign(curvature)
+    others = jnp.where((signs[:, None] == signs) & ~jnp.eye(number, dtype=bool), signs[:, None] * near, 0.0)
+    outweighed = jnp.any(others + others.T < 0)
+    unclear = held & ((jnp.sign(curvature) != jnp.sign(far)) | (curvature == 0) | outweighed)
+    curvature = jnp.where(is_stationary, curvature, here)
+    slope = jnp.where(is_stationary, 0.0, here)
+    return jnp.where(held, curvature, 0.0), jnp.where(held, slope, 0.0), unclear
+
+
+def quadrature_error(bound: BoundAction, known: LocalModel | Evidence, coordinates: Coordinates) -> Float[Array, ""]:
+    """Length of the Newton step that the errors of Gaussian averages cause, from `model` and `slope` there.
+
+    Of adaptive averages the stated errors, on the worse side; of others the change with many nodes, doubled.
+    """
+    if not bound.of.has_averages:
+        return jnp.array(0.0)
+    model, no_step = known.model, jnp.zeros_like(coordinates)
+
+    def step(finer: BoundAction) -> Float[Array, ""]:
+        change = finer.slope_after(coordinates, no_step) - known.slope
+        moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
+        return jnp.linalg.norm(jnp.where(jnp.isnan(moved), jnp.inf, moved))
+
+    if not bound.of.is_refined:
+        return 2 * step(bound.with_action(bound.of.checking))
+    return jnp.max(jax.lax.map(lambda side: step(bound.with_stated_errors(side)), jnp.array([1.0, -1.0])))

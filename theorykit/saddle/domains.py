@@ -1,6 +1,6 @@
 """Domains of order parameters: unconstrained coordinates, and steps whose length is that of a natural metric.
 
-And what symbols are declared to be, as conditions on the numbers that stand for them.
+Also the assumptions that symbols are declared with, as conditions on the numbers that stand for them.
 
 Every real vector of coordinates is a point of the domain. A step from a point is taken by `moved`; its Euclidean length
 is to first order that of
@@ -24,38 +24,63 @@ import numpy as np
 from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ..checks import Requirement, array_module, checked_number, finite_entries, numeric_array, require, shown
-from ..symbolic import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
+from ..checks import Requirement, array_module, checked_number, finite_entries, shown
+from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
 from .problem import Coordinates
-from .triangles import entries_of, entries_of_factor, filled, filled_factor
 
 Shape = tuple[int, ...]
 Value = Float[Array, "..."]
 # known or traced: conditions on known arrays are computed by NumPy
 Numbers = Float[np.ndarray, "..."] | Value
 
-# SymPy closes assumptions under implication, so that these tell all others that a real number can contradict
+# SymPy closes assumptions under implication: these tell all others that a real number can contradict
 _ASSUMPTIONS = {
     "zero": (lambda x: x == 0, "zero"),
     "positive": (lambda x: x > 0, "above zero"),
     "negative": (lambda x: x < 0, "below zero"),
+    "integer": (lambda x: x % 1 == 0, "a whole number"),
     "even": (lambda x: x % 2 == 0, "even"),
     "odd": (lambda x: x % 2 == 1, "odd"),
-    "integer": (lambda x: x % 1 == 0, "a whole number"),
 }
-_IMPLIED = {
-    ("zero", True): ("positive", "negative", "even", "odd", "integer"),
-    ("positive", True): ("negative", "zero"),
-    ("negative", True): ("positive", "zero"),
-    ("even", True): ("odd", "integer"),
-    ("odd", True): ("even", "integer"),
-    ("integer", False): ("even", "odd"),
-}
-
 # by how much a matrix may differ from its transpose, of its largest entry
 _ASYMMETRY = 1e-8
-# what is zero beside other order parameters
+# a ratio of order parameters that counts as zero
 _TINY = 1e-30
+
+
+# Lower triangular matrices as vectors. Entries are in the order in which the rows of a square hold a triangle folded
+# once: slices, reversals and products alone, since gathers, scatters and selections take XLA long to compile.
+
+
+def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
+    return jnp.concatenate([entries[size:], entries[::-1]]).reshape(size, size)
+
+
+def entries_of(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
+    """The entries of a lower triangular matrix, as a vector."""
+    size = len(lower)
+    # every entry is in the square once; a second place holds zero
+    again, whole = jnp.split(lower.ravel(), [size * (size - 1) // 2])
+    return whole[::-1] + jnp.pad(again, (size, 0))
+
+
+def filled_factor(entries: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
+    """The Cholesky factor with these entries, its diagonal by its logarithm: every vector is one."""
+    folded = _unfolded(entries, size)
+    diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
+    return folded * strictly_below + jnp.exp(folded * diagonal) * diagonal
+
+
+def entries_of_factor(factor: Float[Array, "size size"]) -> Float[Array, " entries"]:
+    """The entries of a Cholesky factor, its diagonal by its logarithm; `filled_factor` puts them back."""
+    size = len(factor)
+    diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
+    return entries_of(factor * strictly_below + jnp.log(factor * diagonal + (1.0 - diagonal)))
+
+
+def _weighted(step: Coordinates, rows: int, on_diagonal: float) -> Coordinates:
+    # an entry off the diagonal occurs twice in a symmetric matrix
+    return step * entries_of(jnp.asarray(np.tri(rows, k=-1) * np.sqrt(0.5) + np.eye(rows) * on_diagonal))
 
 
 class AbstractDomain(eqx.Module):
@@ -79,9 +104,9 @@ class AbstractDomain(eqx.Module):
     def coordinates(self, value: Value) -> Coordinates:
         """The coordinates of a value: the inverse of `value`."""
 
-    @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates, shape: Shape) -> Coordinates:
         """The coordinates after a step from `coordinates`, of the metric's length to first order."""
+        return coordinates + step
 
     @abc.abstractmethod
     def requirements(self, name: str, value: Numbers) -> Iterator[Requirement]:
@@ -96,17 +121,12 @@ class AbstractDomain(eqx.Module):
         return (here + ahead) / 2
 
     def misfit(self, here: Value, ahead: Value) -> Value:
-        """How far `ahead` is from `here`, both numbers, in the size of the larger one."""
+        """The distance of `ahead` from `here`, both numbers, relative to the larger one."""
         return (here - ahead) / jnp.maximum(jnp.maximum(jnp.abs(here), jnp.abs(ahead)), _TINY)
 
     def edge(self, coordinate: Array) -> Value:
         """The edge of the domain on the side of `coordinate`, of a domain that has edges."""
         raise NotImplementedError
-
-    def checked(self, name: str, value: Any, shape: Shape) -> Value:
-        """`value` as an array of float64 of this shape in the domain, or an error; see `arguments.require`."""
-        array = numeric_array(name, value)
-        return jnp.asarray(require(array, self.all_requirements(name, array, shape)))
 
     def all_requirements(self, name: str, array: Numbers, shape: Shape) -> Iterator[Requirement]:
         """`requirements` of an array, and before them that its shape fits and its entries are finite."""
@@ -140,9 +160,6 @@ class Real(AbstractDomain):
     def coordinates(self, value):
         return value.reshape(-1)
 
-    def moved(self, coordinates, step, shape):
-        return coordinates + step
-
     def requirements(self, name, value):
         yield from ()
 
@@ -156,24 +173,27 @@ class Symmetric(AbstractDomain):
     def check_symbol(self, symbol):
         if not isinstance(symbol, SymmetricSymbol):
             raise ValueError(f"a Symmetric order parameter is made by symmetric(name, size), got {shown(symbol)}")
-        _refuse_definite(symbol, self)
+        if isinstance(symbol, PositiveDefiniteSymbol):
+            raise ValueError(
+                f"{symbol} is declared positive definite in its symbol, and simplifications may rest on it, but its "
+                "domain is Symmetric(); use PositiveDefinite()"
+            )
 
     def size(self, shape):
         return shape[0] * (shape[0] + 1) // 2
 
     def value(self, coordinates, shape):
-        lower = filled(coordinates, shape[0])
+        lower = _unfolded(coordinates, shape[0]) * np.tri(shape[0])
         return lower + lower.T - jnp.diag(jnp.diagonal(lower))
 
     def coordinates(self, value):
         return entries_of(value * np.tri(len(value)))
 
     def moved(self, coordinates, step, shape):
-        # an entry off the diagonal occurs twice
-        return coordinates + step * _weights(shape[0], 1.0, np.sqrt(0.5))
+        return coordinates + _weighted(step, shape[0], 1.0)
 
     def requirements(self, name, value):
-        yield is_symmetric(name, value)
+        yield _is_symmetric(name, value)
 
     def latex(self, symbol):
         return rf"{symbol} = {symbol}^T"
@@ -203,29 +223,48 @@ class PositiveDefinite(AbstractDomain):
 
     def moved(self, coordinates, step, shape):
         # C^{-1} dU C^{-T} is 2 dT on the diagonal, and dT on both sides of it
-        turn = filled_factor(step * _weights(shape[0], 0.5, np.sqrt(0.5)), shape[0])
+        turn = filled_factor(_weighted(step, shape[0], 0.5), shape[0])
         return entries_of_factor(filled_factor(coordinates, shape[0]) @ turn)
 
     def requirements(self, name, value):
-        yield is_symmetric(name, value)
-        yield is_definite(name, value)
+        yield _is_symmetric(name, value)
+        yield _is_definite(name, value)
 
     def latex(self, symbol):
         return rf"{symbol} \succ 0"
 
 
-class Positive(AbstractDomain):
-    """A positive number x; the coordinate is log x."""
+class _AbstractInterval(AbstractDomain):
+    """A number between `low` and `high`."""
 
     has_edges: ClassVar[bool] = True
-
-    def check_symbol(self, symbol):
-        _check_number(symbol, self)
-        if symbol.is_nonpositive:
-            raise ValueError(f"{symbol} is declared not to be positive in its symbol, but its domain is Positive()")
+    low: eqx.AbstractVar[float]
+    high: eqx.AbstractVar[float]
 
     def size(self, shape):
         return 1
+
+    def towards(self, here, ahead):
+        return (here + jnp.clip(ahead, self.low, self.high)) / 2
+
+    def edge(self, coordinate):
+        return jnp.where(coordinate < 0, self.low, self.high)
+
+    def check_symbol(self, symbol):
+        if isinstance(symbol, MatrixSymbol):
+            raise ValueError(f"{symbol} is a matrix, but its domain {type(self).__name__} is one of numbers")
+
+
+class Positive(_AbstractInterval):
+    """A positive number x; the coordinate is log x."""
+
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = np.inf
+
+    def check_symbol(self, symbol):
+        super().check_symbol(symbol)
+        if symbol.is_nonpositive:
+            raise ValueError(f"{symbol} is declared not to be positive in its symbol, but its domain is Positive()")
 
     def value(self, coordinates, shape):
         return jnp.exp(coordinates[0])
@@ -233,17 +272,8 @@ class Positive(AbstractDomain):
     def coordinates(self, value):
         return jnp.log(value)[None]
 
-    def moved(self, coordinates, step, shape):
-        return coordinates + step
-
-    def towards(self, here, ahead):
-        return (here + jnp.maximum(ahead, 0.0)) / 2
-
     def misfit(self, here, ahead):
         return jnp.log(here) - jnp.log(jnp.maximum(ahead, here * _TINY))
-
-    def edge(self, coordinate):
-        return jnp.where(coordinate < 0, 0.0, jnp.inf)
 
     def requirements(self, name, value):
         message = f"{name} must be above zero"
@@ -253,10 +283,9 @@ class Positive(AbstractDomain):
         return rf"{symbol} > 0"
 
 
-class Between(AbstractDomain):
+class Between(_AbstractInterval):
     """A number x with low < x < high; the coordinate is log((x - low) / (high - x))."""
 
-    has_edges: ClassVar[bool] = True
     low: float = eqx.field(static=True)
     high: float = eqx.field(static=True)
 
@@ -266,29 +295,17 @@ class Between(AbstractDomain):
             raise ValueError(f"low must be below high, got {low} and {high}")
 
     def check_symbol(self, symbol):
-        _check_number(symbol, self)
+        super().check_symbol(symbol)
         if symbol.is_nonnegative and self.low < 0:
             raise ValueError(f"{symbol} is declared positive in its symbol, but its domain reaches down to {self.low}")
         if symbol.is_nonpositive and self.high > 0:
             raise ValueError(f"{symbol} is declared negative in its symbol, but its domain reaches up to {self.high}")
-
-    def size(self, shape):
-        return 1
 
     def value(self, coordinates, shape):
         return self.low + (self.high - self.low) * jax.nn.sigmoid(coordinates[0])
 
     def coordinates(self, value):
         return (jnp.log(value - self.low) - jnp.log(self.high - value))[None]
-
-    def moved(self, coordinates, step, shape):
-        return coordinates + step
-
-    def towards(self, here, ahead):
-        return (here + jnp.clip(ahead, self.low, self.high)) / 2
-
-    def edge(self, coordinate):
-        return jnp.where(coordinate < 0, self.low, self.high)
 
     def requirements(self, name, value):
         message = f"{name} must be above {self.low} and below {self.high}"
@@ -298,21 +315,7 @@ class Between(AbstractDomain):
         return rf"{self.low:g} < {symbol} < {self.high:g}"
 
 
-def _refuse_definite(symbol: Expr, domain: AbstractDomain) -> None:
-    if isinstance(symbol, PositiveDefiniteSymbol):
-        raise ValueError(
-            f"{symbol} is declared positive definite in its symbol, and simplifications may rest on it, but its domain "
-            f"is {type(domain).__name__}(); use PositiveDefinite()"
-        )
-
-
-def _check_number(symbol: Expr, domain: AbstractDomain) -> None:
-    if isinstance(symbol, MatrixSymbol):
-        raise ValueError(f"{symbol} is a matrix, but its domain {type(domain).__name__} is one of numbers")
-
-
-def is_symmetric(name: str, value: Numbers) -> Requirement:
-    """That a square matrix is its transpose, but for rounding."""
+def _is_symmetric(name: str, value: Numbers) -> Requirement:
     difference = abs(value - value.T).max()
     message = f"{name} must be symmetric"
     return Requirement(
@@ -322,7 +325,7 @@ def is_symmetric(name: str, value: Numbers) -> Requirement:
     )
 
 
-def is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Requirement:
+def _is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Requirement:
     """That the eigenvalues of a symmetric matrix are positive, or not negative, by more than their rounding."""
     eigenvalues = array_module(value).linalg.eigvalsh(value)
     smallest, largest = eigenvalues[0], eigenvalues[-1]
@@ -335,41 +338,28 @@ def is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Requirem
     )
 
 
-def _weights(rows: int, on_diagonal: float, below: float) -> Float[Array, " entries"]:
-    """A number for each entry of a lower triangular matrix."""
-    return entries_of(jnp.asarray(np.tri(rows, k=-1) * below + np.eye(rows) * on_diagonal))
-
-
 def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
-    """The conditions on `value`, known or traced, to be finite and what `symbol` is declared to be.
+    """The conditions on `value`, known or traced, to be finite and to fulfil the assumptions of `symbol`.
 
     Raises `ValueError` for a symbol that no finite real number can stand for.
     """
     if isinstance(symbol, MatrixSymbol):
         yield finite_entries(name, value)
-        yield from _of_matrix(name, symbol, value)
+        if isinstance(symbol, SymmetricSymbol) and value.shape[0] == value.shape[1]:
+            yield _is_symmetric(name, value)
+            if isinstance(symbol, PositiveSemidefiniteSymbol):
+                yield _is_definite(name, value, strictly=isinstance(symbol, PositiveDefiniteSymbol))
         return
+    declared = symbol.assumptions0
     for assumption in ("real", "finite"):
-        if symbol.assumptions0.get(assumption) is False:
+        if declared.get(assumption) is False:
             raise ValueError(f"{name}: {symbol} is declared not to be {assumption}, and values are finite real numbers")
     finite = f"{name} must be finite"
     yield Requirement(finite, abs(value) < float("inf"), lambda: f"{finite}, got {shown(value.item())}")
-    for wanted, holds in _of_number(symbol, value):
-        message = f"{name} must {wanted}, as its symbol is declared to be"
+    # the first that does not hold is told: a zero that must be positive is told that, not that it must not be zero
+    known = [(name, declared[name]) for name in _ASSUMPTIONS if declared.get(name) is not None]
+    for assumption, truth in sorted(known, key=lambda each: not each[1]):
+        is_so, words = _ASSUMPTIONS[assumption]
+        message = f"{name} must {'' if truth else 'not '}be {words}, as its symbol is declared to be"
+        holds = is_so(value) if truth else ~is_so(value)
         yield Requirement(message, holds, lambda message=message: f"{message}, got {shown(value.item())}")
-
-
-def _of_number(symbol: Expr, value: Any) -> Iterator[tuple[str, Any]]:
-    declared = symbol.assumptions0
-    implied = {each for (name, truth), others in _IMPLIED.items() if declared.get(name) is truth for each in others}
-    for assumption, (is_so, words) in _ASSUMPTIONS.items():
-        truth = declared.get(assumption)
-        if truth is not None and assumption not in implied:
-            yield (f"be {words}", is_so(value)) if truth else (f"not be {words}", ~is_so(value))
-
-
-def _of_matrix(name: str, symbol: MatrixSymbol, value: Any) -> Iterator[Requirement]:
-    if isinstance(symbol, SymmetricSymbol) and value.shape[0] == value.shape[1]:
-        yield is_symmetric(name, value)
-        if isinstance(symbol, PositiveSemidefiniteSymbol):
-            yield is_definite(name, value, strictly=isinstance(symbol, PositiveDefiniteSymbol))

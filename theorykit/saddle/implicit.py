@@ -1,7 +1,7 @@
 """Derivatives of a saddle point by the implicit function theorem.
 
-The solver is not differentiated through: the derivative of the solution is that which keeps the gradient of the action
-zero when what the action depends on changes.
+The solver is not differentiated through: the derivative of the solution keeps the gradient of the action zero when the
+numbers that the action depends on change.
 """
 
 import warnings
@@ -17,6 +17,10 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .problem import AbstractSaddleProblem, Coordinates
 
 _LINEAR_SOLVER = lx.CG(rtol=1e-11, atol=1e-13)
+
+
+class NoDerivativeWarning(UserWarning):
+    """The derivative of a stationary point was asked for, but it does not exist."""
 
 
 @eqx.filter_custom_jvp
@@ -35,9 +39,13 @@ def _implicit_minimum_jvp(primals, tangents):
     change, *_ = tangents
     root = implicit_minimum(problem, coordinates, form_hessian)
     hessian, of_problem, after = _linearised(problem, root, change)
-    structure = jax.ShapeDtypeStruct(root.shape, root.dtype)
+    structure, options = jax.ShapeDtypeStruct(root.shape, root.dtype), {}
     operator = lx.FunctionLinearOperator(hessian, structure, lx.positive_semidefinite_tag)
-    options = {"preconditioner": _inverse_hessian(problem, root)} if form_hessian else {}
+    if form_hessian:
+        fixed, at = jax.lax.stop_gradient((problem, root))
+        factor = jax.scipy.linalg.cho_factor(fixed.expansion(fixed.at(at)).hessian, lower=True)
+        inverse = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
+        options["preconditioner"] = lx.FunctionLinearOperator(inverse, structure, lx.positive_semidefinite_tag)
     solution = lx.linear_solve(operator, -of_problem, _LINEAR_SOLVER, options=options)
     return root, jax.jvp(after, (jnp.zeros_like(root),), (solution.value,))[1]
 
@@ -59,22 +67,14 @@ def _linearised(problem: AbstractSaddleProblem, root: Coordinates, change: Abstr
     return hessian, of_problem, after
 
 
-def _inverse_hessian(problem: AbstractSaddleProblem, coordinates: Coordinates) -> lx.AbstractLinearOperator:
-    fixed = jax.lax.stop_gradient((problem, coordinates))
-    factor = jax.scipy.linalg.cho_factor(fixed[0].expansion(fixed[0].at(fixed[1])).hessian, lower=True)
-    structure = jax.ShapeDtypeStruct(coordinates.shape, coordinates.dtype)
-    solve = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
-    return lx.FunctionLinearOperator(solve, structure, lx.positive_semidefinite_tag)
-
-
 @eqx.filter_custom_jvp
 def implicit_stationary_point(
     problem: AbstractSaddleProblem, coordinates: Coordinates, exists: Bool[Array, ""]
 ) -> Coordinates:
     """`implicit_minimum` of an action whose Hessian may have eigenvalues of both signs: it is formed and factorised.
 
-    Where the derivative does not exist, since the solve failed or the point is on an edge of its domain, it is NaN,
-    and a warning says so when it is computed.
+    The derivative does not exist if the solve failed or the point is on an edge of its domain. It is NaN then, and a
+    warning says so when it is computed.
     """
     return coordinates
 
@@ -87,7 +87,7 @@ def _implicit_stationary_point_jvp(primals, tangents):
     hessian, of_problem, after = _linearised(problem, root, change)
     formed = jax.vmap(hessian)(jnp.eye(len(root)))
     jax.debug.callback(_warn_of_no_derivative, exists)
-    # a factor, for it has to be linear in the change: of a constant, reverse mode would make zero
+    # a factor keeps NaN linear in the change: reverse mode would make zero of a constant
     step = jnp.linalg.solve(formed, -of_problem) * jnp.where(exists, 1.0, jnp.nan)
     return root, jax.jvp(after, (jnp.zeros_like(root),), (step,))[1]
 
@@ -102,10 +102,6 @@ def _warn_of_no_derivative(exists) -> None:
         )
 
 
-class NoDerivativeWarning(UserWarning):
-    """The derivative of a stationary point was asked for where it does not exist."""
-
-
 @eqx.filter_custom_jvp
 def with_derivative_of(
     value: PyTree[Float[Array, "..."]], function: Callable, arguments: PyTree
@@ -117,8 +113,7 @@ def with_derivative_of(
 @with_derivative_of.def_jvp
 def _with_derivative_of_jvp(primals, tangents):
     value, function, arguments = primals
-    _, _, changes = tangents
-    _, change = eqx.filter_jvp(lambda *given: function(*given), arguments, changes)
+    _, change = eqx.filter_jvp(lambda *given: function(*given), arguments, tangents[2])
     return with_derivative_of(value, function, arguments), change
 
 
@@ -128,8 +123,8 @@ def stationary_value(
 ) -> Float[Array, ""]:
     """`value`, already computed as `function(problem, coordinates)`, which is stationary in the coordinates.
 
-    So its derivative is that at fixed coordinates, and nothing has to be solved for it. Derivatives of this derivative
-    go through the coordinates.
+    So its derivative is that at fixed coordinates, and no linear system is solved. Second derivatives go through the
+    coordinates.
     """
     return value
 
@@ -137,6 +132,5 @@ def stationary_value(
 @stationary_value.def_jvp
 def _stationary_value_jvp(primals, tangents):
     value, function, problem, coordinates = primals
-    _, _, change, _ = tangents
-    _, change = eqx.filter_jvp(lambda problem: function(problem, coordinates), (problem,), (change,))
+    _, change = eqx.filter_jvp(lambda problem: function(problem, coordinates), (problem,), (tangents[2],))
     return stationary_value(value, function, problem, coordinates), change

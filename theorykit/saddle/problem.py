@@ -12,12 +12,16 @@ Coordinates = Float[Array, " coordinates"]
 Tangent = Float[Array, " tangents"]
 
 
+def reach_of(coordinates: Coordinates) -> Array:
+    """The largest coordinate, or one: small lengths are small compared to this."""
+    return jnp.maximum(jnp.max(jnp.abs(coordinates)), 1.0)
+
+
 class Point(eqx.Module):
     """The action at some coordinates: one evaluation.
 
-    `magnitude` is that of the terms that the action is summed from, and sets its rounding. `gradient_norm` is measured
-    in the affine-invariant metric, per `AbstractSaddleProblem.scale`. `details` are intermediate results that
-    `expansion` and `swept` use.
+    `magnitude`: of the terms that the action is summed from; sets its rounding. `gradient_norm`: in the
+    affine-invariant metric, per scale. `details`: intermediate results for `expansion` and `swept`.
     """
 
     coordinates: Coordinates
@@ -31,41 +35,30 @@ class Point(eqx.Module):
         """Whether action and gradient are finite, a boolean array."""
         return jnp.isfinite(self.action) & jnp.isfinite(self.gradient_norm)
 
-    @property
-    def reach(self) -> Array:
-        """The largest coordinate, or one: what lengths that count as small are measured by."""
-        return self.reach_of(self.coordinates)
-
-    @staticmethod
-    def reach_of(coordinates: Coordinates) -> Array:
-        """The same of any coordinates."""
-        return jnp.maximum(jnp.max(jnp.abs(coordinates)), 1.0)
-
 
 class Expansion(eqx.Module):
-    """The action to second order in steps from a point (see `AbstractSaddleProblem.moved`), and the metric there."""
+    """The action to second order in steps from a point (see `AbstractSaddleProblem.moved`), and the metric there.
+
+    `magnitude`: the sum of the sizes of the terms in each entry of the gradient, if it is known.
+    """
 
     gradient: Coordinates
     hessian: Float[Array, "coordinates coordinates"]
     metric: Float[Array, "coordinates coordinates"]
+    magnitude: Coordinates | None = None
 
 
 class AbstractSaddleProblem(eqx.Module):
-    """An action S over unconstrained coordinates; every real vector is a set of order parameters.
+    """An action S over unconstrained coordinates: every real vector is a set of order parameters.
 
-    Steps are taken by `moved` from the point where they start: coordinates need not be added. Lengths are those of the
+    Steps start from a point and are taken by `moved`; coordinates need not be added. Lengths are in the
     affine-invariant metric of the order parameters.
     """
 
     @property
     @abc.abstractmethod
     def scale(self) -> Float[Array, ""]:
-        """The large number that S is proportional to, which gradient norms and Hessian eigenvalues are divided by."""
-
-    @property
-    @abc.abstractmethod
-    def has_sweeps(self) -> bool:
-        """Whether the problem has majorise-minimise sweeps, `swept`."""
+        """The large number that S is proportional to; gradient norms and Hessian eigenvalues are divided by it."""
 
     @abc.abstractmethod
     def action(self, coordinates: Coordinates) -> Float[Array, ""]:
@@ -80,28 +73,33 @@ class AbstractSaddleProblem(eqx.Module):
         """The action to second order about a point."""
 
     @abc.abstractmethod
-    def swept(self, point: Point, share: Array | float) -> Coordinates:
-        """The coordinates after majorise-minimise sweeps, without evaluating S there.
-
-        `share` in (0, 1]: of the convex part of the data's term, how much is bounded; the rest is taken as linear. S is
-        no higher there if all of it is bounded; with less of it sweeps lead farther, mostly nearer to the minimum.
-        """
-
-    def has_left(self, coordinates: Coordinates) -> Array | bool:
-        """Whether the coordinates are so near an edge of the domain that a solve is of no use any more."""
-        return False
-
-    @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
         """The coordinates after a step from `coordinates`; a step of zero leaves them unchanged."""
 
-    @abc.abstractmethod
-    def along(self, point: Point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
-        """S as a function of a tangent at `point` in directions of unit length, and how many of these there are.
+    def has_left(self, coordinates: Coordinates) -> Array | bool:
+        """Whether the coordinates are so close to an edge of the domain that a solve is of no more use."""
+        return False
 
-        For where the Hessian is too large to form.
+    @property
+    def has_sweeps(self) -> bool:
+        """Whether the problem has majorise-minimise sweeps, `swept`."""
+        return False
+
+    def majorise_minimise(self, point: Point, share: Array | float) -> Coordinates:
+        """The coordinates after majorise-minimise sweeps, without evaluating S there.
+
+        `share` in (0, 1]: the fraction of the convex part of the data's term that is bounded; the rest is linearised.
+        With all of it bounded S does not rise; with less, sweeps take longer steps, mostly closer to the minimum.
         """
+        raise NotImplementedError
 
-    @abc.abstractmethod
-    def modelled_along(self, point: Point) -> Callable[[Tangent], Float[Array, ""]]:
-        """A cheap function of a tangent at `point`, whose Hessian is like that of S and softest where that is."""
+    def action_on_tangent(self, point: Point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
+        """S as a function of a tangent at `point` in directions of unit length, and the number of directions.
+
+        Used if the Hessian is too large to form.
+        """
+        raise NotImplementedError
+
+    def model_on_tangent(self, point: Point) -> Callable[[Tangent], Float[Array, ""]]:
+        """A cheap function of a tangent at `point` whose Hessian is close to that of S in the softest directions."""
+        raise NotImplementedError

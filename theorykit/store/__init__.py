@@ -2,5 +2,6 @@
 
 import lazy_loader
 
-# the names of __init__.pyi, each imported from its module when it is first asked for
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# the names of __init__.pyi, imported when they are first asked for; those of runs are for this package alone
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = ["read", "write", "write_document", "write_source", "write_text"]

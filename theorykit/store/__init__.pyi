@@ -1,6 +1,6 @@
+# ruff: noqa: F401
 from .description import describe
-from .files import read, refuse_to_overwrite, replacing, write, write_document, write_source, write_text
-from .outputs import FOLDER, Output, check_outputs, remove_kept
+from .files import FOLDER, Output, check_outputs, read, remove_kept, write, write_document, write_source, write_text
 from .runs import (
     CHECKPOINT_SECONDS,
     as_text,
@@ -17,30 +17,4 @@ from .runs import (
     write_arrays,
 )
 
-__all__ = [
-    "CHECKPOINT_SECONDS",
-    "FOLDER",
-    "Output",
-    "as_text",
-    "check_outputs",
-    "describe",
-    "differences",
-    "fingerprint",
-    "keep",
-    "leaf_arrays",
-    "read",
-    "read_arrays",
-    "read_kept",
-    "refuse_to_overwrite",
-    "refuse_unknown",
-    "remove_kept",
-    "replacing",
-    "resume",
-    "settings_of",
-    "tree_like",
-    "write",
-    "write_arrays",
-    "write_document",
-    "write_source",
-    "write_text",
-]
+__all__ = ["read", "write", "write_document", "write_source", "write_text"]

@@ -1,4 +1,4 @@
-"""What a run is of, leaf by leaf: a tree of arguments as text that is the same for the same values and no others."""
+"""Describe a tree of arguments, leaf by leaf, as text that is the same for the same values and no others."""
 
 import dataclasses
 import functools
@@ -16,13 +16,11 @@ import numpy as np
 
 # what the description of a leaf begins with that nothing tells from another
 UNKNOWN = "not known by its values: "
-_REGISTERED = jax.tree_util.default_registry
 _HEX = 32
-_Parts = tuple[str, Iterable[tuple[str, Any]]]
 
 
 def describe(**arguments: Any) -> dict[str, str]:
-    """A description of every leaf and every node of `arguments`, by its place, such as "architecture.widths[0]".
+    """Describe every leaf and every node of `arguments`, by its place, such as "architecture.widths[0]".
 
     - A number is its value, whether it is written as a Python, NumPy or JAX scalar and with however many bits: 10, 10.0
       and `jnp.float32(10)` are one, 0.1 and `np.float32(0.1)` are two. So -0.0 is 0.
@@ -36,24 +34,25 @@ def describe(**arguments: Any) -> dict[str, str]:
       with hidden state are `UNKNOWN`, with their type: a run of them is not kept; see `runs.settings_of`.
     """
     found: dict[str, str] = {}
+
+    def add(place: str, value: Any, above: tuple[int, ...]) -> None:
+        if (leaf := _leaf(value)) is not None:
+            found[place] = leaf
+            return
+        # a tree that holds itself has no end
+        node = None if id(value) in above else _node(value)
+        if node is None:
+            kind, name = type(value), getattr(value, "__qualname__", None)
+            text = f"{kind.__name__} {name}" if isinstance(name, str) else f"an object of {_type_name(value)}"
+            found[place] = UNKNOWN + ("a traced value" if isinstance(value, jax.core.Tracer) else text)
+            return
+        found[place], parts = node
+        for suffix, part in parts:
+            add(f"{place}{suffix}", part, (*above, id(value)))
+
     for name, value in arguments.items():
-        _add(found, name, value, ())
+        add(name, value, ())
     return found
-
-
-def _add(found: dict[str, str], place: str, value: Any, above: tuple[int, ...]) -> None:
-    """The descriptions of `value` and of all below it, added to those found; `above` are the nodes that it is in."""
-    leaf = _leaf(value)
-    if leaf is not None:
-        found[place] = leaf
-        return
-    node = None if id(value) in above else _node(value)
-    if node is None:
-        found[place] = f"{UNKNOWN}{_unknown(value)}"
-        return
-    found[place], parts = node
-    for suffix, part in parts:
-        _add(found, f"{place}{suffix}", part, (*above, id(value)))
 
 
 def _leaf(value: Any) -> str | None:
@@ -68,29 +67,11 @@ def _leaf(value: Any) -> str | None:
         return f"{len(value)} bytes, sha256 {_hash(bytes(value))}"
     if isinstance(value, np.dtype):
         return f"dtype {value.name}"
-    if isinstance(value, (bool, int, float, complex, np.generic, np.ndarray, jax.Array)):
-        return _numbers(value)
-    if isinstance(value, type) or callable(value):
-        return _by_name(value)
-    return None
-
-
-def _numbers(value: Any) -> str | None:
-    """The description of a number, an array or a random key."""
-    if isinstance(value, jax.core.Tracer) or np.ma.isMaskedArray(value):
-        return None
-    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-        words = np.asarray(jax.random.key_data(value))
-        kept = " ".join(map(str, words)) if value.ndim == 0 else _hash_array(words)
-        return f"random key {jax.random.key_impl(value)} {kept}"
     if isinstance(value, (bool, int, float, complex)):
         return _number(value)
-    array = np.asarray(value)
-    if array.dtype.hasobject or array.dtype.names is not None:
-        return None
-    if array.ndim == 0 and array.dtype.kind not in "mMSU":
-        return _number(array.item())
-    return f"array of {_hash_array(array)}"
+    if isinstance(value, (np.generic, np.ndarray, jax.Array)):
+        return _array(value)
+    return _by_name(value) if isinstance(value, type) or callable(value) else None
 
 
 def _number(value: bool | int | float | complex) -> str | None:
@@ -106,6 +87,22 @@ def _number(value: bool | int | float | complex) -> str | None:
         plain = complex(value) if isinstance(value, complex) else float(value)
         return repr(plain + 0.0).removesuffix(".0")
     return None  # of more bits than double precision
+
+
+def _array(value: Any) -> str | None:
+    """The description of an array or a random key."""
+    if isinstance(value, jax.core.Tracer) or np.ma.isMaskedArray(value):
+        return None
+    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        words = np.asarray(jax.random.key_data(value))
+        kept = " ".join(map(str, words)) if value.ndim == 0 else _hash_array(words)
+        return f"random key {jax.random.key_impl(value)} {kept}"
+    array = np.asarray(value)
+    if array.dtype.hasobject or array.dtype.names is not None:
+        return None
+    if array.ndim == 0 and array.dtype.kind not in "mMSU":
+        return _number(array.item())
+    return f"array of {_hash_array(array)}"
 
 
 def _hash_array(array: np.ndarray) -> str:
@@ -130,7 +127,12 @@ def _by_name(value: Any) -> str | None:
     return f"{module}.{name}" if found is value else None
 
 
-def _node(value: Any) -> _Parts | None:
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _node(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
     """The type of a value that has parts, and the parts with what is to be added to its place for theirs."""
     if isinstance(value, functools.partial):
         return "partial", [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
@@ -143,7 +145,10 @@ def _node(value: Any) -> _Parts | None:
     if isinstance(value, (tuple, list, range)):
         return f"{len(value)} in order", [(f"[{index}]", part) for index, part in enumerate(value)]
     if isinstance(value, Mapping):
-        return _mapping(value)
+        keys = {_leaf(key): key for key in value}
+        if None in keys or len(keys) < len(value):
+            return None
+        return f"{len(value)} by name", [(f"[{text}]", value[keys[text]]) for text in sorted(filter(None, keys))]
     if isinstance(value, AbstractSet):
         members = [_leaf(member) for member in value]
         if None in members:
@@ -152,28 +157,15 @@ def _node(value: Any) -> _Parts | None:
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
         return _type_name(value), [(f".{name}", getattr(value, name, None)) for name in names]
-    return _flatten_registered(value) or _reduce_pickle(value)
-
-
-def _mapping(value: Mapping) -> _Parts | None:
-    keys = {_leaf(key): key for key in value}
-    if None in keys or len(keys) < len(value):
-        return None
-    return f"{len(value)} by name", [(f"[{text}]", value[keys[text]]) for text in sorted(filter(None, keys))]
-
-
-def _flatten_registered(value: Any) -> _Parts | None:
-    """The parts of a JAX pytree of a type of its own."""
     try:
-        children, static = _REGISTERED.flatten_one_level(value)
-    except (TypeError, ValueError):
-        return None
+        children, static = jax.tree_util.default_registry.flatten_one_level(value)
+    except (TypeError, ValueError):  # no registered pytree: taken apart as pickle does, if that is all it is made of
+        return _reduce(value)
     parts = [(f"[{index}]", child) for index, child in enumerate(children)]
     return _type_name(value), [*parts, (".static", static)]
 
 
-def _reduce_pickle(value: Any) -> _Parts | None:
-    """The parts that an object of a type of its own is made of again, where they are all that it is made of."""
+def _reduce(value: Any) -> tuple[str, Iterable[tuple[str, Any]]] | None:
     try:
         made = value.__reduce_ex__(2)
     except Exception:  # whatever a type's own method raises says that it is not for taking apart
@@ -185,15 +177,3 @@ def _reduce_pickle(value: Any) -> _Parts | None:
     if _by_name(kind) is None:
         return None
     return _type_name(value), [(".made of", given), (".state", state[0] if state else None)]
-
-
-def _type_name(value: Any) -> str:
-    kind = type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _unknown(value: Any) -> str:
-    if isinstance(value, jax.core.Tracer):
-        return "a traced value"
-    name = getattr(value, "__qualname__", None)
-    return f"{type(value).__name__} {name}" if isinstance(name, str) else f"an object of {_type_name(value)}"

@@ -1,28 +1,34 @@
-"""Results on disk: one labelled netCDF file per result, whole or not at all, never overwritten unasked."""
+"""Write and read results, one labelled netCDF file each; check before a computation that its outputs can be written.
+
+No file is half-written, and none is overwritten unasked.
+"""
 
 import io
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-import h5py
 import numpy as np
 import xarray as xr
 
 from .. import atomic_files
-from ..atomic_files import mark, refuse_to_overwrite, replacing
+from ..atomic_files import mark, refuse_to_overwrite
 from ..checks import checked_flag, checked_instance, checked_path, checked_sequence
+from ..extras import needed
 from ..symbolic import Block, as_latex, as_markdown
-
-__all__ = ["read", "refuse_to_overwrite", "replacing", "write", "write_document", "write_source", "write_text"]
 
 _ENGINE = "h5netcdf"
 _SOURCES = (".md", ".tex", ".html", ".py")
+FOLDER = ""
+"""The ending of an `Output` that is a folder."""
+_FILE_ENDINGS = (".nc", ".npz", ".png", ".pdf", ".toml", ".md", ".tex", ".html", ".py", ".json")
 
 
 def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = False) -> None:
@@ -33,7 +39,14 @@ def write(result: xr.Dataset | xr.DataTree, path: Path, *, overwrite: bool = Fal
     checked_instance("result", result, (xr.Dataset, xr.DataTree))
     path = checked_path("path", path)
     refuse_to_overwrite(path, overwrite)
-    with _no_locks_of_a_cluster():
+    needed(_ENGINE, "saving results")
+    locks = nullcontext()
+    if "dask" in sys.modules:
+        import dask
+
+        # or xarray asks the dask cluster of this process for a lock, and clusters know no files in memory
+        locks = dask.config.set(scheduler="threads")
+    with locks:
         content = atomic_files.with_sum(result.to_netcdf(engine=_ENGINE))
     atomic_files.write(content, path, overwrite=overwrite)
 
@@ -53,7 +66,7 @@ def write_source(text: str, path: Path, *, overwrite: bool = False) -> None:
 
 
 def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write a document as Markdown and LaTeX, `stem`.md and .tex, and as .pdf where there is a LaTeX installation.
+    """Write a document as Markdown and LaTeX, `stem`.md and .tex, and as .pdf if there is a LaTeX installation.
 
     Returns the paths written.
     """
@@ -65,45 +78,41 @@ def write_document(blocks: Iterable[Block], stem: Path, *, overwrite: bool = Fal
         refuse_to_overwrite(path, overwrite)
     write_source(contents[0], markdown, overwrite=overwrite)
     write_source(contents[1], source, overwrite=overwrite)
-    written = [markdown, source]
-    if compiler := shutil.which("pdflatex"):
-        with tempfile.TemporaryDirectory() as folder:
-            command = [compiler, "-interaction=nonstopmode", f"-output-directory={folder}", str(source)]
-            finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-            if finished.returncode != 0:
-                raise ValueError(f"{compiler} failed on {source}:\n{finished.stdout[-2000:]}")
-            content = (Path(folder) / pdf.name).read_bytes()
-        content = mark(content, ".pdf") if content.startswith(b"%PDF") else content
-        atomic_files.write(content, pdf, overwrite=overwrite)
-        written.append(pdf)
-    return written
+    compiler = shutil.which("pdflatex")
+    if compiler is None:
+        return [markdown, source]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [compiler, "-interaction=nonstopmode", f"-output-directory={folder}", str(source)]
+        finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if finished.returncode != 0:
+            raise ValueError(f"{compiler} failed on {source}:\n{finished.stdout[-2000:]}")
+        content = (Path(folder) / pdf.name).read_bytes()
+    content = mark(content, ".pdf") if content.startswith(b"%PDF") else content
+    atomic_files.write(content, pdf, overwrite=overwrite)
+    return [markdown, source, pdf]
 
 
 def read(path: Path) -> xr.DataTree:
-    """The result in the netCDF file `path`, loaded into memory.
+    """Read the result in the netCDF file `path`, all of it into memory.
 
-    Raises `FileNotFoundError` where there is none, and `ValueError`, which names the file, for one that is damaged or
-    no netCDF file of version 4.
+    Raises `FileNotFoundError` if there is none, and `ValueError`, which names the file, for one that is damaged or no
+    netCDF file of version 4.
     """
     path = checked_path("path", path)
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(f"no result at {path}") from None
-    with _readable(path, content):
-        _check_opens(content)
-        with xr.open_datatree(io.BytesIO(content), engine=_ENGINE) as tree:
-            return tree.load()
+    with _opened(path, content), xr.open_datatree(io.BytesIO(content), engine=_ENGINE) as tree:
+        return tree.load()
 
 
 def read_variables(path: Path, names: Collection[str]) -> dict[str, xr.Variable]:
     """The variables of these `names` in the netCDF file `path`; raises as `read`, or `ValueError` for a missing one."""
     content = path.read_bytes()
-    with _readable(path, content):
-        _check_opens(content)
-        with xr.open_dataset(io.BytesIO(content), engine=_ENGINE) as dataset:
-            known = sorted(map(str, dataset.variables))
-            found = {name: dataset.variables[name].load() for name in names if name in known}
+    with _opened(path, content), xr.open_dataset(io.BytesIO(content), engine=_ENGINE) as dataset:
+        known = sorted(map(str, dataset.variables))
+        found = {name: dataset.variables[name].load() for name in names if name in known}
     _check_names(path, names, known)
     return found
 
@@ -111,41 +120,31 @@ def read_variables(path: Path, names: Collection[str]) -> dict[str, xr.Variable]
 def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """The arrays of these `names`, or all, in the npz archive `path`.
 
-    Raises `ValueError`, which names the file and the array, where one is missing, damaged, or of Python objects.
+    Raises `ValueError`, which names the file and the array, if one is missing, damaged, or of Python objects.
     """
     content = path.read_bytes()
     if content.startswith(b"\x93NUMPY"):
         raise ValueError(f"{path} is a single array, not an npz archive: write it by numpy.savez, under a name")
+    found, of_objects = {}, None
     with _readable(path, content, "an npz archive"), zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist()}
         wanted = members if names is None else [name for name in names if name in members]
-        # read whole, by which the archive's checksums are compared
-        found = {name: _array(archive.read(members[name]), name, path) for name in wanted}
+        for name in wanted:
+            # read whole, by which the archive's checksums are compared
+            stream = io.BytesIO(archive.read(members[name]))
+            try:
+                found[name] = np.lib.format.read_array(stream, allow_pickle=False)
+            except ValueError as error:
+                if "Object arrays" not in str(error):
+                    raise
+                of_objects = name
+                break
+            if stream.read(1):
+                raise ValueError(f"the array {name!r} is longer than its header says")
+    if of_objects is not None:
+        raise ValueError(f"the array {of_objects!r} in {path} is of Python objects, not of numbers: convert it first")
     _check_names(path, wanted if names is None else names, sorted(members))
     return found
-
-
-def _array(content: bytes, name: str, path: Path) -> np.ndarray:
-    stream = io.BytesIO(content)
-    try:
-        array = np.lib.format.read_array(stream, allow_pickle=False)
-    except ValueError as error:
-        if "Object arrays" not in str(error):
-            raise
-        raise _Refused(f"the array {name!r} in {path} is of Python objects, not of numbers: convert it first") from None
-    if stream.read(1):
-        raise ValueError(f"the array {name!r} is longer than its header says")
-    return array
-
-
-def _check_opens(content: bytes) -> None:
-    # h5netcdf prints a traceback of its own when it gives up a file of which it cannot read that much
-    with h5py.File(io.BytesIO(content)) as file:
-        file.attrs.get("_nc3_strict")
-
-
-class _Refused(ValueError):
-    """What is wrong with a file, said already."""
 
 
 def _check_names(path: Path, names: Iterable[str], known: Sequence[str]) -> None:
@@ -154,38 +153,127 @@ def _check_names(path: Path, names: Iterable[str], known: Sequence[str]) -> None
 
 
 @contextmanager
-def _no_locks_of_a_cluster() -> Iterator[None]:
-    """Within it xarray asks no dask cluster, of which this process is a client or a worker, for locks of its files.
+def _opened(path: Path, content: bytes) -> Iterator[None]:
+    needed(_ENGINE, f"reading {path}")
+    with _readable(path, content, "a netCDF file of version 4"):
+        import h5py
 
-    They are in the memory of this process, and clusters know no such files.
-    """
-    if "dask" not in sys.modules:
-        yield
-        return
-    import dask
-
-    with dask.config.set(scheduler="threads"):
+        # h5netcdf prints a traceback of its own when it gives up a file of which it cannot read that much
+        with h5py.File(io.BytesIO(content)) as file:
+            file.attrs.get("_nc3_strict")
         yield
 
 
 @contextmanager
-def _readable(path: Path, content: bytes, kind: str = "a netCDF file of version 4") -> Iterator[None]:
+def _readable(path: Path, content: bytes, kind: str) -> Iterator[None]:
     """Within it, whatever readers stumble over in `content` becomes a `ValueError` that names the file."""
     if atomic_files.is_damaged(content):
         raise ValueError(f"{path} is damaged: its content is not what its checksum is of; remove it, and make it anew")
     try:
         yield
-    except _Refused:
-        raise
     except Exception as error:
-        reason = _reason(content) or f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        if not content:
+            reason = "it is empty"
+        elif content.startswith(b"CDF"):
+            reason = "it is of version 3: convert it, as with nccopy -k nc4"
+        elif not content.startswith((b"\x89HDF\r\n\x1a\n", b"PK")):
+            reason = "it does not begin as such files do"
+        else:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         raise ValueError(f"{path} cannot be read as {kind} ({reason}): is it damaged, or another file?") from error
 
 
-def _reason(content: bytes) -> str:
-    """What is wrong with `content`, if its first bytes tell."""
-    if not content:
-        return "it is empty"
-    if content.startswith(b"CDF"):
-        return "it is of version 3: convert it, as with nccopy -k nc4"
-    return "" if content.startswith((b"\x89HDF\r\n\x1a\n", b"PK")) else "it does not begin as such files do"
+class Output(NamedTuple):
+    """A file or folder that is to be written: its name in errors, its path, and the ending that the path must have.
+
+    The ending `FOLDER` stands for a folder.
+    """
+
+    name: str
+    path: Path
+    ending: str
+
+
+def check_outputs(outputs: Sequence[Output], inputs: Mapping[str, Path], *, overwrite: bool) -> None:
+    """Raise unless all `outputs` can be written, and none of them is one of `inputs`, by name, or another output.
+
+    Links, `..`, hard links and, if the file system has it so, upper and lower case are seen through. A file that is
+    there must be a result of theorykit, which `overwrite` allows to replace; a folder may be there. Writing is tried,
+    without a trace.
+
+    Raises `ValueError` for an ending or a clash, `FileExistsError` for what must not be replaced, and `OSError` for a
+    place that cannot be written to.
+    """
+    for name, path in (*inputs.items(), *((output.name, output.path) for output in outputs)):
+        if "\0" in str(path):
+            raise ValueError(f"{name} has a zero byte in its name, {str(path)!r}, which no file can have")
+    for number, (called, place, ending) in enumerate(outputs):
+        if ending == FOLDER and place.suffix in _FILE_ENDINGS:
+            raise ValueError(f"{called} is a folder, but {place} ends in {place.suffix} as a file does")
+        if ending not in (FOLDER, place.suffix):
+            raise ValueError(f"{called} must end in {ending}, got {str(place)!r}")
+        for name, path in inputs.items():
+            # by name where it is not there; what is there may have several
+            if _real(place) == _real(path) or _are_one(place, path):
+                raise ValueError(f"{called} would be {place}, which is {name}; choose another output")
+            if ending == FOLDER and _real(place) in _real(path).parents:
+                raise ValueError(f"{called} would be {place}, where {name} is, {path}; choose another output")
+        for other in outputs[:number]:
+            one, another = (str(_real(each)).casefold() for each in (place, other.path))
+            if one == another or _are_one(place, other.path):
+                raise ValueError(f"{called} and {other.name} would both be {place}; choose another output")
+    for called, place, ending in outputs:
+        if ending != FOLDER:
+            refuse_to_overwrite(place, overwrite)
+            _try_file(place)
+        elif _is_there(place) and not place.is_dir():
+            raise FileExistsError(f"{place} exists and is no folder, which {called} needs")
+        else:
+            _try_file(place / "trial")
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _is_there(path: Path) -> bool:
+    """As `Path.exists`, but also for names that are too long, of which the writing will tell."""
+    with suppress(OSError):
+        return path.exists()
+    return False
+
+
+def _are_one(one: Path, other: Path) -> bool:
+    return _is_there(one) and _is_there(other) and os.path.samefile(one, other)
+
+
+def _try_file(path: Path) -> None:
+    """Raise `OSError` unless `path` can be written to; folders that are made for it are gone afterwards."""
+    target, missing, made = _real(path), [], []
+    try:
+        folder = target.parent
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        try:
+            for folder in reversed(missing):
+                folder.mkdir()
+                made.append(folder)
+            trial = atomic_files.temporary_name(target)
+            trial.touch()
+            trial.unlink()
+        finally:
+            for folder in reversed(made):
+                folder.rmdir()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def remove_kept(folder: Path) -> None:
+    """Remove the marked files in `folder` and below, and every folder that is empty then; what is the user's stays."""
+    for place, _, names in os.walk(folder, topdown=False):
+        for path in (Path(place) / name for name in names):
+            if path.is_file() and not path.is_symlink() and atomic_files.is_marked(path):
+                path.unlink()
+        with suppress(OSError):  # another's files are in it
+            os.rmdir(place)

@@ -1,12 +1,12 @@
-"""What a stopped run goes on from: kept with the settings that it belongs to, refused for others or where damaged.
+"""Keep and read what a stopped run goes on from, with the settings that it belongs to.
 
 A run is known by its settings, text by name: which computation it is, the computation's version, and a description of
-every value that its numbers depend on. The version is a whole number beside the code that computes; it is raised
-whenever that code comes to make other numbers of the same values.
+every value that its numbers depend on. The version is a whole number next to the code that computes; raise it whenever
+that code comes to make other numbers of the same values.
 
-There is one rule for all that goes on from a folder: what was kept with the same settings is used, what was kept with
+One rule holds for all that goes on from a folder: what was kept with the same settings is used; what was kept with
 others is refused, by an error that says what differs, and nothing is computed over it. A kept file ends with the sum of
-all that stands before, so that one that has been cut or changed, or that another program wrote, is refused too.
+all that is before, so that one that was cut or changed, or that another program wrote, is refused too.
 """
 
 import hashlib
@@ -22,11 +22,14 @@ import numpy as np
 import xarray as xr
 
 from .. import atomic_files
-from ..checks import checked_arguments, checked_instance, checked_whole_number, shown
+from ..checks import shown
+from ..extras import needed
 from ..precision import require_float64
 from ..workers import Workers, run_tasks
 from .description import UNKNOWN, describe
 from .files import read, write
+
+Settings = Mapping[str, str]
 
 _SETTINGS = "settings"
 # of descriptions themselves: runs that were described otherwise cannot be compared
@@ -39,25 +42,26 @@ _NAMED = 5
 _VARIABLE = "settings of the run"
 
 
-@checked_arguments
 def settings_of(computation: str, version: int, **arguments: Any) -> dict[str, str]:
     """The settings of a run: the name and version of its computation, and a description of every one of `arguments`.
 
     See `describe` for what is the same and what is not. A run whose arguments have a part that cannot be described,
     such as a lambda, has settings too, but is refused by all that keeps or reads what a run goes on from.
     """
-    checked_whole_number("version", version, least=1)
     return {**_DESCRIPTION, "computation": computation, "version": str(version), **describe(**arguments)}
 
 
-@checked_arguments
-def as_text(settings: Mapping[str, str]) -> str:
+def as_text(settings: Settings) -> str:
     """Settings as one text, the same for the same settings."""
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)
 
 
-@checked_arguments
-def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+def fingerprint(settings: Settings) -> str:
+    """Eight characters for the names of files of several runs side by side: others for other settings."""
+    return hashlib.sha256(as_text(settings).encode()).hexdigest()[:8]
+
+
+def differences(there: Settings, here: Settings) -> list[str]:
     """What differs between two descriptions, leaf by leaf, in the order of those of now."""
     names = [*here, *(name for name in there if name not in here)]
     return [
@@ -67,9 +71,8 @@ def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     ]
 
 
-@checked_arguments
-def refuse_unknown(settings: Mapping[str, str]) -> None:
-    """Raise `ValueError` where settings have a part that cannot be told from another, naming it."""
+def refuse_unknown(settings: Settings) -> None:
+    """Raise `ValueError` if settings have a part that cannot be told from another, naming it."""
     for name, value in settings.items():
         if value.startswith(UNKNOWN):
             raise ValueError(
@@ -78,35 +81,27 @@ def refuse_unknown(settings: Mapping[str, str]) -> None:
             )
 
 
-@checked_arguments
-def fingerprint(settings: Mapping[str, str]) -> str:
-    """Eight characters for the names of files of several runs side by side: others for other settings."""
-    return hashlib.sha256(as_text(settings).encode()).hexdigest()[:8]
-
-
-@checked_arguments
-def resume(path: Path, settings: Mapping[str, str], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
-    """The dataset that is in `path`, or where there is none, the one that `compute` returns, which is left there.
+def resume(path: Path, settings: Settings, compute: Callable[[], xr.Dataset]) -> xr.Dataset:
+    """The dataset that is in `path`, or if there is none, the one that `compute` returns, which is kept there.
 
     `settings` are all that determines the result. Raises as `read_kept` does.
     """
-    found = read_kept(path, settings)
-    if found is not None:
+    if (found := read_kept(path, settings)) is not None:
         return found
-    keep(checked_instance("what compute returns", compute(), xr.Dataset), settings, path)
-    return checked_instance("what was kept", read_kept(path, settings), xr.Dataset)
+    keep(compute(), settings, path)
+    return read_kept(path, settings)
 
 
 def resume_tasks(
     executor: Workers,
     compute: Callable[..., xr.Dataset],
     tasks: Sequence[tuple],
-    places: Sequence[tuple[Path, Mapping[str, str]] | None],
+    places: Sequence[tuple[Path, Settings] | None],
     common: tuple = (),
 ) -> Iterator[tuple[int, xr.Dataset]]:
     """The number and the dataset of every task: those that are kept first, then what `run_tasks` computes, as it comes.
 
-    `places` are the path and the settings of each, where what is computed is left; None keeps nothing.
+    `places` are the path and the settings of each, where what is computed is kept; None keeps nothing.
     """
     kept = [None if place is None else read_kept(*place) for place in places]
     yield from ((number, found) for number, found in enumerate(kept) if found is not None)
@@ -116,22 +111,22 @@ def resume_tasks(
         yield missing[task], result if place is None else resume(*place, lambda result=result: result)
 
 
-@checked_arguments
-def keep(dataset: xr.Dataset, settings: Mapping[str, str], path: Path) -> None:
+def keep(dataset: xr.Dataset, settings: Settings, path: Path) -> None:
     """Write a dataset that a run of these `settings` goes on from, in the place of one there."""
     refuse_unknown(settings)
     # a variable, since attributes of netCDF files take no more than 64 kB
     write(dataset.assign({_VARIABLE: as_text(settings)}), path, overwrite=True)
 
 
-@checked_arguments
-def read_kept(path: Path, settings: Mapping[str, str]) -> xr.Dataset | None:
-    """The dataset that `keep` left in `path`, or None where there is no file.
+def read_kept(path: Path, settings: Settings) -> xr.Dataset | None:
+    """The dataset that `keep` left in `path`, or None if there is no file.
 
-    Raises `FileExistsError` where it belongs to other `settings`, saying what differs, and `ValueError` where it is no
-    such file, or damaged.
+    Raises `FileExistsError` if it belongs to other `settings`, saying what differs, and `ValueError` for another or a
+    damaged file.
     """
     refuse_unknown(settings)
+    # before anything is computed that could not be kept
+    needed("h5netcdf", "keeping a run in a folder")
     if not path.exists():
         return None
     _whole_content(path, "a part of a run")
@@ -142,18 +137,13 @@ def read_kept(path: Path, settings: Mapping[str, str]) -> xr.Dataset | None:
     return found.drop_vars(_VARIABLE)
 
 
-@checked_arguments
 def leaf_arrays(tree: Any) -> dict[str, np.ndarray]:
     """The leaves of a JAX pytree as arrays by name, for `write_arrays`."""
     return {f"leaf {number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
 
 
-@checked_arguments
 def tree_like(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The pytree of which `leaf_arrays` made some of `arrays`, and which has the structure and shapes of `tree`.
-
-    Raises `ValueError` where the arrays do not fit it.
-    """
+    """The pytree that `leaf_arrays` took apart, of the structure and shapes of `tree`; `ValueError` if they differ."""
     require_float64()
     leaves, structure = jax.tree.flatten(tree)
     names = [f"leaf {number}" for number in range(len(leaves))]
@@ -166,8 +156,7 @@ def tree_like(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return jax.tree.unflatten(structure, kept)
 
 
-@checked_arguments
-def write_arrays(arrays: Mapping[str, Any], settings: Mapping[str, str], path: Path) -> None:
+def write_arrays(arrays: Mapping[str, Any], settings: Settings, path: Path) -> None:
     """Keep `arrays` and numbers, which a run of these `settings` goes on from, in the npz file `path`.
 
     A file of the same kind that was there is replaced.
@@ -177,12 +166,10 @@ def write_arrays(arrays: Mapping[str, Any], settings: Mapping[str, str], path: P
     atomic_files.write(content, path, overwrite=True)
 
 
-@checked_arguments
-def read_arrays(path: Path, kind: str, settings: Mapping[str, str]) -> dict[str, np.ndarray] | None:
-    """What `write_arrays` left in `path`, or None where there is no file. `kind` says in messages what run it is of.
+def read_arrays(path: Path, kind: str, settings: Settings) -> dict[str, np.ndarray] | None:
+    """What `write_arrays` left in `path`, or None if there is no file. `kind` says in messages what run it is of.
 
-    Raises `FileExistsError` where it belongs to other `settings`, saying what differs, and `ValueError` where it is no
-    such file, or damaged.
+    Raises as `read_kept` does.
     """
     refuse_unknown(settings)
     if not path.exists():
@@ -195,7 +182,7 @@ def read_arrays(path: Path, kind: str, settings: Mapping[str, str]) -> dict[str,
 
 
 def _whole_content(path: Path, kind: str) -> bytes:
-    """What is in `path`; `ValueError` unless it ends with the sum of what stands before."""
+    """What is in `path`; `ValueError` unless it ends with the sum of what is before."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -208,7 +195,7 @@ def _whole_content(path: Path, kind: str) -> bytes:
     return content
 
 
-def _refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:
+def _refuse_difference(path: Path, kind: str, there: Settings, here: Settings) -> None:
     """Raise `FileExistsError` unless the settings of what is in `path`, which is of a `kind`, are those of `here`."""
     remedy = "Choose another folder, or remove this one if it is no longer wanted"
     for name, value in _DESCRIPTION.items():
@@ -216,8 +203,7 @@ def _refuse_difference(path: Path, kind: str, there: Mapping[str, str], here: Ma
             raise FileExistsError(
                 f"{path} holds a {kind} of another version of theorykit, which described runs otherwise. {remedy}"
             )
-    found = differences(there, here)
-    if found:
+    if found := differences(there, here):
         more = [f"and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
         named = "; ".join([*found[:_NAMED], *more])
         raise FileExistsError(f"{path} holds another {kind}, which differs in {named}. {remedy}")

@@ -1,130 +1,69 @@
 """The symbolic vocabulary: atoms, algebra, the matrix differential, documents. Knows no theory."""
 
-from .algebra import (
-    Factors,
-    as_number,
-    expand_products,
-    from_terms,
-    inverse,
-    kronecker,
-    matrix_terms,
-    normal,
-    product_of,
-    rotations,
-    simplify_traces,
-    sum_of,
-    transpose,
-)
+from .algebra import inverse, kronecker, normal, sum_of, transpose
 from .atoms import (
     Diagonal,
-    LogDet,
-    PartialTrace,
-    PositiveDefiniteSymbol,
-    PositiveSemidefiniteSymbol,
     Softmax,
     SquareRoot,
-    SymmetricSymbol,
+    below,
+    beside,
     log_det,
     partial_trace,
     positive_definite,
     positive_semidefinite,
     quadratic_form,
-    split_coefficient,
     symmetric,
     trace,
 )
-from .averages import GaussianAverage, refined, with_more_nodes, with_nodes
-from .blocks import PrincipalBlock, SideBySide, Stacked, below, beside, embed, principal_block
+from .averages import GaussianAverage, with_nodes
 from .differential import gradient
-from .documents.document import Block, Equation, Folded, Heading, Items, Text, align_environment, as_latex, as_markdown
+from .documents.document import Block, Equation, Folded, Heading, Items, Text, as_latex, as_markdown
 from .documents.page import Definition, as_html
-from .documents.rendering import fold, latex
-from .entries import (
-    Entrywise,
-    KernelMatrix,
-    SumOfEntries,
-    entrywise,
-    kernel_matrix,
-    sum_of_column,
-    sum_of_entries,
-)
-from .functions.numeric import numeric_function
-from .functions.whole import log_cosh, log_normal_cdf
+from .documents.rendering import latex
+from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
-from .spectral import EigenvalueSum, SpectralFunction, eigenvalue_sum, spectral_function
-from .structure import is_positive_definite, is_positive_semidefinite, is_symmetric
+from .matrix_functions import eigenvalue_sum, entrywise, kernel_matrix, spectral_function, sum_of_entries
+from .numeric import numeric_function
 
 __all__ = [
     "Block",
     "Definition",
     "Diagonal",
-    "EigenvalueSum",
-    "Entrywise",
     "Equation",
-    "Factors",
     "Folded",
     "GaussianAverage",
     "Heading",
     "Items",
-    "KernelMatrix",
-    "LogDet",
-    "PartialTrace",
-    "PositiveDefiniteSymbol",
-    "PositiveSemidefiniteSymbol",
-    "PrincipalBlock",
-    "SideBySide",
     "Softmax",
-    "SpectralFunction",
     "SquareRoot",
-    "Stacked",
-    "SumOfEntries",
-    "SymmetricSymbol",
     "Text",
-    "align_environment",
     "as_html",
     "as_latex",
     "as_markdown",
-    "as_number",
     "below",
     "beside",
     "eigenvalue_sum",
-    "embed",
     "entrywise",
-    "expand_products",
-    "fold",
-    "from_terms",
     "gaussian_average",
     "gradient",
     "inverse",
-    "is_positive_definite",
-    "is_positive_semidefinite",
-    "is_symmetric",
     "kernel_matrix",
     "kronecker",
     "latex",
     "log_cosh",
     "log_det",
     "log_normal_cdf",
-    "matrix_terms",
     "normal",
     "numeric_function",
     "partial_trace",
     "positive_definite",
     "positive_semidefinite",
-    "principal_block",
-    "product_of",
     "quadratic_form",
-    "refined",
-    "rotations",
-    "simplify_traces",
     "spectral_function",
-    "split_coefficient",
     "sum_of",
-    "sum_of_column",
     "sum_of_entries",
     "symmetric",
     "trace",
     "transpose",
-    "with_more_nodes",
     "with_nodes",
 ]

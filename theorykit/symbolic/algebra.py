@@ -9,47 +9,23 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from sympy import (
-    Add,
-    Basic,
-    Dummy,
-    Expr,
-    Function,
-    Identity,
-    Inverse,
-    KroneckerProduct,
-    MatAdd,
-    MatMul,
-    MatPow,
-    MatrixSymbol,
-    Mul,
-    Pow,
-    S,
-    Trace,
-    Transpose,
-    ZeroMatrix,
-    expand,
-    log,
-)
+import sympy as sp
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import (
-    checked_expression,
-    checked_factors,
-    checked_instance,
-    checked_matrices,
-    checked_matrix,
-    checked_scalar,
-    checked_sequence,
-    checked_size,
+from ..checks import checked_matrices, checked_matrix, checked_scalar
+from .atoms import (
+    LogDet,
+    PartialTrace,
+    PrincipalBlock,
+    SideBySide,
+    Stacked,
+    log_det,
+    principal_block,
+    split_coefficient,
 )
-from .atoms import LogDet, PartialTrace, log_det, split_coefficient
 from .averages import GaussianAverage
-from .blocks import PrincipalBlock, SideBySide, Stacked, principal_block
-from .entries import SumOfEntries
-from .spectral import EigenvalueSum
-from .structure import coefficient_and_factors
+from .matrix_functions import EigenvalueSum, SumOfEntries, coefficient_and_factors
 
 Factors = tuple[MatrixExpr, ...]
 """The factors of a product of matrices, in order."""
@@ -62,97 +38,95 @@ _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 
 def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
     """Kronecker product of two matrices, the scalar coefficients in front: SymPy multiplies no others."""
-    left, right = checked_matrix("left", left), checked_matrix("right", right)
+    checked_matrix("left", left)
+    checked_matrix("right", right)
     (first, left), (second, right) = split_coefficient(left), split_coefficient(right)
-    if isinstance(left, Identity) and isinstance(right, Identity):
-        return first * second * Identity(expand(left.shape[0] * right.shape[0]))
-    if left == Identity(1) or right == Identity(1):
-        return first * second * (right if left == Identity(1) else left)
+    # I (x) I = I, and a 1 x 1 identity is a factor of one
+    if isinstance(left, sp.Identity) and isinstance(right, sp.Identity):
+        return first * second * sp.Identity(sp.expand(left.shape[0] * right.shape[0]))
+    if left == sp.Identity(1) or right == sp.Identity(1):
+        return first * second * (right if left == sp.Identity(1) else left)
     if isinstance(right, PartialTrace) and right.shape == (1, 1):
-        return first * second * simplify_traces(Trace(right)) * left
-    return first * second * KroneckerProduct(left, right)
+        return first * second * simplify_traces(sp.Trace(right)) * left
+    return first * second * sp.KroneckerProduct(left, right)
 
 
 def transpose(matrix: MatrixExpr) -> MatrixExpr:
     """The transpose, taken inside sums, products and blocks."""
     checked_matrix("matrix", matrix)
-    if isinstance(matrix, (MatAdd, MatMul)):
-        return from_terms([(c, _transpose_product(factors)) for c, factors in matrix_terms(matrix)], matrix.shape[::-1])
+    if isinstance(matrix, (sp.MatAdd, sp.MatMul)):
+        return from_terms(
+            [(c, tuple(map(_transpose_factor, reversed(factors)))) for c, factors in matrix_terms(matrix)],
+            matrix.shape[::-1],
+        )
     return _transpose_factor(matrix)
 
 
 def _transpose_factor(factor: MatrixExpr) -> MatrixExpr:
-    if isinstance(factor, Transpose):
+    if isinstance(factor, sp.Transpose):
         return factor.arg
-    if isinstance(factor, Inverse):
-        return Inverse(transpose(factor.arg))
-    if isinstance(factor, KroneckerProduct):
-        return KroneckerProduct(*map(transpose, factor.args))
+    if isinstance(factor, sp.Inverse):
+        return sp.Inverse(transpose(factor.arg))
+    if isinstance(factor, sp.KroneckerProduct):
+        return sp.KroneckerProduct(*map(transpose, factor.args))
     if isinstance(factor, BlockDiagMatrix):
         return BlockDiagMatrix(*map(transpose, factor.diag))
     return factor.T
 
 
-def _transpose_product(factors: Factors) -> Factors:
-    return tuple(_transpose_factor(factor) for factor in reversed(factors))
-
-
-def matrix_terms(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
+def matrix_terms(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
     """`expression` as a sum of products: (scalar coefficient, factors that are no sums), like terms gathered.
 
     Identities are left out and a matrix beside its inverse cancels, so the empty product is the identity.
     """
-    checked_matrix("expression", expression)
     return list(_gathered(expression))
 
 
 @lru_cache(maxsize=4096)
-def _gathered(expression: MatrixExpr) -> tuple[tuple[Expr, Factors], ...]:
-    gathered: dict[Factors, Expr] = defaultdict(lambda: S.Zero)
+def _gathered(expression: MatrixExpr) -> tuple[tuple[sp.Expr, Factors], ...]:
+    gathered: dict[Factors, sp.Expr] = defaultdict(lambda: sp.S.Zero)
     for coefficient, factors in _products(expression):
         gathered[_cancel(factors)] += coefficient
-    return tuple((coefficient, factors) for factors, c in gathered.items() if (coefficient := expand(c)) != 0)
+    return tuple((coefficient, factors) for factors, c in gathered.items() if (coefficient := sp.expand(c)) != 0)
 
 
-def _products(expression: MatrixExpr) -> list[tuple[Expr, Factors]]:
-    if isinstance(expression, MatAdd):
+def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
+    if isinstance(expression, sp.MatAdd):
         return [term for argument in expression.args for term in _products(argument)]
-    if isinstance(expression, MatMul):
+    if isinstance(expression, sp.MatMul):
         coefficient, factors = coefficient_and_factors(expression)
         result = [(coefficient, ())]
         for factor in factors:
             result = [(a * b, x + y) for a, x in result for b, y in _products(factor)]
         return result
-    if isinstance(expression, Transpose):
-        return [(c, _transpose_product(factors)) for c, factors in _products(expression.arg)]
-    if isinstance(expression, Identity):
-        return [(S.One, ())]
-    if isinstance(expression, ZeroMatrix):
+    if isinstance(expression, sp.Transpose):
+        return [(c, tuple(map(_transpose_factor, reversed(factors)))) for c, factors in _products(expression.arg)]
+    if isinstance(expression, sp.Identity):
+        return [(sp.S.One, ())]
+    if isinstance(expression, sp.ZeroMatrix):
         return []
-    if isinstance(expression, Inverse):
+    if isinstance(expression, sp.Inverse):
         coefficient, inner = split_coefficient(inverse(expression.arg))
-        if isinstance(inner, Inverse):
+        if isinstance(inner, sp.Inverse):
             return [(coefficient, (inner,))]
         return [(coefficient * c, factors) for c, factors in _products(inner)]
-    if isinstance(expression, MatPow) and (repeated := coefficient_and_factors(MatMul(expression))[1]) != [expression]:
-        return _products(MatMul(*repeated, evaluate=False))
-    if isinstance(expression, KroneckerProduct) and len(expression.args) == 2:
-        sides = [(matrix_terms(factor), factor.shape[0]) for factor in expression.args]
-        return [
-            (a * b, _kronecker_factors(product_of(left, sides[0][1]), product_of(right, sides[1][1])))
-            for a, left in sides[0][0]
-            for b, right in sides[1][0]
-        ]
+    if isinstance(expression, sp.MatPow) and (repeated := coefficient_and_factors(sp.MatMul(expression))[1]) != [
+        expression
+    ]:
+        return _products(sp.MatMul(*repeated, evaluate=False))
+    if isinstance(expression, sp.KroneckerProduct) and len(expression.args) == 2:
+        (of_left, rows), (of_right, columns) = [(matrix_terms(each), each.shape[0]) for each in expression.args]
+        terms = []
+        for a, left in of_left:
+            for b, right in of_right:
+                factor = kronecker(product_of(left, rows), product_of(right, columns))
+                terms.append((a * b, () if isinstance(factor, sp.Identity) else (factor,)))
+        return terms
     if isinstance(expression, _LINEAR):
         inner, *rest = expression.args
         terms = matrix_terms(inner)
         return [(c, (expression.func(product_of(factors, inner.shape[0]), *rest),)) for c, factors in terms]
-    return [(S.One, (expression,))]
-
-
-def _kronecker_factors(left: MatrixExpr, right: MatrixExpr) -> Factors:
-    product = kronecker(left, right)
-    return () if isinstance(product, Identity) else (product,)
+    return [(sp.S.One, (expression,))]
 
 
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
@@ -162,70 +136,60 @@ def inverse(matrix: MatrixExpr) -> MatrixExpr:
 
 @lru_cache(maxsize=4096)
 def _inverse(matrix: MatrixExpr) -> MatrixExpr:
-    if isinstance(matrix, (MatAdd, MatMul)):
+    if isinstance(matrix, (sp.MatAdd, sp.MatMul)):
         matrix = expand_products(matrix)
     coefficient, factor = split_coefficient(matrix)
-    if isinstance(factor, KroneckerProduct):
+    if isinstance(factor, sp.KroneckerProduct):
         result = kronecker(*map(inverse, factor.args))
     elif isinstance(factor, BlockDiagMatrix):
         result = BlockDiagMatrix(*map(inverse, factor.diag))
-    elif isinstance(factor, (Identity, Inverse)):
-        result = factor if isinstance(factor, Identity) else factor.arg
+    elif isinstance(factor, (sp.Identity, sp.Inverse)):
+        result = factor if isinstance(factor, sp.Identity) else factor.arg
     else:
-        result = Inverse(factor)
+        result = sp.Inverse(factor)
     return result / coefficient
 
 
 def _cancel(factors: Factors) -> Factors:
+    """Without matrices next to their inverses."""
     result: list[MatrixExpr] = []
     for factor in factors:
-        if result and _are_inverse(factor, result[-1]):
+        other = result[-1] if result else None
+        is_square = other is not None and factor.shape == other.shape == factor.shape[::-1]
+        if (
+            is_square
+            and not (factor.has(sp.ZeroMatrix) or other.has(sp.ZeroMatrix))
+            and (inverse(factor) == other or inverse(other) == factor)
+        ):
             result.pop()
         else:
             result.append(factor)
     return tuple(result)
 
 
-def _are_inverse(factor: MatrixExpr, other: MatrixExpr) -> bool:
-    square = factor.shape == other.shape == factor.shape[::-1]
-    if not square or any(side.has(ZeroMatrix) for side in (factor, other)):
-        return False
-    return inverse(factor) == other or inverse(other) == factor
-
-
-def from_terms(terms: Sequence[tuple[Expr, Factors]], shape: Sequence[Expr]) -> MatrixExpr:
+def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr]) -> MatrixExpr:
     """The sum of products that `matrix_terms` takes apart."""
-    terms, (rows, columns) = checked_sequence("terms", terms, "products"), checked_sequence("shape", shape, "sizes", 2)
-    shape = (checked_size("shape[0]", rows), checked_size("shape[1]", columns))
-    for i, term in enumerate(terms):
-        coefficient, factors = checked_sequence(f"terms[{i}]", term, "entries, a coefficient and factors", 2)
-        checked_scalar(f"terms[{i}][0]", coefficient)
-        checked_factors(f"terms[{i}][1]", factors)
     if not terms:
-        return ZeroMatrix(*shape)
+        return sp.ZeroMatrix(*shape)
     products = [coefficient * product_of(factors, shape[0]) for coefficient, factors in terms]
-    return products[0] if len(products) == 1 else MatAdd(*sorted(products, key=lambda product: product.sort_key()))
+    return products[0] if len(products) == 1 else sp.MatAdd(*sorted(products, key=lambda product: product.sort_key()))
 
 
-def product_of(factors: Sequence[MatrixExpr], size: Expr | None = None) -> MatrixExpr:
+def product_of(factors: Sequence[MatrixExpr], size: sp.Expr | None = None) -> MatrixExpr:
     """The product of factors; of none, the identity of the size given."""
-    size = None if size is None else checked_size("size", size)
-    factors = checked_factors("factors", factors)
     if not factors:
-        if size is None:
-            raise ValueError("size must be given for a product of no factors, the identity")
-        return Identity(size)
-    return factors[0] if len(factors) == 1 else MatMul(*factors)
+        return sp.Identity(size)
+    return factors[0] if len(factors) == 1 else sp.MatMul(*factors)
 
 
 def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
     """The sum of matrices, as a sum of products."""
-    return expand_products(MatAdd(*checked_matrices("matrices", matrices)))
+    return expand_products(sp.MatAdd(*checked_matrices("matrices", matrices)))
 
 
 def rotations(factors: Factors) -> list[Factors]:
     """A cyclic product, begun at each of its factors."""
-    factors = checked_factors("factors", factors)
+    factors = tuple(factors)
     return [factors[i:] + factors[:i] for i in range(len(factors))]
 
 
@@ -234,155 +198,143 @@ def expand_products(expression: MatrixExpr) -> MatrixExpr:
     return from_terms(matrix_terms(expression), expression.shape)
 
 
-def normal(expression: Expr) -> Expr:
+def normal(expression: sp.Expr) -> sp.Expr:
     """A scalar expression with sums inside traces and log-determinants taken apart; equal terms cancel."""
     return _with_changes(checked_scalar("expression", expression), _trace_of_product)
 
 
-def simplify_traces(expression: Expr) -> Expr:
+def simplify_traces(expression: sp.Expr) -> sp.Expr:
     """`normal`, and traces with Kronecker products and block diagonals as traces of smaller matrices."""
-    return _with_changes(checked_scalar("expression", expression), _reduce_trace)
+    return _with_changes(expression, _reduce_trace)
 
 
-def _with_changes(expression: Expr, of_product: Callable[[Factors, Expr], Expr]) -> Expr:
-    changes = {node: _trace_by_terms(node.arg, of_product) for node in _outermost(expression, Trace)}
+def _with_changes(expression: sp.Expr, of_product: Callable[[Factors, sp.Expr], sp.Expr]) -> sp.Expr:
+    changes = {node: _trace_by_terms(node.arg, of_product) for node in _outermost(expression, sp.Trace)}
     changes |= {node: _normal_log_det(node.matrix) for node in _outermost(expression, LogDet)}
     changed = expression.xreplace(changes)
     # a polynomial in its traces and log-determinants; these come back in other expressions of a derivation
-    numbers = {node: Dummy() for kind in (Trace, LogDet) for node in _outermost(changed, kind)}
+    numbers = {node: sp.Dummy() for kind in (sp.Trace, LogDet) for node in _outermost(changed, kind)}
     expanded_nodes = {number: _expand_once(node) for node, number in numbers.items()}
-    kept = {node: Dummy() for node in _outermost(changed, *_KEPT_WHOLE)}
-    expanded = expand(changed.xreplace(kept | numbers), log=True)
+    kept = {node: sp.Dummy() for node in _outermost(changed, *_KEPT_WHOLE)}
+    expanded = sp.expand(changed.xreplace(kept | numbers), log=True)
     return expanded.xreplace(expanded_nodes).xreplace({number: node for node, number in kept.items()})
 
 
 @lru_cache(maxsize=4096)
-def _expand_once(node: Expr) -> Expr:
-    return node if _is_expanded(node) else expand(node, log=True)
+def _expand_once(node: sp.Expr) -> sp.Expr:
+    return node if _is_expanded(node) else sp.expand(node, log=True)
 
 
 @lru_cache(maxsize=16384)
-def _is_expanded(node: Basic) -> bool:
+def _is_expanded(node: sp.Basic) -> bool:
     """Whether there is nothing in it that SymPy would expand, which takes SymPy long to find out."""
-    if isinstance(node, (Mul, MatMul)):
+    if isinstance(node, (sp.Mul, sp.MatMul)):
         expanded = not any(map(_is_composed, node.args))
-    elif isinstance(node, Pow):
-        expanded = node.base.is_Atom and not isinstance(node.exp, Add)
+    elif isinstance(node, sp.Pow):
+        expanded = node.base.is_Atom and not isinstance(node.exp, sp.Add)
     else:
-        expanded = isinstance(node, (LogDet, Inverse)) or not isinstance(node, (Function, MatPow))
+        expanded = isinstance(node, (LogDet, sp.Inverse)) or not isinstance(node, (sp.Function, sp.MatPow))
     return expanded and all(map(_is_expanded, node.args))
 
 
-def _is_composed(factor: Basic) -> bool:
+def _is_composed(factor: sp.Basic) -> bool:
     """Whether SymPy may write a product with this factor in another way."""
-    if isinstance(factor, Transpose):
-        return type(factor.arg) is not MatrixSymbol
-    if isinstance(factor, Inverse):
-        return not isinstance(factor.arg, (MatAdd, MatrixSymbol))
-    if isinstance(factor, Pow):
+    if isinstance(factor, sp.Transpose):
+        return type(factor.arg) is not sp.MatrixSymbol
+    if isinstance(factor, sp.Inverse):
+        return not isinstance(factor.arg, (sp.MatAdd, sp.MatrixSymbol))
+    if isinstance(factor, sp.Pow):
         return _is_composed(factor.base)
-    return isinstance(factor, (Add, MatAdd, Mul, MatMul, MatPow, Identity, ZeroMatrix))
+    return isinstance(factor, (sp.Add, sp.MatAdd, sp.Mul, sp.MatMul, sp.MatPow, sp.Identity, sp.ZeroMatrix))
 
 
-def _outermost(expression: Expr, *kinds: type) -> list[Expr]:
+def _outermost(expression: sp.Expr, *kinds: type) -> list[sp.Expr]:
     atoms = list(expression.atoms(*kinds))
     return [node for node in atoms if not any(other != node and other.has(node) for other in atoms)]
 
 
 @lru_cache(maxsize=4096)
-def _trace_by_terms(matrix: MatrixExpr, of_product: Callable[[Factors, Expr], Expr]) -> Expr:
-    return Add(*(c * of_product(factors, matrix.shape[0]) for c, factors in matrix_terms(matrix)))
+def _trace_by_terms(matrix: MatrixExpr, of_product: Callable[[Factors, sp.Expr], sp.Expr]) -> sp.Expr:
+    return sp.Add(*(c * of_product(factors, matrix.shape[0]) for c, factors in matrix_terms(matrix)))
 
 
-def _trace_of_product(factors: Factors, size: Expr) -> Expr:
+def _trace_of_product(factors: Factors, size: sp.Expr) -> sp.Expr:
     """The trace, its cyclic product begun at a place that depends on the product alone."""
     if not factors:
         return size
     begun = rotations(factors)
     # a number written as a product stays one
     preferred = [rotation for rotation in begun if rotation[0].shape[0] == 1] or begun
-    return Trace(product_of(min(preferred, key=lambda rotation: [factor.sort_key() for factor in rotation]), size))
+    return sp.Trace(product_of(min(preferred, key=lambda rotation: [factor.sort_key() for factor in rotation]), size))
 
 
-def _reduce_trace(factors: Factors, size: Expr) -> Expr:
+def _reduce_trace(factors: Factors, size: sp.Expr) -> sp.Expr:
     if len(factors) == 1 and isinstance(factors[0], PartialTrace):
         return _trace_by_terms(factors[0].matrix, _reduce_trace)
     for i, first in enumerate(factors):
         rest = product_of(factors[i + 1 :] + factors[:i], size)
         if isinstance(first, BlockDiagMatrix):
+            # tr(diag(A, B) X) needs the two diagonal blocks of X alone
             blocks = [block.shape[0] for block in first.diag]
             parts = [a * principal_block(rest, blocks, i) for i, a in enumerate(first.diag)]
-            return Add(*(_trace_by_terms(part, _reduce_trace) for part in parts))
-        if isinstance(first, KroneckerProduct) and len(first.args) == 2:
-            traced = [i for i in (0, 1) if isinstance(first.args[i], Identity)]
-            if traced:
-                return _trace_with_identity(first, traced[0], rest)
+            return sp.Add(*(_trace_by_terms(part, _reduce_trace) for part in parts))
+        if isinstance(first, sp.KroneckerProduct) and len(first.args) == 2:
+            for traced in (0, 1):
+                if isinstance(first.args[traced], sp.Identity):
+                    kept, dimensions = first.args[1 - traced], tuple(factor.shape[0] for factor in first.args)
+                    if isinstance(rest, sp.Identity):
+                        return dimensions[traced] * _trace_by_terms(kept, _reduce_trace)
+                    # tr((A (x) I) X) = tr(A tr_1 X)
+                    coefficient, rest = split_coefficient(rest)
+                    reduced = kept * PartialTrace(rest, dimensions, traced)
+                    return coefficient * _trace_by_terms(reduced, _reduce_trace)
     return _trace_of_product(factors, size)
 
 
-def _trace_with_identity(product: KroneckerProduct, traced: int, rest: MatrixExpr) -> Expr:
-    kept = product.args[1 - traced]
-    dimensions = tuple(factor.shape[0] for factor in product.args)
-    if isinstance(rest, Identity):
-        return dimensions[traced] * _trace_by_terms(kept, _reduce_trace)
-    coefficient, rest = split_coefficient(rest)
-    return coefficient * _trace_by_terms(kept * PartialTrace(rest, dimensions, traced), _reduce_trace)
-
-
 @lru_cache(maxsize=4096)
-def _normal_log_det(matrix: MatrixExpr) -> Expr:
+def _normal_log_det(matrix: MatrixExpr) -> sp.Expr:
     coefficient, factor = split_coefficient(matrix)
-    if isinstance(factor, (MatAdd, MatMul)):
+    if isinstance(factor, (sp.MatAdd, sp.MatMul)):
         terms = matrix_terms(factor)
         if len(terms) != 1 or len(terms[0][1]) > 1:
-            return matrix.shape[0] * log(coefficient) + LogDet(from_terms(terms, factor.shape))
+            return matrix.shape[0] * sp.log(coefficient) + LogDet(from_terms(terms, factor.shape))
         more, factors = terms[0]
         coefficient, factor = coefficient * more, product_of(factors, factor.shape[0])
-    return matrix.shape[0] * log(coefficient) + _log_det_of_factor(factor)
-
-
-def _log_det_of_factor(factor: MatrixExpr) -> Expr:
-    if isinstance(factor, Identity):
-        return S.Zero
-    if isinstance(factor, Inverse):
-        return -_normal_log_det(factor.arg)
-    if isinstance(factor, KroneckerProduct):
+    if isinstance(factor, sp.Identity):
+        value = sp.S.Zero
+    elif isinstance(factor, sp.Inverse):
+        value = -_normal_log_det(factor.arg)
+    elif isinstance(factor, sp.KroneckerProduct):
         left, right = factor.args
-        return right.shape[0] * _normal_log_det(left) + left.shape[0] * _normal_log_det(right)
-    if isinstance(factor, BlockDiagMatrix):
-        return Add(*map(_normal_log_det, factor.diag))
-    return LogDet(factor)
+        # log det (A (x) B) = n_B log det A + n_A log det B
+        value = right.shape[0] * _normal_log_det(left) + left.shape[0] * _normal_log_det(right)
+    elif isinstance(factor, BlockDiagMatrix):
+        value = sp.Add(*map(_normal_log_det, factor.diag))
+    else:
+        value = LogDet(factor)
+    return matrix.shape[0] * sp.log(coefficient) + value
 
 
-def as_number(expression: Expr, matrix: MatrixSymbol, number: Expr) -> Expr:
+def as_number(expression: sp.Expr, matrix: sp.MatrixSymbol, number: sp.Expr) -> sp.Expr:
     """`expression` with the 1 x 1 matrix symbol `matrix` written as the scalar `number`."""
-    checked_instance("matrix", matrix, MatrixSymbol)
-    if matrix.shape != (1, 1):
-        raise ValueError(f"the matrix must be 1 x 1, got {matrix} of shape {matrix.shape}")
-    return _as_number(checked_expression("expression", expression), matrix, checked_scalar("number", number))
-
-
-def _as_number(expression: Expr, matrix: MatrixSymbol, number: Expr) -> Expr:
     if expression == matrix:
         return number
     if not expression.has(matrix):
         return expression
-    arguments = [_as_number(argument, matrix, number) for argument in expression.args]
-    if isinstance(expression, Inverse):
+    arguments = [as_number(argument, matrix, number) for argument in expression.args]
+    if isinstance(expression, sp.Inverse):
         return inverse(arguments[0]) if arguments[0].is_Matrix else 1 / arguments[0]
     if isinstance(expression, LogDet):
         return log_det(arguments[0])
-    if isinstance(expression, Trace):
-        return normal(Trace(arguments[0])) if arguments[0].is_Matrix else arguments[0]
-    if isinstance(expression, (MatMul, KroneckerProduct)):
-        arguments = [_entry_of_one_by_one(argument) for argument in arguments]
-        return MatMul(*arguments) if any(argument.is_Matrix for argument in arguments) else Mul(*arguments)
-    if isinstance(expression, MatAdd) and not all(argument.is_Matrix for argument in arguments):
-        return Add(*(normal(Trace(term)) if term.is_Matrix else term for term in arguments))
+    if isinstance(expression, sp.Trace):
+        return normal(sp.Trace(arguments[0])) if arguments[0].is_Matrix else arguments[0]
+    if isinstance(expression, (sp.MatMul, sp.KroneckerProduct)):
+        # a partial trace that leaves a 1 x 1 matrix is a number too
+        arguments = [
+            sp.Trace(argument.matrix) if isinstance(argument, PartialTrace) and argument.shape == (1, 1) else argument
+            for argument in arguments
+        ]
+        return sp.MatMul(*arguments) if any(argument.is_Matrix for argument in arguments) else sp.Mul(*arguments)
+    if isinstance(expression, sp.MatAdd) and not all(argument.is_Matrix for argument in arguments):
+        return sp.Add(*(normal(sp.Trace(term)) if term.is_Matrix else term for term in arguments))
     return expression.func(*arguments)
-
-
-def _entry_of_one_by_one(expression: Expr) -> Expr:
-    if isinstance(expression, PartialTrace) and expression.shape == (1, 1):
-        return Trace(expression.matrix)
-    return expression

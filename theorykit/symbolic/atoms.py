@@ -1,20 +1,27 @@
 """Atoms: the few expressions that SymPy lacks and a theory of random weights needs.
 
 Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. Everything here is plain
-SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`, `KroneckerProduct`, `Trace`, ...)
-are used wherever they exist.
+SymPy: immutable, hashable, substitutable. Stock SymPy nodes (`MatMul`, `Inverse`, `KroneckerProduct`, `BlockMatrix`,
+...) are used wherever they exist.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Annotated
 
-from sympy import Expr, Integer, MatMul, MatrixSymbol, Trace, Tuple, expand, log
+from sympy import Expr, Identity, Integer, MatMul, MatrixSymbol, Trace, Tuple, ZeroMatrix, cancel, expand, log
 from sympy.core.symbol import Str
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..checks import (
+    Column,
+    SquareMatrix,
     are_equal_sizes,
+    checked_arguments,
     checked_column,
     checked_expression,
+    checked_matrices,
     checked_matrix,
     checked_size,
     checked_sizes,
@@ -23,6 +30,8 @@ from ..checks import (
     checked_whole_number,
     shown,
 )
+
+_Size = Annotated[Expr | int, checked_size]
 
 
 class SymmetricSymbol(MatrixSymbol):
@@ -48,21 +57,21 @@ class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
     """A named symmetric positive definite matrix: it has a Cholesky factor."""
 
 
-def symmetric(name: str, size: Expr | int) -> SymmetricSymbol:
+@checked_arguments
+def symmetric(name: str, size: _Size) -> SymmetricSymbol:
     """The symmetric `size x size` matrix symbol called `name`, of no sign."""
-    size = checked_size("size", size)
     return SymmetricSymbol(name, size, size)
 
 
-def positive_definite(name: str, size: Expr | int) -> PositiveDefiniteSymbol:
+@checked_arguments
+def positive_definite(name: str, size: _Size) -> PositiveDefiniteSymbol:
     """The symmetric positive definite `size x size` matrix symbol called `name`."""
-    size = checked_size("size", size)
     return PositiveDefiniteSymbol(name, size, size)
 
 
-def positive_semidefinite(name: str, size: Expr | int) -> PositiveSemidefiniteSymbol:
+@checked_arguments
+def positive_semidefinite(name: str, size: _Size) -> PositiveSemidefiniteSymbol:
     """The symmetric positive semidefinite `size x size` matrix symbol called `name`."""
-    size = checked_size("size", size)
     return PositiveSemidefiniteSymbol(name, size, size)
 
 
@@ -74,23 +83,17 @@ class LogDet(Expr):
 
     is_commutative = True
     is_real = True
+    matrix = property(lambda self: self.args[0])
 
     def __new__(cls, matrix):
         return super().__new__(cls, checked_square("matrix", matrix))
-
-    @property
-    def matrix(self):
-        """The matrix whose determinant it is."""
-        return self.args[0]
 
 
 class FunctionOfMatrix(MatrixExpr):
     """A matrix that is a function of its first argument, one of symbolic size: its entries are not expanded."""
 
-    @property
-    def matrix(self):
-        """The first argument."""
-        return self.args[0]
+    matrix = property(lambda self: self.args[0])
+    shape = property(lambda self: self.matrix.shape)
 
     def _entry(self, i, j, **kwargs):
         raise NotImplementedError(f"entries of a {type(self).__name__} of symbolic size are not expanded")
@@ -103,6 +106,10 @@ class PartialTrace(FunctionOfMatrix):
     and `PartialTrace(X, (d_0, d_1), 1)` the d_0 x d_0 matrix of the traces of its blocks.
     """
 
+    dimensions = property(lambda self: self.args[1])
+    traced = property(lambda self: int(self.args[2]))
+    traced_dimension = property(lambda self: self.dimensions[self.traced])
+
     def __new__(cls, matrix, dimensions, traced):
         matrix, dimensions = checked_matrix("matrix", matrix), Tuple(*checked_sizes("dimensions", dimensions))
         traced = Integer(checked_whole_number("traced", traced, least=0, most=1))
@@ -112,25 +119,9 @@ class PartialTrace(FunctionOfMatrix):
         return super().__new__(cls, matrix, dimensions, traced)
 
     @property
-    def dimensions(self):
-        """The dimensions (d_0, d_1) of the two factors."""
-        return self.args[1]
-
-    @property
-    def traced(self) -> int:
-        """The factor that is traced over, 0 or 1."""
-        return int(self.args[2])
-
-    @property
-    def traced_dimension(self):
-        """The dimension of the factor that is traced over."""
-        return self.dimensions[self.traced]
-
-    @property
     def shape(self):
         """Square, of the dimension of the factor that is left."""
-        kept = self.dimensions[1 - self.traced]
-        return (kept, kept)
+        return (self.dimensions[1 - self.traced],) * 2
 
     def _eval_transpose(self):
         return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
@@ -139,13 +130,10 @@ class PartialTrace(FunctionOfMatrix):
 class Diagonal(FunctionOfMatrix):
     """The diagonal of a square matrix, as a column."""
 
+    shape = property(lambda self: (self.matrix.shape[0], Integer(1)))
+
     def __new__(cls, matrix):
         return super().__new__(cls, checked_square("matrix", matrix))
-
-    @property
-    def shape(self):
-        """One column, with the rows of the matrix."""
-        return (self.matrix.shape[0], Integer(1))
 
     def _entry(self, i, j, **kwargs):
         return self.matrix[i, i]
@@ -157,11 +145,6 @@ class SquareRoot(FunctionOfMatrix):
     def __new__(cls, matrix):
         return super().__new__(cls, checked_square("matrix", matrix))
 
-    @property
-    def shape(self):
-        """That of the matrix."""
-        return self.matrix.shape
-
     def _eval_transpose(self):
         return self
 
@@ -172,18 +155,95 @@ class Softmax(FunctionOfMatrix):
     An entry that is minus infinity has weight zero.
     """
 
+    column = property(lambda self: self.args[0])
+
     def __new__(cls, column):
         return super().__new__(cls, checked_column("column", column))
 
-    @property
-    def column(self):
-        """The column x."""
-        return self.args[0]
+
+class _Regrouped(FunctionOfMatrix):
+    """A matrix of k blocks in a row or a column, put into the other arrangement."""
+
+    blocks = property(lambda self: self.args[1])
+
+    def __new__(cls, matrix, blocks):
+        matrix, blocks = checked_matrix("matrix", matrix), checked_size("blocks", blocks)
+        if blocks == 1:
+            return matrix
+        if isinstance(matrix, _Regrouped) and type(matrix) is not cls and matrix.blocks == blocks:
+            return matrix.matrix
+        return super().__new__(cls, matrix, blocks)
+
+
+class Stacked(_Regrouped):
+    """`[A_1 | ... | A_k]` as `[A_1; ...; A_k]`: the k blocks of columns of a matrix, one below the other."""
 
     @property
     def shape(self):
-        """That of the column."""
-        return self.column.shape
+        """k times the rows, and a k-th of the columns, of the matrix."""
+        rows, columns = self.matrix.shape
+        return (expand(rows * self.blocks), _divide(columns, self.blocks))
+
+
+class SideBySide(_Regrouped):
+    """`[A_1; ...; A_k]` as `[A_1 | ... | A_k]`: the k blocks of rows of a matrix, one beside the other."""
+
+    @property
+    def shape(self):
+        """A k-th of the rows, and k times the columns, of the matrix."""
+        rows, columns = self.matrix.shape
+        return (_divide(rows, self.blocks), expand(columns * self.blocks))
+
+
+@lru_cache
+def _divide(size: Expr, blocks: Expr) -> Expr:
+    return expand(cancel(size / blocks))
+
+
+class PrincipalBlock(FunctionOfMatrix):
+    """One of the two diagonal blocks, of `sizes` (n_0, n_1), of a square matrix."""
+
+    sizes = property(lambda self: self.args[1])
+    index = property(lambda self: int(self.args[2]))
+    shape = property(lambda self: (self.sizes[self.index],) * 2)
+
+    def __new__(cls, matrix, sizes, index):
+        matrix, sizes = checked_matrix("matrix", matrix), Tuple(*checked_sizes("sizes", sizes))
+        index = Integer(checked_whole_number("index", index, least=0, most=1))
+        size = expand(sizes[0] + sizes[1])
+        if tuple(map(expand, matrix.shape)) != (size, size):
+            raise ValueError(f"PrincipalBlock of sizes {sizes} needs a matrix of size {size}, got {matrix}")
+        return super().__new__(cls, matrix, sizes, index)
+
+    def _eval_transpose(self):
+        return principal_block(self.matrix.T, self.sizes, self.index)
+
+
+def principal_block(matrix: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
+    """`PrincipalBlock`, read off where the matrix is block diagonal already, or the identity."""
+    if isinstance(matrix, BlockDiagMatrix) and [block.shape[0] for block in matrix.diag] == list(sizes):
+        return matrix.diag[index]
+    if isinstance(matrix, Identity):
+        return Identity(sizes[index])
+    return PrincipalBlock(matrix, sizes, index)
+
+
+def embed(block: MatrixExpr, sizes: Iterable[Expr | int], index: int) -> MatrixExpr:
+    """The matrix that is `block` in its diagonal block `index`, of `sizes` (n_0, n_1), and zero elsewhere."""
+    zero = ZeroMatrix(sizes[1 - index], sizes[1 - index])
+    return BlockDiagMatrix(*((block, zero) if index == 0 else (zero, block)))
+
+
+def beside(*matrices: MatrixExpr) -> MatrixExpr:
+    """`[A | B | ...]`; a single matrix as it is."""
+    matrices = checked_matrices("matrices", matrices)
+    return matrices[0] if len(matrices) == 1 else BlockMatrix([list(matrices)])
+
+
+def below(*matrices: MatrixExpr) -> MatrixExpr:
+    """`[A; B; ...]`; a single matrix as it is."""
+    matrices = checked_matrices("matrices", matrices)
+    return matrices[0] if len(matrices) == 1 else BlockMatrix([[matrix] for matrix in matrices])
 
 
 def log_det(value: Expr) -> Expr:
@@ -204,28 +264,22 @@ def trace(matrix: MatrixExpr) -> Expr:
 
 def partial_trace(matrix: MatrixExpr, dimensions: Iterable[Expr | int], traced: int) -> Expr:
     """`PartialTrace`, the scalar coefficient in front; the plain trace where the factor that is kept has size one."""
-    dimensions, traced = (
-        checked_sizes("dimensions", dimensions),
-        checked_whole_number("traced", traced, least=0, most=1),
-    )
-    if dimensions[1 - traced] == 1:
-        return trace(matrix)
-    coefficient, factor = split_coefficient(matrix)
-    return coefficient * PartialTrace(factor, dimensions, traced)
+    coefficient, factor = split_coefficient(checked_square("matrix", matrix))
+    found = PartialTrace(factor, dimensions, traced)
+    return coefficient * (Trace(factor) if found.dimensions[1 - found.traced] == 1 else found)
 
 
 def split_coefficient(matrix: MatrixExpr) -> tuple[Expr, MatrixExpr]:
     """The scalar coefficient of a matrix expression, and the rest."""
-    checked_matrix("matrix", matrix)
     if isinstance(matrix, MatMul):
         coefficient, rest = matrix.as_coeff_mmul()
         return coefficient, rest.doit()
     return Integer(1), matrix
 
 
-def quadratic_form(vector: MatrixExpr, matrix: MatrixExpr) -> Expr:
+@checked_arguments
+def quadratic_form(vector: Column, matrix: SquareMatrix) -> Expr:
     """The scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
-    checked_column("vector", vector)
-    if not are_equal_sizes(checked_square("matrix", matrix).shape[0], vector.shape[0]):
+    if not are_equal_sizes(matrix.shape[0], vector.shape[0]):
         raise ValueError(f"the matrix must have as many rows as the vector, {vector.shape[0]}, got {matrix.shape}")
     return Trace(vector.T * matrix * vector)

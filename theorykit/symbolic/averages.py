@@ -7,43 +7,12 @@ a rule of quadrature has to know of an integrand (`breaks`, `features`, `exponen
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sympy import (
-    Abs,
-    Add,
-    Basic,
-    Derivative,
-    DiracDelta,
-    Dummy,
-    Expr,
-    Function,
-    Heaviside,
-    Integer,
-    Max,
-    Min,
-    Mod,
-    Mul,
-    Piecewise,
-    Pow,
-    S,
-    Symbol,
-    ceiling,
-    exp,
-    expand,
-    floor,
-    frac,
-    log,
-    oo,
-    pi,
-    sign,
-    sin,
-    sqrt,
-    tan,
-)
+import sympy as sp
 from sympy.core.relational import Relational
 
-from ..checks import checked_expression, checked_instance, checked_scalar, checked_whole_number, shown
+from ..checks import Expression, checked_arguments, checked_instance, checked_scalar, checked_whole_number, shown
 from .bound_variables import NormalVariable, matrix_scalars, new_variable
-from .functions.smoothed import SmoothedRamp
+from .functions import SmoothedRamp
 
 NODES = 64
 # beyond it the rule costs more than it gains
@@ -51,10 +20,10 @@ MOST_NODES = 10_000
 ADAPTIVE = "adaptive"
 # places where an adaptive rule starts with short panels; each costs four of them
 _MOST_FEATURES = 6
-_STEPS = (ceiling, floor)
+_STEPS = (sp.ceiling, sp.floor)
 
 
-class GaussianAverage(Expr):
+class GaussianAverage(sp.Expr):
     r"""The mean of `integrand` over a standard normal `variable`, by quadrature.
 
     The variable is bound: it is a variable of its own, equal to no symbol elsewhere, and no free symbol of the average.
@@ -79,42 +48,31 @@ class GaussianAverage(Expr):
 
     def __new__(cls, integrand, variable, nodes=NODES, side=0):
         integrand = checked_scalar("integrand", integrand)
-        checked_instance("variable", variable, Symbol)
+        checked_instance("variable", variable, sp.Symbol)
         nodes = checked_nodes(nodes)
-        side = side if isinstance(side, Symbol) else Integer(checked_whole_number("side", side, least=-1, most=1))
+        side = side if isinstance(side, sp.Symbol) else sp.Integer(checked_whole_number("side", side, least=-1, most=1))
         bound_inside = {average.variable for average in integrand.atoms(GaussianAverage)}
         if not isinstance(variable, NormalVariable) or variable in bound_inside:
             own = new_variable(NormalVariable, variable.name, integrand)
             integrand, variable = integrand.xreplace({variable: own}), own
-        if any(delta.has_free(variable) for delta in integrand.atoms(DiracDelta)):
+        if any(delta.has_free(variable) for delta in integrand.atoms(sp.DiracDelta)):
             raise ValueError(f"integrand has a DiracDelta of {variable}: gaussian_average gives its closed form")
         _check_is_finite(integrand, variable)
         return super().__new__(cls, integrand, variable, nodes, *([] if side == 0 else [side]))
 
-    @property
-    def integrand(self):
-        """The expression whose mean it is."""
-        return self.args[0]
+    integrand = property(lambda self: self.args[0])
+    variable = property(lambda self: self.args[1])
+    is_adaptive = property(lambda self: self.args[2] is sp.S.Infinity)
 
     @property
-    def variable(self):
-        """The standard normal variable."""
-        return self.args[1]
-
-    @property
-    def nodes(self) -> int | Expr:
+    def nodes(self) -> int | sp.Expr:
         """The number of nodes of the quadrature, per piece if it is by pieces; SymPy's infinity if it is adaptive."""
-        return oo if self.is_adaptive else int(self.args[2])
+        return sp.oo if self.is_adaptive else int(self.args[2])
 
     @property
-    def is_adaptive(self) -> bool:
-        """Whether the quadrature refines itself."""
-        return self.args[2] is S.Infinity
-
-    @property
-    def side(self) -> Expr:
+    def side(self) -> sp.Expr:
         """How many of its stated errors are added to the value."""
-        return self.args[3] if len(self.args) > 3 else S.Zero
+        return self.args[3] if len(self.args) > 3 else sp.S.Zero
 
     @property
     def free_symbols(self):
@@ -148,7 +106,7 @@ class GaussianAverage(Expr):
 
     def _eval_derivative(self, symbol):
         if symbol == self.variable:
-            return S.Zero
+            return sp.S.Zero
         for node in matrix_scalars(self.integrand):
             if symbol in node.free_symbols:
                 raise NotImplementedError(f"SymPy cannot differentiate {node}: use theorykit.symbolic.gradient")
@@ -164,16 +122,16 @@ class GaussianAverage(Expr):
         return self.integrand.is_negative or None
 
 
-def checked_nodes(nodes: Any) -> Expr:
+def checked_nodes(nodes: Any) -> sp.Expr:
     """A number of nodes, or SymPy's infinity for "adaptive"."""
-    if nodes is S.Infinity or (isinstance(nodes, str) and nodes == ADAPTIVE):
-        return oo
+    if nodes is sp.S.Infinity or (isinstance(nodes, str) and nodes == ADAPTIVE):
+        return sp.oo
     if isinstance(nodes, str):
         raise ValueError(f'nodes must be a whole number or "{ADAPTIVE}", got {shown(nodes)}')
-    return Integer(checked_whole_number("nodes", nodes, least=1, most=MOST_NODES))
+    return sp.Integer(checked_whole_number("nodes", nodes, least=1, most=MOST_NODES))
 
 
-def average_over(integrand: Expr, variable: Symbol, nodes: int | Expr, side: int | Expr = 0) -> Expr:
+def average_over(integrand: sp.Expr, variable: sp.Symbol, nodes: int | sp.Expr, side: int | sp.Expr = 0) -> sp.Expr:
     """The average by quadrature, what is constant in front, and what has a DiracDelta in closed form."""
     at_points, integrand = mean_of_deltas(integrand, variable)
     constant, rest = integrand.as_independent(variable, as_Add=False)
@@ -181,34 +139,29 @@ def average_over(integrand: Expr, variable: Symbol, nodes: int | Expr, side: int
     return at_points + mean
 
 
-def average_like(average: GaussianAverage, integrand: Expr) -> Expr:
+def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
     """The average of another function of the variable of `average`, by its quadrature."""
     return average_over(integrand, average.variable, average.nodes, average.side)
 
 
-def with_nodes(expression: Expr, nodes: int | str | Expr) -> Expr:
+@checked_arguments
+def with_nodes(expression: Expression, nodes: Any) -> sp.Expr:
     """`expression` with all its Gaussian averages by quadrature with so many nodes, or "adaptive"."""
-    expression = checked_expression("expression", expression)
     return _with_rule(expression, checked_nodes(nodes))
 
 
-def refined(expression: Expr) -> Expr:
+def refined(expression: sp.Expr) -> sp.Expr:
     """`expression` with all its Gaussian averages by the adaptive rule."""
-    return with_nodes(expression, oo)
+    return _with_rule(expression, sp.oo)
 
 
-def with_more_nodes(expression: Expr) -> tuple[Expr, Expr]:
-    """`expression` with upper and with lower bounds of its Gaussian averages.
+def bounded(expression: sp.Expr, side: int | sp.Symbol) -> sp.Expr:
+    """`expression` with `side` stated errors added to each of its Gaussian averages.
 
-    A bound is the value by an adaptive rule of another order on another grid than that of `refined`, plus or minus its
-    stated error. The larger one of the two differences to an average's value, by whatever rule, bounds its error.
+    The averages are then by an adaptive rule of another order on another grid than that of `refined`. For the sides 1
+    and -1 the larger of the two differences to an average's value, by whatever rule, bounds its error.
     """
-    return bounded(expression, 1), bounded(expression, -1)
-
-
-def bounded(expression: Expr, side: int | Symbol) -> Expr:
-    """`expression` with `side` stated errors added to each of its Gaussian averages."""
-    return _with_rule(checked_expression("expression", expression), oo, side)
+    return _with_rule(expression, sp.oo, side)
 
 
 def _with_rule(expression, nodes, side=0):
@@ -223,38 +176,38 @@ def _with_rule(expression, nodes, side=0):
 class Line(NamedTuple):
     """a + b z."""
 
-    offset: Expr
-    slope: Expr
+    offset: sp.Expr
+    slope: sp.Expr
 
     @property
-    def root(self) -> Expr:
+    def root(self) -> sp.Expr:
         """Where it is zero."""
         return -self.offset / self.slope
 
     def has_root_of(self, other: "Line") -> bool:
         """Whether both are known to be zero at the same place."""
-        return expand(self.offset * other.slope - other.offset * self.slope) == 0
+        return sp.expand(self.offset * other.slope - other.offset * self.slope) == 0
 
 
-def coefficients(expression: Expr, variable: Symbol) -> tuple[Expr, Expr, Expr] | None:
+def coefficients(expression: sp.Expr, variable: sp.Symbol) -> tuple[sp.Expr, sp.Expr, sp.Expr] | None:
     """(a, b, c) of an expression that is a + b z + c z^2."""
     if not expression.is_polynomial(variable):
         return None
     slope = expression.diff(variable)
-    curvature = expand(slope.diff(variable))
+    curvature = sp.expand(slope.diff(variable))
     if curvature.has_free(variable):
         return None
-    at_zero = {variable: S.Zero}
+    at_zero = {variable: sp.S.Zero}
     return expression.xreplace(at_zero), slope.xreplace(at_zero), curvature / 2
 
 
-def line_of(expression: Expr, variable: Symbol) -> Line | None:
+def line_of(expression: sp.Expr, variable: sp.Symbol) -> Line | None:
     """`expression` as a + b z with b not zero, if it is that."""
     found = coefficients(expression, variable)
     return Line(*found[:2]) if found and found[2] == 0 and found[1] != 0 else None
 
 
-def nodes_around(expression: Basic, variable: Symbol) -> Iterator[Basic]:
+def nodes_around(expression: sp.Basic, variable: sp.Symbol) -> Iterator[sp.Basic]:
     """The nodes of an expression that have the variable, but for those with a variable that is bound inside of it."""
     if expression.has_free(variable):
         yield expression
@@ -263,104 +216,99 @@ def nodes_around(expression: Basic, variable: Symbol) -> Iterator[Basic]:
             yield from (node for node in nodes_around(argument, variable) if not node.free_symbols & inside)
 
 
-def breaks(average: GaussianAverage) -> list[Expr]:
+def breaks(average: GaussianAverage) -> list[sp.Expr]:
     """Functions of the variable at whose roots the integrand has a kink or a jump."""
     return _distinct(_kinks(average.integrand, average.variable), average.variable)
 
 
-def singularities(average: GaussianAverage) -> list[Expr]:
+def singularities(average: GaussianAverage) -> list[sp.Expr]:
     """Linear and quadratic functions of the variable at whose roots the integrand may be infinite or have no slope."""
     z, found = average.variable, []
     for node in nodes_around(average.integrand, z):
-        if isinstance(node, log):
+        if isinstance(node, sp.log):
             found.append(node.args[0])
-        elif isinstance(node, Pow) and not (node.exp.is_integer and node.exp.is_nonnegative):
+        elif isinstance(node, sp.Pow) and not (node.exp.is_integer and node.exp.is_nonnegative):
             found.append(node.base)
     return _distinct((each for each in found if coefficients(each, z) and not each.is_positive), z)
 
 
-def _kinks(integrand: Expr, z: Symbol) -> Iterator[Expr]:
+def _kinks(integrand: sp.Expr, z: sp.Symbol) -> Iterator[sp.Expr]:
     for node in nodes_around(integrand, z):
-        if isinstance(node, (Abs, Heaviside, sign)):
+        if isinstance(node, (sp.Abs, sp.Heaviside, sp.sign)):
             yield node.args[0]
-        elif isinstance(node, (Max, Min)):
+        elif isinstance(node, (sp.Max, sp.Min)):
             yield from (a - b for i, a in enumerate(node.args) for b in node.args[:i])
         elif isinstance(node, Relational):
             yield node.lhs - node.rhs
-        elif isinstance(node, (*_STEPS, frac)):
+        elif isinstance(node, (*_STEPS, sp.frac)):
             # its roots are the whole numbers
-            yield sin(pi * node.args[0])
-        elif isinstance(node, Mod):
-            yield sin(pi * node.args[0] / node.args[1])
+            yield sp.sin(sp.pi * node.args[0])
+        elif isinstance(node, sp.Mod):
+            yield sp.sin(sp.pi * node.args[0] / node.args[1])
 
 
 def _distinct(functions, z):
-    found: list[Expr] = []
+    found: list[sp.Expr] = []
     for function in (each for each in functions if each.has_free(z)):
         if function not in found and -function not in found:
             found.append(function)
     lines = {function: line_of(function, z) for function in found}
 
-    def same(one: Expr, other: Expr) -> bool:
+    def same(one: sp.Expr, other: sp.Expr) -> bool:
         return bool(lines[one] and lines[other]) and lines[one].has_root_of(lines[other])
 
     return [each for i, each in enumerate(found) if not any(same(each, other) for other in found[:i])]
 
 
-def features(integrand: Expr, variable: Symbol) -> list[tuple[Expr, Expr, Expr]]:
+def features(integrand: sp.Expr, variable: sp.Symbol) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
     """(a, b, c) of the functions a + b z + c z^2 of which the integrand has functions, unless these are wide.
 
     Near the roots and the vertex of those the integrand may change faster than any fixed grid can see. In an absolute
     value both branches have one root, and a variable that is bound inside is taken at zero, its mean.
     """
-    found: dict[tuple[Expr, Expr, Expr], None] = {}
-    for argument in _arguments_of_functions(integrand, variable):
-        quadratic = coefficients(argument, variable)
-        if quadratic and not _is_wide(quadratic):
+    found: dict[tuple[sp.Expr, sp.Expr, sp.Expr], None] = {}
+    inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
+    whole = (sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
+    for node in integrand.atoms(sp.Function, sp.Pow) - integrand.atoms(*whole):
+        is_smooth_power = isinstance(node, sp.Pow) and node.exp.is_integer and node.exp.is_nonnegative
+        if not node.has_free(variable) or is_smooth_power:
+            continue
+        argument = node.args[0]
+        branches = {each: each.args[0] for each in argument.atoms(sp.Abs)}
+        quadratic = coefficients(argument.xreplace(branches).xreplace(inside), variable)
+        if quadratic is None:
+            continue
+        is_wide = all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:])
+        if not is_wide:
             found[quadratic] = None
     return list(found)[:_MOST_FEATURES]
 
 
-def _arguments_of_functions(integrand: Expr, z: Symbol) -> Iterator[Expr]:
-    inside = {average.variable: S.Zero for average in integrand.atoms(GaussianAverage)}
-    whole = (Abs, Heaviside, Max, Min, Piecewise, sign)
-    for node in integrand.atoms(Function, Pow) - integrand.atoms(*whole):
-        smooth_power = isinstance(node, Pow) and node.exp.is_integer and node.exp.is_nonnegative
-        if node.has_free(z) and not smooth_power:
-            argument = node.args[0]
-            branches = {each: each.args[0] for each in argument.atoms(Abs)}
-            yield argument.xreplace(branches).xreplace(inside)
-
-
-def _is_wide(quadratic) -> bool:
-    _, slope, curvature = quadratic
-    return slope.is_number and curvature.is_number and bool(abs(slope) <= 2) and bool(abs(curvature) <= 2)
-
-
-def exponential_factor(average: GaussianAverage) -> tuple[Expr, tuple[Expr, Expr, Expr] | None]:
+def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, tuple[sp.Expr, sp.Expr, sp.Expr] | None]:
     """The integrand without a factor exp(E), and (E, b, c) for E = a + b z + c z^2, or none if there is no such factor.
 
     The factor and the normal density make a normal density of another mean and variance, in which the integrand is
     neither too narrow nor too wide for a rule.
     """
-    z, factors = average.variable, Mul.make_args(average.integrand)
+    z, factors = average.variable, sp.Mul.make_args(average.integrand)
     for i, factor in enumerate(factors):
-        if isinstance(factor, exp) and factor.has_free(z):
-            terms = [factor.exp] if coefficients(factor.exp, z) else Add.make_args(expand(factor.exp))
-            quadratic = Add(*(term for term in terms if coefficients(term, z)))
+        if isinstance(factor, sp.exp) and factor.has_free(z):
+            terms = [factor.exp] if coefficients(factor.exp, z) else sp.Add.make_args(sp.expand(factor.exp))
+            quadratic = sp.Add(*(term for term in terms if coefficients(term, z)))
             if quadratic.has_free(z):
-                left = factor.exp - quadratic if len(terms) > 1 else S.Zero
-                rest = Mul(*factors[:i], exp(expand(left)), *factors[i + 1 :])
+                left = factor.exp - quadratic if len(terms) > 1 else sp.S.Zero
+                rest = sp.Mul(*factors[:i], sp.exp(sp.expand(left)), *factors[i + 1 :])
                 return rest, (quadratic, *coefficients(quadratic, z)[1:])
     return average.integrand, None
 
 
-def _check_is_finite(integrand: Expr, z: Symbol) -> None:
+def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
     """Refuse a product that grows faster than the density falls, or that has a pole that is not integrable."""
-    factors = [factor for factor in Mul.make_args(integrand) if factor.has_free(z)]
+    factors = [factor for factor in sp.Mul.make_args(integrand) if factor.has_free(z)]
     for factor in factors:
-        others = Mul(*(other for other in factors if other is not factor))
-        if isinstance(factor, exp) and others.is_polynomial(z):
+        others = sp.Mul(*(other for other in factors if other is not factor))
+        if isinstance(factor, sp.exp) and others.is_polynomial(z):
+            # exp(c z^2) with c >= 1/2 outgrows the density
             quadratic = coefficients(factor.exp, z)
             infinite = quadratic is not None and (1 - 2 * quadratic[2]).is_nonpositive
         else:
@@ -370,52 +318,46 @@ def _check_is_finite(integrand: Expr, z: Symbol) -> None:
             raise ValueError(f"the average of {integrand} over {z} is infinite")
 
 
-def _pole(factor: Expr, z: Symbol) -> Expr | None:
+def _pole(factor: sp.Expr, z: sp.Symbol) -> sp.Expr | None:
     """A real place around which the factor has no integral, if it is known to have one."""
-    if isinstance(factor, tan):
+    if isinstance(factor, sp.tan):
         line = line_of(factor.args[0], z)
-        pole = None if line is None else (pi / 2 - line.offset) / line.slope
+        pole = None if line is None else (sp.pi / 2 - line.offset) / line.slope
     else:
         base, power = factor.as_base_exp()
         if not (1 + power).is_nonpositive:
             return None
-        line = line_of(base.args[0] if isinstance(base, Abs) else base, z)
+        line = line_of(base.args[0] if isinstance(base, sp.Abs) else base, z)
         pole = None if line is None else line.root
     return pole if pole is not None and pole.is_real and line.slope.is_nonzero else None
 
 
-def _density(number: Expr) -> Expr:
-    return exp(-(number**2) / 2) / sqrt(2 * pi)
-
-
-def mean_of_deltas(integrand: Expr, z: Symbol) -> tuple[Expr, Expr]:
+def mean_of_deltas(integrand: sp.Expr, z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
     """The mean of all terms with a `DiracDelta` of a linear function of z, and the integrand without these terms.
 
     The mean of delta(a + b z) g(z) is g phi / |b| at the root, and of its derivatives that of g phi's, by parts.
     """
-    deltas = {node: Dummy() for node in nodes_around(integrand, z) if isinstance(node, DiracDelta)}
-    held, closed = integrand.xreplace(deltas), S.Zero
+    deltas = {node: sp.Dummy() for node in nodes_around(integrand, z) if isinstance(node, sp.DiracDelta)}
+    held, closed, density = integrand.xreplace(deltas), sp.S.Zero, sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
     for delta, symbol in deltas.items():
         factor, line = held.diff(symbol), line_of(delta.args[0], z)
         order = int(delta.args[1]) if len(delta.args) > 1 else 0
-        if line is None or factor.has_free(*deltas.values()) or factor.atoms(GaussianAverage) & _within(symbol, held):
+        within = {average for average in held.atoms(GaussianAverage) if average.has_free(symbol)}
+        if line is None or factor.has_free(*deltas.values()) or factor.atoms(GaussianAverage) & within:
             raise NotImplementedError(f"the mean over {z} is known of DiracDelta of a linear function, got {delta}")
         if any(jump.has_root_of(line) for jump in _jumps(factor, z, None)):
             raise NotImplementedError(f"DiracDelta times a function that jumps at the same place has no mean: {factor}")
-        derivative = ((-1 / line.slope) ** order * factor * _density(z)).diff(z, order)
-        closed += derivative.xreplace({z: line.root}) / Abs(line.slope)
-    return closed, held.xreplace(dict.fromkeys(deltas.values(), S.Zero))
+        # integration by parts moves the derivatives of the delta to the rest
+        derivative = ((-1 / line.slope) ** order * factor * density).diff(z, order)
+        closed += derivative.xreplace({z: line.root}) / sp.Abs(line.slope)
+    return closed, held.xreplace(dict.fromkeys(deltas.values(), sp.S.Zero))
 
 
-def _within(symbol: Symbol, expression: Expr) -> set[Expr]:
-    return {average for average in expression.atoms(GaussianAverage) if average.has_free(symbol)}
-
-
-def _jumps(integrand: Expr, z: Symbol, symbol: Symbol | None) -> list[Line]:
+def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol | None) -> list[Line]:
     """The linear functions at whose different roots the integrand jumps, those that move with `symbol`."""
     found: list[Line] = []
     for node in nodes_around(integrand, z):
-        if isinstance(node, (Heaviside, Relational, sign, *_STEPS)) and (symbol is None or node.has_free(symbol)):
+        if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and (symbol is None or node.has_free(symbol)):
             function = node.lhs - node.rhs if isinstance(node, Relational) else node.args[0]
             line = None if isinstance(node, _STEPS) else line_of(function, z)
             if line is not None and not any(line.has_root_of(other) for other in found):
@@ -425,13 +367,16 @@ def _jumps(integrand: Expr, z: Symbol, symbol: Symbol | None) -> list[Line]:
     return found
 
 
-def _no_rule(node: Basic, symbol: Symbol) -> NotImplementedError:
+def _no_rule(node: sp.Basic, symbol: sp.Symbol) -> NotImplementedError:
     return NotImplementedError(f"the derivative by {symbol} has no rule for {type(node).__name__} (in {node})")
 
 
 def mean_slope(
-    average: GaussianAverage, integrand: Expr, symbol: Symbol, derivative: Callable[[Expr, Symbol], Expr] = Expr.diff
-) -> Expr:
+    average: GaussianAverage,
+    integrand: sp.Expr,
+    symbol: sp.Symbol,
+    derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] = sp.Expr.diff,
+) -> sp.Expr:
     """The derivative by `symbol` of the mean of `integrand` over the variable of `average`, by its quadrature.
 
     By Leibniz' rule: the mean of the `derivative` between the jumps, and for every jump its height times the speed at
@@ -440,40 +385,40 @@ def mean_slope(
     """
     z = average.variable
     # SymPy takes derivatives of Abs of real numbers only, and all numbers here are real
-    real = {s: Dummy(s.name, real=True) for s in integrand.free_symbols if s.is_real is None and type(s) is Symbol}
+    real = {
+        s: sp.Dummy(s.name, real=True) for s in integrand.free_symbols if s.is_real is None and type(s) is sp.Symbol
+    }
     symbol, back = real.get(symbol, symbol), {new: old for old, new in real.items()}
-    integrand = integrand.xreplace(real).replace(frac, lambda x: x - floor(x))
-    integrand = integrand.replace(Mod, lambda p, q: p - q * floor(p / q))
-    jumping = {node for node in nodes_around(integrand, symbol) if isinstance(node, (Heaviside, sign, *_STEPS))}
-    for node in jumping | set(_relations(integrand, symbol)):
-        if not node.has_free(z):
+    integrand = integrand.xreplace(real).replace(sp.frac, lambda x: x - sp.floor(x))
+    integrand = integrand.replace(sp.Mod, lambda p, q: p - q * sp.floor(p / q))
+    around = set(nodes_around(integrand, symbol))
+    jumping = {node for node in around if isinstance(node, (sp.Heaviside, sp.sign, *_STEPS))}
+    for node in around:
+        if (node in jumping or isinstance(node, Relational)) and not node.has_free(z):
             raise _no_rule(node, symbol)
-    held = {node: Dummy(real=True) for node in jumping}
+    held = {node: sp.Dummy(real=True) for node in jumping}
     slope = derivative(integrand.xreplace(held), symbol).xreplace({new: old for old, new in held.items()})
-    if slope.has(Derivative, DiracDelta):
+    if slope.has(sp.Derivative, sp.DiracDelta):
         raise NotImplementedError(f"SymPy finds no derivative of {integrand} by {symbol}: {slope}")
+    # Leibniz: the mean of the slope, and what each moving jump sweeps over
     total = average_like(average, slope)
     for line in _jumps(integrand, z, symbol):
         a, b = line
         height = _limit(integrand, z, line, 1) - _limit(integrand, z, line, -1)
         # that of a + b z at zero; its derivative by a is -a / b^2 of it
         density, steeper = SmoothedRamp(a, b, 2), SmoothedRamp(a, b, 3)
-        total += height * sign(b) * (a.diff(symbol) * density + b.diff(symbol) * b * steeper)
+        total += height * sp.sign(b) * (a.diff(symbol) * density + b.diff(symbol) * b * steeper)
     return total.xreplace(back)
 
 
-def _relations(integrand, symbol):
-    return (node for node in nodes_around(integrand, symbol) if isinstance(node, Relational))
-
-
-def _limit(integrand: Expr, z: Symbol, line: Line, side: int) -> Expr:
+def _limit(integrand: sp.Expr, z: sp.Symbol, line: Line, side: int) -> sp.Expr:
     """The value of the integrand just above or below the root of a linear function of z."""
     sides = {}
     for node in nodes_around(integrand, z):
-        if isinstance(node, (Heaviside, Relational, sign)):
+        if isinstance(node, (sp.Heaviside, Relational, sp.sign)):
             is_relation = isinstance(node, Relational)
             own = line_of(node.lhs - node.rhs if is_relation else node.args[0], z)
             if own is not None and own.has_root_of(line):
-                rest = (S.Zero,) if is_relation else node.args[1:]
+                rest = (sp.S.Zero,) if is_relation else node.args[1:]
                 sides[node] = node.func(side * own.slope, *rest)
     return integrand.xreplace(sides).xreplace({z: line.root})

@@ -2,7 +2,6 @@
 
 from sympy import Add, DiracDelta, Dummy, Expr, Poly, PolynomialError, S, Symbol, expand_mul
 
-from ..checks import checked_expression
 from .averages import GaussianAverage, average_like
 
 # above this number of operations expansion costs more than it gains
@@ -19,20 +18,19 @@ def in_standard_form(expression: Expr) -> Expr:
     terms of order one, and an overlap of 1e-6 loses six digits to rounding. Products are expanded only if no more
     terms result than before, since expansion of (q - 1)^3 loses digits in turn.
     """
-    expression = checked_expression("expression", expression)
     # zero but at the jump itself, where no equation holds
     expression = expression.replace(DiracDelta, lambda *_: S.Zero)
-    averages = [node for node in expression.atoms(GaussianAverage) if _is_simple(node)]
+    averages = [
+        node
+        for node in expression.atoms(GaussianAverage)
+        if not node.integrand.has(GaussianAverage)
+        and not any(getattr(symbol, "is_Matrix", False) for symbol in node.integrand.free_symbols)
+    ]
     by_parts = expression.xreplace({average: _by_parts(average) for average in averages})
     if by_parts.count_ops() > _MOST_OPERATIONS:
         return by_parts
     expanded = Add(*_terms(by_parts))
     return expanded if len(Add.make_args(expanded)) <= len(Add.make_args(by_parts)) else by_parts
-
-
-def _is_simple(average: GaussianAverage) -> bool:
-    of_matrices = any(getattr(node, "is_Matrix", False) for node in average.integrand.free_symbols)
-    return not of_matrices and not average.integrand.has(GaussianAverage)
 
 
 def _by_parts(average: GaussianAverage) -> Expr:
@@ -41,7 +39,8 @@ def _by_parts(average: GaussianAverage) -> Expr:
     if coefficients is None or set(coefficients) <= {0}:
         return _constants_out(average, average.integrand)
     lowered = Add(*(_mean(average, power, rest) for power, rest in coefficients.items()))
-    left = [node for node in lowered.atoms(GaussianAverage) if _has_powers(node)]
+    powers = [_powers(node.integrand, node.variable) for node in lowered.atoms(GaussianAverage)]
+    left = any(each is not None and not set(each) <= {0} for each in powers)
     return average if left or lowered.count_ops() > _LONGER * average.count_ops() else lowered
 
 
@@ -66,11 +65,6 @@ def _powers(integrand: Expr, variable: Symbol) -> dict[int, Expr] | None:
         return None
     back = {dummy: node for node, dummy in held.items()}
     return {power: coefficient.xreplace(back) for (power,), coefficient in polynomial.terms()}
-
-
-def _has_powers(average: GaussianAverage) -> bool:
-    coefficients = _powers(average.integrand, average.variable)
-    return coefficients is not None and not set(coefficients) <= {0}
 
 
 def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:

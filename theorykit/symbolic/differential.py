@@ -8,53 +8,47 @@ is the symmetric part, the gradient within symmetric matrices.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from sympy import (
-    Add,
-    Derivative,
-    DiracDelta,
-    Dummy,
-    Expr,
-    Function,
-    Identity,
-    Inverse,
-    KroneckerProduct,
-    Lambda,
-    MatAdd,
-    MatMul,
-    MatPow,
-    MatrixSymbol,
-    Max,
-    Min,
-    Mul,
-    OneMatrix,
-    Piecewise,
-    Pow,
-    S,
-    Symbol,
-    Trace,
-    Transpose,
-    ZeroMatrix,
-    log,
-)
+import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import checked_instance, checked_scalar
-from .atoms import Diagonal, LogDet, PartialTrace, Softmax, SymmetricSymbol, split_coefficient, trace
+from ..checks import Scalar, checked_arguments
+from .atoms import (
+    Diagonal,
+    LogDet,
+    PartialTrace,
+    PrincipalBlock,
+    SideBySide,
+    Softmax,
+    Stacked,
+    SymmetricSymbol,
+    embed,
+    principal_block,
+    split_coefficient,
+    trace,
+)
 from .averages import GaussianAverage, mean_slope
-from .blocks import PrincipalBlock, SideBySide, Stacked, embed, principal_block
 from .bound_variables import EntryVariable, check_matrices_are_fixed, matrix_scalars, new_variable
-from .entries import Entrywise, KernelMatrix, SumOfEntries, of_entries, sum_of_entries
-from .functions.derivatives import JUMPING, partial_derivative
-from .spectral import EigenvalueSum, SpectralFunction, of_eigenvalues
-from .structure import coefficient_and_factors
+from .functions import JUMPING, partial_derivative
+from .matrix_functions import (
+    EigenvalueSum,
+    Entrywise,
+    KernelMatrix,
+    SpectralFunction,
+    SumOfEntries,
+    coefficient_and_factors,
+    of_eigenvalues,
+    of_entries,
+    sum_of_entries,
+)
 
-Contribution = tuple[Expr, Expr]
+Contribution = tuple[sp.Expr, sp.Expr]
 
 
-def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
+@checked_arguments
+def gradient(expression: Scalar, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
     """Gradient of a scalar expression with respect to a scalar or matrix symbol, of the symbol's shape.
 
     Raises `NotImplementedError` for a node that has no rule: never a silent zero.
@@ -64,26 +58,19 @@ def gradient(expression: Expr, variable: Symbol | MatrixSymbol) -> Expr:
         >>> gradient(log_det(positive_definite("K", 3)), positive_definite("K", 3))
         K**(-1)
     """
-    checked_instance("variable", variable, (Symbol, MatrixSymbol))
-    terms = list(_accumulate(checked_scalar("expression", expression), S.One, variable))
+    terms = list(_accumulate(expression, sp.S.One, variable))
     if not getattr(variable, "is_Matrix", False):
-        return Add(*terms)
+        return sp.Add(*terms)
     if not terms:
-        return ZeroMatrix(*variable.shape)
-    total = MatAdd(*terms).doit()
+        return sp.ZeroMatrix(*variable.shape)
+    total = sp.MatAdd(*terms).doit()
     if isinstance(variable, SymmetricSymbol):
-        return _symmetric_part(total)
+        transpose = total.T.doit()
+        return total if transpose == total else sp.MatAdd(total / 2, transpose / 2).doit()
     return total
 
 
-def _symmetric_part(matrix: MatrixExpr) -> MatrixExpr:
-    transpose = matrix.T.doit()
-    if transpose == matrix:
-        return matrix
-    return MatAdd(matrix / 2, transpose / 2).doit()
-
-
-def _accumulate(node: Expr, cotangent: Expr, variable: Expr) -> Iterator[Expr]:
+def _accumulate(node: sp.Expr, cotangent: sp.Expr, variable: sp.Expr) -> Iterator[sp.Expr]:
     """All contributions of `node`, weighted by its cotangent, to the gradient with respect to `variable`."""
     if node == variable:
         yield cotangent
@@ -93,7 +80,7 @@ def _accumulate(node: Expr, cotangent: Expr, variable: Expr) -> Iterator[Expr]:
                 yield from _accumulate(argument, contribution, variable)
 
 
-def _pull_back(node: Expr, cotangent: Expr) -> Iterable[Contribution]:
+def _pull_back(node: sp.Expr, cotangent: sp.Expr) -> Iterable[Contribution]:
     for node_type, rule in _RULES:
         if isinstance(node, node_type):
             return rule(node, cotangent)
@@ -109,12 +96,12 @@ def _sum(node, cotangent):
 
 def _scalar_product(node, cotangent):
     for i, factor in enumerate(node.args):
-        yield factor, cotangent * Mul(*node.args[:i], *node.args[i + 1 :])
+        yield factor, cotangent * sp.Mul(*node.args[:i], *node.args[i + 1 :])
 
 
 def _scalar_power(node, cotangent):
     yield node.base, cotangent * node.exp * node.base ** (node.exp - 1)
-    yield node.exp, cotangent * node * log(node.base)
+    yield node.exp, cotangent * node * sp.log(node.base)
 
 
 def _scalar_function(node, cotangent):
@@ -138,21 +125,21 @@ def _piecewise(node, cotangent):
         yield leaf, cotangent * slope(symbol)
 
 
-def _partial(expression: Expr, symbol: Symbol) -> Expr:
+def _partial(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
     """The derivative of a scalar expression that is made of no matrices; a function by cases is taken as continuous."""
-    if isinstance(expression, Piecewise):
+    if isinstance(expression, sp.Piecewise):
         # case by case: another case may have no derivative where this one holds
-        return Piecewise(*((_partial(value, symbol), condition) for value, condition in expression.args))
-    return Add(*_accumulate(expression, S.One, symbol))
+        return sp.Piecewise(*((_partial(value, symbol), condition) for value, condition in expression.args))
+    return sp.Add(*_accumulate(expression, sp.S.One, symbol))
 
 
-def _slope(expression: Expr, symbol: Symbol) -> Expr:
+def _slope(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
     """The derivative in an average or of entries, of an expression that does not jump."""
-    for node in expression.atoms(Piecewise, *JUMPING):
+    for node in expression.atoms(sp.Piecewise, *JUMPING):
         if symbol in node.free_symbols:
             raise _without_derivative(node)
     slope = _partial(expression, symbol)
-    if slope.has(DiracDelta, Derivative):
+    if slope.has(sp.DiracDelta, sp.Derivative):
         raise NotImplementedError(f"SymPy finds no derivative of {expression} by {symbol}: {slope}")
     return slope
 
@@ -160,21 +147,23 @@ def _slope(expression: Expr, symbol: Symbol) -> Expr:
 def _matrix_product(node, cotangent):
     coefficient, matrices = node.as_coeff_matrices()
     if coefficient != 1:
-        yield coefficient, trace((cotangent.T * MatMul(*matrices)).doit())
+        yield coefficient, trace((cotangent.T * sp.MatMul(*matrices)).doit())
+    # tr(G^T L dX R) = tr((L^T G R^T)^T dX)
     for i, matrix in enumerate(matrices):
         left = [m.T for m in reversed(matrices[:i])]
         right = [m.T for m in reversed(matrices[i + 1 :])]
-        yield matrix, MatMul(coefficient, *left, cotangent, *right).doit()
+        yield matrix, sp.MatMul(coefficient, *left, cotangent, *right).doit()
 
 
 def _matrix_power(node, cotangent):
-    _, factors = coefficient_and_factors(MatMul(node))
+    _, factors = coefficient_and_factors(sp.MatMul(node))
     if factors == [node]:
         raise NotImplementedError(f"the matrix differential takes non-zero integer powers only, got {node}")
-    return _matrix_product(MatMul(*factors, evaluate=False), cotangent)
+    return _matrix_product(sp.MatMul(*factors, evaluate=False), cotangent)
 
 
 def _inverse(node, cotangent):
+    # d(X^-1) = -X^-1 dX X^-1
     inverse_transpose = node.T
     yield node.arg, (-inverse_transpose * cotangent * inverse_transpose).doit()
 
@@ -182,36 +171,32 @@ def _inverse(node, cotangent):
 def _kronecker(node, cotangent):
     if len(node.args) != 2 or any(factor.shape[0] != factor.shape[1] for factor in node.args):
         raise NotImplementedError(f"the matrix differential takes Kronecker products of two square factors, got {node}")
+    # tr(G^T (dA (x) B)) = tr(tr_1(G (I (x) B^T))^T dA): the other factor is multiplied away, then traced over
     left, right = node.args
     dimensions = (left.shape[0], right.shape[0])
     for traced, factor in ((1, left), (0, right)):
-        pair = (Identity(dimensions[0]), right.T) if traced == 1 else (left.T, Identity(dimensions[1]))
-        coefficient, rest = split_coefficient((cotangent * KroneckerProduct(*pair)).doit())
+        pair = (sp.Identity(dimensions[0]), right.T) if traced == 1 else (left.T, sp.Identity(dimensions[1]))
+        coefficient, rest = split_coefficient((cotangent * sp.KroneckerProduct(*pair)).doit())
         yield factor, coefficient * PartialTrace(rest, dimensions, traced)
 
 
 def _partial_trace(node, cotangent):
     # SymPy cannot simplify a Kronecker product whose factor carries a coefficient
     coefficient, rest = split_coefficient(cotangent.doit())
-    identity = Identity(node.traced_dimension)
+    identity = sp.Identity(node.traced_dimension)
     pair = (identity, rest) if node.traced == 0 else (rest, identity)
-    yield node.matrix, coefficient * KroneckerProduct(*pair)
-
-
-def _function_of_entries(node, cotangent):
-    variables, matrices = node.function.variables, node.matrices
-    yield from _through_entries(node.function.expr, variables, matrices, cotangent)
+    yield node.matrix, coefficient * sp.KroneckerProduct(*pair)
 
 
 def _function_of_one_matrix(node, cotangent):
-    (variable,) = node.function.variables
-    is_own = isinstance(variable, EntryVariable)
-    own = variable if is_own else new_variable(EntryVariable, variable.name, node.function.expr)
+    (own,) = (variable,) = node.function.variables
+    if not isinstance(variable, EntryVariable):
+        own = new_variable(EntryVariable, variable.name, node.function.expr)
     value = node.function.expr.xreplace({variable: own})
     of_matrix, *of_numbers = _through_entries(value, (own,), (node.expr,), cotangent)
-    slope = Lambda(own, _slope(value, own))
+    slope = sp.Lambda(own, _slope(value, own))
     coefficient, rest = split_coefficient(cotangent)
-    if isinstance(rest, OneMatrix):
+    if isinstance(rest, sp.OneMatrix):
         yield node.expr, coefficient * node.expr.applyfunc(slope)
     elif 1 not in node.shape:
         yield of_matrix
@@ -237,14 +222,14 @@ def _through_entries(value, variables, matrices, cotangent):
 
 
 def _slopes(
-    value: Expr, variables: Sequence[Symbol], derivative: Callable[[Expr, Symbol], Expr] | None = None
-) -> tuple[Callable[[Symbol], Expr], list[tuple[Expr, Symbol]]]:
+    value: sp.Expr, variables: Sequence[sp.Symbol], derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] | None = None
+) -> tuple[Callable[[sp.Symbol], sp.Expr], list[tuple[sp.Expr, sp.Symbol]]]:
     """The derivative of a function of `variables` by any symbol, and the numbers that it depends on besides.
 
     A number that is made of matrices, such as a trace, comes with a symbol that stands for it.
     """
     check_matrices_are_fixed(value)
-    held = {leaf: Dummy(real=True) for leaf in dict.fromkeys(matrix_scalars(value))}
+    held = {leaf: sp.Dummy(real=True) for leaf in dict.fromkeys(matrix_scalars(value))}
     value, back = value.xreplace(held), {symbol: leaf for leaf, symbol in held.items()}
     symbols = sorted(value.free_symbols - {*variables, *back}, key=lambda symbol: symbol.name)
     numbers = [*((symbol, symbol) for symbol in symbols), *held.items()]
@@ -253,6 +238,7 @@ def _slopes(
 
 
 def _softmax(node, cotangent):
+    # the Jacobian diag(p) - p p^T is symmetric
     yield node.column, DiagMatrix(node) * cotangent - node * (node.T * cotangent)
 
 
@@ -265,15 +251,16 @@ def _gaussian_average(node, cotangent):
 def _eigenvalue_sum(node, cotangent):
     (variable,) = node.function.variables
     slope, numbers = _slopes(node.function.expr, (variable,))
+    # d sum f(l_i) = tr(f'(K) dK), whatever eigenvalues agree (Hellmann and Feynman)
     yield node.matrix, cotangent * of_eigenvalues(slope(variable), variable, node.matrix)
     for leaf, symbol in numbers:
-        yield leaf, cotangent * EigenvalueSum(Lambda(variable, slope(symbol)), node.matrix)
+        yield leaf, cotangent * EigenvalueSum(sp.Lambda(variable, slope(symbol)), node.matrix)
 
 
 def _spectral_function(node, cotangent):
     """Of a cotangent that is a function of the same matrix alone: both then have the same eigenvectors."""
     coefficient, rest = split_coefficient(cotangent.doit())
-    _, factors = coefficient_and_factors(MatMul(rest))
+    _, factors = coefficient_and_factors(sp.MatMul(rest))
     if not all(_is_function_of(factor, node.matrix) for factor in factors):
         raise NotImplementedError(
             f"the matrix differential has no rule for SpectralFunction (in {node}) in a product with other matrices"
@@ -286,10 +273,10 @@ def _spectral_function(node, cotangent):
 
 
 def _is_function_of(factor: MatrixExpr, matrix: MatrixExpr) -> bool:
-    if isinstance(factor, Inverse):
+    if isinstance(factor, sp.Inverse):
         return _is_function_of(factor.arg, matrix)
     spectral = isinstance(factor, SpectralFunction) and factor.matrix == matrix
-    return spectral or factor == matrix or isinstance(factor, Identity)
+    return spectral or factor == matrix or isinstance(factor, sp.Identity)
 
 
 def _block_diagonal(node, cotangent):
@@ -303,15 +290,18 @@ def _block_diagonal(node, cotangent):
 
 # First match wins: MatMul and MatAdd derive from Mul and Add, Inverse from MatPow.
 _RULES = (
-    (MatAdd, _sum),
-    (MatMul, _matrix_product),
-    (Inverse, _inverse),
-    (MatPow, _matrix_power),
-    (Transpose, lambda node, cotangent: [(node.arg, cotangent.T)]),
-    (KroneckerProduct, _kronecker),
+    (sp.MatAdd, _sum),
+    (sp.MatMul, _matrix_product),
+    (sp.Inverse, _inverse),
+    (sp.MatPow, _matrix_power),
+    (sp.Transpose, lambda node, cotangent: [(node.arg, cotangent.T)]),
+    (sp.KroneckerProduct, _kronecker),
     (PartialTrace, _partial_trace),
     (ElementwiseApplyFunction, _function_of_one_matrix),
-    (Entrywise, _function_of_entries),
+    (
+        Entrywise,
+        lambda node, cotangent: _through_entries(node.function.expr, node.function.variables, node.matrices, cotangent),
+    ),
     (KernelMatrix, lambda node, cotangent: [(node.entries, cotangent)]),
     (Softmax, _softmax),
     (SpectralFunction, _spectral_function),
@@ -320,14 +310,14 @@ _RULES = (
     (BlockDiagMatrix, _block_diagonal),
     (Stacked, lambda node, cotangent: [(node.matrix, SideBySide(cotangent, node.blocks))]),
     (SideBySide, lambda node, cotangent: [(node.matrix, Stacked(cotangent, node.blocks))]),
-    (Trace, lambda node, cotangent: [(node.arg, cotangent * Identity(node.arg.shape[0]))]),
-    (LogDet, lambda node, cotangent: [(node.matrix, cotangent * Inverse(node.matrix).T)]),
+    (sp.Trace, lambda node, cotangent: [(node.arg, cotangent * sp.Identity(node.arg.shape[0]))]),
+    (LogDet, lambda node, cotangent: [(node.matrix, cotangent * sp.Inverse(node.matrix).T)]),
     (EigenvalueSum, _eigenvalue_sum),
     (GaussianAverage, _gaussian_average),
-    (SumOfEntries, lambda node, cotangent: [(node.matrix, cotangent * OneMatrix(*node.matrix.shape))]),
-    (Add, _sum),
-    (Mul, _scalar_product),
-    (Pow, _scalar_power),
-    (Piecewise, _piecewise),
-    ((Function, Max, Min), _scalar_function),
+    (SumOfEntries, lambda node, cotangent: [(node.matrix, cotangent * sp.OneMatrix(*node.matrix.shape))]),
+    (sp.Add, _sum),
+    (sp.Mul, _scalar_product),
+    (sp.Pow, _scalar_power),
+    (sp.Piecewise, _piecewise),
+    ((sp.Function, sp.Max, sp.Min), _scalar_function),
 )

@@ -9,52 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from math import comb, factorial
 from typing import NamedTuple
 
-from sympy import (
-    Abs,
-    Add,
-    Basic,
-    Dummy,
-    Expr,
-    Function,
-    Heaviside,
-    Integer,
-    Max,
-    Min,
-    Mul,
-    Pow,
-    Rational,
-    S,
-    Symbol,
-    asin,
-    cos,
-    cosh,
-    erf,
-    erfc,
-    exp,
-    expand,
-    factorial2,
-    pi,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-)
+import sympy as sp
 
 from ..checks import checked_instance, checked_scalar, checked_sequence, shown
 from .averages import NODES, GaussianAverage, average_over, checked_nodes, mean_of_deltas
-from .functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
+from .functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
 
-Variables = tuple[Symbol, ...]
+Variables = tuple[sp.Symbol, ...]
 
 
 class _Line(NamedTuple):
     """a + b z, of one variable z or of several."""
 
-    offset: Expr
-    slopes: tuple[Expr, ...]
+    offset: sp.Expr
+    slopes: tuple[sp.Expr, ...]
 
 
-def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int | str | Expr = NODES) -> Expr:
+def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str | sp.Expr = NODES) -> sp.Expr:
     """The mean of `integrand` over one or two independent standard normal `variables`.
 
     Terms with a closed form get it: polynomials times exponentials of quadratic functions, and times one of sin, cos,
@@ -74,7 +45,7 @@ def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int | str | Exp
     nodes = checked_nodes(nodes)
     variables = checked_sequence("variables", variables, "symbols")
     for i, variable in enumerate(variables):
-        checked_instance(f"variables[{i}]", variable, Symbol)
+        checked_instance(f"variables[{i}]", variable, sp.Symbol)
     if len(variables) not in (1, 2) or len(set(variables)) < len(variables):
         raise ValueError(f"variables must be one symbol or two different ones, got {shown(variables)}")
     if len(variables) == 1:
@@ -83,199 +54,189 @@ def gaussian_average(integrand: Expr, *variables: Symbol, nodes: int | str | Exp
     return closed + _average(_average(rest, variables[0], nodes), variables[1], nodes)
 
 
-def _average(integrand: Expr, variable: Symbol, nodes: Expr) -> Expr:
+def _average(integrand: sp.Expr, variable: sp.Symbol, nodes: sp.Expr) -> sp.Expr:
     at_points, integrand = mean_of_deltas(integrand, variable)
     closed, rest = _split(integrand, (variable,), _mean_of_term)
     return at_points + closed + average_over(rest, variable, nodes)
 
 
-def _split(integrand: Expr, variables: Variables, mean: Callable[[Expr, Variables], Expr | None]) -> tuple[Expr, Expr]:
+def _split(
+    integrand: sp.Expr, variables: Variables, mean: Callable[[sp.Expr, Variables], sp.Expr | None]
+) -> tuple[sp.Expr, sp.Expr]:
     """The mean of all terms that have one, and the sum of the others: the integrand as it was, where none has."""
-    terms = Add.make_args(_expanded(integrand, variables))
+    terms = sp.Add.make_args(_expanded(integrand, variables))
     means = [mean(term, variables) for term in terms]
     if all(each is None for each in means):
-        return S.Zero, integrand
-    left = Add(*(term for term, each in zip(terms, means, strict=True) if each is None))
-    return Add(*(each for each in means if each is not None)), left
+        return sp.S.Zero, integrand
+    left = sp.Add(*(term for term, each in zip(terms, means, strict=True) if each is None))
+    return sp.Add(*(each for each in means if each is not None)), left
 
 
-def _expanded(integrand: Expr, variables: Variables) -> Expr:
+def _expanded(integrand: sp.Expr, variables: Variables) -> sp.Expr:
     """A sum of products, with Max and Min of two linear functions as Max(x, 0); functions are not taken apart."""
-    pairs = [node for node in integrand.atoms(Max, Min) if len(node.args) == 2]
+    pairs = [node for node in integrand.atoms(sp.Max, sp.Min) if len(node.args) == 2]
     changes = {node: _as_ramp(node) for node in pairs if _line(node.args[0] - node.args[1], variables) is not None}
     integrand = integrand.xreplace(changes)
-    held = {node: Dummy() for node in _outermost_functions(integrand)}
-    expanded = expand(integrand.xreplace(held), power_base=False, power_exp=False, log=False)
+    held = {node: sp.Dummy() for node in _outermost_functions(integrand)}
+    expanded = sp.expand(integrand.xreplace(held), power_base=False, power_exp=False, log=False)
     return expanded.xreplace({number: node for node, number in held.items()})
 
 
-def _as_ramp(node: Expr) -> Expr:
+def _as_ramp(node: sp.Expr) -> sp.Expr:
     first, second = sorted(node.args, key=lambda argument: argument == 0)
-    return second + Max(first - second, 0) if isinstance(node, Max) else second - Max(second - first, 0)
+    return second + sp.Max(first - second, 0) if isinstance(node, sp.Max) else second - sp.Max(second - first, 0)
 
 
-def _outermost_functions(expression: Basic) -> set[Basic]:
+def _outermost_functions(expression: sp.Basic) -> set[sp.Basic]:
     of_matrices = any(getattr(argument, "is_Matrix", False) for argument in expression.args)
-    if of_matrices or isinstance(expression, (Function, GaussianAverage, Max, Min)):
+    if of_matrices or isinstance(expression, (sp.Function, GaussianAverage, sp.Max, sp.Min)):
         return {expression}
     return {node for argument in expression.args for node in _outermost_functions(argument)}
 
 
-def _line(expression: Expr, variables: Variables) -> _Line | None:
+def _line(expression: sp.Expr, variables: Variables) -> _Line | None:
     """`expression` as a linear function of the variables, if it is one."""
-    slopes = tuple(expand(expression.diff(variable)) for variable in variables)
-    offset = expand(expression - Add(*(slope * z for slope, z in zip(slopes, variables, strict=True))))
+    slopes = tuple(sp.expand(expression.diff(variable)) for variable in variables)
+    offset = sp.expand(expression - sp.Add(*(slope * z for slope, z in zip(slopes, variables, strict=True))))
     is_linear = not any(part.has_free(*variables) for part in (offset, *slopes))
     return _Line(offset, slopes) if is_linear else None
 
 
-def _factors(product: Expr) -> list[Expr]:
+def _factors(product: sp.Expr) -> list[sp.Expr]:
     """The factors of a product, whole powers as repeated factors."""
     factors = []
-    for factor in Mul.make_args(product):
-        repeated = isinstance(factor, Pow) and factor.exp.is_Integer and factor.exp > 0
+    for factor in sp.Mul.make_args(product):
+        repeated = isinstance(factor, sp.Pow) and factor.exp.is_Integer and factor.exp > 0
         factors += [factor.base] * int(factor.exp) if repeated else [factor]
     return factors
 
 
-def _argument(function: Expr) -> Expr | None:
+def _argument(function: sp.Expr) -> sp.Expr | None:
     """What a function of the table is of; of Max that is not zero."""
-    if isinstance(function, Max):
+    if isinstance(function, sp.Max):
         others = [argument for argument in function.args if argument != 0]
         return others[0] if len(others) == 1 else None
     return function.args[0]
 
 
-def _mean_of_term(term: Expr, variables: Variables) -> Expr | None:
+def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
     """The mean of c z^n exp(p z^2 + q z) f(a + b z) over z, if it has a row."""
     (z,) = variables
     constant, rest = term.as_independent(z, as_Add=False)
     if not rest.has_free(z):
         return term
     factors = _factors(rest)
-    exponent = Add(*(factor.exp for factor in factors if isinstance(factor, exp)))
-    functions = [factor for factor in factors if factor != z and not isinstance(factor, exp)]
-    curvature = expand(exponent.diff(z, 2) / 2)
-    tilt = _line(expand(exponent - curvature * z**2), variables)
+    exponent = sp.Add(*(factor.exp for factor in factors if isinstance(factor, sp.exp)))
+    functions = [factor for factor in factors if factor != z and not isinstance(factor, sp.exp)]
+    curvature = sp.expand(exponent.diff(z, 2) / 2)
+    tilt = _line(sp.expand(exponent - curvature * z**2), variables)
     if tilt is None or curvature.has_free(z):
         return None
+    # completing the square: exp(p z^2 + q z) times the density is a normal density of variance 1 / (1 - 2 p)
     narrowing = 1 - 2 * curvature
     if narrowing.is_nonpositive:
         raise ValueError(f"the integrand has the term {term}, whose average over {z} is infinite")
     # the density times the exponential is that of another normal variable
-    (slope,), deviation = tilt.slopes, 1 / sqrt(narrowing)
+    (slope,), deviation = tilt.slopes, 1 / sp.sqrt(narrowing)
     mean = slope / narrowing
     moved = [function.xreplace({z: mean + deviation * z}) for function in functions]
     means = [_mean_of_power(power, moved, z) for power in range(factors.count(z) + 1)]
     if any(each is None for each in means):
         return None
-    scale = constant * exp(expand(tilt.offset + slope**2 / (2 * narrowing))) * deviation
-    return scale * _moved(mean, deviation, means)
+    scale = constant * sp.exp(sp.expand(tilt.offset + slope**2 / (2 * narrowing))) * deviation
+    # (mean + deviation z)^n f from the means of z^k f
+    n = len(means) - 1
+    return scale * sp.Add(*(comb(n, k) * mean ** (n - k) * deviation**k * moment for k, moment in enumerate(means)))
 
 
-def _moved(mean: Expr, deviation: Expr, moments: Sequence[Expr]) -> Expr:
-    """The mean of (mean + deviation z)^n f from those of z^k f, k = 0 ... n."""
-    n = len(moments) - 1
-    return Add(*(comb(n, k) * mean ** (n - k) * deviation**k * moment for k, moment in enumerate(moments)))
-
-
-def _mean_of_power(power: int, functions: Sequence[Expr], z: Symbol) -> Expr | None:
+def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp.Expr | None:
     """The mean of z^power times the functions, if it has a row."""
     if not functions:
-        return Integer(factorial2(power - 1)) if power % 2 == 0 else S.Zero
-    if len(functions) == 2 and power == 0 and all(isinstance(function, erf) for function in functions):
-        return _of_pair(erf, functions, (z,))
+        return sp.Integer(sp.factorial2(power - 1)) if power % 2 == 0 else sp.S.Zero
+    if len(functions) == 2 and power == 0 and all(isinstance(function, sp.erf) for function in functions):
+        return _of_pair(sp.erf, functions, (z,))
     (function, *others) = functions
-    if others or (row := _row_of(function, z)) is None or (argument := _argument(function)) is None:
+    row = _ROWS.get(type(function))
+    if isinstance(function, (SmoothedAbs, SmoothedRamp)):
+        row = None if function.args[1].has_free(z) else _smoothed_again(function)
+    if others or row is None or (argument := _argument(function)) is None:
         return None
     line = _line(argument, (z,))
-    return None if line is None else _of_powers(power, row, line.offset, line.slopes[0])
-
-
-def _row_of(function: Expr, z: Symbol) -> Callable[[int, Expr, Expr], Expr] | None:
-    if isinstance(function, (SmoothedAbs, SmoothedRamp)):
-        return None if function.args[1].has_free(z) else _smoothed_again(function)
-    return _ROWS.get(type(function))
-
-
-def _of_powers(power: int, row: Callable[[int, Expr, Expr], Expr], a: Expr, b: Expr) -> Expr:
-    """The mean of z^power f(a + b z), by z^n = sum n! / (2^m m! k!) He_k(z) with k = n - 2m."""
-    return Add(
+    if line is None:
+        return None
+    a, (b,) = line
+    # z^n = sum n! / (2^m m! k!) He_k(z) with k = n - 2m
+    return sp.Add(
         *(
-            Rational(factorial(power), 2**m * factorial(m) * factorial(power - 2 * m)) * row(power - 2 * m, a, b)
+            sp.Rational(factorial(power), 2**m * factorial(m) * factorial(power - 2 * m)) * row(power - 2 * m, a, b)
             for m in range(power // 2 + 1)
         )
     )
 
 
 # the mean of He_k(z) f(a + b z)
-_Row = Callable[[int, Expr, Expr], Expr]
+_Row = Callable[[int, sp.Expr, sp.Expr], sp.Expr]
 
 
-def _smooth(mean: Callable[[Expr, Expr], Expr]) -> _Row:
+def _smooth(mean: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> _Row:
     """The row of a function whose mean is smooth in the slope."""
 
-    def row(k: int, a: Expr, b: Expr) -> Expr:
-        at = Dummy(real=True)
+    def row(k: int, a: sp.Expr, b: sp.Expr) -> sp.Expr:
+        at = sp.Dummy(real=True)
         return b**k * mean(at, b).diff(at, k).xreplace({at: a})
 
     return row
 
 
-def _smoothed_again(function: Expr) -> _Row:
+def _smoothed_again(function: sp.Expr) -> _Row:
     """The row of what is an average already: the variances add up."""
     _, slope, order, power = function.args
 
-    def row(k: int, a: Expr, b: Expr) -> Expr:
+    def row(k: int, a: sp.Expr, b: sp.Expr) -> sp.Expr:
         return b**k * slope**power * function.func(a, length(slope, b), order + k)
 
     return row
 
 
 _ROWS: Mapping[type, _Row] = {
-    sin: _smooth(lambda a, b: exp(-(b**2) / 2) * sin(a)),
-    cos: _smooth(lambda a, b: exp(-(b**2) / 2) * cos(a)),
-    sinh: _smooth(lambda a, b: exp(b**2 / 2) * sinh(a)),
-    cosh: _smooth(lambda a, b: exp(b**2 / 2) * cosh(a)),
-    erf: _smooth(lambda a, b: erf(a / sqrt(1 + 2 * b**2))),
-    erfc: _smooth(lambda a, b: erfc(a / sqrt(1 + 2 * b**2))),
-    Heaviside: lambda k, a, b: SmoothedRamp(a, b, k + 1, k),
-    sign: lambda k, a, b: SmoothedAbs(a, b, k + 1, k),
-    Abs: lambda k, a, b: SmoothedAbs(a, b, k, k),
-    Max: lambda k, a, b: SmoothedRamp(a, b, k, k),
+    sp.sin: _smooth(lambda a, b: sp.exp(-(b**2) / 2) * sp.sin(a)),
+    sp.cos: _smooth(lambda a, b: sp.exp(-(b**2) / 2) * sp.cos(a)),
+    sp.sinh: _smooth(lambda a, b: sp.exp(b**2 / 2) * sp.sinh(a)),
+    sp.cosh: _smooth(lambda a, b: sp.exp(b**2 / 2) * sp.cosh(a)),
+    sp.erf: _smooth(lambda a, b: sp.erf(a / sp.sqrt(1 + 2 * b**2))),
+    sp.erfc: _smooth(lambda a, b: sp.erfc(a / sp.sqrt(1 + 2 * b**2))),
+    sp.Heaviside: lambda k, a, b: SmoothedRamp(a, b, k + 1, k),
+    sp.sign: lambda k, a, b: SmoothedAbs(a, b, k + 1, k),
+    sp.Abs: lambda k, a, b: SmoothedAbs(a, b, k, k),
+    sp.Max: lambda k, a, b: SmoothedRamp(a, b, k, k),
 }
 
 
 class _Covariance(NamedTuple):
-    """Of two normal variables x and y: the variances v and w, the covariance c, and d with c^2 + d^2 = v w."""
+    """Of two normal variables x and y: the variances v and w, the covariance c, and d with c^2 + d^2 = v w.
 
-    v: Expr
-    w: Expr
-    c: Expr
-    d: Expr
+    `angle` is the arcsine of the correlation, and `size` is |d|.
+    """
 
-
-def _angle(of: _Covariance) -> Expr:
-    """The arcsine of the correlation."""
-    return AngleBetween(of.c, of.d)
-
-
-def _size(of: _Covariance) -> Expr:
-    """|d|."""
-    return PlaneMonomial(of.c, of.d, 0, 1, 0, -1)
+    v: sp.Expr
+    w: sp.Expr
+    c: sp.Expr
+    d: sp.Expr
+    angle = property(lambda self: AngleBetween(self.c, self.d))
+    size = property(lambda self: PlaneMonomial(self.c, self.d, 0, 1, 0, -1))
 
 
 # f -> the mean of f(x) f(y) over normal x and y
-_PAIRS: Mapping[type, Callable[[_Covariance], Expr]] = {
-    erf: lambda of: 2 / pi * asin(2 * of.c / sqrt((1 + 2 * of.v) * (1 + 2 * of.w))),
-    sign: lambda of: 2 / pi * _angle(of),
-    Heaviside: lambda of: Rational(1, 4) + _angle(of) / (2 * pi),
-    Abs: lambda of: 2 / pi * (_size(of) + of.c * _angle(of)),
-    Max: lambda of: (_size(of) + of.c * (pi / 2 + _angle(of))) / (2 * pi),
+_PAIRS: Mapping[type, Callable[[_Covariance], sp.Expr]] = {
+    sp.erf: lambda of: 2 / sp.pi * sp.asin(2 * of.c / sp.sqrt((1 + 2 * of.v) * (1 + 2 * of.w))),
+    sp.sign: lambda of: 2 / sp.pi * of.angle,
+    sp.Heaviside: lambda of: sp.Rational(1, 4) + of.angle / (2 * sp.pi),
+    sp.Abs: lambda of: 2 / sp.pi * (of.size + of.c * of.angle),
+    sp.Max: lambda of: (of.size + of.c * (sp.pi / 2 + of.angle)) / (2 * sp.pi),
 }
 
 
-def _mean_of_pair(term: Expr, variables: Variables) -> Expr | None:
+def _mean_of_pair(term: sp.Expr, variables: Variables) -> sp.Expr | None:
     """The mean of c f(x) f(y) over both variables, for linear functions x and y of them without a constant."""
     constant, rest = term.as_independent(*variables, as_Add=False)
     factors = _factors(rest)
@@ -286,13 +247,13 @@ def _mean_of_pair(term: Expr, variables: Variables) -> Expr | None:
     return None if mean is None else constant * mean
 
 
-def _of_pair(kind: type, functions: Sequence[Expr], variables: Variables) -> Expr | None:
+def _of_pair(kind: type, functions: Sequence[sp.Expr], variables: Variables) -> sp.Expr | None:
     arguments = [_argument(function) for function in functions]
     lines = [None if argument is None else _line(argument, variables) for argument in arguments]
     if any(line is None or line.offset != 0 for line in lines):
         return None
     x, y = (line.slopes for line in lines)
-    v, w, c = (Add(*(a * b for a, b in zip(*pair, strict=True))) for pair in ((x, x), (y, y), (x, y)))
+    v, w, c = (sp.Add(*(a * b for a, b in zip(*pair, strict=True))) for pair in ((x, x), (y, y), (x, y)))
     # Lagrange's identity: no difference of products, which rounding may carry below zero
-    d = x[0] * y[1] - x[1] * y[0] if len(x) == 2 else S.Zero
+    d = x[0] * y[1] - x[1] * y[0] if len(x) == 2 else sp.S.Zero
     return _PAIRS[kind](_Covariance(v, w, c, d))

@@ -1,6 +1,6 @@
 """Tests of your own layers: one call that looks for mistakes, and Hypothesis strategies for tests that you write.
 
-`check_layer` needs nothing beyond the package; `theorykit.testing.strategies` needs `pip install theorykit[testing]`.
+`check_layer` needs nothing beyond the package; `theorykit.testing.strategies` needs Hypothesis.
 """
 
 import lazy_loader

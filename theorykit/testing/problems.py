@@ -1,6 +1,7 @@
 """Random problems of theory 1: a point in the order parameters of an architecture, and data that fit it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -9,8 +10,7 @@ from jax.typing import ArrayLike
 
 from .. import bpkr
 from ..bpkr.specification import layer_functions
-from ..bpkr.specification.architecture import checked_architecture
-from ..checks import checked_instance, checked_whole_number
+from ..checks import Count, Index, checked_arguments
 
 # few and fixed: another shape is another compilation
 EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
@@ -54,10 +54,10 @@ class Problem:
         return replace(self, architecture=replace(self.architecture, temperature=temperature))
 
 
-def random_problem(architecture: bpkr.Architecture, seed: int) -> Problem:
+@checked_arguments
+def random_problem(architecture: bpkr.Architecture, seed: Index) -> Problem:
     """A problem of `architecture`, with 5 examples, 3 test examples and 6 input features; every draw of `seed`."""
-    checked_architecture(architecture)
-    rng = np.random.default_rng(checked_whole_number("seed", seed, least=0))
+    rng = np.random.default_rng(seed)
     order_parameters = random_order_parameters(architecture, rng)
     shape, outputs = (architecture.paths, INPUT_FEATURES), architecture.outputs
     return Problem(
@@ -70,10 +70,9 @@ def random_problem(architecture: bpkr.Architecture, seed: int) -> Problem:
     )
 
 
+@checked_arguments
 def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.OrderParameters:
     """Random positive definite (U_1, ..., U_L, u); across a skip connection, U_{l+1} is a block of U_l."""
-    checked_architecture(architecture)
-    checked_instance("rng", rng, np.random.Generator, "such as numpy.random.default_rng(0)")
     numbers = architecture.layer_numbers()
     *sizes, last = architecture.overlap_sizes
     found = [_positive_definite(last, rng)]
@@ -93,6 +92,7 @@ def _positive_definite(size: int, rng: np.random.Generator) -> np.ndarray:
 
 def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
     """A positive definite matrix like `matrix` whose leading block is `block`."""
+    # A congruence keeps a matrix positive definite, and turns its leading block L L^T into `block`.
     size, change = len(block), np.eye(len(matrix))
     old = np.linalg.cholesky(matrix[:size, :size])
     change[:size, :size] = np.linalg.solve(old.T, np.linalg.cholesky(block).T).T
@@ -101,25 +101,32 @@ def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
     return result
 
 
+@checked_arguments
 def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
     """The value of every symbol of the action by name, sizes included, for `codegen.interpret`."""
-    architecture, point = checked_instance("problem", problem, Problem).architecture, problem.order_parameters
+    architecture, point = problem.architecture, problem.order_parameters
     symbols, outputs = bpkr.derive(architecture).symbols, architecture.outputs
     matrices = (*point.matrices, point.readout) if point.matrices else (point.first,)
-    named = {
-        **architecture.layer_numbers(),
-        **architecture.size_values(),
-        symbols.variances[-1].name: architecture.prior_variances[-1],
-        symbols.temperature.name: architecture.temperature,
-        symbols.input_features.name: problem.features.shape[2],
-        symbols.examples.name: len(problem.features),
-        "P_test": len(problem.test_features),
-        **{symbol.name: value for symbol, value in zip(symbols.order_parameters, matrices, strict=True)},
-        symbols.features.name: feature_matrix(problem.features, outputs),
-        symbols.test_features.name: feature_matrix(problem.test_features, outputs),
-        symbols.labels.name: problem.labels.reshape(-1, 1),
-    }
-    return {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in named.items()}
+    return plain(
+        {
+            **architecture.layer_numbers(),
+            **architecture.size_values(),
+            symbols.variances[-1].name: architecture.prior_variances[-1],
+            symbols.temperature.name: architecture.temperature,
+            symbols.input_features.name: problem.features.shape[2],
+            symbols.examples.name: len(problem.features),
+            "P_test": len(problem.test_features),
+            **{symbol.name: value for symbol, value in zip(symbols.order_parameters, matrices, strict=True)},
+            symbols.features.name: feature_matrix(problem.features, outputs),
+            symbols.test_features.name: feature_matrix(problem.test_features, outputs),
+            symbols.labels.name: problem.labels.reshape(-1, 1),
+        }
+    )
+
+
+def plain(values: Mapping[str, ArrayLike]) -> dict[str, np.ndarray | float]:
+    """Numbers of Python and arrays of NumPy by name, as the interpreter takes them."""
+    return {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in values.items()}
 
 
 def feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
@@ -131,15 +138,14 @@ def feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
     return found.reshape(examples * outputs, -1)
 
 
-def random_inputs(rng: np.random.Generator, examples: int = EXAMPLES) -> np.ndarray:
+@checked_arguments
+def random_inputs(rng: np.random.Generator, examples: Count = EXAMPLES) -> np.ndarray:
     """Tokens (examples, 4 tokens, 6 features) of standard normal numbers."""
-    checked_instance("rng", rng, np.random.Generator, "such as numpy.random.default_rng(0)")
-    return rng.normal(size=(checked_whole_number("examples", examples, least=1), TOKENS, INPUT_FEATURES))
+    return rng.normal(size=(examples, TOKENS, INPUT_FEATURES))
 
 
+@checked_arguments
 def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.AbstractHeads:
     """Heads with random key-query products for every layer of `architecture` that has heads."""
-    checked_instance("rng", rng, np.random.Generator, "such as numpy.random.default_rng(0)")
-    counts = [heads for heads in checked_architecture(architecture).heads if heads]
-    shapes = [(heads, INPUT_FEATURES, INPUT_FEATURES) for heads in counts]
+    shapes = [(heads, INPUT_FEATURES, INPUT_FEATURES) for heads in architecture.heads if heads]
     return bpkr.heads(key_query=[jnp.asarray(rng.normal(size=shape)) / INPUT_FEATURES for shape in shapes])

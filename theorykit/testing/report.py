@@ -11,7 +11,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """A mistake that was found.
 
     - `check`: what was checked, as a claim that does not hold.
     - `measured`: what was found instead, with numbers.
@@ -42,6 +42,10 @@ class Passed:
 
     def __str__(self):
         return f"{self.check}: {self.measured}"
+
+
+Result = Finding | Passed
+"""The outcome of one check."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +86,11 @@ def _wrapped(text: str, indent: str) -> str:
     return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-Result = Finding | Passed
-"""What came of one check."""
-
-
 def merged(results: Iterable[Result]) -> tuple[tuple[Finding, ...], tuple[Passed, ...]]:
     """The findings among `results`, and the checks that found nothing.
 
-    Those that say the same of one claim become one, with all that was measured; a claim that a finding is of does not
-    hold, whatever passed elsewhere.
+    Results that say the same of one claim become one, with all that was measured. A claim with a finding does not hold,
+    whatever passed elsewhere.
     """
     findings: dict[tuple[str, str], list[str]] = {}
     passed: dict[str, list[str]] = {}
@@ -101,10 +101,6 @@ def merged(results: Iterable[Result]) -> tuple[tuple[Finding, ...], tuple[Passed
             passed.setdefault(result.check, []).append(result.measured)
     wrong = {check for check, _ in findings}
     return (
-        tuple(Finding(check, _joined(measured), meaning) for (check, meaning), measured in findings.items()),
-        tuple(Passed(check, _joined(measured)) for check, measured in passed.items() if check not in wrong),
+        tuple(Finding(check, "; ".join(dict.fromkeys(said)), meaning) for (check, meaning), said in findings.items()),
+        tuple(Passed(check, "; ".join(dict.fromkeys(said))) for check, said in passed.items() if check not in wrong),
     )
-
-
-def _joined(measured: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(measured))

@@ -1,7 +1,7 @@
 """Hypothesis strategies: layers, architectures, data, order parameters and problems of theory 1; actions, and points.
 
 Shapes are few and fixed, for JAX compiles anew for every other one; numbers are any. Arrays are drawn by a seed, which
-is what Hypothesis shrinks. Needs Hypothesis: `pip install theorykit[testing]`.
+is what Hypothesis shrinks. Needs Hypothesis: `pip install -e '.[testing]'` in a clone.
 
     from hypothesis import given
     from theorykit.testing import strategies
@@ -9,7 +9,8 @@ is what Hypothesis shrinks. Needs Hypothesis: `pip install theorykit[testing]`.
     @given(problem=strategies.problems(strategies.architectures(MyLayer(2))))
     def test_the_entropy_is_least_without_data(problem):
         limit = bpkr.gp_limit(problem.architecture)
-        least = bpkr.evaluate(problem.architecture, limit, problem.features, problem.labels).entropy
+        data = bpkr.Data(problem.features, problem.labels)
+        least = bpkr.evaluate(bpkr.Problem(problem.architecture, data), limit).entropy
         assert problem.evaluate().entropy > least
 """
 
@@ -18,22 +19,21 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from sympy import Add, Trace, cosh, log, symbols
 
 from .. import bpkr
 from ..bpkr.specification.architecture import checked_architecture
-from ..checks import checked_instance, checked_whole_number
-from ..saddle import Action
-from .actions.convex import DOMAINS, convex_action
+from ..checks import Count, checked_arguments, checked_instance
+from ..extras import needed
+from ..saddle import Action, Between, Positive, PositiveDefinite, Real, Symmetric
+from ..symbolic import log_det, positive_definite, symmetric
 from .actions.points import ActionPoint, random_action_point
 from .layers.placement import place
 from .problems import EXAMPLES, Problem, random_heads, random_inputs, random_order_parameters, random_problem
 from .report import Finding
 
-try:
-    from hypothesis import strategies as st
-    from hypothesis.strategies import SearchStrategy
-except ImportError:
-    raise ImportError("theorykit.testing.strategies needs Hypothesis: pip install theorykit[testing]") from None
+st = needed("hypothesis.strategies", "theorykit.testing.strategies")
+SearchStrategy = st.SearchStrategy
 
 _LAYERS = (
     bpkr.Attention(1),
@@ -54,6 +54,20 @@ _STRUCTURES = (
 )
 
 
+_x, _b, _s, _a, _q = symbols("x b s a q", real=True)
+_Q, _J = symmetric("Q", 3), symmetric("J", 3)
+_U, _K = positive_definite("U", 3), positive_definite("K", 3)
+_weight = symbols("weight", positive=True)
+# by domain: the order parameter, its parameter, and an action that is convex in the steps of the domain
+_CONVEX = {
+    "Between": (_q, Between(0, 1), _a, -log(_q) - log(1 - _q) + _a * _q),
+    "Positive": (_s, Positive(), _weight, _weight * _s - log(_s)),
+    "PositiveDefinite": (_U, PositiveDefinite(), _K, Trace(_K * _U) - log_det(_U)),
+    "Real": (_x, Real(), _b, _x**2 / 2 + log(cosh(_x)) - _b * _x),
+    "Symmetric": (_Q, Symmetric(), _J, Trace(_Q * _Q) / 2 - Trace(_J * _Q)),
+}
+
+
 def seeds() -> SearchStrategy[int]:
     """Whole numbers that random number generators start from."""
     return st.integers(0, 2**32 - 1)
@@ -64,37 +78,35 @@ def temperatures() -> SearchStrategy[float]:
     return st.floats(-2, 1).map(lambda exponent: 10.0**exponent)
 
 
+@checked_arguments
 def layers(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.AbstractLayer]:
     """Layers of one to three heads, dense ones, skip connections around both, and of `kinds` of your own."""
-    return st.sampled_from((*_LAYERS, *(_checked_kind(f"kinds[{i}]", kind) for i, kind in enumerate(kinds))))
+    return st.sampled_from((*_LAYERS, *kinds))
 
 
+@checked_arguments
 def architectures(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.Architecture]:
     """Architectures of one to three layers, one or two outputs, at any temperature and prior variances.
 
-    Of `kinds` of your own, if any are given: each alone, below attention, and above a dense layer. Raises `ValueError`
-    for a kind that is no layer of the theory, with what `check_layer` says of it.
+    With `kinds` of your own, each of them alone, below attention, and above a dense layer.
+
+    Raises:
+        ValueError: a kind is no layer of the theory, with what `check_layer` says of it.
     """
-    found = [structure for i, kind in enumerate(kinds) for structure in _structures_with(f"kinds[{i}]", kind)]
-    return st.builds(_architecture, st.sampled_from(found or _STRUCTURES), seeds(), temperatures())
+    structures = []
+    for i, kind in enumerate(kinds):
+        placements, specified = place(kind)
+        if isinstance(specified, Finding):
+            raise ValueError(f"kinds[{i}]: {specified.measured}; likely {specified.meaning}")
+        chosen = (placement.architecture for placement in placements)
+        structures += [(architecture.layers, architecture.widths, architecture.outputs) for architecture in chosen]
 
+    def architecture(structure: tuple, seed: int, temperature: float) -> bpkr.Architecture:
+        layers, widths, outputs = structure
+        variances = np.random.default_rng(seed).uniform(0.4, 2.5, size=len(layers) + 2).tolist()
+        return bpkr.Architecture(layers, widths, variances, temperature=temperature, outputs=outputs)
 
-def _structures_with(name: str, kind: bpkr.AbstractLayer) -> list[tuple]:
-    placements, specified = place(_checked_kind(name, kind))
-    if isinstance(specified, Finding):
-        raise ValueError(f"{name}: {specified.measured}; likely {specified.meaning}")
-    chosen = (placement.architecture for placement in placements)
-    return [(architecture.layers, architecture.widths, architecture.outputs) for architecture in chosen]
-
-
-def _checked_kind(name: str, kind: bpkr.AbstractLayer) -> bpkr.AbstractLayer:
-    return checked_instance(name, kind, bpkr.AbstractLayer, "an instance of a kind of layer, such as bpkr.Attention(2)")
-
-
-def _architecture(structure: tuple, seed: int, temperature: float) -> bpkr.Architecture:
-    kinds, widths, outputs = structure
-    variances = np.random.default_rng(seed).uniform(0.4, 2.5, size=len(kinds) + 2).tolist()
-    return bpkr.Architecture(kinds, widths, variances, temperature=temperature, outputs=outputs)
+    return st.builds(architecture, st.sampled_from(structures or _STRUCTURES), seeds(), temperatures())
 
 
 def problems(
@@ -114,9 +126,9 @@ def order_parameters(architecture: bpkr.Architecture) -> SearchStrategy[bpkr.Ord
     return _drawn(lambda rng: random_order_parameters(architecture, rng))
 
 
-def inputs(examples: int = EXAMPLES) -> SearchStrategy[Float[np.ndarray, "examples tokens features"]]:
+@checked_arguments
+def inputs(examples: Count = EXAMPLES) -> SearchStrategy[Float[np.ndarray, "examples tokens features"]]:
     """Normal tokens (examples, 4, 6)."""
-    examples = checked_whole_number("examples", examples, least=1)
     return _drawn(lambda rng: random_inputs(rng, examples))
 
 
@@ -126,31 +138,35 @@ def heads(architecture: bpkr.Architecture) -> SearchStrategy[bpkr.AbstractHeads]
     return _drawn(lambda rng: random_heads(architecture, rng))
 
 
+@checked_arguments
 def path_features(
-    architecture: bpkr.Architecture, examples: int = EXAMPLES
+    architecture: bpkr.Architecture, examples: Count = EXAMPLES
 ) -> SearchStrategy[Float[Array, "examples paths features"]]:
     """Path features (examples, paths, 6) of random inputs with random heads."""
-    checked_architecture(architecture)
-    examples = checked_whole_number("examples", examples, least=1)
 
-    def of(rng: np.random.Generator) -> Array:
+    def features(rng: np.random.Generator) -> Array:
         tokens = jnp.asarray(random_inputs(rng, examples))
         return bpkr.path_features(tokens, random_heads(architecture, rng)(tokens), architecture)
 
-    return _drawn(of)
+    return _drawn(features)
 
 
-def labels(architecture: bpkr.Architecture, examples: int = EXAMPLES) -> SearchStrategy[Float[np.ndarray, "..."]]:
-    """Normal labels (examples,), or (examples, outputs) where `architecture` has several outputs."""
-    outputs = checked_architecture(architecture).outputs
-    examples = checked_whole_number("examples", examples, least=1)
+@checked_arguments
+def labels(architecture: bpkr.Architecture, examples: Count = EXAMPLES) -> SearchStrategy[Float[np.ndarray, "..."]]:
+    """Normal labels (examples,), or (examples, outputs) if `architecture` has several outputs."""
+    outputs = architecture.outputs
     return _drawn(lambda rng: rng.normal(size=(examples, outputs) if outputs > 1 else examples))
 
 
 def actions() -> SearchStrategy[Action]:
     """Actions of one or two order parameters of any domains, each with exactly one minimum at any parameters."""
-    one_or_two = st.lists(st.sampled_from(DOMAINS), min_size=1, max_size=2, unique=True)
-    return one_or_two.map(lambda domains: convex_action(sorted(domains)))
+
+    def action(domains: list[str]) -> Action:
+        pieces = [_CONVEX[domain] for domain in sorted(domains)]
+        order_parameters = {symbol: domain for symbol, domain, *_ in pieces}
+        return Action(Add(*(piece[3] for piece in pieces)), order_parameters, [piece[2] for piece in pieces])
+
+    return st.lists(st.sampled_from(list(_CONVEX)), min_size=1, max_size=2, unique=True).map(action)
 
 
 def action_points(action: Action | SearchStrategy[Action] | None = None) -> SearchStrategy[ActionPoint]:

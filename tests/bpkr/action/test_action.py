@@ -15,11 +15,7 @@ from theorykit.bpkr.evaluation.bound_action import bind
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.testing import symbol_values
 
-from ..cases import ANY_CASE, CASES, SEEDS, THREE_LAYERS, TWO_LAYERS, assert_close, problems, random_problem
-
-
-def actions():
-    return [bpkr.derive(case.architecture()) for case in CASES]
+from ..cases import ANY_CASE, CASES, SEEDS, THREE_LAYERS, TWO_LAYERS, assert_close, random_problem
 
 
 @pytest.fixture(params=CASES, ids=lambda case: str(case.layers))
@@ -53,31 +49,14 @@ def test_the_action_depends_on_the_layers_only():
     assert bpkr.derive(narrow) is not bpkr.derive(THREE_LAYERS.architecture())
 
 
-def test_the_total_is_the_sum_of_its_parts(action):
-    parts = Add(*action.entropies, action.energy)
-    assert simplify(action.total - parts) == 0
-    assert simplify(action.total - action.energy - action.entropy) == 0
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_symbolic_shapes_are_the_sizes_of_the_architecture(case):
-    action = bpkr.derive(case.architecture())
-    heads = dict(zip(action.symbols.heads, case.heads, strict=True))
-    sides = [tuple(side.subs(heads) for side in shape) for shape in action.order_parameter_shapes.values()]
-    assert sides == [(size, size) for size in (*case.architecture().order_parameter_sizes, 1)]
-
-
 def test_there_is_one_saddle_point_equation_for_each_order_parameter(action):
     assert tuple(action.saddle_point_equations) == action.symbols.order_parameters
-    for symbol, equation in action.saddle_point_equations.items():
+    data = {action.symbols.features, action.symbols.labels, action.symbols.temperature}
+    for number, (symbol, equation) in enumerate(action.saddle_point_equations.items()):
         assert getattr(equation, "shape", None) == getattr(symbol, "shape", None)
-
-
-def test_only_the_first_layer_sees_the_data():
-    for action in actions():
-        _, *others = action.saddle_point_equations.values()
-        data = {action.symbols.features, action.symbols.labels, action.symbols.temperature}
-        assert not any(equation.free_symbols & data for equation in others)
+        # only the first layer sees the data
+        assert number == 0 or not equation.free_symbols & data
+    assert simplify(action.total - action.energy - Add(*action.entropies)) == 0
 
 
 def arguments(problem):
@@ -92,15 +71,9 @@ def arguments(problem):
 def test_the_compiled_symbolic_gradient_is_the_gradient_by_jax(case, seed):
     problem = random_problem(case, seed)
     symbolic = compiled_saddle_equations(case.heads)(arguments(problem))
-    names = [symbol.name for symbol in bpkr.derive(problem.architecture).symbols.order_parameters]
-    for name, slope in zip(names, gradient_by_jax(*arrays(problem)), strict=True):
-        assert_close(symbolic[name], slope, 1e-9)
-
-
-@given(problem=problems(ANY_CASE))
-def test_the_interpreted_symbolic_gradient_is_the_gradient_by_jax(problem):
-    equations = bpkr.derive(problem.architecture).saddle_point_equations.values()
-    for equation, slope in zip(equations, gradient_by_jax(*arrays(problem)), strict=True):
+    equations = bpkr.derive(problem.architecture).saddle_point_equations
+    for (symbol, equation), slope in zip(equations.items(), gradient_by_jax(*arrays(problem)), strict=True):
+        assert_close(symbolic[symbol.name], slope, 1e-9)
         assert_close(interpret(equation, symbol_values(problem)), slope, 1e-9)
 
 
@@ -114,25 +87,15 @@ def test_the_readout_solution_is_positive_and_solves_its_equation(case, seed):
     assert abs(residual * solution) < 1e-10 * sum(case.widths)
 
 
-def test_latex_is_one_balanced_environment(action):
-    text = bpkr.render_latex(action)
-    assert text.startswith("\\begin{align*}\n") and text.endswith("\\end{align*}\n")
-    assert text.count("{") == text.count("}")
-    assert len(re.findall(r"\\left[^a-z]", text)) == len(re.findall(r"\\right[^a-z]", text))
-
-
-def test_latex_has_a_row_for_each_term_and_each_equation(action):
+def test_written_forms_are_balanced_rows_without_sympy_names(action):
+    latex, markdown = bpkr.render_latex(action), bpkr.render_markdown(action)
+    rows = latex.removeprefix("\\begin{align*}\n").removesuffix("\n\\end{align*}\n").split("\\\\\n")
+    assert latex.count("{") == latex.count("}") and all(row.count("&=") == 1 for row in rows)
+    # terms, equations, and what solves or follows from them
     depth = len(action.forms)
-    rows = bpkr.render_latex(action).split("\\\\\n")
-    terms, equations, solutions = 4 + depth, depth + 1, 3
-    assert len(rows) == terms + equations + solutions
-    assert all(row.count("&=") == 1 for row in rows)
-    for name in (*(f"U_{{{layer}}}" for layer in range(1, depth + 1)), "u"):
-        assert sum(rf"\partial {name}}}" in row for row in rows) == 1
-
-
-def test_written_forms_leave_no_sympy_names(action):
-    for text in (bpkr.render_latex(action), bpkr.render_markdown(action)):
+    assert len(rows) == (4 + depth) + (depth + 1) + 3
+    assert re.findall(r"\$\$(.+?)\$\$", markdown) == [row.replace("&=", "=").strip() for row in rows]
+    for text in (latex, markdown):
         assert not re.search(r"sigma2|Trace|LogDet|Kronecker|Identity|Phi_test|\*\*|None", text)
 
 
@@ -143,16 +106,6 @@ def test_markdown_names_every_order_parameter_with_its_size(case):
     sizes = re.findall(r"^- \$.*, here (.*)$", text, re.MULTILINE)
     assert sizes == [f"{size} x {size}" for size in (*architecture.order_parameter_sizes, 1)]
     assert all(f"`Attention(heads={heads})`" in text for heads in case.heads)
-
-
-def test_markdown_shows_the_equations_of_the_latex(action):
-    rows = bpkr.render_latex(action).removeprefix("\\begin{align*}\n").removesuffix("\n\\end{align*}\n").split("\\\\\n")
-    shown = re.findall(r"\$\$(.+?)\$\$", bpkr.render_markdown(action))
-    assert shown == [row.replace("&=", "=").strip() for row in rows]
-
-
-def test_written_forms_of_different_depths_differ():
-    assert len({bpkr.render_latex(action) for action in actions()}) == len({len(action.forms) for action in actions()})
 
 
 @given(seed=SEEDS)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import socket
+import sys
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -316,8 +317,8 @@ def test_bad_lists_of_files_are_refused(tmp_path):
 
 def test_a_zarr_store_says_what_it_takes(tmp_path, monkeypatch):
     (tmp_path / "a.zarr").mkdir()
-    monkeypatch.setattr("theorykit.bpkr.data.files.find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match=r"a\.zarr is a zarr store.*pip install 'theorykit\[zarr\]'"):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(ImportError, match=r"a\.zarr needs zarr, .* pip install -e '\.\[zarr\]'"):
         Data.of_files([tmp_path / "a.zarr"], progress=False)
 
 

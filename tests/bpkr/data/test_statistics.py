@@ -238,7 +238,7 @@ def load_or_die(number):
         os._exit(9)
     return load(number)
 
-streaming.statistics_of_batches(loaded(10, load_or_die), batches_per_task=2, checkpoint=sys.argv[1])
+streaming.sum_batches_of(loaded(10, load_or_die), batches_per_task=2, checkpoint=sys.argv[1])
 """
 
 

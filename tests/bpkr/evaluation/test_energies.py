@@ -22,7 +22,7 @@ def forms(problem):
     """The energy of a problem in every form."""
     architecture, u1 = problem.architecture, problem.order_parameters.matrices[0]
     features = jnp.array(problem.features)
-    small = energy_of(bind(architecture), features, jnp.array(problem.labels))
+    small = energy_of(bind(architecture), bpkr.Data(features, jnp.array(problem.labels)))
     assert isinstance(small, PathKernelEnergy)
     dense = FeatureEnergy(bind(architecture), flat_features(architecture, features), small.labels)
     dual = DualEnergy(bind(architecture), summed(features, jnp.array(problem.labels)))
@@ -90,7 +90,7 @@ def test_contractions_do_the_work_of_generated_expressions(case, seed):
 
 def test_large_problems_are_not_stored_by_pairs_of_paths():
     architecture = bpkr.Architecture((4, 4), 10.0, temperature=0.1)
-    energy = jax.eval_shape(energy_of, bind(architecture), jnp.ones((600, 16, 192)), jnp.ones(600))
+    energy = jax.eval_shape(energy_of, bind(architecture), bpkr.Data(jnp.ones((600, 16, 192)), jnp.ones(600)))
     assert isinstance(energy, FeatureEnergy)
     evaluations, size = energy.curvature_cost()
     assert 1 < evaluations < 10
@@ -99,5 +99,5 @@ def test_large_problems_are_not_stored_by_pairs_of_paths():
 
 def test_more_examples_than_features_are_stored_by_their_moments():
     architecture = bpkr.Architecture((2,), 10.0, temperature=0.1)
-    energy = jax.eval_shape(energy_of, bind(architecture), jnp.ones((50, 2, 6)), jnp.ones(50))
+    energy = jax.eval_shape(energy_of, bind(architecture), bpkr.Data(jnp.ones((50, 2, 6)), jnp.ones(50)))
     assert isinstance(energy, DualEnergy)

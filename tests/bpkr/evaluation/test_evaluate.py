@@ -221,7 +221,7 @@ def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
 
 @given(problem=problems(ANY_ACTION))
 def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
-    arguments = problem.architecture, problem.order_parameters, problem.features
+    arguments = bpkr.Problem(problem.architecture, bpkr.Data(problem.features)), problem.order_parameters
     own, cross = bpkr.kernel(*arguments), bpkr.kernel(*arguments, problem.test_features)
     assert_close(own, explicit_kernel(problem.order_parameters, problem.features, problem.features))
     assert_close(cross, explicit_kernel(problem.order_parameters, problem.features, problem.test_features))

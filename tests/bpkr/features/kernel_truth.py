@@ -1,6 +1,6 @@
 """E[f(x) f(y)] of thirty-four functions to thirty digits, written by `python -m tests.bpkr.features.kernel_truth`.
 
-Panels with 18 Gauss-Legendre nodes in rotated coordinates, of widths that double with the distance to every kink and to
+Panels with 24 Gauss-Legendre nodes in rotated coordinates, of widths that double with the distance to every kink and to
 every place about which a function changes; closed forms where they are known, from the literature.
 """
 
@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import mpmath as mp
 import sympy
+from mpmath.calculus.quadrature import GaussLegendre
 from sympy import Abs, Heaviside, Max, Min, S, Symbol, atan, cos, cosh, erf, exp, log, sign, sin, sqrt, tanh
 
 FILE = Path(__file__).parents[2] / "data" / "kernels" / "kernels.json"
 h = Symbol("h", real=True)
-DIGITS, NODES = 30, 18
+DIGITS = 30
 # (c_xx, c_yy, rho)
 POINTS = (
     (1e-3, 1e-3, 0.9),
@@ -99,13 +100,13 @@ CASES = {
 }
 
 
-def truth(case: Case, own: float, other: float, correlation: float, nodes: int = NODES) -> mp.mpf:
+def truth(case: Case, own: float, other: float, correlation: float) -> mp.mpf:
     """The kernel at a variance of either and a correlation."""
     with mp.workdps(DIGITS + 8):
         v, w, rho = mp.mpf(own), mp.mpf(other), mp.mpf(correlation)
         if case.exact is not None:
             return case.exact(v, w, rho * mp.sqrt(v) * mp.sqrt(w))
-        f, gauss = sympy.lambdify(h, case.function, "mpmath"), _gauss(nodes)
+        f, gauss = sympy.lambdify(h, case.function, "mpmath"), GaussLegendre(mp.mp).calc_nodes(4, mp.mp.prec)
         x, y = mp.sqrt(v), mp.sqrt(w)
         if rho == 0:
             return _single(f, x, case, gauss) * _single(f, y, case, gauss)
@@ -158,21 +159,6 @@ def _integral(function, places, gauss):
             if density > negligible
         )
     return total / mp.sqrt(2 * mp.pi)
-
-
-def _gauss(count: int) -> list:
-    """Nodes and weights of Gauss-Legendre quadrature, by Newton steps."""
-    found = []
-    for k in range(count):
-        at = mp.cos(mp.pi * (k + mp.mpf(3) / 4) / (count + mp.mpf(1) / 2))
-        for _ in range(12):
-            before, now = mp.mpf(1), at
-            for n in range(2, count + 1):
-                before, now = now, ((2 * n - 1) * at * now - (n - 1) * before) / n
-            slope = count * (at * now - before) / (at**2 - 1)
-            at -= now / slope
-        found.append((at, 2 / ((1 - at**2) * slope**2)))
-    return found
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import pytest
 
 from tests.marks import slow
-from theorykit import enable_float64
 from theorykit.bpkr.features.kernel_rules import WARNED, rule_over
 from theorykit.bpkr.features.token_kernels import token_kernel, token_units
 from theorykit.bpkr.specification.activations import as_activation
@@ -50,20 +49,8 @@ def trials(name):
         yield (own, other, correlation), abs(found - float(known)) / (size or 1.0), stated
 
 
-def test_there_are_more_than_thirty():
-    assert len(CASES) == len(TRUTH) == 34 and all(len(each) == len(POINTS) == 12 for each in TRUTH.values())
-
-
 @pytest.mark.parametrize("name", [*QUICK, *slow(each for each in CASES if each not in QUICK)])
 def test_the_stated_error_of_a_kernel_covers_the_true_one(name):
     for point, true, stated in trials(name):
         assert true <= stated + ROUNDING, point
         assert stated <= ABOVE.get(name, WARNED), point
-
-
-if __name__ == "__main__":
-    enable_float64()
-    for name in CASES:
-        found = list(trials(name))
-        true, stated = (max(each[index] for each in found) for index in (1, 2))
-        print(f"{name:14} true {true:.1e}  stated {stated:.1e}", flush=True)

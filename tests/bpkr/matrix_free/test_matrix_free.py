@@ -137,7 +137,7 @@ def test_with_basis_vectors_for_probes_the_estimate_is_exact(two_outputs):
 
 def test_a_preconditioner_of_full_rank_is_exact(moderate):
     log_det, misfit, logdet_gradient, minus_misfit_gradient = moderate.exact()
-    estimate = moderate.estimate(0, MatrixFree(probes=4, rank=1000))
+    estimate = moderate.estimate(0, MatrixFree(jax.random.key(0), probes=4, rank=1000))
     assert abs(estimate.value - log_det - misfit) <= float(estimate.error())
     assert estimate.error() < 1e-6
     assert_close(estimate.slopes.gradient, logdet_gradient - minus_misfit_gradient, 1e-8)
@@ -215,7 +215,7 @@ def test_at_condition_1e7_few_steps_are_not_trusted(hard):
     assert abs(jnp.mean(samples) - log_det) > 10 * jnp.std(samples) / np.sqrt(64)
     assert abs(jnp.mean(samples) - log_det) > 0.1 * abs(log_det)
     with pytest.warns(MatrixFreeWarning, match="condition number"):
-        few = hard.estimate(0, MatrixFree(probes=64, rank=1, order=20, max_order=20))
+        few = hard.estimate(0, MatrixFree(jax.random.key(0), probes=64, rank=1, order=20, max_order=20))
     assert few.bias > few.standard_error
     assert abs(few.value - log_det - misfit) <= few.error()
     with warnings.catch_warnings():

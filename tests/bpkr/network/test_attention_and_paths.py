@@ -4,7 +4,6 @@ import itertools
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,13 +65,8 @@ def test_attention_is_its_explicit_softmax(case, seed):
     for layer, products in zip(bpkr.attention(inputs, key_query=key_queries), key_queries, strict=True):
         explicit = [[explicit_attention(tokens, product) for product in products] for tokens in inputs]
         assert_close(layer, explicit, 1e-12)
-
-
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS, scale=st.sampled_from([1e-3, 1.0, 1e4]))
-def test_attention_columns_are_distributions_over_keys(case, seed, scale):
-    rng = np.random.default_rng(seed)
-    key_queries = [scale * product for product in random_key_queries(case.heads, rng)]
-    for layer in bpkr.attention(random_inputs(rng), key_query=key_queries):
+    # large scores neither overflow nor lose their sum
+    for layer in bpkr.attention(inputs, key_query=[1e4 * products for products in key_queries]):
         assert np.min(layer) >= 0
         np.testing.assert_allclose(np.sum(layer, axis=2), 1, rtol=1e-13)
 
@@ -123,26 +117,6 @@ def test_a_network_without_attention_takes_none():
 
 
 @given(seed=SEEDS)
-def test_uniform_attention_averages_the_tokens(seed):
-    inputs, architecture = random_inputs(np.random.default_rng(seed)), TWO_LAYERS.architecture()
-    no_preference = [np.zeros((heads, INPUT_FEATURES, INPUT_FEATURES)) for heads in TWO_LAYERS.heads]
-    features = bpkr.path_features(inputs, bpkr.attention(inputs, key_query=no_preference), architecture)
-    scale = math.sqrt(TWO_LAYERS.variances[0] / (INPUT_FEATURES * architecture.paths))
-    average = np.repeat(inputs.mean(axis=1, keepdims=True), architecture.paths, axis=1)
-    assert_close(features, scale * average, 1e-13)
-
-
-@pytest.mark.parametrize("readout", READOUTS)
-def test_readouts_of_a_single_token_are_the_same(readout):
-    rng, architecture = np.random.default_rng(0), TWO_LAYERS.architecture()
-    inputs = random_inputs(rng)[:, :1]
-    attention = bpkr.attention(inputs, key_query=random_key_queries(TWO_LAYERS.heads, rng))
-    scale = math.sqrt(TWO_LAYERS.variances[0] / (INPUT_FEATURES * architecture.paths))
-    features = bpkr.path_features(inputs, attention, architecture, readout)
-    assert_close(features, scale * np.repeat(inputs, architecture.paths, axis=1), 1e-13)
-
-
-@given(seed=SEEDS)
 def test_the_mean_readout_is_the_mean_over_tokens(seed):
     """Reversing the tokens exchanges first and last, and leaves the mean: attention knows no positions."""
     rng, architecture = np.random.default_rng(seed), TWO_LAYERS.architecture()
@@ -164,12 +138,6 @@ def test_the_last_token_is_read_unless_told_otherwise():
     np.testing.assert_array_equal(default, bpkr.path_features(inputs, attention, architecture, "last"))
 
 
-def test_attention_layout_is_examples_heads_keys_queries():
-    rng = np.random.default_rng(0)
-    layers = bpkr.attention(random_inputs(rng), key_query=random_key_queries((3, 2), rng))
-    assert [layer.shape for layer in layers] == [(EXAMPLES, 3, TOKENS, TOKENS), (EXAMPLES, 2, TOKENS, TOKENS)]
-
-
 def test_heads_come_as_products_or_as_queries_and_keys():
     matrices = [np.ones((2, 3, INPUT_FEATURES))]
     for arguments in ({}, {"query": matrices}, {"key": matrices}, {"key_query": matrices, "query": matrices}):
@@ -188,8 +156,8 @@ def test_heads_must_have_their_shapes():
         ({"key_query": [np.ones((3, 3))]}, "key_query[0] must have shape (heads, features, features), got (3, 3)"),
         ({"key_query": [np.ones((0, 3, 3))]}, "key_query[0] has zero heads"),
         ({"key_query": [changed(np.ones((2, 3, 3)), (1, 0, 2), np.nan)]}, "key_query[0] has 1 entries"),
-        ({"query": [np.ones((2, 3, 4))], "key": []}, "query has 1 layers, key has 0"),
-        ({"query": [np.ones((2, 3, 4))], "key": [np.ones((2, 5, 4))]}, "query[0] and key[0] differ in shape"),
+        ({"query": [np.ones((2, 3, 4))], "key": []}, "key has 0 layers, query has 1"),
+        ({"query": [np.ones((2, 3, 4))], "key": [np.ones((2, 5, 4))]}, "key[0] must have shape (2, 3, 4), as query[0]"),
     ):
         with refused(message):
             bpkr.heads(**arguments)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import KroneckerProduct, OneMatrix, sqrt
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip
@@ -20,7 +19,6 @@ from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES
 
 from ..cases import (
     ANY_OF_THE_GRAMMAR,
-    CASES,
     CORRELATED,
     GRAMMAR,
     READOUTS,
@@ -38,11 +36,10 @@ from ..cases import (
     explicit_covariance,
     explicit_gain,
     random_key_queries,
-    refused,
 )
 
 NETWORKS = 400
-SMALL = bpkr.Architecture((2, 2), (6.0, 5.0, 7.0), (1.3, 0.7, 1.6, 0.8), temperature=0.1)
+SMALL = Case((2, 2), (6.0, 5.0, 7.0), (1.3, 0.7, 1.6, 0.8))
 
 
 def key_query_heads(heads, rng):
@@ -68,21 +65,6 @@ def assert_mean_is(samples, expected, standard_errors=4.0):
     """The mean over axis 0 is `expected` to within four standard errors, entry by entry."""
     error = np.std(samples, axis=0, ddof=1) / np.sqrt(len(samples))
     assert np.max(np.abs(np.mean(samples, axis=0) - expected) / error) < standard_errors
-
-
-@functools.cache
-def prior_samples():
-    """Outputs on a few inputs, and empirical order parameters, of many networks drawn from the prior."""
-    rng = np.random.default_rng(3)
-    inputs, parameters = jnp.array(random_inputs(rng)), key_query_heads(SMALL.heads, rng)
-    features = bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), SMALL)
-
-    def draw(key):
-        network = bpkr.sample_network(SMALL, bpkr.heads(**parameters), input_features=INPUT_FEATURES, key=key)
-        return network(inputs), bpkr.empirical_order_parameters(network)
-
-    outputs, order_parameters = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(5), NETWORKS))
-    return features, outputs, order_parameters
 
 
 def branch_weights(layer, weights, width):
@@ -115,47 +97,16 @@ def test_the_network_is_its_layers_one_after_the_other(case, seed, readout):
     assert_close(network(inputs), explicit_network(network, architecture, inputs, attention, readout), 1e-12)
 
 
-@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS, readout=st.sampled_from(READOUTS))
-def test_the_sum_over_paths_is_the_network_of_any_layers(case, seed, readout):
+@pytest.mark.parametrize("parameters", [key_query_heads, projection_heads])
+@given(case=st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR), seed=SEEDS, readout=st.sampled_from(READOUTS))
+def test_the_sum_over_paths_is_the_network(parameters, case, seed, readout):
     rng, architecture = np.random.default_rng(seed), case.architecture()
-    inputs, heads = jnp.array(random_inputs(rng)), key_query_heads(case.heads, rng)
+    inputs, heads = jnp.array(random_inputs(rng)), parameters([heads for heads in case.heads if heads], rng)
     network = sampled(architecture, heads, seed, readout)
     features = bpkr.path_features(inputs, bpkr.attention(inputs, **heads), architecture, readout)
     outputs = network(inputs)
     assert outputs.shape == ((EXAMPLES,) if case.outputs == 1 else (EXAMPLES, case.outputs))
-    assert_close(bpkr.sum_over_paths(network, architecture, features), outputs, 1e-12)
-
-
-@pytest.mark.parametrize("parameters", [key_query_heads, projection_heads])
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS, readout=st.sampled_from(READOUTS))
-def test_the_sum_over_paths_is_the_network(parameters, case, seed, readout):
-    rng, architecture = np.random.default_rng(seed), case.architecture()
-    inputs, heads = jnp.array(random_inputs(rng)), parameters(case.heads, rng)
-    network = sampled(architecture, heads, seed, readout)
-    features = bpkr.path_features(inputs, bpkr.attention(inputs, **heads), architecture, readout)
-    assert_close(bpkr.sum_over_paths(network, architecture, features), network(inputs), 1e-11)
-
-
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
-def test_weights_have_the_shapes_of_the_architecture(case):
-    rng = np.random.default_rng(0)
-    network = sampled(case.architecture(), key_query_heads(case.heads, rng), 0)
-    widths = [int(width) for width in case.widths]
-    assert network.embedding.shape == (widths[0], INPUT_FEATURES)
-    blocks = [len(explicit_covariance(layer, 1.0)) for layer in case.architecture().layers]
-    expected = [(after, k * before) for k, after, before in zip(blocks, widths[1:], widths[:-1], strict=True)]
-    assert [weights.shape for weights in network.weights] == expected
-    assert network.readout_weights.shape == (case.outputs, widths[-1])
-    assert list(network.widths) == widths
-
-
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
-def test_path_weights_are_one_row_for_each_partial_path(case):
-    architecture = case.architecture()
-    network = sampled(architecture, key_query_heads(case.heads, np.random.default_rng(0)), 0)
-    rows = (*architecture.order_parameter_sizes, case.outputs)
-    expected = [(row, int(width)) for row, width in zip(rows, case.widths, strict=True)]
-    assert [weight.shape for weight in bpkr.path_weights(network)] == expected
+    assert_close(bpkr.sum_over_paths(network, architecture, features), outputs, 1e-11)
 
 
 @pytest.mark.parametrize("case", (THREE_LAYERS, *GRAMMAR))
@@ -180,69 +131,30 @@ def test_empirical_order_parameters_are_overlaps_of_path_weights():
     assert_close(measured.readout, np.mean(outer**2), 1e-13)
 
 
-@given(seed=SEEDS)
-def test_the_output_is_the_same_function_of_every_example(seed):
-    rng = np.random.default_rng(seed)
-    inputs = jnp.array(random_inputs(rng))
-    network = sampled(TWO_LAYERS.architecture(), key_query_heads(TWO_LAYERS.heads, rng), seed)
-    assert_close(network(inputs[::-1]), network(inputs)[::-1], 1e-12)
-
-
-def test_the_same_key_gives_the_same_network_and_another_another():
-    parameters = key_query_heads(TWO_LAYERS.heads, np.random.default_rng(0))
-    one, same, other = (sampled(TWO_LAYERS.architecture(), parameters, seed) for seed in (1, 1, 2))
-    assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (one, same)), strict=True))
-    assert not np.array_equal(one.embedding, other.embedding)
-
-
-def test_prior_mean_of_the_empirical_order_parameters_is_the_gp_limit():
-    _, _, order_parameters = prior_samples()
-    for samples, expected in zip(*map(jax.tree.leaves, (order_parameters, bpkr.gp_limit(SMALL))), strict=True):
-        assert_mean_is(samples, expected)
-
-
-def test_prior_covariance_of_the_output_is_the_gp_kernel():
-    features, outputs, _ = prior_samples()
-    assert_mean_is(
-        outputs[:, :, None] * outputs[:, None, :],
-        bpkr.kernel(bpkr.Problem(SMALL, bpkr.Data(features)), bpkr.gp_limit(SMALL)),
-    )
-    assert_mean_is(outputs, 0)
-
-
-def test_prior_of_the_output_given_the_order_parameters_is_the_kernel():
-    """Only the embedding is integrated: the covariance of the output is K at the sampled U_1, network by network."""
-    features, outputs, order_parameters = prior_samples()
-    kernels = jnp.einsum("nab,pai,qbi->npq", order_parameters.matrices[0], features, features)
-    squares = jnp.einsum("np,npq,nq->n", outputs, jnp.linalg.inv(kernels), outputs)
-    assert_mean_is(squares, outputs.shape[1])
-
-
-def prior_samples_of(case, networks, batch=5_000):
+@functools.cache
+def prior_samples(case, networks, examples):
     """Path features, outputs (networks, examples x outputs) and empirical order parameters over the prior."""
     rng, architecture = np.random.default_rng(3), case.architecture()
-    inputs, parameters = jnp.array(random_inputs(rng, examples=3)), key_query_heads(case.heads, rng)
-    features = bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), architecture)
-    heads = bpkr.heads(**parameters)
+    inputs, parameters = jnp.array(random_inputs(rng, examples=examples)), key_query_heads(case.heads, rng)
+    features, heads = (
+        bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), architecture),
+        bpkr.heads(**parameters),
+    )
 
     def draw(key):
         network = bpkr.sample_network(architecture, heads, input_features=INPUT_FEATURES, key=key)
         return network(inputs).ravel(), bpkr.empirical_order_parameters(network)
 
-    keys = jax.random.split(jax.random.key(7), networks).reshape(-1, batch)
-    drawn = [jax.jit(jax.vmap(draw))(some) for some in keys]
-    outputs, order_parameters = jax.tree.map(lambda *parts: np.concatenate(parts), *drawn)
-    return np.asarray(features), outputs, order_parameters
+    keys = jax.random.split(jax.random.key(7), networks)
+    return features, *jax.lax.map(draw, keys, batch_size=5_000)
 
 
-def assert_prior_is_the_gp_limit(case, networks):
-    features, outputs, order_parameters = prior_samples_of(case, networks)
-    limit = bpkr.gp_limit(case.architecture())
-    for samples, expected in zip(*map(jax.tree.leaves, (order_parameters, limit)), strict=True):
-        assert_mean_is(samples, expected)
-    kernel = bpkr.kernel(bpkr.Problem(case.architecture(), bpkr.Data(features)), limit)
-    assert_mean_is(outputs[:, :, None] * outputs[:, None, :], kernel)
-    assert_mean_is(outputs, 0)
+def test_prior_of_the_output_given_the_order_parameters_is_the_kernel():
+    """Only the embedding is integrated: the covariance of the output is K at the sampled U_1, network by network."""
+    features, outputs, order_parameters = prior_samples(SMALL, NETWORKS, EXAMPLES)
+    kernels = jnp.einsum("nab,pai,qbi->npq", order_parameters.matrices[0], features, features)
+    squares = jnp.einsum("np,npq,nq->n", outputs, jnp.linalg.inv(kernels), outputs)
+    assert_mean_is(squares, outputs.shape[1])
 
 
 NARROW = (
@@ -256,18 +168,26 @@ NARROW = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", NARROW)
-def test_the_prior_of_any_layers_has_the_mean_of_the_gp_limit(case):
+@pytest.mark.parametrize(
+    ("case", "networks"),
+    [
+        (SMALL, NETWORKS),
+        *(pytest.param(case, 20_000, marks=pytest.mark.slow) for case in NARROW),
+        *(
+            pytest.param(replace(case, widths=tuple(4.0 for _ in case.widths)), 100_000, marks=pytest.mark.slow)
+            for case in GRAMMAR
+        ),
+    ],
+)
+def test_the_prior_has_the_mean_and_the_covariance_of_the_gp_limit(case, networks):
     """At every width, not in the limit only."""
-    assert_prior_is_the_gp_limit(case, 20_000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", (*NARROW, *GRAMMAR))
-def test_the_prior_of_any_layers_has_the_mean_of_the_gp_limit_closely(case):
-    widths = tuple(4.0 for _ in case.widths)
-    assert_prior_is_the_gp_limit(replace(case, widths=widths), 100_000)
+    features, outputs, order_parameters = prior_samples(case, networks, 3)
+    limit = bpkr.gp_limit(case.architecture())
+    for samples, expected in zip(*map(jax.tree.leaves, (order_parameters, limit)), strict=True):
+        assert_mean_is(samples, expected)
+    kernel = bpkr.kernel(bpkr.Problem(case.architecture(), bpkr.Data(features)), limit)
+    assert_mean_is(outputs[:, :, None] * outputs[:, None, :], kernel)
+    assert_mean_is(outputs, 0)
 
 
 @pytest.mark.parametrize("case", GRAMMAR)
@@ -291,19 +211,6 @@ def test_parameters_of_layers_are_leaves_of_the_network():
 
     step = 1e-6
     assert_close(jax.grad(output)(0.7), (output(0.7 + step) - output(0.7 - step)) / (2 * step), 1e-8)
-
-
-def test_a_singular_prior_cannot_be_drawn_from():
-    class OneBlockTwice(TiedHeads):
-        def forward(self, layer):
-            everywhere = KroneckerProduct(OneMatrix(2, layer.heads), layer.hidden)
-            return layer.weights(2) * everywhere * layer.attention / sqrt(layer.heads * layer.width)
-
-        def prior(self, layer):
-            return layer.variance * OneMatrix(2, 2)
-
-    with refused("the prior covariance of the weight blocks of layer 1 (OneBlockTwice) is not positive definite"):
-        bpkr.Architecture((OneBlockTwice(2),), 4, temperature=0.1)
 
 
 def test_a_network_needs_whole_numbers_of_hidden_units():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from papers.tasks.images import cut_into_patches
 from theorykit import bpkr
 from theorykit.bpkr import Dense
-from theorykit.tasks.images import cut_into_patches
 
 DATA = Path(__file__).parents[2] / "data" / "nonlinear"
 CASES = {entry["case"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}

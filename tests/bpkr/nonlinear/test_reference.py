@@ -59,8 +59,8 @@ def test_action_order_parameters_and_predictor_are_those_of_the_program(name):
 def test_the_kernel_of_the_test_examples_is_that_of_the_program(name):
     architecture = architecture_of(name)
     unit = bpkr.OrderParameters((), 1.0)
-    both = features(name, "Xt"), features(name)
-    assert_close(bpkr.kernel(architecture, unit, *both), arrays(name)["K0X"], 1e-12)
+    problem = bpkr.Problem(architecture, bpkr.Data(features(name, "Xt")))
+    assert_close(bpkr.kernel(problem, unit, features(name)), arrays(name)["K0X"], 1e-12)
 
 
 @pytest.mark.parametrize("name", names("FC_1HL_nonodd"))

@@ -72,7 +72,7 @@ def law_coordinates(architecture, law, coordinates):
 def test_the_law_has_the_derived_density(case):
     """-2 log p: the entropy and the corrections of the second route, and the volume element, up to a constant."""
     architecture = case.architecture()
-    law = bpkr.law_of(architecture)
+    law = bpkr.finite_width_law(architecture)
     bound, differences = bind(architecture), []
     for seed in range(4):
         coordinates = jnp.asarray(0.4 * np.random.default_rng(seed).normal(size=law.dimension))
@@ -100,7 +100,7 @@ def test_the_volume_element_is_the_jacobian(case):
             entries.append(matrix[rows[free], columns[free]])
         return jnp.concatenate(entries)
 
-    law, differences = bpkr.law_of(architecture), []
+    law, differences = bpkr.finite_width_law(architecture), []
     for seed in range(3):
         coordinates = jnp.asarray(0.4 * np.random.default_rng(seed).normal(size=law.dimension))
         _, expected = np.linalg.slogdet(np.asarray(jax.jacobian(free_entries)(coordinates)))
@@ -114,7 +114,7 @@ def test_the_law_is_that_of_sampled_networks(case):
     if any(width != int(width) for width in case.widths):
         pytest.skip("no network has a fraction of a unit")
     architecture = case.architecture()
-    law = bpkr.law_of(architecture)
+    law = bpkr.finite_width_law(architecture)
     heads = bpkr.heads(
         key_query=random_key_queries(tuple(filter(None, case.heads)), np.random.default_rng(0), INPUT_FEATURES)
     )
@@ -143,7 +143,7 @@ def test_the_law_is_that_of_sampled_networks(case):
 @pytest.mark.parametrize("case", SINGULAR.values(), ids=SINGULAR)
 def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
     architecture = case.architecture()
-    law = bpkr.law_of(architecture)
+    law = bpkr.finite_width_law(architecture)
     point = law.order_parameters(law.sample(jax.random.key(0)))
     network = bpkr.sample_network(
         architecture,
@@ -159,7 +159,7 @@ def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
 
 def test_the_density_is_normalised():
     """A grid over both coordinates of a network with one head."""
-    law = bpkr.law_of(bpkr.Architecture((1,), (3.0, 2.0), temperature=1.0))
+    law = bpkr.finite_width_law(bpkr.Architecture((1,), (3.0, 2.0), temperature=1.0))
     grid = jnp.linspace(-16.0, 10.0, 1301)
     densities = jax.vmap(lambda a: jax.vmap(lambda b: jnp.exp(law.log_prior(jnp.array([a, b]))))(grid))(grid)
     assert abs(float(jnp.sum(densities)) * float(grid[1] - grid[0]) ** 2 - 1) < 1e-9
@@ -168,7 +168,7 @@ def test_the_density_is_normalised():
 def test_the_output_covariance_of_the_prior_is_the_mean_kernel():
     """Over the law, the kernel K(U_1) has the mean that the infinitely wide network has, at any width."""
     architecture = bpkr.Architecture((2, 2), (3, 2, 2), (1.0, 0.8, 1.2, 1.3), temperature=0.1)
-    law, rng = bpkr.law_of(architecture), np.random.default_rng(0)
+    law, rng = bpkr.finite_width_law(architecture), np.random.default_rng(0)
     features = rng.normal(size=(5, 4, INPUT_FEATURES))
 
     def kernel(key):
@@ -183,6 +183,6 @@ def test_the_output_covariance_of_the_prior_is_the_mean_kernel():
 
 def test_widths_without_a_law_are_refused():
     with refused("N_1=2.5"):
-        bpkr.law_of(bpkr.Architecture((2, 2), (2.5, 3.0, 3.0), temperature=0.1))
+        bpkr.finite_width_law(bpkr.Architecture((2, 2), (2.5, 3.0, 3.0), temperature=0.1))
     with refused("must be known"):
-        jax.jit(lambda width: bpkr.law_of(bpkr.Architecture((2,), width, temperature=0.1)).dimension)(3.0)
+        jax.jit(lambda width: bpkr.finite_width_law(bpkr.Architecture((2,), width, temperature=0.1)).dimension)(3.0)

@@ -16,7 +16,7 @@ from benchmarks import robustness
 from theorykit import bpkr
 from theorykit.bpkr.data.principal_axes import in_principal_axes
 from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.evaluation.energies import energy_by_kernel, energy_of, energy_of_rotated
+from theorykit.bpkr.evaluation.energies import energy_of
 
 from ...marks import slow
 from ..cases import SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close, explicit_gain, random_problem
@@ -69,9 +69,9 @@ def test_examples_in_principal_axes_have_the_same_energy(case, repeated):
         features, labels = jnp.tile(features, (40, 1, 1)), jnp.concatenate([labels] * 40)
     rotated = in_principal_axes(features, labels)
     first = problem.order_parameters.matrices[0]
-    there = energy_of_rotated(bind(problem.architecture), rotated)
-    for build in (energy_by_kernel, energy_of):
-        energy = build(bind(problem.architecture), features, labels)
+    there = energy_of(bind(problem.architecture), rotated)
+    for by_kernel in (True, False):
+        energy = energy_of(bind(problem.architecture), bpkr.Data(features, labels), by_kernel=by_kernel)
         assert_close(there.value(first), energy.value(first), 1e-9)
         assert_close(there.at(first).slope, energy.at(first).slope, 1e-7)
         assert there.label_count == energy.label_count
@@ -210,7 +210,7 @@ def test_the_stated_accuracy_knows_no_units_of_the_features(seed, scale):
     problem = random_problem(TWO_LAYERS, seed)
     features, labels = jnp.asarray(problem.features), jnp.asarray(problem.labels)
     first = problem.order_parameters.matrices[0]
-    here = energy_by_kernel(bind(problem.architecture), features, labels)
-    there = energy_by_kernel(bind(problem.architecture), scale * features, labels)
+    here = energy_of(bind(problem.architecture), bpkr.Data(features, labels), by_kernel=True)
+    there = energy_of(bind(problem.architecture), bpkr.Data(scale * features, labels), by_kernel=True)
     for part, value in here.rounding(here.at(first)).items():
         assert_close(there.rounding(there.at(first / scale**2))[part], value, 1e-6)

@@ -16,7 +16,7 @@ from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Skip
 from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.evaluation.energies import energy_by_kernel
+from theorykit.bpkr.evaluation.energies import energy_of
 from theorykit.bpkr.order_parameters.finite_width_law import from_positive
 
 from ..cases import refused
@@ -46,8 +46,8 @@ def hermite_grid(dimension, nodes):
 def exact(name, width):
     """Posterior means of U_1, of mean and variance of the output, and the log evidence, by Gauss-Hermite quadrature."""
     architecture, features, labels, test_features = problem(name, width)
-    law = bpkr.law_of(architecture)
-    energy = energy_by_kernel(bind(architecture), jnp.asarray(features), jnp.asarray(labels))
+    law = bpkr.finite_width_law(architecture)
+    energy = energy_of(bind(architecture), bpkr.Data(jnp.asarray(features), jnp.asarray(labels)), by_kernel=True)
 
     def log_density(coordinates):
         first = law.order_parameters(coordinates).matrices[0]

@@ -15,7 +15,7 @@ from theorykit.bpkr.sampling import NoUTurn, Schedule
 from theorykit.bpkr.sampling.chains import run_chains
 from theorykit.bpkr.sampling.gibbs import Gibbs
 from theorykit.bpkr.sampling.nuts import no_u_turn_sampler
-from theorykit.bpkr.sampling.sample import _check, _sampler_of_order_parameters, _weight_posterior
+from theorykit.bpkr.sampling.sample import _sampler_of_order_parameters, _weight_posterior
 
 WARMUP, RANKS, EXAMPLES, INPUT_FEATURES, TOKENS = 200, 16, 4, 3, 3
 # architectures on both sides of the singular width
@@ -25,11 +25,11 @@ ARCHITECTURES = {
 }
 
 
-def sampler_of(kind, architecture, data):
+def sampler_of(kind, problem):
     if kind == "exact":
         schedule = Schedule(chains=1, warmup=WARMUP, draws=1)
-        return _sampler_of_order_parameters(NoUTurn(target_accept=0.65), architecture, data, schedule)
-    posterior = _weight_posterior(architecture, data, Schedule(1, 0, 1))
+        return _sampler_of_order_parameters(NoUTurn(target_accept=0.65), problem, schedule)
+    posterior = _weight_posterior(problem, Schedule(1, 0, 1))
     if kind == "gibbs":
         return Gibbs(posterior)
     return no_u_turn_sampler(posterior, NoUTurn(target_accept=0.8), warmup=WARMUP)
@@ -37,13 +37,7 @@ def sampler_of(kind, architecture, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "replications", "thinning"),
-    [
-        ("gibbs", 160, 20),
-        pytest.param("gibbs", 640, 20, marks=pytest.mark.slow),
-        pytest.param("exact", 320, 6, marks=pytest.mark.slow),
-        pytest.param("nuts", 320, 6, marks=pytest.mark.slow),
-    ],
+    ("kind", "replications", "thinning"), [("gibbs", 160, 20), ("exact", 320, 6), ("nuts", 320, 6)]
 )
 @pytest.mark.parametrize("width", [*ARCHITECTURES])
 def test_ranks_are_uniform(kind, replications, thinning, width):
@@ -63,7 +57,7 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         truth_key, noise_key, chain_key = jax.random.split(jax.random.key(replication), 3)
         truth, outputs = simulate(truth_key)
         labels = outputs + jnp.sqrt(architecture.temperature) * jax.random.normal(noise_key, outputs.shape)
-        sampler = sampler_of(kind, architecture, _check(architecture, bpkr.Data(features, labels)))
+        sampler = sampler_of(kind, bpkr.Problem(architecture, bpkr.Data(features, labels)))
         schedule = Schedule(chains=1, warmup=WARMUP, draws=thinning * (RANKS - 1))
         settings = {"sampler": kind}
         drawn = run_chains(lambda sampler=sampler: sampler, schedule, key=chain_key, settings=settings, progress=False)

@@ -1,6 +1,5 @@
 """Runs: labelled and diagnosed, resumed exactly, refused with the reason."""
 
-import inspect
 import warnings
 from functools import partial
 
@@ -12,7 +11,7 @@ import xarray as xr
 
 from theorykit import bpkr, store
 from theorykit.bpkr import sampling
-from theorykit.bpkr.sampling import NoUTurn, Schedule, chains
+from theorykit.bpkr.sampling import Schedule, chains
 from theorykit.bpkr.sampling.chains import Draws
 from theorykit.bpkr.sampling.results import STATISTICS, accuracy_estimate, label_draws, summarise
 
@@ -25,52 +24,41 @@ every_sampler = pytest.mark.parametrize("sample", SAMPLERS, ids=lambda sample: s
 
 @every_sampler
 def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(sample, tmp_path, monkeypatch):
-    architecture, features, labels, _ = problem()
-    whole = quietly(sample, architecture, features, labels, **SHORT)
+    run = partial(quietly, sample, *problem()[:3])
+    whole = run(**SHORT)
     monkeypatch.setattr(store, "CHECKPOINT_SECONDS", 0.0)
-    advance, calls = chains._advance_run, []
+    advance, calls = chains._advance, []
 
     def killed(*arguments):
         calls.append(arguments)
-        if len(calls) == 4:
+        if len(calls) == 5:
             raise KeyboardInterrupt
         return advance(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(chains, "_advance_run", killed)
-        quietly(sample, architecture, features, labels, folder=tmp_path / "run", **SHORT)
-    resumed = quietly(sample, architecture, features, labels, folder=tmp_path / "run", **SHORT)
-    assert resumed["posterior"].to_dataset().drop_attrs().equals(whole["posterior"].to_dataset().drop_attrs())
-    assert resumed["sample_stats"].to_dataset().drop_attrs().equals(whole["sample_stats"].to_dataset().drop_attrs())
-
-    more = quietly(
-        sample,
-        architecture,
-        features,
-        labels,
-        folder=tmp_path / "run",
-        schedule=Schedule(chains=2, warmup=60, draws=150),
-    )
+        patch.setattr(chains, "_advance", killed)
+        run(folder=tmp_path, **SHORT)
+    resumed = run(folder=tmp_path, **SHORT)
+    for group in ("posterior", "sample_stats"):
+        assert resumed[group].to_dataset().drop_attrs().equals(whole[group].to_dataset().drop_attrs())
+    more = run(folder=tmp_path, schedule=Schedule(chains=2, warmup=60, draws=150))
     np.testing.assert_array_equal(more["posterior"]["U_1"][:, :120], whole["posterior"]["U_1"])
     assert more["posterior"].sizes["draw"] == 150
 
 
 def test_a_folder_of_another_run_is_refused_and_a_broken_one_named(tmp_path):
     architecture, features, labels, _ = problem()
-    sample = sampling.sample_weights_by_gibbs
-    quietly(sample, architecture, features, labels, folder=tmp_path, **SHORT)
+    run = partial(quietly, sampling.sample_weights_by_gibbs, folder=tmp_path, **SHORT)
+    run(architecture, features, labels)
     with pytest.raises(FileExistsError, match="labels"):
-        quietly(sample, architecture, features, 2 * labels, folder=tmp_path, **SHORT)
+        run(architecture, features, 2 * labels)
     with pytest.raises(FileExistsError, match="key"):
-        quietly(sample, architecture, features, labels, folder=tmp_path, seed=1, **SHORT)
-    with pytest.raises(FileExistsError, match="temperature"):
-        other = problem(temperature=0.4)[0]
-        quietly(sample, other, features, labels, folder=tmp_path, **SHORT)
+        run(architecture, features, labels, seed=1)
     # of the second chain, or of all on an accelerator
     kept = sorted(tmp_path.glob("*.npz"))[-1]
     kept.write_bytes(b"not draws")
     with pytest.raises(ValueError, match=rf"{kept.name} is not a checkpoint of a run of chains"):
-        quietly(sample, architecture, features, labels, folder=tmp_path, **SHORT)
+        run(architecture, features, labels)
 
 
 @every_sampler
@@ -88,43 +76,6 @@ def test_chains_at_another_temperature_are_not_passed_off_as_those_of_now(sample
         quietly(sample, *problem(temperature=0.1 * (1 + 1e-12))[:3], **short)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        *(({"schedule": value}, "schedule") for value in (None, 4, (4, 500, 1000), {"chains": 4}, Schedule)),
-        *(({"no_u_turn": value}, "no_u_turn") for value in (None, 0.8, {"target_accept": 0.8}, NoUTurn)),
-        *(({"folder": value}, "folder") for value in (3, b"", "")),
-        *(({"key": value}, "key") for value in (None, 3, "key", np.zeros(2))),
-    ],
-)
-def test_options_of_another_kind_or_out_of_range_are_refused_by_name(options, named):
-    architecture, features, labels, _ = problem()
-    arguments = {"key": jax.random.key(0), "progress": False, **SHORT, **options}
-    for sample in SAMPLERS:
-        if next(iter(options)) in inspect.signature(sample).parameters:
-            with pytest.raises((TypeError, ValueError), match=named):
-                sample(architecture, bpkr.Data(features, labels), **arguments)
-
-
-@pytest.mark.parametrize(
-    ("settings", "values"),
-    [
-        (partial(NoUTurn, max_tree_depth=10), {"target_accept": (0, 1, 2, float("nan"), None, "0.8", object())}),
-        (partial(NoUTurn, target_accept=0.8), {"max_tree_depth": (0, 1e9, 10**9, None)}),
-        (NoUTurn, {"mass_matrix": ("full", True, 1, (), None)}),
-        (partial(Schedule, warmup=1, draws=1), {"chains": (None, 1.5, "3", True, -1, 0)}),
-        (partial(Schedule, chains=1, draws=1), {"warmup": (None, 1.5, "3", True, -1)}),
-        (partial(Schedule, 1, 1, 1), {"keep_weights": (None, "no", 2)}),
-        (partial(Schedule, chains=1, warmup=1), {"draws": (None, 1.5, "3", True, -1, 0)}),
-    ],
-)
-def test_settings_out_of_range_are_refused_by_name(settings, values):
-    ((name, wrong),) = values.items()
-    for value in wrong:
-        with pytest.raises((TypeError, ValueError), match=name):
-            settings(**{name: value})
-
-
 def test_draws_are_labelled():
     architecture, features, labels, test_features = problem("dense, two outputs")
     tree = quietly(sampling.sample_order_parameters, architecture, features, labels, test_features, **SHORT)
@@ -138,27 +89,21 @@ def test_draws_are_labelled():
     assert tree.attrs["seconds"] > 0
 
 
-def test_chains_that_do_not_mix_say_so():
-    architecture, features, labels, _ = problem(temperature=1e-3)
-    with pytest.warns(sampling.MixingWarning, match="R-hat"):
+@pytest.mark.parametrize(
+    ("draws", "temperature", "complaint"), [(10, 1e-3, "R-hat"), (4, 0.3, "4 draws a chain are too few")]
+)
+def test_chains_that_do_not_mix_or_are_too_short_say_so(draws, temperature, complaint):
+    architecture, features, labels, _ = problem(temperature=temperature)
+    with pytest.warns(sampling.MixingWarning, match=complaint):
         tree = sampling.sample_weights_by_gibbs(
             architecture,
             bpkr.Data(features, labels),
             key=jax.random.key(0),
-            schedule=Schedule(chains=4, warmup=0, draws=10),
+            schedule=Schedule(chains=4, warmup=0, draws=draws),
             progress=False,
         )
-    assert tree.attrs["mixed"] == 0 and "R-hat" in tree.attrs["diagnosis"]
-
-
-def test_too_few_draws_for_a_diagnostic():
-    architecture, features, labels, _ = problem()
-    options = {"schedule": Schedule(chains=2, warmup=5, draws=4)}
-    with pytest.warns(sampling.MixingWarning, match="4 draws a chain are too few"):
-        tree = sampling.sample_weights_by_gibbs(
-            architecture, bpkr.Data(features, labels), key=jax.random.key(0), progress=False, **options
-        )
-    assert np.isnan(tree["summary"]["U_1"].sel(statistic="mcse_mean")).all()
+    assert tree.attrs["mixed"] == 0 and complaint in tree.attrs["diagnosis"]
+    assert np.isnan(tree["summary"]["U_1"].sel(statistic="mcse_mean")).all() == (draws == 4)
 
 
 def drawn(change):
@@ -199,28 +144,25 @@ def test_what_speaks_against_draws_is_told(change, complaint):
 
 
 def test_good_draws_are_not_complained_of():
+    architecture = bpkr.Architecture((1,), 3, temperature=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tree = label_draws(
-            bpkr.Architecture((1,), 3, temperature=0.1), drawn(lambda record, stats: None), {"sampler": "a sampler"}
-        )
+        tree = label_draws(architecture, drawn(lambda record, stats: None), {"sampler": "a sampler"})
     assert tree.attrs["mixed"] == 1 and tree.attrs["diagnosis"] == "mixed"
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"), [({"temperature": 0.0}, "temperature=0"), ({"width": 2.5}, "whole numbers")]
+    ("samplers", "name", "changes", "named"),
+    [
+        (SAMPLERS[1:], "attention", {"temperature": 0.0}, "temperature=0"),
+        (SAMPLERS[1:], "attention", {"width": 2.5}, "whole numbers"),
+        (SAMPLERS[:1], "singular", {"temperature": 0.0}, "fewer units than partial paths"),
+    ],
 )
-def test_what_cannot_be_sampled_is_refused(changes, named):
-    architecture, features, labels, _ = problem(**changes)
-    for sample in SAMPLERS[1:]:
+def test_what_cannot_be_sampled_is_refused(samplers, name, changes, named):
+    for sample in samplers:
         with pytest.raises(ValueError, match=named):
-            quietly(sample, architecture, features, labels, **SHORT)
-
-
-def test_interpolation_by_a_singular_kernel_is_refused():
-    architecture, features, labels, _ = problem("singular", temperature=0.0)
-    with pytest.raises(ValueError, match="fewer units than partial paths"):
-        quietly(sampling.sample_order_parameters, architecture, features, labels, **SHORT)
+            quietly(sample, *problem(name, **changes)[:3], **SHORT)
 
 
 @pytest.mark.slow
@@ -232,19 +174,18 @@ def test_interpolation_is_sampled_where_the_kernel_has_an_inverse():
     np.testing.assert_allclose(means, np.broadcast_to(labels, means.shape), atol=1e-5)
 
 
-@pytest.mark.slow
-def test_the_comparison_measures_in_standard_errors():
-    architecture, features, labels, test_features = problem()
-    options = {name: {"schedule": Schedule(chains=2, warmup=200, draws=500)} for name in ("exact", "gibbs")}
+def compared(name, **options):
+    architecture, features, labels, test_features = problem(name)
+    data = bpkr.Data(features, labels, test_features, np.ones(len(test_features)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        result = sampling.compare(
-            architecture,
-            bpkr.Data(features, labels, test_features, np.ones(len(test_features))),
-            key=jax.random.key(0),
-            options=options,
-            progress=False,
-        )
+        return sampling.compare(architecture, data, key=jax.random.key(0), progress=False, **options)
+
+
+@pytest.mark.slow
+def test_the_comparison_measures_in_standard_errors():
+    options = {name: {"schedule": Schedule(chains=2, warmup=200, draws=500)} for name in ("exact", "gibbs")}
+    result = compared("attention", options=options)
     assert result["approach"].values.tolist() == ["saddle", "one_over_n", "exact", "gibbs", "infinite_width"]
     assert float(np.abs(result["U_1_deviation"].sel(approach="exact")).max()) == 0
     ours, exact = result.sel(approach="gibbs"), result.sel(approach="exact")
@@ -252,35 +193,12 @@ def test_the_comparison_measures_in_standard_errors():
     np.testing.assert_allclose(ours["mean_deviation"], expected)
     assert float(np.abs(ours["U_1_deviation"]).max()) < 4.5
     assert 0 <= float(ours["accuracy"]) <= 1
-    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
+    saddle = bpkr.solve(problem()[0], bpkr.Data(*problem()[1:3]))
     np.testing.assert_allclose(result["U_1"].sel(approach="saddle"), saddle.order_parameters.matrices[0])
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"approaches": ("saddel",)}, "unknown approaches"),
-        ({"approaches": ()}, "each once"),
-        ({"approaches": ("exact", "exact")}, "each once"),
-        ({"options": {"one_over_n": {}}}, "options for"),
-    ],
-)
-def test_a_comparison_of_nothing_known_is_refused(options, named):
-    architecture, features, labels, _ = problem()
-    with pytest.raises(ValueError, match=named):
-        sampling.compare(architecture, bpkr.Data(features, labels), key=jax.random.key(0), **options)
-
-
-@pytest.mark.slow
 def test_corrections_are_left_out_below_the_number_of_paths():
-    architecture, features, labels, test_features = problem("singular")
-    result = sampling.compare(
-        architecture,
-        bpkr.Data(features, labels, test_features, np.ones(len(test_features))),
-        key=jax.random.key(0),
-        approaches=("saddle", "one_over_n"),
-        progress=False,
-    )
+    result = compared("singular", approaches=("saddle", "one_over_n"))
     left_out = result.sel(approach="one_over_n")
     assert all(np.isnan(left_out[name]).all() for name in ("U_1", "mean", "variance", "accuracy"))
     assert np.isfinite(result["mean"].sel(approach="saddle")).all()

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
 from theorykit.bpkr.sampling.results import entry_estimates, output_estimates
-from theorykit.bpkr.sampling.sample import _check, _weight_posterior
+from theorykit.bpkr.sampling.sample import _weight_posterior
 
 from .problems import INPUT_FEATURES, NETWORKS, problem, quietly
 
@@ -39,21 +38,20 @@ def assert_within(ours, theirs, errors=4.5):
         assert float(error.max()) < 0.2 * float(np.abs(theirs[name]).max()), f"{name}: errors too large to tell"
 
 
-@pytest.mark.parametrize("name", ["attention", *slow(list(NETWORKS)[1:])])
-def test_gibbs_on_the_weights_agrees_with_the_exact_posterior(name):
-    assert_within(estimates(name, "gibbs"), estimates(name, "exact"))
+PAIRS = [(name, sampler) for sampler in ("gibbs", "nuts") for name in NETWORKS]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["singular", *slow(n for n in NETWORKS if n != "singular")])
-def test_nuts_on_the_weights_agrees_with_the_exact_posterior(name):
-    assert_within(estimates(name, "nuts"), estimates(name, "exact"))
+@pytest.mark.parametrize(
+    ("name", "sampler"), [PAIRS[0], *(pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS[1:])]
+)
+def test_samplers_of_the_weights_agree_with_the_exact_posterior(name, sampler):
+    assert_within(estimates(name, sampler), estimates(name, "exact"))
 
 
 def test_the_exact_posterior_is_the_weighted_prior():
     """Networks drawn from the prior, weighted by the likelihood of the labels given their order parameters."""
     architecture, features, labels, test_features = problem("attention")
-    law = bpkr.law_of(architecture)
+    law = bpkr.finite_width_law(architecture)
 
     def draw(key):
         first = law.order_parameters(law.sample(key)).matrices[0]
@@ -105,7 +103,7 @@ def test_sampled_weights_are_those_of_the_network(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_density_of_the_weights_is_that_of_its_parts(name):
     architecture, features, labels, _ = problem(name)
-    posterior = _weight_posterior(architecture, _check(architecture, bpkr.Data(features, labels)), Schedule(1, 0, 1))
+    posterior = _weight_posterior(bpkr.Problem(architecture, bpkr.Data(features, labels)), Schedule(1, 0, 1))
     white = posterior.start(jax.random.key(0))
     outputs = posterior.outputs(posterior.split(white), jnp.asarray(features))
     residual = np.asarray(outputs).reshape(labels.shape) - labels

@@ -38,16 +38,13 @@ def test_widths_must_be_equal_across_a_straight_branch():
         (-0.5, "got -0.5: the sign of a skip connection can be absorbed into the weights"),
         (NAN, "got nan"),
         (INF, "got inf"),
+        (True, "must be a number, got True"),
+        (np.ones(2), "must be a number, got an array"),
     ],
 )
 def test_a_gain_must_be_positive_and_finite(gain, cause):
-    with refused(f"parameter s_2 of layer 2 (Skip) must be finite and positive, {cause}"):
-        bpkr.Architecture((2, Skip(2, gain)), 8.0, temperature=0.1)
-
-
-@pytest.mark.parametrize("gain", [True, np.ones(2)])
-def test_a_gain_must_be_a_number(gain):
-    with refused("parameter s_2 of layer 2 (Skip) must be a number"):
+    cause = cause if "must be" in cause else f"must be finite and positive, {cause}"
+    with pytest.raises((TypeError, ValueError), match=re.escape(f"parameter s_2 of layer 2 (Skip) {cause}")):
         bpkr.Architecture((2, Skip(2, gain)), 8.0, temperature=0.1)
 
 
@@ -58,7 +55,7 @@ def test_a_gain_must_be_a_number(gain):
         (np.array([[1.0, 0.5], [0.4, 1.0]]), "parameter kappa_1 of layer 1 (CorrelatedHeads) must be symmetric"),
         (np.ones((2, 2)), "parameter kappa_1 of layer 1 (CorrelatedHeads) is not positive definite"),
         (np.diag([1.0, -1.0]), "parameter kappa_1 of layer 1 (CorrelatedHeads) is not positive definite"),
-        (np.diag([1.0, NAN]), "parameter kappa_1 of layer 1 (CorrelatedHeads) must be finite"),
+        (np.diag([1.0, NAN]), "parameter kappa_1 of layer 1 (CorrelatedHeads) has 1 entries that are not finite"),
     ],
 )
 def test_a_covariance_of_a_layer_must_be_positive_definite(covariance, message):
@@ -78,7 +75,7 @@ def test_traced_parameters_of_layers_are_refused_when_they_are_known():
 
     for function, good, bad, message in (
         (straight, jnp.array(0.5), jnp.array(-0.5), "parameter s_1 of layer 1 (Skip) must be finite and positive"),
-        (correlated, jnp.eye(2), jnp.ones((2, 2)), "parameter kappa_1 of layer 1 (CorrelatedHeads) must be symmetric"),
+        (correlated, jnp.eye(2), jnp.ones((2, 2)), "parameter kappa_1 of layer 1 (CorrelatedHeads) is not positive"),
     ):
         function(good).block_until_ready()
         with pytest.raises(RuntimeError, match=re.escape(message)):
@@ -129,7 +126,7 @@ class WithWidthInPrior(Custom):
         (Custom(given=False), "layer 1 (Custom) gives no value for c_1"),
         (Custom(name="N"), "layer 1 (Custom) cannot have a parameter called N_1: it stands for something else"),
         (Custom(heads=2), "layer 1 (Custom) has heads=2, but no attention in its forward map"),
-        (WithAttention(), "layer 1 (WithAttention) has attention in its forward map, but heads=0"),
+        (WithAttention(), "layer 1 (WithAttention) has heads=0, but attention in its forward map"),
         (WithNumberInside(), "a number of the layer itself stands in `forward` or `prior`; write layer.number(name)"),
     ],
 )

@@ -9,12 +9,12 @@ from jax.typing import ArrayLike
 from sympy import Identity, KroneckerProduct, MatMul, MatrixSymbol, OneMatrix, Symbol, exp, expand, sqrt, tanh
 
 from theorykit import bpkr
-from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Dense, Skip
+from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Skip
 from theorykit.symbolic import Diagonal, below
 from theorykit.testing import random_inputs
 
 from ...marks import slow
-from ..cases import Case, assert_close, random_key_queries, random_problem, refused
+from ..cases import Case, assert_close, random_key_queries, random_problem
 
 
 class BesideItself(AbstractLayer):
@@ -89,15 +89,6 @@ def test_the_saddle_point_of_several_weight_blocks_is_found(case):
             bpkr.gp_limit(problem.architecture),
         ).total
     )
-
-
-def test_an_action_whose_readout_has_no_closed_form_is_shown_without_it():
-    architecture = SEVERAL_BLOCKS["differences"].architecture()
-    action = bpkr.derive(architecture)
-    assert action.symbols.readout not in action.closed_forms
-    assert r"\partial u" in bpkr.render_markdown(action, architecture)
-    with pytest.raises(ValueError, match="u has no closed form"):
-        _ = action.readout_solution
 
 
 def kind(forward, prior=lambda layer: layer.variance * Identity(1), heads=1):
@@ -200,11 +191,6 @@ def test_functions_of_numbers_and_sizes_are_welcome():
     assert action.derivation.verify().holds
 
 
-def test_unequal_widths_across_a_straight_branch_are_refused():
-    with refused("equal widths"):
-        bpkr.Architecture((Skip(Dense()),), (8, 9), temperature=1.0)
-
-
 def test_a_product_may_be_written_in_other_ways():
     """What matters of a forward map is its value, not how it is bracketed."""
 
@@ -216,3 +202,12 @@ def test_a_product_may_be_written_in_other_ways():
     first, second = bpkr.derive(plain), bpkr.derive(other)
     assert expand(first.entropy - second.entropy) == 0
     assert first.forms[0].block_tokens == second.forms[0].block_tokens
+
+
+def test_an_action_whose_readout_has_no_closed_form_is_shown_without_it():
+    architecture = SEVERAL_BLOCKS["differences"].architecture()
+    action = bpkr.derive(architecture)
+    assert action.symbols.readout not in action.closed_forms
+    assert r"\partial u" in bpkr.render_markdown(action, architecture)
+    with pytest.raises(ValueError, match="u has no closed form"):
+        _ = action.readout_solution

@@ -60,13 +60,6 @@ def test_the_limit_is_kept_and_read_again(result, tmp_path):
     np.testing.assert_array_equal(first["U_1"].sel(width=math.inf), result["U_1"].sel(width=math.inf))
 
 
-def test_layers_are_infinitely_wide_all_or_none():
-    with pytest.raises(ValueError, match=r"widths\[0\] is infinite for some layers only"):
-        swept(DATA, widths=((10, math.inf),), temperatures=(1.0,))
-    mixed = swept(DATA, widths=((10, 20), math.inf), temperatures=(1.0,))
-    assert mixed["width"].values.tolist() == ["10-20", "inf"]
-
-
 def test_the_limit_is_a_line_across_the_figure(result):
     figure = drawing.figure(result.assign(best_temperature=sweeps.best_temperatures(result)))
     for axes, name in zip(figure.axes, ("test_accuracy", "U_1"), strict=True):

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from theorykit import store
-from theorykit.dmft.diagrams.blocks import ORBIT, in_blocks
+from theorykit.dmft.diagrams import ORBIT, in_blocks
 
 OF = {name: store.settings_of("squares", 1, of=name) for name in ("a", "b")}
 

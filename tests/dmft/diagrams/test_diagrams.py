@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from theorykit import dmft
-from theorykit.dmft.diagrams import attractors, continuation, orbits, phases
+from theorykit.dmft import diagrams
 from theorykit.dynamics import regimes
 
 from .networks import GAMMA, from_window, published, window
 
 BETAS = np.array([0.5, 3.0, 1.28])
-SHORT = orbits.OrbitSettings(transient=2000, recorded=600, exponents=2, levels=401, width=0.02)
+SHORT = diagrams.OrbitSettings(transient=2000, recorded=600, exponents=2, levels=401, width=0.02)
 
 
 @pytest.fixture(scope="module")
 def diagram():
-    return orbits.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), SHORT)
+    return diagrams.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), SHORT)
 
 
 @pytest.mark.parametrize("orbit", range(len(BETAS)))
@@ -66,41 +66,21 @@ def test_the_window_at_the_end_takes_the_orbit_up(diagram):
     np.testing.assert_allclose(path.attention[4], end.attention[0], atol=1e-9)
 
 
-@pytest.mark.slow
-def test_other_parameters_can_be_scanned():
-    model, gammas = published(), np.array([1.0, 50.0])
-    found = orbits.orbit_diagram(model, dmft.Parameters(1.2, gammas, 0.02), from_window(), SHORT)
-    np.testing.assert_array_equal(found["gamma"], gammas)
-    np.testing.assert_array_equal(found["beta"], [1.2, 1.2])
-    assert np.abs(found["highest"][0] - found["highest"][1]).max() > 1e-4
-
-
-@pytest.mark.parametrize("parameters", [dmft.Parameters(1.0, 1.0, 0.0), dmft.Parameters(np.ones((2, 2)), 1.0, 0.0)])
-def test_orbits_are_on_one_axis(parameters):
-    with pytest.raises(ValueError, match="along one axis"):
-        orbits.orbit_diagram(published(), parameters, from_window(), SHORT)
-
-
-def test_there_must_be_something_to_keep():
-    with pytest.raises(ValueError, match="record 20 tokens at least"):
-        orbits.OrbitSettings(recorded=5)
-
-
 def test_a_phase_diagram_is_the_orbits_of_every_pair():
     model, gammas, betas = published(), np.array([GAMMA, 5.0]), np.array([0.5, 1.28, 1.4])
-    settings = orbits.OrbitSettings(transient=2000, recorded=3000, exponents=0)
-    found = phases.phase_diagram(model, dmft.Parameters(betas, gammas[:, None], 0.02), from_window(), settings)
+    settings = diagrams.OrbitSettings(transient=2000, recorded=3000, exponents=0)
+    found = diagrams.phase_diagram(model, dmft.Parameters(betas, gammas[:, None], 0.02), from_window(), settings)
     assert found["regime_by_levels"].dims == ("gamma", "beta")
     assert found["regime_by_levels"].values[0].tolist() == ["periodic", "chaotic", "chaotic"]
-    alone = orbits.orbit_diagram(model, dmft.Parameters(betas, 5.0, 0.02), from_window(), settings)
+    alone = diagrams.orbit_diagram(model, dmft.Parameters(betas, 5.0, 0.02), from_window(), settings)
     np.testing.assert_array_equal(found["distinct"].sel(gamma=5.0), alone["distinct"])
 
 
 def test_continuation_starts_each_value_where_its_neighbour_ended():
     model, betas = published(), np.array([1.1, 1.15, 1.2, 1.25])
-    settings = orbits.OrbitSettings(transient=100, recorded=40, exponents=0, levels=201)
+    settings = diagrams.OrbitSettings(transient=100, recorded=40, exponents=0, levels=201)
     every = dmft.Parameters(betas, GAMMA, 0.02)
-    found = continuation.continuation_diagram(model, every, from_window(), settings, centre=2)
+    found = diagrams.continuation_diagram(model, every, from_window(), settings, centre=2)
     at = window()
     for beta in (1.2, 1.15, 1.1):
         parameters = dmft.Parameters(beta, GAMMA, 0.02)
@@ -114,40 +94,19 @@ def test_continuation_starts_each_value_where_its_neighbour_ended():
 
 def test_continuation_goes_on_where_it_was_stopped(tmp_path):
     arguments = (published(), dmft.Parameters(np.linspace(1.1, 1.2, 3), GAMMA, 0.02), from_window())
-    settings = orbits.OrbitSettings(transient=100, recorded=40, exponents=0, levels=201)
-    first = continuation.continuation_diagram(*arguments, settings, folder=tmp_path)
+    settings = diagrams.OrbitSettings(transient=100, recorded=40, exponents=0, levels=201)
+    first = diagrams.continuation_diagram(*arguments, settings, folder=tmp_path)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nc")}
-    again = continuation.continuation_diagram(*arguments, settings, folder=tmp_path)
+    again = diagrams.continuation_diagram(*arguments, settings, folder=tmp_path)
     assert kept and kept == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nc")}
     np.testing.assert_array_equal(first["visited"], again["visited"])
 
 
-def test_settling_is_a_whole_number_of_contexts():
-    with pytest.raises(ValueError, match="multiple of the context"):
-        parameters = dmft.Parameters(np.linspace(1.1, 1.2, 3), GAMMA, 0.02)
-        continuation.continuation_diagram(published(), parameters, from_window(), orbits.OrbitSettings(transient=101))
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        dmft.Parameters(np.ones(2), GAMMA, 0.02),
-        dmft.Parameters(np.ones((2, 1)), np.ones(3), 0.02),
-        dmft.Parameters(np.ones((2, 3)), GAMMA, 0.02),
-        dmft.Parameters(np.ones(2), np.ones((3, 1)), np.full(2, 0.02)),
-    ],
-    ids=["one axis", "beta by gamma", "every pair", "of several epsilons"],
-)
-def test_a_phase_diagram_is_of_gammas_by_betas(parameters):
-    with pytest.raises(ValueError, match=r"such as Parameters\(betas, gammas\[:, None\], 0\.02\); got shapes"):
-        phases.phase_diagram(published(), parameters, from_window())
-
-
 @pytest.mark.slow
 def test_two_attractors_coexist_at_beta_1_27():
-    windows = attractors.nearby_windows(window(), 32, 1e-3, key=jax.random.key(0))
-    settings = orbits.OrbitSettings(transient=40_000, recorded=2000, exponents=2, levels=201)
-    found = attractors.coexisting_attractors(published(), dmft.Parameters(1.27, GAMMA, 0.02), windows, settings)
+    windows = diagrams.nearby_windows(window(), 32, 1e-3, key=jax.random.key(0))
+    settings = diagrams.OrbitSettings(transient=40_000, recorded=2000, exponents=2, levels=201)
+    found = diagrams.coexisting_attractors(published(), dmft.Parameters(1.27, GAMMA, 0.02), windows, settings)
     assert found.sizes["basin"] == 2 and found["share"].sum() == pytest.approx(1)
     typical = found.isel(orbit=found["typical"].values)
     # extents and exponents of both are those of the note: 0.15 and -0.048, 0.17 and -0.003
@@ -157,15 +116,9 @@ def test_two_attractors_coexist_at_beta_1_27():
 
 
 def test_random_windows_fill_the_cube():
-    found = attractors.random_windows(published(), 500, key=jax.random.key(0)).attention
+    found = diagrams.random_windows(published(), 500, key=jax.random.key(0)).attention
     assert found.shape == (4, 3, 500) and jnp.abs(found).max() <= 1
     assert abs(float(found.mean())) < 0.05 and abs(float(found.std()) - 1 / np.sqrt(3)) < 0.02
-
-
-def test_starts_are_compared_at_one_set_of_parameters():
-    windows = attractors.random_windows(published(), 2, key=jax.random.key(0))
-    with pytest.raises(ValueError, match="one set of parameters"):
-        attractors.coexisting_attractors(published(), dmft.Parameters(np.ones(2), 1.0, 0.0), windows)
 
 
 KNOWN = {
@@ -179,9 +132,9 @@ KNOWN = {
 def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
     """Points that the published rule calls chaotic; their exponents say otherwise."""
     points = np.array([point for points in KNOWN.values() for point in points])
-    settings = orbits.OrbitSettings(transient=20_000, recorded=20_000, exponents=2, sections=(), measured=100_000)
+    settings = diagrams.OrbitSettings(transient=20_000, recorded=20_000, exponents=2, sections=(), measured=100_000)
     parameters = dmft.Parameters(points[:, 0], points[:, 1], 0.02)
-    found = orbits.orbit_diagram(published(), parameters, from_window(), settings)
+    found = diagrams.orbit_diagram(published(), parameters, from_window(), settings)
     expected = [regime for regime, points in KNOWN.items() for _ in points]
     assert found["regime"].values.tolist() == expected
     assert np.all(np.abs(found["exponent"][:5, 0]) < 5e-5) and np.all(found["exponent"][5:7, 0] < -0.05)
@@ -190,9 +143,9 @@ def test_tori_and_cycles_are_not_chaos_though_they_visit_many_levels():
 
 
 def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
-    settings = orbits.OrbitSettings(transient=2000, recorded=600, exponents=2, measured=4000)
+    settings = diagrams.OrbitSettings(transient=2000, recorded=600, exponents=2, measured=4000)
     parameters = dmft.Parameters(np.array([0.5, 1.28]), np.array([[3.0], [GAMMA]]), 0.02)
-    found = phases.phase_diagram(published(), parameters, from_window(), settings)
+    found = diagrams.phase_diagram(published(), parameters, from_window(), settings)
     assert found["regime"].dims == found["differs"].dims == ("gamma", "beta")
     assert found["regime"].sel(beta=0.5).values.tolist() == ["periodic", "periodic"]
     again = regimes.differ(found["regime"].values, found["regime_by_levels"].values)
@@ -205,6 +158,7 @@ def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
         ({"width": -1}, "width"),
         ({"width": np.nan}, "width"),
         ({"recorded": 30.5}, "recorded"),
+        ({"recorded": 5}, "record 20 tokens at least"),
         ({"exponents": -1}, "exponents"),
         ({"levels": 1}, "levels"),
         ({"measured": 1}, "measured"),
@@ -214,10 +168,33 @@ def test_a_phase_diagram_has_both_regimes_and_where_they_differ():
 )
 def test_impossible_settings_are_named(wrong, named):
     with pytest.raises((ValueError, TypeError), match=named):
-        orbits.OrbitSettings(**wrong)
+        diagrams.OrbitSettings(**wrong)
 
 
-def test_a_section_of_a_pattern_that_is_not_there_is_refused():
-    settings = orbits.OrbitSettings(transient=0, recorded=20, exponents=0, sections=((0, 5),))
-    with pytest.raises(ValueError, match="sections"):
-        orbits.orbit_diagram(published(), dmft.Parameters(BETAS, GAMMA, 0.02), from_window(), settings)
+def windows_at(parameters):
+    windows = diagrams.random_windows(published(), 2, key=jax.random.key(0))
+    return diagrams.coexisting_attractors(published(), parameters, windows)
+
+
+NO_PHASES = r"such as Parameters\(betas, gammas\[:, None\], 0\.02\); got shapes"
+ONE_AXIS, TWO_AXES = dmft.Parameters(np.ones(3), GAMMA, 0.02), dmft.Parameters(np.ones((2, 3)), GAMMA, 0.02)
+SECTION = diagrams.OrbitSettings(transient=0, recorded=20, exponents=0, sections=((0, 5),))
+
+
+@pytest.mark.parametrize(
+    "diagram, parameters, settings, message",
+    [
+        (diagrams.orbit_diagram, dmft.Parameters(1.0, 1.0, 0.0), SHORT, "along one axis"),
+        (diagrams.orbit_diagram, TWO_AXES, SHORT, "along one axis"),
+        (diagrams.orbit_diagram, ONE_AXIS, SECTION, "sections"),
+        (diagrams.continuation_diagram, ONE_AXIS, diagrams.OrbitSettings(transient=101), "multiple of the context"),
+        (diagrams.phase_diagram, ONE_AXIS, None, NO_PHASES),
+        (diagrams.phase_diagram, TWO_AXES, None, NO_PHASES),
+        (diagrams.phase_diagram, dmft.Parameters(np.ones((2, 1)), np.ones(3), 0.02), None, NO_PHASES),
+        (diagrams.phase_diagram, dmft.Parameters(np.ones(2), np.ones((3, 1)), np.full(2, 0.02)), None, NO_PHASES),
+        (lambda model, parameters, *_: windows_at(parameters), ONE_AXIS, None, "one set of parameters"),
+    ],
+)
+def test_diagrams_of_other_axes_or_settings_are_refused(diagram, parameters, settings, message):
+    with pytest.raises(ValueError, match=message):
+        diagram(published(), parameters, from_window(), settings)

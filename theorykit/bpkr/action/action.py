@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 
-from sympy import Add, Expr, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
+from sympy import Add, Expr, Inverse, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
@@ -14,14 +14,13 @@ from ...checks import checked_instance
 from ...derivation import Derivation, Step, rules
 from ...derivation.claims import SameMoments
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import as_number, gradient, positive_definite, trace
-from ..specification.layer_form import LayerForm
-from ..specification.network_form import NetworkForm
+from ...symbolic import gradient, positive_definite, trace
+from ...symbolic.algebra import as_number
+from ..specification.layer_form import LayerForm, NetworkForm
 from .dual_form import DualForm, dual_form
 from .expansion import FirstOrder, expand_about_infinite_width, substitute_nested
 from .finite_width_prior import FiniteWidthPrior, finite_width_prior
 from .kernel_energy import KernelEnergy, KernelPredictor, kernel_energy, kernel_predictor
-from .majorisation import Majoriser, majorise
 from .symbols import ActionSymbols
 
 
@@ -33,6 +32,28 @@ class Predictor:
     variance: MatrixExpr
 
 
+@dataclass(frozen=True)
+class Majoriser:
+    """Majorise-minimise: a bound of the energy, and the minimum of entropy plus bound in each order parameter.
+
+    At a given U_1 = U_0 let G_+ be the gradient of the energy's log-determinant and G_- minus that of its misfit. The
+    first is concave in U_1 and below its tangent; the second is a convex function of the inverse, and below tr(U_0 G_-
+    U_0 U_1^-1) up to a constant. The bound touches the energy at U_0 with the same gradient: to lower it lowers the
+    action.
+
+    - `logdet_gradient`, `weight`: symbols of G_+ and of U_0 G_- U_0 (n_1 x n_1).
+    - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the energy's bound up to a constant.
+    - `minima`: from U_1 to the readout. Empty where some have no closed form, as beside a skip connection.
+    - `steps`: the Riccati equation of U_1 and its solution.
+    """
+
+    logdet_gradient: MatrixSymbol
+    weight: MatrixSymbol
+    bound: Expr
+    minima: Mapping[Expr, Expr]
+    steps: tuple[Step, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Action:
     """The action S of the order parameters, symbolic: their posterior goes as exp(-S/2) (Eq. 32).
@@ -41,7 +62,7 @@ class Action:
       `symbols.order_parameters`, where the number u stands for U_{L+1} if there is one output.
     - `derivation`: the steps that led here; `derivation.verify()` checks each.
 
-    Differentiate it, render it, compile it: every other room uses these expressions and no other.
+    Differentiate it, render it, compile it: every other package uses these expressions and no others.
     """
 
     form: NetworkForm
@@ -55,7 +76,7 @@ class Action:
     derivation: Derivation
 
     def __getstate__(self):
-        """The fields alone: what follows from them is made again where it is wanted."""
+        # without what the properties below remember: it follows from the fields
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
@@ -72,8 +93,10 @@ class Action:
     @cached_property
     def entropies(self) -> tuple[Expr, ...]:
         """(S_1, ..., S_L, S_a), each of one order parameter given the next."""
-        pairs = zip(self.overlap_entropies, self.symbols.widths, strict=True)
-        return tuple(_per_width(self._write_readout(entropy), width) for entropy, width in pairs)
+        pairs = zip(map(self._write_readout, self.overlap_entropies), self.symbols.widths, strict=True)
+        return tuple(
+            width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy)))) for entropy, width in pairs
+        )
 
     @cached_property
     def nested(self) -> Mapping[Expr, Expr]:
@@ -134,10 +157,15 @@ class Action:
         """
         total = Add(*self.entropies, self.energy)
         slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
+        # from the innermost on, by the chain rule: a block may contain another
         for inner in reversed([symbol for symbol in slopes if symbol in self.nested]):
-            block = self.nested[inner]
+            block, slope = self.nested[inner], slopes.pop(inner)
             (container,) = set(self.symbols.order_parameters) & block.free_symbols
-            slopes[container] += _through(block, slopes.pop(inner), container)
+            if inner.is_Matrix:
+                held = positive_definite("X", slope.shape[0])
+                slopes[container] += gradient(trace(held * block), container).xreplace({held: slope})
+            else:
+                slopes[container] += slope * gradient(block, container)
         return MappingProxyType({symbol: slopes[symbol] for symbol in self.symbols.free})
 
     @property
@@ -149,9 +177,7 @@ class Action:
         if readout in self.nested:
             raise ValueError(f"{readout} is a block of {self.symbols.matrices[-1]} across a skip connection: not free")
         if readout not in self.closed_forms:
-            raise ValueError(
-                f"the saddle-point equation of {readout} has no closed form in these layers: solve instead"
-            )
+            raise ValueError(f"the saddle-point equation of {readout} has no closed form in these layers: solve it")
         return self.closed_forms[readout]
 
     @cached_property
@@ -172,18 +198,21 @@ class Action:
         steps = []
         for symbol, equation in self.saddle_point_equations.items():
             if isinstance(symbol, MatrixSymbol) and not self.energy.has(symbol):
-                try:
+                with suppress(rules.RuleError):
                     steps.append(rules.riccati(equation, symbol, section="Closed forms"))
-                except rules.RuleError:
-                    continue
         return tuple(steps)
 
     @cached_property
     def majoriser(self) -> Majoriser:
         """A bound of the energy, and closed forms of its minima, for majorise-minimise steps."""
         u1, *others = self.symbols.free
-        known = not self.nested and set(others) == set(self.closed_forms)
-        return majorise(self.entropy, u1, self.closed_forms if known else None)
+        logdet_gradient, weight = (positive_definite(name, u1.shape[0]) for name in ("Gplus", "W"))
+        bound, minima, steps = trace(logdet_gradient * u1) + trace(weight * Inverse(u1)), {}, ()
+        if not self.nested and set(others) == set(self.closed_forms):
+            with suppress(rules.RuleError):
+                step = rules.riccati(gradient(Add(self.entropy, bound), u1), u1, section="Closed forms")
+                minima, steps = {u1: step.after, **self.closed_forms}, (step,)
+        return Majoriser(logdet_gradient, weight, bound, minima, steps)
 
     @cached_property
     def finite_width(self) -> FiniteWidthPrior:
@@ -232,10 +261,6 @@ class Action:
         )
 
 
-def _per_width(entropy: Expr, width: Expr) -> Expr:
-    return width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy))))
-
-
 def _positive_root(equation: Expr, number: Symbol) -> Expr:
     """Where `equation`, times u^2, vanishes: a u^2 + b u - c = 0 with a, c > 0.
 
@@ -243,11 +268,3 @@ def _positive_root(equation: Expr, number: Symbol) -> Expr:
     """
     a, b, minus_c = Poly(expand(equation * number**2), number).all_coeffs()
     return sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
-
-
-def _through(block: Expr, slope: Expr, container: MatrixSymbol) -> MatrixExpr:
-    """A gradient in `block`, a function of `container`, as a gradient in `container`."""
-    if not getattr(slope, "is_Matrix", False):
-        return slope * gradient(block, container)
-    held = positive_definite("X", slope.shape[0])
-    return gradient(trace(held * block), container).xreplace({held: slope})

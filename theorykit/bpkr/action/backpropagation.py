@@ -1,6 +1,5 @@
 """Back-propagating kernel renormalisation: the weights integrated out block by block, from the readout to the input.
 
-Part of stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
 At every layer the same sequence of rules turns the readings R_l = sum over examples of X_l q_l t, of the layer's
 output, into those of its input:
 
@@ -17,20 +16,11 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import Equal
-from ...symbolic import (
-    Diagonal,
-    SideBySide,
-    Stacked,
-    entrywise,
-    expand_products,
-    kronecker,
-    latex,
-    normal,
-    positive_definite,
-)
+from ...symbolic import Diagonal, entrywise, kronecker, latex, normal, positive_definite
+from ...symbolic.algebra import expand_products
+from ...symbolic.atoms import SideBySide, Stacked
 from ..specification.activations import UNIT, kernel_of_covariance
-from ..specification.layer_form import LayerForm
-from ..specification.network_form import NetworkForm
+from ..specification.layer_form import LayerForm, NetworkForm
 from .action import Action, Predictor
 from .symbols import ActionSymbols
 
@@ -45,11 +35,14 @@ _EQUIVALENCE = (
 
 @dataclass(kw_only=True)
 class _Route(Recorder):
-    """The route under way: its steps, and what later steps need of them."""
+    """The route under way: its steps, and what later steps need of them.
+
+    `pending` are the terms of order parameters that await the next layer.
+    """
 
     symbols: ActionSymbols
     entropies: dict[int, Expr] = field(default_factory=dict)
-    pending: dict[int, Expr] = field(default_factory=dict)  # terms of order parameters that await the next layer
+    pending: dict[int, Expr] = field(default_factory=dict)
     nested: dict[MatrixSymbol, MatrixExpr] = field(default_factory=dict)
 
     def auxiliary(self, layer: int) -> MatrixSymbol:
@@ -61,14 +54,10 @@ class _Route(Recorder):
         return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], self.symbols.overlaps[layer].shape[0])
 
     @property
-    def field(self) -> MatrixSymbol:
-        """t, the auxiliary field of the labels."""
-        return MatrixSymbol("t", *self.symbols.labels.shape)
-
-    @property
-    def source(self) -> MatrixSymbol:
-        """j, the source of the outputs on test examples."""
-        return MatrixSymbol("j", self.symbols.test_features.shape[0], 1)
+    def defined(self) -> Expr:
+        """The value of the symbol that the last step defined."""
+        ((_, value),) = self.steps[-1].definitions
+        return value
 
 
 def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]) -> Action:
@@ -77,25 +66,52 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
     Every step can be tried at each of `sizes`.
     """
     route = _Route(symbols=symbols)
+    # t, the auxiliary field of the labels, and j, the source of the outputs on test examples
+    labels, (inputs, hidden) = symbols.labels, (symbols.input_features, symbols.overlaps[0].shape[0])
+    fields, source = MatrixSymbol("t", *labels.shape), MatrixSymbol("j", symbols.test_features.shape[0], 1)
     _equivalent_linear_layers(route, form)
-    _labels(route)
-    inner = _readout(route)
+
+    route.section = "Labels"
+    residual = MatrixSymbol("f", *labels.shape) - labels
+    squares = Trace(residual.T * residual) / symbols.temperature  # Eq. (8)
+    route.apply(rules.linearise_square, squares, fields, equations="37-40")
+    inner = _readout(route, fields)
     for layer, layer_form in reversed(list(enumerate(form.layers, 1))):
         inner = _layer(route, layer, layer_form, inner)
-    of_data = _embedding(route, inner)
-    kernel, test_kernel = _kernels(route, of_data)
-    energy, mean, covariance = _predictor(route, _training_examples(route, of_data))
-    _meaning(route, inner)
-    entropies = _entropies(route)
+
+    # the embedding's weights in units of their deviation: variance and 1/N_0 are in the features
+    route.section, route.equations = "Embedding", "70-72"
+    weights, blocks = MatrixSymbol("V_0", symbols.widths[0], inputs), MatrixSymbol("Z_0", inputs, hidden)
+    rest = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner)
+    route.entropies[1] = _entropy(route, 1, rules.terms_without(rest, blocks))
+    read = SideBySide(symbols.features.T * fields + symbols.test_features.T * source, hidden)
+    of_features = rules.terms_with(rest, blocks).xreplace({blocks: read})
+    of_data = route.apply(rules.vectorise, of_features, inputs, equations="10, 72")
+    kernel = rules.inner_of_form(rules.terms_without(of_data, source), fields)  # Eq. (10)
+    test_kernel = rules.bilinear_matrix(rules.terms_with(rules.terms_with(of_data, source), fields), fields, source)
+
+    route.section = "Training examples"
+    coupled = normal(of_data - 2 * S.ImaginaryUnit * Trace(fields.T * labels))
+    covariance = Identity(labels.shape[0]) / symbols.temperature
+    integrated = route.apply(rules.gaussian_average, coupled, fields, covariance, equations="73-77")
+    total = route.apply(rules.drop_constants, integrated, (symbols.overlaps[0], source), equations="12, 77")
+    energy = rules.terms_without(total, source)  # Eq. (12)
+
+    route.section, of_source = "Predictor", rules.terms_with(total, source)
+    # Eqs. (9), (29)
+    mean = route.apply(rules.source_derivative, of_source, source, -S.ImaginaryUnit / 2, equations="9, 29, 39")
+    # Eq. (30)
+    variance = route.apply(rules.source_derivative, of_source, source, S.Half, order=2, equations="30, 40")
+    _meaning(route, inner, weights, blocks)
     return Action(
         form=form,
         symbols=symbols,
-        overlap_entropies=entropies,
+        overlap_entropies=_entropies(route),
         overlap_blocks={symbol: route.nested[symbol] for symbol in symbols.nested},
         energy=energy,
         kernel=kernel,
         test_kernel=test_kernel,
-        predictor=Predictor(mean=mean, variance=Diagonal(covariance)),
+        predictor=Predictor(mean=mean, variance=Diagonal(variance)),
         derivation=Derivation(tuple(route.steps), sizes),
     )
 
@@ -107,35 +123,21 @@ def _equivalent_linear_layers(route: _Route, form: NetworkForm) -> None:
     kernels of the infinitely wide network in each other. The features X of the tokens that a layer takes are those of
     the equivalent linear units below it; the path features Phi are made of the last.
     """
-    route.section = "Gaussian equivalence"
+    route.section, symbols = "Gaussian equivalence", route.symbols
     for layer, activation in enumerate(form.activations):
-        before, hidden, weights, inputs = _nonlinear_units(layer, activation.function, route.symbols)
-        kappa = positive_definite(f"kappa_{layer}", inputs.shape[1])
-        text = _EQUIVALENCE.format(width=latex(route.symbols.widths[layer]))
-        kernel = kappa, kernel_of_covariance(activation, inputs.T * inputs)
+        # tr(M R^T R)/N of what is read, R = phi(V X) G
+        width, tokens = symbols.widths[layer], Symbol("D", integer=True, positive=True)
+        weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
+        inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
+        hidden = entrywise(lambda unit, phi=activation.function: phi.xreplace({UNIT: unit}), weights * inputs)
+        read = hidden * MatrixSymbol("G", tokens, symbols.first.shape[0])
+        before = Trace(positive_definite("M", symbols.first.shape[0]) * read.T * read) / width
+        kernel = positive_definite(f"kappa_{layer}", tokens), kernel_of_covariance(activation, inputs.T * inputs)
+        text = _EQUIVALENCE.format(width=latex(width))
         route.apply(rules.gaussian_equivalence, before, hidden, weights, kernel, assumptions=(text,))
 
 
-def _nonlinear_units(
-    layer: int, function: Expr, symbols: ActionSymbols
-) -> tuple[Expr, MatrixExpr, MatrixSymbol, MatrixSymbol]:
-    """tr(M R^T R)/N of what is read, R = phi(V X) G, of the hidden units phi(V X); these, V, and X."""
-    width, readings, tokens = symbols.widths[layer], symbols.first.shape[0], Symbol("D", integer=True, positive=True)
-    weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
-    inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
-    hidden = entrywise(lambda unit: function.xreplace({UNIT: unit}), weights * inputs)
-    read = hidden * MatrixSymbol("G", tokens, readings)
-    return Trace(positive_definite("M", readings) * read.T * read) / width, hidden, weights, inputs
-
-
-def _labels(route: _Route) -> None:
-    route.section, labels = "Labels", route.symbols.labels
-    residual = MatrixSymbol("f", *labels.shape) - labels
-    squares = Trace(residual.T * residual) / route.symbols.temperature  # Eq. (8)
-    route.apply(rules.linearise_square, squares, route.field, equations="37-40")
-
-
-def _readout(route: _Route) -> MatrixExpr:
+def _readout(route: _Route, fields: MatrixSymbol) -> MatrixExpr:
     """The readout weights integrated out; what is left between the readings of the last layer's output."""
     route.section, symbols = "Readout", route.symbols
     tokens, depth = symbols.read_tokens, len(symbols.matrices)
@@ -144,18 +146,17 @@ def _readout(route: _Route) -> MatrixExpr:
     # the tokens that are read, side by side
     hidden = Stacked(MatrixSymbol(f"X_{depth}", symbols.widths[-1], expand(tokens * symbols.examples)), tokens)
     output = Stacked(weights * hidden, symbols.examples) / sqrt(units)  # Eq. (4)
-    coupling = route.apply(rules.unstack, 2 * S.ImaginaryUnit * Trace(route.field.T * output), equations="4, 40")
-    read = MatrixSymbol(f"R_{depth}a", units, symbols.outputs) if symbols.several_tokens else route.readings(depth)
-    value = hidden * Stacked(route.field.T, symbols.examples)
+    coupling = route.apply(rules.unstack, 2 * S.ImaginaryUnit * Trace(fields.T * output), equations="4, 40")
+    readings = route.readings(depth)
+    read = readings if tokens == 1 else MatrixSymbol(f"R_{depth}a", units, symbols.outputs)
+    value = hidden * Stacked(fields.T, symbols.examples)
     coupling = route.apply(rules.name, coupling, read, value, equations="43")
     row, column = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
-    rows = [(row, weights), (column, read.T)]
-    one_row = route.apply(rules.split_into_rows, coupling, rows, equations="43")
+    one_row = route.apply(rules.split_into_rows, coupling, [(row, weights), (column, read.T)], equations="43")
     covariance = symbols.variances[-1] * Identity(units)
     integrated = route.apply(rules.gaussian_average, one_row, row, covariance, equations="44")
     total = route.apply(rules.sum_over_rows, integrated, symbols.outputs, [(column, read.T)], equations="45")
-    readings = route.readings(depth)
-    if symbols.several_tokens:
+    if tokens != 1:
         total = route.apply(rules.gather_blocks, total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)}))
     return _next_inner(route, depth + 1, total, readings)
 
@@ -164,14 +165,15 @@ def _layer(route: _Route, layer: int, form: LayerForm, inner: MatrixExpr) -> Mat
     """The weights of layer l integrated out, U_{l+1} introduced; what is left between the readings of its input."""
     route.section = f"Layer {layer}"
     route.equations = "46-56" if layer == len(route.symbols.matrices) else "57-69"
-    _forward(route, layer, form)
     width, outer = form.symbols.width, route.symbols.overlaps[layer].shape[0]
+    reading = MatrixSymbol(f"q_{layer}", form.symbols.tokens, outer)
+    route.apply(_read_along_paths, form.forward * reading, form, reading, equations="2, 6, 7")
     blocks = MatrixSymbol(f"Z_{layer}", form.weights.shape[1], outer)
     skip = MatrixSymbol(f"R_{layer - 1}s", width, outer)
     columns = expand(form.blocks * outer)
     through = MatrixSymbol(f"R_{layer - 1}b" if form.has_skip else f"R_{layer - 1}", width, columns)
     covariance = kronecker(form.covariance, Identity(width))
-    rest = _integrate_weights(route, layer + 1, form.weights, blocks, covariance, inner, (form.gain, skip))
+    rest = _integrate_weights(route, layer + 1, form.weights, blocks, covariance, inner, form.gain, skip)
     stacked = rules.terms_with(rest, blocks).xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
     remaining = route.apply(rules.gather_blocks, stacked)
     if form.has_skip:
@@ -188,14 +190,7 @@ def _next_inner(route: _Route, layer: int, remaining: Expr, readings: MatrixSymb
     """The matrix between the readings of a layer's input, as its output had one: the induction over layers."""
     inner = positive_definite(f"Lambda_{layer - 1}", readings.shape[1])
     route.apply(rules.same_form, remaining, readings, inner, route.symbols.widths[layer - 1], equations="68-69")
-    ((_, value),) = route.steps[-1].definitions
-    return value
-
-
-def _forward(route: _Route, layer: int, form: LayerForm) -> None:
-    outer = route.symbols.overlaps[layer].shape[0]
-    reading = MatrixSymbol(f"q_{layer}", form.symbols.tokens, outer)
-    route.apply(_read_along_paths, form.forward * reading, form, reading, equations="2, 6, 7")
+    return route.defined
 
 
 def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol, **record) -> Step:
@@ -207,15 +202,14 @@ def _read_along_paths(before: MatrixExpr, form: LayerForm, reading: MatrixSymbol
     return Step("forward map read along paths", before, after, Equal(), **record)
 
 
-def _integrate_weights(route, number, weights, blocks, covariance, inner, skip) -> Expr:
+def _integrate_weights(route, number, weights, blocks, covariance, inner, gain=S.Zero, readings=None) -> Expr:
     """From tr(M R^T R)/N, R = V Z + gain R_s, to the order parameter U of `number`; rows of V are alike."""
-    gain, readings = skip
     width = route.symbols.widths[number - 1]
     row, column = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
-    whole = weights * blocks + gain * readings if gain != 0 else weights * blocks
-    rows = [(row, weights), *([(column, readings)] if gain != 0 else [])]
-    exponent = Trace(inner * whole.T * whole) / width
-    one_row = route.apply(rules.split_into_rows, exponent, rows)
+    rows, whole = [(row, weights)], weights * blocks
+    if gain != 0:
+        rows, whole = [*rows, (column, readings)], whole + gain * readings
+    one_row = route.apply(rules.split_into_rows, Trace(inner * whole.T * whole) / width, rows)
     integrated = route.apply(rules.gaussian_average, one_row, row, covariance)
     small = route.apply(rules.determinant_lemma, integrated, covariance, inner)
     if gain != 0:
@@ -243,64 +237,16 @@ def _settle(route: _Route, number: int, entropy: Expr) -> Expr:
     waiting, multiplier = route.pending.pop(number + 1), route.auxiliary(number + 1)
     nested = route.symbols.overlaps[number]
     both = route.apply(rules.constrain, normal(entropy + waiting), multiplier, nested)
-    ((_, route.nested[nested]),) = route.steps[-1].definitions
+    route.nested[nested] = route.defined
     alone = route.apply(rules.reduce_traces, route.apply(rules.eliminate, waiting, multiplier))
     route.entropies[number + 1] = _settle(route, number + 1, alone)
     return normal(both - alone)
 
 
-def _embedding(route: _Route, inner: MatrixExpr) -> Expr:
-    """The embedding's weights integrated out, in units of their deviation: variance and 1/N_0 are in the features."""
-    route.section, route.equations = "Embedding", "70-72"
-    symbols = route.symbols
-    rest, blocks = _integrate_embedding(route, inner)
-    route.entropies[1] = _entropy(route, 1, rules.terms_without(rest, blocks))
-    read = symbols.features.T * route.field + symbols.test_features.T * route.source
-    of_features = rules.terms_with(rest, blocks).xreplace({blocks: SideBySide(read, blocks.shape[1])})
-    return route.apply(rules.vectorise, of_features, symbols.input_features, equations="10, 72")
-
-
-def _integrate_embedding(route: _Route, inner: MatrixExpr) -> tuple[Expr, MatrixSymbol]:
-    """V_0 integrated out, from what is left between its outputs; and Z_0, the readings of the tokens it multiplies."""
-    features, width = route.symbols.input_features, route.symbols.widths[0]
-    weights = MatrixSymbol("V_0", width, features)
-    blocks = MatrixSymbol("Z_0", features, route.symbols.overlaps[0].shape[0])
-    return _integrate_weights(route, 1, weights, blocks, Identity(features), inner, (S.Zero, None)), blocks
-
-
-def _kernels(route: _Route, of_data: Expr) -> tuple[MatrixExpr, MatrixExpr]:
-    """K among training examples, and between these and test examples: coefficients of the form that is left."""
-    kernel = rules.inner_of_form(rules.terms_without(of_data, route.source), route.field)  # Eq. (10)
-    coupling = rules.terms_with(rules.terms_with(of_data, route.source), route.field)
-    return kernel, rules.bilinear_matrix(coupling, route.field, route.source)
-
-
-def _training_examples(route: _Route, of_data: Expr) -> Expr:
-    route.section, symbols = "Training examples", route.symbols
-    coupled = normal(of_data - 2 * S.ImaginaryUnit * Trace(route.field.T * symbols.labels))
-    covariance = Identity(symbols.labels.shape[0]) / symbols.temperature
-    integrated = route.apply(rules.gaussian_average, coupled, route.field, covariance, equations="73-77")
-    return route.apply(rules.drop_constants, integrated, (symbols.overlaps[0], route.source), equations="12, 77")
-
-
-def _predictor(route: _Route, with_sources: Expr) -> tuple[Expr, MatrixExpr, MatrixExpr]:
-    """The energy, without the source; mean and covariance of the outputs on test examples, by its derivatives."""
-    route.section, source = "Predictor", route.source
-    energy = rules.terms_without(with_sources, source)  # Eq. (12)
-    of_source = rules.terms_with(with_sources, source)
-    first, second = -S.ImaginaryUnit / 2, S.Half
-    # Eqs. (9), (29)
-    mean = route.apply(rules.source_derivative, of_source, source, first, equations="9, 29, 39")
-    # Eq. (30)
-    covariance = route.apply(rules.source_derivative, of_source, source, second, order=2, equations="30, 40")
-    return energy, mean, covariance
-
-
-def _meaning(route: _Route, inner: MatrixExpr) -> None:
+def _meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
     """Result 2: U_1 is the mean overlap of path weights, by a source on them."""
     route.section, route.equations = "Meaning of U", "13, 81-99"
-    width, order_parameter = route.symbols.widths[0], route.symbols.overlaps[0]
-    size = order_parameter.shape[0]
+    width, size = route.symbols.widths[0], route.symbols.overlaps[0].shape[0]
     column, path_weights = MatrixSymbol("r", size, 1), MatrixSymbol("w", size, 1)
     source = positive_definite("J", size)
     coupling = route.apply(rules.linearise_form, Trace(column.T * inner * column) / width, column, path_weights, width)
@@ -308,10 +254,9 @@ def _meaning(route: _Route, inner: MatrixExpr) -> None:
     integrated = route.apply(rules.gaussian_average, sourced, path_weights, inner)
     left = rules.terms_without(integrated, column)
     renewed = expand_products(width * rules.inner_of_form(rules.terms_with(integrated, column), column))
-    rest, blocks = _integrate_embedding(route, renewed)
+    rest = _integrate_weights(route, 1, weights, blocks, Identity(weights.shape[1]), renewed)
     with_source = normal(rules.terms_without(rest, blocks) + width * left)
-    eliminated = route.apply(rules.eliminate, with_source, route.auxiliary(1))
-    route.apply(rules.derivative, eliminated, source)
+    route.apply(rules.derivative, route.apply(rules.eliminate, with_source, route.auxiliary(1)), source)
 
 
 def _entropies(route: _Route) -> tuple[Expr, ...]:

@@ -9,7 +9,7 @@ import sympy
 
 from ... import __version__, cache
 from ...derivation.records import write_records
-from ..specification.network_form import NetworkForm
+from ..specification.layer_form import NetworkForm
 from .action import Action
 from .kept import KINDS, action_text, read_action
 

@@ -1,7 +1,7 @@
 """From an architecture to its action: the symbolic stage, in matrix expressions with symbolic sizes.
 
-Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. The action
-is what back-propagating kernel renormalisation arrives at; names are listed in derivations/notation.md.
+Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. Names are listed in
+derivations/notation.md.
 """
 
 from functools import lru_cache
@@ -10,7 +10,7 @@ from sympy import Expr, Integer, MatrixSymbol, Symbol, expand
 
 from ...symbolic import positive_definite
 from ..specification.architecture import Architecture, checked_architecture
-from ..specification.network_form import TOKENS, NetworkForm
+from ..specification.layer_form import TOKENS, NetworkForm
 from .action import Action
 from .backpropagation import backpropagate
 from .cached import read_cached, write_cached
@@ -43,23 +43,18 @@ def _derive(form: NetworkForm) -> Action:
 
 def _derive_anew(form: NetworkForm) -> Action:
     symbols = _symbols(form)
-    return backpropagate(form, symbols, trial_sizes(form, symbols))
+    return backpropagate(form, symbols, _trial_sizes(form, symbols))
 
 
 def _size(name: str) -> Symbol:
     return Symbol(name, integer=True, positive=True)
 
 
-def _order_parameters(form: NetworkForm) -> tuple[MatrixSymbol, ...]:
-    """(U_1, ..., U_{L+1}) as matrix symbols; the last has a row for each number that the readout makes."""
-    sizes = [form.readings]
-    for layer in reversed(form.layers):
-        sizes.append(expand(layer.branches * sizes[-1]))
-    return tuple(positive_definite(f"U_{layer}", size) for layer, size in enumerate(reversed(sizes), 1))
-
-
 def _symbols(form: NetworkForm) -> ActionSymbols:
-    layers, outputs, overlaps = form.layers, form.outputs, _order_parameters(form)
+    layers, outputs, rows = form.layers, form.outputs, [form.readings]
+    for layer in reversed(layers):
+        rows.insert(0, expand(layer.branches * rows[0]))
+    overlaps = tuple(positive_definite(f"U_{layer}", size) for layer, size in enumerate(rows, 1))
     columns = expand(overlaps[0].shape[0] * _size("N_0"))
     parameters = frozenset().union(*(layer.parameters for layer in layers))
     return ActionSymbols(
@@ -80,11 +75,11 @@ def _symbols(form: NetworkForm) -> ActionSymbols:
     )
 
 
-def trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, int], ...]:
+def _trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, int], ...]:
     """Sizes at which the steps are tried with numbers: several heads at width one, then unequal widths.
 
     Every width is larger than one in some trial, where a wrong power of it shows; no more than two numbers at a time
-    are integrated over, but in the layers of users' own.
+    are integrated over, but in custom layers.
     """
     several = symbols.outputs.is_Symbol
     common = {TOKENS: 2, symbols.input_features: 2, _size("P_test"): 2, _size("D"): 3}
@@ -93,18 +88,14 @@ def trial_sizes(form: NetworkForm, symbols: ActionSymbols) -> tuple[dict[Expr, i
         examples = {symbols.examples: 2 // outputs, **({symbols.outputs: outputs} if several else {})}
         return {**common, **widths, **dict.fromkeys((layer.symbols.heads for layer in form.layers), heads), **examples}
 
-    return (
-        trial(2, 2 if several else 1, dict.fromkeys(_alternating(form, 1), 1)),
-        trial(1, 1, _alternating(form, 1)),
-        trial(1, 1, _alternating(form, 2)),
-    )
+    def alternating(width: int) -> dict[Expr, int]:
+        """Widths 1 and 2 in turn, but for the two sides of a skip connection."""
+        widths = {form.widths[0]: width}
+        for layer in form.layers:
+            widths[layer.symbols.width] = width
+            width = width if layer.has_skip else 3 - width
+            widths[layer.symbols.next_width] = width
+        return widths
 
-
-def _alternating(form: NetworkForm, first: int) -> dict[Expr, int]:
-    """Widths 1 and 2 in turn, but for the two sides of a skip connection."""
-    width, widths = first, {form.widths[0]: first}
-    for layer in form.layers:
-        widths[layer.symbols.width] = width
-        width = width if layer.has_skip else 3 - width
-        widths[layer.symbols.next_width] = width
-    return widths
+    ones = dict.fromkeys(form.widths, 1)
+    return trial(2, 2 if several else 1, ones), trial(1, 1, alternating(1)), trial(1, 1, alternating(2))

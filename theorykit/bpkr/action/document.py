@@ -7,7 +7,9 @@ from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import checked_arguments
 from ...derivation import Derivation, Verification, verification_blocks, verified_blocks
-from ...symbolic import Block, Definition, Equation, Heading, Items, Text, align_environment, as_markdown, fold, latex
+from ...symbolic import Block, Definition, Equation, Heading, Items, Text, as_markdown, latex
+from ...symbolic.documents.document import align_environment
+from ...symbolic.documents.rendering import fold
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture
 from ..specification.layers import AbstractLayer
@@ -17,8 +19,7 @@ from .action import Action
 @checked_arguments
 def render_latex(action: Action) -> str:
     """The action, its saddle-point equations and its predictor, as one LaTeX `align*` environment."""
-    parts = action_equations, saddle_point_equations, predictor_equations
-    return align_environment(equation for part in parts for equation in part(action))
+    return align_environment(equation for equations in _equations(action).values() for equation in equations)
 
 
 @checked_arguments
@@ -46,15 +47,19 @@ def action_part(action: Action, architecture: Architecture | None = None) -> Ite
         yield Text(f"Layers, from the input side: {described or 'none'}.")
         if architecture.embedding != IDENTITY:
             yield Text(f"The embedded tokens pass through `{architecture.embedding.name}`.")
-    yield Items(tuple(_sizes(action, architecture)))
+    sizes = []
+    for symbol, shape in action.order_parameter_shapes.items():
+        sides = r" \times ".join(latex(side) for side in shape)
+        sizes.append(f"${latex(symbol)}$ is ${sides}$")
+        if architecture is not None:
+            at = {side: architecture.size_values()[side.name] for each in shape for side in each.free_symbols}
+            sizes[-1] += f", here {' x '.join(str(side.subs(at)) for side in shape)}"
+    yield Items(tuple(sizes))
     for assumption in action.ansatz:
         yield Text(f"The action rests on {assumption}.")
-    yield Heading("Action")
-    yield from action_equations(action)
-    yield Heading("Saddle point")
-    yield from saddle_point_equations(action)
-    yield Heading("Predictor")
-    yield from predictor_equations(action)
+    for heading, equations in _equations(action).items():
+        yield Heading(heading)
+        yield from equations
 
 
 def derivation_part(action: Action) -> Iterator[Block]:
@@ -150,57 +155,42 @@ def _describe(layer: AbstractLayer) -> str:
     return f"{type(layer).__name__}({', '.join(parts)})"
 
 
-def _sizes(action: Action, architecture: Architecture | None) -> Iterator[str]:
-    for symbol, shape in action.order_parameter_shapes.items():
-        sides = r" \times ".join(latex(side) for side in shape)
-        sizes = f"${latex(symbol)}$ is ${sides}$"
-        if architecture is None:
-            yield sizes
-        else:
-            numbers = architecture.size_values()
-            yield f"{sizes}, here {' x '.join(str(_at_sizes(side, numbers)) for side in shape)}"
+def _equations(action: Action) -> Mapping[str, list[Equation]]:
+    """S and its terms, the gradients that vanish, and mean and variance of the output, by heading."""
+    names, kernel = action.symbols.latex_names, MatrixSymbol("K", *action.kernel.shape)
 
+    def equation(name: str, value: Expr) -> Equation:
+        return Equation(name, latex(fold(value, {kernel: action.kernel}), names))
 
-def _at_sizes(side: Expr, numbers: Mapping[str, int]) -> Expr:
-    return side.subs({symbol: numbers[symbol.name] for symbol in side.free_symbols})
-
-
-def action_equations(action: Action) -> Iterator[Equation]:
-    """S and its terms, and what they are made of."""
-    names = action.symbols.latex_names
     *layers, readout = action.entropies
     layers = {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}
     terms = {"S_{a}": readout, **layers, "E": action.energy}
-    yield Equation("S", " + ".join(terms))
-    yield from (Equation(name, _fold(action, term)) for name, term in terms.items())
-    yield from (Equation(latex(block, names), latex(value, names)) for block, value in action.nested.items())
-    yield Equation("K", latex(action.kernel, names))
-
-
-def saddle_point_equations(action: Action) -> Iterator[Equation]:
-    """The gradients that vanish, and the readout's solution."""
-    for symbol, slope in action.named_slopes.items():
-        yield Equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", _fold(action, slope))
+    nested = [Equation(latex(block, names), latex(value, names)) for block, value in action.nested.items()]
+    slopes = [
+        equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", slope)
+        for symbol, slope in action.named_slopes.items()
+    ]
     if action.symbols.readout in action.closed_forms:
-        yield Equation(latex(action.symbols.readout), _fold(action, action.readout_solution))
-
-
-def predictor_equations(action: Action) -> Iterator[Equation]:
-    """Mean and variance of the network's output."""
-    yield Equation(r"\langle f \rangle", _fold(action, action.predictor.mean))
-    yield Equation(r"\operatorname{var} f", _fold(action, action.predictor.variance))
-
-
-def _fold(action: Action, expression: Expr) -> str:
-    """LaTeX with the kernel under its name."""
-    kernel = MatrixSymbol("K", *action.kernel.shape)
-    return latex(fold(expression, {kernel: action.kernel}), action.symbols.latex_names)
+        slopes.append(equation(latex(action.symbols.readout), action.readout_solution))
+    return {
+        "Action": [
+            Equation("S", " + ".join(terms)),
+            *(equation(name, term) for name, term in terms.items()),
+            *nested,
+            Equation("K", latex(action.kernel, names)),
+        ],
+        "Saddle point": slopes,
+        "Predictor": [
+            equation(r"\langle f \rangle", action.predictor.mean),
+            equation(r"\operatorname{var} f", action.predictor.variance),
+        ],
+    }
 
 
 def definitions(action: Action) -> list[Definition]:
     """What the symbols in the documents of an action stand for, those of its derivations last."""
     names = {**action.symbols.latex_names, action.dual.label_square: "y^{T} y"}
-    found = {name: meaning for name, meaning in _of_the_action(action)}
+    found = dict(_meanings(action))
     steps = [step for derivation in action.derivations.values() for step in derivation.steps]
     for step in steps:
         for symbol, value in step.definitions:
@@ -212,9 +202,9 @@ def definitions(action: Action) -> list[Definition]:
     return [Definition(name, meaning) for name, meaning in found.items()]
 
 
-def _of_the_action(action: Action) -> Iterator[tuple[str, str]]:
+def _meanings(action: Action) -> Iterator[tuple[str, str]]:
     """LaTeX of the symbols that every action has, and what they stand for."""
-    symbols, names = action.symbols, action.symbols.latex_names
+    symbols, names, dual = action.symbols, action.symbols.latex_names, action.dual
     yield "S", "the action: the posterior of the order parameters goes as $e^{-S/2}$"
     yield "E", "the energy, of the labels given the kernel"
     yield "S_{a}", "the entropy of the readout's order parameter"
@@ -234,16 +224,6 @@ def _of_the_action(action: Action) -> Iterator[tuple[str, str]]:
     yield latex(symbols.variances[-1], names), "prior variance of the readout's weights"
     for parameter in symbols.parameters:
         yield latex(parameter, names), "a parameter of a layer's own"
-    yield from _of_the_data(action)
-    for form in action.forms:
-        index, given = form.symbols.index, form.symbols
-        yield latex(given.hidden), f"activations before layer {index}, {_shape(given.hidden)}"
-        yield latex(given.attention), f"attention of layer {index}, {_shape(given.attention)}"
-        yield latex(form.weights), f"weights of layer {index}, {_shape(form.weights)}"
-
-
-def _of_the_data(action: Action) -> Iterator[tuple[str, str]]:
-    symbols, names, dual = action.symbols, action.symbols.latex_names, action.dual
     matrices = {
         symbols.features: "path features of the training examples",
         symbols.labels: "labels of the training examples",
@@ -259,6 +239,11 @@ def _of_the_data(action: Action) -> Iterator[tuple[str, str]]:
     yield latex(dual.examples), "training examples"
     if isinstance(symbols.outputs, Symbol):
         yield latex(symbols.outputs), "outputs of the network"
+    for form in action.forms:
+        index, given = form.symbols.index, form.symbols
+        yield latex(given.hidden), f"activations before layer {index}, {_shape(given.hidden)}"
+        yield latex(given.attention), f"attention of layer {index}, {_shape(given.attention)}"
+        yield latex(form.weights), f"weights of layer {index}, {_shape(form.weights)}"
 
 
 def _shape(symbol: Expr) -> str:

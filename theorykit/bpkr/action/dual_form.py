@@ -1,8 +1,7 @@
 """The dual form: energy and predictor in feature space, where the data enter through their second moments alone.
 
-Part of stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. With
-W = U_1 (x) I the kernel is K = Phi W Phi^T, of as many rows as labels. By the determinant lemma, and the identities of
-Woodbury and of pushing through, all of energy and predictor can be written with
+With W = U_1 (x) I the kernel is K = Phi W Phi^T, of as many rows as labels. By the determinant lemma, and the
+identities of Woodbury and of pushing through, all of energy and predictor can be written with
 
     T W^{-1} + M,   M = Phi^T Phi,   b = Phi^T y,   y2 = y^T y,
 

@@ -13,7 +13,9 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, Step, rules
 from ...derivation.claims import SolvesToFirstOrder
-from ...symbolic import embed, expand_products, positive_definite, principal_block
+from ...symbolic import positive_definite
+from ...symbolic.algebra import expand_products
+from ...symbolic.atoms import embed, principal_block
 from ..specification.layer_form import LayerForm
 from .symbols import ActionSymbols
 
@@ -47,24 +49,38 @@ def expand_about_infinite_width(
 
     `entropies` and `nested` are in the matrices U_1, ..., U_{L+1}; `sizes` to try the steps at.
     """
-    order_parameters = symbols.overlaps
+    overlaps = symbols.overlaps
     route = Recorder(section="Expansion", assumptions=("number of examples fixed, all widths large",))
-    means, forces, displacements = (_like(order_parameters, name) for name in ("M", "G", "delta"))
-    limit = _limit(forms, order_parameters, symbols.variances[-1])
+    means, forces, displacements = (
+        tuple(positive_definite(f"{name}_{i}", u.shape[0]) for i, u in enumerate(overlaps, 1))
+        for name in ("M", "G", "delta")
+    )
+    # the prior means, from the readout on: the minimum of the entropies
+    limit = {overlaps[-1]: symbols.variances[-1] * Identity(overlaps[-1].shape[0])}
+    for form, variable, outer in reversed(list(zip(forms, overlaps, overlaps[1:], strict=False))):
+        limit[variable] = expand_products(form.prior_mean(limit[outer]))
     passed_on, passed_back = [], []
-    for number, (variable, mean, force) in enumerate(zip(order_parameters, means, forces, strict=True)):
+    for number, (variable, mean, force) in enumerate(zip(overlaps, means, forces, strict=True)):
         displacement = route.apply(rules.linear_response, entropies[number], variable, mean, force)
         if number < len(forms):
-            displacement = _pass_back(forms[number], displacement, displacements[number + 1])
-            outer = order_parameters[number + 1]
-            on_outer = route.apply(rules.derivative, Trace(force * forms[number].prior_mean(outer)), outer)
+            form, outer = forms[number], overlaps[number + 1]
+            if form.has_skip:
+                # the leading block is U_{l+1}, which answers to its own layer's entropy
+                parts = (outer.shape[0], expand(form.blocks * outer.shape[0]))
+                of_outer = embed(principal_block(displacement, parts, 0), parts, 0)
+                displacement = expand_products(displacement - of_outer)
+            displacement = expand_products(displacement + form.prior_mean(displacements[number + 1]))
+            on_outer = route.apply(rules.derivative, Trace(force * form.prior_mean(outer)), outer)
             passed_on.append((forces[number + 1], on_outer))
         passed_back.append((displacements[number], displacement))
+    # forces from the input to the readout, then displacements back
     recursion = (*passed_on, *reversed(passed_back))
-    values = _run_through(recursion, {mean: limit[u] for mean, u in zip(means, order_parameters, strict=True)})
-    displaced = {u: values[delta] for u, delta in zip(order_parameters, displacements, strict=True)}
+    values = {mean: limit[u] for mean, u in zip(means, overlaps, strict=True)}
+    for symbol, value in recursion:
+        values[symbol] = expand_products(value.xreplace(values))
+    displaced = {u: values[delta] for u, delta in zip(overlaps, displacements, strict=True)}
     total = substitute_nested(Add(*entropies), nested)
-    free = {variable: limit[variable] for variable in order_parameters if variable not in nested}
+    free = {variable: limit[variable] for variable in overlaps if variable not in nested}
     for variable in free:
         claim = SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
         route.apply(_first_order, total, displaced[variable], claim)
@@ -75,37 +91,6 @@ def expand_about_infinite_width(
 def _first_order(entropy: Expr, displacement: MatrixExpr, claim: SolvesToFirstOrder, **record) -> Step:
     """The recursion run through: the whole minimum, moved by the force on the first order parameter."""
     return Step("first order in 1/N", entropy, displacement, claim, **record)
-
-
-def _like(order_parameters, name: str) -> tuple[MatrixSymbol, ...]:
-    """Symmetric matrices, one an order parameter, of its size."""
-    return tuple(positive_definite(f"{name}_{i}", u.shape[0]) for i, u in enumerate(order_parameters, 1))
-
-
-def _pass_back(form: LayerForm, response: MatrixExpr, outer: MatrixSymbol) -> MatrixExpr:
-    """The displacement of U_l: its own response, and what the displacement of U_{l+1} brings about."""
-    if form.has_skip:
-        # the leading block is U_{l+1}, which answers to its own layer's entropy
-        sizes = (outer.shape[0], expand(form.blocks * outer.shape[0]))
-        response = expand_products(response - embed(principal_block(response, sizes, 0), sizes, 0))
-    return expand_products(response + form.prior_mean(outer))
-
-
-def _run_through(recursion, values: dict[MatrixSymbol, MatrixExpr]) -> dict[MatrixSymbol, MatrixExpr]:
-    """The value of every symbol of the recursion, in the first force."""
-    for symbol, value in recursion:
-        values[symbol] = expand_products(value.xreplace(values))
-    return values
-
-
-def _limit(forms, order_parameters, readout_variance) -> dict[MatrixSymbol, MatrixExpr]:
-    """The prior means, from the readout on: the minimum of the entropies."""
-    value = readout_variance * Identity(order_parameters[-1].shape[0])
-    limit = {order_parameters[-1]: value}
-    for form, variable in zip(reversed(forms), reversed(order_parameters[:-1]), strict=True):
-        value = expand_products(form.prior_mean(value))
-        limit[variable] = value
-    return limit
 
 
 def substitute_nested(expression: Expr, nested: Mapping[Expr, Expr]) -> Expr:

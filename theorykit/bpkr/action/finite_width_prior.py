@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from sympy import Expr, Identity, MatrixSymbol, S, Symbol, Trace, expand, sqrt
 
 from ...derivation import Derivation, Recorder, Step, rules
-from ...symbolic import Stacked, kronecker, latex
+from ...symbolic import kronecker, latex
+from ...symbolic.atoms import Stacked
 from ..specification.layer_form import LayerForm
 from .symbols import ActionSymbols
 

@@ -7,9 +7,7 @@ nothing that it says: it names expressions and records of the kinds that are lis
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import sympy
 
@@ -17,9 +15,8 @@ from ... import __version__, atomic_files
 from ...checks import checked_arguments, shown
 from ...derivation.records import RECORDS, read_records, write_records
 from ..specification.activations import Activation
-from ..specification.layer_form import LayerForm
+from ..specification.layer_form import LayerForm, NetworkForm
 from ..specification.layers import LayerSymbols
-from ..specification.network_form import NetworkForm
 from .action import Action, Predictor
 from .symbols import ActionSymbols
 
@@ -67,25 +64,6 @@ def action_text(action: Action) -> bytes:
 
 def read_action(content: bytes) -> Action:
     """The action in the content of a file; `ValueError` says what the file is instead."""
-    document = _document(content)
-    if document.get("kind") != _KIND:
-        raise ValueError("holds no action, but another result of theorykit")
-    for name, ours, remedy in (("format", FORMAT, "of the format"), ("derivation", DERIVATION, "of the derivation")):
-        if document.get(name) != ours:
-            raise ValueError(
-                f"was written by version {shown(document.get(name))} {remedy}, and this theorykit has version {ours}: "
-                f"derive the action again{_origin(document)}"
-            )
-    try:
-        found = read_records(document, KINDS)
-    except ValueError as error:
-        raise ValueError(f"is damaged: {error}") from error
-    if not isinstance(found, Action):
-        raise ValueError(f"is damaged: it holds {shown(found)} where the action should be")
-    return found
-
-
-def _document(content: bytes) -> Mapping[str, Any]:
     if atomic_files.is_damaged(content):
         raise ValueError("is damaged: its content has another sum than its last line says")
     if not atomic_files.is_whole(content):
@@ -94,12 +72,23 @@ def _document(content: bytes) -> Mapping[str, Any]:
         )
     try:
         document, _ = json.JSONDecoder().raw_decode(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError("holds no action, but another result of theorykit") from error
-    return document if isinstance(document, dict) else {}
-
-
-def _origin(document: Mapping[str, Any]) -> str:
-    written_with = document.get("written with")
-    version = written_with.get("theorykit") if isinstance(written_with, dict) else None
-    return f" (it is of theorykit {version})" if isinstance(version, str) else ""
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != _KIND:
+        raise ValueError("holds no action, but another result of theorykit")
+    for name, ours in (("format", FORMAT), ("derivation", DERIVATION)):
+        if document.get(name) != ours:
+            written_with = document.get("written with")
+            version = written_with.get("theorykit") if isinstance(written_with, dict) else None
+            origin = f" (it is of theorykit {version})" if isinstance(version, str) else ""
+            raise ValueError(
+                f"was written by version {shown(document.get(name))} of the {name}, and this theorykit has version "
+                f"{ours}: derive the action again{origin}"
+            )
+    try:
+        found = read_records(document, KINDS)
+    except ValueError as error:
+        raise ValueError(f"is damaged: {error}") from error
+    if not isinstance(found, Action):
+        raise ValueError(f"is damaged: it holds {shown(found)} where the action should be")
+    return found

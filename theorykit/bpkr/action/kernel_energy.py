@@ -1,8 +1,7 @@
 """The energy as a function of the kernel, in symbols: one factorisation serves its value and every derivative.
 
-Part of stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. All
-follows from the derived energy and kernel by differentiation and naming: K for the kernel, R for (K + T I)^-1, v for
-(K + T I)^-1 y.
+All follows from the derived energy and kernel by differentiation and naming: K for the kernel, R for (K + T I)^-1, v
+for (K + T I)^-1 y.
 """
 
 from collections.abc import Mapping
@@ -61,54 +60,54 @@ class KernelEnergy:
 
 def kernel_energy(energy: Expr, kernel: MatrixExpr, symbols: ActionSymbols) -> KernelEnergy:
     """Write the derived `energy` in its `kernel`, and its derivatives in what it is solved for."""
-    labels = symbols.labels
-    symbol = positive_definite("K", kernel.shape[0])
-    resolvent_symbol = positive_definite("R", kernel.shape[0])
+    labels, u1 = symbols.labels, symbols.first
+    symbol, resolvent_symbol = (positive_definite(name, kernel.shape[0]) for name in "KR")
     representer_symbol = MatrixSymbol("v", *labels.shape)
     in_kernel = energy.xreplace({kernel: symbol})
-    misfits = [term for term in Add.make_args(in_kernel) if term.has(labels)]
-    log_determinants = Add(*(term for term in Add.make_args(in_kernel) if not term.has(labels)))
-    resolvent = gradient(log_determinants, symbol)
+    terms = Add.make_args(in_kernel)
+    misfit = Add(*(term for term in terms if term.has(labels)))
+    log_determinant = Add(*(term for term in terms if not term.has(labels)))
+    resolvent = gradient(log_determinant, symbol)
 
     def slope(part: Expr) -> MatrixExpr:
-        in_u1 = gradient(part.xreplace({symbol: kernel}), symbols.first)
+        in_u1 = gradient(part.xreplace({symbol: kernel}), u1)
         in_resolvent = in_u1.xreplace({resolvent.xreplace({symbol: kernel}): resolvent_symbol})
         in_resolvent = in_resolvent.subs(resolvent_symbol * labels, representer_symbol)
         return in_resolvent.subs(labels.T * resolvent_symbol, representer_symbol.T)
 
-    path_features, path_kernel = _path_kernel(kernel, symbols)
+    # the kernel where U_1 is e e'^T, e and e' the unit vectors of two paths: F F'^T, F = Phi (e (x) I)
+    features, columns = symbols.features, Identity(symbols.input_features)
+    left, right = (MatrixSymbol(name, u1.shape[0], 1) for name in ("e", "e_other"))
+    sides = tuple(MatrixSymbol(name, kernel.shape[0], symbols.input_features) for name in ("F", "F_other"))
+    choose, choose_other = kronecker(left, columns), kronecker(right.T, columns)
+    path_kernel = kernel.xreplace({u1: left * right.T})
+    path_kernel = path_kernel.xreplace({kronecker(left * right.T, columns): choose * choose_other}).doit()
+    path_kernel = path_kernel.subs(features * choose, sides[0]).subs(choose_other * features.T, sides[1].T)
+    if path_kernel.has(left, right, features):
+        raise NotImplementedError(f"the kernel {kernel} is not a sum over pairs of paths")
     return KernelEnergy(
         kernel=symbol,
         energy=in_kernel,
         resolvent=resolvent,
-        representer=gradient(Add(*misfits), labels) / 2,
-        minus_misfit_slope=-gradient(Add(*misfits), symbol),
+        representer=gradient(misfit, labels) / 2,
+        minus_misfit_slope=-gradient(misfit, symbol),
         resolvent_symbol=resolvent_symbol,
         representer_symbol=representer_symbol,
-        logdet_gradient=slope(log_determinants),
-        minus_misfit_gradient=-slope(Add(*misfits)),
-        curvature=_curvature(in_kernel, symbol, resolvent, resolvent_symbol, labels, representer_symbol),
-        path_features=path_features,
+        logdet_gradient=slope(log_determinant),
+        minus_misfit_gradient=-slope(misfit),
+        curvature=_curvature(in_kernel, symbol, labels, (resolvent, resolvent_symbol), representer_symbol),
+        path_features=sides,
         path_kernel=path_kernel,
     )
 
 
-def _curvature(
-    energy: Expr,
-    kernel: MatrixSymbol,
-    solved: MatrixExpr,
-    resolvent: MatrixSymbol,
-    labels: MatrixSymbol,
-    representer: MatrixSymbol,
-) -> KernelCurvature:
-    """The gradient of the gradient: in X = A R and Y = B R, and then in what they make of y and v = R y.
-
-    `solved` is what R is the symbol of.
-    """
-    changes = tuple(positive_semidefinite(name, kernel.shape[0]) for name in ("A", "B"))
+def _curvature(energy, kernel, labels, solved, representer) -> KernelCurvature:
+    """The gradient of the gradient: in X = A R and Y = B R, and then in what they make of y and v = R y."""
+    resolvent = solved[1]
+    changes = tuple(positive_semidefinite(name, kernel.shape[0]) for name in "AB")
     through = tuple(MatrixSymbol(f"{change}R", *kernel.shape) for change in changes)
     first = trace(changes[0] * gradient(energy, kernel))
-    second = trace(changes[1] * gradient(first, kernel)).xreplace({solved: resolvent})
+    second = trace(changes[1] * gradient(first, kernel)).xreplace(dict([solved]))
     unmoved = {change: of * Inverse(resolvent) for change, of in zip(changes, through, strict=True)}
     value = normal(second.xreplace(unmoved)).subs(labels.T * resolvent, representer.T)
     symbols = []
@@ -123,26 +122,12 @@ def _curvature(
     return KernelCurvature(change, dict(zip(one, moves, strict=True)), others, value)
 
 
-def _path_kernel(kernel: MatrixExpr, symbols: ActionSymbols) -> tuple[tuple[MatrixSymbol, MatrixSymbol], MatrixExpr]:
-    """The kernel where U_1 is e e'^T, e and e' the unit vectors of two paths: F F'^T, F = Phi (e (x) I)."""
-    u1, features, columns = symbols.first, symbols.features, symbols.input_features
-    left, right = (MatrixSymbol(name, u1.shape[0], 1) for name in ("e", "e_other"))
-    sides = tuple(MatrixSymbol(name, kernel.shape[0], columns) for name in ("F", "F_other"))
-    choose, choose_other = kronecker(left, Identity(columns)), kronecker(right.T, Identity(columns))
-    value = kernel.xreplace({u1: left * right.T})
-    value = value.xreplace({kronecker(left * right.T, Identity(columns)): choose * choose_other}).doit()
-    value = value.subs(features * choose, sides[0]).subs(choose_other * features.T, sides[1].T)
-    if value.has(left, right, features):
-        raise NotImplementedError(f"the kernel {kernel} is not a sum over pairs of paths")
-    return sides, value
-
-
 @dataclass(frozen=True)
 class KernelPredictor:
     """Mean and variance of the outputs on test examples, in kernels alone.
 
-    - `kernel`: the symbol K, among training examples. `between`: K of test examples with these. `test`: among test
-      examples, of which the diagonal alone enters, as the column `test_diagonal`.
+    - `kernel`: the symbol K, among training examples. `between`: K of test examples with these. `test_diagonal`: the
+      diagonal of K among test examples, as a column.
     """
 
     kernel: MatrixSymbol
@@ -160,20 +145,16 @@ def kernel_predictor(
     weights = kronecker(symbols.first, Identity(symbols.input_features))
     symbol, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
     of_test, diagonal = positive_semidefinite("K_test", test_rows), MatrixSymbol("k_test", test_rows, 1)
-    named = {
-        symbols.test_features * weights * symbols.features.T: between,
-        symbols.features * weights * symbols.test_features.T: between.T,
-        symbols.test_features * weights * symbols.test_features.T: of_test,
-    }
 
     def in_kernels(expression: MatrixExpr) -> MatrixExpr:
+        training, test = symbols.features, symbols.test_features
         written = expression.xreplace({kernel: symbol})
-        for product, name in named.items():
-            written = written.subs(product, name)
-        if written.has(symbols.features, symbols.test_features):
+        written = written.subs(test * weights * training.T, between).subs(training * weights * test.T, between.T)
+        written = written.subs(test * weights * test.T, of_test)
+        if written.has(training, test):
             raise NotImplementedError(f"{expression} is not a function of kernels alone")
         return written
 
-    written = in_kernels(covariance)
-    alone = Add(*(term for term in Add.make_args(written) if term != of_test))
+    # of K_test the diagonal alone enters
+    alone = Add(*(term for term in Add.make_args(in_kernels(covariance)) if term != of_test))
     return KernelPredictor(symbol, between, diagonal, in_kernels(mean), diagonal + Diagonal(alone))

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ...codegen import bound_sizes
+from ...codegen.program import bound_sizes
 
 
 @dataclass(frozen=True)
@@ -39,43 +40,38 @@ class ActionSymbols:
         """U_1, which the kernel is made of: of the first layer, or of the readout where there is no layer."""
         return self.overlaps[0]
 
-    @property
-    def several_tokens(self) -> bool:
-        """Whether the readout has weights of its own for every token."""
-        return self.read_tokens != 1
-
-    @property
+    @cached_property
     def matrices(self) -> tuple[MatrixSymbol, ...]:
         """(U_1, ..., U_L)."""
         return self.overlaps[:-1]
 
-    @property
+    @cached_property
     def readout(self) -> Symbol | MatrixSymbol:
         """U_{L+1}, or the number u that it is for one output of one token above layers."""
         is_number = bool(self.matrices) and self.overlaps[-1].shape[0] == 1
         return Symbol("u", positive=True) if is_number else self.overlaps[-1]
 
-    @property
+    @cached_property
     def order_parameters(self) -> tuple[Expr, ...]:
         """(U_1, ..., U_L, u)."""
         return (*self.matrices, self.readout)
 
-    @property
+    @cached_property
     def written(self) -> Mapping[MatrixSymbol, Expr]:
         """Each of `overlaps`, and the order parameter that it is written as."""
         return dict(zip(self.overlaps, self.order_parameters, strict=True))
 
-    @property
+    @cached_property
     def free(self) -> tuple[Expr, ...]:
         """The order parameters that the action is a function of: all but those nested in another."""
         return tuple(symbol for matrix, symbol in self.written.items() if matrix not in self.nested)
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[Expr, ...]:
         """Widths, variances, temperature, and the layers' own parameters."""
         return (*dict.fromkeys(self.widths), *self.variances, self.temperature, *self.parameters)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[Symbol, ...]:
         """Head counts, the number of outputs, and that of the tokens read."""
         return (*self.heads, *(size for size in (self.outputs, self.read_tokens) if isinstance(size, Symbol)))
@@ -89,7 +85,7 @@ class ActionSymbols:
         """`arguments`, and those of the sizes that their shapes do not determine."""
         return (*arguments, *(size for size in self.sizes if size not in bound_sizes(arguments)))
 
-    @property
+    @cached_property
     def latex_names(self) -> Mapping[Expr, str]:
         """LaTeX of the symbols whose own names do not print as the field writes them."""
         suffixes = (symbol.name.removeprefix("sigma2_") for symbol in self.variances)

@@ -5,11 +5,11 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from ...extras import needed
 from .arrays_on_disk import computed, in_order, reading
 from .batches import LAYOUTS, Source, check_lengths, check_shape
 
@@ -121,8 +121,8 @@ def _of_xarray(path: str, kind: str, variables: tuple[str, str], stack: ExitStac
     """Variables of a netCDF file, of an HDF5 file, or of a zarr store."""
     import xarray as xr
 
-    if kind != "hdf5" and path.rstrip("/").endswith((".zarr", ".zip")) and find_spec("zarr") is None:
-        raise ModuleNotFoundError(f"{path} is a zarr store, which zarr reads: pip install 'theorykit[zarr]'")
+    if kind == "hdf5" or path.rstrip("/").endswith((".zarr", ".zip")):
+        needed("h5netcdf" if kind == "hdf5" else "zarr", f"reading {path}")
     # HDF5 files that are not netCDF name no dimensions
     options = {"engine": "h5netcdf", "phony_dims": "access"} if kind == "hdf5" else {}
     with reading(path):

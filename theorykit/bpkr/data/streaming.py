@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 from jax.typing import ArrayLike
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from ... import store
 from ...checks import (
@@ -105,7 +105,7 @@ def sum_files(
     """Statistics of a training set in many files, each of which the worker opens that adds it up.
 
     A file has features (examples, paths, features) and labels (examples,), or (examples, outputs), as arrays that
-    `variables` names: an npz archive, a netCDF or HDF5 file, or a zarr store (which takes `theorykit[zarr]`) that
+    `variables` names: an npz archive, a netCDF or HDF5 file, or a zarr store (which takes the extra `zarr`) that
     `xarray.open_dataset` reads. In the latter, dimensions that are called examples, paths, features and outputs may be
     in any order. Or it is a pair of npy files, (path of the features, path of the labels).
 

@@ -13,6 +13,7 @@ from sympy import Expr
 from ...checks import checked_positive_definite
 from ...compilation import jit
 from ...settings import usual_settings
+from ..data.data import Data
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import (
     HasOrderParameters,
@@ -23,7 +24,7 @@ from ..order_parameters.order_parameters import (
 from ..specification.architecture import Architecture, checked_architecture
 from .bound_action import BoundAction, bind
 from .energies import AbstractEnergy, energy_of
-from .problem import Problem
+from .problem import Problem, as_problem
 
 
 class ActionTerms(eqx.Module):
@@ -54,6 +55,7 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParam
     Raises:
         ValueError: the order parameters do not fit, or the kernel is singular.
     """
+    problem = as_problem(problem)
     problem.require_labels()
     data, point = problem.data, problem.point(order_parameters)
     if data.moments is None:
@@ -66,6 +68,7 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
     With them `theorykit.saddle` minimises the action of the theory, or one with a term of your own added.
     """
+    problem = as_problem(problem)
     problem.require_arrays("parameter_values")
     bound, data = problem.bound, problem.data
     if isinstance(data.features, ImplicitFeatures):
@@ -96,7 +99,7 @@ def action_terms(
 ) -> ActionTerms:
     """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
     if isinstance(features, ImplicitFeatures):
-        return _terms(bound, order_parameters, energy_of(bound, features, labels))
+        return _terms(bound, order_parameters, energy_of(bound, Data(features, labels)))
     given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
     return _named(bound.architecture.depth, bound.compiled.terms.call_from(given))
 
@@ -108,6 +111,7 @@ def first_order(problem: Problem) -> OrderParameters:
     The expansion is about the Gaussian-process limit. It is good at widths that are large compared to the number of
     examples; elsewhere the matrices need not even be positive definite.
     """
+    problem = as_problem(problem)
     problem.require_arrays("first_order")
     return problem.finite(_first_order(problem.bound, problem.data.features, problem.data.labels))
 
@@ -116,7 +120,7 @@ def first_order(problem: Problem) -> OrderParameters:
 def _first_order(bound: BoundAction, features, labels):
     compiled, numbers, limit = bound.compiled, bound.numbers(), bound.point(gp_limit(bound.architecture))
     if isinstance(features, ImplicitFeatures):
-        force = energy_of(bound, features, labels).at(gp_limit(bound.architecture).first).slope
+        force = energy_of(bound, Data(features, labels)).at(gp_limit(bound.architecture).first).slope
     else:
         force = compiled.force.call_from(numbers | limit | bound.data(features, labels))["force"]
     return from_overlaps(compiled.first_order.call_from(numbers | {bound.action.expansion.force: force}).values())

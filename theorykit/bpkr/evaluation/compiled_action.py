@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import checked_instance
-from ...codegen import CompiledFunction, bound_sizes, compile_expressions
+from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import gradient
 from ..action.action import Action
 from ..action.dual_form import DualForm
@@ -19,7 +19,7 @@ from ..action.symbols import ActionSymbols
 
 def _compiled(outputs: Callable[["CompiledAction"], Mapping[str, Expr]]) -> cached_property:
     """Compile what a method returns, expressions by name, when it is first asked for; it is called as the method is."""
-    found = cached_property(lambda self: self.compile(outputs.__name__, outputs(self)))
+    found = cached_property(lambda self: self._compile(outputs.__name__, outputs(self)))
     found.__doc__ = outputs.__doc__
     return found
 
@@ -38,17 +38,17 @@ class CompiledAction:
         """The symbols that the functions' arguments are called by."""
         return self.action.symbols
 
-    def compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
+    def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
         """Compile `outputs` as a function of all that they depend on but sizes, which shapes determine."""
-        free = set().union(*(output.free_symbols for output in outputs.values()))
-        matrices = [symbol for symbol in free if isinstance(symbol, MatrixSymbol)]
-        sizes = {*bound_sizes(matrices), *self.symbols.sizes}
-        arguments = free - sizes
-        if self.symbols.input_features in arguments:
-            # the shape of the features determines their number, given that of U_1
-            arguments = arguments - {self.symbols.input_features} | {self.symbols.first}
+        symbols, free = self.symbols, set().union(*(output.free_symbols for output in outputs.values()))
+        # the number of examples is data in the dual form, which has no array with examples
+        scalars = {*symbols.free, *symbols.numbers, *(self.action.dual.statistics if name.startswith("dual") else ())}
+        arguments = {symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars}
+        if symbols.features in arguments:
+            # the shape of the features determines the size of a path's, given that of U_1
+            arguments.add(symbols.first)
         arguments = sorted(arguments, key=lambda symbol: symbol.name)
-        return compile_expressions(name, outputs, self.symbols.completed(tuple(arguments)))
+        return compile_expressions(name, outputs, symbols.completed(tuple(arguments)))
 
     @cached_property
     def terms(self) -> CompiledFunction:
@@ -92,7 +92,7 @@ class CompiledAction:
         """
         minima = self.action.majoriser.minima.items()
         try:
-            return {symbol: self.compile(f"minimum_{symbol}", {symbol.name: minimum}) for symbol, minimum in minima}
+            return {symbol: self._compile(f"minimum_{symbol}", {symbol.name: minimum}) for symbol, minimum in minima}
         except NotImplementedError:
             return {}
 

@@ -288,60 +288,32 @@ def has_dual_form(features: PathFeatures) -> bool:
     return not isinstance(features, ImplicitFeatures) and examples > paths * width
 
 
-def problem_energy(bound: BoundAction, data: Data) -> AbstractEnergy:
-    """The energy of checked data of any form, in the form that costs least."""
-    if data.moments is not None:
+def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bool = False) -> AbstractEnergy:
+    """The energy of checked data, in the form that costs least.
+
+    With `by_kernel` it is computed by the kernel of the examples, which exists where U_1 is singular, too.
+    """
+    is_rotated = isinstance(data, RotatedExamples)
+    if not is_rotated and data.moments is not None:
         return DualEnergy(bound, data.moments)
-    return energy_of(bound, data.features, data.labels)
-
-
-def energy_of(bound: BoundAction, features: PathFeatures, labels: Float[Array, "..."]) -> AbstractEnergy:
-    """The energy of a data set, in the form that costs least."""
+    features, labels, rounding = data.features, data.labels.reshape(-1, 1), {}
     if isinstance(features, ImplicitFeatures):
-        return energy_of_implicit(bound, features, labels)
-    if has_dual_form(features):
-        return DualEnergy(bound, summed(features, labels))
-    return energy_by_kernel(bound, features, labels)
-
-
-def energy_of_implicit(
-    bound: BoundAction, features: ImplicitFeatures, labels: Float[Array, "..."]
-) -> "PathKernelEnergy":
-    """The energy of a data set whose features are known by their kernels."""
-    kernels = features.pair_kernels(bound.architecture.outputs)
-    return PathKernelEnergy(bound, kernels, labels.reshape(-1, 1))
-
-
-def energy_by_kernel(
-    bound: BoundAction,
-    features: PathFeatures,
-    labels: Float[Array, "..."],
-    omitted: Float[Array, ""] | float = 0.0,
-    features_error: Float[Array, ""] | float = 0.0,
-) -> AbstractKernelEnergy:
-    """The energy of a data set by the kernel of its examples: it may be evaluated where U_1 is singular."""
-    if isinstance(features, ImplicitFeatures):
-        return energy_of_implicit(bound, features, labels)
-    flat, column = bound.flat(features), labels.reshape(-1, 1)
-    if tabulates_path_kernels(bound.architecture, len(features)):
-        return PathKernelEnergy(bound, tabulate_path_kernels(bound, flat), column, omitted, features_error)
-    return FeatureEnergy(bound, flat, column, omitted, features_error)
+        return PathKernelEnergy(bound, features.pair_kernels(bound.architecture.outputs), labels)
+    if has_dual_form(features) and not by_kernel and not is_rotated:
+        return DualEnergy(bound, summed(features, data.labels))
+    if is_rotated:
+        rounding = {"omitted": data.omitted, "features_error": data.error}
+    flat, paths = bound.flat(features), bound.architecture.overlap_sizes[0]
+    if not tabulates_path_kernels(bound.architecture, len(features)):
+        return FeatureEnergy(bound, flat, labels, **rounding)
+    # K is linear in U_1 (Eq. 10): its derivative in every entry on or above the diagonal, U_1 being symmetric
+    by_path, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
+    upper = jax.vmap(bound.path_kernel, (1, 1))(by_path[:, rows], by_path[:, columns])
+    kernels = upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)
+    return PathKernelEnergy(bound, kernels, labels, **rounding)
 
 
 def tabulates_path_kernels(architecture: Architecture, examples: int) -> bool:
     """Whether kernels of pairs of paths are computed once, and the features are not needed again."""
     count, rows = len(pairs(architecture.overlap_sizes[0])[0]), examples * architecture.outputs
     return 8 * count * rows**2 <= _PATH_KERNEL_BYTES
-
-
-def energy_of_rotated(bound: BoundAction, examples: RotatedExamples) -> AbstractKernelEnergy:
-    """The energy of a data set in its principal axes."""
-    return energy_by_kernel(bound, examples.features, examples.labels, examples.omitted, examples.error)
-
-
-def tabulate_path_kernels(bound: BoundAction, flat: Float[Array, "rows columns"]) -> Float[Array, "pairs rows rows"]:
-    """The kernel is linear in U_1 (Eq. 10): its derivative in every entry on or above the diagonal, U_1 symmetric."""
-    paths = bound.architecture.overlap_sizes[0]
-    features, (rows, columns) = flat.reshape(len(flat), paths, -1), pairs(paths)
-    upper = jax.vmap(bound.path_kernel, (1, 1))(features[:, rows], features[:, columns])
-    return upper + jnp.where((rows != columns)[:, None, None], upper.transpose(0, 2, 1), 0.0)

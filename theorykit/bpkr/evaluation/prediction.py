@@ -19,7 +19,7 @@ from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
-from .problem import Problem
+from .problem import Problem, as_problem
 
 
 class Prediction(eqx.Module):
@@ -50,6 +50,7 @@ def predict(
     Returns:
         A `Prediction`. Its variance is never negative: rounding below zero, where the output is certain, is cut off.
     """
+    problem = as_problem(problem)
     problem.require_labels()
     data, test_features = problem.data, problem.test_features(test_features)
     if data.moments is not None:
@@ -122,6 +123,7 @@ def kernel(
     One row per training example and one column per other example; with C outputs, one per (example, output) pair, the
     output fastest. The data need no labels.
     """
+    problem = as_problem(problem)
     features = problem.data.features
     if features is None:
         raise ValueError("kernel needs training features, but data has second moments only")

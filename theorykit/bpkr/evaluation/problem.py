@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...checks import is_traced
+from ...checks import checked_instance, is_traced
 from ...settings import usual_settings
 from ...sharding import all_finite, is_sharded
 from ..action.action import Action
@@ -21,7 +21,7 @@ from ..order_parameters.order_parameters import HasOrderParameters, OrderParamet
 from ..specification.ansatz import ansatz_of
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
-from .energies import AbstractEnergy, has_dual_form, problem_energy
+from .energies import AbstractEnergy, energy_of, has_dual_form
 
 
 class Problem(eqx.Module):
@@ -52,6 +52,7 @@ class Problem(eqx.Module):
 
     bound: BoundAction
     data: Data
+    ansatz: str = eqx.field(static=True)
 
     @usual_settings()
     def __init__(self, architecture: Architecture, data: Data):
@@ -59,6 +60,12 @@ class Problem(eqx.Module):
         if data.classes is None and data.labels is not None:
             warn_of_class_numbers(data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
+        # assumptions of the theory beyond large widths, in words; empty for linear hidden units
+        self.ansatz = ansatz_of(architecture, 0 if self.data.labels is None else self.data.labels.size)
+
+    def __reduce__(self):
+        # compiled functions stay in their process: another one binds its own
+        return Problem, (self.architecture, self.data)
 
     @property
     def architecture(self) -> Architecture:
@@ -70,29 +77,9 @@ class Problem(eqx.Module):
         """The derived action."""
         return self.bound.compiled.action
 
-    @property
-    def ansatz(self) -> str:
-        """Assumptions of the theory beyond large widths, in words; empty for linear hidden units."""
-        labels = 0 if self.data.labels is None else self.data.labels.size
-        return ansatz_of(self.architecture, labels)
-
-    @usual_settings()
-    def with_architecture(self, architecture: Architecture) -> "Problem":
-        """Return a problem with the same data and other numbers, such as another temperature.
-
-        Only what depends on the numbers is checked again.
-        """
-        data = self.data
-        with_arrays = architecture.with_arrays()
-        if data.moments is not None or jax.tree.structure(with_arrays) != jax.tree.structure(self.architecture):
-            return Problem(architecture, data)
-        bound = BoundAction(with_arrays, self.bound.compiled)
-        fields = bound, check_solvable(architecture, data)
-        return eqx.tree_at(lambda problem: (problem.bound, problem.data), self, fields)
-
     def energy(self) -> AbstractEnergy:
         """The energy of the data, in the form that costs least to evaluate."""
-        return problem_energy(self.bound, self.data)
+        return energy_of(self.bound, self.data)
 
     @property
     def is_dual(self) -> bool:
@@ -106,7 +93,8 @@ class Problem(eqx.Module):
             return
         if data.labels is None:
             raise ValueError("data has no labels; only bpkr.kernel needs none")
-        for name in ("features", "labels", "test_features", "test_labels"):
+        # labels are sharded as their features are
+        for name in ("features", "test_features"):
             array = getattr(data, name)
             if is_sharded(array):
                 raise ValueError(
@@ -177,6 +165,18 @@ def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Pro
         if data is not None:
             raise TypeError("data must be given with an architecture; a Problem has its own")
         return problem
-    if isinstance(problem, Architecture) and data is None:
-        raise TypeError("data must be given with an architecture: bpkr.Data(features, labels)")
+    checked_instance("problem", problem, (Problem, Architecture), "such as bpkr.Problem(architecture, data)")
+    if data is None:
+        raise TypeError("problem is an Architecture, and data must be given with it: bpkr.Data(features, labels)")
     return Problem(problem, data)
+
+
+def architecture_and_data(problem: Problem | Architecture, data: Data | None) -> tuple[Architecture, Data]:
+    """Return both, for functions that use the architecture at other widths and temperatures."""
+    if isinstance(problem, Problem):
+        problem = as_problem(problem, data)
+        return problem.architecture, problem.data
+    checked_instance("problem", problem, (Problem, Architecture), "such as bpkr.Problem(architecture, data)")
+    if data is None:
+        raise TypeError("problem is an Architecture, and data must be given with it: bpkr.Data(features, labels)")
+    return problem, checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")

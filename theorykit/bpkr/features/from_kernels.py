@@ -47,6 +47,7 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
             f"kernels are not positive semidefinite: their smallest eigenvalue is {values[0]:.3g}, their largest "
             f"{values[-1]:.3g}, so that they are the products of no features{single_precision_note(array)}"
         )
+    # directions that rounding alone makes are no features
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
     return jnp.asarray(_root(values, vectors)[:, -kept:].reshape(examples, paths, kept))
 
@@ -62,7 +63,7 @@ def square_root(
 
 
 def _gram(kernels):
-    """One row an (example, path) pair, the path fastest."""
+    """One row per (example, path) pair, the path fastest."""
     paths, examples = kernels.shape[1:3]
     return kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
 

@@ -14,8 +14,8 @@ def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array
     """phi of every entry."""
     if activation.is_linear:
         return hidden
-    function = _compiled(activation)
-    values = jax.vmap(lambda unit: jnp.asarray(function.call_from({UNIT: unit})["value"]))(hidden.ravel())
+    compiled = _compiled(activation)
+    values = jax.vmap(lambda unit: jnp.asarray(compiled.call_from({UNIT: unit})["value"]))(hidden.ravel())
     return values.reshape(hidden.shape)
 
 

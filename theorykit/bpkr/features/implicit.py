@@ -7,6 +7,7 @@ units. What path pi reads of example mu is a weighted sum of them, and all that 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from ..specification.activations import Activation
 from .kernel_rules import joint, rule_over
 from .token_kernels import Rules, Units, token_kernel, token_units
 
-# numbers of the kernel between tokens that are held at a time
+# Numbers of the kernel between tokens that are held at a time, which sets how many examples are.
 _HELD = 2**22
 
 
@@ -66,9 +67,7 @@ class ImplicitFeatures(eqx.Module):
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
         """The same of some examples: a slice, or an array of numbers or booleans."""
         chosen = jnp.arange(len(self))[examples]
-        return ImplicitFeatures(
-            self.tokens[chosen], self.readings[chosen], self.variances, self.activations, self.rules
-        )
+        return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 
     def pair_kernels(self, outputs: int = 1) -> Float[Array, "pairs rows rows"]:
         """The derivative of K in every entry of U_1 on and above the diagonal, U_1 symmetric; the output fastest."""
@@ -97,14 +96,12 @@ class ImplicitFeatures(eqx.Module):
         """The diagonal of K among these examples."""
         by_output = jnp.einsum("acbc->abc", self._by_output(u1))
 
-        units = self._units(self.rules)
-
         def of_example(example):
             tokens, reading, units = example
             between = token_kernel(self.activations, self.rules, self.variances, (tokens, units), (tokens, units))
             return jnp.einsum("sa,st,tb,abc->c", reading, between, reading, by_output)
 
-        return jax.lax.map(of_example, (self.tokens, self.readings, units)).ravel()
+        return jax.lax.map(of_example, (self.tokens, self.readings, self._units(self.rules))).ravel()
 
     def _by_output(self, u1: Float[Array, "n n"]) -> Float[Array, "paths outputs paths outputs"]:
         paths = self.shape[1]
@@ -115,9 +112,10 @@ class ImplicitFeatures(eqx.Module):
         rules = tuple(map(joint, self.rules, other.rules))
         here = self.tokens, self.readings, self._units(rules)
         there = _by_token((other.tokens, other._units(rules)))
-        batch = self._batch(len(other))
+        batch = max(1, min(len(self), _HELD // max(1, len(other) * self.tokens.shape[1] ** 2)))
         missing = -len(self) % batch
 
+        # the last batch is filled with copies of the last example, whose results are dropped
         def batched(array):
             array = jnp.pad(array, ((0, missing), *((0, 0) for _ in array.shape[1:])), mode="edge")
             return array.reshape(-1, batch, *array.shape[1:])
@@ -136,10 +134,6 @@ class ImplicitFeatures(eqx.Module):
         """What the kernels take of every token, by example."""
         units = token_units(self.activations, rules, self.variances, _by_token(self.tokens))
         return jax.tree.map(lambda each: each.reshape(*self.tokens.shape[:2], *each.shape[1:]), units)
-
-    def _batch(self, others: int) -> int:
-        """How many examples are taken at a time."""
-        return max(1, min(len(self), _HELD // max(1, others * self.tokens.shape[1] ** 2)))
 
 
 PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures

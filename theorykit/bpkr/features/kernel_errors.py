@@ -39,7 +39,8 @@ def rules_for(
             units = _units(activations[:layer], rules, variances[: layer - 1], tokens.reshape(-1, tokens.shape[-1]))
             own = np.asarray(units[-1].mean_square) * float(variances[layer - 1])
         rule, error = rule_over(activation, own)
-        where = f"the function {activation.name}, at variances of hidden units of {_range(own)}"
+        variance = f"variances of hidden units of {np.min(own):.3g} to {np.max(own):.3g}"
+        where = f"the function {activation.name}, at {variance}"
         if not error <= REFUSED:
             raise ValueError(
                 f"the kernel of {where}, is not resolved: its relative error is up to {error:.2g}. The function "
@@ -47,11 +48,8 @@ def rules_for(
                 "or another function"
             )
         if error > WARNED:
-            warnings.warn(
-                f"the kernel of {where}, has a relative error of up to {error:.2g}",
-                KernelWarning,
-                stacklevel=stacklevel,
-            )
+            warning = f"the kernel of {where}, has a relative error of up to {error:.2g}"
+            warnings.warn(warning, KernelWarning, stacklevel=stacklevel)
         rules = (*rules, rule)
     return rules
 
@@ -59,8 +57,3 @@ def rules_for(
 @partial(jax.jit, static_argnums=(0, 1))
 def _units(activations, rules, variances, tokens):
     return token_units(activations, rules, jnp.asarray(variances), tokens)
-
-
-def _range(own: np.ndarray) -> str:
-    least, most = np.min(own), np.max(own)
-    return f"{most:.3g}" if least == most else f"{least:.3g} to {most:.3g}"

@@ -1,23 +1,31 @@
 """How the kernel of a function is computed over the variances at hand, and how far off that is.
 
 A rule is chosen once per function and range of variances, on the host: panels that resolve the function, as many terms
-of Mehler's sum as its remainder asks for, and panels for pairs where no number of terms is enough.
+of Mehler's sum as its remainder asks for, and panels for pairs where no number of terms is enough. The same averages in
+NumPy, a few at a time and with more nodes, measure its error.
+
+Panels are split at kinks and steps of the function, and halved until it is resolved. They hold at any variance, since
+they are places of the function itself; quadrature over Gaussian numbers scales them by the standard deviation.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 
+import jax
 import mpmath
 import numpy as np
+from scipy.optimize import brentq
+from sympy import Abs, Expr, Heaviside, Max, Min, Piecewise, ceiling, floor, pi, sign, sin
+from sympy.core.relational import Relational
 
 from ...codegen import interpret
-from ...symbolic.functions.digits import many_digits
+from ...symbolic.functions import many_digits
 from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation
-from . import measured, pair_averages
+from . import pair_averages
+from .functions import apply_to
 from .pair_averages import NODES, PAIR_NODES, Rule
-from .panels import host_function, kinks, panels, tried
 
 Function = Callable[[np.ndarray], np.ndarray]
 # relative errors, of the root of both mean squares: above the one a kernel is warned of, above the other refused
@@ -37,6 +45,19 @@ _SAMPLE = 9
 # the function may be this many standard deviations wide
 _MOST_STRETCH = 6.0
 _PROBED = (-0.99, 0.999, 0.99999, 1.0)
+# terms that leave as much are not followed by fewer than a user would wait for
+_SLOW = 1024, 1e-7
+# Nodes of a panel. A product of two functions that as many nodes resolve to _RESOLVED is integrated to its square.
+_PANEL_NODES = 14
+_RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(_PANEL_NODES)
+_COEFFICIENTS = (np.polynomial.legendre.legvander(_POINTS, _PANEL_NODES - 1) * _WEIGHTS[:, None]).T
+_COEFFICIENTS *= (2 * np.arange(_PANEL_NODES)[:, None] + 1) / 2
+# values that are looked at in one call, so that a function is compiled once
+_AT_ONCE = 2**12, 2**16
+_MOST_PANELS = 400
+# a square that grows this fast towards a point has no integral
+_SMALLEST = 2.0**-60
 
 
 def rule_over(activation: Activation, variances: Iterable[float] | None) -> tuple[Rule | None, float]:
@@ -104,8 +125,8 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
     stretch = _stretch(activation, most)
     variances = np.geomspace(least, most, _SAMPLE)
     reach = pair_averages.REACH * stretch * np.sqrt(most)
-    edges, resolved = panels(activation, reach, _scale(activation, variances), float(np.sqrt(least)))
-    places = kinks(activation.function, reach)
+    edges, resolved = _panels(activation, reach, _scale(activation, variances), float(np.sqrt(least)))
+    places = _kinks(activation.function, reach)
     rule = Rule(
         activation=activation,
         least=least,
@@ -117,11 +138,9 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
         stretch=stretch,
         uses_panels=False,
     )
-    value = host_function(activation)
+    value = _host_function(activation)
     fits = resolved and max(len(edges), len(rule.crossings) // 4) <= _MOST_EDGES
-    found, squares, left = measured.series(
-        rule, value, variances, NODES, patient=not fits and len(edges) <= 2 * _MOST_EDGES
-    )
+    found, squares, left = _series(rule, value, variances, NODES, patient=not fits and len(edges) <= 2 * _MOST_EDGES)
     terms = next((terms for terms in _TERMS if left[min(terms, len(left)) - 1] < _ENOUGH), None)
     off = _of_quadrature(rule, value, variances, found, squares) if resolved else np.inf
     if terms:
@@ -134,7 +153,7 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
 
 def _of_quadrature(rule: Rule, value: Function, variances: np.ndarray, found: np.ndarray, squares: np.ndarray) -> float:
     """How far coefficients and mean squares are from those of more nodes."""
-    finer, of_finer, _ = measured.series(rule, value, variances, NODES + 8, len(found[0]))
+    finer, of_finer, _ = _series(rule, value, variances, NODES + 8, len(found[0]))
     whole = np.where(of_finer > 0, of_finer, 1.0)
     moved = np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole)
     return float(np.max(2 * moved + np.abs(of_finer - squares) / whole))
@@ -145,15 +164,15 @@ def _of_panels(rule: Rule, value: Function, variances: np.ndarray, squares: np.n
     roots, worst = np.sqrt(squares), 0.0
     for (i, j), ratio in product(((0, 0), (4, 4), (4, -1), (-1, -1)), _PROBED):
         pair = variances[i], variances[j], ratio
-        coarse, fine = (measured.pair(rule, value, *pair, nodes) for nodes in (PAIR_NODES, PAIR_NODES + 4))
+        coarse, fine = (_pair(rule, value, *pair, nodes) for nodes in (PAIR_NODES, PAIR_NODES + 4))
         worst = max(worst, abs(fine - coarse) / max(roots[i] * roots[j], 1e-300))
     return worst
 
 
 def _parity(activation: Activation, reach: float) -> int:
     """The symmetry that the function has, where values about its kinks bear it out."""
-    parity, value = activation.parity, host_function(activation)
-    points = tried(kinks(activation.function, reach), reach)
+    parity, value = activation.parity, _host_function(activation)
+    points = _tried(_kinks(activation.function, reach), reach)
     left, right = value(-points), value(points)
     return parity if np.all(np.abs(left - parity * right) <= 1e-12 * np.abs(right)) else 0
 
@@ -162,7 +181,7 @@ def _scale(activation: Activation, variances: np.ndarray) -> float:
     """The least root mean square of the function over the variances, roughly."""
     points = np.linspace(-6, 6, 601)
     points = points[points != 0]
-    values = host_function(activation)(np.sqrt(variances)[:, None] * points)
+    values = _host_function(activation)(np.sqrt(variances)[:, None] * points)
     if not np.all(np.isfinite(values)):
         at = (np.sqrt(variances)[:, None] * points)[~np.isfinite(values)].flat[0]
         raise ValueError(f"it is not finite at h = {at:.6g}")
@@ -218,3 +237,186 @@ def _stretch(activation: Activation, variance: float) -> float:
         if stretch > _MOST_STRETCH:
             raise ValueError(f"its square times the density is wider than {_MOST_STRETCH:.0f} standard deviations")
     return stretch
+
+
+def _series(
+    rule: Rule, value: Function, variances: np.ndarray, nodes: int, terms: int | None = None, *, patient: bool = True
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients a_n(v), mean squares, and the largest share of these in terms beyond the n-th.
+
+    Of `terms` terms, or as many as have something left, up to `rule.terms`; unless `patient`, no more either where the
+    sum falls as a power, as with a kink.
+    """
+    most = pair_averages.REACH * rule.stretch
+    width = pair_averages.width_for(terms or rule.terms)
+    points, weights = zip(
+        *(_nodes(_edges(np.asarray(rule.edges) / np.sqrt(v), most, width), nodes) for v in variances), strict=True
+    )
+    longest = max(map(len, points))
+    # a point of weight zero does no harm where the function is finite
+    points, weights = (
+        np.array([np.pad(row, (0, longest - len(row)), constant_values=fill) for row in rows])
+        for rows, fill in ((points, most / 3), (weights, 0.0))
+    )
+    values = value(np.sqrt(variances)[:, None] * points)
+    squares = np.sum(weights * np.exp(-(points**2) / 2) / np.sqrt(2 * np.pi) * values**2, axis=1)
+    root = np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
+    weighted = weights * root * values
+    before, now, found = np.zeros_like(root), root, []
+    # Parseval: what the squares of the coefficients leave of the mean square bounds the terms beyond
+    left, shares = squares.copy(), []
+    for n in range(terms or rule.terms):
+        found.append(np.sum(weighted * now, axis=1))
+        before, now = now, (points * now - np.sqrt(n) * before) / np.sqrt(n + 1)
+        left = left - found[-1] ** 2
+        shares.append(np.max(left / np.where(squares > 0, squares, 1.0)))
+        enough = (n > 32 and shares[-1] < 1e-15) or (not patient and n == _SLOW[0] and shares[-1] > _SLOW[1])
+        if terms is None and enough:
+            break
+    shares = np.array(shares)
+    # what rounding leaves of the sum is not beyond the last term
+    shares = np.maximum(shares - np.maximum(shares[-1], -1e-13) * (np.abs(shares[-1]) < 1e-13), 0.0)
+    return np.array(found).T, squares, shares
+
+
+def _pair(rule: Rule, value: Function, own: float, other: float, correlation: float, nodes: int) -> float:
+    """E[phi(x) phi(y)] by panels in rotated coordinates, in NumPy."""
+    flipped, x, y = np.where(correlation < 0, -1.0, 1.0), np.sqrt(own), np.sqrt(other)
+    square = max((1 - abs(correlation)) / 2, 1e-32)
+    c, s = np.sqrt(1 - square), np.sqrt(square)
+    most = pair_averages.OF_DENSITY * pair_averages.REACH * rule.stretch
+    pairs, edges = np.asarray(rule.crossings), np.asarray(rule.edges)
+    width = pair_averages.WIDTH
+    crossings = (pairs[:, 0] / x - flipped * pairs[:, 1] / y) / (2 * s)
+    outer, of_outer = _nodes(_edges(crossings, most, width), nodes)
+    inner = []
+    for q in outer:
+        places = np.concatenate([(edges / x - s * q) / c, (flipped * edges / y + s * q) / c])
+        inner.append(_nodes(_edges(places, most, width), nodes))
+    count = [len(p) for p, _ in inner]
+    p, of_inner = (np.concatenate(each) for each in zip(*inner, strict=True))
+    q = np.repeat(outer, count)
+    weights = of_inner * np.repeat(of_outer, count) * np.exp(-(p**2 + q**2) / 2) / (2 * np.pi)
+    kept = weights > 0
+    p, q = p[kept], q[kept]
+    return float(np.sum(weights[kept] * value(x * (c * p + s * q)) * value(flipped * y * (c * p - s * q))))
+
+
+def _edges(places: np.ndarray, most: float, width: float) -> np.ndarray:
+    grid = np.linspace(-most, most, int(np.ceil(2 * most / width)) + 1)
+    return np.unique(np.concatenate([np.clip(places, -most, most), grid]))
+
+
+def _nodes(edges: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    left, half = edges[:-1, None], np.diff(edges)[:, None] / 2
+    return (left + half * (1 + points)).ravel(), (half * weights).ravel()
+
+
+def _host_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:
+    """phi of arrays of NumPy, also while something is traced."""
+
+    def evaluate(points: np.ndarray) -> np.ndarray:
+        count = _AT_ONCE[points.size > 4 * _AT_ONCE[0]]
+        flat = np.ones(-(-points.size // count) * count)
+        flat[: points.size] = points.ravel()
+        with jax.ensure_compile_time_eval():
+            values = [np.asarray(apply_to(activation, jax.numpy.asarray(part))) for part in flat.reshape(-1, count)]
+        return np.concatenate(values)[: points.size].reshape(points.shape)
+
+    return evaluate
+
+
+@cache
+def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
+    """Where within `reach` of zero an argument of Abs, sign, Heaviside, Max, Min, floor or Piecewise changes sign."""
+    found: set[float] = set()
+    for switch in _switches(function):
+        numerator = switch.as_numer_denom()[0]
+        if numerator.is_polynomial(UNIT) and numerator.as_poly(UNIT).degree() == 1:
+            slope, offset = numerator.as_poly(UNIT).all_coeffs()
+            found.add(float(-offset / slope))
+        else:
+            found.update(_sign_changes(switch, reach))
+    return tuple(sorted(place for place in found if abs(place) < reach))
+
+
+def _switches(function: Expr) -> Iterator[Expr]:
+    for node in function.atoms(Abs, sign, Heaviside, Max, Min, Piecewise, floor, ceiling):
+        if isinstance(node, (Max, Min)):
+            yield from (a - b for i, a in enumerate(node.args) for b in node.args[:i])
+        elif isinstance(node, Piecewise):
+            yield from (each.lhs - each.rhs for _, condition in node.args for each in condition.atoms(Relational))
+        elif isinstance(node, (floor, ceiling)):
+            yield sin(pi * node.args[0])
+        else:
+            yield node.args[0]
+
+
+def _sign_changes(switch: Expr, reach: float) -> Iterator[float]:
+    evaluate = _host_function(Activation(str(switch), switch))
+    near = np.geomspace(reach * 1e-6, reach, 2000)
+    points = np.unique(np.concatenate([-near, np.linspace(-reach, reach, 4001), near]))
+    values = evaluate(points)
+    yield from points[values == 0].tolist()
+    for left in np.flatnonzero(values[:-1] * values[1:] < 0):
+        yield float(brentq(lambda at: evaluate(np.array([at]))[0], points[left], points[left + 1], xtol=1e-300))
+
+
+def _panels(activation: Activation, reach: float, scale: float, finest: float) -> tuple[tuple[float, ...], bool]:
+    """Edges of panels from -reach to `reach`, and whether they resolve the function; `scale` is its typical size.
+
+    Hidden units have a standard deviation of `finest` at the least: panels that are much narrower are not halved unless
+    the function is large there.
+
+    Raises `ValueError` for a function that is not finite, or whose square has no integral.
+    """
+    evaluate, places = _host_function(activation), _kinks(activation.function, reach)
+    trials = _tried(places, reach)
+    of_trials = evaluate(trials)
+    _check_finite(activation, trials, of_trials)
+    edges = np.unique([-reach, *places, 0.0, reach])
+    left, right, done = edges[:-1], edges[1:], []
+    while len(left) and len(done) + len(left) <= _MOST_PANELS:
+        middle, half = (left + right)[:, None] / 2, (right - left)[:, None] / 2
+        values = evaluate(middle + half * _POINTS)
+        _check_finite(activation, middle + half * _POINTS, values)
+        size = np.max(np.abs(values), axis=1)
+        # Legendre coefficients: the last three say whether the panel resolves the function
+        coefficients = values @ _COEFFICIENTS.T
+        error = np.max(np.abs(coefficients[:, -3:]), axis=1)
+        # all nodes may miss a feature
+        for i, (a, b) in enumerate(zip(left, right, strict=True)):
+            inside = slice(*np.searchsorted(trials, [np.nextafter(a, b), b]))
+            at = (trials[inside] - middle[i]) / half[i]
+            missed = np.abs(np.polynomial.legendre.legval(at, coefficients[i]) - of_trials[inside])
+            error[i] = max(error[i], np.max(missed, initial=0.0))
+        rough = error > np.maximum(_RESOLVED * size, _NEGLIGIBLE * scale)
+        rough &= error * half[:, 0] > _NEGLIGIBLE * scale * finest
+        narrow = half[:, 0] < _SMALLEST * reach
+        if np.any(rough & narrow & (size**2 * half[:, 0] > 1e-9 * scale**2)):
+            at = float(middle[rough & narrow][0, 0])
+            raise ValueError(f"it is infinite at h = {at:.6g}")
+        again = rough & ~narrow
+        done += list(left[~again])
+        left, right = (
+            np.concatenate([left[again], middle[again, 0]]),
+            np.concatenate([middle[again, 0], right[again]]),
+        )
+    return tuple(sorted({*done, *left.tolist(), reach})), not len(left)
+
+
+def _tried(places: tuple[float, ...], reach: float) -> np.ndarray:
+    """Points where a panel is compared with the function: dense about zero, its kinks, and where h is of order one."""
+    away = np.geomspace(reach * 1e-9, reach, 500)
+    about = np.concatenate([[0.0], *([place + away, place - away] for place in (0.0, *places[:20]))], axis=None)
+    points = np.concatenate([about, np.linspace(-8, 8, 1601), np.linspace(-reach, reach, 1601)])
+    # a step has either value at its place
+    points = np.setdiff1d(points, places)
+    return points[np.abs(points) < reach]
+
+
+def _check_finite(activation: Activation, points: np.ndarray, values: np.ndarray) -> None:
+    if not np.all(np.isfinite(values)):
+        at = points[~np.isfinite(values)].flat[0]
+        raise ValueError(f"it is not finite at h = {at:.6g}")

@@ -64,13 +64,9 @@ class Rule:
         return apply_to(self.activation, points)
 
 
-def _gauss(count: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.polynomial.legendre.leggauss(count)
-
-
 def _panelled(edges: Float[Array, "... edges"], count: int) -> tuple[Array, Array]:
     """Nodes and weights of Gauss-Legendre quadrature between sorted edges, along the last axis."""
-    points, weights = _gauss(count)
+    points, weights = np.polynomial.legendre.leggauss(count)
     left, half = edges[..., :-1, None], (edges[..., 1:] - edges[..., :-1])[..., None] / 2
     # nodes of panels without a width would be at kinks, where a function may be infinite
     places = jnp.where(half > 0, left + half * (1 + points), _ELSEWHERE * edges[..., -1:, None])
@@ -160,6 +156,7 @@ def _coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array,
     orders = np.arange(0, rule.terms, 2).astype(float)
 
     def step(pair, n):
+        # h_{n+1} = (z h_n - sqrt(n) h_{n-1}) / sqrt(n + 1), two orders a step
         even, odd = pair
         found = [jnp.sum(weighted * each, axis=-1) for each, sign in ((even, 1), (odd, -1)) if rule.parity in (0, sign)]
         even = (points * odd - jnp.sqrt(n + 1) * even) / jnp.sqrt(n + 2)
@@ -172,6 +169,7 @@ def _coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array,
 
 def remainder(rule: Rule, squares: Float[Array, " tokens"], found: Float[Array, "tokens terms"]) -> Array:
     """What is left of Parseval's sum, as a share of the mean square."""
+    # rounding may carry the sum beyond the mean square, whose root is taken later
     left = squares - jnp.sum(found**2, axis=-1)
     return jnp.maximum(left, 0.0) / jnp.where(squares > 0, squares, 1.0)
 
@@ -204,6 +202,7 @@ def mehler_sum(
 
         def add(total, parts):
             a, b = parts
+            # Horner's scheme from the last term on: one multiplication per term and pair
             for n in reversed(range(_UNROLLED)):
                 total = total * power + a[n][:, None] * b[n][None, :]
             return total, None
@@ -217,23 +216,13 @@ def mehler_sum(
 @mehler_sum.defjvp
 def _mehler_sum_jvp(rule, primals, tangents):
     (one, other, correlation), (d_one, d_other, d_correlation) = primals, tangents
-    # the slope in rho of the sum is the sum of n a_n b_n rho^(n-1)
-    weighted = one * orders_of(rule)
-    safe = jnp.where(jnp.abs(correlation) < 1e-3, 1e-3, correlation)
-    small = jnp.abs(correlation) < 1e-3
-    at_safe = mehler_sum(rule, weighted, other, safe) / safe
-    slope = jnp.where(small, _slope_at_small(rule, one, other, correlation), at_safe)
+    # the slope in rho of the sum is that of n a_n b_n rho^(n-1); a few terms are enough where rho is small
+    small, orders = jnp.abs(correlation) < 1e-3, orders_of(rule)
+    safe = jnp.where(small, 1e-3, correlation)
+    few = (n * one[:, [i]] * other[:, i] * correlation ** int(n - 1) for i, n in enumerate(orders[:8]) if n)
+    slope = jnp.where(small, sum(few), mehler_sum(rule, one * orders, other, safe) / safe)
     change = mehler_sum(rule, d_one, other, correlation) + mehler_sum(rule, one, d_other, correlation)
     return mehler_sum(rule, one, other, correlation), change + slope * d_correlation
-
-
-def _slope_at_small(rule: Rule, one: Array, other: Array, correlation: Array) -> Array:
-    """The same of a correlation so small that a few terms are enough."""
-    total = jnp.zeros_like(correlation)
-    for place, order in enumerate(orders_of(rule)[:8]):
-        if order:
-            total += order * one[:, [place]] * other[:, place] * correlation ** int(order - 1)
-    return total
 
 
 def panel_average(rule: Rule, own: Array, other: Array, correlation: Array) -> Array:

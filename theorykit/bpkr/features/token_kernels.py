@@ -7,8 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from sympy import Expr, Symbol
 
-from ...codegen import CompiledFunction, compile_expressions
+from ...codegen import compile_expressions
 from ..specification.activations import CORRELATION, OTHER, OWN, Activation
 from . import pair_averages
 from .pair_averages import Rule
@@ -66,12 +67,16 @@ def token_kernel(
     between = one[0] @ other[0].T
     layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)
     for activation, rule, variance, here, there in layers:
-        given = here.variance[:, None], variance * between, there.variance[None, :]
-        correlation = pair_averages.correlation_of(*given)
+        own, between, others = here.variance[:, None], variance * between, there.variance[None, :]
         if activation.is_linear:
-            between = given[1]
-        elif rule is None:
-            between = _closed_kernel(activation, given[0], correlation, given[2])
+            continue
+        correlation = pair_averages.correlation_of(own, between, others)
+        if rule is None:
+            # parallel tokens apart: there a formula of correlations has no derivative
+            inner, parallel, opposite = _closed(activation)
+            ends = jnp.abs(correlation) == 1
+            at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
+            between = jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))
         else:
             between = pair_averages.pair_averages(rule, here, there, correlation)
     return between / jnp.prod(variances)
@@ -84,32 +89,20 @@ def token_means(
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     if rule is not None:
         return pair_averages.mean(rule, own)
-    compiled = compile_expressions("mean", {"mean": activation.mean}, (OWN,))
-    return jax.vmap(lambda each: jnp.asarray(compiled.call_from({OWN: each})["mean"], dtype=jnp.float64))(own)
-
-
-def _closed_kernel(activation: Activation, own: Array, correlation: Array, other: Array) -> Array:
-    """The kernel of pairs, with that of parallel tokens apart: there a formula of correlations has no derivative."""
-    between, parallel, opposite = _closed(activation)
-    ends = jnp.abs(correlation) == 1
-    inner = between(own, jnp.where(ends, 0.0, correlation), other)
-    return jnp.where(ends, jnp.where(correlation > 0, parallel(own, other), opposite(own, other)), inner)
+    return _of_arrays(activation.mean, OWN)(own)
 
 
 @lru_cache
 def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
     """The kernel in closed form as functions of arrays: (c_xx, rho, c_yy), and (c_xx, c_yy) for rho of 1 and of -1."""
     kernel = activation.kernel_of_correlation
-    ends = [kernel.subs(CORRELATION, sign) for sign in (1, -1)]
-    return (
-        _of_arrays(
-            compile_expressions("kernel", {"kernel": kernel}, (OWN, CORRELATION, OTHER)), OWN, CORRELATION, OTHER
-        ),
-        *(_of_arrays(compile_expressions("kernel", {"kernel": end}, (OWN, OTHER)), OWN, OTHER) for end in ends),
-    )
+    between = _of_arrays(kernel, OWN, CORRELATION, OTHER)
+    return between, *(_of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))
 
 
-def _of_arrays(compiled: CompiledFunction, *symbols) -> Callable[..., Array]:
+def _of_arrays(kernel: Expr, *symbols: Symbol) -> Callable[..., Array]:
+    compiled = compile_expressions("kernel", {"kernel": kernel}, symbols)
+
     def of_numbers(*numbers):
         return jnp.asarray(compiled.call_from(dict(zip(symbols, numbers, strict=True)))["kernel"], dtype=jnp.float64)
 

@@ -28,10 +28,10 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from ...checks import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number, is_traced
 from ...compilation import jit
 from ...saddle.solvers.lanczos import run_lanczos
-from ...sharding import held_whole, laid_over, of_this_process, outside_meshes, sharding_of
+from ...sharding import of_this_process, outside_meshes, replicate, shard_like, sharding_of
 from ..data.batches import refuse_kernels
 from ..evaluation.bound_action import BoundAction
-from ..evaluation.problem import Problem
+from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
 from .whitened_kernel import Design, Kernel, WhitenedKernel, path_gram, whiten_kernel
 
@@ -138,6 +138,7 @@ def estimate_energy(
         ValueError: the temperature is zero. All bounds are in units of the smallest eigenvalue of K + T I that is known
             beforehand, which is T.
     """
+    problem = as_problem(problem)
     checked_instance("solver", solver, MatrixFree, "such as bpkr.MatrixFree(jax.random.key(0))")
     with outside_meshes():
         operands = operands_of(problem)
@@ -195,7 +196,7 @@ def random_probes(
 
 @jit
 def _sharded_probes(key, count, rows, sharding):
-    return laid_over(jax.random.rademacher(key, (count, rows), dtype=jnp.float64), sharding)
+    return shard_like(jax.random.rademacher(key, (count, rows), dtype=jnp.float64), sharding)
 
 
 def estimate_at(
@@ -321,7 +322,7 @@ def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[
         ),
         stats={"order": order, "steps": of_labels.steps, "condition": runs.largest / whitened.floor},
     )
-    return held_whole((estimate, is_finished), kernel.design.sharding)
+    return replicate((estimate, is_finished), kernel.design.sharding)
 
 
 def _per_entry(first, bound):

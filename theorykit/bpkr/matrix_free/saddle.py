@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import stdtrit
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from ...checks import checked_number
 from ...compilation import jit

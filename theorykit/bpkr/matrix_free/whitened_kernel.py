@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...compilation import jit
-from ...sharding import by_shard, held_whole, laid_over, of_this_process, sum_by_blocks
+from ...sharding import by_shard, of_this_process, replicate, shard_like, sum_by_blocks
 from ..evaluation.bound_action import BoundAction
 
 _BLOCK_BYTES = 2**25
@@ -136,7 +136,7 @@ class WhitenedKernel(eqx.Module):
 def whiten_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKernel:
     """Whiten by a randomised Nyström approximation of rank `rank`, from `rank` products with the kernel."""
     rows, temperature, sharding = kernel.rows, kernel.temperature, kernel.design.sharding
-    sketch, _ = tall_qr(laid_over(jax.random.normal(key, (rows, rank), dtype=jnp.float64), sharding), sharding)
+    sketch, _ = tall_qr(shard_like(jax.random.normal(key, (rows, rank), dtype=jnp.float64), sharding), sharding)
     image = kernel.product(sketch) - temperature * sketch
     shift = rows * jnp.finfo(jnp.float64).eps * jnp.linalg.norm(image)
     shift = jnp.maximum(shift, jnp.finfo(jnp.float64).tiny)
@@ -167,7 +167,7 @@ def tall_qr(
     if sharding is None:
         return jnp.linalg.qr(array)
     own, triangles = by_shard(jnp.linalg.qr, sharding, array)
-    across, triangle = jnp.linalg.qr(held_whole(triangles, sharding))
+    across, triangle = jnp.linalg.qr(replicate(triangles, sharding))
     return by_shard(jnp.matmul, sharding, own, across), triangle
 
 

@@ -18,7 +18,6 @@ from .masks import Isolated, Layout, Mask, add_masks, named_parts
 
 # arrays of the size of attention that are there at once
 _COPIES = 2
-_ONE_A_LAYER = "arrays, one a layer that has heads"
 
 Attention = Float[Array, "examples heads keys queries"]
 """The attention of one layer; what a query pays to all keys sums to one."""
@@ -30,7 +29,7 @@ class AbstractHeads(eqx.Module):
     @property
     @abc.abstractmethod
     def layers(self) -> tuple[Array, ...]:
-        """One parameter array a layer, (heads, ..., features)."""
+        """One parameter array per layer, (heads, ..., features)."""
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -44,11 +43,7 @@ class AbstractHeads(eqx.Module):
 
     @abc.abstractmethod
     def unchecked_logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
-        """`logits` of inputs that are known to fit."""
-
-    def logits(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
-        """Per layer, the scores (examples, heads, keys, queries) whose softmax over keys is the attention."""
-        return self.unchecked_logits(self._checked(inputs))
+        """Per layer, the scores (examples, heads, keys, queries) of inputs that are known to fit."""
 
     def unchecked(self, inputs: Float[Array, "examples tokens features"]) -> tuple[Attention, ...]:
         """Per layer, the attention without a mask on inputs that are known to fit, for compiled loops."""
@@ -69,8 +64,10 @@ class AbstractHeads(eqx.Module):
         of double precision.
         """
         check_aligned(inputs=inputs, **dict(named_parts(mask)))
-        inputs = self._checked(inputs)
-        examples, tokens, _ = inputs.shape
+        inputs = finite_array("inputs", inputs, "examples tokens features")
+        examples, tokens, features = inputs.shape
+        if self.layers and features != self.input_features:
+            raise ValueError(f"heads for {self.input_features} features do not fit inputs of shape {inputs.shape}")
         check_fits(
             f"attention of {examples:,} examples, {sum(self.counts):,} heads and {tokens:,} tokens",
             8 * _COPIES * examples * sum(self.counts) * tokens**2,
@@ -79,29 +76,16 @@ class AbstractHeads(eqx.Module):
         scores, finite = _scores(self, inputs)
         beyond = "make scores beyond the range of double precision: rescale the inputs, or the queries and keys"
         scores = require(scores, [within_precision(inputs, beyond, finite)])
-        return _softmax(scores, add_masks(mask, *inputs.shape[:2], self.counts, isolated, layout))
-
-    def _checked(self, inputs: ArrayLike) -> Array:
-        """Inputs that the heads can act on."""
-        array = finite_array("inputs", inputs, "examples tokens features")
-        if self.layers and array.shape[2] != self.input_features:
-            features = self.input_features if self.layers else "features"
-            raise ValueError(f"heads for {features} features do not fit inputs of shape {array.shape}")
-        return array
+        return _softmax(scores, add_masks(mask, examples, tokens, self.counts, isolated, layout))
 
 
 class KeyQueryHeads(AbstractHeads):
     """Heads given by their key-query products K^T Q (heads, features, features), key index left; no 1/sqrt(G)."""
 
-    products: tuple[Float[Array, "_ features features"], ...] = eqx.field(
-        converter=lambda products: _layers("products", products)
-    )
+    products: tuple[Float[Array, "_ features features"], ...]
 
-    def __check_init__(self):
-        for i, product in enumerate(self.products):
-            if product.shape[1] != product.shape[2]:
-                raise ValueError(f"products[{i}] must have shape (heads, features, features), got {product.shape}")
-        _check_same_features("products", self.products)
+    def __init__(self, products: Sequence[ArrayLike]):
+        self.products = _products("products", products)
 
     @property
     def layers(self):
@@ -114,75 +98,74 @@ class KeyQueryHeads(AbstractHeads):
 class ProjectionHeads(AbstractHeads):
     """Heads given by their query and key matrices (heads, G, features); scores are divided by sqrt(G).
 
-    Biases (heads, G), where there are any, are added to queries and to keys before these are multiplied.
+    Biases (heads, G), if there are any, are added to queries and keys before the product.
     """
 
-    queries: tuple[Float[Array, "_ _ features"], ...] = eqx.field(converter=lambda layers: _layers("queries", layers))
-    keys: tuple[Float[Array, "_ _ features"], ...] = eqx.field(converter=lambda layers: _layers("keys", layers))
-    query_biases: tuple[Float[Array, "_ _"], ...] | None = eqx.field(
-        default=None, converter=lambda layers: _biases("query_biases", layers)
-    )
-    key_biases: tuple[Float[Array, "_ _"], ...] | None = eqx.field(
-        default=None, converter=lambda layers: _biases("key_biases", layers)
-    )
+    queries: tuple[Float[Array, "_ _ features"], ...]
+    keys: tuple[Float[Array, "_ _ features"], ...]
+    query_biases: tuple[Float[Array, "_ _"], ...] | None
+    key_biases: tuple[Float[Array, "_ _"], ...] | None
 
-    def __check_init__(self):
-        shapes = [tuple(layer.shape for layer in layers) for layers in (self.queries, self.keys)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(f"queries and keys must have the same shapes, got {shapes[0]} and {shapes[1]}")
-        _check_same_features("queries", self.queries)
-        _check_biases("query_biases", self.query_biases, self.queries)
-        _check_biases("key_biases", self.key_biases, self.keys)
+    def __init__(
+        self,
+        queries: Sequence[ArrayLike],
+        keys: Sequence[ArrayLike],
+        query_biases: Sequence[ArrayLike] | None = None,
+        key_biases: Sequence[ArrayLike] | None = None,
+    ):
+        given = {"queries": queries, "keys": keys, "query_biases": query_biases, "key_biases": key_biases}
+        self.queries, self.keys, self.query_biases, self.key_biases = _projections(given)
 
     @property
     def layers(self):
         return self.queries
 
     def unchecked_logits(self, inputs):
-        queries = _project(inputs, self.queries, self.query_biases)
-        keys = _project(inputs, self.keys, self.key_biases)
+        queries, keys = (
+            [jnp.einsum("hgi,pti->phgt", matrix, inputs) for matrix in matrices]
+            for matrices in (self.queries, self.keys)
+        )
+        if self.query_biases is not None:
+            queries = [values + bias[:, :, None] for values, bias in zip(queries, self.query_biases, strict=True)]
+        if self.key_biases is not None:
+            keys = [values + bias[:, :, None] for values, bias in zip(keys, self.key_biases, strict=True)]
         return tuple(
             jnp.einsum("phgs,phgt->phst", key, query) / jnp.sqrt(query.shape[2])
             for query, key in zip(queries, keys, strict=True)
         )
 
 
-def _project(inputs, matrices, biases):
-    """Per layer, the queries or the keys (examples, heads, G, tokens)."""
-    projected = [jnp.einsum("hgi,pti->phgt", matrix, inputs) for matrix in matrices]
-    if biases is None:
-        return projected
-    return [values + bias[:, :, None] for values, bias in zip(projected, biases, strict=True)]
-
-
-def _layers(name: str, values: Sequence[ArrayLike]) -> tuple[Array, ...]:
-    """One array (heads, _, features) a layer."""
-    layers = checked_sequence(name, values, "arrays, one a layer that has heads")
-    return tuple(finite_array(f"{name}[{i}]", value, "heads rows features") for i, value in enumerate(layers))
-
-
-def _biases(name: str, values: Sequence[ArrayLike] | None) -> tuple[Array, ...] | None:
-    """One array (heads, G) a layer, or None."""
-    if values is None:
-        return None
-    layers = checked_sequence(name, values, _ONE_A_LAYER)
-    return tuple(finite_array(f"{name}[{i}]", value, "heads G") for i, value in enumerate(layers))
-
-
-def _check_biases(name: str, biases: Sequence[Array] | None, matrices: Sequence[Array]) -> None:
-    if biases is None:
-        return
-    if len(biases) != len(matrices):
-        raise ValueError(f"{name} has {len(biases)} layers, queries and keys have {len(matrices)}")
-    for i, (bias, matrix) in enumerate(zip(biases, matrices, strict=True)):
-        if bias.shape != matrix.shape[:2]:
-            raise ValueError(f"{name}[{i}] must have shape (heads, G) = {matrix.shape[:2]}, got {bias.shape}")
-
-
-def _check_same_features(name: str, layers: Sequence[Array]) -> None:
-    sizes = sorted({layer.shape[-1] for layer in layers})
-    if len(sizes) > 1:
+def _arrays(name: str, values: Sequence[ArrayLike], axes: str) -> tuple[Array, ...]:
+    layers = checked_sequence(name, values, "arrays, one per layer that has heads")
+    arrays = tuple(finite_array(f"{name}[{i}]", value, axes) for i, value in enumerate(layers))
+    if axes.endswith("features") and len(sizes := sorted({array.shape[-1] for array in arrays})) > 1:
         raise ValueError(f"{name} of different layers act on different numbers of features: {sizes}")
+    return arrays
+
+
+def _products(name: str, values: Sequence[ArrayLike]) -> tuple[Array, ...]:
+    products = _arrays(name, values, "heads features features")
+    for i, product in enumerate(products):
+        if product.shape[1] != product.shape[2]:
+            raise ValueError(f"{name}[{i}] must have shape (heads, features, features), got {product.shape}")
+    return products
+
+
+def _projections(given: dict[str, Sequence[ArrayLike] | None]) -> tuple[tuple[Array, ...] | None, ...]:
+    """Queries, keys and their biases, `given` by the names that errors call them."""
+    (of_queries, queries), *others = given.items()
+    queries = _arrays(of_queries, queries, "heads G features")
+    found = [queries]
+    for name, values in others:
+        axes = "heads G" if "bias" in name else "heads G features"
+        arrays = None if values is None and "bias" in name else _arrays(name, values, axes)
+        found.append(arrays)
+        if arrays is not None and len(arrays) != len(queries):
+            raise ValueError(f"{name} has {len(arrays)} layers, {of_queries} has {len(queries)}")
+        for i, (array, query) in enumerate(zip(arrays or (), queries, strict=False)):
+            if array.shape != (shape := query.shape[: array.ndim]):
+                raise ValueError(f"{name}[{i}] must have shape {shape}, as {of_queries}[{i}], got {array.shape}")
+    return tuple(found)
 
 
 def within_precision(inputs: Array, beyond: str, finite: Bool[Array, "..."]) -> Requirement:
@@ -204,6 +187,7 @@ def _scores(heads: AbstractHeads, inputs: Array) -> tuple[tuple[Array, ...], Boo
 @jit
 def _softmax(scores: tuple[Array, ...], added: Array | None) -> tuple[Array, ...]:
     """The softmax over keys of every layer's scores, with the same numbers added to all."""
+    # jax.nn.softmax subtracts the largest score, so that large scores do not overflow
     shifted = scores if added is None else [layer + added for layer in scores]
     return tuple(jax.nn.softmax(layer, axis=2) for layer in shifted)  # Eq. (3)
 
@@ -218,49 +202,17 @@ def heads(
 ) -> AbstractHeads:
     """The heads of all layers, one array for each that has heads: `key_query`, or both `query` and `key`.
 
-    `key_query` (heads, features, features) is the product K^T Q with the key index left; `query` and `key` are
-    (heads, G, features), their scores are divided by sqrt(G), and to them belong `query_bias` and `key_bias`
-    (heads, G), if there are any.
+    `key_query` (heads, features, features) is the product K^T Q with the key index left. `query` and `key` are (heads,
+    G, features); their scores are divided by sqrt(G), and `query_bias` and `key_bias` (heads, G) belong to them.
     """
     if key_query is not None and query is None and key is None:
         if query_bias is not None or key_bias is not None:
             raise ValueError("query_bias and key_bias belong to query=[...] and key=[...], not to key_query=[...]")
-        return _key_query_heads(key_query)
+        return KeyQueryHeads(_products("key_query", key_query))
     if key_query is None and query is not None and key is not None:
-        return _projection_heads(query, key, query_bias, key_bias)
+        given = {"query": query, "key": key, "query_bias": query_bias, "key_bias": key_bias}
+        return ProjectionHeads(*_projections(given))
     raise ValueError("give either key_query=[...], or both query=[...] and key=[...]")
-
-
-def _key_query_heads(key_query: Sequence[ArrayLike]) -> KeyQueryHeads:
-    key_query = checked_sequence("key_query", key_query, _ONE_A_LAYER)
-    products = tuple(finite_array(f"key_query[{i}]", w, "heads features features") for i, w in enumerate(key_query))
-    for i, product in enumerate(products):
-        if product.shape[1] != product.shape[2]:
-            raise ValueError(f"key_query[{i}] must have shape (heads, features, features), got {product.shape}")
-    _check_same_features("key_query", products)
-    return KeyQueryHeads(products)
-
-
-def _projection_heads(
-    query: Sequence[ArrayLike],
-    key: Sequence[ArrayLike],
-    query_bias: Sequence[ArrayLike] | None,
-    key_bias: Sequence[ArrayLike] | None,
-) -> ProjectionHeads:
-    query = checked_sequence("query", query, _ONE_A_LAYER)
-    key = checked_sequence("key", key, _ONE_A_LAYER)
-    if len(query) != len(key):
-        raise ValueError(f"query has {len(query)} layers, key has {len(key)}")
-    queries = tuple(finite_array(f"query[{i}]", w, "heads G features") for i, w in enumerate(query))
-    keys = tuple(finite_array(f"key[{i}]", w, "heads G features") for i, w in enumerate(key))
-    for i, (left, right) in enumerate(zip(queries, keys, strict=True)):
-        if left.shape != right.shape:
-            raise ValueError(f"query[{i}] and key[{i}] differ in shape: {left.shape} and {right.shape}")
-    _check_same_features("query and key", queries)
-    query_biases, key_biases = _biases("query_bias", query_bias), _biases("key_bias", key_bias)
-    _check_biases("query_bias", query_biases, queries)
-    _check_biases("key_bias", key_biases, keys)
-    return ProjectionHeads(queries, keys, query_biases, key_biases)
 
 
 @usual_settings()
@@ -278,9 +230,7 @@ def attention(
 ) -> tuple[Attention, ...]:
     """The attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
 
-    Either `key_query`, one (heads, features, features) array a layer, the product K^T Q with the key index left; or
-    `query` and `key`, (heads, G, features) each, whose scores are divided by sqrt(G), with biases `query_bias` and
-    `key_bias` (heads, G) if there are any. Layers without heads are left out. Returns, per layer, an array (examples,
+    Parameters are those of `bpkr.heads`, one array per layer that has heads. Returns, per layer, an array (examples,
     heads, keys, queries) that sums to one over keys.
 
     `mask` says which keys a query may attend to, in every layer; keys come before queries, as in the result:
@@ -293,13 +243,13 @@ def attention(
     - numbers of that shape, which are added to the scores; -inf, or any number up to -10000, forbids;
     - a tuple of these, all of which hold.
 
-    With `layout="torch"` the last two axes of such arrays are (queries, keys), as PyTorch and transformers have them;
-    the result is keys first all the same. Masks (examples, 1, 1, keys) of transformers are understood without it. A
-    mask by which queries attend to later tokens alone is refused, since it is a causal one in the other order, unless
+    With `layout="torch"` the last two axes of such arrays are (queries, keys), as in PyTorch and transformers; the
+    result is keys first all the same. Masks (examples, 1, 1, keys) of transformers are understood without it. A mask by
+    which queries attend to later tokens alone is refused, since it is a causal one in the other order, unless
     `layout="keys-first"` says that it is meant. So are booleans (tokens, tokens) of as many examples, which may say
     either which tokens are real or which keys are allowed.
 
-    A query that may attend to no key is refused by its index, or attends to itself where `isolated` is "self".
+    A query that may attend to no key is refused by its index, or attends to itself if `isolated` is "self".
 
         >>> import numpy as np
         >>> import theorykit

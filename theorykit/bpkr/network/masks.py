@@ -22,7 +22,6 @@ from ...checks import (
     require,
     shown,
 )
-from ...precision import require_float64
 
 Isolated = Literal["refuse", "self"]
 """What a query does that may attend to no key: it is refused, or attends to itself."""
@@ -45,12 +44,18 @@ _FORMS = (
 def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int) -> Bool[Array, "examples tokens"]:
     """Which tokens are real: from their number (examples,), counted from the first, or booleans (examples, tokens)."""
     value = in_order_of_names(name, value, "examples tokens") if len(axis_names(value)) == 2 else value
-    kind = _kind(name, value)
-    shape = np.shape(value)
+    kind, shape = _kind(name, value), np.shape(value)
     if len(shape) == 1 and kind == "i":
         if shape != (examples,):
             raise ValueError(f"{name} has the lengths of {shape[0]} examples, inputs have {examples}")
-        lengths = require(value, [_lengths_in_range(name, on_host(value), tokens)])
+        lengths, message = on_host(value), f"must be from 1 to the {tokens} tokens of inputs"
+        fit = (lengths >= 1) & (lengths <= tokens)
+
+        def known() -> str:
+            index = int(np.argmin(fit))
+            return f"{name}[{index}] {message}, got {lengths[index]}"
+
+        lengths = require(value, [Requirement(f"{name} {message}", fit, known)])
         return jnp.arange(tokens) < jnp.asarray(lengths)[:, None]
     if shape == (examples, tokens) and kind in "ib":
         return jnp.asarray(require(value, _tells_real(name, on_host(value))), dtype=bool)
@@ -60,16 +65,6 @@ def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int)
     )
 
 
-def _lengths_in_range(name: str, lengths: np.ndarray | Array, tokens: int) -> Requirement:
-    message, are_fit = f"must be from 1 to the {tokens} tokens of inputs", (lengths >= 1) & (lengths <= tokens)
-
-    def known() -> str:
-        index = int(np.argmin(are_fit))
-        return f"{name}[{index}] {message}, got {lengths[index]}"
-
-    return Requirement(f"{name} {message}", are_fit, known)
-
-
 def _tells_real(name: str, real: np.ndarray | Array) -> Iterator[Requirement]:
     message = f"{name} must be True or False, or 1 or 0, for each token"
     yield Requirement(message, (real == 0) | (real == 1), lambda: f"{message}, got {np.unique(real)[:5]}")
@@ -77,27 +72,17 @@ def _tells_real(name: str, real: np.ndarray | Array) -> Iterator[Requirement]:
     yield Requirement(f"{name} {none}", has_some, lambda: f"{name}[{int(np.argmin(has_some))}] {none}")
 
 
-def checked_layout(layout: Layout | None) -> Layout | None:
-    """Refuse what is no layout."""
-    return None if layout is None else checked_choice("layout", layout, get_args(Layout))
-
-
 def add_masks(
-    mask: Mask | None,
-    examples: int,
-    tokens: int,
-    heads: Sequence[int],
-    isolated: Isolated = "refuse",
-    layout: Layout | None = None,
+    mask: Mask | None, examples: int, tokens: int, heads: Sequence[int], isolated: Isolated, layout: Layout | None
 ) -> AddedScores | None:
     """What `mask` adds to the scores of layers of so many heads: 0 where attention is allowed, -inf where it is not.
 
-    Axes along which it is the same have length 1; None if there is no mask. Where a query may attend to no key it
-    attends to itself, if `isolated` is "self"; by default `ValueError` names it.
+    Axes along which it is the same have length 1; None if there is no mask. A query that may attend to no key attends
+    to itself if `isolated` is "self"; otherwise `ValueError` names it.
     """
-    require_float64()
     checked_choice("isolated", isolated, get_args(Isolated))
-    checked_layout(layout)
+    if layout is not None:
+        checked_choice("layout", layout, get_args(Layout))
     if mask is None:
         return None
     if not (named := named_parts(mask)):
@@ -106,7 +91,16 @@ def add_masks(
     finite = on_host(jnp.all(added < jnp.inf) & ~jnp.any(jnp.isnan(added)))
     added = require(added, [Requirement("mask adds numbers beyond double precision to scores", finite)])
     added = jnp.broadcast_to(added, (*added.shape[:2], tokens, tokens))
-    return _resolve_isolated(added, isolated)
+    alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
+    if isolated == "self":
+        return jnp.where(alone & jnp.eye(tokens, dtype=bool), 0.0, added)
+    alone, instead = on_host(alone), 'no key to attend to; with isolated="self" such a token attends to itself'
+
+    def known() -> str:
+        example, head, _, query = (int(index) for index in np.argwhere(alone)[0])
+        return f"mask leaves query {query} of example {example}, head {head}, counted from 0, {instead}"
+
+    return require(added, [Requirement(f"mask leaves a query {instead}", ~alone, known)])
 
 
 def join_masks(
@@ -130,8 +124,7 @@ def _added(
     if isinstance(part, str):
         if part != "causal":
             raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
-        allowed = jnp.arange(tokens)[:, None] <= jnp.arange(tokens)
-        return _forbidding(allowed[None, None])
+        return _forbidding(jnp.arange(tokens)[:, None] <= jnp.arange(tokens))[None, None]
     if set(axis_names(part)) == {"example", "token"}:
         return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
     part = _by_names(name, part, layout)
@@ -149,23 +142,26 @@ def _added(
         return _forbidding(checked_real_tokens(name, part, examples, tokens)[:, None, :, None])
     if len(given) != 4:
         raise ValueError(f"{name} must be {_FORMS}; got {shown(part)}")
-    # the same for every key it would forbid nothing or everything, so that the other axis must be the keys
+    # a mask that is the same for every key would forbid nothing or everything: the other axis must be the keys
     is_torch = layout == "torch" or (layout is None and given[2] == 1 < given[3])
-    order = "queries, keys" if is_torch else "keys, queries"
+    order, other = ("queries, keys", "keys-first") if is_torch else ("keys, queries", "torch")
     for count in heads:
         shape = (examples, count, tokens, tokens)
         if any(size not in (1, whole) for size, whole in zip(given, shape, strict=True)):
             raise ValueError(f"{name} of shape {given} does not fit attention (examples, heads, {order}) of {shape}")
     if given[3 if is_torch else 2] == 1 < given[2 if is_torch else 3]:
-        other = "keys-first" if is_torch else "torch"
         raise ValueError(
             f"{name} of shape {given}, (examples, heads, {order}), is the same for all keys, which forbids nothing or "
             f'everything; give layout="{other}" if its axes are in the other order'
         )
-    added = _forbidding(jnp.asarray(part)) if kind == "b" else _checked_added(name, part)
-    if is_torch:
-        added = jnp.swapaxes(added, 2, 3)
-    return added if layout == "keys-first" else require(added, [_not_of_the_future(name, added, tokens, is_torch)])
+    if kind == "b":
+        added = _forbidding(jnp.asarray(part))
+    else:
+        numbers = numeric_array(name, part)
+        numbers = jnp.asarray(require(numbers, _may_be_added(name, numbers)))
+        added = jnp.where(numbers <= _LOWEST, -jnp.inf, numbers)
+    added = jnp.swapaxes(added, 2, 3) if is_torch else added
+    return added if layout == "keys-first" else require(added, [_not_of_the_future(name, added, tokens, other)])
 
 
 def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
@@ -183,8 +179,8 @@ def _by_names(name: str, part: Any, layout: Layout | None) -> Any:
     return np.expand_dims(array, [axis for axis, each in enumerate(order) if each not in names])
 
 
-def _not_of_the_future(name: str, added: AddedScores, tokens: int, is_torch: bool) -> Requirement:
-    """Require that queries do not attend to the future alone: the axes of a causal mask are in the other order.
+def _not_of_the_future(name: str, added: AddedScores, tokens: int, other: str) -> Requirement:
+    """Require that queries do not attend to the future alone: the axes of a causal mask are in the `other` order.
 
     Neither do blocks of queries, as with a causal mask that lets a prefix attend to all of itself.
     """
@@ -196,7 +192,6 @@ def _not_of_the_future(name: str, added: AddedScores, tokens: int, is_torch: boo
     # the earliest key that each query and those after it may attend to
     earliest = module.minimum.accumulate(module.argmax(allowed, axis=0)[::-1])[::-1]
     last_block_is_alone = (earliest[1:] >= np.arange(1, tokens)).any() & (allowed | earlier).all()
-    other = "keys-first" if is_torch else "torch"
     return Requirement(
         f"{name} forbids queries to attend to earlier tokens, and not to later ones: a causal mask in the "
         f'other order of axes, or one whose True marks what is forbidden. Give mask="causal", layout="{other}", or '
@@ -209,13 +204,6 @@ def _forbidding(allowed: Bool[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(allowed, 0.0, -jnp.inf)
 
 
-def _checked_added(name: str, part: ArrayLike) -> AddedScores:
-    """Numbers that are added to scores; very low ones are taken for -inf."""
-    numbers = numeric_array(name, part)
-    array = jnp.asarray(require(numbers, _may_be_added(name, numbers)))
-    return jnp.where(array <= _LOWEST, -jnp.inf, array)
-
-
 def _may_be_added(name: str, numbers: np.ndarray | Array) -> Iterator[Requirement]:
     yield Requirement(f"{name} adds NaN or infinity to scores; -inf is what forbids", numbers < np.inf)
     yield Requirement(
@@ -225,25 +213,10 @@ def _may_be_added(name: str, numbers: np.ndarray | Array) -> Iterator[Requiremen
     )
 
 
-def _resolve_isolated(added: AddedScores, isolated: Isolated) -> AddedScores:
-    """`added`, in which every query may attend to some key."""
-    alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
-    if isolated == "self":
-        return jnp.where(alone & jnp.eye(added.shape[3], dtype=bool), 0.0, added)
-    alone, instead = on_host(alone), 'no key to attend to; with isolated="self" such a token attends to itself'
-
-    def known() -> str:
-        example, head, _, query = (int(index) for index in np.argwhere(alone)[0])
-        return f"mask leaves query {query} of example {example}, head {head}, counted from 0, {instead}"
-
-    return require(added, [Requirement(f"mask leaves a query {instead}", ~alone, known)])
-
-
 def _kind(name: str, value: Any) -> str:
     """ "b", "i" or "f": booleans, whole numbers, or others."""
-    if is_traced(value):
-        dtype = jax.dtypes.result_type(value)
-    else:
+    if not is_traced(value):
         real_array(name, value)
-        dtype = np.asarray(value).dtype
+        value = np.asarray(value)
+    dtype = jax.dtypes.result_type(value)
     return "b" if jnp.issubdtype(dtype, jnp.bool_) else "i" if jnp.issubdtype(dtype, jnp.integer) else "f"

@@ -9,14 +9,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from ...checks import (
+    Count,
+    Key,
+    checked_arguments,
     checked_choice,
     checked_instance,
-    checked_key,
     checked_sequence,
-    checked_whole_number,
     finite_array,
     require,
 )
@@ -94,10 +95,21 @@ class Network(eqx.Module):
         `mask` and its `layout` are as in `bpkr.attention`. No token attends to what is not one of the `real_tokens`, as
         in `bpkr.path_features`, and it is these that are read.
         """
-        inputs = self._checked(inputs)
+        inputs = finite_array("inputs", inputs, "examples tokens features")
+        tokens, features = inputs.shape[1:]
+        if features != self.embedding.shape[1]:
+            raise ValueError(
+                f"inputs must have shape (examples, tokens, {self.embedding.shape[1]}), as the network's embedding "
+                f"takes them, got {inputs.shape}"
+            )
+        if self.readout == "all" and len(self.readout_weights) != tokens * self.outputs:
+            raise ValueError(
+                f"inputs of {tokens} tokens do not fit a readout that has weights of its own for each of "
+                f"{len(self.readout_weights) // self.outputs} tokens"
+            )
         real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
         attention = self.heads(inputs, join_masks(mask, real, layout), layout=layout)
-        outputs = self.unchecked(inputs, attention, readout_weights(self.readout, inputs.shape[1], real))
+        outputs = self.unchecked(inputs, attention, readout_weights(self.readout, tokens, real))
         beyond = "make outputs beyond the range of double precision: rescale the inputs, or the weights"
         return require(outputs, [within_precision(inputs, beyond, jnp.all(jnp.isfinite(outputs)))])
 
@@ -122,38 +134,22 @@ class Network(eqx.Module):
         outputs = over_examples(of_example, mixings, read)(inputs, mixings, read)
         return outputs[:, 0] if self.outputs == 1 else outputs
 
-    def _checked(self, inputs: ArrayLike) -> Array:
-        """Inputs that fit the embedding."""
-        array = finite_array("inputs", inputs, "examples tokens features")
-        if array.shape[2] != self.embedding.shape[1]:
-            raise ValueError(
-                f"inputs must have shape (examples, tokens, {self.embedding.shape[1]}), as the network's embedding "
-                f"takes them, got {array.shape}"
-            )
-        if self.readout == "all" and len(self.readout_weights) != array.shape[1] * self.outputs:
-            raise ValueError(
-                f"inputs of {array.shape[1]} tokens do not fit a readout that has weights of its own for each of "
-                f"{len(self.readout_weights) // self.outputs} tokens"
-            )
-        return array
 
-
+@checked_arguments
 def sample_network(
     architecture: Architecture,
     heads: AbstractHeads,
     *,
-    input_features: int,
+    input_features: Count,
     readout: Readout | None = None,
-    key: PRNGKeyArray,
+    key: Key,
 ) -> Network:
     """A network with every weight but the queries and keys drawn from its Gaussian prior.
 
-    It reads the last token unless `readout` says another, or every token where the architecture reads several.
+    By default it reads the last token, or every token if the architecture reads several.
     """
     require_float64()
-    checked_key("key", key)
-    input_features = checked_whole_number("input_features", input_features, least=1)
-    _check_heads(checked_architecture(architecture), heads, input_features)
+    _check_heads(architecture, heads, input_features)
     shapes = weight_shapes(architecture, input_features)
     sizes = [math.prod(shape) for shape in shapes]
     blocks = [columns // before for (_, columns), (before, _) in zip(shapes[1:-1], shapes[:-2], strict=True)]
@@ -176,13 +172,9 @@ def network_of_whitened(
 
     Independent standard normal numbers, of `weight_shapes`, make a network drawn from the prior.
     """
-    variances = architecture.prior_variances
-    embedding, *layers, last = white
-    weights = (
-        jnp.sqrt(variances[0]) * embedding,
-        *colour_layers(architecture, layers),
-        jnp.sqrt(variances[-1]) * last,
-    )
+    first, *_, last = map(jnp.sqrt, architecture.prior_variances)
+    embedding, *layers, readout_weights = white
+    weights = (first * embedding, *colour_layers(architecture, layers), last * readout_weights)
     return network_of_weights(architecture, weights, heads, readout=readout)
 
 
@@ -200,15 +192,13 @@ def network_of_weights(
     require_float64()
     readout = default_readout(checked_architecture(architecture)) if readout is None else readout
     check_read_tokens(architecture, checked_choice("readout", readout, get_args(Readout)), architecture.read_tokens)
-    weights = _checked_weights(weights, checked_architecture(architecture).depth + 2)
+    weights = checked_sequence("weights", weights, "arrays: embedding, layers, readout", architecture.depth + 2)
+    weights = [finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(weights)]
     embedding, *layers, last = weights
     _check_heads(architecture, heads, embedding.shape[1])
-    shapes = tuple(array.shape for array in weights)
-    if shapes != weight_shapes(architecture, embedding.shape[1]):
-        raise ValueError(
-            f"weights of shapes {shapes} do not fit the architecture, which needs "
-            f"{weight_shapes(architecture, embedding.shape[1])}"
-        )
+    shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, embedding.shape[1])
+    if shapes != needed:
+        raise ValueError(f"weights of shapes {shapes} do not fit the architecture, which needs {needed}")
     as_float = partial(jnp.asarray, dtype=jnp.float64)
     return Network(
         embedding=embedding,
@@ -223,15 +213,8 @@ def network_of_weights(
     )
 
 
-def _checked_weights(weights: Sequence[ArrayLike], count: int) -> tuple[Array, ...]:
-    """Arrays of two axes."""
-    given = checked_sequence("weights", weights, "arrays: embedding, one a layer, readout", count)
-    return tuple(finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(given))
-
-
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
     """The shapes of embedding, weights of every layer, and readout."""
-    input_features = checked_whole_number("input_features", input_features, least=1)
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
     blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
@@ -240,14 +223,12 @@ def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tupl
 
 def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
     """V_1, ..., V_L with their prior covariance between weight blocks, given those with none and unit variance."""
-    numbers = architecture.layer_numbers()
-    roots = [layer_functions.covariance_root(form, numbers) for form in architecture.forms]
-    return tuple(_colour(root, white) for root, white in zip(roots, layers, strict=True))
-
-
-def _colour(root: Float[Array, "blocks blocks"], white: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
-    blocks = white.reshape(len(white), len(root), -1)
-    return jnp.einsum("ab,mbn->man", root, blocks).reshape(white.shape)
+    numbers, coloured = architecture.layer_numbers(), []
+    for form, white in zip(architecture.forms, layers, strict=True):
+        root = layer_functions.covariance_root(form, numbers)
+        blocks = white.reshape(len(white), len(root), -1)
+        coloured.append(jnp.einsum("ab,mbn->man", root, blocks).reshape(white.shape))
+    return tuple(coloured)
 
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
@@ -316,10 +297,8 @@ def _checked_features(network: Network, architecture: Architecture, features: An
     if not checked_network(network).is_linear:
         raise ValueError("the network has nonlinear hidden units: its output is no sum over path features")
     same_layers = jax.tree.structure(network.layers) == jax.tree.structure(checked_architecture(architecture).layers)
-    here, there = (
-        (network.outputs, len(network.readout_weights)),
-        (architecture.outputs, architecture.overlap_sizes[-1]),
-    )
+    here = network.outputs, len(network.readout_weights)
+    there = architecture.outputs, architecture.overlap_sizes[-1]
     if not same_layers or here != there:
         raise ValueError(
             f"network is of another architecture: it has the layers {network.layers} and (outputs, rows of readout "
@@ -336,10 +315,8 @@ def read_paths(
     embedding: Float[Array, "width features"],
     features: Float[Array, "examples paths features"],
 ) -> Float[Array, "examples outputs"]:
-    """The output from w^(1), V^0 at unit variance, and path features, Eq. (5).
-
-    Both weights are multiplied first, for they know of no examples.
-    """
+    """The output from w^(1), V^0 at unit variance, and path features, Eq. (5)."""
+    # one product with the features: the embedding is applied to path weights, not to every example
     weights = _path_readings(first, embedding, features.shape[1])
     flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
     return features.reshape(len(features), -1) @ flat  # Eq. (5)

@@ -30,7 +30,7 @@ from ..features.kernel_errors import rules_for
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layer_form import LayerForm
-from .masks import Layout, checked_layout, checked_real_tokens
+from .masks import Layout, checked_real_tokens
 
 Readout = Literal["first", "last", "mean", "all"]
 """What the readout reads: the first token, the last, the mean over tokens, or every token with weights of its own."""
@@ -40,10 +40,8 @@ class AttentionWarning(UserWarning):
     """Attention is no softmax, which may not be meant."""
 
 
-# attention to padding beyond what rounding in half precision leaves
-_LEAK = 1e-6
-# how far from one the sums of a softmax may be that was computed in half precision
-_ONE = 1e-2
+# Half precision leaves this much attention to padding, and moves the sums of a softmax this far from one.
+_LEAK, _ONE = 1e-6, 1e-2
 
 
 @usual_settings()
@@ -82,13 +80,15 @@ def path_features(
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
     check_aligned(inputs=inputs, **maps, real_tokens=real_tokens, readout=readout)
+    if layout is not None:
+        checked_choice("layout", layout, get_args(Layout))
     inputs = finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
     real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
     readout = default_readout(architecture) if readout is None else readout
     check_read_tokens(architecture, readout, inputs.shape[1])
     read = _checked_readout(readout, inputs.shape, real)
-    layers = _checked_attention(attention, inputs, architecture, checked_layout(layout))
+    layers = _checked_attention(attention, inputs, architecture, layout)
     for i, layer in enumerate(layers):
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         conditions = []
@@ -99,7 +99,12 @@ def path_features(
         layers[i] = require(layer, conditions)
     if architecture.is_linear:
         return unchecked_path_features(inputs, layers, architecture, read)
-    return _implicit_features(inputs, layers, architecture, read)
+    readings = _readings(inputs, tuple(layers), architecture.with_arrays(), read)
+    tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
+    above = architecture.prior_variances[1 : len(architecture.activations)]
+    variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
+    rules = rules_for(architecture.activations, variances, tokens)
+    return ImplicitFeatures(tokens, readings, variances, architecture.activations, rules)
 
 
 def unchecked_path_features(
@@ -109,7 +114,6 @@ def unchecked_path_features(
     read: Float[Array, "... tokens read"],
 ) -> Float[Array, "examples paths features"]:
     """`path_features` of arrays that are known to fit, `read` by `readout_weights`; not finite where they are not."""
-
     # numbers as arrays: one compilation serves them all
     return _features(inputs, tuple(attention), architecture.with_arrays(), read)
 
@@ -121,16 +125,6 @@ def _features(inputs, attention, architecture: Architecture, read) -> Float[Arra
 
     scale = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2])
     return scale * _read_along_paths(attended, inputs, attention, architecture, read)
-
-
-def _implicit_features(inputs, attention, architecture: Architecture, read) -> ImplicitFeatures:
-    """The same of nonlinear embeddings, refused where these are not square integrable."""
-    readings = _readings(inputs, tuple(attention), architecture.with_arrays(), read)
-    tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
-    above = architecture.prior_variances[1 : len(architecture.activations)]
-    variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
-    rules = rules_for(architecture.activations, variances, tokens)
-    return ImplicitFeatures(tokens, readings, variances, architecture.activations, rules)
 
 
 @jit
@@ -170,19 +164,14 @@ def stack_heads(
     return {index: layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for index, layer in layers}
 
 
+@jit
 def readout_weights(
     readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
 ) -> Float[Array, "... tokens read"]:
     """How much the network reads of each token: all of the first or the last, or the same of each.
 
-    One column, but for "all": there a column is what the weights of one token's own read. Of the `real` tokens, if it
-    is said which are; then each example has weights of its own.
+    One column, but for "all": there is one per token. Of the `real` tokens, if these are given, per example.
     """
-    return _readout_weights(checked_choice("readout", readout, get_args(Readout)), tokens, real)
-
-
-@jit
-def _readout_weights(readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None):
     real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "all":
         return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
@@ -212,7 +201,7 @@ def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real:
     """The weights that `readout` reads the tokens of inputs of this shape with."""
     examples, tokens, _ = shape
     if isinstance(readout, str):
-        return readout_weights(readout, tokens, real)
+        return readout_weights(checked_choice("readout", readout, get_args(Readout)), tokens, real)
     if is_traced(readout):
         raise TypeError(f"readout must be known before anything is traced, got {shown(readout)}")
     real_array("readout", readout)
@@ -245,10 +234,9 @@ def _checked_attention(attention, inputs, architecture, layout: Layout | None):
             "(examples, heads, keys, queries) array for each of them, as bpkr.attention returns them"
         )
     examples, tokens, _ = inputs.shape
-    layers = []
+    order, layers = "queries keys" if layout == "torch" else "keys queries", []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
-        axes = f"examples heads {'queries keys' if layout == 'torch' else 'keys queries'}"
-        axes = axes if np.ndim(layer) == 4 else axes.removeprefix("examples ")
+        axes = f"examples heads {order}" if np.ndim(layer) == 4 else f"heads {order}"
         layer = finite_array(f"attention[{i}]", in_order_of_names(f"attention[{i}]", layer, axes))
         shared = (heads, tokens, tokens)
         if layer.shape not in ((examples, *shared), shared):

@@ -13,13 +13,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 from sympy import Expr, MatrixSymbol
 
-from ...checks import checked_instance, checked_sequence, checked_whole_number, real_array, shown
-from ...symbolic import matrix_terms
+from ...checks import Index, checked_arguments, checked_sequence, checked_whole_number, real_array, shown
+from ...symbolic.algebra import matrix_terms
 from ..specification.architecture import layer_forms
 from ..specification.layer_form import LayerForm
 from ..specification.layers import AbstractLayer, Skip
 from .attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads
-from .network import Network, checked_network
+from .network import Network
 
 Keep = Bool[np.ndarray, "_"]  # which heads of a layer stay
 
@@ -62,48 +62,46 @@ def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
     return [head for _, head in sorted(ranked)]
 
 
-def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[Head]:
+@checked_arguments
+def removable_heads(order: Iterable[Head], head_counts: Sequence[Index]) -> list[Head]:
     """The heads of `order` that may be removed one after another: no layer ever loses its last head.
 
-    Left out is each head that would be the only one left in its layer when its turn comes. `head_counts` are
-    (H_1, ..., H_L), as `Architecture.heads` has them. `ValueError` where a head is unknown or named twice.
+    `head_counts` are (H_1, ..., H_L), as in `Architecture.heads`. `ValueError` if a head is unknown or named twice.
     """
-    counts = checked_sequence("head_counts", head_counts, "numbers of heads, one a layer")
-    counts = [checked_whole_number(f"head_counts[{i}]", count, least=0) for i, count in enumerate(counts)]
-    remaining = dict(enumerate(counts, 1))
-    removable = []
-    for head in _checked_heads("order", order, counts):
+    _check_heads("order", order, head_counts)
+    remaining, removable = dict(enumerate(head_counts, 1)), []
+    for head in order:
         if remaining[head.layer] > 1:
             remaining[head.layer] -= 1
             removable.append(head)
     return removable
 
 
+@checked_arguments
 def parameter_count(network: Network) -> int:
     """How many numbers the embedding, all weights, the readout, and the heads' queries and keys hold together."""
-    checked_network(network)
     parameters = (network.embedding, network.weights, network.readout_weights, network.heads)
     return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
 
+@checked_arguments
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     """A smaller network, whose output is that of `network` with the weight blocks of the heads `removed` set to zero.
 
-    The weight blocks (N_{l+1}, N_l) of these heads are gone, and so are their queries and keys. Of a layer that keeps
-    H' of its H heads the forward map divides by sqrt(H') instead of sqrt(H), so that the blocks that stay are
-    multiplied by sqrt(H' / H); or by what makes up for the forward map of the layer's own kind. Those of untouched
-    layers stay as they are. The heads that stay are numbered anew from 1. Prior variances are handed on: the weights
-    are rescaled, and were not drawn from the prior of the smaller network.
+    The weight blocks (N_{l+1}, N_l) of these heads are gone, and so are their queries and keys. If a layer keeps H' of
+    its H heads, its forward map divides by sqrt(H') instead of sqrt(H): the blocks that stay are multiplied by
+    sqrt(H' / H), or by the factor that the forward map of a custom layer needs. The heads that stay are renumbered.
+    Prior variances are kept: the weights are rescaled, and were not drawn from the prior of the smaller network.
 
-    Source: the pruning of Sec. 4.2, arXiv 2405.15926. `ValueError` where a head is unknown or named twice, where a
-    layer would lose all of its heads, and where its kind is not such that every head has a weight block of its own.
+    Source: the pruning of Sec. 4.2, arXiv 2405.15926. `ValueError` if a head is unknown or named twice, if a layer
+    would lose all of its heads, and if not every head of its kind of layer has a separate weight block.
     """
-    counts = [layer.heads for layer in checked_network(network).layers]
-    gone = set(_checked_heads("removed", removed, counts))
-    if not gone:
+    counts = [layer.heads for layer in network.layers]
+    _check_heads("removed", removed, counts)
+    if not removed:
         return network
     kept = [
-        np.array([Head(layer, head) not in gone for head in range(1, count + 1)], dtype=bool)
+        np.array([Head(layer, head) not in removed for head in range(1, count + 1)], dtype=bool)
         for layer, count in enumerate(counts, 1)
     ]
     forms = layer_forms(network.layers)
@@ -113,26 +111,24 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     return dataclasses.replace(network, weights=weights, heads=heads, layers=layers)
 
 
-def _checked_heads(name: str, heads: Iterable[Head], head_counts: Sequence[int]) -> list[Head]:
-    """`heads` in their order, each in one of the layers and none twice."""
+def _check_heads(name: str, heads: tuple[Head, ...], head_counts: Sequence[int]) -> None:
+    """Refuse heads that are in none of the layers, or named twice."""
     counts = dict(enumerate(head_counts, 1))
-    checked: list[Head] = []
-    for i, head in enumerate(checked_sequence(name, heads, "bpkr.Head(layer, head)")):
-        checked_instance(f"{name}[{i}]", head, Head, "bpkr.Head(layer, head)")
+    for i, head in enumerate(heads):
         if head.layer not in counts:
             raise ValueError(f"{name}: there is no {head}: the network has {len(counts)} layers, counted from 1")
         if not 1 <= head.head <= counts[head.layer]:
             raise ValueError(
                 f"{name}: there is no {head}: layer {head.layer} has {counts[head.layer]} heads, counted from 1"
             )
-        if head in checked:
+        if head in heads[:i]:
             raise ValueError(f"{name}: {head} is named twice")
-        checked.append(head)
-    return checked
 
 
-def _check_prunable(kind: AbstractLayer, form: LayerForm, keep: Keep) -> None:
-    """Refuse a layer that would be left without heads, or of a kind that is not known with fewer heads."""
+def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> AbstractLayer:
+    """The same kind of layer with the heads that stay; refused if none stay, or if the kind needs all of them."""
+    if np.all(keep):
+        return kind
     layer, heads = f"layer {form.symbols.index} ({type(kind).__name__})", form.symbols.heads
     if not np.any(keep):
         then = "nothing but its skip connection, which has no weights" if form.has_skip else "no output but zero"
@@ -146,13 +142,6 @@ def _check_prunable(kind: AbstractLayer, form: LayerForm, keep: Keep) -> None:
         )
     if form.gain.has(heads) or form.skip_tokens.has(heads):
         raise ValueError(f"no head can be removed from {layer}: its skip connection depends on the number of heads")
-
-
-def _of_fewer_heads(kind: AbstractLayer, form: LayerForm, keep: Keep) -> AbstractLayer:
-    """The same kind of layer with the heads that stay; itself where all do."""
-    if np.all(keep):
-        return kind
-    _check_prunable(kind, form, keep)
     return _with_number_of_heads(kind, int(np.sum(keep)))
 
 
@@ -189,13 +178,9 @@ def _of_kept(heads: AbstractHeads, kept: Sequence[Keep]) -> AbstractHeads:
     def of_layers(layers):
         return tuple(layer[keep] for layer, keep in zip(layers, kept, strict=True))
 
-    match heads:
-        case KeyQueryHeads():
-            return KeyQueryHeads(of_layers(heads.products))
-        case ProjectionHeads():
-            biases = (
-                None if layers is None else of_layers(layers) for layers in (heads.query_biases, heads.key_biases)
-            )
-            return ProjectionHeads(of_layers(heads.queries), of_layers(heads.keys), *biases)
-        case _:
-            raise ValueError(f"which numbers of {type(heads).__name__} belong to which head is not known")
+    if isinstance(heads, KeyQueryHeads):
+        return KeyQueryHeads(of_layers(heads.products))
+    if isinstance(heads, ProjectionHeads):
+        biases = (None if layers is None else of_layers(layers) for layers in (heads.query_biases, heads.key_biases))
+        return ProjectionHeads(of_layers(heads.queries), of_layers(heads.keys), *biases)
+    raise ValueError(f"which numbers of {type(heads).__name__} belong to which head is not known")

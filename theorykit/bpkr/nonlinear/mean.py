@@ -27,12 +27,13 @@ from ...compilation import jit
 from ...derivation import Derivation, Recorder, rules
 from ...saddle.domains import Positive, PositiveDefinite
 from ...settings import usual_settings
-from ...symbolic import LogDet, normal, positive_definite
+from ...symbolic import normal, positive_definite
+from ...symbolic.atoms import LogDet
 from ..action.action import Action
 from ..action.derivation import derive
 from ..evaluation.bound_action import flat_features
 from ..evaluation.prediction import Prediction, prediction_from_kernels
-from ..evaluation.problem import Problem
+from ..evaluation.problem import Problem, as_problem
 from ..features.from_kernels import square_root
 from ..features.implicit import ImplicitFeatures
 from ..features.token_kernels import token_means
@@ -120,6 +121,7 @@ class MeanProblem(AbstractNonlinearProblem):
 
     @usual_settings()
     def __init__(self, problem: Problem):
+        problem = as_problem(problem)
         architecture = problem.architecture
         _check(architecture)
         problem.require_arrays("MeanProblem")

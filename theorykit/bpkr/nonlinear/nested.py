@@ -27,7 +27,7 @@ from ...settings import usual_settings
 from ..action.action import Action
 from ..action.derivation import derive
 from ..evaluation.prediction import Prediction, prediction_from_kernels
-from ..evaluation.problem import Problem
+from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
 from ..features.kernel_errors import KernelWarning, rules_for
 from ..features.kernel_rules import WARNED
@@ -96,6 +96,7 @@ class NestedProblem(AbstractNonlinearProblem):
 
     @usual_settings()
     def __init__(self, problem: Problem):
+        problem = as_problem(problem)
         _check(problem.architecture)
         problem.require_arrays("NestedProblem")
         self.problem, self.theory = problem, derive_nested(problem.architecture)

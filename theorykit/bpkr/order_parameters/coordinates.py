@@ -27,8 +27,8 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from ...saddle.domains import entries_of_factor, filled_factor
 from ...saddle.problem import Coordinates
-from ...saddle.triangles import entries_of_factor, filled_factor
 from ..specification import layer_functions
 from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm
@@ -138,7 +138,7 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """The Gaussian-process limit: the origin."""
-    return jnp.zeros(sum(length for length, _ in _lengths(architecture.forms, architecture.overlap_sizes)))
+    return jnp.zeros(sum([length for length, _ in _lengths(architecture.forms, architecture.overlap_sizes)]))
 
 
 @lru_cache

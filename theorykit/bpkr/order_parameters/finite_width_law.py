@@ -72,7 +72,10 @@ class Level:
 
 
 class FiniteWidthLaw(eqx.Module):
-    """The law of (U_1, ..., U_L, u) over the weights' prior, at the widths of `architecture`; made by `law_of`."""
+    """The law of (U_1, ..., U_L, u) over the weights' prior, at the widths of `architecture`.
+
+    `finite_width_law` makes it.
+    """
 
     architecture: Architecture
     levels: tuple[Level, ...] = eqx.field(static=True)  # from the readout to U_1
@@ -161,7 +164,7 @@ class FiniteWidthLaw(eqx.Module):
             start += level.coordinates
 
 
-def law_of(architecture: Architecture) -> FiniteWidthLaw:
+def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     """The exact law at finite width; `ValueError` for widths at which there is none.
 
     A layer may have any real width of at least its number of partial paths, and below that any whole number of units.

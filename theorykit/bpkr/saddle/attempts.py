@@ -83,9 +83,7 @@ def retry(first: Any, solve: Callable[[Any, Attempt], Any], data: Data, attempt:
                 break
             warmer = eqx.tree_at(lambda bound: bound.architecture.temperature, attempt.bound, np.asarray(temperature))
             solver = None if attempt.solver is None else Newton(atol=_STAGE_TOLERANCE)
-            at = end_of(
-                solved(Attempt(warmer, at, solver, _STAGE_TOLERANCE, min(_STAGE_STEPS, steps_left()))), at
-            )
+            at = end_of(solved(Attempt(warmer, at, solver, _STAGE_TOLERANCE, min(_STAGE_STEPS, steps_left()))), at)
         return at
 
     if is_default:

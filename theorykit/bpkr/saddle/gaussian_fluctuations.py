@@ -23,10 +23,11 @@ from jaxtyping import Array, Float
 from ...checks import checked_whole_number
 from ...compilation import jit
 from ...settings import usual_settings
+from ..data.data import Data
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.energies import energy_of
 from ..evaluation.prediction import Prediction, prediction_at
-from ..evaluation.problem import Problem
+from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import (
     Coordinates,
@@ -35,7 +36,7 @@ from ..order_parameters.coordinates import (
     log_volume,
     to_order_parameters,
 )
-from ..order_parameters.finite_width_law import law_of
+from ..order_parameters.finite_width_law import finite_width_law
 from ..order_parameters.order_parameters import (
     HasOrderParameters,
     OrderParameters,
@@ -88,12 +89,13 @@ def fluctuations(
     Raises:
         ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
     """
+    problem = as_problem(problem)
     problem.require_arrays("fluctuations")
     data, architecture = problem.data, problem.architecture
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     order_parameters = problem.point(order_parameters)
-    if not law_of(architecture).is_regular:
+    if not finite_width_law(architecture).is_regular:
         raise ValueError(
             f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, where the "
             "exact posterior has no density about the saddle point; sample it instead"
@@ -122,7 +124,7 @@ def _corrections(bound: BoundAction, coordinates: Coordinates) -> Float[Array, "
 
 @jit
 def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_features) -> Fluctuations:
-    problem = SaddleProblem(energy_of(bound, features, labels))
+    problem = SaddleProblem(energy_of(bound, Data(features, labels)))
     coordinates = from_order_parameters(bound.architecture, order_parameters)
     factor = _curvature_factor(problem.action, coordinates)
     # columns are independent deviations: Sigma = directions directions^T

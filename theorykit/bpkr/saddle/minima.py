@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from ...checks import checked_flag, checked_key, checked_number, checked_whole_number
 from ...saddle.diagnosis import ConvergenceWarning
@@ -122,7 +122,8 @@ def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Sad
     if coordinates is not None:
         return _quietly(problem, to_order_parameters(problem.architecture, coordinates), options)
     initial, widths = None, problem.architecture.widths
-    examples = len(problem.data.labels) if problem.data.moments is None else float(problem.data.moments.examples)
+    moments = problem.data.moments
+    examples = float(len(problem.data.labels) if moments is None else moments.examples)
     for factor in _falling(max(map(float, widths)), examples):
         wider = eqx.tree_at(lambda p: p.architecture.widths, problem, tuple(factor * width for width in widths))
         saddle = _quietly(wider, initial, options)

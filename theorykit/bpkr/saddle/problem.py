@@ -112,11 +112,11 @@ class SaddleProblem(AbstractSaddleProblem):
         hessian = bend + entries @ self.energy.curvature(energy) @ entries.T
         return Expansion(of_action, hessian, metric(self.architecture, factors, changes))
 
-    def swept(self, point, share):
+    def majorise_minimise(self, point, share):
         swept = _bounded_energy(point, share).minimise(self.bound, point.details.order_parameters)
         return from_order_parameters(self.architecture, swept)
 
-    def along(self, point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
+    def action_on_tangent(self, point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
         here = point.details.order_parameters
 
         def action(tangent: Tangent) -> Float[Array, ""]:
@@ -125,7 +125,7 @@ class SaddleProblem(AbstractSaddleProblem):
 
         return action, dimension(self.architecture)
 
-    def modelled_along(self, point) -> Callable[[Tangent], Float[Array, ""]]:
+    def model_on_tangent(self, point) -> Callable[[Tangent], Float[Array, ""]]:
         here, bounded = point.details.order_parameters, _bounded_energy(point, _MODEL_SHARE)
 
         def majorised(tangent: Tangent) -> Float[Array, ""]:

@@ -5,7 +5,7 @@ finds it; what decides success is the gradient norm measured there, never the mi
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -32,16 +32,14 @@ from ..data.principal_axes import RotatedExamples
 from ..data.spanned_directions import in_spanned_directions
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.energies import (
-    AbstractEnergy,
-    energy_of_rotated,
+    energy_of,
     has_dual_form,
-    problem_energy,
     tabulates_path_kernels,
 )
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
 from ..matrix_free.estimate import MatrixFree
-from ..matrix_free.saddle import solve_matrix_free
+from ..matrix_free.saddle import MatrixFreeSaddle, solve_matrix_free
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
 from ..specification.architecture import Architecture, check_solve
@@ -137,7 +135,7 @@ def solve(
     tolerance: float | None = None,
     max_steps: int | None = None,
     throw: bool = False,
-) -> Saddle:
+) -> Saddle | MatrixFreeSaddle:
     """Minimise the action over the order parameters: the saddle point of the posterior, Eq. (32).
 
     Args:
@@ -183,9 +181,10 @@ def solve(
         checked_whole_number("max_steps", max_steps, least=1)
     if tolerance is not None:
         checked_number("tolerance", tolerance, above=0.0)
-    start = gp_coordinates(problem.architecture)
+    architecture = problem.architecture
+    start = gp_coordinates(architecture)
     if initial is not None:
-        start = from_order_parameters(problem.architecture, problem.point(initial, "initial"))
+        start = from_order_parameters(architecture, problem.point(initial, "initial"))
     if isinstance(solver, MatrixFree):
         return solve_matrix_free(problem, solver, start, tolerance or 1e-6, max_steps or 200, throw)
     if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
@@ -197,17 +196,17 @@ def solve(
     attempt = Attempt(problem.bound, start, solver, 1e-9 if tolerance is None else tolerance, max_steps or 1000)
     data = problem.data.training
     if is_traced(problem, start):
-        return _report(replace(_minimise(_prepare(problem_energy, data, attempt)), ansatz=problem.ansatz), throw)
-    rows, ansatz = _matrix_rows(data), problem.ansatz
-    check_solve(problem.architecture, rows * problem.architecture.outputs)
+        return _report(replace(_minimise(_prepare(data, attempt)), ansatz=problem.ansatz), throw)
+    rows = _matrix_rows(data)
+    check_solve(architecture, rows * architecture.outputs)
     with threads_for(rows):
         # the default solver has few steps at first: after them, another strategy is likely to be shorter
         short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
-        saddle = _minimise(_prepare(problem_energy, _in_spanned_directions(problem), short))
+        saddle = _minimise(_prepare(_in_spanned_directions(problem), short))
         if not saddle.converged and data.moments is None:
-            saddle = retry(saddle, _attempt, data, attempt)
+            saddle = retry(saddle, lambda *task: _minimise(_prepare(*task)), data, attempt)
     problem.finite((saddle.action, saddle.gradient_norm))
-    return _report(replace(saddle, ansatz=ansatz) if ansatz else saddle, throw)
+    return _report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw)
 
 
 def _matrix_rows(data: Data) -> int:
@@ -228,18 +227,12 @@ def _in_spanned_directions(problem: Problem) -> Data:
     return Data(features, data.labels)
 
 
-def _attempt(data: Data | RotatedExamples, attempt: Attempt) -> Saddle:
-    build = energy_of_rotated if isinstance(data, RotatedExamples) else problem_energy
-    return _minimise(_prepare(build, data, attempt))
-
-
 class _Minimisation(NamedTuple):
     """An attempt as it is compiled, its numbers arrays: one compilation serves them all.
 
-    `build(bound, data)` makes the energy. `steps` are the keywords of `optimistix.minimise` that bound them.
+    `steps` are the keywords of `optimistix.minimise` that bound them.
     """
 
-    build: Callable[..., AbstractEnergy]
     bound: BoundAction
     data: Data | RotatedExamples
     start: Coordinates
@@ -248,14 +241,14 @@ class _Minimisation(NamedTuple):
     steps: Mapping[str, Any]
 
 
-def _prepare(build: Callable[..., AbstractEnergy], data: Data | RotatedExamples, attempt: Attempt) -> _Minimisation:
+def _prepare(data: Data | RotatedExamples, attempt: Attempt) -> _Minimisation:
     """An attempt for checked `data`; the default solver is the one found fastest for a problem of this size."""
     bound, solver = attempt.bound, attempt.solver
     if solver is None:
         leaves, structure = jax.tree.flatten((bound, data))
-        problem = _shapes_of(build, structure, tuple([leaf.shape for leaf in leaves]))
+        problem = _shapes_of(structure, tuple([leaf.shape for leaf in leaves]))
         if _forms_curvature(problem):
-            solver = Newton(atol=attempt.tolerance)
+            solver = _newton(attempt.tolerance) if type(attempt.tolerance) is float else Newton(atol=attempt.tolerance)
         elif problem.has_sweeps:
             solver = AcceleratedSweeps(atol=attempt.tolerance)
         else:
@@ -263,15 +256,20 @@ def _prepare(build: Callable[..., AbstractEnergy], data: Data | RotatedExamples,
     steps = {"max_steps": attempt.max_steps}
     if isinstance(solver, AbstractSaddleSolver):
         steps = {"max_steps": None, "options": {MAX_STEPS: jnp.asarray(attempt.max_steps)}}
-    return _Minimisation(build, bound, data, attempt.start, solver, jnp.asarray(attempt.tolerance), steps)
+    return _Minimisation(bound, data, attempt.start, solver, jnp.asarray(attempt.tolerance), steps)
+
+
+@lru_cache
+def _newton(tolerance: float) -> Newton:
+    return Newton(atol=tolerance)
 
 
 @lru_cache(maxsize=1024)
-def _shapes_of(build, structure, shapes) -> SaddleProblem:
+def _shapes_of(structure, shapes) -> SaddleProblem:
     """The problem, with shapes for arrays."""
     leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
     bound, data = jax.tree.unflatten(structure, leaves)
-    return SaddleProblem(eqx.filter_eval_shape(build, bound, data))
+    return SaddleProblem(eqx.filter_eval_shape(energy_of, bound, data))
 
 
 def _forms_curvature(problem: SaddleProblem) -> bool:
@@ -282,19 +280,20 @@ def _forms_curvature(problem: SaddleProblem) -> bool:
 @usual_settings()
 def gradient_norm(problem: Problem, order_parameters: OrderParameters | HasOrderParameters) -> Float[Array, ""]:
     """Return the norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
+    problem = as_problem(problem)
     problem.require_labels()
     return _gradient_norm(problem.bound, problem.data.training, problem.point(order_parameters))
 
 
 @jit
 def _gradient_norm(bound: BoundAction, data: Data, order_parameters: OrderParameters):
-    action = SaddleProblem(problem_energy(bound, data))
+    action = SaddleProblem(energy_of(bound, data))
     return action.at(from_order_parameters(bound.architecture, order_parameters)).gradient_norm
 
 
 @jit
 def _minimise(task: _Minimisation) -> Saddle:
-    problem, tolerance = SaddleProblem(task.build(task.bound, task.data)), task.tolerance
+    problem, tolerance = SaddleProblem(energy_of(task.bound, task.data)), task.tolerance
     fixed, start = jax.lax.stop_gradient((problem, task.start))
     found = optx.minimise(lambda at, problem: problem.action(at), task.solver, start, fixed, throw=False, **task.steps)
     point, evaluations, curvatures = _end_of(fixed, found)

@@ -1,7 +1,7 @@
 """Theory 1 checked by sampling: three samplers of one posterior, and their comparison with the theory.
 
-The exact posterior of the order parameters at finite width, from the law of `bpkr.FiniteWidthLaw`; and the posterior
-of all weights of the finite network, by NUTS and by block Gibbs, which know of no order parameters.
+`sample_order_parameters` draws from the exact posterior of the order parameters at finite width. `sample_weights`, by
+NUTS, and `sample_weights_by_gibbs` draw the weights of the finite network, and know nothing of order parameters.
 """
 
 from .comparison import APPROACHES, compare, deviations

@@ -1,11 +1,11 @@
-"""Theory and samplers side by side, every difference in units of its standard error.
+"""Theory and samplers next to each other, with every difference in units of its standard error.
 
-Approaches, by what they take for granted:
+Approaches, by their assumptions:
 
 - `saddle`: the action at its minimum. `one_over_n`: fluctuations about it, to the next order in one over the widths.
-- `exact`: the exact posterior of the order parameters, sampled: what all others are measured against.
+- `exact`: the exact posterior of the order parameters, sampled; the reference for all others.
 - `gibbs`, `nuts`: the weights of the finite network, sampled.
-- `infinite_width`: the Gaussian process that the network is when its layers are infinitely wide.
+- `infinite_width`: the Gaussian process of infinitely wide layers.
 """
 
 import inspect
@@ -16,22 +16,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jax import random
-from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
-from ...checks import (
-    checked_choice,
-    checked_flag,
-    checked_instance,
-    checked_key,
-    checked_path,
-    checked_sequence,
-    shown,
-)
+from ...checks import Key, checked_arguments, checked_choice, shown
 from ...workers import Workers, check_executor
 from ..data.accuracy import are_classes, class_accuracy
-from ..data.data import check_data
-from ..order_parameters.finite_width_law import law_of
+from ..evaluation.problem import as_problem
+from ..order_parameters.finite_width_law import finite_width_law
 from ..sweeps.datasets import label_order_parameters, label_prediction
 from .results import accuracy_estimate, entry_estimates, output_estimates
 from .sample import (
@@ -49,54 +40,71 @@ _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
     "gibbs": sample_weights_by_gibbs,
     "nuts": sample_weights,
 }
-
 # keywords of samplers that a comparison gives itself
 _OWN = ("key", "folder", "executor", "progress")
 
 
+@checked_arguments
 def compare(
-    architecture: bpkr.Architecture,
-    data: bpkr.Data,
+    problem: bpkr.Problem | bpkr.Architecture,
+    data: bpkr.Data | None = None,
     *,
-    key: PRNGKeyArray,
+    key: Key,
     approaches: Sequence[str] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width"),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Every approach's order parameters and predictions for one architecture and data set, along an axis `approach`.
+    """Compute order parameters and predictions by every approach, for one architecture and data set.
 
-    - `U_l`, `u`, `mean` and `variance` of the output on test examples, and, where test labels stand for classes,
-      `accuracy` of `mean`; each with its Monte Carlo error, `U_l_error` and so on, zero for theory.
-    - `U_l_deviation` and so on: the difference from `exact`, if it is there, in units of its standard error; NaN where
-      there is a difference but neither side has an error.
-    - `mixed`, `diagnosis`, `seconds` of each approach.
+    Args:
+        problem: the architecture with its data, or the architecture alone, with `data`.
+        approaches: some of `APPROACHES`. "one_over_n" is left out, with its reason as `diagnosis`, if a layer has fewer
+            units than partial paths.
+        options: keywords of the samplers, by approach, such as
+            {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}, and under "saddle" of `bpkr.solve`.
+        folder: samplers keep their draws in folders in it, and resume from them.
+        executor: runs the chains of a sampler side by side, see `sweeps.sweep`.
 
-    `approaches` are some of `APPROACHES`; "one_over_n" is left out, with its reason as `diagnosis`, where a layer has
-    fewer units than partial paths. `options` are keywords of the samplers, by approach, such as
-    {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}, and under "saddle" those of `bpkr.solve`.
-    With a `folder`, samplers keep draws in folders of their own there, and go on from them. With an `executor`, see
-    `sweeps.sweep`, the chains of a sampler run side by side.
+    Returns:
+        A dataset along an axis `approach`:
+
+        - `U_l`, `u`, `mean` and `variance` of the output on test examples, and, if test labels stand for classes,
+          `accuracy` of `mean`; each with its Monte Carlo error, `U_l_error` and so on, zero for theory.
+        - `U_l_deviation` and so on, if `exact` is there: the difference from it in units of its standard error; NaN for
+          a difference without any error.
+        - `mixed`, `diagnosis`, `seconds` of each approach.
     """
     check_executor(executor)
-    key = checked_key("key", key)
-    folder = None if folder is None else checked_path("folder", folder)
-    data = check_data(architecture, data)  # before anything takes its time
-    checked_flag("progress", progress)
-    approaches, options = _checked_approaches(approaches), _checked_options(options)
+    problem = as_problem(problem, data)
+    architecture, data = problem.architecture, problem.data
+    if unknown := [approach for approach in approaches if approach not in APPROACHES]:
+        raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; there are {APPROACHES}")
+    if not approaches or len(set(approaches)) < len(approaches):
+        raise ValueError(f"approaches must be some of {APPROACHES}, each once, got {approaches}")
+    options = options or {}
+    functions = {"saddle": bpkr.solve, **_SAMPLERS}
+    if unknown := sorted(name for name in options if name not in functions):
+        raise ValueError(f"options for {unknown}, but there are options for {', '.join(functions)}")
+    for approach, keywords in options.items():
+        parameters = inspect.signature(functions[approach]).parameters.values()
+        known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in _OWN]
+        if unknown := [name for name in keywords if name not in known]:
+            raise ValueError(f"options[{approach!r}] has {unknown[0]!r}, but there are {', '.join(known)}")
+    # all that can be refused is refused before a sampler takes its time
     if "gibbs" in approaches:
         check_is_linear_in_weights(architecture)
     if {"gibbs", "nuts"} & set(approaches):
-        check_weights_have_a_posterior(architecture)  # before another sampler takes its time
-    found, saddle = [], None
+        check_weights_have_a_posterior(architecture)
+    saddle = None
     if {"saddle", "one_over_n"} & set(approaches):
-        saddle = bpkr.solve(architecture, data, **options.get("saddle", {}))
+        saddle = bpkr.solve(problem, **options.get("saddle", {}))
+    found = []
     for approach in approaches:
         if approach in _SAMPLERS:
             tree = _SAMPLERS[approach](
-                architecture,
-                data,
+                problem,
                 key=random.fold_in(key, APPROACHES.index(approach)),
                 folder=None if folder is None else folder / approach,
                 executor=executor,
@@ -104,51 +112,25 @@ def compare(
                 **options.get(approach, {}),
             )
             found.append(_sampled(tree, data))
-        elif approach == "infinite_width":
-            found.append(_of_infinite_width(architecture, data))
         else:
-            found.append(_of_theory(approach, architecture, saddle, data))
+            found.append(_of_theory(approach, problem, saddle))
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
     return result.merge(deviations(result)) if "exact" in approaches else result
 
 
-def _checked_approaches(approaches: Sequence[str]) -> Sequence[str]:
-    approaches = checked_sequence("approaches", approaches, f"some of {APPROACHES}")
-    if unknown := [approach for approach in approaches if not isinstance(approach, str) or approach not in APPROACHES]:
-        raise ValueError(f"unknown approaches {', '.join(map(shown, unknown))}; there are {APPROACHES}")
-    if not approaches or len(set(approaches)) < len(approaches):
-        raise ValueError(f"approaches must be some of {APPROACHES}, each once, got {tuple(approaches)}")
-    return approaches
-
-
-def _checked_options(options: Mapping[str, Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
-    """Keywords by approach, of which all are known and none is one that `compare` gives itself."""
-    options = {} if options is None else checked_instance("options", options, Mapping)
-    functions = {"saddle": bpkr.solve, **_SAMPLERS}
-    if unknown := sorted(str(name) for name in options if name not in functions):
-        raise ValueError(f"options for {unknown}, but there are options for {', '.join(functions)}")
-    for approach, keywords in options.items():
-        checked_instance(f"options[{approach!r}]", keywords, Mapping)
-        parameters = inspect.signature(functions[approach]).parameters.values()
-        known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in _OWN]
-        if unknown := [str(name) for name in keywords if name not in known]:
-            raise ValueError(f"options[{approach!r}] has {unknown[0]!r}, but there are {', '.join(known)}")
-    return options
-
-
+@checked_arguments
 def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """How far each approach is from the `reference`, in units of the standard error of the difference.
+    """Return how far each approach is from the `reference`, in units of the standard error of the difference.
 
-    `result` is that of `compare`; raises `ValueError` where the `reference` is none of its approaches.
+    `result` is that of `compare`; raises `ValueError` if the `reference` is none of its approaches.
     """
-    checked_instance("result", result, xr.Dataset, "as compare returns them")
     if "approach" not in result.coords:
         raise ValueError("result has no axis approach: it must be what compare returns")
     checked_choice("reference", reference, map(str, result["approach"].values))
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
-        # of the reference itself, and of what a skip connection fixes, the difference is zero and so is its error
+        # the reference itself, and entries that a skip connection fixes: zero difference and zero error
         difference = result[name] - there[name]
         found[f"{name}_deviation"] = xr.where(difference == 0, 0.0, difference / error.where(error > 0))
     return xr.Dataset(found)
@@ -162,43 +144,26 @@ def _sampled(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
         if are_classes(data.test_labels):
             accuracy, error = accuracy_estimate(posterior, data.test_labels)
             parts.append(xr.Dataset({"accuracy": accuracy, "accuracy_error": error}))
-    about = {name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")}
-    return xr.merge([*parts, xr.Dataset(about)])
+    return xr.merge([*parts, xr.Dataset({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})])
 
 
-def _of_theory(approach: str, architecture, saddle: bpkr.Saddle, data: bpkr.Data) -> xr.Dataset:
-    point, diagnosis = saddle.order_parameters, saddle.diagnosis
-    if approach == "one_over_n":
-        if not law_of(architecture).is_regular:
-            prediction = _predict(architecture, point, data)
-            nothing = _theory_dataset(architecture, point, prediction, data.test_labels) * np.nan
-            reason = "left out: a layer has fewer units than partial paths"
-            return nothing.assign(mixed=0, diagnosis=reason, seconds=0.0)
-        corrected = bpkr.fluctuations(bpkr.Problem(architecture, data), point, data.test_features)
+def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
+    architecture, data = problem.architecture, problem.data
+    point = bpkr.gp_limit(architecture) if approach == "infinite_width" else saddle.order_parameters
+    mixed, diagnosis = (1, "") if approach == "infinite_width" else (int(saddle.converged), saddle.diagnosis)
+    prediction = None
+    if approach == "one_over_n" and finite_width_law(architecture).is_regular:
+        corrected = bpkr.fluctuations(problem, point)
         point, prediction = corrected.mean, corrected.prediction
-    else:
-        prediction = _predict(architecture, point, data)
-    found = _theory_dataset(architecture, point, prediction, data.test_labels)
-    return found.assign(mixed=int(saddle.converged), diagnosis=diagnosis, seconds=0.0)
-
-
-def _of_infinite_width(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
-    point = bpkr.gp_limit(architecture)
-    found = _theory_dataset(architecture, point, _predict(architecture, point, data), data.test_labels)
-    return found.assign(mixed=1, diagnosis="", seconds=0.0)
-
-
-def _predict(architecture, point: bpkr.OrderParameters, data: bpkr.Data) -> bpkr.Prediction | None:
-    if data.test_features is None:
-        return None
-    return bpkr.predict(bpkr.Problem(architecture, data), point)
-
-
-def _theory_dataset(architecture, point: bpkr.OrderParameters, prediction, test_labels) -> xr.Dataset:
+    elif data.test_features is not None:
+        prediction = bpkr.predict(problem, point)
     parts = [label_order_parameters(architecture, point)]
     if prediction is not None:
         parts.append(label_prediction(prediction))
-        if are_classes(test_labels):
-            parts.append(xr.Dataset({"accuracy": float(class_accuracy(prediction.mean, test_labels))}))
-    dataset = xr.merge(parts)
-    return dataset.merge({f"{name}_error": xr.zeros_like(value) for name, value in dataset.data_vars.items()})
+        if are_classes(data.test_labels):
+            parts.append(xr.Dataset({"accuracy": float(class_accuracy(prediction.mean, data.test_labels))}))
+    found = xr.merge(parts)
+    found = found.merge({f"{name}_error": xr.zeros_like(value) for name, value in found.data_vars.items()})
+    if approach == "one_over_n" and not finite_width_law(architecture).is_regular:
+        found, mixed, diagnosis = found * np.nan, 0, "left out: a layer has fewer units than partial paths"
+    return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)

@@ -1,7 +1,7 @@
 """Exact block Gibbs sampling of all weights: the network is linear in each block of weights given the others.
 
-So each conditional is Gaussian, and a draw of it is one linear solve (Matheron): with a draw w_0 of the block's prior
-and e of the labels' noise,
+So each conditional is Gaussian, and a draw of it is one linear solve (Matheron's rule): with a draw w_0 of the block's
+prior and e of the labels' noise,
 
     w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e),
 
@@ -20,11 +20,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..evaluation.bound_action import flat_features
 from ..network.network import read_paths
 from .chains import AbstractSampler
-from .weights import WeightPosterior, White, hidden_readings, read
+from .weights import WeightPosterior, White, read
 
 
 class GibbsState(eqx.Module):
-    """Whitened weights, one array a block, and the key of what is drawn next."""
+    """Whitened weights, one array per block, and the key of the next draw."""
 
     white: White
     key: PRNGKeyArray
@@ -34,20 +34,19 @@ class Gibbs(AbstractSampler):
     """Sweeps over embedding, layers and readout, each drawn from its conditional distribution."""
 
     lockstep: ClassVar[bool] = True
-    name: ClassVar[str] = "block Gibbs on the weights"
 
     posterior: WeightPosterior
 
     def start(self, key: PRNGKeyArray) -> GibbsState:
-        """A draw from the prior."""
         key, prior_key = jax.random.split(key)
         return GibbsState(self.posterior.split(self.posterior.start(prior_key)), key)
 
     def step(self, state: GibbsState) -> GibbsState:
-        """One sweep over all blocks."""
         key, embedding_key, *block_keys = jax.random.split(state.key, len(state.white) + 1)
-        white = (self._embedding(state.white, embedding_key), *state.white[1:])
-        readings = hidden_readings(white[0], self.posterior.features)
+        embedding = self._embedding(state.white, embedding_key)
+        white = (embedding, *state.white[1:])
+        # V^0 phi / sqrt(N_1), which the path weights multiply
+        readings = jnp.einsum("ni,pki->pkn", embedding, self.posterior.features) / jnp.sqrt(len(embedding))
         for block, block_key in enumerate(block_keys, 1):
             drawn = self._layer(block, white, readings, block_key)
             white = (*white[:block], drawn, *white[block + 1 :])
@@ -65,17 +64,15 @@ class Gibbs(AbstractSampler):
         by_output = first.reshape(paths, -1, width) / jnp.sqrt(width)
         flat = flat_features(self.posterior.architecture, features)
         by_row = flat.reshape(len(flat), len(first), -1)
-        # cheaper than by the design itself wherever there are more hidden units than paths
+        # cheaper than the product of the design itself if there are more hidden units than paths
         mixed = jnp.einsum("ab,pbi->pai", first @ first.T / width, by_row)
-        gram = flat @ mixed.reshape(flat.shape).T
-
-        def outputs(embedding):
-            return read_paths(first, embedding, features)
-
-        def transposed(representer):
-            return jnp.einsum("kcn,pki,pc->ni", by_output, features, representer)
-
-        return self._draw(white[0], gram, outputs, transposed, key)
+        return self._draw(
+            white[0],
+            gram=flat @ mixed.reshape(flat.shape).T,
+            outputs=lambda embedding: read_paths(first, embedding, features),
+            transposed=lambda representer: jnp.einsum("kcn,pki,pc->ni", by_output, features, representer),
+            key=key,
+        )
 
     def _layer(self, block: int, white: White, readings: Array, key: PRNGKeyArray) -> Float[Array, "rows columns"]:
         def first(own):
@@ -87,24 +84,24 @@ class Gibbs(AbstractSampler):
         by_label = rows.reshape(*self.posterior.labels.shape, -1, readings.shape[2])
         (design,) = jax.vmap(jax.vmap(transposed_first))(by_label)
         flat = design.reshape(self.posterior.labels.size, -1)
-
-        def outputs(own):
-            return read(first(own), readings)
-
-        def transposed(representer):
-            return jnp.einsum("pcmn,pc->mn", design, representer)
-
-        return self._draw(white[block], flat @ flat.T, outputs, transposed, key)
+        return self._draw(
+            white[block],
+            gram=flat @ flat.T,
+            outputs=lambda own: read(first(own), readings),
+            transposed=lambda representer: jnp.einsum("pcmn,pc->mn", design, representer),
+            key=key,
+        )
 
     def _draw(
         self,
         block: Float[Array, "rows columns"],
+        *,
         gram: Float[Array, "labels labels"],
         outputs: Callable[[Array], Array],
         transposed: Callable[[Array], Array],
         key: PRNGKeyArray,
     ) -> Float[Array, "rows columns"]:
-        """A block like `block` drawn from its conditional: `outputs` is A, `transposed` A^T, and `gram` A A^T."""
+        """Draw a block shaped like `block` from its conditional: `outputs` is A, `transposed` A^T, `gram` A A^T."""
         prior_key, noise_key = jax.random.split(key)
         temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
         prior = jax.random.normal(prior_key, block.shape)

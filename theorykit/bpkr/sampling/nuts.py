@@ -7,30 +7,26 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import numpyro
 from jaxtyping import Array, PRNGKeyArray
-from numpyro.distributions import ImproperUniform, constraints
-from numpyro.infer import NUTS
 
+from ...extras import Lazy
 from .chains import AbstractSampler
 from .posterior import AbstractPosterior
 from .settings import NoUTurn
 
-# NumPyro's stack of handlers, and what a kernel keeps of the function that is traced, are of the whole process
+numpyro = Lazy("numpyro", "the No-U-Turn sampler")
+
+# NumPyro's stack of handlers, and what a kernel keeps of the function that is traced, belong to the whole process
 _TRACING = threading.RLock()
 
 
 class NoUTurnSampler(AbstractSampler):
-    """NUTS with a step size and a mass matrix that warm-up adapts.
-
-    - `kernel`: NumPyro's, of coordinates like those of `posterior`; made by `no_u_turn_sampler`.
-    - `warmup`: steps of adaptation.
-    """
+    """NUTS, which adapts its step size and mass matrix in `warmup` steps; made by `no_u_turn_sampler`."""
 
     lockstep: ClassVar[bool] = False
 
     posterior: AbstractPosterior
-    kernel: NUTS = eqx.field(static=True)
+    kernel: Any = eqx.field(static=True)
     warmup: int = eqx.field(static=True)
 
     def start(self, key: PRNGKeyArray) -> Any:
@@ -58,16 +54,18 @@ class NoUTurnSampler(AbstractSampler):
 
 
 def no_u_turn_sampler(posterior: AbstractPosterior, settings: NoUTurn, *, warmup: int) -> NoUTurnSampler:
-    """NUTS on `posterior`, as `settings` say."""
+    """NUTS on `posterior`."""
     return NoUTurnSampler(posterior, _kernel(posterior.dimension, settings, warmup), warmup)
 
 
 @lru_cache
-def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> NUTS:
-    # one object for all posteriors alike: compiled code is kept by it
+def _kernel(dimension: int, settings: NoUTurn, warmup: int) -> Any:
+    # one object for all posteriors of this dimension: compiled code is remembered by it
     def model(posterior):
-        coordinates = numpyro.sample("coordinates", ImproperUniform(constraints.real_vector, (), (dimension,)))
+        support = numpyro.distributions.constraints.real_vector
+        density = numpyro.distributions.ImproperUniform(support, (), (dimension,))
+        coordinates = numpyro.sample("coordinates", density)
         numpyro.factor("log_density", posterior.log_density(coordinates))
 
     options = {"target_accept_prob": settings.target_accept, "max_tree_depth": settings.max_tree_depth}
-    return NUTS(model, dense_mass=settings.mass_matrix == "dense", **options)
+    return numpyro.infer.NUTS(model, dense_mass=settings.mass_matrix == "dense", **options)

@@ -1,27 +1,29 @@
-"""Draws as one labelled tree, with what tells whether they may be trusted."""
+"""Draws as one labelled tree, with the diagnostics that tell whether to trust them."""
 
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-import arviz_base
-import arviz_stats
-import msgspec
 import numpy as np
 import xarray as xr
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from ... import bpkr
+from ...extras import Lazy
 from ..data.accuracy import class_accuracy
 from ..sweeps.datasets import axes, path_coordinates, readout_axes
 from .chains import Draws
+
+arviz_base = Lazy("arviz_base", "labelling draws")
+arviz_stats = Lazy("arviz_stats", "the diagnosis of draws")
 
 # A. Vehtari et al., "Rank-normalization, folding, and localization: an improved R-hat", Bayesian Analysis 16 (2021)
 R_HAT, ESS_PER_CHAIN = 1.01, 100
 # M. Betancourt, "Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo", arXiv 1604.00695 (2016)
 BFMI = 0.3
 _FEWEST_DRAWS = 8
-# parts of all chains together that the jackknife leaves out in turn, at least
+# the jackknife leaves out this many parts of all chains in turn, at least
 _JACKKNIFE = 20
 
 STATISTICS = ("mean", "sd", "mcse_mean", "ess_bulk", "ess_tail", "r_hat")
@@ -32,10 +34,10 @@ class MixingWarning(UserWarning):
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping[str, str]) -> xr.DataTree:
-    """Draws and their diagnostics; warns with `MixingWarning` if the chains did not mix.
+    """Label draws and diagnose them; warn with `MixingWarning` if the chains did not mix.
 
-    - group `posterior` (chain, draw, ...): U_l, u, and what was predicted for test examples.
-    - group `sample_stats` (chain, draw): the sampler's own, such as `diverging`, `energy`, `n_steps`.
+    - group `posterior` (chain, draw, ...): U_l, u, and predictions for test examples.
+    - group `sample_stats` (chain, draw): the sampler's statistics, such as `diverging`, `energy`, `n_steps`.
     - group `summary`: for every variable of `posterior`, along `statistic`, its mean and standard deviation, the
       standard error of the mean, bulk and tail effective sample size, and split R-hat.
     - attributes: `mixed` (0 or 1), `diagnosis` in words, `seconds` of drawing, and `settings`.
@@ -59,22 +61,22 @@ def label_draws(architecture: bpkr.Architecture, drawn: Draws, settings: Mapping
         "diagnosis": diagnosis,
         "seconds": drawn.seconds,
         "warmup_seconds": drawn.warmup_seconds,
-        "settings": msgspec.json.encode(settings).decode(),
+        "settings": json.dumps(settings, ensure_ascii=False, separators=(",", ":")),
     }
     if complaints:
-        warnings.warn(f"{settings['sampler']}: {diagnosis}", MixingWarning, stacklevel=4)
+        warnings.warn(f"{settings['sampler']}: {diagnosis}", MixingWarning, stacklevel=5)
     return tree
 
 
 def summarise(posterior: xr.Dataset) -> xr.Dataset:
-    """`STATISTICS` of every variable (chain, draw, ...), along an axis `statistic`; NaN where draws are too few."""
+    """`STATISTICS` of every variable (chain, draw, ...), along an axis `statistic`; NaN if draws are too few."""
+    parts = [posterior.mean(("chain", "draw"))]
     if posterior.sizes["draw"] < _FEWEST_DRAWS:
         nothing = xr.full_like(posterior.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)
-        parts = [posterior.mean(("chain", "draw")), *[nothing] * (len(STATISTICS) - 1)]
+        parts += [nothing] * (len(STATISTICS) - 1)
     else:
-        with np.errstate(invalid="ignore", divide="ignore"):  # of what never changes, statistics are NaN
-            parts = [
-                posterior.mean(("chain", "draw")),
+        with np.errstate(invalid="ignore", divide="ignore"):  # statistics of a constant are NaN
+            parts += [
                 posterior.std(("chain", "draw"), ddof=1),
                 arviz_stats.mcse(posterior, method="mean"),
                 arviz_stats.ess(posterior, method="bulk"),
@@ -85,21 +87,21 @@ def summarise(posterior: xr.Dataset) -> xr.Dataset:
 
 
 def _complaints(tree: xr.DataTree, summary: xr.Dataset) -> Sequence[str]:
-    """What speaks against trusting the draws."""
+    """The reasons not to trust the draws."""
     chains, draws = tree["posterior"].sizes["chain"], tree["posterior"].sizes["draw"]
     if draws < _FEWEST_DRAWS:
         return [f"{draws} draws a chain are too few for any diagnostic, which needs {_FEWEST_DRAWS}"]
-    found = []
+    found, varies = [], _varies(summary)
     if chains == 1:
         found.append("one chain cannot tell whether chains agree: run at least two")
-    elif not _varies(summary):
+    elif not varies:
         found.append("no draw differs from another: the chains stay put")
     else:
-        where, worst = _extreme(summary.sel(statistic="r_hat"), np.nanmax)
+        where, worst = _extreme(summary, "r_hat", 1)
         if worst > R_HAT:
             found.append(f"split R-hat of {where} is {worst:.3f}, above {R_HAT}: run longer, or warm up longer")
-    for statistic in ("ess_bulk", "ess_tail") if _varies(summary) else ():
-        where, worst = _extreme(summary.sel(statistic=statistic), np.nanmin)
+    for statistic in ("ess_bulk", "ess_tail") if varies else ():
+        where, worst = _extreme(summary, statistic, -1)
         if worst < ESS_PER_CHAIN * chains:
             found.append(
                 f"{statistic} of {where} is {worst:.0f}, below {ESS_PER_CHAIN} for each of {chains} chains: error bars "
@@ -114,45 +116,54 @@ def _complaints(tree: xr.DataTree, summary: xr.Dataset) -> Sequence[str]:
 
 
 def _varies(summary: xr.Dataset) -> bool:
-    """Whether any entry of any variable differs between draws."""
     return any(bool((values.sel(statistic="sd") > 0).any()) for values in summary.data_vars.values())
 
 
-def _extreme(statistic: xr.Dataset, extreme) -> tuple[str, float]:
-    """The entry of all variables with the extreme value of a statistic, and the value.
+def _extreme(summary: xr.Dataset, statistic: str, sign: int) -> tuple[str, float]:
+    """The entry of all variables with the largest `sign` times a statistic, and the value; constants have none."""
+    found = []
+    for name, values in summary.sel(statistic=statistic).data_vars.items():
+        if bool(values.notnull().any()):
+            index = np.unravel_index(np.nanargmax(sign * values.values), values.shape)
+            labels = zip(values.dims, index, strict=True)
+            place = ", ".join(str(values[dim].values[i]) if dim in values.coords else str(i) for dim, i in labels)
+            found.append((f"{name}[{place}]" if place else str(name), float(values.values[index])))
+    return max(found, key=lambda entry: sign * entry[1])
 
-    Entries that never change, such as those a skip connection fixes, have none.
-    """
-    known = {str(name): values for name, values in statistic.data_vars.items() if bool(values.notnull().any())}
-    worst = {name: float(extreme(values)) for name, values in known.items()}
-    name = max(worst, key=worst.get) if extreme is np.nanmax else min(worst, key=worst.get)
-    values = known[name]
-    index = np.unravel_index(np.nanargmin(np.abs(values.values - worst[name])), values.shape)
-    labels = zip(values.dims, index, strict=True)
-    place = ", ".join(str(values[dim].values[i]) if dim in values.coords else str(i) for dim, i in labels)
-    return f"{name}[{place}]" if place else name, worst[name]
+
+def worst_diagnostics(tree: xr.DataTree) -> Mapping[str, float]:
+    """The largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries; NaN if there is none."""
+    summary = tree["summary"].to_dataset()
+    if not _varies(summary):
+        return {"r_hat": np.nan, "ess": np.nan}
+    sizes = [_extreme(summary, name, -1)[1] for name in ("ess_bulk", "ess_tail")]
+    return {"r_hat": _extreme(summary, "r_hat", 1)[1], "ess": min(sizes)}
 
 
 def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
     """The posterior mean of every order parameter, and its standard error as `U_l_error` and so on."""
     summary = tree["summary"].to_dataset()
     names = [str(name) for name in summary.data_vars if str(name) == "u" or str(name).startswith("U_")]
-    means = summary[names].sel(statistic="mean", drop=True)
-    errors = summary[names].sel(statistic="mcse_mean", drop=True)
-    # what a skip connection fixes is known
-    errors = errors.where(summary[names].sel(statistic="sd", drop=True) != 0, 0.0)
+    means, errors, deviations = (
+        summary[names].sel(statistic=statistic, drop=True) for statistic in ("mean", "mcse_mean", "sd")
+    )
+    # an entry that a skip connection fixes is known exactly
+    errors = errors.where(deviations != 0, 0.0)
     return means.merge(errors.rename({name: f"{name}_error" for name in names})).drop_attrs()
+
+
+def _predicted_means(posterior: xr.Dataset) -> xr.DataArray:
+    return posterior["mean"] if "mean" in posterior else posterior["sampled_output"]
 
 
 def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
     """`mean` and `variance` of the network's output on test examples, with their standard errors.
 
-    From the output's mean and variance given the order parameters, or from outputs of networks: the law of total
-    variance.
+    By the law of total variance, from the output's mean and variance given the order parameters, or from outputs of
+    networks.
     """
-    means = posterior["mean"] if "mean" in posterior else posterior["sampled_output"]
-    mean = means.mean(("chain", "draw"))
-    squares = (means - mean) ** 2
+    means = _predicted_means(posterior)
+    squares = (means - means.mean(("chain", "draw"))) ** 2
     spread = squares + posterior["variance"] if "mean" in posterior else squares
     series = xr.Dataset({"mean": means, "variance": spread})
     errors = arviz_stats.mcse(series, method="mean").rename({"mean": "mean_error", "variance": "variance_error"})
@@ -161,8 +172,8 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
 
 def accuracy_estimate(posterior: xr.Dataset, test_labels: ArrayLike) -> tuple[float, float]:
     """How often the posterior mean of the output says the label's class, and its standard error by a jackknife."""
-    means = (posterior["mean"] if "mean" in posterior else posterior["sampled_output"]).values
     labels = np.asarray(test_labels)
+    means = _predicted_means(posterior).values
     accuracy, error = of_posterior_mean(means, lambda mean: float(class_accuracy(mean, labels)))
     return float(accuracy), float(error)
 
@@ -172,30 +183,17 @@ def of_posterior_mean(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`function` of the mean over all draws, of any shape, and its standard error by a jackknife.
 
-    What is left out in turn is a contiguous part of a chain, longer than draws are correlated where chains mix.
+    The parts left out in turn are contiguous and, if the chains mix, longer than draws are correlated.
     """
     pieces = max(1, -(-_JACKKNIFE // len(draws)))
     parts = [piece for chain in draws for piece in np.array_split(chain, min(pieces, len(chain)))]
     sums, counts = [piece.sum(axis=0) for piece in parts], [len(piece) for piece in parts]
     total, number = np.sum(sums, axis=0), sum(counts)
-    left = [
-        np.asarray(function((total - one) / (number - count)))
-        for one, count in zip(sums, counts, strict=True)
-        if count < number
-    ]
     estimate = np.asarray(function(total / number))
-    if not left:
+    if len(parts) == 1:
         return estimate, np.full(estimate.shape, np.nan)
-    without = np.stack(left)
-    # of what is the same whatever is left out, exactly zero and not what rounding makes of it
+    parts = zip(sums, counts, strict=True)
+    without = np.stack([np.asarray(function((total - one) / (number - count))) for one, count in parts])
+    # exactly zero if nothing changes, not the rounding of the mean
     spread = np.where(np.ptp(without, axis=0) > 0, without - without.mean(axis=0), 0.0)
     return estimate, np.asarray(np.sqrt((len(without) - 1) / len(without) * np.sum(spread**2, axis=0)))
-
-
-def worst_diagnostics(tree: xr.DataTree) -> Mapping[str, float]:
-    """The largest split `r_hat` and the smallest `ess`, bulk or tail, of all entries; NaN where there is none."""
-    summary = tree["summary"].to_dataset()
-    if not _varies(summary):
-        return {"r_hat": np.nan, "ess": np.nan}
-    sizes = [_extreme(summary.sel(statistic=name), np.nanmin)[1] for name in ("ess_bulk", "ess_tail")]
-    return {"r_hat": _extreme(summary.sel(statistic="r_hat"), np.nanmax)[1], "ess": min(sizes)}

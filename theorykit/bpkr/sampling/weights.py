@@ -1,8 +1,7 @@
 """The posterior of all weights of the finite network, in whitened coordinates: every weight N(0, 1) in the prior.
 
-The network is evaluated as the sum over paths of its own path weights, Eqs. (5) and (6), of the tokens after all
-nonlinear functions: the forward maps of its layers and the Gaussian likelihood of Eq. (8) are all that enters; nothing
-is integrated out, and nothing is taken to be Gaussian but the prior.
+The network is the sum over paths, Eqs. (5) and (6), of the tokens after all nonlinear functions. Only the forward maps
+of its layers and the Gaussian likelihood, Eq. (8), enter: nothing is integrated out.
 """
 
 import itertools
@@ -29,7 +28,7 @@ class WeightPosterior(AbstractPosterior):
     """p(weights | data), a density in whitened weights: embedding, layers from the input side, readout, side by side.
 
     - `features` (examples, paths, features), `labels` (examples, outputs), `test_features`, with no examples if nothing
-      is to be predicted. Features by their kernels hold the tokens, which nonlinear networks need.
+      is to be predicted. Features given by their kernels hold the tokens, which nonlinear networks need.
     - `shapes`: of embedding, weights of every layer, and readout. `keeps_weights`: whether they are recorded.
     """
 
@@ -45,7 +44,6 @@ class WeightPosterior(AbstractPosterior):
         return sum(map(math.prod, self.shapes))
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
-        """A draw from the prior."""
         return jax.random.normal(key, (self.dimension,))
 
     def split(self, coordinates: Coordinates) -> White:
@@ -53,40 +51,26 @@ class WeightPosterior(AbstractPosterior):
         return split_weights(coordinates, self.shapes)
 
     def path_weights(self, white: White) -> tuple[Float[Array, "_ _"], ...]:
-        """(w^(1), ..., w^(L+1)), Eq. (6), of the weights that the whitened ones stand for.
-
-        From the layer on above which all are linear.
-        """
+        """(w^(1), ..., w^(L+1)), Eq. (6), from the first layer on above which all layers are linear."""
         _, *layers, readout = white
-        blocks = colour_layers(self.architecture, layers)[self._nonlinear :]
+        nonlinear = nonlinear_layers(self.architecture.layers)
+        blocks = colour_layers(self.architecture, layers)[nonlinear:]
         readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
-        forms, numbers = self.architecture.forms[self._nonlinear :], self.architecture.layer_numbers()
+        forms, numbers = self.architecture.forms[nonlinear:], self.architecture.layer_numbers()
         return layer_functions.all_path_weights(forms, numbers, blocks, readout)
-
-    @property
-    def _nonlinear(self) -> int:
-        """How many layers there are up to the last that is not linear."""
-        return nonlinear_layers(self.architecture.layers)
 
     def outputs(self, white: White, features: Features) -> Array:
         """f(x) (examples, outputs) of every example, Eq. (5); the embedding's own variance is in the features."""
         first = self.path_weights(white)[0]
         if not isinstance(features, ImplicitFeatures):
             return read_paths(first, white[0], features)
-        hidden = self._hidden(white, features.tokens)
-        return read(first, jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2]))
-
-    def _hidden(
-        self, white: White, tokens: Float[Array, "examples tokens features"]
-    ) -> Float[Array, "examples tokens width"]:
-        """The hidden units of every token after the last function that they pass through."""
         variances = (1.0, *self.architecture.prior_variances[1:-1])
-        hidden = tokens
+        hidden = features.tokens
         for layer, activation in enumerate(self.architecture.activations):
             # the tokens' own scale is in the features
             scale = jnp.sqrt(variances[layer] / hidden.shape[2]) if layer else 1.0
             hidden = apply_to(activation, scale * jnp.einsum("mn,esn->esm", white[layer], hidden))
-        return hidden
+        return read(first, jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2]))
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
@@ -94,9 +78,9 @@ class WeightPosterior(AbstractPosterior):
         return -(jnp.sum(coordinates**2) + jnp.sum(residual**2) / self.architecture.temperature) / 2  # Eq. (8)
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        """What is kept of a draw: U_l and u of its path weights, Eq. (13), and its output on test examples."""
+        """U_l and u of the path weights, Eq. (13), and the output on test examples."""
         white = self.split(coordinates)
-        recorded = dict(named(overlaps(self.path_weights(white)), self._nonlinear + 1))
+        recorded = dict(named(overlaps(self.path_weights(white)), nonlinear_layers(self.architecture.layers) + 1))
         if self.keeps_weights:
             recorded["weights"] = coordinates
         if len(self.test_features):
@@ -112,16 +96,9 @@ def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
 
 
-def hidden_readings(
-    embedding: Float[Array, "width features"], features: Float[Array, "examples paths features"]
-) -> Float[Array, "examples paths width"]:
-    """V^0 phi / sqrt(N_1): what path weights are multiplied with."""
-    return jnp.einsum("ni,pki->pkn", embedding, features) / jnp.sqrt(len(embedding))
-
-
 def read(
     first: Float[Array, "rows width"], readings: Float[Array, "examples paths width"]
 ) -> Float[Array, "examples outputs"]:
-    """The network's outputs from w^(1), a row a path and output, and the hidden readings, Eq. (5)."""
+    """The network's outputs from w^(1), with one row per path and output, and the hidden readings, Eq. (5)."""
     by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
     return jnp.einsum("kcn,pkn->pc", by_output, readings)  # Eq. (5)

@@ -5,7 +5,7 @@ E[phi(g) phi(g')]. Source: Cho and Saul (2009), Williams (1998) for the closed f
 function by `symbolic.gaussian_average`; a function without one is left to quadrature.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -44,9 +44,9 @@ from sympy import (
 )
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...checks import checked_instance, checked_text, shown
+from ...checks import check_fields, shown
 from ...symbolic import GaussianAverage, gaussian_average, kernel_matrix
-from ...symbolic.functions.digits import many_digits
+from ...symbolic.functions import many_digits
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
@@ -68,8 +68,7 @@ class Activation:
     function: Expr
 
     def __post_init__(self):
-        checked_text("name", self.name)
-        checked_instance("function", self.function, Expr)
+        check_fields(self)
 
     def __repr__(self):
         return repr(self.name)
@@ -116,34 +115,40 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
 
 @lru_cache
 def _kernel(function: Expr) -> Expr:
+    """`_exact_kernel`, cut off where rounding may carry a difference below zero, or a sine beyond one."""
+
+    def is_root_of_difference(node: Basic) -> bool:
+        return isinstance(node, Pow) and node.exp == S.Half and node.base.is_Add and not node.base.is_nonnegative
+
+    if _exponential_terms(function) is not None:
+        return _exact_kernel(function)
+    cut = _exact_kernel(function).replace(is_root_of_difference, lambda root: sqrt(Max(0, root.base)))
+    # the sine of the function itself is c_xy / sqrt(c_xx c_yy)
+    return cut.replace(_is_sine_of_correlation, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
+
+
+def _is_sine_of_correlation(node: Basic) -> bool:
+    return isinstance(node, asin) and not node.args[0].has(Max, Min)
+
+
+@lru_cache
+def _exact_kernel(function: Expr) -> Expr:
     terms = _exponential_terms(function)
     if terms is not None:
         return _mean_of_exponentials(terms, terms)
     one, other = _NORMALS
     across = BETWEEN / sqrt(OWN) * one + sqrt(OTHER - BETWEEN**2 / OWN) * other
     both = function.subs(UNIT, sqrt(OWN) * one) * function.subs(UNIT, across)
-    return _within_range(expand(gaussian_average(both, one, other)))
+    return expand(gaussian_average(both, one, other))
 
 
 @lru_cache
 def _kernel_of_correlation(function: Expr) -> Expr | None:
-    kernel = _kernel(function)
+    kernel = _exact_kernel(function)
     if kernel.has(GaussianAverage):
         return None
-    # the roots of differences first, while they are seen to be of a covariance
-    kernel = kernel.replace(_is_cut_root, lambda root: Pow(root.base.args[1], root.exp))
-    kernel = kernel.replace(asin, lambda sine: asin(_unclipped(sine)))
     kernel = kernel.subs(BETWEEN, CORRELATION * sqrt(OWN) * sqrt(OTHER))
     return kernel.replace(_is_root_of_sum, lambda root: Pow(factor(root.base), root.exp))
-
-
-def _is_cut_root(node: Basic) -> bool:
-    return isinstance(node, Pow) and isinstance(node.base, Max) and node.base.args[0] == 0
-
-
-def _unclipped(sine: Expr) -> Expr:
-    inner = sine.args[1] if isinstance(sine, Max) and sine.args[0] == -1 else sine
-    return inner.args[1] if isinstance(inner, Min) and inner.args[0] == 1 else inner
 
 
 def _is_root_of_sum(node: Basic) -> bool:
@@ -184,6 +189,7 @@ def _exponential_terms(function: Expr) -> _Terms | None:
     function = function.replace(_is_power_of_number, lambda power: exp(log(power.base) * power.exp))
     if not function.has(*kinds) or function.atoms(Function) - function.atoms(*kinds):
         return None
+    # sines and cosines are exponentials of complex slopes
     spread = expand(expand(function.rewrite(exp), power_exp=False), power_exp=False)
     found: dict[Expr, Expr] = {}
     for term in Add.make_args(powsimp(expand(spread), combine="exp", force=True)):
@@ -240,24 +246,6 @@ def _mean(function: Expr) -> Expr:
     return gaussian_average(function.subs(UNIT, sqrt(OWN) * one), one)
 
 
-def _within_range(kernel: Expr) -> Expr:
-    """The kernel with differences that are not negative cut off at zero, where rounding may carry them below."""
-
-    def is_root_of_difference(node: Basic) -> bool:
-        return isinstance(node, Pow) and node.exp == S.Half and node.base.is_Add and not node.base.is_nonnegative
-
-    def cut_off(node: Pow) -> Expr:
-        return sqrt(Max(0, node.base))
-
-    cut = kernel.replace(is_root_of_difference, cut_off)
-    # of the function itself, c_xy / sqrt(c_xx c_yy), which rounding carries beyond one
-    return cut.replace(_is_sine_of_correlation, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
-
-
-def _is_sine_of_correlation(node: Basic) -> bool:
-    return isinstance(node, asin) and not node.args[0].has(Max, Min)
-
-
 IDENTITY = Activation("identity", UNIT)
 NAMED: Mapping[str, Activation] = {
     "identity": IDENTITY,
@@ -274,17 +262,9 @@ def as_activation(value: Any, where: str = "activation") -> Activation:
     """
     if isinstance(value, Activation):
         return value
-    if isinstance(value, str):
-        if value not in NAMED:
-            raise ValueError(
-                f"{where} must be one of {', '.join(map(repr, NAMED))}, or a function of SymPy, got {value!r}"
-            )
+    if isinstance(value, str) and value in NAMED:
         return NAMED[value]
-    return _own(value, where)
-
-
-def _own(value: Callable[[Expr], Expr] | Expr, where: str) -> Activation:
-    expression = value
+    expression = None if isinstance(value, str) else value
     if isinstance(value, Expr) and len(value.free_symbols) == 1:
         expression = value.xreplace({next(iter(value.free_symbols)): UNIT})
     elif callable(value):
@@ -303,7 +283,5 @@ def _own(value: Callable[[Expr], Expr] | Expr, where: str) -> Activation:
         raise ValueError(
             f"{where} must be a function of one number, got {expression}, of {expression.free_symbols or 'none'}"
         )
-    for named in NAMED.values():
-        if named.function == expression:
-            return named
-    return Activation(str(expression), expression)
+    named = (each for each in NAMED.values() if each.function == expression)
+    return next(named, None) or Activation(str(expression), expression)

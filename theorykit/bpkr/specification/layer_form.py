@@ -1,16 +1,35 @@
-"""A layer's forward map, read along attention paths from the readout towards the input; Eqs. (5)-(7).
+"""A layer's forward map, read along attention paths from the readout towards the input, and all layers of a network.
 
-Everything the theory and the finite network need of a layer is taken from the expressions that its kind states.
+Everything the theory and the finite network need of a layer is taken from the expressions that its kind states;
+Eqs. (5)-(7).
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sympy import Basic, Expr, I, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, expand, nan, oo, sqrt, zoo
+from sympy import (
+    Basic,
+    Expr,
+    I,
+    Identity,
+    Integer,
+    KroneckerProduct,
+    MatrixSymbol,
+    S,
+    Symbol,
+    expand,
+    nan,
+    oo,
+    sqrt,
+    zoo,
+)
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...symbolic import SideBySide, Stacked, below, beside, expand_products, from_terms, kronecker, matrix_terms
+from ...symbolic import below, beside, kronecker
+from ...symbolic.algebra import expand_products, from_terms, matrix_terms
+from ...symbolic.atoms import SideBySide, Stacked
+from .activations import Activation
 from .layers import AbstractLayer, LayerSymbols
 
 
@@ -85,32 +104,46 @@ class LayerForm:
 
 def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     """Read the forward map of a layer; `ValueError` says what of it the theory does not cover."""
-    forward, covariance = kind.forward(symbols), kind.prior(symbols)
+    forward, covariance, name = kind.forward(symbols), kind.prior(symbols), type(kind).__name__
     for what, expression in (("forward map", forward), ("prior", covariance)):
         numbers = (I, oo, -oo, zoo, nan) if isinstance(expression, Basic) else ()
         if unreal := [number for number in numbers if expression.has(number)]:
-            raise ValueError(
-                f"the {what} of {type(kind).__name__} has {unreal[0]}: its numbers must be real and finite"
-            )
-    blocks = _checked_covariance(kind, covariance)
-    weights = symbols.weights(blocks)
-    _check_linear(kind, forward, weights, symbols)
-    skip, weighted = [], []
+            raise ValueError(f"the {what} of {name} has {unreal[0]}: its numbers must be real and finite")
+    if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
+        raise _refused(name, f"its prior {covariance} is not a square matrix, one row per weight block")
+    blocks = covariance.shape[0]
+    weights, size = symbols.weights(blocks), (symbols.next_width, symbols.tokens)
+    if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != size:
+        raise _refused(name, f"it has shape {getattr(forward, 'shape', 'a scalar')}, not {size}")
+    # sizes are compared at the layer's number of heads: one head needs no KroneckerProduct
+    at_heads = (symbols.heads, kind.heads or symbols.heads)
+    skips, mixings = [], []
     for coefficient, factors in matrix_terms(forward):
+        _check_linear(name, factors, weights, symbols.hidden)
         if factors and factors[0] == weights:
-            weighted.append((coefficient * sqrt(symbols.width), factors[1:]))
+            scale = coefficient * sqrt(symbols.width)
+            mixings.append(_mixing(name, scale, factors, symbols, blocks, at_heads))
         elif factors and factors[0] == symbols.hidden:
-            skip.append((coefficient, factors[1:]))
+            _check_chain(name, factors, symbols, at_heads)
+            skips.append((coefficient, factors[1:]))
         else:
             raise _refused(
-                kind,
+                name,
                 f"its term {from_terms([(coefficient, factors)], forward.shape)} begins neither with {symbols.hidden} "
                 f"nor with its weights {weights} of shape {weights.shape}, as many blocks as its prior has rows",
             )
-    if not weighted:
-        raise _refused(kind, f"it does not contain its weights {weights}, of as many blocks as its prior has rows")
-    gain, skip_tokens = _skip(kind, skip, symbols)
-    mixings = [_mixing(kind, coefficient, factors, symbols, blocks) for coefficient, factors in weighted]
+    if not mixings:
+        raise _refused(name, f"it does not contain its weights {weights}, of as many blocks as its prior has rows")
+    gain, skip_tokens = S.Zero, Identity(symbols.tokens)
+    if skips:
+        if symbols.width != symbols.next_width:
+            raise _refused(name, f"a skip connection needs equal widths, got {symbols.width} and {symbols.next_width}")
+        if len(skips) > 1:
+            raise _refused(name, "it has more than one skip connection; gather them in one")
+        ((coefficient, factors),) = skips
+        # the gain is a number of the network; what depends on the length of the sequence mixes tokens
+        gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
+        skip_tokens = from_terms([(of_tokens, factors)], (symbols.tokens, symbols.tokens))
     return LayerForm(
         symbols=symbols,
         forward=forward,
@@ -124,37 +157,27 @@ def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     )
 
 
-def _checked_covariance(kind, covariance) -> Expr:
-    if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
-        raise _refused(kind, f"its prior {covariance} is not a square matrix, one row a weight block")
-    return covariance.shape[0]
-
-
-def _check_linear(kind, forward, weights, symbols):
-    """Refuse what is not linear in weights and hidden activations, with the likely cause."""
-    if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != (symbols.next_width, symbols.tokens):
-        shape = getattr(forward, "shape", "a scalar")
-        raise _refused(kind, f"it has shape {shape}, not {(symbols.next_width, symbols.tokens)}")
-    for _, factors in matrix_terms(forward):
-        for symbol in (weights, symbols.hidden):
-            if any(_hides(factor, symbol) for factor in factors):
-                raise _refused(
-                    kind,
-                    f"{symbol} stands inside a function: a nonlinear block. Functions of hidden units are covered, as "
-                    "an ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it; "
-                    "elsewhere path weights are not Gaussian, and no kernel renormalisation by matrices U_l is known",
-                )
-        occurrences = sum(_count(factor, symbols.hidden) for factor in factors)
-        if occurrences > 1:
+def _check_linear(name: str, factors: tuple[MatrixExpr, ...], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
+    """Refuse a product that is not linear in weights and hidden activations, with the likely cause."""
+    for symbol in (weights, hidden):
+        if any(_hides(factor, symbol) for factor in factors):
             raise _refused(
-                kind,
-                f"{symbols.hidden} occurs {occurrences} times in a product: attention on hidden activations makes the "
-                "network nonlinear in its values. Attention must be a function of the bare input",
+                name,
+                f"{symbol} stands inside a function: a nonlinear block. Functions of hidden units are covered, as an "
+                "ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it; elsewhere path "
+                "weights are not Gaussian, and no kernel renormalisation by matrices U_l is known",
             )
-        if occurrences == 0:
-            raise _refused(kind, f"a term does not contain {symbols.hidden}: biases are not covered")
-        if sum(_count(factor, weights) for factor in factors) > 1:
-            raise _refused(kind, f"{weights} occurs more than once in a product: it must be linear in its weights")
+    occurrences = sum(_count(factor, hidden) for factor in factors)
+    if occurrences > 1:
+        raise _refused(
+            name,
+            f"{hidden} occurs {occurrences} times in a product: attention on hidden activations makes the network "
+            "nonlinear in its values. Attention must be a function of the bare input",
+        )
+    if occurrences == 0:
+        raise _refused(name, f"a term does not contain {hidden}: biases are not covered")
+    if sum(_count(factor, weights) for factor in factors) > 1:
+        raise _refused(name, f"{weights} occurs more than once in a product: it must be linear in its weights")
 
 
 def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:
@@ -171,59 +194,79 @@ def _count(factor: MatrixExpr, symbol: MatrixSymbol) -> int:
     return sum(_count(argument, symbol) for argument in factor.args if isinstance(argument, MatrixExpr))
 
 
-def _skip(kind, terms, symbols):
-    if not terms:
-        return S.Zero, Identity(symbols.tokens)
-    if symbols.width != symbols.next_width:
-        raise _refused(kind, f"a skip connection needs equal widths, got {symbols.width} and {symbols.next_width}")
-    if len(terms) > 1:
-        raise _refused(kind, "it has more than one skip connection; gather them in one")
-    coefficient, factors = terms[0]
-    _check_chain(kind, (symbols.hidden, *factors), symbols)
-    # the gain is a number of the network; what depends on the length of the sequence mixes tokens
-    gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
-    return gain, from_terms([(of_tokens, factors)], (symbols.tokens, symbols.tokens))
-
-
-def _mixing(kind, coefficient, factors, symbols, blocks):
+def _mixing(name, coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr, MatrixExpr | None]:
     """How V (M (x) X) Omega mixes tokens: c (M (x) I) Omega, and the heads M that each block goes through."""
-    if not factors:
-        raise _refused(kind, f"its weights do not act on {symbols.hidden}")
-    first, *rest = factors
-    if first == symbols.hidden and _at_its_heads(kind, blocks, symbols) == 1:
+    if len(factors) == 1:
+        raise _refused(name, f"its weights do not act on {symbols.hidden}")
+    _, first, *rest = factors
+    if first == symbols.hidden:
+        if expand(blocks).subs(*at_heads) != 1:
+            raise _refused(
+                name,
+                f"its {blocks} weight blocks of {symbols.width} columns each act on the {symbols.width} rows of "
+                f"{symbols.hidden}; write weights * KroneckerProduct(Identity({blocks}), {symbols.hidden}), so that "
+                "each has its own",
+            )
         spread = Identity(blocks)
-    elif first == symbols.hidden:
-        raise _refused(
-            kind,
-            f"its {blocks} weight blocks of {symbols.width} columns each act on the {symbols.width} rows of "
-            f"{symbols.hidden}; write weights * KroneckerProduct(Identity({blocks}), {symbols.hidden}), so that each "
-            "has its own",
-        )
     elif isinstance(first, KroneckerProduct) and len(first.args) == 2 and first.args[1] == symbols.hidden:
         spread = first.args[0]
     else:
-        raise _refused(kind, f"its weights act on {first}; write weights * KroneckerProduct(matrix, {symbols.hidden})")
-    _check_chain(kind, (symbols.weights(blocks), *factors), symbols)
+        raise _refused(name, f"its weights act on {first}; write weights * KroneckerProduct(matrix, {symbols.hidden})")
+    _check_chain(name, factors, symbols, at_heads)
     tokens = from_terms([(coefficient, tuple(rest))], (spread.shape[1] * symbols.tokens, symbols.tokens))
     heads = spread if rest and rest[0] == symbols.attention else None
     return expand_products(kronecker(spread, Identity(symbols.tokens)) * tokens), heads
 
 
-def _at_its_heads(kind, size, symbols):
-    return expand(size).subs(symbols.heads, kind.heads) if kind.heads else expand(size)
-
-
-def _check_chain(kind, factors, symbols):
+def _check_chain(name, factors, symbols, at_heads) -> None:
     """Refuse a product of matrices whose sizes do not match, which SymPy makes where sizes are symbols."""
-    ends = (Identity(symbols.next_width), *factors, Identity(symbols.tokens))
-    for before, after in pairwise(ends):
-        if _at_its_heads(kind, before.shape[1] - after.shape[0], symbols) != 0:
-            raise _refused(
-                kind,
-                f"it multiplies {before} of shape {before.shape} by {after} of shape {after.shape}, whose sizes do not "
-                "match",
-            )
+    for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(symbols.tokens))):
+        if expand(before.shape[1] - after.shape[0]).subs(*at_heads) != 0:
+            sizes = f"{before} of shape {before.shape} by {after} of shape {after.shape}"
+            raise _refused(name, f"it multiplies {sizes}, whose sizes do not match")
 
 
-def _refused(kind: AbstractLayer, reason: str) -> ValueError:
-    return ValueError(f"the theory does not cover the forward map of {type(kind).__name__}: {reason}")
+def _refused(name: str, reason: str) -> ValueError:
+    return ValueError(f"the theory does not cover the forward map of {name}: {reason}")
+
+
+TOKENS = Symbol("N_tokens", integer=True, positive=True)
+"""How many tokens a readout reads that has weights of its own for each."""
+
+
+@dataclass(frozen=True)
+class NetworkForm:
+    """The forms of the layers, from the input side, and of what is before and after them.
+
+    - `several_outputs`: whether there is more than one output.
+    - `every_token`: whether the readout reads every token with weights of its own.
+    - `activations`: phi of the embedding and of the dense layers above it, up to the last that is not linear; empty
+      where all are linear.
+    """
+
+    layers: tuple[LayerForm, ...]
+    several_outputs: bool = False
+    every_token: bool = False
+    activations: tuple[Activation, ...] = ()
+
+    @property
+    def outputs(self) -> Expr:
+        """C, the number of outputs: a symbol where there are several."""
+        return Symbol("C", integer=True, positive=True) if self.several_outputs else Integer(1)
+
+    @property
+    def readings(self) -> Expr:
+        """How many numbers the readout makes of the last hidden layer: one an output, and one a token that is read."""
+        return expand(TOKENS * self.outputs) if self.every_token else self.outputs
+
+    @property
+    def widths(self) -> tuple[Expr, ...]:
+        """(N_1, ..., N_L, N_a): the hidden units before every layer, and before the readout."""
+        if not self.layers:
+            return (width_symbol("a"),)
+        return (*(form.symbols.width for form in self.layers), self.layers[-1].symbols.next_width)
+
+
+def width_symbol(name: str) -> Symbol:
+    """N_name, the hidden units before the layer of that name; "a" is the readout."""
+    return Symbol(f"N_{name}", positive=True)

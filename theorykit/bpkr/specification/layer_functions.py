@@ -9,16 +9,19 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr, Identity, MatrixSymbol, Symbol, sqrt
 
 from ...codegen import CompiledFunction, compile_expressions, interpret
-from ...symbolic import split_coefficient
+from ...symbolic.atoms import split_coefficient
 from .layer_form import LayerForm
 from .layers import LayerSymbols
 
-# the value of every size, width, variance and parameter symbol of a network's layers, by name
+# The value of every size, width, variance and parameter symbol of a network's layers, by name.
 Numbers = Mapping[str, Any]
+# How many partial paths there are after a layer.
+_OUTER = Symbol("n", integer=True, positive=True)
 
 
 def count(size: Expr, head_counts: Mapping[str, int]) -> int:
@@ -39,17 +42,13 @@ def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
     if isinstance(form.block_heads, Identity):
         np.fill_diagonal(passes, True)
     elif form.block_heads is not None:
-        # any parameters in it: that they are not zero is all that matters here
-        numbers = {symbol.name: _ones(symbol, counts) for symbol in _symbols(form.block_heads)}
-        passes = interpret(form.block_heads, {**numbers, **counts}) != 0
-    skip = np.zeros((1 if form.has_skip else 0, heads), dtype=bool)
-    return np.concatenate([skip, passes])
-
-
-def _ones(symbol: Expr, counts: Mapping[str, int]):
-    if isinstance(symbol, MatrixSymbol):
-        return np.ones([count(side, counts) for side in symbol.shape])
-    return 1.0
+        # ones for parameters in it: only where they are not zero matters here
+        ones = {
+            symbol.name: np.ones([count(side, counts) for side in getattr(symbol, "shape", ())])
+            for symbol in _symbols(form.block_heads)
+        }
+        passes = interpret(form.block_heads, {**ones, **counts}) != 0
+    return np.concatenate([np.zeros((int(form.has_skip), heads), dtype=bool), passes])
 
 
 def forward(
@@ -60,7 +59,7 @@ def forward(
     attention: Float[Array, "headstokens tokens"] | None,
 ) -> Float[Array, "nextwidth tokens"]:
     """X_l, given X_{l-1}, V_l and the heads' attention one below the other."""
-    arrays = {form.hidden: hidden, form.weights: weights, **_attention(form, attention)}
+    arrays = {form.hidden: hidden, form.weights: weights, form.symbols.attention: attention}
     return _evaluate(form, form.forward, arrays, numbers)
 
 
@@ -71,16 +70,8 @@ def reading(
     attention: Float[Array, "headstokens tokens"] | None,
 ) -> Float[Array, "tokens branchesn"]:
     """q_{l-1}: how the tokens before the layer are read, along each partial path, given q_l after it; Eq. (7)."""
-    symbol = MatrixSymbol(f"q_{form.symbols.index}", form.symbols.tokens, _outer_size())
-    return _evaluate(form, form.reading(symbol), {symbol: outer, **_attention(form, attention)}, numbers)
-
-
-def path_weights(
-    form: LayerForm, numbers: Numbers, outer: Float[Array, "n nextwidth"], weights: Float[Array, "nextwidth columns"]
-) -> Float[Array, "branchesn width"]:
-    """w^(l), given w^(l+1) and V_l; Eq. (6)."""
-    symbol = MatrixSymbol(f"w_{form.symbols.index}", _outer_size(), form.symbols.next_width)
-    return _evaluate(form, form.path_weights(symbol), {symbol: outer, form.weights: weights}, numbers)
+    symbol = MatrixSymbol(f"q_{form.symbols.index}", form.symbols.tokens, _OUTER)
+    return _evaluate(form, form.reading(symbol), {symbol: outer, form.symbols.attention: attention}, numbers)
 
 
 def all_path_weights(
@@ -92,7 +83,9 @@ def all_path_weights(
     """(w^(1), ..., w^(L+1)), given V_1, ..., V_L and the readout weights; Eq. (6)."""
     weights = [readout]
     for form, blocks in zip(reversed(forms), reversed(layers), strict=True):
-        weights.append(path_weights(form, numbers, weights[-1], blocks))
+        symbol = MatrixSymbol(f"w_{form.symbols.index}", _OUTER, form.symbols.next_width)
+        arrays = {symbol: weights[-1], form.weights: blocks}
+        weights.append(_evaluate(form, form.path_weights(symbol), arrays, numbers))
     return tuple(reversed(weights))
 
 
@@ -115,7 +108,7 @@ def interpret_prior_mean(
     values = {name: value if isinstance(value, int) else np.asarray(value) for name, value in numbers.items()}
     for form in reversed(forms):
         symbol = _overlap_symbol(form)
-        given = {symbol.name: outer, _outer_size().name: len(outer)}
+        given = {symbol.name: outer, _OUTER.name: len(outer)}
         outer = np.asarray(interpret(form.prior_mean(symbol), {**values, **given}))
     return outer
 
@@ -131,22 +124,14 @@ def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks b
     return jnp.linalg.cholesky(_evaluate(form, form.covariance, {}, numbers))
 
 
-def gain(form: LayerForm, numbers: Numbers) -> Float[Array, ""] | float | int:
+def gain(form: LayerForm, numbers: Numbers) -> ArrayLike:
     """The strength of the skip connection; zero where there is none."""
     return _evaluate(form, form.gain, {}, numbers)
 
 
 def _overlap_symbol(form: LayerForm) -> MatrixSymbol:
     """U_{l+1}, which the prior mean of U_l is a function of."""
-    return MatrixSymbol(f"U_{form.symbols.index + 1}", _outer_size(), _outer_size())
-
-
-def _outer_size() -> Symbol:
-    return Symbol("n", integer=True, positive=True)
-
-
-def _attention(form: LayerForm, attention) -> Mapping[MatrixSymbol, Array]:
-    return {} if attention is None else {form.symbols.attention: attention}
+    return MatrixSymbol(f"U_{form.symbols.index + 1}", _OUTER, _OUTER)
 
 
 def _symbols(expression: Expr) -> set[Expr]:
@@ -154,7 +139,8 @@ def _symbols(expression: Expr) -> set[Expr]:
     return expression.atoms(Symbol, MatrixSymbol)
 
 
-def _evaluate(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array], numbers: Numbers):
+def _evaluate(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array | None], numbers: Numbers):
+    arrays = {symbol: array for symbol, array in arrays.items() if array is not None}
     function = _compile(form.symbols, expression, tuple(arrays))
     return function.call_from({**numbers, **{symbol.name: array for symbol, array in arrays.items()}})["value"]
 
@@ -162,6 +148,6 @@ def _evaluate(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, A
 @lru_cache
 def _compile(symbols: LayerSymbols, expression: Expr, arrays: Sequence[MatrixSymbol]) -> CompiledFunction:
     """A function of `arrays` and of every other symbol in `expression` that is not a mere size of theirs."""
-    others = _symbols(expression) - {*arrays, _outer_size(), symbols.tokens}
+    others = _symbols(expression) - {*arrays, _OUTER, symbols.tokens}
     arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
     return compile_expressions(f"layer_{symbols.index}", {"value": expression}, arguments)

@@ -1,23 +1,23 @@
 """The grammar of layers: a kind of layer is its forward map and its prior, and nothing else.
 
-Part of stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
-Everything that the package does with a layer follows from the two expressions that its kind states: how activations
-are read along attention paths, the prior of the order parameters, the action, and the finite network itself.
+All that the package does with a layer follows from the two expressions that its kind states: how activations are read
+along attention paths, the prior of the order parameters, the action, and the finite network itself.
 """
 
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import equinox as eqx
-import numpy as np
 from jax.typing import ArrayLike
 from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, Symbol, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...checks import checked_instance, checked_text, checked_whole_number, shown
-from ...symbolic import PositiveDefiniteSymbol, positive_definite
+from ...checks import Count, check_fields, checked_arguments, checked_whole_number, shown
+from ...symbolic import positive_definite
+from ...symbolic.atoms import PositiveDefiniteSymbol
 from .activations import IDENTITY, Activation, as_activation
 
 
@@ -25,21 +25,15 @@ from .activations import IDENTITY, Activation, as_activation
 class LayerSymbols:
     """The symbols that layer `index` (1 = the first) may write its forward map and prior with.
 
-    - `hidden`: X_{l-1} (N_l x tokens), the activations that the layer takes.
-    - `heads`, `attention`: H_l, and Omega_l (H_l tokens x tokens), the heads' attention one below the other; a column
-      of a block sums to one over the keys.
     - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after the layer.
-    - `variance`: sigma_l^2, the layer's entry in `Architecture.prior_variances`.
     """
 
-    index: int
+    index: Count
     width: Expr
     next_width: Expr
 
     def __post_init__(self):
-        checked_whole_number("index", self.index, least=1)
-        for name in ("width", "next_width"):
-            checked_instance(name, getattr(self, name), Expr, "a SymPy symbol")
+        check_fields(self)
 
     @property
     def heads(self) -> Symbol:
@@ -53,7 +47,7 @@ class LayerSymbols:
 
     @property
     def variance(self) -> Symbol:
-        """sigma_l^2, the prior variance of the layer's weights."""
+        """sigma_l^2, the prior variance of the layer's weights, from `Architecture.prior_variances`."""
         return Symbol(f"sigma2_{self.index}", positive=True)
 
     @property
@@ -63,29 +57,28 @@ class LayerSymbols:
 
     @property
     def attention(self) -> MatrixSymbol:
-        """Omega_l (H_l tokens x tokens), the heads' attention one below the other."""
+        """Omega_l (H_l tokens x tokens), the heads' attention one below the other; columns of a block sum to one."""
         return MatrixSymbol(f"Omega_{self.index}", self.heads * self.tokens, self.tokens)
 
     @property
     def given(self) -> frozenset[Expr]:
-        """All of the above: the symbols that are there for every layer."""
+        """The symbols that are there for every layer: all of the above."""
         numbers = {self.width, self.next_width, self.heads, self.tokens, self.variance}
         return frozenset(numbers | {self.hidden, self.attention})
 
-    def weights(self, blocks: Expr | int) -> MatrixSymbol:
+    @checked_arguments
+    def weights(self, blocks: Expr | Count) -> MatrixSymbol:
         """V_l (N_{l+1} x blocks N_l): the layer's weight blocks side by side, the same number as its prior has rows."""
-        blocks = _checked_size("blocks", blocks)
         return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))
 
+    @checked_arguments
     def number(self, name: str) -> Symbol:
         """A positive parameter of the layer, called `name`_l."""
-        checked_text("name", name)
         return Symbol(f"{name}_{self.index}", positive=True)
 
-    def covariance(self, name: str, size: Expr | int) -> PositiveDefiniteSymbol:
+    @checked_arguments
+    def covariance(self, name: str, size: Expr | Count) -> PositiveDefiniteSymbol:
         """A positive definite parameter of the layer (size x size), called `name`_l."""
-        checked_text("name", name)
-        size = _checked_size("size", size)
         return positive_definite(f"{name}_{self.index}", size)
 
 
@@ -113,7 +106,7 @@ class AbstractLayer(eqx.Module):
 class Attention(AbstractLayer):
     """Linear values mixed over tokens by heads of attention, which act on the bare input; Eq. (2)."""
 
-    heads: int = eqx.field(static=True, converter=lambda heads: _checked_count("heads", heads))
+    heads: int = eqx.field(static=True, converter=partial(checked_whole_number, "heads", least=1))
 
     def forward(self, layer):
         values = layer.weights(layer.heads) * KroneckerProduct(Identity(layer.heads), layer.hidden)
@@ -126,13 +119,11 @@ class Attention(AbstractLayer):
 class Dense(AbstractLayer):
     """A layer that acts on every token by itself.
 
-    - `activation`: the function phi of its hidden units, as `Architecture.embedding` takes it; the identity unless it
-      is said. One that is not linear may stand directly above the embedding, or above such a layer.
+    - `activation`: the function phi of its hidden units, as in `Architecture.embedding`. One that is not linear may
+      stand directly above the embedding, or above such a layer.
     """
 
-    activation: Activation = eqx.field(
-        static=True, kw_only=True, default=IDENTITY, converter=lambda value: as_activation(value)
-    )
+    activation: Activation = eqx.field(static=True, kw_only=True, default=IDENTITY, converter=as_activation)
 
     @property
     def heads(self):
@@ -159,11 +150,9 @@ class Skip(AbstractLayer):
     gain: Any
 
     def __init__(self, layer: "AbstractLayer | int", gain: ArrayLike = 1.0):
-        self.layer = as_layer(layer)
+        self.layer = as_layer(layer, "layer")
         if isinstance(self.layer, Skip):
-            raise ValueError(
-                "layer is a Skip: a skip connection around a skip connection is one skip connection: add their gains"
-            )
+            raise ValueError("layer is a Skip: two skip connections around one layer are one; add their gains")
         self.gain = gain
 
     @property
@@ -186,26 +175,12 @@ def activation_of(layer: AbstractLayer) -> Activation:
     return layer.activation if isinstance(layer, Dense) else IDENTITY
 
 
-def as_layer(layer: "AbstractLayer | int", where: str = "") -> AbstractLayer:
-    """A layer as it is; a whole number as that many heads of attention. Errors begin with `where`."""
+def as_layer(layer: "AbstractLayer | int", name: str) -> AbstractLayer:
+    """A layer as it is; a whole number as that many heads of attention."""
     if isinstance(layer, AbstractLayer):
         return layer
-    if isinstance(layer, type) and issubclass(layer, AbstractLayer):
-        raise ValueError(f"{where}a layer must be an instance: write {layer.__name__}(...), not {layer.__name__}")
     try:
-        return Attention(layer)
-    except ValueError as error:
-        raise ValueError(f"{where}{error}" if where else f"{error} for the layer") from None
-
-
-def _checked_size(name: str, value: Any) -> Expr | int:
-    """`value`, an expression of sizes or a positive whole number."""
-    if isinstance(value, Expr) and not value.is_Matrix:
-        return value
-    return checked_whole_number(name, value, least=1)
-
-
-def _checked_count(name: str, value) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, (bool, np.timedelta64)) or value < 1:
-        raise ValueError(f"every layer needs a positive whole number of {name}, got {shown(value)}")
-    return checked_whole_number(name, value)
+        return Attention(checked_whole_number(name, layer, least=1))
+    except TypeError:
+        wanted = "a layer such as bpkr.Dense(), or a whole number of heads"
+        raise TypeError(f"{name} must be {wanted}, got {shown(layer)}") from None

@@ -4,6 +4,7 @@ Architecture, data -> solve at every point -> labelled datasets on disk -> one d
 """
 
 from .datasets import (
+    best_temperatures,
     label_infinite_width,
     label_prediction,
     label_saddle,
@@ -12,7 +13,6 @@ from .datasets import (
     prediction_errors,
 )
 from .run import sweep, sweep_seeds
-from .selection import best_temperatures
 
 __all__ = [
     "best_temperatures",

@@ -1,47 +1,57 @@
 """Sweeps: the saddle point at every place of a grid, solved from its nearest solved neighbour and kept as it comes."""
 
+import itertools
 import json
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import xarray as xr
+from tqdm.auto import tqdm
 
-from ... import bpkr
-from ...checks import (
-    checked_flag,
-    checked_function,
-    checked_instance,
-    checked_path,
-    checked_sequence,
-    checked_whole_number,
-    shown,
-)
+from ... import bpkr, store
+from ...checks import checked_arguments, shown
 from ...precision import require_float64
-from ...progress import TaskBar, Tell
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
-from .datasets import label_test_labels
-from .folder import SweepFolder, solver_options, sweep_settings
-from .grid import Grid, GridPoint, Number, Width, concatenate, grid_of
-from .point import solve_chain
+from ..evaluation.problem import architecture_and_data
+from .datasets import (
+    label_infinite_width,
+    label_saddle,
+    label_test_labels,
+    order_parameters_of,
+    predict_test_examples,
+)
+from .grid import GridPoint, Temperatures, Widths, concatenate, grid_of, nearest, width_label
 
-# how many points a warning names, and what it says of them
+# part of the settings of a sweep: raised whenever a point comes to have other numbers of the same arguments, beyond the
+# tolerance
+_VERSION = 2
+_POINTS = "points"
+# the `start` of a solve without a neighbour
+_COLD = "Gaussian-process limit"
+# the `result` of a point whose solve raised
+_FAILED = "failed"
+# options of `bpkr.solve`, of which `max_steps` and `solver` affect whether it converges, but not to which solution
+_DEFAULTS = {"solver": None, "tolerance": 1e-9, "max_steps": 1000}
+_SOLVER_OPTIONS = ("max_steps", "solver")
+_OF_ARCHITECTURE = ("layers", "prior_variances", "outputs", "read_tokens", "embedding")
+# how many points a warning names
 _NAMED = 10
-_TOLD = ["converged", "message"]
-# what this process made last of the data of a call's seed, for a seed has several chains
-_LATEST: dict[tuple[str, int], tuple[bpkr.Data, Mapping[str, str], SweepFolder | None]] = {}
 
 
+@checked_arguments
 def sweep(
-    architecture: bpkr.Architecture,
-    data: bpkr.Data,
+    problem: bpkr.Problem | bpkr.Architecture,
+    data: bpkr.Data | None = None,
     *,
-    widths: Sequence[Width],
-    temperatures: Sequence[Number],
+    widths: Widths,
+    temperatures: Temperatures,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
@@ -49,29 +59,38 @@ def sweep(
 ) -> xr.Dataset:
     """Solve the saddle point at every width and temperature; one labelled dataset over (width, temperature).
 
-    `architecture` gives layers, prior variances and outputs; its own widths and temperature do not matter. A width is
-    that of all layers, or all of them (N_1, ..., N_L, N_a); then the axis is of labels such as "10-20-20". The width
-    `math.inf` is the Gaussian process of infinitely wide layers, `label_infinite_width`. Where `data` has test features
-    each point also predicts, and with test labels says how well. `options` go to `bpkr.solve`.
+    At each width the temperature goes down from the highest, and each solve starts from the nearest that has converged.
+    A solve that does not converge from there is tried again from the Gaussian-process limit. A point that does not
+    converge is kept and flagged, one whose solve raises is recorded with the `message`; one `ConvergenceWarning` at
+    the end lists both.
 
-    The result holds what `label_saddle` has of each point, `mean` and `variance` of `label_prediction`, the scores of
-    `prediction_errors`, and `start`, `seconds` and `message` of each solve (see `point`). At every width the way is
-    down from the highest temperature, each solve started from the nearest that has converged; one that does not
-    converge from there is tried again from the Gaussian-process limit.
+    Args:
+        problem: the architecture, whose own widths and temperature do not matter, with its data.
+        data: the data, if `problem` is an architecture. With test features each point also predicts, and with test
+            labels it scores the predictions.
+        widths: the width of all layers, or all widths (N_1, ..., N_L, N_a) as a tuple; then the axis has labels such as
+            "10-20-20". `math.inf` is the Gaussian process of infinitely wide layers, see `label_infinite_width`.
+        temperatures: the temperatures, at least 0.
+        folder: every point is written there when it is solved. A sweep that was stopped, by whatever means, resumes
+            from there, also with more widths or temperatures. It tries again the points that failed, and, with another
+            `max_steps` or `solver`, those that did not converge.
+        executor: solves widths side by side: threads, spawned processes, such as `theorykit.workers.local_workers`
+            makes, or a dask `Client`. Results other than `seconds` do not depend on the number of workers, if each has
+            as many cores.
+        progress: show a bar.
+        options: passed to `bpkr.solve`.
 
-    With an `executor`, widths are solved side by side: threads, processes that are started afresh, such as
-    `theorykit.workers.local_workers` makes, or a dask `Client`. What comes out, but for `seconds`, does not depend on
-    how many workers it has, if each has as many cores.
+    Returns:
+        What `label_saddle` has of each point, `mean` and `variance` of `label_prediction`, the scores of
+        `prediction_errors`, and of each solve `start`, where it started, `seconds` it took, a compilation included, and
+        `message`, what went wrong, empty of a solution. A point that failed has nothing else.
 
-    Every point is written to `folder` when it is solved, and a sweep that was stopped, by whatever means, goes on from
-    there; so does one with more widths or temperatures. A point that does not converge is kept and flagged, one whose
-    solve raises is recorded with the `message`; one `ConvergenceWarning` at the end lists both. The next sweep tries
-    again what failed, and with another `max_steps` or `solver` what did not converge. `progress`: show a bar.
+    Raises:
+        ValueError: data, widths or temperatures do not fit, or the executor forks.
+        FileExistsError: `folder` holds a sweep of other data, architecture or tolerance.
+        TypeError: `bpkr.solve` has no such option.
 
-    Raises `ValueError` for data, widths or temperatures that do not fit, and for an executor that forks,
-    `FileExistsError` where `folder` holds a sweep of other data, architecture or tolerance, and `TypeError` for an
-    option that `bpkr.solve` does not have.
-
+    Example:
         >>> import math
         >>> import numpy as np
         >>> import theorykit
@@ -87,39 +106,43 @@ def sweep(
     """
     require_float64()
     check_executor(executor)
-    grid = _checked_grid(architecture, widths, temperatures)
-    if isinstance(data, bpkr.Data):
-        warn_of_class_numbers(data.labels, stacklevel=2)
-    data, settings, kept = _prepare(architecture, data, _checked_folder(folder), options)
+    architecture, data = architecture_and_data(problem, data)
+    grid = grid_of(architecture, widths, temperatures)
+    if data.classes is None:
+        warn_of_class_numbers(data.labels, stacklevel=3)
+    data, settings, kept = _prepare(architecture, data, folder, options)
     points: dict[GridPoint, xr.Dataset] = {}
     tasks = [(chain,) for chain in grid.chains]
     with _bar(tasks, progress) as bar:
         common = (architecture, data, kept, options)
-        for number, chain in run_tasks(executor, solve_chain, tasks, common, bar.heard):
+        for _, chain in run_tasks(executor, _solve_chain, tasks, common):
             points |= chain
-            bar.heard(number, len(chain))
-            if kept is not None:
-                kept.complete(chain)
+            bar.update(len(chain))
+            for place, point in chain.items():
+                # a worker may not have reached the folder
+                if kept is not None and not kept.point_path(place).exists():
+                    kept.write(place, point)
     result = xr.merge([grid.dataset(points), _label_tests(data)]).assign_attrs(settings=json.dumps(settings))
     _warn_of_unsolved(result)
     return result
 
 
+@checked_arguments
 def sweep_seeds(
     architecture: bpkr.Architecture,
     data: Callable[[int], bpkr.Data],
     seeds: Sequence[int],
     *,
-    widths: Sequence[Width],
-    temperatures: Sequence[Number],
+    widths: Widths,
+    temperatures: Temperatures,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
-    """A `sweep` of each of several data sets, `data(seed)`; one dataset over (seed, width, temperature).
+    """Run a `sweep` of each of several data sets, `data(seed)`; one dataset over (seed, width, temperature).
 
-    Each has a folder of its own in `folder`, from where it goes on if it was stopped.
+    Each seed has its own folder in `folder`, and resumes from it.
 
     With an `executor`, seeds and widths are solved side by side, as in `sweep`. Workers of other processes call `data`
     themselves, which must be a function of a module that they can import, and write to `folder`, which all must see:
@@ -130,49 +153,102 @@ def sweep_seeds(
     Raises what `sweep` does, and `ValueError` for no seeds, or one twice.
     """
     require_float64()
-    checked_function("data", data)
     check_executor(executor)
-    seeds = [
-        checked_whole_number(f"seeds[{i}]", seed)
-        for i, seed in enumerate(checked_sequence("seeds", seeds, "whole numbers"))
-    ]
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be one or more different numbers, got {seeds}")
-    grid, folder = _checked_grid(architecture, widths, temperatures), _checked_folder(folder)
-    # data are made again for another call, even of the same seeds
+        raise ValueError(f"seeds must be one or more different numbers, got {list(seeds)}")
+    grid = grid_of(architecture, widths, temperatures)
+    # absolute, for workers that run elsewhere
+    folder = None if folder is None else folder.absolute()
+    # the call's number: another call makes its data again, even of the same seeds
     common = (architecture, data, uuid4().hex, folder, options)
     tasks = [(seed, chain) for seed in seeds for chain in grid.chains]
     points: dict[int, dict[GridPoint, xr.Dataset]] = {seed: {} for seed in seeds}
     labels: dict[int, xr.Dataset] = {}
     with _bar(tasks, progress) as bar:
-        for number, (chain, tested) in run_tasks(executor, _solve_chain_of_seed, tasks, common, bar.heard):
+        for number, (chain, tested) in run_tasks(executor, _solve_chain_of_seed, tasks, common):
             points[tasks[number][0]] |= chain
             labels[tasks[number][0]] = tested
-            bar.heard(number, len(chain))
+            bar.update(len(chain))
     _LATEST.clear()
-    each = [xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds]
-    result = concatenate(each, "seed", seeds)
+    result = concatenate([xr.merge([grid.dataset(points[seed]), labels[seed]]) for seed in seeds], "seed", seeds)
     _warn_of_unsolved(result)
     return result
 
 
-def _checked_grid(architecture: bpkr.Architecture, widths: Sequence[Width], temperatures: Sequence[Number]) -> Grid:
-    return grid_of(checked_instance("architecture", architecture, bpkr.Architecture), widths, temperatures)
+@dataclass(frozen=True)
+class SweepFolder:
+    """The folder of one sweep, with a file for every solved point.
 
+    `settings` are the sweep's, `solver_options` those of points still to be solved, as text.
+    """
 
-def _checked_folder(folder: Path | str | None) -> Path | None:
-    # the same for workers, which may be elsewhere
-    return None if folder is None else checked_path("folder", folder).absolute()
+    path: Path
+    settings: Mapping[str, str]
+    solver_options: str
+
+    def point_path(self, place: GridPoint) -> Path:
+        """The file of a point."""
+        name = f"width={width_label(place.width)},temperature={place.temperature!r}.nc"
+        return self.path / _POINTS / name
+
+    def write(self, place: GridPoint, point: xr.Dataset) -> None:
+        """Write the file of a point; replaces one that had failed or not converged."""
+        point = point.assign_attrs(place=str(place), solver_options=self.solver_options)
+        store.keep(point, self.settings, self.point_path(place))
+
+    def read(self, place: GridPoint) -> xr.Dataset | None:
+        """The point; None if it is missing, failed, or did not converge with other solver options than now.
+
+        Raises `FileExistsError` for the point of another sweep, and `ValueError` for a file that is damaged, or the
+        point of another place.
+        """
+        path = self.point_path(place)
+        kept = store.read_kept(path, self.settings)
+        if kept is None:
+            return None
+        # the encoding of a number in one file cannot encode a dataset with missing points
+        point = kept.drop_encoding()
+        if point.attrs.pop("place", None) != str(place):
+            raise ValueError(f"{path} is of another width or temperature: remove it")
+        same_effort = point.attrs.pop("solver_options", None) == self.solver_options
+        is_final = point["converged"].item() or (same_effort and point["result"].item() != _FAILED)
+        return point if is_final else None
 
 
 def _prepare(
     architecture: bpkr.Architecture, data: bpkr.Data, folder: Path | None, options: Mapping[str, Any]
 ) -> tuple[bpkr.Data, Mapping[str, str], SweepFolder | None]:
-    """The data, checked; the settings of the sweep; and its folder, if it has one."""
+    """The data, checked; the settings of the sweep; and its folder, if it has one.
+
+    The settings are all that determines the solution at a place: the architecture but for widths and temperature, the
+    data, and the options but for those of the solver. A folder of another sweep is refused, saying what differs, and so
+    are options, such as a lambda, that cannot be compared with those of a later run.
+    """
     data = check_data(architecture, data)
-    settings = sweep_settings(architecture, data, options)
-    kept = None if folder is None else SweepFolder.open(folder, settings, solver_options(options))
+    if unknown := sorted(set(options) - set(_DEFAULTS)):
+        raise TypeError(f"unknown options of the solve: {', '.join(unknown)}; there are {', '.join(sorted(_DEFAULTS))}")
+    given, numbers = dict(sorted({**_DEFAULTS, **options}.items())), architecture.with_arrays()
+    settings = store.settings_of(
+        "sweep",
+        _VERSION,
+        **{name: getattr(numbers, name) for name in _OF_ARCHITECTURE},
+        **{name: getattr(data, name) for name in ("features", "labels", "test_features", "test_labels")},
+        **{f"option {name}": value for name, value in given.items() if name not in _SOLVER_OPTIONS},
+    )
+    if folder is None:
+        return data, settings, None
+    of_solver = store.describe(**{name: value for name, value in given.items() if name in _SOLVER_OPTIONS})
+    store.refuse_unknown({**settings, **{f"option {name}": value for name, value in of_solver.items()}})
+    # absolute, for workers that run elsewhere
+    kept = SweepFolder(folder.absolute(), settings, store.as_text(of_solver))
+    # all points that are there are of one sweep
+    for point in itertools.islice((kept.path / _POINTS).glob("width=*.nc"), 1):
+        store.read_kept(point, settings)
     return data, settings, kept
+
+
+# the data of the last seed of a call that this process has made, for a seed has several chains
+_LATEST: dict[tuple[str, int], tuple[bpkr.Data, Mapping[str, str], SweepFolder | None]] = {}
 
 
 def _solve_chain_of_seed(
@@ -183,9 +259,8 @@ def _solve_chain_of_seed(
     options: Mapping[str, Any],
     seed: int,
     chain: Sequence[GridPoint],
-    tell: Tell | None = None,
 ) -> tuple[Mapping[GridPoint, xr.Dataset], xr.Dataset]:
-    """What `solve_chain` has of the data of a seed, and their labelled test labels."""
+    """The points of a chain for the data of a seed, and their labelled test labels."""
     prepared = _LATEST.get((call, seed))
     if prepared is None:
         made = data(seed)
@@ -195,7 +270,76 @@ def _solve_chain_of_seed(
         _LATEST.clear()
         _LATEST[call, seed] = prepared
     made, _, kept = prepared
-    return solve_chain(architecture, made, kept, options, chain, tell), _label_tests(made)
+    return _solve_chain(architecture, made, kept, options, chain), _label_tests(made)
+
+
+def _solve_chain(
+    architecture: bpkr.Architecture,
+    data: bpkr.Data,
+    folder: SweepFolder | None,
+    options: Mapping[str, Any],
+    places: Sequence[GridPoint],
+) -> Mapping[GridPoint, xr.Dataset]:
+    """The dataset of every place of a chain: from the folder, or else solved, in their order, and left there."""
+    there = {place: None if folder is None else folder.read(place) for place in places}
+    points = {place: point for place, point in there.items() if point is not None}
+    for place in places:
+        if place not in points:
+            start = nearest(place, [other for other in places if other in points and points[other]["converged"].item()])
+            neighbour = None if start is None else (start, points[start])
+            with warnings.catch_warnings():
+                # one warning at the beginning of the sweep tells of the labels
+                warnings.simplefilter("ignore", bpkr.LabelsWarning)
+                points[place] = _solve_place(architecture, data, place, neighbour, options)
+            if folder is not None:
+                folder.write(place, points[place])
+    return points
+
+
+def _solve_place(
+    architecture: bpkr.Architecture,
+    data: bpkr.Data,
+    place: GridPoint,
+    neighbour: tuple[GridPoint, xr.Dataset] | None,
+    options: Mapping[str, Any],
+) -> xr.Dataset:
+    """The labelled solution at `place`, with its predictions; or, if the solve raises, a record of why.
+
+    The solve starts from `neighbour`, a solved point, and from the Gaussian-process limit if there is none or that
+    start does not converge. Of two solutions that have not converged, the one with the smaller gradient is kept.
+    """
+    architecture, began = place.architecture(architecture), time.perf_counter()
+    starts, found = {_COLD: None}, {}
+    try:
+        if neighbour is not None:
+            nearby, labelled = neighbour
+            starts = {str(nearby): order_parameters_of(nearby.architecture(architecture), labelled), **starts}
+        if place.is_infinitely_wide:
+            point, start, message = bpkr.gp_limit(architecture), _COLD, ""
+            solution = label_infinite_width(architecture, data)
+        else:
+            for start, initial in starts.items():
+                with warnings.catch_warnings():
+                    # one warning at the end of the sweep names them all
+                    warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+                    try:
+                        found[start] = bpkr.solve(architecture, data, initial=initial, **options)
+                    except ValueError:
+                        if start == _COLD and not found:
+                            raise
+                        continue
+                if found[start].converged:
+                    break
+            start = min(found, key=lambda name: (not found[name].converged, float(found[name].gradient_norm)))
+            point, message = found[start].order_parameters, "" if found[start].converged else found[start].diagnosis
+            solution = label_saddle(architecture, found[start])
+        seconds = time.perf_counter() - began
+        described = [solution, *predict_test_examples(architecture, data, point)]
+    except (ValueError, RuntimeError) as failure:
+        seconds = time.perf_counter() - began
+        record = {"converged": False, "result": _FAILED, "start": "", "message": str(failure), "seconds": seconds}
+        return xr.Dataset(record)
+    return xr.merge([*described, xr.Dataset({"start": start, "message": message, "seconds": seconds})])
 
 
 def _label_tests(data: bpkr.Data) -> xr.Dataset:
@@ -205,33 +349,21 @@ def _label_tests(data: bpkr.Data) -> xr.Dataset:
 def _warn_of_unsolved(result: xr.Dataset) -> None:
     """One warning that lists every point that is no solution, of one sweep or of several."""
     axes = result["converged"].dims
-    points = result[_TOLD].stack(point=axes)
+    points = result[["converged", "message"]].stack(point=axes)
     unsolved = points.isel(point=~points["converged"].values)
-    if not unsolved.sizes["point"]:
+    count = unsolved.sizes["point"]
+    if not count:
         return
-    listed = [_complaint(unsolved.isel(point=i), axes) for i in range(min(_NAMED, unsolved.sizes["point"]))]
-    more = unsolved.sizes["point"] - len(listed)
-    warnings.warn(
-        f"{unsolved.sizes['point']} of {points.sizes['point']} points are not solutions: {'; '.join(listed)}"
-        + (f"; and {more} more" if more else ""),
-        bpkr.ConvergenceWarning,
-        stacklevel=3,
-    )
+    listed = []
+    for point in (unsolved.isel(point=i) for i in range(min(_NAMED, count))):
+        listed.append(f"{', '.join(f'{axis}={point[axis].item()}' for axis in axes)}: {point['message'].item()}")
+    more = f"; and {count - _NAMED} more" if count > _NAMED else ""
+    message = f"{count} of {points.sizes['point']} points are not solutions: {'; '.join(listed)}{more}"
+    warnings.warn(message, bpkr.ConvergenceWarning, stacklevel=4)
 
 
-def _complaint(point: xr.Dataset, axes: Sequence[Any]) -> str:
-    place = ", ".join(f"{axis}={point[axis].item()}" for axis in axes)
-    return f"{place}: {point['message'].item()}"
-
-
-def _bar(tasks: Sequence[tuple], progress: bool) -> TaskBar:
-    """Over the points of tasks, whose last argument is a chain of them."""
-    chains = [task[-1] for task in tasks]
-
-    def postfix(task: int, done: int) -> dict[str, Any]:
-        place = chains[task][done - 1]
-        return {"width": str(place.width), "temperature": place.temperature}
-
-    shown = {"desc": "saddle points", "unit": "point", "postfix": postfix}
-    # one below another bar is removed when it is full
-    return TaskBar(sum(map(len, chains)), progress=checked_flag("progress", progress), leave=None, **shown)
+def _bar(tasks: Sequence[tuple], progress: bool) -> tqdm:
+    """A bar over the points of tasks, whose last argument is a chain of them."""
+    # a bar below another bar is removed when it is full
+    shown = {"desc": "saddle points", "unit": "point", "leave": None, "dynamic_ncols": True}
+    return tqdm(total=sum(len(task[-1]) for task in tasks), disable=not progress, **shown)

@@ -2,29 +2,30 @@
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
 
 from ... import bpkr
-from ...checks import checked_instance, finite_array
+from ...checks import checked_arguments, finite_array
 
 
+@checked_arguments
 def label_network(network: bpkr.Network) -> xr.Dataset:
-    """Every weight by name: `embedding`, `values_l` and `readout`, and `query_l` and `key_l` of each layer with heads.
+    """Label every weight: `embedding`, `values_l` and `readout`, and `query_l` and `key_l` of each layer with heads.
 
-    Where heads have biases, these are `query_bias_l` and `key_bias_l`.
-    The heads must be `bpkr.ProjectionHeads`; the numbers of the layers' kinds are those of the architecture, and stay
-    out.
+    Biases of heads are `query_bias_l` and `key_bias_l`. The heads must be `bpkr.ProjectionHeads`. The parameters of the
+    kinds of layers belong to the architecture and are left out.
     """
-    checked_instance("network", network, bpkr.Network)
-    if not isinstance(network.heads, bpkr.ProjectionHeads):
-        raise ValueError(f"the heads must have queries and keys, got {type(network.heads).__name__}")
+    heads = network.heads
+    if not isinstance(heads, bpkr.ProjectionHeads):
+        raise ValueError(f"the heads of network must have queries and keys, got {type(heads).__name__}")
     arrays = {
         "embedding": (("unit_1", "feature"), network.embedding),
         "readout": (("output", f"unit_{len(network.weights) + 1}"), network.readout_weights),
     }
     for layer, weights in enumerate(network.weights, 1):
         arrays[f"values_{layer}"] = ((f"unit_{layer + 1}", f"head_unit_{layer}"), weights)
-    for name, layers in _parameters(network.heads).items():
+    of_heads = {"query": heads.queries, "key": heads.keys}
+    of_heads |= {"query_bias": heads.query_biases, "key_bias": heads.key_biases}
+    for name, layers in of_heads.items():
         for layer, values in enumerate(layers or (), 1):
             dimensions = (f"head_{layer}", f"head_feature_{layer}", "feature")
             arrays[f"{name}_{layer}"] = dimensions[: values.ndim], values
@@ -32,35 +33,29 @@ def label_network(network: bpkr.Network) -> xr.Dataset:
     return xr.Dataset(labelled, attrs={"readout": network.readout})
 
 
-def _parameters(heads: bpkr.ProjectionHeads) -> dict[str, tuple[Array, ...] | None]:
-    """What `bpkr.heads` makes them of, by its names."""
-    return {"query": heads.queries, "key": heads.keys, "query_bias": heads.query_biases, "key_bias": heads.key_biases}
-
-
+@checked_arguments
 def network_from(architecture: bpkr.Architecture, weights: xr.Dataset) -> bpkr.Network:
-    """The network that `label_network` made `weights` of; its layers' kinds and variances are the architecture's.
+    """Return the network that `label_network` labelled; kinds and variances of its layers are the architecture's.
 
-    Raises `ValueError` where a weight is missing, or has another shape than the architecture's.
+    Raises `ValueError` if a weight is missing, or has another shape than the architecture's.
     """
-    checked_instance("architecture", architecture, bpkr.Architecture)
-    checked_instance("weights", weights, xr.Dataset, "as label_network makes them")
     if "readout" not in weights.attrs:
         raise ValueError("weights do not say which token is read: they have no attribute readout")
-    with_heads = range(1, 1 + sum(heads > 0 for heads in architecture.heads))
+    counts = tuple(heads for heads in architecture.heads if heads)
+    with_heads = range(1, 1 + len(counts))
     names = ["embedding", *(f"values_{layer}" for layer in range(1, architecture.depth + 1)), "readout"]
     needed = [*names, *(f"{kind}_{layer}" for layer in with_heads for kind in ("query", "key"))]
     if missing := [name for name in needed if name not in weights]:
         raise ValueError(
             f"in weights there is no {missing[0]}, which an architecture of {architecture.depth} layers needs"
         )
-
-    def array(name: str) -> Float[Array, "..."]:
-        return finite_array(name, weights[name].values)
-
     given = ["query", "key", *(name for name in ("query_bias", "key_bias") if f"{name}_1" in weights)]
-    kept = bpkr.heads(**{name: [array(f"{name}_{layer}") for layer in with_heads] for name in given})
-    counts = tuple(heads for heads in architecture.heads if heads)
+    found = {
+        name: finite_array(name, weights[name].values)
+        for name in [*names, *(f"{name}_{layer}" for name in given for layer in with_heads)]
+    }
+    kept = bpkr.heads(**{name: [found[f"{name}_{layer}"] for layer in with_heads] for name in given})
     if kept.counts != counts:
         raise ValueError(f"in weights, heads of {kept.counts} do not fit an architecture with {counts}")
-    found = [array(name) for name in names]
-    return bpkr.network_of_weights(architecture, found, kept, readout=weights.attrs["readout"])
+    readout = weights.attrs["readout"]
+    return bpkr.network_of_weights(architecture, [found[name] for name in names], kept, readout=readout)

@@ -15,7 +15,7 @@ from ...symbolic.averages import GaussianAverage, bounded
 from ...symbolic.bound_variables import bound_outside
 from ..emission import CompiledFunction, compile_expressions
 from ..names import symbols_of
-from ..sizes import bound_sizes
+from ..program import bound_sizes
 
 # how many stated errors are added to the averages: one function gives both bounds
 _SIDE = Symbol("stated_errors", real=True)
@@ -39,7 +39,7 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
         >>> float(quadrature_error(GaussianAverage(z**2, z), {})) < 1e-12
         True
     """
-    arguments, given = _checked(expression, values)
+    arguments, given = _arguments(expression, values)
     found = _averages(expression, arguments, given)
     held = {average: Symbol(f"average_{i}_of", real=True) for i, average in enumerate(found)}
     # within a function of entries an average is one of many, which are not told apart
@@ -82,11 +82,10 @@ def average_errors(
         >>> bool(abs(value + 0.1585) < error < 0.1)
         True
     """
-    arguments, given = _checked(expression, values)
-    return _averages(expression, arguments, given)
+    return _averages(expression, *_arguments(expression, values))
 
 
-def _checked(expression, values):
+def _arguments(expression, values):
     require_float64()
     checked_instance("expression", expression, Expr, "a SymPy expression")
     given = {name: jnp.asarray(value) for name, value in by_name("values", values).items()}

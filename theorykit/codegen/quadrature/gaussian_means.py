@@ -137,11 +137,7 @@ def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), t
 
 
 def adaptive_gaussian_mean(
-    function: Function,
-    side: Any,
-    kinks: Sequence[Zeros] = (),
-    features: Sequence[Zeros] = (),
-    tilt: Tilt | None = None,
+    function: Function, side: Any, kinks: Sequence[Zeros] = (), features: Sequence[Zeros] = (), tilt: Tilt | None = None
 ) -> Array:
     """The mean of `function`, times exp of `tilt`, over a standard normal number, by panels that are split adaptively.
 
@@ -262,7 +258,32 @@ def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
 
 def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
     """The roots at which a function changes its sign, by bisection, and whether they are too many or too close."""
-    locate, constants = jax.closure_convert(lambda y: _bisected(function, of, y), jnp.linspace(-1.0, 1.0, _SEARCH))
+
+    def bisected(y: Array) -> tuple[Array, Array]:
+        y = jnp.broadcast_to(_column(y, of.shape), (len(y), *of.shape))
+
+        def signs(y: Array) -> Array:
+            return jnp.broadcast_to(function(of.z(y)), (len(y), *of.shape)) > 0
+
+        positive = signs(y)
+        changes, coarse = positive[1:] != positive[:-1], positive[4::4] != positive[:-4:4]
+        count = jnp.sum(changes, axis=0)
+        missed = (count > _MOST_ROOTS) | (count != jnp.sum(coarse, axis=0))
+        first = jnp.argsort(~changes, axis=0, stable=True)[:_MOST_ROOTS]
+        is_root = _taken(changes, first)
+        left, right = (_taken(each, first) for each in (y[:-1], y[1:]))
+        below = _taken(positive[:-1], first)
+
+        def halve(_, ends):
+            left, right = ends
+            middle = (left + right) / 2
+            is_left = signs(middle) == below
+            return jnp.where(is_left, middle, left), jnp.where(is_left, right, middle)
+
+        left, right = jax.lax.fori_loop(0, 60, halve, (left, right))
+        return jnp.where(is_root, jnp.broadcast_to(of.z((left + right) / 2), left.shape), _NOWHERE), missed
+
+    locate, constants = jax.closure_convert(bisected, jnp.linspace(-1.0, 1.0, _SEARCH))
     at, missed = locate(jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH), *map(stop_gradient, constants))
     at = stop_gradient(at)
     for _ in range(2):
@@ -272,31 +293,6 @@ def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
         is_smooth = jnp.isfinite(value) & jnp.isfinite(slope) & (slope != 0) & (jnp.abs(at) < _NOWHERE)
         at = at - jnp.where(is_smooth, value / jnp.where(is_smooth, slope, 1.0), 0.0)
     return at, missed
-
-
-def _bisected(function: Function, of: _Weighted, y: Array) -> tuple[Array, Array]:
-    y = jnp.broadcast_to(_column(y, of.shape), (len(y), *of.shape))
-
-    def signs(y: Array) -> Array:
-        return jnp.broadcast_to(function(of.z(y)), (len(y), *of.shape)) > 0
-
-    positive = signs(y)
-    changes, coarse = positive[1:] != positive[:-1], positive[4::4] != positive[:-4:4]
-    count = jnp.sum(changes, axis=0)
-    missed = (count > _MOST_ROOTS) | (count != jnp.sum(coarse, axis=0))
-    first = jnp.argsort(~changes, axis=0, stable=True)[:_MOST_ROOTS]
-    is_root = _taken(changes, first)
-    left, right = (_taken(each, first) for each in (y[:-1], y[1:]))
-    below = _taken(positive[:-1], first)
-
-    def halve(_, ends):
-        left, right = ends
-        middle = (left + right) / 2
-        is_left = signs(middle) == below
-        return jnp.where(is_left, middle, left), jnp.where(is_left, right, middle)
-
-    left, right = jax.lax.fori_loop(0, 60, halve, (left, right))
-    return jnp.where(is_root, jnp.broadcast_to(of.z((left + right) / 2), left.shape), _NOWHERE), missed
 
 
 class _Panels(NamedTuple):

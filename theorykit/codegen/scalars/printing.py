@@ -1,14 +1,15 @@
 """Python text of scalar expressions: arithmetic and the covered functions, over named numbers."""
 
+from collections.abc import Iterable
 from functools import reduce
 
-from sympy import Add, Expr, Max, Min, Mul, Pow, S, Symbol, cosh, exp, log, sinh
+from sympy import Add, Expr, Max, Min, Mul, Pow, S, cosh, exp, log, sinh
 from sympy.printing.numpy import JaxPrinter
 
 from ...symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ...symbolic.bound_variables import NormalVariable
-from ...symbolic.functions.numeric import NumericFunction
-from ...symbolic.functions.whole import LogCosh
+from ...symbolic.functions import LogCosh
+from ...symbolic.numeric import NumericFunction
 from .coverage import as_float, refusal
 from .table import TABLE
 
@@ -29,50 +30,44 @@ def print_scalar(expression: Expr) -> str:
     return _ScalarPrinter().doprint(expression).replace("jax.numpy.", "jnp.")
 
 
-def average_operation(average: GaussianAverage) -> tuple[str, tuple[str, ...]]:
+def average_operation(average: Expr) -> tuple[str, tuple[str, ...]]:
     """The operation that takes an average, and its operands: texts of functions of one number, and of numbers."""
     depth = _depth(average)
     name = NORMAL if depth == 1 else f"{NORMAL}_{depth}"
     own = NormalVariable(name)
     average = average.func(average.integrand.xreplace({average.variable: own}), own, *average.args[2:])
     rest, tilt = exponential_factor(average)
-    kinks = [_zeros(each, own) for each in breaks(average)]
+
+    def zeros(function: Expr) -> str:
+        """The coefficients of a polynomial of degree one or two, or any other function."""
+        polynomial = coefficients(function, own)
+        return numbers(polynomial) if polynomial else f"lambda {name}: {print_scalar(function)}"
+
+    def numbers(polynomial: tuple[Expr, ...]) -> str:
+        *lower, last = polynomial
+        return _tuple(map(print_scalar, lower if last == 0 else polynomial))
+
+    kinks = list(map(zeros, breaks(average)))
+    optional = []
+    operation, first = "gaussian_mean", str(average.nodes)
     if average.is_adaptive:
-        kinks += [each for each in (_zeros(each, own) for each in singularities(average)) if each not in kinks]
-        places = [_numbers(each) for each in features(rest, own)]
-        optional = [_tuple(kinks), _tuple(places), _tilt(tilt, name)]
-        operation, first = "adaptive_gaussian_mean", [print_scalar(average.side)]
-    else:
-        optional = [_tuple(kinks), _tilt(tilt, name)]
-        operation, first = "gaussian_mean", [str(average.nodes)]
+        operation, first = "adaptive_gaussian_mean", print_scalar(average.side)
+        kinks += [each for each in map(zeros, singularities(average)) if each not in kinks]
+        optional = [_tuple(map(numbers, features(rest, own)))]
+    exponent = None if tilt is None else list(map(print_scalar, tilt))
+    tilted = "None" if exponent is None else _tuple([f"lambda {name}: {exponent[0]}", *exponent[1:]])
+    optional = [_tuple(kinks), *optional, tilted]
     while optional and optional[-1] in ("()", "None"):
         optional.pop()
-    return operation, (f"lambda {name}: {print_scalar(rest)}", *first, *optional)
+    return operation, (f"lambda {name}: {print_scalar(rest)}", first, *optional)
 
 
-def _zeros(function: Expr, variable: Symbol) -> str:
-    """The coefficients of a polynomial of degree one or two, or any other function."""
-    polynomial = coefficients(function, variable)
-    return _numbers(polynomial) if polynomial else f"lambda {variable.name}: {print_scalar(function)}"
-
-
-def _numbers(polynomial: tuple[Expr, ...]) -> str:
-    *lower, last = polynomial
-    return _tuple(list(map(print_scalar, lower if last == 0 else polynomial)))
-
-
-def _tilt(tilt: tuple[Expr, ...] | None, name: str) -> str:
-    if tilt is None:
-        return "None"
-    exponent, *numbers = map(print_scalar, tilt)
-    return _tuple([f"lambda {name}: {exponent}", *numbers])
-
-
-def _tuple(texts: list[str]) -> str:
+def _tuple(texts: Iterable[str]) -> str:
+    texts = list(texts)
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
-def _depth(average: GaussianAverage) -> int:
+def _depth(average: Expr) -> int:
     return 1 + max(map(_depth, average.integrand.atoms(GaussianAverage)), default=0)
 
 
@@ -117,7 +112,8 @@ def _log_without_overflow(of: Expr) -> Expr | None:
 
 
 class _ScalarPrinter(JaxPrinter):
-    def _print_logarithm(self, of):
+    def _print_log(self, expr):
+        (of,) = expr.args
         if (found := _log_without_overflow(of)) is not None:
             # a sum, of which a factor may stand in front
             return f"({self._print(found)})"
@@ -128,17 +124,12 @@ class _ScalarPrinter(JaxPrinter):
         return f"{SPECIAL}.log_sum_exp({', '.join(pairs)})"
 
     def _print(self, expr, **kwargs):
-        if isinstance(expr, log):
-            return self._print_logarithm(expr.args[0])
-        if row := TABLE.get(type(expr)):
-            name = f"{SPECIAL}.{row.text}" if row.is_special else row.text
-            return f"{name}({self._arguments(expr)})"
-        if isinstance(expr, NumericFunction):
-            return f"{function_name(type(expr))}({self._arguments(expr)})"
-        return super()._print(expr, **kwargs)
-
-    def _arguments(self, node):
-        return ", ".join(map(self._print, node.args))
+        row = None if isinstance(expr, log) else TABLE.get(type(expr))
+        if row is None and not isinstance(expr, NumericFunction):
+            return super()._print(expr, **kwargs)
+        name = row.text if row else function_name(type(expr))
+        name = f"{SPECIAL}.{name}" if row and row.is_special else name
+        return f"{name}({', '.join(map(self._print, expr.args))})"
 
     def _print_Integer(self, expr):
         # JAX takes no whole number beyond 64 bits

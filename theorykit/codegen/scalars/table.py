@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from math import factorial
 from typing import Any
 
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 
 # its modules are imported where one is used, which few users do
 import scipy
 import sympy
+from jax.scipy import special
 
-from ...symbolic.functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
-from ...symbolic.functions.whole import LogCosh, LogNormalCDF
+from ...symbolic.functions import AngleBetween, LogCosh, LogNormalCDF, PlaneMonomial, SmoothedAbs, SmoothedRamp
 from . import values
 
 
@@ -137,6 +138,12 @@ def _jnp(kind: type, name: str, domain: str = "") -> ScalarFunction:
     return ScalarFunction(kind, "abs" if name == "abs" else f"jnp.{name}", getattr(np, name), domain=domain)
 
 
+def _both(kind: type, function: Callable, arguments: str = "x", domain: str = "") -> ScalarFunction:
+    """A function that is written alike for NumPy and JAX: `function` takes the module before its numbers."""
+    numpy = _quiet(lambda *numbers: function(np, *numbers))
+    return ScalarFunction(kind, kind.__name__, numpy, arguments, domain, lambda *numbers: function(jnp, *numbers))
+
+
 def _own(kind: type, numpy: Callable, arguments: str = "x", domain: str = "", **options: Any) -> ScalarFunction:
     """A function of the module of values."""
     value = options.pop("value", None) or getattr(values, kind.__name__)
@@ -151,38 +158,38 @@ ROWS = (
     ScalarFunction(sympy.Heaviside, "jnp.heaviside", np.heaviside, "xx"),
     _jnp(sympy.floor, "floor"),
     _jnp(sympy.ceiling, "ceil"),
-    _own(sympy.frac, lambda x: np.mod(x, 1.0)),
-    _own(sympy.Mod, np.mod, "xx", "y > 0", value=values.mod),
+    _both(sympy.frac, lambda np, x: np.mod(x, 1.0)),
+    _both(sympy.Mod, lambda np, x, y: np.mod(x, y), "xx", "y > 0"),
     _jnp(sympy.sin, "sin"),
     _jnp(sympy.cos, "cos"),
     _jnp(sympy.tan, "tan"),
-    _own(sympy.sec, lambda x: 1 / np.cos(x)),
-    _own(sympy.csc, _quiet(lambda x: 1 / np.sin(x)), domain="x != 0"),
-    _own(sympy.cot, _quiet(lambda x: 1 / np.tan(x)), domain="x != 0"),
+    _both(sympy.sec, lambda np, x: 1 / np.cos(x)),
+    _both(sympy.csc, lambda np, x: 1 / np.sin(x), domain="x != 0"),
+    _both(sympy.cot, lambda np, x: 1 / np.tan(x), domain="x != 0"),
     _jnp(sympy.asin, "arcsin", "-1 <= x <= 1"),
     _jnp(sympy.acos, "arccos", "-1 <= x <= 1"),
     _jnp(sympy.atan, "arctan"),
     _own(sympy.acot, _quiet(lambda x: np.where(x == 0, np.pi / 2, np.arctan(np.divide(1.0, x))))),
-    _own(sympy.asec, _quiet(lambda x: np.arccos(np.divide(1.0, x))), domain="x <= -1 or x >= 1"),
-    _own(sympy.acsc, _quiet(lambda x: np.arcsin(np.divide(1.0, x))), domain="x <= -1 or x >= 1"),
-    _own(sympy.atan2, np.arctan2, "xx"),
+    _both(sympy.asec, lambda np, x: np.arccos(np.divide(1.0, x)), domain="x <= -1 or x >= 1"),
+    _both(sympy.acsc, lambda np, x: np.arcsin(np.divide(1.0, x)), domain="x <= -1 or x >= 1"),
+    _both(sympy.atan2, lambda np, y, x: np.arctan2(y, x), "xx"),
     ScalarFunction(sympy.sinh, "sinh", _quiet(np.sinh)),
     ScalarFunction(sympy.cosh, "cosh", _quiet(np.cosh)),
     _jnp(sympy.tanh, "tanh"),
     _own(sympy.sech, _quiet(lambda x: 1 / np.cosh(x))),
     _own(sympy.csch, _quiet(lambda x: 1 / np.sinh(x)), domain="x != 0"),
-    _own(sympy.coth, _quiet(lambda x: 1 / np.tanh(x)), domain="x != 0"),
+    _both(sympy.coth, lambda np, x: 1 / np.tanh(x), domain="x != 0"),
     _jnp(sympy.asinh, "arcsinh"),
     _jnp(sympy.acosh, "arccosh", "x >= 1"),
     _jnp(sympy.atanh, "arctanh", "-1 < x < 1"),
-    _own(sympy.asech, _quiet(lambda x: np.arccosh(np.divide(1.0, x))), domain="0 < x <= 1"),
-    _own(sympy.acsch, _quiet(lambda x: np.arcsinh(np.divide(1.0, x))), domain="x != 0"),
-    _own(sympy.acoth, _quiet(lambda x: np.arctanh(np.divide(1.0, x))), domain="x < -1 or x > 1"),
+    _both(sympy.asech, lambda np, x: np.arccosh(np.divide(1.0, x)), domain="0 < x <= 1"),
+    _both(sympy.acsch, lambda np, x: np.arcsinh(np.divide(1.0, x)), domain="x != 0"),
+    _both(sympy.acoth, lambda np, x: np.arctanh(np.divide(1.0, x)), domain="x < -1 or x > 1"),
     _own(LogCosh, _log_cosh, value=values.log_cosh),
     ScalarFunction(sympy.erf, "erf", lambda x: scipy.special.erf(x)),
     ScalarFunction(sympy.erfc, "erfc", lambda x: scipy.special.erfc(x)),
     _own(sympy.erfi, lambda x: scipy.special.erfi(x)),
-    _own(sympy.erfinv, lambda x: scipy.special.erfinv(x), domain="-1 < x < 1"),
+    _own(sympy.erfinv, lambda x: scipy.special.erfinv(x), domain="-1 < x < 1", value=special.erfinv),
     _own(LogNormalCDF, _log_normal_cdf, "xn", value=values.log_normal_cdf),
     _own(sympy.gamma, _of_positive(lambda x: scipy.special.gamma(x)), domain="x > 0"),
     _own(sympy.loggamma, _of_positive(lambda x: scipy.special.gammaln(x)), domain="x > 0"),
@@ -190,7 +197,7 @@ ROWS = (
     _own(sympy.factorial, _of_positive(lambda x: scipy.special.gamma(x), 1.0), domain="x > -1"),
     _own(sympy.binomial, lambda n, k: scipy.special.binom(n, k), "xx", "x, y, x - y > -1"),
     _own(sympy.beta, lambda x, y: scipy.special.beta(x, y), "xx", "x, y > 0"),
-    _own(sympy.Ei, lambda x: scipy.special.expi(x), domain="x != 0", value=values.expi),
+    _own(sympy.Ei, lambda x: scipy.special.expi(x), domain="x != 0", value=special.expi),
     _own(sympy.sinc, lambda x: np.sinc(np.divide(x, np.pi))),
     _own(sympy.jn, _spherical_bessel, "nx", "n = 0, 1, ...", value=values.spherical_jn),
     _own(sympy.besseli, lambda n, x: scipy.special.iv(n, x), "nx", "n whole", value=values.bessel_i),

@@ -6,7 +6,7 @@ from math import factorial as factorial_of
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import erf_inv, lgamma
+from jax.lax import digamma, lgamma
 from jax.scipy import special
 from jaxtyping import Array, Float
 
@@ -48,61 +48,6 @@ def csch(x: Numbers) -> Numbers:
     return jnp.sign(x) * 2 * jnp.exp(-size) / -jnp.expm1(-2 * size)
 
 
-def coth(x: Numbers) -> Numbers:
-    """1 / tanh x."""
-    return 1 / jnp.tanh(x)
-
-
-def sec(x: Numbers) -> Numbers:
-    """1 / cos x."""
-    return 1 / jnp.cos(x)
-
-
-def csc(x: Numbers) -> Numbers:
-    """1 / sin x."""
-    return 1 / jnp.sin(x)
-
-
-def cot(x: Numbers) -> Numbers:
-    """1 / tan x."""
-    return 1 / jnp.tan(x)
-
-
-def asec(x: Numbers) -> Numbers:
-    """The inverse of the secant."""
-    return jnp.arccos(1 / x)
-
-
-def acsc(x: Numbers) -> Numbers:
-    """The inverse of the cosecant."""
-    return jnp.arcsin(1 / x)
-
-
-def asech(x: Numbers) -> Numbers:
-    """The inverse of the hyperbolic secant."""
-    return jnp.arccosh(1 / x)
-
-
-def acsch(x: Numbers) -> Numbers:
-    """The inverse of the hyperbolic cosecant."""
-    return jnp.arcsinh(1 / x)
-
-
-def acoth(x: Numbers) -> Numbers:
-    """The inverse of the hyperbolic cotangent."""
-    return jnp.arctanh(1 / x)
-
-
-def frac(x: Numbers) -> Numbers:
-    """x - floor(x)."""
-    return x - jnp.floor(x)
-
-
-def mod(x: Numbers, y: Numbers) -> Numbers:
-    """x - y floor(x / y)."""
-    return jnp.mod(x, y)
-
-
 def acot(x: Numbers) -> Numbers:
     """The inverse of the cotangent in (-pi/2, pi/2]."""
     return jnp.where(x == 0, jnp.pi / 2, jnp.arctan(1 / jnp.where(x == 0, 1.0, x)))
@@ -135,38 +80,14 @@ def beta(x: Numbers, y: Numbers) -> Numbers:
 
 def polygamma(n: int, x: Numbers) -> Numbers:
     """The derivative of order n + 1 of the logarithm of the gamma function of a positive number."""
-    # the asymptotic series of Abramowitz and Stegun, 6.4.11, after 16 + n steps of the recurrence
-    steps = 16 + n
     at = jnp.where(x > 0, x, 1.0)
-    shifted = at + steps
-    powers = np.arange(2, 22, 2)
-    below = at[..., None] + np.arange(steps)
-    if n == 0:
-        series = jnp.sum(_BERNOULLI / powers / shifted[..., None] ** powers, axis=-1)
-        value = jnp.log(shifted) - 1 / (2 * shifted) - series - jnp.sum(1 / below, axis=-1)
-    else:
-        weights = [factorial_of(k + n - 1) / factorial_of(k) for k in powers.tolist()]
-        series = jnp.sum(_BERNOULLI * np.array(weights) / shifted[..., None] ** (powers + n), axis=-1)
-        leading = factorial_of(n - 1) / shifted**n + factorial_of(n) / (2 * shifted ** (n + 1))
-        passed = factorial_of(n) * jnp.sum(1 / below ** (n + 1), axis=-1)
-        value = (-1) ** (n + 1) * (leading + series + passed)
+    value = digamma(at) if n == 0 else (-1) ** (n + 1) * factorial_of(n) * special.zeta(n + 1.0, at)
     return jnp.where(x > 0, value, jnp.nan)
-
-
-# B_2, B_4, ..., B_20
-_BERNOULLI = np.array(
-    [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330]
-)
 
 
 def erfi(x: Numbers) -> Numbers:
     """The imaginary error function."""
     return 2 / jnp.sqrt(jnp.pi) * jnp.exp(x**2) * special.dawsn(x)
-
-
-def erfinv(x: Numbers) -> Numbers:
-    """The inverse of the error function, of a number between -1 and 1."""
-    return erf_inv(x)
 
 
 def sinc(x: Numbers) -> Numbers:
@@ -243,11 +164,6 @@ def lambert_w(x: Numbers) -> Numbers:
     return jnp.where(x < -jnp.exp(-1.0), jnp.nan, jnp.where(x > 3, far, near))
 
 
-def expi(x: Numbers) -> Numbers:
-    """Ei(x)."""
-    return special.expi(x)
-
-
 def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
     """b^k times the derivative of order n by a of the mean of max(a + b z, 0)."""
     size = jnp.abs(b)
@@ -304,8 +220,3 @@ def plane_monomial(c: Numbers, d: Numbers, i: int, j: int, s: int, m: int) -> Nu
     safe = jnp.where(radius > 0, radius, 1.0)
     value = (c / safe) ** i * (jnp.abs(d) / safe) ** j / safe**m
     return jnp.where(radius > 0, value * (jnp.sign(d) if s else 1.0), 0.0)
-
-
-def atan2(y: Numbers, x: Numbers) -> Numbers:
-    """The angle of the point (x, y)."""
-    return jnp.arctan2(y, x)

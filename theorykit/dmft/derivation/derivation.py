@@ -4,16 +4,22 @@ Stage 1 of `generating functional -> derive -> symbolic MeanField -> codegen -> 
 exp(-S/2), as everywhere in `theorykit.derivation`, so that S = -2 N Phi. Names are listed in derivations/notation.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sympy import Add, Expr, MatrixSymbol, Trace, sqrt
+from sympy import Add, Expr, MatrixSymbol, Symbol, Trace, log, sqrt
+from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, rules
-from ...symbolic import Softmax, from_terms, matrix_terms, normal, transpose
-from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols
+from ...symbolic import Softmax, entrywise, log_cosh, normal, sum_of, transpose
+from ...symbolic.algebra import from_terms, matrix_terms
+from ...symbolic.matrix_functions import sum_of_column
+
+# tokens after the prompt: the fewest with an overlap that acts through its own attention and through a later one
+HORIZON = 3
+NEURONS, PATTERNS, CONTEXT, CLASSES = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
 
 _LAPLACE = r"$N \to \infty$ at fixed patterns, context and horizon"
 # every configuration of the spins is tried, so there are few neurons
@@ -22,6 +28,118 @@ _SIZES = (
     {NEURONS: 3, PATTERNS: 1, CONTEXT: 2, CLASSES: 4},
     {NEURONS: 4, PATTERNS: 3, CONTEXT: 4, CLASSES: 1},
 )
+
+
+def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], MatrixSymbol]:
+    return staticmethod(lambda time: MatrixSymbol(f"{name}_{time}", rows, columns))
+
+
+class MapSymbols:
+    """The symbols of the map, under the names that generated functions take them by.
+
+    J classes of neurons, M patterns, L tokens in the context.
+
+    - `distinct` (J x M): the output weights w^o of each class; `correlations` (J x M): the weights of one family summed
+      over each class with the sign that its output weights have, over N. `position` (M x 1): r of the same family.
+    - `columns` (J x 4M): the weights of all families of each class, if neurons are of one class where all their weights
+      agree up to a common sign; `column_sums` (J x 4M): the same, summed over the class, over N.
+    - `keys`, `values` (L x M): of the attended tokens, newest first; `mask` (L x 1): zero, or -oo for no token yet.
+    - `responses` (M x M each): how overlaps of keys, values and queries move with an attention.
+    - `weight`, `row`: of one token, its attention weight s and its column of `attention_response`^T (L x M).
+    """
+
+    output_inverse_temperature = Symbol("beta", positive=True)
+    attention_inverse_temperature = Symbol("gamma", positive=True)
+    positional_share = Symbol("epsilon", nonnegative=True)
+    distinct = MatrixSymbol("Omega", CLASSES, PATTERNS)
+    correlations = MatrixSymbol("C", CLASSES, PATTERNS)
+    columns = MatrixSymbol("X", CLASSES, 4 * PATTERNS)
+    column_sums = MatrixSymbol("Xbar", CLASSES, 4 * PATTERNS)
+    position = MatrixSymbol("r", PATTERNS, 1)
+    attention = MatrixSymbol("A", PATTERNS, 1)
+    query = MatrixSymbol("q", PATTERNS, 1)
+    keys = MatrixSymbol("K", CONTEXT, PATTERNS)
+    values = MatrixSymbol("V", CONTEXT, PATTERNS)
+    mask = MatrixSymbol("ell", CONTEXT, 1)
+    value_response = MatrixSymbol("D_v", PATTERNS, PATTERNS)
+    key_response = MatrixSymbol("D_k", PATTERNS, PATTERNS)
+    query_response = MatrixSymbol("D_q", PATTERNS, PATTERNS)
+    responses = (key_response, value_response, query_response)
+    weight = Symbol("s", positive=True)
+    row = MatrixSymbol("g", PATTERNS, 1)
+    attention_response = MatrixSymbol("G", CONTEXT, PATTERNS)
+
+
+class TrajectorySymbols:
+    """The symbols of the derivation: what there is at each time t, the overlaps of all families one below the other."""
+
+    of_map = MapSymbols()
+    times = range(1, HORIZON + 1)  # those of the tokens after the prompt
+    semantic_share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
+    output_weights = MatrixSymbol("W_o", PATTERNS, NEURONS)
+    weights = MatrixSymbol("W", 4 * PATTERNS, NEURONS)
+    family = MatrixSymbol("P_alpha", PATTERNS, 4 * PATTERNS)  # picks one family
+    family_weights = MatrixSymbol("W_alpha", PATTERNS, NEURONS)
+    assignment = MatrixSymbol("B", CLASSES, NEURONS)
+    token = MatrixSymbol("e_d", CONTEXT, 1)
+    displacement = MatrixSymbol("a", PATTERNS, 1)
+    exponents = MatrixSymbol("z", CONTEXT, 1)
+    exponent_displacement = MatrixSymbol("b", CONTEXT, 1)
+    exponent_response = MatrixSymbol("Gamma", CONTEXT, PATTERNS)
+
+    spins = _at("s", NEURONS)  # semantic bits
+    overlap = _at("m", 4 * PATTERNS)
+    conjugate = _at("mhat", 4 * PATTERNS)  # Fourier conjugate of the overlap
+    source = _at("j", 4 * PATTERNS)  # of the overlap, in the generating functional
+    position = _at("r", 4 * PATTERNS)  # overlaps of the positional bits
+    attention = _at("A", PATTERNS)
+    force = _at("F", PATTERNS)  # gradient of the action in the attention
+    attention_weights = _at("sigma", CONTEXT)  # softmax over attended tokens
+    attention_response = _at("G", CONTEXT, PATTERNS)  # derivative of the attention in the softmax's exponents
+    keys = _at("K", CONTEXT, PATTERNS)
+    values = _at("V", CONTEXT, PATTERNS)
+    mask = _at("ell", CONTEXT)  # minus infinity where there is no token yet
+
+    def overlap_of_spins(self, time: int) -> MatrixExpr:
+        """The overlaps as functions of the bits."""
+        of_spins = self.semantic_share / NEURONS * self.weights * self.spins(time)  # Eq. (1)
+        return of_spins + self.of_map.positional_share * self.position(time)
+
+    def log_probability(self, time: int) -> Expr:
+        """Of the bits of time t, given the attention before, which drives them by beta h."""
+        drive = self.of_map.output_inverse_temperature * self.output_weights.T * self.attention(time - 1)
+        return (
+            Trace(self.spins(time).T * drive) - sum_of_column(entrywise(log_cosh, drive)) - NEURONS * log(2)
+        )  # Eq. (4)
+
+    def pick(self, family: str, time: int) -> MatrixExpr:
+        """Query, key or value of time t: one family of the overlaps."""
+        return MatrixSymbol(f"P_{family}", PATTERNS, 4 * PATTERNS) * self.overlap(time)
+
+    def exponents_of(self, time: int) -> MatrixExpr:
+        """What the softmax is taken of; the mask leaves out tokens before the prompt and beyond the context."""
+        return self.of_map.attention_inverse_temperature * self.keys(time) * self.pick("q", time) + self.mask(time)
+
+    def attention_of(self, weights: MatrixExpr, time: int) -> MatrixExpr:
+        """A_t of the softmax's weights."""
+        return self.values(time).T * weights  # Eq. (2)
+
+    def attention_definitions(self, time: int) -> tuple[tuple[MatrixSymbol, MatrixExpr], ...]:
+        """V_t, K_t, sigma_t and A_t, each in terms of the overlaps and of those before it."""
+
+        def rows(family: str) -> MatrixExpr:
+            # tokens newest first; e_d is the d-th unit column, and zero for tokens that have left the context
+            return sum_of(
+                [MatrixSymbol(f"e_{age}", CONTEXT, 1) * self.pick(family, time - age).T for age in range(time + 1)]
+            )
+
+        weights = self.attention_weights(time)
+        return (
+            (self.values(time), rows("v")),
+            (self.keys(time), rows("k")),
+            (weights, Softmax(self.exponents_of(time))),
+            (self.attention(time), self.attention_of(weights, time)),
+        )
 
 
 @dataclass(frozen=True)
@@ -55,53 +173,95 @@ class MeanField:
     @property
     def latex_names(self) -> Mapping[Expr, str]:
         """LaTeX of the symbols whose own names do not print as the field writes them."""
-        return {**self.symbols.latex_names, **self.trajectory.latex_names}
+        return {
+            self.symbols.value_response: "D^{v}",
+            self.symbols.key_response: "D^{k}",
+            self.symbols.query_response: "D^{q}",
+            self.symbols.weight: r"\sigma_{d}",
+            self.symbols.row: "g_{d}",
+            self.trajectory.semantic_share: r"\left(1 - \epsilon\right)",
+        }
 
 
 @lru_cache
 def derive() -> MeanField:
     """The map, derived step by step from the generating functional of the spins."""
-    symbols, route = MapSymbols(), Recorder()
-    path = TrajectorySymbols(symbols)
-    _normalisation(route, path)
-    action = Add(*(_sum_spins(route, path, time) for time in path.times))
-    overlap = _classes(route, path, _saddle_point(route, path, action))
-    attention = _attention(route, path)
-    (weights,) = attention.atoms(Softmax)
-    overlap_response = _overlap_response(route, path, overlap)
-    exponent_response = _exponent_response(route, path, attention)
-    token_response = _token_response(route, path, attention, exponent_response)
-    noise = _noise(route, path)
+    path, route = TrajectorySymbols(), Recorder()
+    symbols, latest = path.of_map, HORIZON - 1
+
+    # the probabilities of the last spins sum to one, whatever drives them; so do then those of the spins before
+    route.section = "Normalisation"
+    route.apply(rules.sum_over_spins, -2 * path.log_probability(HORIZON), path.spins(HORIZON), equations="4")
+    overlaps = _saddle_point(route, path, Add(*(_sum_spins(route, path, time) for time in path.times)))
+
+    # the sum over neurons as one over classes of equal output weights
+    route.section, route.equations = "Distinct columns", "6"
+    names = {
+        path.family_weights: path.family * path.weights,
+        symbols.position: path.family * path.position(HORIZON),
+        symbols.attention: path.attention(latest),
+    }
+    of_family = route.apply(rules.abbreviate, path.family * overlaps, names, equations="5")
+    weights, classes = (path.family_weights, path.output_weights), (symbols.correlations, symbols.distinct)
+    overlap = route.apply(rules.gather_classes, of_family, weights, classes, path.assignment)
+
+    route.section, route.equations = "Attention", "2"
+    names = {
+        symbols.values: path.values(latest),
+        symbols.keys: path.keys(latest),
+        symbols.query: path.pick("q", latest),
+        symbols.mask: path.mask(latest),
+    }
+    attention = route.apply(rules.abbreviate, path.attention_of(Softmax(path.exponents_of(latest)), latest), names)
+    (softmax,) = attention.atoms(Softmax)
+
+    route.section, route.equations = "Responses", "8"
+    overlap_response = route.apply(
+        rules.response, overlap, {symbols.attention: path.displacement}, path.displacement
+    )  # D = dm/dA
+    in_exponents = attention.xreplace({softmax.column: path.exponents})
+    moved = {path.exponents: path.exponent_displacement}
+    exponent_response = route.apply(rules.response, in_exponents, moved, path.exponent_displacement)  # G^T
+    token_response = _token_response(route, path, softmax, in_exponents, exponent_response)
+
+    # N times the covariance of the overlaps of a finite network's token, given the attention before it
+    route.section, route.equations = "Fluctuations", "1, 4"
+    scaled = sqrt(NEURONS) * path.overlap_of_spins(HORIZON)
+    exponent = normal(-2 * path.log_probability(HORIZON))
+    found = route.apply(rules.covariance_over_spins, exponent, path.spins(HORIZON), scaled)
+    named = route.apply(rules.abbreviate, found, {symbols.attention: path.attention(latest)}, equations="")
+    weights, classes = (path.weights, path.output_weights), (symbols.column_sums, symbols.columns, symbols.distinct)
+    noise = route.apply(rules.gather_columns, named, weights, classes, path.assignment, equations="9")
+
+    def through(*, query: bool) -> MatrixExpr:
+        """The terms of a token's response that go through its query, or the others."""
+        terms = [term for term in matrix_terms(token_response) if (symbols.query_response in term[1]) == query]
+        return from_terms(terms, token_response.shape)
+
     share = {path.semantic_share: 1 - symbols.positional_share}
     return MeanField(
         symbols=symbols,
         overlap=overlap.xreplace(share),
         attention=attention,
         overlap_response=overlap_response.xreplace(share),
-        attention_weights=weights,
-        attention_response=transpose(exponent_response).xreplace({path.exponents: weights.column}),
-        row_response=_terms(token_response, symbols.query_response, present=False),
-        query_response=_terms(token_response, symbols.query_response, present=True),
+        attention_weights=softmax,
+        attention_response=transpose(exponent_response).xreplace({path.exponents: softmax.column}),
+        row_response=through(query=False),
+        query_response=through(query=True),
         noise=noise.xreplace(share),
         trajectory=path,
         derivation=Derivation(tuple(route.steps), _SIZES),
     )
 
 
-def _normalisation(route: Recorder, path: TrajectorySymbols) -> None:
-    """The probabilities of the last spins sum to one, whatever drives them; so do then those of the spins before."""
-    route.section = "Normalisation"
-    route.apply(rules.sum_over_spins, -2 * path.log_probability(HORIZON), path.spins(HORIZON), equations="4")
-
-
 def _sum_spins(route: Recorder, path: TrajectorySymbols, time: int) -> Expr:
     """The action of one time: its overlaps named, its spins summed over."""
     route.section, route.equations = f"Token {time}", "1, 4"
-    spins, value = path.spins(time), path.overlap_of_spins(time)
+    value = path.overlap_of_spins(time)
     sourced = normal(-2 * path.log_probability(time) - 2 * Trace(path.source(time).T * value))
     names = path.overlap(time), path.conjugate(time)
     named = route.apply(rules.insert_overlap, sourced, value, *names, -2 * NEURONS)
-    return route.apply(rules.sum_over_spins, named, spins, equations="")
+    return route.apply(rules.sum_over_spins, named, path.spins(time), equations="")
 
 
 def _saddle_point(route: Recorder, path: TrajectorySymbols, action: Expr) -> MatrixExpr:
@@ -109,12 +269,25 @@ def _saddle_point(route: Recorder, path: TrajectorySymbols, action: Expr) -> Mat
     route.section, route.equations = "All tokens", ""
     free = route.apply(rules.set_to_zero, action, *map(path.source, path.times))
     route.section = "Saddle point in the conjugates"
-    overlaps = [_stationary(route, path, free, time) for time in path.times]
+    overlaps = []
+    for time in path.times:
+        conjugate = path.conjugate(time)
+        slope = route.apply(rules.slope, rules.terms_with(free, conjugate), conjugate)
+        overlaps.append(route.apply(rules.solve, slope, path.overlap(time), assumptions=(_LAPLACE,)))
     route.section = "Saddle point in the overlaps"
     conjugates, forces = {}, {}
     for time in reversed(path.times):
-        conjugates[time], found = _conjugate(route, path, free, time)
-        forces |= found
+        later = range(time, HORIZON)
+        definitions = [definition for each in later for definition in path.attention_definitions(each)]
+        names = {path.attention(each): path.force(each) for each in later}
+        terms = rules.terms_with(free, path.overlap(time), *names)
+        slope = route.apply(rules.slope, terms, path.overlap(time), definitions, names)
+        forces |= dict(route.steps[-1].definitions)
+        for each in later:
+            weights, values = path.attention_weights(each), path.values(each)
+            of_softmax = DiagMatrix(weights) * values - weights * weights.T * values  # G_t
+            slope = route.apply(rules.name_sum, slope, path.attention_response(each), of_softmax)
+        conjugates[time] = route.apply(rules.solve, slope, path.conjugate(time), assumptions=(_LAPLACE,))
     route.section = "Causality"
     for time in reversed(path.times[:-1]):
         route.apply(rules.set_to_zero, forces[path.force(time)], path.conjugate(time + 1))
@@ -123,101 +296,22 @@ def _saddle_point(route: Recorder, path: TrajectorySymbols, action: Expr) -> Mat
     return route.apply(rules.set_to_zero, overlaps[-1], path.conjugate(HORIZON), equations="5")
 
 
-def _stationary(route: Recorder, path: TrajectorySymbols, action: Expr, time: int) -> MatrixExpr:
-    """The overlaps of one time, from the vanishing gradient in their conjugates."""
-    conjugate = path.conjugate(time)
-    slope = route.apply(rules.slope, rules.terms_with(action, conjugate), conjugate)
-    return route.apply(rules.solve, slope, path.overlap(time), assumptions=(_LAPLACE,))
-
-
-def _conjugate(route: Recorder, path: TrajectorySymbols, action: Expr, time: int) -> tuple[MatrixExpr, dict]:
-    """The conjugates of one time, from the vanishing gradient in the overlaps; and the forces that they are made of."""
-    later = range(time, HORIZON)
-    definitions = [definition for each in later for definition in path.attention_definitions(each)]
-    forces = {path.attention(each): path.force(each) for each in later}
-    terms = rules.terms_with(action, path.overlap(time), *forces)
-    slope = route.apply(rules.slope, terms, path.overlap(time), definitions, forces)
-    found = dict(route.steps[-1].definitions)
-    for each in later:
-        slope = route.apply(rules.name_sum, slope, path.attention_response(each), path.softmax_slope(each))
-    return route.apply(rules.solve, slope, path.conjugate(time), assumptions=(_LAPLACE,)), found
-
-
-def _classes(route: Recorder, path: TrajectorySymbols, overlaps: MatrixExpr) -> MatrixExpr:
-    """The overlap of one family after an attention: the sum over neurons as one over classes of equal weights."""
-    route.section, route.equations = "Distinct columns", "6"
-    symbols, latest = path.of_map, HORIZON - 1
-    names = {
-        path.family_weights: path.family * path.weights,
-        symbols.position: path.family * path.position(HORIZON),
-        symbols.attention: path.attention(latest),
-    }
-    of_family = route.apply(rules.abbreviate, path.family * overlaps, names, equations="5")
-    weights, classes = (path.family_weights, path.output_weights), (symbols.correlations, symbols.distinct)
-    return route.apply(rules.gather_classes, of_family, weights, classes, path.assignment)
-
-
-def _attention(route: Recorder, path: TrajectorySymbols) -> MatrixExpr:
-    """The attention of the newest token, in symbols without a time index."""
-    route.section, route.equations = "Attention", "2"
-    symbols, latest = path.of_map, HORIZON - 1
-    names = {
-        symbols.values: path.attended("v", latest),
-        symbols.keys: path.attended("k", latest),
-        symbols.query: path.query(latest),
-        symbols.mask: path.mask(latest),
-    }
-    return route.apply(rules.abbreviate, path.attention_of(Softmax(path.exponents_of(latest)), latest), names)
-
-
-def _overlap_response(route: Recorder, path: TrajectorySymbols, overlap: MatrixExpr) -> MatrixExpr:
-    """D = dm/dA, for the overlap m of one family."""
-    route.section, route.equations = "Responses", "8"
-    return route.apply(rules.response, overlap, {path.of_map.attention: path.displacement}, path.displacement)
-
-
-def _exponent_response(route: Recorder, path: TrajectorySymbols, attention: MatrixExpr) -> MatrixExpr:
-    """G^T, the derivative of the attention in the scores of its softmax."""
-    (weights,) = attention.atoms(Softmax)
-    in_exponents = attention.xreplace({weights.column: path.exponents})
-    moved = {path.exponents: path.exponent_displacement}
-    return route.apply(rules.response, in_exponents, moved, path.exponent_displacement)
-
-
 def _token_response(
-    route: Recorder, path: TrajectorySymbols, attention: MatrixExpr, exponent_response: MatrixExpr
+    route: Recorder,
+    path: TrajectorySymbols,
+    softmax: Softmax,
+    in_exponents: MatrixExpr,
+    exponent_response: MatrixExpr,
 ) -> MatrixExpr:
     """Derivative of the attention in the one that token d was drawn from: through key, value, and query if newest."""
-    symbols, exponents = path.of_map, path.exponents
-    (weights,) = attention.atoms(Softmax)
+    symbols = path.of_map
     key, value, query = (response * path.displacement for response in symbols.responses)
     moved = {symbols.keys: path.token * key.T, symbols.query: query}
-    of_exponents = route.apply(rules.response, weights.column, moved, path.displacement)
-    moved = {symbols.values: path.token * value.T, exponents: path.exponent_response * path.displacement}
-    in_exponents = attention.xreplace({weights.column: exponents})
+    of_exponents = route.apply(rules.response, softmax.column, moved, path.displacement)
+    moved = {symbols.values: path.token * value.T, path.exponents: path.exponent_response * path.displacement}
     whole = route.apply(rules.response, in_exponents, moved, path.displacement)
     named = route.apply(rules.name_sum, whole, symbols.attention_response, transpose(exponent_response))
     written_out = route.apply(rules.write_out, named, {path.exponent_response: of_exponents})
     of_row = symbols.attention_response.T * path.token
-    share = Trace(Softmax(exponents).T * path.token)
+    share = Trace(Softmax(path.exponents).T * path.token)
     return route.apply(rules.abbreviate, written_out, {symbols.row: of_row, symbols.weight: share})
-
-
-def _noise(route: Recorder, path: TrajectorySymbols) -> MatrixExpr:
-    """N times the covariance of the overlaps of a finite network's token, given the attention before it."""
-    route.section, route.equations = "Fluctuations", "1, 4"
-    symbols, latest = path.of_map, HORIZON - 1
-    scaled = sqrt(NEURONS) * path.overlap_of_spins(HORIZON)
-    exponent = normal(-2 * path.log_probability(HORIZON))
-    found = route.apply(rules.covariance_over_spins, exponent, path.spins(HORIZON), scaled)
-    names = {symbols.attention: path.attention(latest)}
-    named = route.apply(rules.abbreviate, found, names, equations="")
-    weights = path.weights, path.output_weights
-    classes = symbols.column_sums, symbols.columns, symbols.distinct
-    return route.apply(rules.gather_columns, named, weights, classes, path.assignment, equations="9")
-
-
-def _terms(matrix: MatrixExpr, symbol: MatrixSymbol, *, present: bool) -> MatrixExpr:
-    """The terms of a sum of products in which a matrix symbol occurs, or those in which it does not."""
-    kept = [(c, factors) for c, factors in matrix_terms(matrix) if (symbol in factors) == present]
-    return from_terms(kept, matrix.shape)

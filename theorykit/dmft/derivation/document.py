@@ -1,14 +1,15 @@
 """The mean-field theory as a person reads it: rendered from its own expressions, with the steps that led to it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from sympy import Expr
 
 from ...checks import checked_arguments
 from ...derivation import verification_blocks, verified_blocks
-from ...symbolic import Block, Definition, Equation, Heading, Text, align_environment, as_markdown, fold, latex
-from .derivation import MeanField
-from .symbols import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS
+from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
+from ...symbolic.documents.document import align_environment
+from ...symbolic.documents.rendering import fold
+from .derivation import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MeanField
 
 _MODEL = r"""
 A token at time $t$ has $N$ semantic bits, the spins $s_t \in \{-1, 1\}^N$, and a position. Four families of weights
@@ -69,7 +70,7 @@ Each formula was computed by the rule named, from the one before it, and then ch
 @checked_arguments
 def render_latex(theory: MeanField) -> str:
     """The map and its responses, as one LaTeX `align*` environment."""
-    return align_environment((*map_equations(theory), *response_equations(theory)))
+    return align_environment((*_map_equations(theory), *_response_equations(theory)))
 
 
 @checked_arguments
@@ -79,7 +80,7 @@ def render_markdown(theory: MeanField) -> str:
 
 
 def mean_field_blocks(theory: MeanField) -> Iterator[Block]:
-    """The whole theory under a title of its own."""
+    """The whole theory under its own title."""
     yield Heading("Self-attention dynamics", 1)
     for part in (model_part, map_part, noise_part, derivation_part):
         yield from part(theory)
@@ -88,23 +89,24 @@ def mean_field_blocks(theory: MeanField) -> Iterator[Block]:
 def model_part(theory: MeanField) -> Iterator[Block]:
     """The network, at the last of the times of the derivation."""
     path, names = theory.trajectory, theory.latex_names
-    yield Heading("Model")
-    yield Text(_MODEL.strip())
-    yield _number(1, path.overlap(HORIZON), path.overlap_of_spins(HORIZON), names)
-    yield Text(_ATTENTION.strip())
-    *rows, weights, attention = path.attention_definitions(HORIZON - 1)
-    yield _number(2, *attention, names)
-    yield from (Equation(latex(symbol, names), latex(value, names)) for symbol, value in (weights, *rows))
-    yield Text(_ROWS.strip())
+    *rows, weights, attention = [
+        (latex(symbol, names), latex(value, names)) for symbol, value in path.attention_definitions(HORIZON - 1)
+    ]
     probability = rf"\log P\left({latex(path.spins(HORIZON))}\right)"
+    overlap = latex(path.overlap(HORIZON), names)
+    yield from (Heading("Model"), Text(_MODEL.strip()))
+    yield Equation(overlap, rf"{latex(path.overlap_of_spins(HORIZON), names)} \qquad (1)")
+    yield from (Text(_ATTENTION.strip()), Equation(attention[0], rf"{attention[1]} \qquad (2)"))
+    yield from (Equation(*sides) for sides in (weights, *rows))
+    yield Text(_ROWS.strip())
     yield Equation(probability, rf"{latex(path.log_probability(HORIZON), names)} \qquad (4)")
     yield Text(_ENTRIES.strip())
 
 
 def map_part(theory: MeanField) -> Iterator[Block]:
     """The map that is left, and how it responds."""
-    overlap, attention = map_equations(theory)
-    of_overlap, of_exponents, block = response_equations(theory)
+    overlap, attention = _map_equations(theory)
+    of_overlap, of_exponents, block = _response_equations(theory)
     yield from (Heading("Map"), Text(_MAP.strip()), overlap, Text(_NEXT.strip()), attention)
     yield from (Heading("Linear responses"), Text(_RESPONSES.strip()), of_overlap, of_exponents)
     yield from (Text(_BLOCKS.strip()), block)
@@ -117,14 +119,12 @@ def noise_part(theory: MeanField) -> Iterator[Block]:
     yield Text(_CARRIED.strip())
 
 
-def map_equations(theory: MeanField) -> Iterator[Equation]:
-    """The overlaps of a token drawn from an attention, and the attention of the next one."""
+def _map_equations(theory: MeanField) -> Iterator[Equation]:
     yield Equation(r"m^{\alpha}", rf"{_read(theory, theory.overlap)} \qquad (5, 6)")
     yield Equation("A'", rf"{_read(theory, theory.attention)} \qquad (2)")
 
 
-def response_equations(theory: MeanField) -> Iterator[Equation]:
-    """D, G, and the blocks of the map's derivative."""
+def _response_equations(theory: MeanField) -> Iterator[Equation]:
     yield Equation(r"D^{\alpha}", _read(theory, theory.overlap_response))
     yield Equation("G", _read(theory, theory.attention_response))
     row, query = _read(theory, theory.row_response), _read(theory, theory.query_response)
@@ -135,10 +135,6 @@ def _read(theory: MeanField, expression: Expr) -> str:
     """LaTeX with the share of the semantic bits, 1 - epsilon, as it is in the derivation."""
     share = {theory.trajectory.semantic_share: 1 - theory.symbols.positional_share}
     return latex(fold(expression, share), theory.latex_names)
-
-
-def _number(number: int, symbol: Expr, value: Expr, names: Mapping[Expr, str]) -> Equation:
-    return Equation(latex(symbol, names), rf"{latex(value, names)} \qquad ({number})")
 
 
 def derivation_part(theory: MeanField) -> Iterator[Block]:
@@ -197,6 +193,6 @@ def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
         yield path.source(time), f"source of the overlaps of token {time} in the generating functional"
         yield path.position(time), f"overlaps of the positional bits of token {time}"
         yield path.attention_weights(time), f"weights of the attended tokens at time {time}"
-        yield path.attended("k", time), f"keys of the tokens in the context at time {time}"
-        yield path.attended("v", time), f"values of the tokens in the context at time {time}"
+        yield path.keys(time), f"keys of the tokens in the context at time {time}"
+        yield path.values(time), f"values of the tokens in the context at time {time}"
         yield path.mask(time), f"mask at time {time}: minus infinity where there is no token yet"

@@ -1,6 +1,6 @@
 """Minimisers of an action, as Optimistix minimisers that know its structure.
 
-They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands them as `args`.
+They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands them as `args`, or make it stationary.
 """
 
 import abc
@@ -15,7 +15,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ...checks import checked_function, checked_number, checked_whole_number
-from ..problem import AbstractSaddleProblem, Coordinates, Point
+from ..problem import AbstractSaddleProblem, Coordinates, Point, reach_of
 from .anderson import AndersonMemory
 from .quadratic_model import QuadraticModel
 
@@ -29,11 +29,25 @@ _PATIENCE = 6
 _RADIUS, _NARROWEST, _WIDEST = 10.0, 1e-8, 1e8
 # sweeps before a Newton step is tried, at the start and after one that failed
 _FIRST_SWEEPS, _SWEEPS = 4, 2
-# of the convex part of the data's term, what combined sweeps bound to begin with: where they are to converge, and
-# before Newton's method; found quickest on many problems
+# fraction of the convex part of the data's term that combined sweeps bound to begin with: if they are to converge, and
+# before Newton's method; the quickest on many problems
 _SHARE, _NEWTON_SHARE = 0.25, 0.8
-# change of a coordinate by a sweep from which on Newton's method is quicker
+# change of a coordinate by a sweep below which Newton's method is quicker
 _NEAR = 0.04
+# for min-max points: radius at first, where the iteration is trapped, and at most
+_FIRST_RADIUS, _TRAP, _LARGEST_RADIUS = 1.0, 1e-4, 1e6
+# a gradient norm below which Newton's method converges, if rounding lets it
+_CLOSE = 1e-6
+# the iteration is trapped if in so many steps the gradient norm has not fallen below this part of the least before
+_STALE, _PROGRESS = 30, 0.999
+# error of the predicted change of the gradient, relative to that change: steps beyond the first are refused, after
+# those beyond the second the next is shorter, after those below the last it may be longer
+_REFUSED, _POOR, _GOOD = 0.5, 0.25, 0.1
+
+
+def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
+    """`yes` where `condition` holds, else `no`; leaf by leaf of two trees of arrays."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 class Progress(eqx.Module):
@@ -61,7 +75,7 @@ class Progress(eqx.Module):
     def moved(self, point: Point, accepted: Bool[Array, ""], promising: Bool[Array, ""] | bool = False) -> "Progress":
         """After the evaluation of `point`, which replaces the present one if it is `accepted`.
 
-        `promising`: whether a shorter step should do better than one that is not.
+        `promising`: whether a shorter step should do better than one that is not accepted.
         """
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
@@ -73,35 +87,26 @@ class Progress(eqx.Module):
             idle=jnp.where(improved, 0, self.idle + 1),
         )
 
-
-def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
-    """`yes` where `condition` holds, else `no`; leaf by leaf of two trees of arrays."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
-checked_atol, checked_rtol = partial(checked_number, "atol", above=0.0), partial(checked_number, "rtol", least=0.0)
+    def counted(self, formed: Bool[Array, ""]) -> "Progress":
+        """With one more curvature if one was `formed`."""
+        return eqx.tree_at(lambda p: p.curvatures, self, self.curvatures + jnp.where(formed, 1, 0))
 
 
-def checked_near(near: float | None) -> float | None:
-    """`near` of a solver as it came, or an error."""
+def _checked_near(near: float | None) -> float | None:
     return None if near is None else checked_number("near", near, above=0.0)
 
 
-def is_newton_step_near(near: float | None, state) -> Bool[Array, ""] | bool:
-    """Whether the next Newton step of the state's model is at most `near` times the largest coordinate."""
-    return near is None or state.model.newton_length() <= near * state.progress.point.reach
-
-
 class AbstractSaddleSolver(optx.AbstractMinimiser):
-    """A minimiser that takes a `AbstractSaddleProblem` as `args`; its state has a `progress`.
+    """A minimiser that takes an `AbstractSaddleProblem` as `args`; its state has a `progress`.
 
     `atol` is on the gradient norm in the affine-invariant metric, per largest width. `options[MAX_STEPS]`, if given,
-    bounds the steps. The end point is also a solution only if `is_near` says so of the solver's state.
+    bounds the steps. The end point of a solver with a `near` counts as found only if the next Newton step is at most
+    `near` times the largest coordinate.
     """
 
-    def is_near(self, state) -> Bool[Array, ""] | bool:
-        """Whether the stationary point is near in the order parameters too, not only by the gradient."""
-        return True
+    atol: float = eqx.field(default=1e-9, converter=partial(checked_number, "atol", above=0.0))
+    rtol: float = eqx.field(default=0.0, converter=partial(checked_number, "rtol", least=0.0))
+    norm: Callable = optx.max_norm
 
     def __check_init__(self):
         checked_function("norm", self.norm)
@@ -117,7 +122,7 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         """The state before the first evaluation, which is to be at `coordinates`."""
 
     def terminate(self, fn, y, args, options, state, tags):
-        # Optimistix compiles anew for every other `max_steps` of its own
+        # Optimistix compiles again for every other `max_steps` that it is given itself
         out_of_steps = state.progress.evaluations >= options.get(MAX_STEPS, jnp.inf)
         has_left = (state.progress.evaluations > 0) & args.has_left(state.progress.point.coordinates)
         stuck = self._is_finished(state) | has_left
@@ -126,7 +131,11 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         return done, optx.RESULTS.where(done & failed, failure, optx.RESULTS.successful)
 
     def _is_found(self, state) -> Bool[Array, ""]:
-        return (state.progress.point.gradient_norm <= self.atol) & self.is_near(state)
+        point = state.progress.point
+        is_found = point.gradient_norm <= self.atol
+        if getattr(self, "near", None) is None:
+            return is_found
+        return is_found & (state.model.newton_length() <= self.near * reach_of(point.coordinates))
 
     def _is_finished(self, state) -> Bool[Array, ""]:
         """Whether the point is a solution, or no further step will make it one."""
@@ -136,19 +145,19 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
 
     def postprocess(self, fn, y, aux, args, options, state, tags, result):
         progress = state.progress
-        counts = {"evaluations": progress.evaluations, "curvatures": progress.curvatures}
-        return progress.point.coordinates, aux, {"point": progress.point, **counts, **self.evidence(state)}
-
-    def evidence(self, state) -> dict[str, Any]:
-        """What the solver knows of the end point beside its gradient."""
-        return {}
+        stats = {"point": progress.point, "evaluations": progress.evaluations, "curvatures": progress.curvatures}
+        if hasattr(state, "model"):
+            stats["model"] = state.model
+        return progress.point.coordinates, aux, stats
 
 
 class _Sweeps(eqx.Module):
-    """Majorise-minimise sweeps, combined by Anderson acceleration; `share` as `AbstractSaddleProblem.swept` takes it.
+    """Majorise-minimise sweeps, combined by Anderson acceleration.
 
-    Where a combination raised the action, the plain sweep takes its place, memory is dropped, and the share doubled.
-    `plain`: whether the last one was plain, so that rounding alone can have made it fail.
+    `share` is that of `AbstractSaddleProblem.majorise_minimise`.
+
+    If a combination raised the action, the plain sweep takes its place, memory is dropped, and the share doubled.
+    `plain`: whether the last sweep was plain, so that only rounding can have made it fail.
     """
 
     share: Float[Array, ""]
@@ -157,19 +166,19 @@ class _Sweeps(eqx.Module):
 
     @classmethod
     def combined(cls, share: float, memory: int, coordinates: int) -> "_Sweeps":
-        """None made yet; with no memory sweeps are not combined, and bound all."""
+        # without memory sweeps are not combined, and bound all
         return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates), jnp.array(False))
 
     def ahead(
         self, problem: AbstractSaddleProblem, here: Point, accepted: Bool[Array, ""]
     ) -> tuple[Coordinates, Coordinates, "_Sweeps"]:
-        """Where a sweep from `here` ends, where to go instead, and the sweeps with this one in memory.
+        """The end of a sweep from `here`, the point to go to instead, and the sweeps with this one in memory.
 
         `accepted`: whether `here` is where the sweep before led.
         """
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
-        swept = problem.swept(here, jnp.where(accepted, share, 1.0))
-        # where so little is bounded that nothing is least, the end of a sweep is not finite, and will be refused
+        swept = problem.majorise_minimise(here, jnp.where(accepted, share, 1.0))
+        # if so little is bounded that there is no minimum, the end of a sweep is not finite, and will be refused
         combines = accepted & jnp.all(jnp.isfinite(swept))
         ahead, memory = self.memory.next_point(here.coordinates, jnp.where(combines, swept, here.coordinates))
         nothing = jax.tree.map(jnp.zeros_like, memory)
@@ -188,19 +197,16 @@ class _NewtonState(eqx.Module):
 
 
 class Newton(AbstractSaddleSolver):
-    """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps where they do better.
+    """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps if they do better.
 
     Steps are measured in the affine-invariant metric at each point, and the model's minimum within the region is found
     exactly, so that negative eigenvalues of the Hessian lead away from saddle points. Sweeps, combined as in
-    `AcceleratedSweeps`, show how near the minimum is: there are some to begin with and after a step that failed. If
+    `AcceleratedSweeps`, show how close the minimum is: there are some to begin with and after a step that failed. If
     a skip connection leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end
     point too, as evidence. `near`: how short the next Newton step must be for the point to count as found, if at all.
     """
 
-    near: float | None = eqx.field(static=True, default=None, converter=checked_near)
-    atol: float = eqx.field(default=1e-9, converter=checked_atol)
-    rtol: float = eqx.field(default=0.0, converter=checked_rtol)
-    norm: Callable = optx.max_norm
+    near: float | None = eqx.field(static=True, default=None, converter=_checked_near)
 
     def start(self, problem, coordinates, progress):
         left, size = jnp.array(_FIRST_SWEEPS if problem.has_sweeps else 0), len(coordinates)
@@ -212,35 +218,33 @@ class Newton(AbstractSaddleSolver):
         problem = args
         point = problem.at(state.proposal)
         accepted = state.progress.accepts(point)
-        radius = self._radius(state, point, accepted)
+        # wider after a step of full length that did what its model predicted, narrower after one that did not; if both
+        # changes are rounding, the model is believed
+        lowered = state.progress.point.action - point.action
+        lowered = jnp.where(state.lowered > state.progress.rounding, lowered, state.lowered)
+        narrower, as_predicted = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4
+        wider = as_predicted & (state.length > 0.9 * state.radius)
+        radius = jnp.where(~accepted | narrower, state.length / 4, jnp.where(wider, 2 * state.radius, state.radius))
+        was_newton = (state.left == 0) & (state.progress.evaluations > 0)
+        radius = jnp.where(was_newton, jnp.minimum(radius, _WIDEST), state.radius)
+
         promising = (radius < state.radius) & (radius > _NARROWEST) & (state.lowered > state.progress.rounding)
         progress = state.progress.moved(point, accepted, promising)
         here = progress.point
-        left, swept, sweeps = self._sweeps(problem, state, here, accepted)
+        left, swept, sweeps = state.left, here.coordinates, state.sweeps
+        if problem.has_sweeps:
+            left, swept, sweeps = self._sweeps(problem, state, here, accepted)
         newton = (left == 0) | self._is_finished(eqx.tree_at(lambda s: s.progress, state, progress))
         # a step that failed leaves the point where it was, and its model
         renewed = newton & (accepted | (state.left > 0))
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
         step, length, lowered = model.least_within(radius)
         ahead = jnp.where(newton, problem.moved(here.coordinates, step), swept)
-        progress = eqx.tree_at(lambda p: p.curvatures, progress, progress.curvatures + jnp.where(renewed, 1, 0))
+        progress = progress.counted(renewed)
         return here.coordinates, _NewtonState(progress, ahead, model, radius, length, lowered, left, sweeps), None
 
-    def _radius(self, state: _NewtonState, point: Point, accepted) -> Float[Array, ""]:
-        """Wider after a step of full length that did what its model said, narrower after one that did not."""
-        lowered = state.progress.point.action - point.action
-        # where both are rounding, the model is believed
-        lowered = jnp.where(state.lowered > state.progress.rounding, lowered, state.lowered)
-        narrower, as_said = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4
-        wider = as_said & (state.length > 0.9 * state.radius)
-        radius = jnp.where(~accepted | narrower, state.length / 4, jnp.where(wider, 2 * state.radius, state.radius))
-        was_newton = (state.left == 0) & (state.progress.evaluations > 0)
-        return jnp.where(was_newton, jnp.minimum(radius, _WIDEST), state.radius)
-
     def _sweeps(self, problem: AbstractSaddleProblem, state: _NewtonState, here: Point, accepted):
-        """How many sweeps are to come, where the next leads, and the sweeps; none where the minimum is near."""
-        if not problem.has_sweeps:
-            return state.left, here.coordinates, state.sweeps
+        """How many sweeps are to come, where the next leads, and the sweeps; none if the minimum is near."""
         started, sweeping = state.progress.evaluations > 0, state.left > 0
         left = jnp.where(accepted & started, jnp.maximum(state.left - 1, 0), state.left)
         failed = jnp.where(sweeping, jnp.where(state.sweeps.plain, 0, left), _SWEEPS)
@@ -253,12 +257,6 @@ class Newton(AbstractSaddleSolver):
         near = accepted & (jnp.max(jnp.abs(swept - here.coordinates)) < _NEAR)
         return jnp.where(near, 0, left), ahead, sweeps
 
-    def is_near(self, state):
-        return is_newton_step_near(self.near, state)
-
-    def evidence(self, state):
-        return {"model": state.model}
-
 
 class _SweepState(eqx.Module):
     progress: Progress
@@ -269,15 +267,12 @@ class _SweepState(eqx.Module):
 class AcceleratedSweeps(AbstractSaddleSolver):
     """Majorise-minimise sweeps with Anderson acceleration: no curvature is ever formed, for very many paths.
 
-    `memory` is how many sweeps are combined; 0 is the plain sweep, which never raises the action and converges
-    linearly. Sweeps that are combined bound a part of the data's term only, see `AbstractSaddleProblem.swept`. A
+    `memory` sweeps are combined; 0 is the plain sweep, which never raises the action and converges linearly. Sweeps
+    that are combined bound a part of the data's term only, see `AbstractSaddleProblem.majorise_minimise`. A
     combination that raises the action is dropped for the plain sweep, and the memory with it.
     """
 
     memory: int = eqx.field(static=True, default=10)
-    atol: float = eqx.field(default=1e-9, converter=checked_atol)
-    rtol: float = eqx.field(default=0.0, converter=checked_rtol)
-    norm: Callable = optx.max_norm
 
     def __check_init__(self):
         checked_whole_number("memory", self.memory, least=0)
@@ -295,3 +290,76 @@ class AcceleratedSweeps(AbstractSaddleSolver):
         progress = state.progress.moved(point, accepted)
         _, ahead, sweeps = state.sweeps.ahead(args, progress.point, accepted)
         return progress.point.coordinates, _SweepState(progress, ahead, sweeps), None
+
+
+class _IndexState(eqx.Module):
+    """Since the start, or the last kick: `fresh` if no step was taken yet, the `best` gradient norm, steps `stale`."""
+
+    progress: Progress
+    proposal: Coordinates
+    step: Coordinates
+    predicted: Coordinates
+    model: QuadraticModel
+    radius: Float[Array, ""]
+    length: Float[Array, ""]
+    fresh: Bool[Array, ""]
+    best: Float[Array, ""]
+    stale: Int[Array, ""]
+    kicks: Int[Array, ""]
+
+
+class IndexNewton(AbstractSaddleSolver):
+    """Newton's method towards a stationary point whose Hessian has `index` negative eigenvalues.
+
+    Along as many of the lowest eigenvectors of the Hessian the action is maximised, along all others minimised. There
+    is no function that falls: a step is judged by how well the quadratic model predicted the gradient after it. If
+    steps become so short that the iteration is trapped, as at a crossing of two eigenvalues, it restarts from a random
+    point, farther away every time; so it ends at a stationary point, or after `options[MAX_STEPS]` steps. The problem
+    must have `slope_after`, and a metric that is the identity.
+
+    Source: C. J. Cerjan, W. H. Miller, "On finding transition states", J. Chem. Phys. 75 (1981) 2800; the judgement of
+    steps is our own.
+    """
+
+    index: int = eqx.field(static=True, default=0)
+    near: float | None = eqx.field(static=True, default=None, converter=_checked_near)
+
+    def start(self, problem, coordinates, progress):
+        size, nothing, zero = len(coordinates), jnp.zeros_like(coordinates), jnp.array(0.0)
+        model = QuadraticModel(nothing, nothing, jnp.zeros((size, size)))
+        counts = jnp.array(True), jnp.array(jnp.inf), jnp.array(0), jnp.array(0)
+        return _IndexState(progress, coordinates, nothing, nothing, model, jnp.array(_FIRST_RADIUS), zero, *counts)
+
+    def step(self, fn, y, args, options, state, tags):
+        problem = args
+        point = problem.at(state.proposal)
+        # how far the gradient is from the prediction, per change that was predicted
+        change = jnp.linalg.norm(state.predicted - state.progress.point.details)
+        error = jnp.linalg.norm(problem.slope_after(y, state.step) - state.predicted)
+        error = error / jnp.maximum(change, jnp.finfo(change.dtype).tiny)
+        error = jnp.where(state.fresh, 0.0, jnp.where(jnp.isfinite(error), error, jnp.inf))
+        first = state.progress.evaluations == 0
+        accepted = first | (point.is_finite & ((error < _REFUSED) | (point.gradient_norm <= self.atol)))
+        longer = (error < _GOOD) & (state.length > 0.9 * state.radius)
+        radius = jnp.where(longer, jnp.minimum(2 * state.radius, _LARGEST_RADIUS), state.radius)
+        radius = jnp.where(accepted & (error <= _POOR), radius, state.length / 4)
+        radius = jnp.where(state.fresh, state.radius, radius)
+
+        best = jnp.where(state.fresh & accepted, point.gradient_norm, state.best)
+        nearer = accepted & (state.fresh | (point.gradient_norm < _PROGRESS * best))
+        stale, best = jnp.where(nearer, 0, state.stale + 1), jnp.where(nearer, point.gradient_norm, best)
+        trapped = ~(best <= _CLOSE) & ((stale >= _STALE) | (radius < _TRAP))
+        progress = state.progress.moved(point, accepted)
+        # close to a solution that rounding keeps from the tolerance, steps without progress end the iteration
+        progress = eqx.tree_at(lambda p: p.idle, progress, jnp.where(best <= _CLOSE, stale, 0))
+        here = progress.point
+        model = jax.lax.cond(accepted, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
+        progress = progress.counted(accepted)
+        along, length = model.towards_index(self.index, radius)
+        kicks = state.kicks + jnp.where(trapped, 1, 0)
+        kick = jax.random.normal(jax.random.fold_in(jax.random.key(0), kicks), y.shape, dtype=float)
+        step = jnp.where(trapped, kicks * kick, model.directions @ along)
+        predicted = here.details + model.directions @ (model.curvatures * along)
+        ahead, radius = problem.moved(here.coordinates, step), jnp.where(trapped, _FIRST_RADIUS, radius)
+        counts = trapped, best, stale, kicks
+        return here.coordinates, _IndexState(progress, ahead, step, predicted, model, radius, length, *counts), None

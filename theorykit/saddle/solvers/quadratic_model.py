@@ -1,7 +1,4 @@
-"""The action to second order about a point, in directions that diagonalise its Hessian in the affine-invariant metric.
-
-What Newton's method steps by, and what certifies its end point.
-"""
+"""The action to second order about a point: for the steps of Newton's method, and to certify its end point."""
 
 import equinox as eqx
 import jax
@@ -40,47 +37,43 @@ class QuadraticModel(eqx.Module):
     def least_within(self, radius: Float[Array, ""]) -> tuple[Coordinates, Float[Array, ""], Float[Array, ""]]:
         """The step that lowers the model most among those no longer than `radius`; its length; by how much it does."""
         floor = jnp.maximum(-self.curvatures[0], 0.0) + _FLAT * jnp.max(jnp.abs(self.curvatures))
-        inside = (self.curvatures[0] > 0) & (self._length(0.0) <= radius)
-        ceiling = floor + jnp.linalg.norm(self.slopes) / radius
-        shift = jax.lax.cond(inside, lambda: 0.0, lambda: self._shift(floor, ceiling, radius))
+        shift = self._shift(self.curvatures[0] > 0, floor, radius)
         along = -self.slopes / (self.curvatures + shift)
         lowered = -(self.slopes @ along + along @ (self.curvatures * along) / 2)
         return self.directions @ along, jnp.linalg.norm(along), lowered
 
-    def _length(self, shift) -> Float[Array, ""]:
-        return jnp.linalg.norm(self.slopes / (self.curvatures + shift))
+    def _shift(self, is_regular: Array, low: Array, radius: Array) -> Float[Array, ""]:
+        """The shift of the curvatures that makes a step no longer than `radius`, by bisection in its logarithm."""
 
-    def _shift(self, low, high, radius) -> Float[Array, ""]:
-        """The shift of the Hessian's eigenvalues for a step as long as `radius`, by bisection in its logarithm."""
+        def length(shift):
+            return jnp.linalg.norm(self.slopes / (self.curvatures + shift))
 
         def halved(_, bounds):
             low, high = bounds
             middle = jnp.sqrt(low * high)
-            too_long = self._length(middle) > radius
+            too_long = length(middle) > radius
             return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
 
-        return jax.lax.fori_loop(0, _BISECTIONS, halved, (low, high))[1]
+        high = low + jnp.linalg.norm(self.slopes) / radius
+        inside = is_regular & (length(0.0) <= radius)
+        return jax.lax.cond(inside, lambda: 0.0, lambda: jax.lax.fori_loop(0, _BISECTIONS, halved, (low, high))[1])
 
     def towards_index(
         self, index: int, radius: Float[Array, ""]
     ) -> tuple[Float[Array, " directions"], Float[Array, ""]]:
         """The step within `radius` up along the `index` lowest curvatures, down along the others; and its length.
 
-        In components along the `directions`. Where the signature is right it is Newton's step, if that is short enough.
+        In components along the `directions`. With the right signature it is Newton's step, if that is short enough.
         """
         sizes = jnp.abs(self.curvatures)
-        bent = QuadraticModel(
-            jnp.where(jnp.arange(len(sizes)) < index, -self.slopes, self.slopes), sizes, self.directions
-        )
+        slopes = jnp.where(jnp.arange(len(sizes)) < index, -self.slopes, self.slopes)
         floor = _FLAT * jnp.max(sizes)
-        ceiling = floor + jnp.linalg.norm(self.slopes) / radius
-        inside = (jnp.min(sizes) > floor) & (bent._length(0.0) <= radius)
-        shift = jax.lax.cond(inside, lambda: 0.0, lambda: bent._shift(floor, ceiling, radius))
-        along = -bent.slopes / (sizes + shift)
+        bent = QuadraticModel(slopes, sizes, self.directions)
+        along = -slopes / (sizes + bent._shift(jnp.min(sizes) > floor, floor, radius))
         return along, jnp.linalg.norm(along)
 
     def remaining(self) -> Float[Array, ""]:
-        """By how much a Newton step would lower the model; where a curvature is negative, its size counts."""
+        """By how much a Newton step would lower the model; of a negative curvature its size counts."""
         return jnp.sum(self.slopes**2 / jnp.abs(self.curvatures)) / 2
 
     def newton_length(self) -> Float[Array, ""]:

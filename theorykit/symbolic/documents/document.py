@@ -6,8 +6,10 @@ Text holds inline mathematics between dollar signs, `code` in backquotes and **b
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
-from ...checks import check_fields, checked_instance, checked_sequence, checked_text, checked_whole_number
+from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
 
 # equations with a left side and a whole longer than this, in characters of LaTeX, are broken before their relation
 _LONG_LEFT, _LONG = 60, 120
@@ -18,11 +20,10 @@ class Heading:
     """A heading; level 1 is the document's title."""
 
     text: str
-    level: int = 2
+    level: Annotated[int, partial(checked_whole_number, least=1, most=6)] = 2
 
     def __post_init__(self):
-        checked_text("text", self.text)
-        checked_whole_number("level", self.level, least=1, most=6)
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -71,48 +72,39 @@ class Folded:
 
 Block = Heading | Text | Equation | Items | Folded
 """What a document is made of."""
-_BLOCKS = (Heading, Text, Equation, Items, Folded)
-
-
-def _checked_all(name: str, values: Iterable[Block], kind: type | tuple[type, ...]) -> list[Block]:
-    """`values`, at least one, each of `kind`."""
-    found = checked_sequence(name, values, "parts of a document")
-    if not found:
-        raise ValueError(f"{name} must not be empty")
-    return [checked_instance(f"{name}[{i}]", value, kind) for i, value in enumerate(found)]
 
 
 def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
     """`values`, at least one part of a document."""
-    return _checked_all(name, values, _BLOCKS)
+    found = checked_sequence(name, values, "parts of a document")
+    if not found:
+        raise ValueError(f"{name} must not be empty")
+    return [
+        checked_instance(f"{name}[{i}]", value, (Heading, Text, Equation, Items, Folded))
+        for i, value in enumerate(found)
+    ]
 
 
 def align_environment(equations: Iterable[Equation]) -> str:
     """All equations as one LaTeX `align*` environment."""
-    rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in _checked_all("equations", equations, Equation))
+    rows = " \\\\\n  ".join(f"{e.left} &{e.relation} {e.right}" for e in equations)
     return f"\\begin{{align*}}\n  {rows}\n\\end{{align*}}\n"
 
 
 def as_markdown(blocks: Iterable[Block]) -> str:
     """The document as Markdown, its equations between double dollar signs."""
-    return "\n\n".join(_markdown_block(block) for block in _unfolded(blocks)) + "\n"
-
-
-def _unfolded(blocks: Iterable[Block]) -> Iterator[Heading | Text | Equation | Items]:
-    for block in checked_blocks("blocks", blocks):
-        yield from (Text(block.summary), *block.parts) if isinstance(block, Folded) else (block,)
-
-
-def _markdown_block(block: Heading | Text | Equation | Items) -> str:
-    match block:
-        case Heading(text, level):
-            return f"{'#' * level} {text}"
-        case Text(text):
-            return text
-        case Items(items):
-            return "\n".join(f"- {item}" for item in items)
-        case Equation():
-            return f"$${_display(block)}$$"
+    parts = []
+    for block in _unfolded(blocks):
+        match block:
+            case Heading(text, level):
+                parts.append(f"{'#' * level} {text}")
+            case Text(text):
+                parts.append(text)
+            case Items(items):
+                parts.append("\n".join(f"- {item}" for item in items))
+            case Equation():
+                parts.append(f"$${_display(block)}$$")
+    return "\n\n".join(parts) + "\n"
 
 
 def as_latex(blocks: Iterable[Block]) -> str:
@@ -120,11 +112,26 @@ def as_latex(blocks: Iterable[Block]) -> str:
 
     Equations wider than the page are scaled down to its width.
     """
-    # an equation stands in the paragraph before it, so that no page breaks between
-    body = "".join(
-        ("" if isinstance(block, Equation) else "\n") + _latex_block(block) + "\n" for block in _unfolded(blocks)
-    )
-    return f"{_PREAMBLE}{body}\\end{{document}}\n"
+    parts = []
+    for block in _unfolded(blocks):
+        match block:
+            case Heading(text, level):
+                command = {1: "section*", 2: "subsection*"}.get(level, "subsubsection*")
+                parts.append(f"\n\\{command}{{{_latex_text(text)}}}\n")
+            case Text(text):
+                parts.append(f"\n{_latex_text(text)}\n")
+            case Items(items):
+                lines = "\n".join(rf"\item {_latex_text(item)}" for item in items)
+                parts.append(f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n")
+            case Equation():
+                # in the paragraph before it, so that no page breaks between
+                parts.append(f"\\begin{{equation*}}\n\\fitted{{{_display(block)}}}\n\\end{{equation*}}\n")
+    return f"{_PREAMBLE}{''.join(parts)}\\end{{document}}\n"
+
+
+def _unfolded(blocks: Iterable[Block]) -> Iterator[Heading | Text | Equation | Items]:
+    for block in checked_blocks("blocks", blocks):
+        yield from (Text(block.summary), *block.parts) if isinstance(block, Folded) else (block,)
 
 
 _PREAMBLE = r"""\documentclass[a4paper]{article}
@@ -140,20 +147,6 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 """
 
 
-def _latex_block(block: Heading | Text | Equation | Items) -> str:
-    match block:
-        case Heading(text, level):
-            command = {1: "section*", 2: "subsection*"}.get(level, "subsubsection*")
-            return f"\\{command}{{{_latex_text(text)}}}"
-        case Text(text):
-            return _latex_text(text)
-        case Items(items):
-            lines = "\n".join(rf"\item {_latex_text(item)}" for item in items)
-            return f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}"
-        case Equation():
-            return f"\\begin{{equation*}}\n\\fitted{{{_display(block)}}}\n\\end{{equation*}}"
-
-
 def _display(equation: Equation) -> str:
     if len(equation.left) <= _LONG_LEFT or len(equation.left) + len(equation.right) <= _LONG:
         return f"{equation.left} {equation.relation} {equation.right}"
@@ -162,12 +155,12 @@ def _display(equation: Equation) -> str:
 
 
 def _latex_text(text: str) -> str:
-    """Text outside mathematics, escaped."""
+    """Text, escaped outside mathematics, with its bold words and code."""
+
+    def escaped(piece: str) -> str:
+        piece = re.sub(r"([%&_#])", r"\\\1", piece)
+        piece = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", piece)
+        return re.sub(r"`(.+?)`", r"\\texttt{\1}", piece)
+
     pieces = re.split(r"(\$[^$]*\$)", text)
-    return "".join(piece if piece.startswith("$") else _escape(piece) for piece in pieces)
-
-
-def _escape(text: str) -> str:
-    text = re.sub(r"([%&_#])", r"\\\1", text)
-    text = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text)
-    return re.sub(r"`(.+?)`", r"\\texttt{\1}", text)
+    return "".join(piece if piece.startswith("$") else escaped(piece) for piece in pieces)

@@ -1,52 +1,38 @@
-"""LaTeX of formulas, as `rendering` writes it, in MathML: what browsers show without any program of a page's own.
+"""LaTeX of formulas, as `rendering` writes it, in MathML: by latex2mathml, mended where browsers need it."""
 
-The LaTeX is read token by token. Only commands that are listed here are known: those of the printer, Greek letters and
-the accents that SymPy makes of symbols' names.
-"""
-
+import html
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from xml.etree.ElementTree import Element, tostring
 
-_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|\s+|.", re.DOTALL)
-_GREEK = (
-    *("alpha", "beta", "gamma", "delta", "zeta", "eta", "theta", "iota", "kappa", "mu", "nu", "xi", "pi", "rho"),
-    *("sigma", "tau", "upsilon", "chi", "psi", "omega"),
-)
-_LETTERS = {
-    **{name: unicodedata.lookup(f"GREEK SMALL LETTER {name}") for name in _GREEK},
-    **{"lambda": "λ", "Lambda": "Λ", "epsilon": "ϵ", "varepsilon": "ε", "phi": "ϕ", "varphi": "φ"},
-    **{"Gamma": "Γ", "Delta": "Δ", "Theta": "Θ", "Xi": "Ξ", "Pi": "Π", "Sigma": "Σ", "Upsilon": "Υ", "Phi": "Φ"},
-    **{"Psi": "Ψ", "Omega": "Ω", "partial": "∂", "infty": "∞", "ell": "ℓ"},
-}
-_OPERATORS = {
-    **{"otimes": "⊗", "odot": "⊙", "circ": "∘", "cdot": "⋅", "times": "×", "pm": "±", "sim": "∼", "in": "∈"},
-    **{"propto": "∝", "to": "→", "mid": "∣", "Rightarrow": "⇒", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥"},
-    **{"approx": "≈", "neq": "≠", "langle": "⟨", "rangle": "⟩", "{": "{", "}": "}", "dots": "…", "ldots": "…"},
-    **{"mapsto": "↦", "wedge": "∧", "vee": "∨", "neg": "¬", "bmod": "mod"},
-    **{"lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉"},
-}
-_LARGE = {"sum": "∑", "prod": "∏", "int": "∫"}
-_FUNCTIONS = (
-    *("log", "det", "exp", "max", "min", "sin", "cos", "tan", "sec", "csc", "cot"),
-    *("sinh", "cosh", "tanh", "coth"),
-)
-_SPACES = {",": "0.167em", ":": "0.222em", ";": "0.278em", "quad": "1em", "qquad": "2em", " ": "0.25em", "!": "0em"}
-_ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~", "dot": "˙", "ddot": "¨", "vec": "→"}
-_VARIANTS = {"mathbf": "BOLD", "boldsymbol": "BOLD", "mathcal": "SCRIPT", "mathbb": "DOUBLE-STRUCK"}
-_DIGITS = ("ZERO", "ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "NINE")
-_CLOSING = ")]}⟩"
 _BREAKS = "=+−∝⇒∼→"
+_KEPT = ("accent", "fence", "form", "linethickness", "maxsize", "minsize", "stretchy", "width")
+_TEXTS = {"·": "⋅", "*": "∗"}
+# latex2mathml knows only letters in names of functions: they go through it as text that begins with this
+_FUNCTION = "\N{FUNCTION APPLICATION}"
+_THIN = "0.167em"
+_CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "msubsup": 3, "munder": 2, "mover": 2, "munderover": 3}
 
 
 def mathml(latex: str, wrap: Callable[[Element], Element] = lambda element: element) -> list[Element]:
     """The elements that stand in a row for `latex`; `wrap` may put another in the place of any one of a symbol.
 
-    Raises `NotImplementedError` for a command that is not known, and `ValueError` where a brace or bracket is not
-    closed.
+    Raises `NotImplementedError` for a command that is not known, and `ValueError` for a formula that is not whole.
     """
-    return _Reader(latex, wrap).whole()
+    from latex2mathml.converter import convert_to_element
+
+    try:
+        named = re.sub(r"\\operatorname\{([^}]*)\}", lambda it: _as_text_command(it[1]), latex)
+        whole = convert_to_element(named, display="block")
+    except Exception as error:  # latex2mathml has many
+        raise ValueError(f"the formula {latex} cannot be read: {type(error).__name__}") from error
+    _check_is_whole(whole, latex)
+    return _row(whole[0], wrap)
+
+
+def _as_text_command(name: str) -> str:
+    return rf"\text{{{_FUNCTION}{name}}}".replace(r"\_", "_")
 
 
 def as_text(element: Element) -> str:
@@ -67,243 +53,114 @@ def broken(row: Sequence[Element]) -> list[list[Element]]:
     return parts
 
 
-class _Reader:
-    """The tokens of a formula, and how far they have been read."""
-
-    def __init__(self, latex: str, wrap: Callable[[Element], Element]):
-        self.latex, self.wrap = latex, wrap
-        self.tokens = _TOKEN.findall(latex)
-        self.next = 0
-
-    def whole(self) -> list[Element]:
-        row = self.row(())
-        if self.next < len(self.tokens):
-            raise self.mistake(f"{self.tokens[self.next]} stands where nothing was opened")
-        return row
-
-    def peek(self) -> str | None:
-        while self.next < len(self.tokens) and self.tokens[self.next].isspace():
-            self.next += 1
-        return self.tokens[self.next] if self.next < len(self.tokens) else None
-
-    def take(self, expected: str | None = None) -> str:
-        token = self.peek()
-        if token is None or (expected is not None and token != expected):
-            raise self.mistake(f"it lacks {expected or 'an argument'}")
-        self.next += 1
-        return token
-
-    def mistake(self, what: str) -> ValueError:
-        return ValueError(f"the formula {self.latex} cannot be read: {what}")
-
-    def row(self, stops: Sequence[str]) -> list[Element]:
-        """Elements up to one of `stops`, which is left, or what closes something."""
-        found: list[Element] = []
-        while (token := self.peek()) is not None and token not in (*stops, "}", r"\right", r"\end"):
-            if token == "-" and (not found or (found[-1].tag == "mo" and found[-1].text not in _CLOSING)):
-                self.take()
-                found.append(_element("mo", "−", form="prefix"))
-            else:
-                elements = self.with_scripts()
-                if found and found[-1].tag not in ("mo", "mspace") and _is_function(elements[0]):
-                    found.append(_element("mspace", None, width=_SPACES[","]))
-                found.extend(elements)
-        return found
-
-    def with_scripts(self) -> list[Element]:
-        """One element with its subscript and superscript; of what is more than one, the last gets them."""
-        *others, base = self.atom()
-        scripts: dict[str, Element] = {}
-        while (token := self.peek()) in ("_", "^", "'"):
-            self.take()
-            sign = "^" if token == "'" else token
-            if sign in scripts:
-                raise self.mistake(f"it has two of {token}")
-            scripts[sign] = _element("mo", "′") if token == "'" else self.script(sign)
-        below, above = scripts.get("_"), scripts.get("^")
-        # names have their indices already
-        if base.tag == "mo" and base.text in _LARGE.values():
-            return [*others, _with_limits(base, below, above)]
-        if base.get("class") == "function":
-            return [*others, base if above is None else _element("msup", None, base, above)]
-        symbol = self.wrap(base if below is None else _element("msub", None, base, below))
-        if above is None:
-            return [*others, symbol]
-        if symbol.tag == "msub":
-            return [*others, self.wrap(_element("msubsup", None, base, below, above))]
-        return [*others, _element("msup", None, symbol, above)]
-
-    def script(self, sign: str) -> Element:
-        """A subscript or superscript; T as the latter is for a transpose, and no symbol."""
-        if sign == "^" and "".join(self.tokens[self.next : self.next + 3]) == "{T}":
-            self.next += 3
-            return _element("mi", "T")
-        return self.argument()
-
-    def argument(self) -> Element:
-        """What a command or a script applies to: a group, or one element."""
-        token = self.peek()
-        if token == "{":
-            return _grouped(self.group())
-        if token is not None and token.isdigit():
-            # one digit, where there are no braces
-            self.tokens[self.next] = token[1:]
-            self.next += token[1:] == ""
-            return _element("mn", token[0])
-        return _grouped(self.atom())
-
-    def group(self) -> list[Element]:
-        self.take("{")
-        row = self.row(())
-        self.take("}")
-        return row
-
-    def words(self) -> str:
-        """The text of a group, as it is written."""
-        self.take("{")
-        start = self.next
-        while self.next < len(self.tokens) and self.tokens[self.next] != "}":
-            self.next += 1
-        text = "".join(self.tokens[start : self.next])
-        self.take("}")
-        return text
-
-    def atom(self) -> list[Element]:
-        if self.peek() == "{":
-            return [_element("mrow", None, *self.group())]
-        token = self.take()
-        if token.startswith("\\"):
-            return self.command(token[1:])
-        if token[0].isdigit():
-            return [_element("mn", token)]
-        if token.isalpha():
-            return [_element("mi", token)]
-        if token in "&_^":
-            raise self.mistake(f"{token} stands alone")
-        fence = {"stretchy": "false"} if token in "()[]|" else {}
-        return [_element("mo", {"-": "−", "*": "∗"}.get(token, token), **fence)]
-
-    def command(self, name: str) -> list[Element]:
-        if name in _LETTERS:
-            return [_element("mi", _LETTERS[name])]
-        if name in _LARGE:
-            return [_element("mo", _LARGE[name])]
-        if name in _OPERATORS:
-            fence = {"stretchy": "false"} if name in ("langle", "rangle", "{", "}", "mid") else {}
-            return [_element("mo", _OPERATORS[name], **fence)]
-        if name in _SPACES:
-            return [_element("mspace", None, width=_SPACES[name])]
-        if name in _FUNCTIONS or name == "operatorname":
-            return self.function(self.words() if name == "operatorname" else name)
-        if name in _ACCENTS:
-            return [_element("mover", None, self.argument(), _element("mo", _ACCENTS[name]), accent="true")]
-        if name in _VARIANTS:
-            return [self.variant(_VARIANTS[name])]
-        rule = getattr(self, f"_{name}", None)
-        if rule is None:
-            raise NotImplementedError(f"there is no MathML of the LaTeX command \\{name}, which is in {self.latex}")
-        return rule()
-
-    def function(self, name: str) -> list[Element]:
-        """A name in upright letters, with its index, and a thin space before what it is of."""
-        named = _element("mi", name, **{"class": "function"})
-        if len(name) == 1:
-            named.set("mathvariant", "normal")
-        if self.peek() == "_":
-            self.take()
-            named = _element("msub", None, named, self.argument())
-        if self.peek() in ("^", "_", None) or self.peek() in (r"\left", "}", ")", "]"):
-            return [named]
-        return [named, _element("mspace", None, width=_SPACES[","])]
-
-    def variant(self, variant: str) -> Element:
-        text = self.words() if self.peek() == "{" else self.take()
-        return _element("mi" if text.isalpha() else "mn", "".join(_in_variant(each, variant) for each in text))
-
-    def _frac(self) -> list[Element]:
-        return [_element("mfrac", None, self.argument(), self.argument())]
-
-    def _binom(self) -> list[Element]:
-        fraction = _element("mfrac", None, self.argument(), self.argument(), linethickness="0")
-        return [_element("mo", "("), fraction, _element("mo", ")")]
-
-    def _sqrt(self) -> list[Element]:
-        if self.peek() != "[":
-            return [_element("msqrt", None, self.argument())]
-        self.take("[")
-        degree = _grouped(self.row("]"))
-        self.take("]")
-        return [_element("mroot", None, self.argument(), degree)]
-
-    def _text(self) -> list[Element]:
-        return [_element("mtext", self.words().replace(" ", "\N{NO-BREAK SPACE}"))]
-
-    def _underset(self) -> list[Element]:
-        below = self.argument()
-        return [_element("munder", None, self.argument(), below)]
-
-    def _left(self) -> list[Element]:
-        opened = self.delimiter()
-        row = self.row(())
-        self.take(r"\right")
-        return [_element("mrow", None, opened, *row, self.delimiter())]
-
-    def delimiter(self) -> Element:
-        token = self.take()
-        name = token.removeprefix("\\")
-        text = "" if token == "." else _OPERATORS.get(name, name)
-        return _element("mo", text, fence="true", stretchy="true")
-
-    def _begin(self) -> list[Element]:
-        kind = self.words()
-        if kind not in ("cases", "matrix"):
-            raise NotImplementedError(f"there is no MathML of the LaTeX environment {kind}, which is in {self.latex}")
-        table = _element("mtable", None)
-        line: list[Element] = []
-        while self.peek() is not None:
-            line.append(_element("mtd", None, *self.row(("&", r"\\"))))
-            separator = self.take()
-            if separator != "&":
-                table.append(_element("mtr", None, *line))
-                line = []
-            if separator == r"\end":
-                self.words()
-                return [_element("mo", "{", fence="true"), table] if kind == "cases" else [table]
-        raise self.mistake(f"its {kind} does not end")
+def _check_is_whole(whole: Element, latex: str) -> None:
+    for element in whole.iter():
+        text = html.unescape(element.text or "")
+        if text.startswith("\\") and len(text) > 1:
+            raise NotImplementedError(f"there is no MathML of the LaTeX command {text}, which is in {latex}")
+        # latex2mathml shows what nothing opened, and leaves out arguments that are missing
+        if element.tag == "mi" and text in ("{", "}", "&", "_", "^", "\\"):
+            raise ValueError(f"the formula {latex} cannot be read: {text} stands where nothing was opened")
+        if len(element) < _CHILDREN.get(element.tag, 0):
+            raise ValueError(f"the formula {latex} cannot be read: it lacks an argument")
 
 
-def _element(tag: str, text: str | None, *children: Element | None, **attributes: str) -> Element:
+def _row(parent: Element, wrap: Callable[[Element], Element]) -> list[Element]:
+    """The children of an element, with the spaces that TeX has around the names of functions."""
+    row: list[Element] = []
+    for child in parent:
+        made = _mended(child, wrap)
+        before = row[-1] if row else None
+        if made.tag == "mo" and made.text == "−" and (before is None or _is_open(before)):
+            made.set("form", "prefix")
+        elif before is not None and (
+            (_is_function(before) and not _is_bracket(made))
+            or (_is_function(made) and before.tag not in ("mo", "mspace"))
+        ):
+            row.append(Element("mspace", {"width": _THIN}))
+        row.append(made)
+    return row
+
+
+def _mended(element: Element, wrap: Callable[[Element], Element]) -> Element:
+    """An element of latex2mathml, which writes entities as text and many operators as identifiers."""
+    tag, text = element.tag, html.unescape(element.text or "")
+    if tag in ("msub", "msup", "msubsup"):
+        return _with_scripts(element, wrap)
+    if text.startswith(_FUNCTION):
+        name = text.removeprefix(_FUNCTION)
+        return _element("mi", name, **({"mathvariant": "normal"} if len(name) == 1 else {}))
+    if tag in ("mi", "mo", "mn"):
+        if tag != "mn" and text not in ("", "mod"):
+            is_name = text in "∂∞" or text[0].isalpha()
+            # as an operator it is an accent
+            text = "∼" if (tag, text) == ("mi", "~") else _TEXTS.get(text, text)
+            tag = "mi" if is_name else "mo"
+        variant = element.get("mathvariant", "").upper().replace("-", " ")
+        # browsers know no variants but those that Unicode has characters of
+        text = "".join(_in_variant(each, variant) for each in text) if variant else text
+        kept = {key: value for key, value in element.items() if tag == "mo" and key in _KEPT}
+        made = _element(tag, text, **kept)
+        return wrap(made) if tag == "mi" and not _is_function(made) else made
+    if tag in ("mrow", "mtd", "msqrt", "mstyle"):
+        children = _row(element, wrap)
+        if tag == "mrow" and len(children) == 1:
+            return children[0]
+    else:
+        children = [_mended(child, wrap) for child in element]
+    kept = {key: value.replace("negativethinmathspace", f"-{_THIN}") for key, value in element.items() if key in _KEPT}
+    # browsers set what is no accent too far above
+    return _element(tag, text or None, *children, **kept | ({"accent": "true"} if tag == "mover" else {}))
+
+
+def _in_variant(character: str, variant: str) -> str:
+    if character.isdigit():
+        return chr(ord("𝟎") + int(character))
+    size = "CAPITAL" if character.isupper() else "SMALL"
+    try:
+        return unicodedata.lookup(f"MATHEMATICAL {variant} {size} {character.upper()}")
+    except KeyError:
+        return character
+
+
+def _with_scripts(element: Element, wrap: Callable[[Element], Element]) -> Element:
+    """One element with its scripts, which is a symbol with its subscript."""
+    base, *scripts = element
+    base = _mended(base, lambda symbol: symbol)
+    below = _mended(scripts[0], wrap) if element.tag != "msup" else None
+    above = None
+    if element.tag != "msub":
+        above = _mended(scripts[-1], lambda symbol: symbol)
+        # a T there is for a transpose, and no symbol
+        above = above if above.tag == "mi" and above.text == "T" else _mended(scripts[-1], wrap)
+    symbol = base if below is None else _element("msub", None, base, below)
+    if not _is_function(base):
+        symbol = wrap(symbol)
+    if above is None:
+        return symbol
+    if symbol.tag == "msub":
+        return wrap(_element("msubsup", None, *symbol, above))
+    return _element("msup", None, symbol, above)
+
+
+def _element(tag: str, text: str | None, *children: Element, **attributes: str) -> Element:
     made = Element(tag, attributes)
     made.text = text
-    made.extend(child for child in children if child is not None)
+    made.extend(children)
     return made
 
 
 def _is_function(element: Element) -> bool:
-    """Whether an element is a name in upright letters, with or without an index."""
-    named = element[0] if element.tag in ("msub", "msup", "munder") else element
-    return named.get("class") == "function"
+    """Whether an element is a name in upright letters, with or without scripts."""
+    named = element[0] if element.tag in ("msub", "msup", "msubsup", "munder") else element
+    is_long = named.text is not None and len(named.text) > 1 and named.text.isascii()
+    return named.tag == "mi" and (is_long or named.get("mathvariant") == "normal")
 
 
-def _grouped(row: list[Element]) -> Element:
-    return row[0] if len(row) == 1 else _element("mrow", None, *row)
+def _is_open(element: Element) -> bool:
+    return element.tag == "mo" and element.text not in (*")]}⟩",) and element.get("form") != "postfix"
 
 
-def _with_limits(base: Element, below: Element | None, above: Element | None) -> Element:
-    tag = {(True, True): "munderover", (True, False): "munder", (False, True): "mover"}.get(
-        (below is not None, above is not None)
-    )
-    return base if tag is None else _element(tag, None, base, below, above)
-
-
-def _in_variant(character: str, variant: str) -> str:
-    """A character in bold or script letters, which have places of their own in Unicode."""
-    if character.isdigit():
-        return unicodedata.lookup(f"MATHEMATICAL {variant} DIGIT {_DIGITS[int(character)]}")
-    name = f"{variant} {'CAPITAL' if character.isupper() else 'SMALL'} {character.upper()}"
-    for place in (f"MATHEMATICAL {name}", name):
-        try:
-            return unicodedata.lookup(place)
-        except KeyError:
-            continue
-    return character
+def _is_bracket(element: Element) -> bool:
+    leaves = [leaf for leaf in element.iter() if leaf.text]
+    return not leaves or leaves[0].text in (*"([{⟨|^",) or element.tag == "mo"

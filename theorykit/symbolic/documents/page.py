@@ -35,9 +35,13 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
     for number, row in enumerate(rows):
         checked_instance(f"definitions[{number}]", row, Definition)
     page = _Page(rows)
-    body = "\n".join(page.part(block) for block in found)
-    symbols = page.table()
-    return _PAGE.format(title=html.escape(page.title), style=_STYLE, contents=page.contents(), body=body + symbols)
+    body = "\n".join(map(page.part, found)) + page.table()
+    contents = "\n".join(
+        f'<li class="level-{level}"><a href="#{anchor}">{html.escape(_plain(text))}</a></li>'
+        for level, text, anchor in page.headings
+    )
+    contents = f"<ol>\n{contents}\n</ol>" if contents else ""
+    return _PAGE.format(title=html.escape(page.title), style=_STYLE, contents=contents, body=body)
 
 
 @dataclass
@@ -71,7 +75,7 @@ class _Page:
             case Items(items):
                 return "<ul>" + "".join(f"<li>{self.text(item)}</li>" for item in items) + "</ul>"
             case Equation(left, right, relation):
-                return self.equation(f"{left} {relation} {right}")
+                return self.formula(f"{left} {relation} {right}", "div", 'class="formula" ', "true")
             case Folded():
                 return self.fold(block)
 
@@ -93,22 +97,18 @@ class _Page:
         summary = f"<summary>{self.text(block.summary)}{remark}</summary>"
         return f'<details id="{anchor}">{summary}\n' + "\n".join(map(self.part, block.parts)) + "\n</details>"
 
-    def equation(self, latex: str) -> str:
-        return f'<div class="formula" data-latex="{html.escape(latex)}">{self.formula(latex, "true")}</div>'
-
     def text(self, text: str) -> str:
         """Text with inline formulas, code and bold words."""
         pieces = re.split(r"\$([^$]*)\$", text)
-        return "".join(self.inline(piece) if i % 2 else _marked_up(piece) for i, piece in enumerate(pieces))
+        return "".join(
+            self.formula(piece, "span", "", "false") if i % 2 else _marked_up(piece) for i, piece in enumerate(pieces)
+        )
 
-    def inline(self, latex: str) -> str:
-        return f'<span data-latex="{html.escape(latex)}">{self.formula(latex, "false")}</span>'
-
-    def formula(self, latex: str, displaystyle: str) -> str:
+    def formula(self, latex: str, tag: str, attributes: str, displaystyle: str) -> str:
         """A formula in parts, each on one line; browsers break no line within one."""
-        parts = broken(mathml(latex, self.linked))
-        texts = ("".join(map(as_text, part)) for part in parts)
-        return _MAY_BREAK.join(f'<math displaystyle="{displaystyle}">{text}</math>' for text in texts)
+        texts = ("".join(map(as_text, part)) for part in broken(mathml(latex, self.linked)))
+        parts = _MAY_BREAK.join(f'<math displaystyle="{displaystyle}">{text}</math>' for text in texts)
+        return f'<{tag} {attributes}data-latex="{html.escape(latex)}">{parts}</{tag}>'
 
     def linked(self, element: Element) -> Element:
         """A symbol as a link to its row in the table, where it has one."""
@@ -131,31 +131,20 @@ class _Page:
         title = self.heading("Symbols", 2)
         # what is met only here has no row to link to
         self.anchors = {symbol: anchor for symbol, anchor in self.anchors.items() if anchor in met}
-        rows = "\n".join(
-            self.row(f"symbol-{number}", definition, *met[f"symbol-{number}"])
-            for number, definition in enumerate(self.definitions, 1)
-            if f"symbol-{number}" in met
-        )
+        rows = []
+        for number, definition in enumerate(self.definitions, 1):
+            if (anchor := f"symbol-{number}") in met:
+                place, called = met[anchor]
+                symbol = "".join(map(as_text, mathml(definition.symbol)))
+                rows.append(
+                    f'<tr id="{anchor}"><th scope="row" data-latex="{html.escape(definition.symbol)}">'
+                    f"<math>{symbol}</math></th><td>{self.text(definition.meaning)}</td>"
+                    f'<td><a href="#{place}">{html.escape(called)}</a></td></tr>'
+                )
         head = "".join(f'<th scope="col">{name}</th>' for name in ("symbol", "meaning", "first in"))
-        table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+        body = "\n".join(rows)
+        table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
         return f'\n{title}\n<div class="wide">{table}</div>'
-
-    def row(self, anchor: str, definition: Definition, place: str, called: str) -> str:
-        """A row of the table; the symbol is met first at the anchor `place`."""
-        symbol = "".join(map(as_text, mathml(definition.symbol)))
-        latex = html.escape(definition.symbol)
-        return (
-            f'<tr id="{anchor}"><th scope="row" data-latex="{latex}"><math>{symbol}</math></th>'
-            f'<td>{self.text(definition.meaning)}</td><td><a href="#{place}">{html.escape(called)}</a></td></tr>'
-        )
-
-    def contents(self) -> str:
-        """The table of contents."""
-        lines = [
-            f'<li class="level-{level}"><a href="#{anchor}">{html.escape(_plain(text))}</a></li>'
-            for level, text, anchor in self.headings
-        ]
-        return "<ol>\n" + "\n".join(lines) + "\n</ol>" if lines else ""
 
 
 _MAY_BREAK = "\N{ZERO WIDTH SPACE}"

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 
-from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace, asin, erf, log, sign
+from sympy import Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, Rational, Trace, asin
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
-from ...checks import checked_definitions, checked_expression, checked_text
-from ..atoms import LogDet, PartialTrace
-from ..blocks import SideBySide, Stacked
-from ..entries import Entrywise, SumOfEntries
-from ..spectral import EigenvalueSum, SpectralFunction
-from ..structure import is_scalar_trace
+from ...checks import Expression, checked_arguments
+from ..atoms import LogDet, PartialTrace, SideBySide, Stacked
+from ..functions import AngleBetween
+from ..matrix_functions import EigenvalueSum, Entrywise, SpectralFunction, SumOfEntries, is_scalar_trace
 
 _INDICES = "ijklmnpqrs"
 
@@ -61,9 +59,12 @@ class MatrixLatexPrinter(LatexPrinter):
 
     def _print_ElementwiseApplyFunction(self, expr):
         """The function with the matrix in place of its variable."""
-        (variable,) = expr.function.variables
-        names = {**self._settings["symbol_names"], variable: self._print(expr.expr)}
-        return latex(expr.function.expr, names)
+        return self._named(expr.function, self._print(expr.expr))
+
+    def _named(self, function, *names):
+        """What a function returns, with these names of its variables."""
+        named = dict(zip(function.variables, names, strict=True))
+        return MatrixLatexPrinter({"symbol_names": self._settings["symbol_names"] | named}).doprint(function.expr)
 
     def _print_GaussianAverage(self, expr):
         # a symbol elsewhere may have the same name
@@ -80,9 +81,9 @@ class MatrixLatexPrinter(LatexPrinter):
     def _print_KernelMatrix(self, expr):
         row, column = self._indices(expr.matrix).split()
         places = (row + row, row + column, column + column)
-        entries = (rf"\left({self._print(expr.matrix)}\right)_{{{place}}}" for place in places)
-        names = dict(zip(expr.function.variables, entries, strict=True))
-        text = latex(expr.function.expr, {**self._settings["symbol_names"], **names})
+        text = self._named(
+            expr.function, *(rf"\left({self._print(expr.matrix)}\right)_{{{place}}}" for place in places)
+        )
         return rf"\left[{text}\right]_{{{row} {column}}}"
 
     def _print_SumOfEntries(self, expr):
@@ -100,8 +101,7 @@ class MatrixLatexPrinter(LatexPrinter):
     def _of_eigenvalue(self, expr):
         """The function of the eigenvalue number i of a matrix, whose eigenvector is v_i."""
         eigenvalue = rf"\lambda_{{i}}\left({self._print(expr.matrix)}\right)"
-        names = {**self._settings["symbol_names"], expr.function.variables[0]: eigenvalue}
-        text = latex(expr.function.expr, names)
+        text = self._named(expr.function, eigenvalue)
         return rf"\left({text}\right)" if expr.function.expr.is_Add else text
 
     def _needs_mul_brackets(self, expr, first=False, last=False):
@@ -119,9 +119,7 @@ class MatrixLatexPrinter(LatexPrinter):
         """A matrix with the given indices, those of its arguments if it is a function of entries."""
         if isinstance(matrix, (ElementwiseApplyFunction, Entrywise)):
             matrices = matrix.matrices if isinstance(matrix, Entrywise) else (matrix.expr,)
-            entries = [self._entry_of(each, indices) for each in matrices]
-            names = dict(zip(matrix.function.variables, entries, strict=True))
-            return latex(matrix.function.expr, {**self._settings["symbol_names"], **names})
+            return self._named(matrix.function, *(self._entry_of(each, indices) for each in matrices))
         text = self._print(matrix)
         is_letter = isinstance(matrix, MatrixSymbol) and not set("_^") & set(text)
         return rf"{text}_{{{indices}}}" if is_letter else rf"\left({text}\right)_{{{indices}}}"
@@ -178,48 +176,26 @@ class MatrixLatexPrinter(LatexPrinter):
         text = rf"\log {argument}" if expr.args[0].is_Symbol else rf"\log\left({argument}\right)"
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
-    def _print_LogCosh(self, expr, exp=None):
-        return self._print_log(expr.rewrite(log), exp)
-
     def _print_LogNormalCDF(self, expr, exp=None):
         name = r"\log\Phi" if expr.order == 0 else rf"\left(\log\Phi\right)^{{({expr.order})}}"
         text = f"{name}{self._parenthesise(expr.args[0])}"
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
-    def _by_closed_form(self, expr, form, exp=None):
-        text = self._print(expr.rewrite(form))
+    def _print_WholeFunctionBase(self, expr, exp=None):
+        text = self._print(expr.rewrite(asin if isinstance(expr, AngleBetween) else expr.closed_form))
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
-
-    def _print_SmoothedRamp(self, expr, exp=None):
-        return self._by_closed_form(expr, erf, exp)
-
-    def _print_SmoothedAbs(self, expr, exp=None):
-        return self._by_closed_form(expr, erf, exp)
-
-    def _print_AngleBetween(self, expr, exp=None):
-        return self._by_closed_form(expr, asin, exp)
-
-    def _print_PlaneMonomial(self, expr, exp=None):
-        return self._by_closed_form(expr, sign, exp)
 
     def _operand(self, matrix):
         text = self._print(matrix)
         return text if isinstance(matrix, MatrixSymbol) else rf"\left({text}\right)"
 
 
-def latex(expression: Expr, symbol_names: Mapping[Expr, str] | None = None) -> str:
+@checked_arguments
+def latex(expression: Expression, symbol_names: Mapping[Expr, str] | None = None) -> str:
     """LaTeX of `expression`, each symbol under its name in `symbol_names` where it has one there."""
-    names = {} if symbol_names is None else checked_definitions("symbol_names", symbol_names, "names")
-    for symbol, name in names.items():
-        checked_text(f"symbol_names[{symbol}]", name)
-    expression = checked_expression("expression", expression)
-    return MatrixLatexPrinter({"symbol_names": dict(names)}).doprint(expression)
+    return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
 
 
 def fold(expression: Expr, definitions: Mapping[Expr, Expr]) -> Expr:
     """`expression` for the eye: every value of `definitions` (symbol -> value) that occurs in it becomes its symbol."""
-    expression = checked_expression("expression", expression)
-    values = checked_definitions("definitions", definitions, "values")
-    return expression.xreplace(
-        {checked_expression(f"definitions[{symbol}]", value): symbol for symbol, value in values.items()}
-    )
+    return expression.xreplace({value: symbol for symbol, value in definitions.items()})

@@ -22,43 +22,20 @@ from ..atoms import (
     PartialTrace,
     PositiveDefiniteSymbol,
     PositiveSemidefiniteSymbol,
+    PrincipalBlock,
+    SideBySide,
     Softmax,
     SquareRoot,
+    Stacked,
     SymmetricSymbol,
 )
 from ..averages import GaussianAverage
-from ..blocks import PrincipalBlock, SideBySide, Stacked
 from ..bound_variables import EntryVariable, NormalVariable
-from ..entries import Entrywise, KernelMatrix, SumOfEntries
-from ..functions.numeric import NumericFunction
-from ..functions.smoothed import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp
-from ..functions.whole import LogCosh, LogNormalCDF
-from ..spectral import EigenvalueSum, SpectralFunction
+from ..functions import AngleBetween, LogCosh, LogNormalCDF, PlaneMonomial, SmoothedAbs, SmoothedRamp
+from ..matrix_functions import EigenvalueSum, Entrywise, KernelMatrix, SpectralFunction, SumOfEntries
+from ..numeric import NumericFunction
 
 Row = list[Any]
-
-
-def _unevaluated(kind: Callable[..., Basic]) -> Callable[..., Basic]:
-    return lambda *arguments: kind(*_scalars(arguments), evaluate=False)
-
-
-def _of_terms(kind: type[Add | Mul]) -> Callable[..., Basic]:
-    # in the order in which they stand
-    return lambda *terms: kind._from_args(_scalars(terms))
-
-
-def _scalars(arguments: tuple[Basic, ...]) -> tuple[Basic, ...]:
-    if not all(isinstance(argument, Expr) and not argument.is_Matrix for argument in arguments):
-        raise ValueError("it has a part that is no scalar")
-    return arguments
-
-
-def _of_cases(kind: Callable[..., Basic]) -> Callable[..., Basic]:
-    return lambda *cases: kind(*cases, evaluate=False)
-
-
-def _kinds(makes: Callable[[Any], Callable[..., Basic]], *kinds: Any) -> dict[str, Callable[..., Basic]]:
-    return {kind.__name__: makes(kind) for kind in kinds}
 
 
 _FUNCTIONS = (
@@ -84,14 +61,8 @@ _OF_OTHERS = (
     *(ElementwiseApplyFunction, sympy.Lambda, sympy.Tuple, GaussianAverage, Entrywise, SumOfEntries),
     *(EigenvalueSum, KernelMatrix, SpectralFunction, SymmetricSymbol, ExprCondPair),
 )
-# what is made of other expressions alone, by the name of its kind -> how it is made
-_COMPOUND: Mapping[str, Callable[..., Basic]] = {
-    **_kinds(_of_terms, Add, Mul),
-    **_kinds(_unevaluated, Pow, *_FUNCTIONS, *_RELATIONS),
-    **_kinds(_of_cases, *_CASES),
-    **_kinds(lambda kind: kind, *_OF_OTHERS),
-}
-_KNOWN = {Add, Mul, Pow, *_FUNCTIONS, *_RELATIONS, *_CASES, *_OF_OTHERS}
+# what is made of other expressions alone
+_KNOWN = {kind.__name__: kind for kind in (Add, Mul, Pow, *_FUNCTIONS, *_RELATIONS, *_CASES, *_OF_OTHERS)}
 _CONSTANTS = (
     *("ImaginaryUnit", "Pi", "Exp1", "EulerGamma", "GoldenRatio", "Catalan", "Infinity", "NegativeInfinity"),
     *("BooleanTrue", "BooleanFalse"),
@@ -143,7 +114,7 @@ def _row(expression: Basic, enter: Callable[[Basic], int]) -> Row:
         return ["BlockMatrix", blocks.rows, *(enter(block) for block in blocks)]
     if name in _CONSTANTS and expression is getattr(S, name):
         return [name]
-    if kind in _KNOWN:
+    if _KNOWN.get(name) is kind:
         return [name, *(enter(argument) for argument in expression.args)]
     if isinstance(expression, NumericFunction):
         raise ValueError(f"{expression} has code of Python, of which there is no text to be kept; pickle it instead")
@@ -177,12 +148,21 @@ def _expression(row: object, above: Sequence[Basic]) -> Basic:
     if name in _CONSTANTS and not parts:
         return getattr(S, name)
     if name == "BlockMatrix":
-        count, *blocks = parts
-        return _block_matrix(_whole(count), _entries(blocks, above))
-    if name not in _COMPOUND:
+        rows, blocks = _whole(parts[0]), _entries(parts[1:], above)
+        if rows < 1 or not blocks or len(blocks) % rows:
+            raise ValueError(f"{len(blocks)} blocks do not make {rows} rows")
+        columns = len(blocks) // rows
+        return BlockMatrix([list(blocks[row * columns : (row + 1) * columns]) for row in range(rows)])
+    if name not in _KNOWN:
         raise ValueError(f"there is no kind of expression called {name} here")
-    arguments = _entries(parts, above)
-    made = _COMPOUND[name](*arguments)
+    kind, arguments = _KNOWN[name], _entries(parts, above)
+    is_scalar = kind in (Add, Mul, Pow, *_FUNCTIONS, *_RELATIONS)
+    if is_scalar and not all(isinstance(each, Expr) and not each.is_Matrix for each in arguments):
+        raise ValueError("it has a part that is no scalar")
+    if kind in (Add, Mul):
+        made = kind._from_args(arguments)  # in the order in which they stand
+    else:
+        made = kind(*arguments, evaluate=False) if is_scalar or kind in _CASES else kind(*arguments)
     # what SymPy would simplify was not written so
     if type(made).__name__ != name or made.args != arguments:
         raise ValueError(f"it is {made}")
@@ -226,13 +206,6 @@ def _symbol(name: Any, assumptions: Any) -> Symbol:
     if not isinstance(assumptions, dict) or any(value not in (True, False, None) for value in assumptions.values()):
         raise ValueError("the assumptions of a symbol are true or false")
     return Symbol(_text(name), **assumptions)
-
-
-def _block_matrix(rows: int, blocks: tuple[Basic, ...]) -> BlockMatrix:
-    if rows < 1 or not blocks or len(blocks) % rows:
-        raise ValueError(f"{len(blocks)} blocks do not make {rows} rows")
-    columns = len(blocks) // rows
-    return BlockMatrix([list(blocks[row * columns : (row + 1) * columns]) for row in range(rows)])
 
 
 _READERS: Mapping[str, Callable[..., Basic]] = {

@@ -1,53 +1,71 @@
 """One call that looks for mistakes in an action of the user's own."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
 
-from ...checks import checked_function, checked_instance, checked_sequence, checked_whole_number
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sympy import Expr
+
+from ...checks import Count, Index, by_name, checked_arguments, checked_whole_number, shown
+from ...codegen import interpret, quadrature_error
 from ...precision import require_float64
-from ...saddle import Action
+from ...saddle import Action, Between, Solution, search
 from ...saddle.bound_action import Values
+from ...saddle.solve import end_points, one_of
+from ...symbolic import GaussianAverage
+from ..numerics import check_slopes_agree, slope_at_zero
 from ..report import Finding, Passed, Report, Result, merged
-from .numerics import check_averages, check_compiled, check_finite, check_scale, check_slopes
-from .points import ActionPoint, all_of, random_points
-from .reference import check_reference
-from .samples import Reference
-from .solutions import Sampled, check_degenerate, check_finite_size, check_stationary
+from .explanations import Reference, check_reference
+from .points import ActionPoint, random_points, value_of
+
+Sampled = Callable[[int], Mapping[Any, tuple[float, float]]]
+"""Of a system of a size: the mean of every order parameter that is a number, and its standard error."""
+_Seed = Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)]
 
 # sets of parameters, and points at each; two more points than terms of a short action decide a fit
 _GROUPS, _POINTS = 3, 8
-SIZES = (50, 200, 800)
-"""The sizes at which finite systems are sampled if none are given."""
+_SIZES = (50, 200, 800)
+_ROUNDING, _AVERAGES = 1e-9, 1e-6
+_STEP = 1e-3
+_STARTS = 16
+# a coordinate of an interval beyond which its edge is reached
+_EDGE = 8.0
+# standard errors by which a sampled mean may be off
+_ERRORS = 4.0
+_PACKAGE = "Both come from the same expression: a mistake of the package"
 
 
-@dataclass(frozen=True)
-class ActionReport(Report):
-    """What `check_action` found; `print` it."""
-
-
+@checked_arguments
 def check_action(
     action: Action,
     values: Values | None = None,
     *,
-    index: int | None = None,
+    index: Index | None = None,
     reference: Reference | None = None,
     sampled: Sampled | None = None,
-    sizes: Sequence[int] = SIZES,
-    seed: int = 0,
-) -> ActionReport:
-    """Whether an action is right: what it states, what follows from it, and what runs.
+    sizes: Sequence[Count] = _SIZES,
+    seed: _Seed = 0,
+) -> Report:
+    """Check whether an action is right: what it states, what follows from it, and what runs.
 
     Mistakes are findings of the report, not errors; `report.holds` says whether there are none. A few seconds.
 
-    - `values`: of the parameters, at which it is checked; random ones, of order one, if None.
-    - `index`: the signature of the stationary point that is wanted, 0 for a minimum; not looked for if None.
-    - `reference`: the action once more, in plain NumPy, a function of all symbols by name. It may differ by a constant,
-      of the parameters alone. Where it differs otherwise, the report says by what: a sign, a factor, a transpose, two
-      symbols exchanged, the variance of an average, a missing term.
-    - `sampled`: `sampled(size)` returns, for a finite system at `values`, the mean and the standard error of each order
-      parameter by name; their distance from the saddle point must fall with the `sizes`.
-    - `seed`: of all that is random; the same seed gives the same report.
+    Args:
+        action: the action.
+        values: of the parameters, at which it is checked; random ones, of order one, if None.
+        index: the signature of the stationary point that is wanted, 0 for a minimum; not looked for if None.
+        reference: the action once more, in plain NumPy, a function of all symbols by name. It may differ by a constant,
+            of the parameters alone. If it differs otherwise, the report says by what: a sign, a factor, a transpose,
+            two symbols exchanged, the variance of an average, a missing term.
+        sampled: `sampled(size)` returns, for a finite system at `values`, the mean and the standard error of each order
+            parameter by name; their distance from the saddle point must fall with the `sizes`.
+        sizes: of the finite systems, two or more.
+        seed: of all that is random; the same seed gives the same report.
 
+    Example:
         >>> import theorykit
         >>> import numpy as np
         >>> from sympy import cosh, log, symbols
@@ -63,78 +81,62 @@ def check_action(
         'the reference has 1 / beta times the term -log(cosh(beta*m))'
     """
     require_float64()
-    checked_instance("action", action, Action)
-    for name, function in (("reference", reference), ("sampled", sampled)):
-        if function is not None:
-            checked_function(name, function)
-    if index is not None:
-        checked_whole_number("index", index, least=0)
     if sampled is not None and (index is None or values is None):
         raise ValueError("sampled is compared with a saddle point: give its index, and the values of the parameters")
-    sizes = checked_sequence("sizes", sizes, "whole numbers")
     if len(sizes) < 2:
         raise ValueError(f"sizes must be two at least, to see how the distance falls; got {len(sizes)}")
-    for size in sizes:
-        checked_whole_number("sizes", size, least=1)
-    seed = checked_whole_number("seed", seed, least=0, most=2**32 - 1)
-    groups = random_points(action, values, _GROUPS, _POINTS, seed)
     left_out: list[str] = []
-    results = list(_results(action, values, groups, (index, reference, sampled, sizes, seed), left_out))
-    return ActionReport("The action", *merged(results), tuple(left_out))
+
+    def results() -> Iterator[Result]:
+        groups = random_points(action, values, _GROUPS, _POINTS, seed)
+        points = [point for group in groups for point in group]
+        if action.derivation is None:
+            left_out.append("the steps that led to it: none were recorded")
+        else:
+            yield from _derivation(action, seed)
+        finite = _check_finite(points)
+        yield finite
+        if isinstance(finite, Finding):
+            left_out.append("everything else, for the action is not defined everywhere")
+            return
+        averages = _check_averages(points[:6]) if action.has_averages else None
+        if averages is not None:
+            yield averages
+        # values differ everywhere if averages are not resolved
+        if not isinstance(averages, Finding):
+            yield _check_compiled(points[:6])
+            yield from _check_slopes(points[:3], seed)
+        numbers = [symbol for symbol in action.scale.free_symbols if symbol in action.parameters]
+        if numbers and not any(symbol in action.sizes for symbol in numbers):
+            yield _check_scale(points, numbers)
+        if reference is None:
+            left_out.append("the action against one of yours in NumPy: give reference=...")
+        else:
+            yield check_reference(groups, reference)
+        if index is None:
+            left_out.append("where it is stationary: give index=..., 0 for a minimum")
+            return
+        named = {symbol.name: points[0].parameters[symbol.name] for symbol in action.parameters}
+        found = search(action, named, index=index, starts=_STARTS, seed=seed)
+        kind = "minimum" if index == 0 else f"stationary point of index {index}"
+        claim = f"the action has a {kind}"
+        if found:
+            reached = sum(solution.stats["reached"] for solution in found)
+            at = "; ".join(solution.place for solution in found[:3])
+            yield Passed(claim, f"{len(found)} from {reached} of {_STARTS} starts, at {at}")
+            yield _check_degenerate(found)
+        else:
+            yield _without_solution(points[0], named, index, claim, seed)
+        if sampled is None:
+            left_out.append("the saddle point against finite systems: give sampled=...")
+        elif found:
+            yield _check_finite_size(found, sampled, sizes)
+
+    return Report("The action", *merged(results()), tuple(left_out))
 
 
-def _results(action, values, groups, asked, left_out: list[str]) -> Iterator[Result]:
-    index, reference, sampled, sizes, seed = asked
-    points = all_of(groups)
-    yield from _derivation(action, points, left_out, seed)
-    finite = check_finite(points)
-    yield finite
-    if isinstance(finite, Finding):
-        left_out.append("everything else, for the action is not defined everywhere")
-        return
-    yield from _numerics(points, seed)
-    if reference is None:
-        left_out.append("the action against one of yours in NumPy: give reference=...")
-    else:
-        yield check_reference(groups, reference)
-    if index is None:
-        left_out.append("where it is stationary: give index=..., 0 for a minimum")
-        return
-    yield from _solutions(action, groups[0][0], index, sampled, sizes, seed)
-    if sampled is None:
-        left_out.append("the saddle point against finite systems: give sampled=...")
-
-
-def _numerics(points: Sequence[ActionPoint], seed: int) -> Iterator[Result]:
-    few = points[:6]
-    averages = check_averages(few)
-    if averages is not None:
-        yield averages
-    # what is not resolved differs everywhere
-    if not isinstance(averages, Finding):
-        yield check_compiled(few)
-        yield from check_slopes(few[:3], seed)
-    scale = check_scale(points)
-    if scale is not None:
-        yield scale
-
-
-def _solutions(action: Action, point: ActionPoint, index: int, sampled, sizes, seed) -> Iterator[Result]:
-    values: Mapping = {name: point.parameters[name] for name in (symbol.name for symbol in action.parameters)}
-    found, result = check_stationary(action, point.bound, values, index, seed)
-    yield result
-    if found:
-        yield check_degenerate(found)
-    if found and sampled is not None:
-        yield check_finite_size(found, sampled, sizes)
-
-
-def _derivation(action: Action, points: Sequence[ActionPoint], left_out: list[str], seed: int) -> Iterator[Result]:
-    if action.derivation is None:
-        left_out.append("the steps that led to it: none were recorded")
-        return
-    claim = "every step of the derivation holds"
-    verification = action.derivation.verify(seed)
+def _derivation(action: Action, seed: int) -> Iterator[Result]:
+    claim, verification = "every step of the derivation holds", action.derivation.verify(seed)
     for evidence in verification.failures:
         step = evidence.step
         yield Finding(
@@ -144,3 +146,168 @@ def _derivation(action: Action, points: Sequence[ActionPoint], left_out: list[st
         )
     if verification.holds:
         yield Passed(claim, f"{len(verification.evidence)} steps")
+
+
+def _check_finite(points: Sequence[ActionPoint]) -> Result:
+    claim = "the action is a real number everywhere in the domains of its order parameters"
+    action, terms = points[0].action, np.array([point.terms() for point in points])
+    bad = ~np.isfinite(terms)
+    if not np.any(bad):
+        return Passed(claim, f"at {len(points)} random points")
+    at = int(np.argmax(np.sum(bad, axis=0)))
+    term, where = action.terms[at], points[int(np.argmax(bad[:, at]))]
+    inside = [symbol for symbol in action.order_parameters if term.has(symbol)]
+    domains = ", ".join(f"{action.order_parameters[symbol]} of {symbol}" for symbol in inside)
+    return Finding(
+        claim,
+        f"the term {shown(term)} is none at {np.sum(bad[:, at])} of {len(points)}, as at {where.place}",
+        f"the domain {domains} is too wide for this term, or the term has a wrong sign in its argument",
+    )
+
+
+def _check_averages(points: Sequence[ActionPoint]) -> Result:
+    """The stated errors of the action's Gaussian averages, which solutions refine by adaptive quadrature."""
+    claim, action, errors = "Gaussian averages are resolved by their nodes", points[0].action, []
+    taken = {symbol.name for symbol in action.symbols}
+    for point in points:
+        size = max(float(np.max(np.abs(point.bound.terms(point.coordinates)))), 1.0)
+        values = {name: value for name, value in point.values.items() if name in taken}
+        errors.append(float(quadrature_error(action.expression, values)) / size)
+    if max(errors) < _AVERAGES:
+        return Passed(claim, f"the error of quadrature is at most {max(errors):.1g} of the action's size")
+    return Finding(
+        claim,
+        f"the error of quadrature is {max(errors):.3g} of the action's size",
+        f"{_average_of(action)} has a kink or a steep step: give more nodes, or a closed form",
+    )
+
+
+def _average_of(action: Action) -> str:
+    average = max(action.expression.atoms(GaussianAverage), key=lambda node: node.count_ops())
+    return f"the average {shown(average)}"
+
+
+def _check_compiled(points: Sequence[ActionPoint]) -> Result:
+    claim, action, errors = "the action that runs is the one that is written", points[0].action, []
+    for point in points:
+        expected, found = point.terms(), np.asarray(point.bound.terms(point.coordinates))
+        errors.append(np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1.0))
+    # Gauss-Hermite quadrature runs where the interpreter integrates adaptively
+    if max(errors) < (_AVERAGES if action.has_averages else _ROUNDING):
+        return Passed(claim, f"to {max(errors):.1g}")
+    meaning = f"the generated code is wrong. {_PACKAGE}"
+    if action.has_averages:
+        meaning = f"{_average_of(action)} is not resolved by its nodes: give it more"
+    return Finding(claim, f"they differ by {max(errors):.3g} of their size", meaning)
+
+
+def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Result]:
+    """The saddle-point equations and the gradient that runs, each against differences of the action."""
+    rng, symbolic, automatic = np.random.default_rng(seed), [], []
+    for point in points:
+        step = rng.standard_normal(point.coordinates.shape) / np.sqrt(len(point.coordinates))
+        expected = slope_at_zero(lambda t, at=point, by=step: float(np.sum(at.moved(t * by).terms())), _STEP)
+
+        def order_parameters(t, point=point, step=step):
+            return point.bound.layout.values(point.bound.moved(point.coordinates, t * jnp.asarray(step)))
+
+        _, changes = jax.jvp(order_parameters, (jnp.zeros(()),), (jnp.ones(()),))
+        slopes = {symbol.name: interpret(equation, point.values) for symbol, equation in point.action.equations.items()}
+        along = sum(np.sum(np.asarray(slope) * np.asarray(changes[name])) for name, slope in slopes.items())
+        symbolic.append((float(along), expected))
+        slope = np.asarray(point.bound.slope_after(point.coordinates, jnp.zeros_like(point.coordinates)))
+        automatic.append((float(slope @ step), expected))
+    meaning = f"a rule of the differential is wrong, or an average not resolved. {_PACKAGE}"
+    yield check_slopes_agree("the saddle-point equations are the gradient of the action", symbolic, meaning)
+    yield check_slopes_agree("the gradient that runs is that of the action", automatic, meaning)
+
+
+def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Result:
+    """How each term grows with the number that the action is said to be proportional to."""
+    action = points[0].action
+    claim = f"no term grows faster than the scale {action.scale}, and one grows with it"
+    powers = []
+    for term in action.terms:
+        found = []
+        for point in points:
+            values = point.values
+            doubled = {**values, **{symbol.name: 2 * values[symbol.name] for symbol in numbers}}
+            before, after = value_of(term, values), value_of(term, doubled)
+            by = value_of(action.scale, doubled) / value_of(action.scale, values)
+            found.append(np.log(abs(after / before)) / np.log(abs(by)) if before else np.nan)
+        powers.append(float(np.nanmedian(found)))
+    known = [power for power in powers if np.isfinite(power)]
+    if known and 0.99 < max(known) < 1.01:
+        return Passed(claim, f"powers from {min(known):.2g} to {max(known):.2g}")
+    worst = int(np.nanargmax(powers)) if known else 0
+    return Finding(
+        claim,
+        f"the term {shown(action.terms[worst])} goes as the power {powers[worst]:.3g} of {action.scale}",
+        "a factor of the scale is missing, or stands once too often",
+    )
+
+
+def _without_solution(point: ActionPoint, values: Mapping, index: int, claim: str, seed: int) -> Finding:
+    action, coordinates = point.action, len(point.bound.layout.owners)
+    for other in range(min(coordinates, 6) + 1):
+        if other != index and (elsewhere := search(action, values, index=other, starts=_STARTS, seed=seed)):
+            kind = "minima" if other == 0 else f"points of index {other}"
+            meaning = f"a sign, or the number of order parameters that it is maximal in: index={other}?"
+            if other == coordinates - index:
+                meaning = "the sign of the whole action, which turns minima into maxima"
+            return Finding(claim, f"none from {_STARTS} starts, but {kind}, as at {elsewhere[0].place}", meaning)
+    # Solves that ended without a stationary point: at the edge of an interval, or far out.
+    ends = end_points(action, values, index=index, starts=_STARTS, seed=seed)
+    for solution in (one_of(ends, at) for at in range(_STARTS)):
+        coordinates = np.asarray(solution.stats["coordinates"])
+        for name, coordinate in zip(solution.owners, coordinates, strict=True):
+            domain = next(d for s, d in action.order_parameters.items() if s.name == name)
+            if isinstance(domain, Between) and abs(coordinate) > _EDGE:
+                edge = domain.high if coordinate > 0 else domain.low
+                return Finding(
+                    claim,
+                    f"none from {_STARTS} starts; {name} runs to the edge {edge:g} of its domain",
+                    f"the domain {domain} of {name} is too narrow, or the action lacks a term that keeps it inside",
+                )
+    return Finding(
+        claim,
+        f"none from {_STARTS} starts: {solution.diagnosis}",
+        "a term that bounds the action is missing, or has the wrong sign; or an order parameter is not fixed by it",
+    )
+
+
+def _check_degenerate(found: Sequence[Solution]) -> Result:
+    """Directions in which the action is all but flat."""
+    claim = "the action fixes every order parameter"
+    sizes = [np.abs(np.asarray(solution.hessian_eigenvalues)) for solution in found]
+    ratios = [np.min(each) / np.max(each) for each in sizes]
+    if min(ratios) > 1e-9:
+        return Passed(claim, f"eigenvalues of the Hessian differ by at most a factor {1 / min(ratios):.3g}")
+    return Finding(
+        claim,
+        f"an eigenvalue of the Hessian is {min(ratios):.1g} of the largest at {found[int(np.argmin(ratios))].place}",
+        "a coupling term is missing, or there is a continuous symmetry",
+    )
+
+
+def _check_finite_size(found: Sequence[Solution], sampled: Sampled, sizes: Sequence[int]) -> Result:
+    """The order parameters of finite systems against the saddle point that is nearest to them."""
+    claim = "order parameters of finite systems tend to the saddle point"
+    samples = [by_name("sampled", sampled(size)) for size in sizes]
+    last = samples[-1]
+    # of several saddle points finite systems choose by their own action: the nearest is meant
+    nearest = min(found, key=lambda solution: sum(abs(float(solution[name]) - last[name][0]) for name in last))
+    worst, lines = 0.0, []
+    for name in last:
+        limit = float(nearest[name])
+        off = [sample[name][0] - limit for sample in samples]
+        # one over the square root of the size is the slowest that fluctuations fall
+        allowed = _ERRORS * last[name][1] + abs(off[0]) * (sizes[0] / sizes[-1]) ** 0.5
+        lines.append(f"{name}: {', '.join(f'{value:+.2g}' for value in off)} off {limit:.4g}")
+        worst = max(worst, abs(off[-1]) / max(allowed, 1e-300))
+    measured = f"at sizes {', '.join(map(str, sizes))}, {'; '.join(lines)}"
+    if worst <= 1:
+        return Passed(claim, measured)
+    return Finding(
+        claim, measured, "the action is not that of the system that was sampled: a factor or a term is wrong"
+    )

@@ -1,6 +1,6 @@
 """Random points of an action: values of its parameters, and order parameters within their domains."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol
 
-from ...checks import checked_instance, checked_whole_number
-from ...codegen import bound_sizes, compile_expressions, interpret
+from ...checks import Index, checked_arguments
+from ...codegen import compile_expressions, interpret
+from ...codegen.program import bound_sizes
 from ...saddle import Action
 from ...saddle.bound_action import BoundAction, Values, bind, named
 from ...saddle.problem import Coordinates
-from ...symbolic import SymmetricSymbol
+from ...symbolic.atoms import SymmetricSymbol
 
 # sides of matrices that nothing determines: different ones, so that a transpose shows
 _SIDES = (3, 4, 2, 5)
@@ -43,7 +44,8 @@ class ActionPoint:
 
     def terms(self) -> np.ndarray:
         """The value of each term of the action by the interpreter; NaN where it is not defined."""
-        return np.array([value_of(term, self.values) for term in self.action.terms])
+        values = self.values
+        return np.array([value_of(term, values) for term in self.action.terms])
 
     def moved(self, step: np.ndarray) -> "ActionPoint":
         """The point after a step; see `theorykit.saddle.domains`."""
@@ -56,13 +58,12 @@ class ActionPoint:
         return ", ".join(f"{name} = {value:.3g}" for name, value in numbers.items()) or "a random point"
 
 
-def random_action_point(action: Action, seed: int, values: Values | None = None) -> ActionPoint:
+@checked_arguments
+def random_action_point(action: Action, seed: Index, values: Values | None = None) -> ActionPoint:
     """Random order parameters within their domains, at `values` of the parameters: random ones if None.
 
     Random numbers are between 0.5 and 1.5; sides of matrices that nothing determines are 2 to 5.
     """
-    checked_instance("action", action, Action)
-    seed = checked_whole_number("seed", seed, least=0)
     return random_points(action, values, 1, 1, seed)[0][0]
 
 
@@ -83,45 +84,34 @@ def random_points(
 ) -> list[list[ActionPoint]]:
     """`points` points at each of `groups` sets of values of the parameters; one set if `values` are given."""
     rng = np.random.default_rng(seed)
-    return [[_at(action, *found, rng) for _ in range(points)] for found in _parameters(action, values, groups, rng)]
-
-
-def _at(action: Action, bound: BoundAction, parameters: Mapping[str, Any], rng: np.random.Generator) -> ActionPoint:
-    return ActionPoint(action, bound, parameters, jnp.asarray(rng.standard_normal(sum(bound.layout.sizes))))
-
-
-def _parameters(
-    action: Action, values: Mapping[Any, Any] | None, groups: int, rng: np.random.Generator
-) -> Iterator[tuple[BoundAction, Mapping[str, Any]]]:
-    sides = _sides(action)
+    free = {size for symbol in action.symbols for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
+    ordered = sorted(size.name for size in free)
+    sides = {name: _SIDES[at % len(_SIDES)] for at, name in enumerate(ordered)}
+    found = []
     for _ in range(groups if values is None else 1):
         if values is None:
             given = {symbol.name: _random(symbol, sides, rng) for symbol in action.parameters}
         else:
             given = {name: _plain(value) for name, value in named(action, "values", values, action.parameters).items()}
-        guesses = {symbol: _shape(symbol, sides) for symbol in action.order_parameters}
-        bound = bind(action, given, {symbol: np.eye(*shape) for symbol, shape in guesses.items() if shape})
-        yield bound, {**_known(action, bound, given), **given}
+        shapes = {symbol: _shape(symbol, sides) for symbol in action.order_parameters}
+        bound = bind(action, given, {symbol: np.eye(*shape) for symbol, shape in shapes.items() if shape})
+        parameters = {**_known_sizes(action, bound, given), **given}
+        # Coordinates are unbounded, and domains are their images: any coordinates are a point inside.
+        drawn = [rng.standard_normal(sum(bound.layout.sizes)) for _ in range(points)]
+        found.append([ActionPoint(action, bound, parameters, jnp.asarray(coordinates)) for coordinates in drawn])
+    return found
 
 
-def _sides(action: Action) -> dict[str, int]:
-    """A number for each size symbol, by name."""
-    free = {size for symbol in action.symbols for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
-    ordered = sorted(free, key=lambda size: size.name)
-    return {size.name: _SIDES[at % len(_SIDES)] for at, size in enumerate(ordered)}
-
-
-def _known(action: Action, bound: BoundAction, given: Mapping[str, Any]) -> Mapping[str, int]:
+def _known_sizes(action: Action, bound: BoundAction, given: Mapping[str, Any]) -> Mapping[str, int]:
     """Every size symbol that the shapes determine, by name."""
     arrays = {name: value for name, value in given.items() if np.ndim(value)}
-    arrays |= {
-        name: np.zeros(shape) for name, shape in zip(bound.layout.names, bound.layout.shapes, strict=True) if shape
-    }
+    shapes = zip(bound.layout.names, bound.layout.shapes, strict=True)
+    arrays |= {name: np.zeros(shape) for name, shape in shapes if shape}
     symbols = [symbol for symbol in action.symbols if symbol.name in arrays]
-    sizes = [size for size in bound_sizes(symbols) if size.name not in given]
+    sizes = {size.name: size for size in bound_sizes(symbols) if size.name not in given}
     if not sizes:
         return {}
-    of_shapes = compile_expressions("sizes", {size.name: size for size in sizes}, symbols)
+    of_shapes = compile_expressions("sizes", sizes, symbols)
     return {name: int(value) for name, value in of_shapes(**arrays).items()}
 
 
@@ -132,9 +122,7 @@ def _random(symbol: Expr, sides: Mapping[str, int], rng: np.random.Generator) ->
         return float(rng.uniform(0.5, 1.5)) * (-1.0 if symbol.is_negative else 1.0)
     rows, columns = _shape(symbol, sides)
     matrix = rng.normal(size=(rows, columns))
-    if not isinstance(symbol, SymmetricSymbol):
-        return matrix
-    return matrix @ matrix.T / rows + 0.3 * np.eye(rows)
+    return matrix @ matrix.T / rows + 0.3 * np.eye(rows) if isinstance(symbol, SymmetricSymbol) else matrix
 
 
 def _shape(symbol: Expr, sides: Mapping[str, int]) -> tuple[int, ...]:
@@ -145,8 +133,3 @@ def _plain(value: Any) -> Any:
     """An array of NumPy, or a number of Python, as the interpreter takes it."""
     array = np.asarray(value)
     return array if array.ndim else array.item()
-
-
-def all_of(groups: Sequence[Sequence[ActionPoint]]) -> list[ActionPoint]:
-    """Every point of every group."""
-    return [point for group in groups for point in group]

@@ -1,196 +1,306 @@
-"""The simplest explanation of how a stated forward map differs from a reference: a factor, a change, a term."""
+"""Single mistakes that would explain how a stated forward map differs from a reference, and the words for each."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import permutations, product
+from typing import NamedTuple
 
 import numpy as np
-from sympy import Expr
 
 from ..factors import EITHER, is_almost_one, name_factor
-from .hypotheses import Change, Extra, changes, extras
-from .trials import Trial, term_expressions, with_weights
+from ..hypotheses import Explanation, Fit, Hypothesis, Place, explain
+from .trials import Trial, term_expressions
 
 AGREES = 1e-9
-Parts = Callable[[Trial], tuple[np.ndarray, ...]]
+# no more permutations than these many heads, or blocks, have
+_MOST_PERMUTED = 4
+# what may stand for a parameter, a number or a matrix
+_POWERS: dict[str, Callable] = {
+    "{} squared": lambda value: value**2,
+    "the inverse of {}": lambda value: 1 / value,
+    "1 for {}": lambda value: 1.0,
+    "the square root of {}": np.sqrt,
+    "-{}": lambda value: -value,
+}
+_POWERS_OF_MATRICES: dict[str, Callable] = {
+    "{} squared": lambda value: value @ value,
+    "the inverse of {}": np.linalg.inv,
+    "1 for {}": lambda value: np.eye(len(value)),
+    "the Cholesky factor of {}": np.linalg.cholesky,
+}
+# A factor without a name explains less than any number of differences that have one.
+_UNNAMED = 100.0
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """What the reference is, if it is not the statement: `measured`, and the mistake that makes it so, `meaning`."""
+class _Change(NamedTuple):
+    """The statement, evaluated with something else, is the reference.
 
-    measured: str
+    - `words`: what the reference has instead. `meaning`: the mistake that it most likely is.
+    - `of`: the trial with something else.
+    - `is_general`: whether it says anything of layers with more heads or blocks.
+    """
+
+    words: str
     meaning: str
+    of: Callable[[Trial], Trial]
+    is_general: bool = True
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """The reference as a combination of parts of the statement, one row of coefficients a trial.
+class _Extra(NamedTuple):
+    """A term that the reference may have beside those of the statement; `words` as `forward` would have it."""
 
-    `quantities` are those of the same trials; `unfit` says that trials at other numbers of heads are no such
-    combination.
+    words: str
+    kind: str
+    of: Callable[[Trial], np.ndarray]
+    is_general: bool = True
+
+
+def explain_difference(
+    trials: Sequence[Trial],
+    referred: Sequence[np.ndarray],
+    others: Sequence[Trial] = (),
+    others_referred: Sequence[np.ndarray] = (),
+) -> Explanation:
+    """The simplest mistake that makes the statement the reference at every trial, or where they differ.
+
+    `others` are trials of another number of heads, which the reference need not be for.
     """
-
-    names: tuple[str, ...]
-    coefficients: np.ndarray
-    quantities: list[Mapping[str, float]]
-    change: Change | None
-    extra: Extra | None
-    unfit: bool
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Trials and what the reference gives there: at the layer's own number of heads, and at another, if there is any.
-
-    The others tell a factor of layer.heads from a number. The reference may be for its own number of heads alone.
-    """
-
-    trials: tuple[Trial, ...]
-    referred: Sequence[np.ndarray]
-    others: tuple[Trial, ...] = ()
-    others_referred: Sequence[np.ndarray] = ()
+    places, further = (
+        [
+            Place(trial, target, AGREES * np.max(np.abs(target)), trial.quantities)
+            for trial, target in zip(*pair, strict=True)
+        ]
+        for pair in ((trials, referred), (others, others_referred))
+    )
+    first = trials[0]
+    blocks = [f"weight block {block}" for block in range(1, len(first.weights) + 1)]
+    single = [_hypothesis(first, change, None) for change in (None, *_changes(first))]
+    single += [Hypothesis(_by_block, partial(_words, blocks, None, None))] * (len(blocks) > 1)
+    single += [_hypothesis(first, None, extra) for extra in _extras(first)]
+    double = (_hypothesis(first, *pair) for pair in product(_changes(first), _extras(first)))
+    return explain((single, double), places, further) or _localise(trials, referred)
 
 
-def explain(compared: Compared) -> Explanation | None:
-    """The simplest single mistake that makes the statement the reference at every trial; None if there is none."""
-    for attempts in (_single, _double):
-        fits = list(attempts(compared))
-        for named in (True, False):
-            found = [said for fit in fits if (said := _said(fit, named)) is not None]
-            if found:
-                return min(found, key=lambda each: each[0])[1]
-    return None
+def _hypothesis(first: Trial, change: _Change | None, extra: _Extra | None) -> Hypothesis:
+    """The reference as a combination of the terms of the statement, after a change and with a further term."""
+    names = []
+    for term in term_expressions(first.form):
+        names.append(f"`{term}`" if term.has(first.form.weights) else f"skip connection `{term}`")
 
-
-def _term_name(expression: Expr, trial: Trial) -> str:
-    return f"`{expression}`" if expression.has(trial.form.weights) else f"skip connection `{expression}`"
-
-
-def _single(compared: Compared) -> Iterator[_Fit]:
-    """Fits with one change, or one further term, or by blocks."""
-    first = compared.trials[0]
-    names = tuple(_term_name(expression, first) for expression in term_expressions(first.form))
-    blocks = len(first.weights)
-    attempts = [(change, None, Trial.terms, names) for change in (None, *changes(first))]
-    attempts += [(None, None, _by_block, _names_by_block(blocks))] * (blocks > 1)
-    attempts += [(None, extra, Trial.terms, names) for extra in extras(first)]
-    return (fit for attempt in attempts if (fit := _fit(compared, *attempt)) is not None)
-
-
-def _double(compared: Compared) -> Iterator[_Fit]:
-    """Fits with one change and one further term."""
-    first = compared.trials[0]
-    names = tuple(_term_name(expression, first) for expression in term_expressions(first.form))
-    pairs = product(changes(first), extras(first))
-    fits = (_fit(compared, change, extra, Trial.terms, names) for change, extra in pairs)
-    return (fit for fit in fits if fit is not None)
-
-
-def _fit(compared: Compared, change: Change | None, extra: Extra | None, parts: Parts, names) -> _Fit | None:
-    rows = _coefficients(compared.trials, compared.referred, change, extra, parts)
-    if rows is None:
-        return None
-    quantities = [trial.quantities for trial in compared.trials]
-    specific = any(each is not None and each.is_of_one_number_of_heads for each in (change, extra))
-    if not compared.others or specific:
-        return _Fit(names, rows, quantities, change, extra, unfit=False)
-    others = _coefficients(compared.others, compared.others_referred, change, extra, parts)
-    if others is None or others.shape[1] < rows.shape[1]:
-        return _Fit(names, rows, quantities, change, extra, unfit=True)
-    # of more blocks the first and the last are those of these names
-    others = np.concatenate([others[:, : rows.shape[1] - 1], others[:, -1:]], axis=1)
-    quantities += [trial.quantities for trial in compared.others]
-    return _Fit(names, np.concatenate([rows, others]), quantities, change, extra, unfit=False)
-
-
-def _coefficients(trials, referred, change: Change | None, extra: Extra | None, parts: Parts) -> np.ndarray | None:
-    """Of the reference in parts of the statement, trial by trial; None where it is no combination of them."""
-    rows = []
-    for trial, target in zip(trials, referred, strict=True):
-        columns = list(parts(trial if change is None else change.apply(trial)))
+    def parts(trial: Trial) -> tuple | None:
+        columns = list((trial if change is None else change.of(trial)).terms())
         if extra is not None:
-            value = extra.value(trial)
-            if value is None:
+            value = None if trial.attention is None and "attention" in extra.words else extra.of(trial)
+            if value is None or value.shape != trial.shape:
                 return None
             columns.append(value)
-        matrix = np.stack([column.ravel() for column in columns], axis=1)
-        if not np.all(np.isfinite(matrix)) or np.linalg.matrix_rank(matrix) < len(columns):
-            return None
-        solution, *_ = np.linalg.lstsq(matrix, target.ravel(), rcond=None)
-        if np.max(np.abs(matrix @ solution - target.ravel())) > AGREES * np.max(np.abs(target)):
-            return None
-        rows.append(solution)
-    return np.asarray(rows)
+        return 0, columns
+
+    is_general = all(each is None or each.is_general for each in (change, extra))
+    return Hypothesis(parts, partial(_words, names, change, extra), is_general)
 
 
-def _by_block(trial: Trial) -> tuple[np.ndarray, ...]:
-    """What does not depend on the weights, if there is any, and the part of each weight block."""
-    nothing = with_weights(trial, np.zeros_like).stated()
-
-    def alone(block: int) -> Trial:
+def _by_block(trial: Trial) -> tuple:
+    """The part that does not depend on the weights, if there is any, and the part of each weight block."""
+    nothing = replace(trial, weights=np.zeros_like(trial.weights)).stated()
+    found = []
+    for block, weights in enumerate(trial.weights):
         only = np.zeros_like(trial.weights)
-        only[block] = trial.weights[block]
-        return with_weights(trial, lambda _: only)
-
-    found = tuple(alone(block).stated() - nothing for block in range(len(trial.weights)))
-    return (nothing, *found) if np.any(nothing) else found
+        only[block] = weights
+        found.append(replace(trial, weights=only).stated() - nothing)
+    return 0, [nothing, *found] if np.any(nothing) else found
 
 
-def _names_by_block(blocks: int) -> tuple[str, ...]:
-    return tuple(f"weight block {block}" for block in range(1, blocks + 1))
+def _changes(trial: Trial) -> Iterator[_Change]:
+    """All changes that can be made to a trial of this structure."""
+    if trial.attention is not None:
+        yield from _of_attention(len(trial.attention))
+    blocks, next_width, width = trial.weights.shape
+    if next_width == width:
+        yield _Change(
+            "the transpose of every weight block",
+            "weights[a] is (next_width, width): `weights[a] @ hidden`. One side has the transpose",
+            lambda trial: replace(trial, weights=trial.weights.swapaxes(1, 2)),
+        )
+    for order in _orders(blocks):
+        yield _Change(
+            f"the weight blocks in the order {tuple(block + 1 for block in order)}",
+            "weight blocks are permuted: of independent blocks of one variance the theory is the same, of others not",
+            lambda trial, order=order: replace(trial, weights=trial.weights[list(order)]),
+            is_general=False,
+        )
+    if blocks > 1:
+        yield _Change(
+            "the first weight block for all",
+            "the reference shares one block of weights, and the statement has several: layer.weights(1)",
+            lambda trial: replace(trial, weights=np.broadcast_to(trial.weights[:1], trial.weights.shape)),
+        )
+    for name, value in trial.parameters.items():
+        for words, power in (_POWERS_OF_MATRICES if np.ndim(value) else _POWERS).items():
+            yield _Change(
+                words.format(name),
+                f"the parameter {name} enters in another way: a variance for a standard deviation, a power, or left "
+                "out",
+                lambda trial, name=name, power=power: replace(
+                    trial, parameters={**trial.parameters, name: power(trial.parameters[name])}
+                ),
+            )
 
 
-def _said(fit: _Fit, named: bool) -> tuple[float, Explanation] | None:
-    """A fit in words, and how many differences it has; None where a factor has no name and is to have one."""
-    count = fit.coefficients.shape[1] - (fit.extra is not None)
-    names = fit.names if count == len(fit.names) else ("what does not depend on the weights", *fit.names)
-    factors = [_factor(fit.coefficients[:, i], fit.quantities) for i in range(count)]
-    worth = "" if fit.extra is None else name_factor(fit.coefficients[:, -1], fit.quantities)
-    if named and ("" in factors or (fit.extra is not None and not worth)):
-        return None
+def _of_attention(heads: int) -> Iterator[_Change]:
+    masked = "one side masks the attention, which is done where attention is computed: bpkr.attention(..., mask=...)"
+    again = "attention is handed over after its softmax; one side takes the softmax again"
+    for order in _orders(heads):
+        yield _Change(
+            f"the heads in the order {tuple(head + 1 for head in order)}",
+            "heads are permuted: attention of one head meets the weights of another",
+            lambda trial, order=order: replace(trial, attention=trial.attention[list(order)]),
+            is_general=False,
+        )
+    changes = [
+        (
+            "the transpose of the attention, keys and queries exchanged",
+            "attention is (heads, keys, queries): `hidden @ attention[h]` mixes the tokens. One side has its transpose",
+            lambda attention: attention.swapaxes(1, 2),
+        ),
+        (
+            "attention that is divided by its sum over queries",
+            "attention sums to one over keys already; one side normalises it again, over queries",
+            lambda attention: attention / attention.sum(axis=2, keepdims=True),
+        ),
+        ("a softmax over keys of the attention", again, lambda attention: _normalised(np.exp(attention), 1)),
+        ("a softmax over queries of the attention", again, lambda attention: _normalised(np.exp(attention), 2)),
+        ("causal attention, not normalised anew", masked, np.triu),
+        ("causal attention", masked, lambda attention: _normalised(np.triu(attention), 1)),
+        ("anti-causal attention, not normalised anew", masked, np.tril),
+        ("anti-causal attention", masked, lambda attention: _normalised(np.tril(attention), 1)),
+        (
+            "attention applied twice",
+            "attention mixes the tokens twice on one side",
+            lambda attention: attention @ attention,
+        ),
+        (
+            "no mixing of tokens",
+            "attention is missing on one side",
+            lambda attention: np.broadcast_to(np.eye(attention.shape[1]), attention.shape),
+        ),
+        (
+            "the mean over tokens for attention",
+            "one side takes the mean over tokens, and not attention",
+            lambda attention: np.full_like(attention, 1 / attention.shape[1]),
+        ),
+    ]
+    if heads > 1:
+        all_heads = (
+            "the sum of all heads' attention for each",
+            "each weight block acts on all heads, where one of the two has its own head only",
+            lambda attention: np.broadcast_to(attention.sum(axis=0), attention.shape),
+        )
+        changes.insert(1, all_heads)
+    for words, meaning, change in changes:
+        yield _Change(words, meaning, lambda trial, change=change: replace(trial, attention=change(trial.attention)))
+
+
+def _orders(count: int) -> list[tuple[int, ...]]:
+    return list(permutations(range(count)))[1:] if 1 < count <= _MOST_PERMUTED else []
+
+
+def _normalised(weights: np.ndarray, axis: int) -> np.ndarray:
+    return weights / weights.sum(axis=axis, keepdims=True)
+
+
+def _extras(trial: Trial) -> Iterator[_Extra]:
+    """Terms that layers commonly have, for a trial of this structure."""
+    each_token = "weights that act on each token itself"
+
+    def mean(trial: Trial) -> np.ndarray:
+        return np.broadcast_to(trial.hidden.mean(axis=1, keepdims=True), trial.hidden.shape)
+
+    def attended(trial: Trial) -> np.ndarray:
+        pairs = zip(trial.weights, trial.attention, strict=False)
+        return np.asarray(sum(block @ trial.hidden @ mixing for block, mixing in pairs))
+
+    yield _Extra("layer.hidden", "the skip connection", lambda trial: trial.hidden)
+    yield _Extra(
+        "layer.hidden * OneMatrix(layer.tokens, layer.tokens) / layer.tokens",
+        "a skip connection that takes the mean over tokens",
+        mean,
+    )
+    yield _Extra("weights * hidden", each_token, lambda trial: trial.weights.sum(axis=0) @ trial.hidden)
+    yield _Extra("weights * hidden, of the first block", each_token, lambda trial: trial.weights[0] @ trial.hidden)
+    yield _Extra(
+        "weights * hidden * mean over tokens",
+        "weights that act on the mean over tokens",
+        lambda trial: trial.weights.sum(axis=0) @ mean(trial),
+    )
+    yield _Extra("weights * hidden * attention, a block a head", "attention", attended)
+    yield _Extra(
+        "weights * hidden * attention of all heads, of the first block",
+        "attention of all heads",
+        lambda trial: trial.weights[0] @ trial.hidden @ trial.attention.sum(axis=0),
+    )
+    for block in range(1, len(trial.weights)):
+        is_last = block == len(trial.weights) - 1
+        yield _Extra(
+            f"weights * hidden, of {'the last block' if is_last else f'block {block + 1}'}",
+            each_token,
+            lambda trial, block=-1 if is_last else block: trial.weights[block] @ trial.hidden,
+            is_general=is_last,
+        )
+
+
+def _words(names: Sequence[str], change: _Change | None, extra: _Extra | None, fit: Fit) -> Explanation | None:
+    """A fit in words; None if it is no difference but the rounding by which factors are named."""
+    count = fit.factors.shape[1] - (extra is not None)
+    names = names if count == len(names) else ("what does not depend on the weights", *names)
+    factors = [_factor(fit.factors[:, i], fit.quantities) for i in range(count)]
+    worth = "" if extra is None else name_factor(fit.factors[:, -1], fit.quantities)
     differences: list[tuple[str, str]] = []
-    if fit.change is not None:
-        differences.append((f"the reference has {fit.change.words}, where the statement does not", fit.change.meaning))
+    if change is not None:
+        differences.append((f"the reference has {change.words}, where the statement does not", change.meaning))
     for factor in dict.fromkeys(factors):
         of = [name for name, each in zip(names, factors, strict=True) if each == factor]
         if factor == "0":
-            said = f"the reference has no {_listed(of)}, which the statement has"
+            said = f"the reference has no {listed(of)}, which the statement has"
             differences.append((said, "a term too many in `forward`, or one that is missing in the reference"))
         elif factor != "1":
-            times = _worth(factor, fit.coefficients[:, factors.index(factor)])
+            times = _worth(factor, fit.factors[:, factors.index(factor)])
             verb, those = ("is", "that") if len(of) == 1 else ("are", "those")
-            said = f"{_listed(of)} of the statement {verb} {times} times {those} of the reference"
+            said = f"{listed(of)} of the statement {verb} {times} times {those} of the reference"
             whole = f"the statement gives {times} times the reference"
             differences.append((whole if len(of) == count else said, _meaning(factor)))
-    if fit.extra is not None:
-        said = f"the reference has another term, {worth or 'a number'} * {fit.extra.words}"
-        differences.append((said, f"a term is missing in `forward`: {fit.extra.kind}"))
-    if not differences:  # it is no more than the rounding by which factors are named
+    if extra is not None:
+        said = f"the reference has another term, {worth or 'a number'} * {extra.words}"
+        differences.append((said, f"a term is missing in `forward`: {extra.kind}"))
+    if not differences:
         return None
     measured, meanings = (list(dict.fromkeys(each)) for each in zip(*differences, strict=True))
     # a statement that has nothing of the reference explains nothing; names that are not told apart explain less
-    ambiguous = any(EITHER in name for name in (*factors, worth))
-    cost = len(differences) + 3 * (set(factors) == {"0"}) + 0.5 * fit.unfit + 0.25 * ambiguous
-    return cost, Explanation("; ".join(measured), "; ".join(meanings))
+    is_ambiguous = any(EITHER in name for name in (*factors, worth))
+    cost = len(differences) + 3 * (set(factors) == {"0"}) + 0.5 * fit.fails_elsewhere + 0.25 * is_ambiguous
+    cost += _UNNAMED * ("" in factors or (extra is not None and not worth))
+    return Explanation("; ".join(measured), "; ".join(meanings), cost)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def listed(things: Iterable) -> str:
+    """Things in words, with "and" before the last."""
+    *most, last = map(str, things)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
-def _factor(coefficients: np.ndarray, quantities) -> str:
-    """What the statement's part is in units of the reference's: "0" if the reference has none of it."""
-    if np.all(np.abs(coefficients) < AGREES):
+def _factor(factors: np.ndarray, quantities: Sequence) -> str:
+    """The statement's part in units of the reference's: "0" if the reference has none of it."""
+    if np.all(np.abs(factors) < AGREES):
         return "0"
-    return name_factor(1 / coefficients, quantities, AGREES) if np.all(coefficients) else ""
+    return name_factor(1 / factors, quantities, AGREES) if np.all(factors) else ""
 
 
-def _worth(factor: str, coefficients: np.ndarray) -> str:
-    if factor in ("-1", "0"):
+def _worth(factor: str, factors: np.ndarray) -> str:
+    if factor == "-1":
         return factor
-    value = 1 / coefficients[0]
+    value = 1 / factors[0]
     if not factor:
         return f"{value:.4g} (at the first trial; it depends on sizes or parameters)"
     is_number = factor.replace(".", "").replace("-", "").isdigit()
@@ -204,57 +314,51 @@ def _meaning(factor: str) -> str:
         return f"{'; or '.join(meanings)}" + ": the sizes that were tried do not tell" * (len(meanings) > 1)
     if factor == "-1":
         return "a sign"
+    if not factor:
+        return "a factor that depends on sizes or parameters in another way"
     sign = "a sign, and " if factor.startswith("-") else ""
     of_widths = ("layer.width" in factor, "layer.next_width" in factor)
     if all(of_widths):
-        return f"{sign}one side divides by the units before the layer, and the other by those after it"
-    if any(of_widths):
-        return (
-            f"{sign}the normalisation by units: `forward` divides by sqrt(layer.width), once, and by no other width; "
+        said = "one side divides by the units before the layer, and the other by those after it"
+    elif any(of_widths):
+        said = (
+            "the normalisation by units: `forward` divides by sqrt(layer.width), once, and by no other width; "
             "here one side does not"
         )
-    if "layer.heads" in factor and "blocks" in factor:
-        return f"{sign}one side divides by the number of heads, and the other by that of weight blocks"
-    if "layer.heads" in factor:
-        return f"{sign}the normalisation by heads: one side divides by sqrt(layer.heads), the other otherwise"
-    if "layer.tokens" in factor:
-        return f"{sign}the normalisation by tokens: one side takes a mean over tokens, the other a sum"
-    if "blocks" in factor:
-        return f"{sign}the normalisation by the number of weight blocks"
-    if not factor:
-        return "a factor that depends on sizes or parameters in another way"
-    if any(letter.isalpha() for letter in factor.replace("sqrt", "")):
-        return f"{sign}a power of a parameter too many or too few: {factor}"
-    if re.fullmatch(r"-?[01]\.\d+", factor) and is_almost_one(float(factor)):
-        return f"{sign}a factor of {factor}: single precision on one side, or a constant of few digits"
-    return f"{sign}a factor of {factor}"
+    elif "layer.heads" in factor and "blocks" in factor:
+        said = "one side divides by the number of heads, and the other by that of weight blocks"
+    elif "layer.heads" in factor:
+        said = "the normalisation by heads: one side divides by sqrt(layer.heads), the other otherwise"
+    elif "layer.tokens" in factor:
+        said = "the normalisation by tokens: one side takes a mean over tokens, the other a sum"
+    elif "blocks" in factor:
+        said = "the normalisation by the number of weight blocks"
+    elif any(letter.isalpha() for letter in factor.replace("sqrt", "")):
+        said = f"a power of a parameter too many or too few: {factor}"
+    elif re.fullmatch(r"-?[01]\.\d+", factor) and is_almost_one(float(factor)):
+        said = f"a factor of {factor}: single precision on one side, or a constant of few digits"
+    else:
+        said = f"a factor of {factor}"
+    return sign + said
 
 
-def localise(trials: tuple[Trial, ...], referred: Sequence[np.ndarray]) -> Explanation:
-    """Where the statement and the reference differ, if no single mistake explains it."""
-    trial, target = trials[0], referred[0]
-    stated = trial.stated()
+def _localise(trials: Sequence[Trial], referred: Sequence[np.ndarray]) -> Explanation:
+    stated, target = trials[0].stated(), referred[0]
     differs = np.abs(stated - target) > AGREES * np.max(np.abs(target))
     size = np.max(np.abs(stated - target)) / np.max(np.abs(target))
     correlation = float(np.sum(stated * target) / np.sqrt(np.sum(stated**2) * np.sum(target**2)))
-    where = _where("token", ~differs.any(axis=0)) or _where("unit", ~differs.any(axis=1))
-    agreement = [
-        not np.any(np.abs(t.stated() - r) > AGREES * np.max(np.abs(r))) for t, r in zip(trials, referred, strict=True)
-    ]
+    meaning = "no single factor, transpose, order or missing term explains it"
+    for name, agrees in (("unit", ~differs.any(axis=1)), ("token", ~differs.any(axis=0))):
+        if np.any(agrees) and not np.all(agrees):
+            wrong = ", ".join(str(index + 1) for index in np.flatnonzero(~agrees)[:8])
+            meaning = f"they agree except at {name} {wrong}, counted from 1: this one is treated otherwise on one side"
+    pairs = list(zip(trials, referred, strict=True))
+    agreement = [not np.any(np.abs(t.stated() - r) > AGREES * np.max(np.abs(r))) for t, r in pairs]
     if any(agreement):
-        right, wrong = (_sizes(trials[agreement.index(agrees)]) for agrees in (True, False))
-        where = f"they agree for {right}, and not for {wrong}"
+        right, wrong = (
+            ", ".join(f"{name} {value:g}" for name, value in trials[agreement.index(agrees)].quantities.items())
+            for agrees in (True, False)
+        )
+        meaning = f"they agree for {right}, and not for {wrong}"
     measured = f"they differ by {size:.3g} of the largest entry, with an overlap (cosine) of {correlation:.3g}"
-    meaning = where or "no single factor, transpose, order or missing term explains it"
     return Explanation(measured, meaning)
-
-
-def _where(name: str, agrees: np.ndarray) -> str:
-    if not np.any(agrees) or np.all(agrees):
-        return ""
-    wrong = ", ".join(str(index + 1) for index in np.flatnonzero(~agrees)[:8])
-    return f"they agree except at {name} {wrong}, counted from 1: this one is treated otherwise on one side"
-
-
-def _sizes(trial: Trial) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in trial.quantities.items())

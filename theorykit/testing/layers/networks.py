@@ -1,8 +1,9 @@
-"""Networks of finite size with the kind in them: layer by layer, over paths, and their prior."""
+"""Networks of finite size with the kind in them: layer by layer, over paths, their prior, and their posterior."""
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -10,65 +11,38 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ... import bpkr
+from ...bpkr import sampling
 from ...bpkr.network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ...bpkr.order_parameters.order_parameters import to_overlaps
 from ...codegen import interpret
 from ...compilation import jit
 from ..factors import EITHER, name_factor
-from ..problems import random_heads, random_inputs
+from ..problems import plain, random_heads, random_inputs
 from ..report import Finding, Passed, Result
-from .placement import Placement, numbers_of
+from .placement import Placement
 
-EXAMPLES = 2
+_EXAMPLES, _POSTERIOR_EXAMPLES = 2, 6
+# a mean over so many networks is known to 0.7 % of a standard deviation
 _NETWORKS, _BATCH = 20_000, 2_000
 # largest array of overlaps that is drawn, in numbers
 _LARGEST = 2**25
 _ROUNDING = 1e-9
 # of the largest of some hundred deviations; where there is no mistake it is below 4.5
-STANDARD_ERRORS = 6.0
+_STANDARD_ERRORS = 6.0
 # statistical errors of a ratio, relative
 _RATIO_TOLERANCE = 0.03
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Networks from the prior: weights of every layer, outputs (networks, examples, outputs) two ways, and overlaps."""
-
-    weights: tuple[np.ndarray, ...]
-    outputs: np.ndarray
-    path_outputs: np.ndarray
-    overlaps: tuple[np.ndarray, ...]
+_POSTERIOR_WIDTHS = (10, 40)
+_SCHEDULE = sampling.Schedule(chains=4, warmup=300, draws=3000)
+# the distance must fall as 1/N, so to a quarter; the error of the first distance is left for
+_SHRINKS, _POSTERIOR_ERRORS = 0.5, 4.0
 
 
 def check_networks(placement: Placement, seed: int) -> Iterator[Result]:
     """The network is its sum over paths, is what the formulas say, and its prior has the theory's moments."""
-    architecture = placement.architecture
-    rng = np.random.default_rng(seed)
-    inputs, heads = jnp.asarray(random_inputs(rng, EXAMPLES)), random_heads(architecture, rng)
+    architecture, rng = placement.architecture, np.random.default_rng(seed)
+    inputs, heads = jnp.asarray(random_inputs(rng, _EXAMPLES)), random_heads(architecture, rng)
     features = bpkr.path_features(inputs, heads(inputs), architecture)
-    drawn = _draw(architecture, heads, inputs, features, seed)
-    yield _paths(placement, drawn)
-    yield _weights(placement, drawn)
-    limit = to_overlaps(bpkr.gp_limit(architecture))
-    pairs = zip(drawn.overlaps, limit, strict=True)
-    names = [f"U_{number}" for number in range(1, architecture.depth + 1)] + ["u"]
-    yield _moments(
-        placement,
-        "the order parameters of sampled networks are those of the theory on average",
-        {name: pair for name, pair in zip(names, pairs, strict=True)},
-        "`LayerForm.path_weights` and `LayerForm.prior_mean` disagree",
-    )
-    outputs = drawn.outputs.reshape(len(drawn.outputs), -1)
-    kernel = bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), bpkr.gp_limit(architecture))
-    yield _moments(
-        placement,
-        "the outputs of sampled networks have the theory's variance",
-        {"the covariance of outputs": (outputs[:, :, None] * outputs[:, None, :], kernel)},
-        "the forward map, or how paths are read (`LayerForm.reading`), is not that of the kernel",
-    )
 
-
-def _draw(architecture: bpkr.Architecture, heads, inputs, features, seed: int) -> Drawn:
     def draw(white):
         network = network_of_whitened(architecture, white, heads)
         outputs = [network(inputs), bpkr.sum_over_paths(network, architecture, features)]
@@ -77,47 +51,53 @@ def _draw(architecture: bpkr.Architecture, heads, inputs, features, seed: int) -
 
     count = min(_NETWORKS, _LARGEST // architecture.overlap_sizes[0] ** 2)
     # drawn by NumPy, whose generator need not be compiled
-    rng = np.random.default_rng([seed, 1])
-    white = tuple(rng.normal(size=(count, *shape)) for shape in weight_shapes(architecture, inputs.shape[2]))
-    drawn = jit(lambda white: jax.lax.map(draw, white, batch_size=min(_BATCH, count)))(white)
-    return Drawn(*jax.tree.map(np.asarray, drawn))
-
-
-def _paths(placement: Placement, drawn: Drawn) -> Result:
-    claim = "the network is the sum over its paths"
-    size = np.max(np.abs(drawn.outputs))
-    error = np.max(np.abs(drawn.outputs - drawn.path_outputs)) / size
-    if error < _ROUNDING:
-        return Passed(claim, f"to {error:.1g} for {len(drawn.outputs):,} networks")
-    network, paths = drawn.outputs.ravel(), drawn.path_outputs.ravel()
-    return Finding(
-        claim,
-        f"outputs differ by up to {error:.3g} of the largest{_ratio_said(placement, network @ paths, paths @ paths)}",
-        "what is read off the forward map, `LayerForm.reading` or `LayerForm.path_weights`, is not the forward map. "
-        "It follows from your formula without your doing: a mistake of the package",
+    drawn = np.random.default_rng([seed, 1])
+    white = tuple(drawn.normal(size=(count, *shape)) for shape in weight_shapes(architecture, inputs.shape[2]))
+    several = jit(lambda white: jax.lax.map(draw, white, batch_size=min(_BATCH, count)))(white)
+    weights, outputs, path_outputs, overlaps = jax.tree.map(np.asarray, several)
+    yield _check_paths(placement, outputs, path_outputs)
+    covariance = interpret(placement.form.covariance, plain(architecture.layer_numbers()))
+    width, next_width = checked_whole_widths(architecture)[placement.place : placement.place + 2]
+    blocks = weights[placement.place].reshape(-1, next_width, len(covariance), width)
+    yield check_covariance(
+        "weights of networks are drawn with the covariance of `prior`",
+        [Sampled(np.moveaxis(blocks, 2, 1), covariance, placement.quantities)],
+        "the networks of the package are drawn wrongly: a mistake of the package",
+    )
+    names = [f"U_{number}" for number in range(1, architecture.depth + 1)] + ["u"]
+    limit = bpkr.gp_limit(architecture)
+    yield _check_moments(
+        placement,
+        "the order parameters of sampled networks are those of the theory on average",
+        dict(zip(names, zip(overlaps, to_overlaps(limit), strict=True), strict=True)),
+        "`LayerForm.path_weights` and `LayerForm.prior_mean` disagree",
+    )
+    outputs, kernel = (
+        outputs.reshape(len(outputs), -1),
+        bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features)), limit),
+    )
+    yield _check_moments(
+        placement,
+        "the outputs of sampled networks have the theory's variance",
+        {"the covariance of outputs": (outputs[:, :, None] * outputs[:, None, :], kernel)},
+        "the forward map, or how paths are read (`LayerForm.reading`), is not that of the kernel",
     )
 
 
-def _ratio_said(placement: Placement, product: float, square: float) -> str:
-    """The factor between two arrays that are proportional to each other, in words."""
-    factor = product / square if square else float("nan")
-    name = name_factor([factor], [numbers_of(placement)], _ROUNDING)
-    return f"; the network is {name} times the sum over paths" if name else ""
-
-
-def _weights(placement: Placement, drawn: Drawn) -> Result:
-    architecture, form = placement.architecture, placement.form
-    numbers = {
-        name: np.asarray(value) if np.ndim(value) else float(value)
-        for name, value in architecture.layer_numbers().items()
-    }
-    covariance = interpret(form.covariance, numbers)
-    width, next_width = checked_whole_widths(architecture)[placement.place : placement.place + 2]
-    blocks = drawn.weights[placement.place].reshape(-1, next_width, len(covariance), width)
-    return check_covariance(
-        "weights of networks are drawn with the covariance of `prior`",
-        [Sampled(np.moveaxis(blocks, 2, 1), covariance, numbers_of(placement))],
-        "the networks of the package are drawn wrongly: a mistake of the package",
+def _check_paths(placement: Placement, outputs: np.ndarray, path_outputs: np.ndarray) -> Result:
+    claim = "the network is the sum over its paths"
+    error = np.max(np.abs(outputs - path_outputs)) / np.max(np.abs(outputs))
+    if error < _ROUNDING:
+        return Passed(claim, f"to {error:.1g} for {len(outputs):,} networks")
+    square = np.sum(path_outputs**2)
+    factor = np.sum(outputs * path_outputs) / square if square else float("nan")
+    name = name_factor([factor], [placement.quantities], _ROUNDING)
+    ratio = f"; the network is {name} times the sum over paths" if name else ""
+    return Finding(
+        claim,
+        f"outputs differ by up to {error:.3g} of the largest{ratio}",
+        "what is read off the forward map, `LayerForm.reading` or `LayerForm.path_weights`, is not the forward map. "
+        "It follows from your formula without your doing: a mistake of the package",
     )
 
 
@@ -134,64 +114,57 @@ class Sampled:
         """Products of blocks in each draw, whose mean is their covariance."""
         return np.einsum("daij,dbij->dab", self.weights, self.weights) / math.prod(self.weights.shape[2:])
 
-    @property
-    def covariance(self) -> np.ndarray:
-        """That of the draws."""
-        return np.mean(self.products, axis=0)
-
-    @property
-    def factor(self) -> float:
-        """By how much the draws' covariance exceeds the stated one, if they are multiples; zero if they are not."""
-        found, stated = self.covariance, self.stated
-        factor = float(np.sum(found * stated) / np.sum(stated**2))
-        is_multiple = np.max(np.abs(found - factor * stated)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(found))
-        return factor if is_multiple else 0.0
-
 
 def check_covariance(claim: str, samples: Sequence[Sampled], otherwise: str) -> Result:
     """Weights against the covariance of their blocks; of several sizes and variances, by which a factor is named."""
-    deviations = [largest_deviation(each.products, each.stated)[0] for each in samples]
-    deviation, worst = max(deviations), samples[int(np.argmax(deviations))]
-    if deviation < STANDARD_ERRORS:
-        return Passed(claim, f"to {deviation:.1f} standard errors, {len(worst.weights):,} draws")
-    said = (
-        f"a covariance of {_written(worst.covariance)} where `prior` is {_written(worst.stated)}, {deviation:.0f} "
-        "standard errors"
-    )
-    return Finding(claim, said, _covariance_meaning(samples) or otherwise)
+    products = [each.products for each in samples]
+    deviations = [
+        _largest_deviation(*pair)[0] for pair in zip(products, (each.stated for each in samples), strict=True)
+    ]
+    worst, deviation = int(np.argmax(deviations)), max(deviations)
+    if deviation < _STANDARD_ERRORS:
+        return Passed(claim, f"to {deviation:.1f} standard errors, {len(products[worst]):,} draws")
+    covariances = [np.mean(each, axis=0) for each in products]
+    found, stated = (_written(each) for each in (covariances[worst], samples[worst].stated))
+    said = f"a covariance of {found} where `prior` is {stated}, {deviation:.0f} standard errors"
+    return Finding(claim, said, _covariance_meaning(covariances, samples) or otherwise)
 
 
-def _covariance_meaning(samples: Sequence[Sampled]) -> str:
-    found, stated = samples[0].covariance, samples[0].stated
-    factors = [each.factor for each in samples]
+def _covariance_meaning(covariances: Sequence[np.ndarray], samples: Sequence[Sampled]) -> str:
+    """The mistake by which weights of such covariances were drawn, if it is one that people make."""
+
+    def are_close(one: np.ndarray, other: np.ndarray) -> bool:
+        return bool(np.max(np.abs(one - other)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(covariances[0])))
+
+    factors = []
+    for found, each in zip(covariances, samples, strict=True):
+        factor = float(np.sum(found * each.stated) / np.sum(each.stated**2))
+        is_multiple = np.max(np.abs(found - factor * each.stated)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(found))
+        factors.append(factor if is_multiple else 0.0)
     if all(factors):
         inverse = [1 / factor for factor in factors]
         name = name_factor(inverse, [each.quantities for each in samples], _RATIO_TOLERANCE) or f"{inverse[0]:.3g}"
-        if EITHER in name:
-            return f"`prior` is {name} times the variance that is drawn: a factor"
-        if "width" in name:
-            return (
-                f"`prior` is {name} times the variance that is drawn: the weights are drawn with the width in their "
-                "variance. Here `forward` divides by sqrt(layer.width), and weights have variance layer.variance"
+        said = "a factor"
+        if "width" in name and EITHER not in name:
+            said = (
+                "the weights are drawn with the width in their variance. Here `forward` divides by sqrt(layer.width), "
+                "and weights have variance layer.variance"
             )
-        if "layer.variance" in name or name in ("sqrt(2)", "2", "1 / 2"):
-            return (
-                f"`prior` is {name} times the variance that is drawn: a standard deviation for a variance, or the "
-                "reverse"
-            )
-        return f"`prior` is {name} times the variance that is drawn: a factor"
+        elif EITHER not in name and ("layer.variance" in name or name in ("sqrt(2)", "2", "1 / 2")):
+            said = "a standard deviation for a variance, or the reverse"
+        return f"`prior` is {name} times the variance that is drawn: {said}"
+    found, stated = covariances[0], samples[0].stated
     diagonal, stated_diagonal = np.diag(np.diag(found)), np.diag(np.diag(stated))
-    tolerance = 2 * _RATIO_TOLERANCE * np.max(np.abs(found))
-    if np.max(np.abs(found - diagonal)) < tolerance and np.max(np.abs(diagonal - stated_diagonal)) < tolerance:
+    if are_close(found, diagonal) and are_close(diagonal, stated_diagonal):
         return "blocks are correlated in `prior`, and drawn independently"
-    if np.max(np.abs(stated - stated_diagonal)) == 0 and np.max(np.abs(diagonal - stated_diagonal)) < tolerance:
+    if np.all(stated == stated_diagonal) and are_close(diagonal, stated_diagonal):
         return "blocks are independent in `prior`, and drawn with correlations"
-    if np.max(np.abs(np.sort(np.linalg.eigvalsh(found)) - np.linalg.eigvalsh(stated))) < tolerance:
+    # permutations and rotations of the blocks leave the spectrum as it is
+    if are_close(np.linalg.eigvalsh(found), np.linalg.eigvalsh(stated)):
         return "the blocks stand in another order, or are rotated into each other"
-    inverse = np.linalg.solve(stated, np.eye(len(stated)))
-    if np.max(np.abs(found - inverse)) < tolerance:
+    if are_close(found, np.linalg.inv(stated)):
         return "`prior` is the inverse of the covariance that is drawn: a precision matrix"
-    if np.max(np.abs(found - stated @ stated.T)) < tolerance:
+    if are_close(found, stated @ stated.T):
         return (
             "`prior` is a factor of the covariance that is drawn: the weights are multiplied by `prior`, not its root"
         )
@@ -202,19 +175,18 @@ def _written(matrix: np.ndarray) -> str:
     return np.array2string(np.asarray(matrix), precision=3, suppress_small=True, separator=", ").replace("\n", "")
 
 
-def _moments(placement: Placement, claim: str, pairs: Mapping[str, tuple], meaning: str) -> Result:
+def _check_moments(placement: Placement, claim: str, pairs: Mapping[str, tuple], meaning: str) -> Result:
     """Means of samples (samples, ...) against what they should be, by name."""
-    found = {name: largest_deviation(samples, expected) for name, (samples, expected) in pairs.items()}
+    found = {name: _largest_deviation(samples, expected) for name, (samples, expected) in pairs.items()}
     worst = max(found, key=lambda name: found[name][0])
-    deviation, entry = found[worst]
-    samples, expected = pairs[worst]
-    if deviation < STANDARD_ERRORS:
+    (deviation, entry), (samples, expected) = found[worst], pairs[worst]
+    if deviation < _STANDARD_ERRORS:
         return Passed(claim, f"{worst} to {deviation:.1f} standard errors, {len(samples):,} networks")
     mean, theory = np.mean(samples, axis=0), np.asarray(expected)
     factor = float(np.sum(mean * theory) / np.sum(theory**2))
-    name = name_factor([factor], [numbers_of(placement)], _RATIO_TOLERANCE)
-    proportional = np.max(np.abs(mean - factor * theory)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(mean))
-    throughout = f"; sampled is {name} times theory throughout" if name and proportional else ""
+    name = name_factor([factor], [placement.quantities], _RATIO_TOLERANCE)
+    is_proportional = np.max(np.abs(mean - factor * theory)) < 2 * _RATIO_TOLERANCE * np.max(np.abs(mean))
+    throughout = f"; sampled is {name} times theory throughout" if name and is_proportional else ""
     return Finding(
         claim,
         f"{worst}{list(entry)} is {mean[entry]:.4g} on average over {len(samples):,} networks, {theory[entry]:.4g} in "
@@ -223,7 +195,7 @@ def _moments(placement: Placement, claim: str, pairs: Mapping[str, tuple], meani
     )
 
 
-def largest_deviation(samples: np.ndarray, expected: ArrayLike) -> tuple[float, tuple[int, ...]]:
+def _largest_deviation(samples: np.ndarray, expected: ArrayLike) -> tuple[float, tuple[int, ...]]:
     """How far the mean of `samples` (samples, ...) is from `expected`, in standard errors, and at which entry."""
     mean, expected = np.mean(samples, axis=0), np.asarray(expected)
     scale = np.max(np.abs(expected)) + np.max(np.abs(mean))
@@ -232,3 +204,36 @@ def largest_deviation(samples: np.ndarray, expected: ArrayLike) -> tuple[float, 
     deviations = np.abs(mean - expected) / error
     entry = np.unravel_index(int(np.argmax(deviations)), deviations.shape)
     return float(deviations[entry]), tuple(int(each) for each in entry)
+
+
+def check_posterior(placement: Placement, seed: int) -> Result:
+    """That the distance of the theory's order parameters from those of sampled networks shrinks with the width."""
+    claim, at = "the saddle point comes closer to sampled networks as the width grows", placement.place
+    distances, errors, measured = [], [], []
+    for width in _POSTERIOR_WIDTHS:
+        wide = replace(placement.architecture, widths=width)
+        rng = np.random.default_rng(seed)
+        inputs, heads = jnp.asarray(random_inputs(rng, _POSTERIOR_EXAMPLES)), random_heads(wide, rng)
+        features = bpkr.path_features(inputs, heads(inputs), wide)
+        shape = (_POSTERIOR_EXAMPLES, wide.outputs) if wide.outputs > 1 else _POSTERIOR_EXAMPLES
+        labels = 2 * rng.normal(size=shape)
+        theory = np.asarray(bpkr.solve(wide, bpkr.Data(features, labels)).order_parameters.matrices[at])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sampling.MixingWarning)
+            tree = sampling.sample_weights_by_gibbs(
+                wide, bpkr.Data(features, labels), key=jax.random.key(seed), schedule=_SCHEDULE, progress=False
+            )
+        chains = tree["posterior"][f"U_{at + 1}"].values.mean(axis=1)
+        mean, error = chains.mean(axis=0), chains.std(axis=0, ddof=1) / np.sqrt(len(chains))
+        distances.append(float(np.linalg.norm(theory - mean) / np.linalg.norm(mean)))
+        errors.append(float(np.linalg.norm(error) / np.linalg.norm(mean)))
+        measured.append(f"{distances[-1]:.3g} +- {errors[-1]:.2g} at width {width}")
+    said = f"relative distance of U_{at + 1}: {', '.join(measured)}"
+    if distances[1] < _SHRINKS * distances[0] + _POSTERIOR_ERRORS * max(errors):
+        return Passed(claim, said)
+    return Finding(
+        claim,
+        said,
+        "the action or its solution is wrong in this layer, or sampled networks are others than those of the theory. "
+        "Steps and forward maps, above, say which",
+    )

@@ -1,6 +1,7 @@
-"""The compiled action with the kind in it: against the interpreter, its gradients, and the minimum of its entropy."""
+"""The action with the kind in it: its derivation, both routes to it, and what runs against what is written."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +14,79 @@ from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order
 from ...bpkr.specification import layer_functions
 from ...codegen import interpret
 from ...compilation import jit
-from ..differences import relative_error, slope_at_zero
-from ..problems import TOKENS, Problem, random_problem, symbol_values
+from ..numerics import check_slopes_agree, slope_at_zero
+from ..problems import TOKENS, Problem, plain, random_problem, symbol_values
 from ..report import Finding, Passed, Result
 from .placement import Placement
 
-_ROUNDING, _DIFFERENCES = 1e-9, 1e-6
-_STEP = 1e-4
-_DIRECTIONS = 3
+IS_DERIVED = "an action with the layer is derived"
+_ENGINE = "Steps are made of the layer's own two formulas, so this is no mistake in them"
 _PACKAGE = "Both come from the same expression, which follows from your formulas: a mistake of the package"
+# At this step truncation, of fourth order, and cancellation are far below what is tolerated of slopes.
+_ROUNDING, _STEP = 1e-9, 1e-4
+# what is left of the difference of two equal expressions, in units of their size
+_CANCELLED = 1e-10
+# directions that gradients are tried in, and how many failures are told
+_DIRECTIONS, _TOLD = 3, 3
+
+
+def check_derivation(placement: Placement, seed: int) -> Iterator[Result]:
+    """That there is an action, that each step of its derivations holds, and that both routes arrive at it."""
+    try:
+        action = bpkr.derive(placement.architecture)
+        derivations = action.derivations
+    except Exception as error:
+        yield Finding(
+            IS_DERIVED,
+            f"{type(error).__name__}: {' '.join(str(error).split())}",
+            "a rule of the derivation engine does not know what stands in `forward` or `prior`, or is wrong itself. "
+            f"{_ENGINE} as long as the specification is accepted",
+        )
+        return
+    claim, evidence = "every step of the derivation holds on random numbers", []
+    for name, derivation in derivations.items():
+        evidence += [(name, item) for item in derivation.verify(seed).evidence]
+    failures = [(name, item) for name, item in evidence if not item.holds]
+    if failures:
+        told = []
+        for name, item in failures[:_TOLD]:
+            error = item.reason or f"error {item.error:.3g} times what is tolerated"
+            told.append(f'"{item.step.rule}" ({name}, {item.step.section}), {error}')
+        told += [f"and {len(failures) - _TOLD} more"] * (len(failures) > _TOLD)
+        name, first = failures[0]
+        yield Finding(
+            claim,
+            f"{len(failures)} of {len(evidence)} steps fail: {'; '.join(told)}",
+            f'the first that fails is made by the rule "{first.step.rule}" in the derivation "{name}": that rule is '
+            f"wrong, or does not cover this layer. {_ENGINE}",
+        )
+    else:
+        largest = max((item.error for _, item in evidence), default=0.0)
+        yield Passed(claim, f"{len(evidence)} steps, the largest error {largest:.1g} of what is tolerated")
+    yield _check_routes(placement, action, seed)
+
+
+def _check_routes(placement: Placement, action: bpkr.Action, seed: int) -> Result:
+    claim, differences = "both routes arrive at the same entropies", action.route_differences
+    if not any(differences):
+        return Passed(claim, "their differences are zero, symbol by symbol")
+    problem = random_problem(placement.architecture, seed)
+    readout = np.asarray(problem.order_parameters.readout).reshape(problem.architecture.outputs, -1)
+    overlaps = zip(action.symbols.overlaps, (*problem.order_parameters.matrices, readout), strict=True)
+    values = symbol_values(problem) | {symbol.name: np.asarray(value) for symbol, value in overlaps}
+    sizes = [
+        abs(interpret(difference, values)) / max(abs(interpret(entropy, values)), 1.0)
+        for difference, entropy in zip_longest(differences, action.entropies)
+    ]
+    if max(sizes) < _CANCELLED:
+        return Passed(claim, f"their differences are {max(sizes):.1g} of the entropies")
+    number = int(np.argmax(sizes))
+    name = f"S_{number + 1}" if number < len(sizes) - 1 else "S_a"
+    return Finding(
+        claim,
+        f"{name} differs by {differences[number]}, {sizes[number]:.3g} of its size at random order parameters",
+        f"one of the two routes is wrong in {name}; the steps of which hold, above, says which. {_ENGINE}",
+    )
 
 
 def check_numerics(placement: Placement, seed: int) -> Iterator[Result]:
@@ -29,27 +94,32 @@ def check_numerics(placement: Placement, seed: int) -> Iterator[Result]:
     problem = random_problem(placement.architecture, seed)
     architecture = problem.architecture
     data = jnp.asarray(problem.features), jnp.asarray(problem.labels)
-
-    def terms(coordinates):
-        found = action_terms(bind(architecture), to_order_parameters(architecture, coordinates), *data)
-        return jnp.stack([found.entropy, found.energy, found.total])
+    rng = np.random.default_rng(seed)
 
     def total(coordinates):
-        values = terms(coordinates)
-        return values[2], values
+        found = action_terms(bind(architecture), to_order_parameters(architecture, coordinates), *data)
+        return found.total, jnp.stack([found.entropy, found.energy, found.total])
 
     of_total = jit(jax.value_and_grad(total, has_aux=True))
     coordinates = np.asarray(from_order_parameters(architecture, problem.order_parameters))
     (_, values), gradient = of_total(coordinates)
-    yield _forward(placement, seed)
-    yield _interpreted(placement, problem, np.asarray(values))
-    yield _gradient(placement, of_total, coordinates, np.asarray(gradient), seed)
-    yield _symbolic_gradient(placement, problem, seed)
-    yield _minimum(placement, problem, seed)
+    yield _check_forward(placement, seed)
+    yield _check_interpreted(problem, np.asarray(values))
+    slopes = []
+    for _ in range(_DIRECTIONS):
+        direction = rng.normal(size=coordinates.shape) / np.sqrt(len(coordinates))
+        slope = slope_at_zero(lambda step, at=direction: float(of_total(coordinates + step * at)[0][0]), _STEP)
+        slopes.append((float(np.asarray(gradient) @ direction), slope))
+    yield check_slopes_agree(
+        "the gradient that runs is that of the action",
+        slopes,
+        f"automatic differentiation of the generated code is wrong. {_PACKAGE}",
+    )
+    yield _check_equations(problem, seed)
+    yield _check_minimum(placement, seed)
 
 
-def _forward(placement: Placement, seed: int) -> Result:
-    """The compiled forward map of the layer."""
+def _check_forward(placement: Placement, seed: int) -> Result:
     claim = "the forward map that runs is the one that is stated"
     form, numbers = placement.form, placement.architecture.layer_numbers()
     rng = np.random.default_rng(seed)
@@ -60,17 +130,16 @@ def _forward(placement: Placement, seed: int) -> Result:
     attention = rng.normal(size=(heads * TOKENS, TOKENS)) if heads else None
     arrays = (None if array is None else jnp.asarray(array) for array in (hidden, weights, attention))
     found = np.asarray(layer_functions.forward(form, numbers, *arrays))
-    values = {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in numbers.items()}
-    values |= {form.hidden.name: hidden, form.weights.name: weights, form.symbols.tokens.name: float(TOKENS)}
+    values = {**numbers, form.hidden.name: hidden, form.weights.name: weights, form.symbols.tokens.name: TOKENS}
     values |= {form.symbols.attention.name: attention} if heads else {}
-    expected = interpret(form.forward, values)
+    expected = interpret(form.forward, plain(values))
     error = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
     if error < _ROUNDING:
         return Passed(claim, f"to {error:.1g}")
     return Finding(claim, f"they differ by {error:.3g} of their size", f"the generated code is wrong. {_PACKAGE}")
 
 
-def _interpreted(placement: Placement, problem: Problem, values: np.ndarray) -> Result:
+def _check_interpreted(problem: Problem, values: np.ndarray) -> Result:
     claim = "the action that runs is the one that is derived"
     action, numbers = bpkr.derive(problem.architecture), symbol_values(problem)
     names = ("entropy", "energy", "total")
@@ -86,21 +155,10 @@ def _interpreted(placement: Placement, problem: Problem, values: np.ndarray) -> 
     )
 
 
-def _gradient(placement: Placement, of_total, coordinates, gradient, seed: int) -> Result:
-    claim = "the gradient that runs is that of the action"
-    rng, errors = np.random.default_rng(seed), []
-    for _ in range(_DIRECTIONS):
-        direction = rng.normal(size=coordinates.shape) / np.sqrt(len(coordinates))
-        slope = slope_at_zero(lambda step, at=direction: float(of_total(coordinates + step * at)[0][0]), _STEP)
-        errors.append(_error(float(gradient @ direction), slope))
-    return _differences(claim, errors, f"automatic differentiation of the generated code is wrong. {_PACKAGE}")
-
-
-def _symbolic_gradient(placement: Placement, problem: Problem, seed: int) -> Result:
+def _check_equations(problem: Problem, seed: int) -> Result:
     """The saddle-point equations against differences of the action, both by the interpreter."""
-    claim = "the saddle-point equations are the gradient of the action"
     action, values = bpkr.derive(problem.architecture), symbol_values(problem)
-    rng, errors = np.random.default_rng(seed), []
+    rng, slopes = np.random.default_rng(seed), []
     for symbol, equation in action.saddle_point_equations.items():
         direction = rng.normal(size=np.shape(values[symbol.name]))
         direction = direction + direction.T if direction.ndim else direction
@@ -108,35 +166,22 @@ def _symbolic_gradient(placement: Placement, problem: Problem, seed: int) -> Res
         size = np.min(np.linalg.eigvalsh(np.atleast_2d(values[symbol.name]))) / np.linalg.norm(np.atleast_2d(direction))
         step = size * direction
 
-        def total(at, symbol=symbol, step=step):
-            moved = values[symbol.name] + at * step
+        def total(at, name=symbol.name, step=step):
             # the nested order parameters are written as blocks of the free ones in `total`
-            return interpret(action.total, {**values, symbol.name: moved})
+            return interpret(action.total, {**values, name: values[name] + at * step})
 
-        errors.append(_error(float(np.sum(interpret(equation, values) * step)), slope_at_zero(total, _STEP)))
-    return _differences(claim, errors, f"`theorykit.symbolic.gradient` has a wrong rule. {_PACKAGE}")
-
-
-def _error(found: float, expected: float) -> tuple[float, float, float]:
-    return relative_error(found, expected), found, expected
+        slopes.append((float(np.sum(interpret(equation, values) * step)), slope_at_zero(total, _STEP)))
+    claim = "the saddle-point equations are the gradient of the action"
+    return check_slopes_agree(claim, slopes, f"`theorykit.symbolic.gradient` has a wrong rule. {_PACKAGE}")
 
 
-def _differences(claim: str, errors: list[tuple[float, float, float]], meaning: str) -> Result:
-    error, found, expected = max(errors)
-    if error < _DIFFERENCES:
-        return Passed(claim, f"to {error:.1g} in {len(errors)} directions")
-    return Finding(claim, f"a slope of {found:.6g} where differences of the action have {expected:.6g}", meaning)
-
-
-def _minimum(placement: Placement, problem: Problem, seed: int) -> Result:
-    claim = "without data, the order parameters of infinite width minimise the action"
-    architecture = problem.architecture
+def _check_minimum(placement: Placement, seed: int) -> Result:
+    claim, architecture = (
+        "without data, the order parameters of infinite width minimise the action",
+        placement.architecture,
+    )
     bound = bind(architecture)
-
-    def entropy(coordinates):
-        return bound.entropy(to_order_parameters(architecture, coordinates))
-
-    of_entropy = jit(jax.value_and_grad(entropy))
+    of_entropy = jit(jax.value_and_grad(lambda x: bound.entropy(to_order_parameters(architecture, x))))
     origin = from_order_parameters(architecture, bpkr.gp_limit(architecture))
     least, slope = of_entropy(origin)
     size = float(jnp.max(jnp.abs(slope))) / max(float(width) for width in architecture.widths)

@@ -1,6 +1,6 @@
 """A kind of layer alone and beside ordinary layers, and what is refused of it before anything is derived."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, fields
 
 from sympy import Expr
@@ -10,11 +10,13 @@ from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import LayerSymbols
 from ..report import Finding, Passed, Result
 
+# all different, so that one variance in place of another shows
 _VARIANCES = (1.3, 0.8, 1.7, 0.6, 1.1, 0.9)
 _TEMPERATURE = 0.3
 # networks with more of them take minutes, or do not fit in memory
 _MOST_HEADS = 64
 
+_ORDER = "the product of two matrices whose sizes do not match: an order of factors, or a transpose"
 # what a refusal speaks of, and what to do about it; the first that fits
 _MEANINGS = (
     ("biases are not covered", "a bias: leave it out, or give the inputs a constant feature, which is one"),
@@ -51,7 +53,7 @@ _MEANINGS = (
     ("gives no value for", "a symbol of `forward` or `prior` is not named in `parameters`"),
     ("stands for something else", "the name of a parameter is taken: call it otherwise"),
     ("but no attention in its forward map", "`heads` is not 0, and `forward` does not use layer.attention"),
-    ("but heads=0", "`forward` uses layer.attention, and `heads` is 0"),
+    ("has heads=0", "`forward` uses layer.attention, and `heads` is 0"),
     ("must be symmetric", "a covariance must be symmetric: half of it was changed, or it is a Cholesky factor"),
     (
         "is not positive definite",
@@ -69,8 +71,8 @@ _MEANINGS = (
         "sqrt(layer.width), where others draw weights of variance 1/width",
     ),
     ("is static and", "an array or a list stands in a field marked static: make it a plain field"),
-    ("Incompatible", "the product of two matrices whose sizes do not match: an order of factors, or a transpose"),
-    ("not aligned", "the product of two matrices whose sizes do not match: an order of factors, or a transpose"),
+    ("Incompatible", _ORDER),
+    ("not aligned", _ORDER),
 )
 
 
@@ -87,12 +89,31 @@ class Placement:
         """What the theory reads off the kind at its place."""
         return self.architecture.forms[self.place]
 
+    @property
+    def quantities(self) -> dict[str, float]:
+        """Sizes and numbers that a factor may be made of, by their names in `forward`."""
+        architecture, form = self.architecture, self.form
+        heads, values = architecture.layers[self.place].heads, architecture.layer_numbers()
+        found = {
+            "layer.width": architecture.widths[self.place],
+            "layer.next_width": architecture.widths[self.place + 1],
+        }
+        found |= {"layer.heads": heads} if heads > 1 else {}
+        found |= {"layer.variance": architecture.prior_variances[self.place + 1]}
+        found |= {short_name(each, form): values[each.name] for each in form.parameters if not each.is_Matrix}
+        return {name: float(value) for name, value in found.items()}
+
 
 def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Result]:
     """The kind alone, before and behind a layer of attention, with one output and with two; or why it is refused."""
     claim = "the specification is one of the theory"
     try:
-        _check_static(kind)
+        for field in fields(kind):
+            # JAX cannot compare it: it is accepted at first, and fails when the layer is met again
+            if field.metadata.get("static", False) and not isinstance(getattr(kind, field.name), Hashable):
+                raise TypeError(
+                    f"the field {field.name} is static and {type(getattr(kind, field.name)).__name__}: unhashable"
+                )
         if kind.heads > _MOST_HEADS:
             raise ValueError(f"heads={kind.heads:,} are more than the {_MOST_HEADS} that are tried")
         alone = bpkr.Architecture((kind,), 6, temperature=_TEMPERATURE)
@@ -105,20 +126,13 @@ def place(kind: bpkr.AbstractLayer) -> tuple[tuple[Placement, ...], Result]:
             placed((bpkr.Dense(), bpkr.Attention(2), kind, bpkr.Dense()), 2, between, 1, "between others"),
         )
     except Exception as refusal:  # of the user's own code too, whatever it is
-        return (), _refusal(claim, refusal)
+        said = " ".join(str(refusal).split())
+        meaning = next((meaning for words, meaning in _MEANINGS if words in said), "what the error says")
+        return (), Finding(claim, f"{type(refusal).__name__}: {said}", meaning)
     tried = "; ".join(
         f"{each.words} (widths {', '.join(f'{width:g}' for width in each.architecture.widths)})" for each in placements
     )
     return placements, Passed(claim, f"{tried}; {kind.heads} heads" if kind.heads else tried)
-
-
-def _check_static(kind: bpkr.AbstractLayer) -> None:
-    """Refuse what JAX cannot compare: it is accepted at first, and fails when the layer is met again."""
-    for field in fields(kind):
-        if field.metadata.get("static", False) and not isinstance(getattr(kind, field.name), Hashable):
-            raise TypeError(
-                f"the field {field.name} is static and {type(getattr(kind, field.name)).__name__}: unhashable"
-            )
 
 
 def placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> Placement:
@@ -128,30 +142,25 @@ def placed(layers: tuple, at: int, widths: tuple, outputs: int, words: str) -> P
     return Placement(architecture, at, words)
 
 
-def _refusal(claim: str, refusal: Exception) -> Finding:
-    said = " ".join(str(refusal).split())
-    meaning = next((meaning for words, meaning in _MEANINGS if words in said), "what the error says")
-    return Finding(claim, f"{type(refusal).__name__}: {said}", meaning)
-
-
 def check_scaling(form: LayerForm) -> Result:
     """Whether the kernel has a limit of large width: the width must be in 1/sqrt(layer.width), and nowhere else."""
     claim = "the layer's sum over units is divided by sqrt(layer.width), so that there is a limit of large width"
     symbols, widths = form.symbols, {form.symbols.width, form.symbols.next_width}
     found = sorted(str(each) for each in widths & (form.block_tokens.free_symbols | form.gain.free_symbols))
-    if found:
-        return Finding(
-            claim,
-            f"a path through the layer is multiplied by {form.block_tokens}, which depends on {', '.join(found)}",
-            f"1/sqrt({symbols.width}), which is layer.width, is missing, stands twice, or has another width in it",
-        )
-    return Passed(claim, f"a path is multiplied by {form.block_tokens}")
+    if not found:
+        return Passed(claim, f"a path is multiplied by {form.block_tokens}")
+    return Finding(
+        claim,
+        f"a path through the layer is multiplied by {form.block_tokens}, which depends on {', '.join(found)}",
+        f"1/sqrt({symbols.width}), which is layer.width, is missing, stands twice, or has another width in it",
+    )
 
 
 def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Result:
     """Whether the kind's parameters are the layer's own symbols, each used."""
-    claim = "every parameter has a symbol of its own in every layer, and is used"
-    named, elsewhere = kind.parameters(form.symbols), kind.parameters(_moved(form.symbols))
+    claim, symbols = "every parameter has a symbol of its own in every layer, and is used", form.symbols
+    elsewhere = kind.parameters(LayerSymbols(symbols.index + 1, symbols.width, symbols.next_width))
+    named = kind.parameters(symbols)
     unused = sorted(symbol.name for symbol in set(named) - form.parameters)
     if unused:
         return Finding(
@@ -170,21 +179,6 @@ def check_parameters(kind: bpkr.AbstractLayer, form: LayerForm) -> Result:
     return Passed(claim, ", ".join(sorted(symbol.name for symbol in named)) or "there are none")
 
 
-def _moved(symbols: LayerSymbols) -> LayerSymbols:
-    return LayerSymbols(symbols.index + 1, symbols.width, symbols.next_width)
-
-
-def numbers_of(placement: Placement) -> Mapping[str, float]:
-    """Sizes and numbers that a factor may be made of, by what they are called in `forward`."""
-    architecture, at, form = placement.architecture, placement.place, placement.form
-    values, kind = architecture.layer_numbers(), architecture.layers[placement.place]
-    widths = {"layer.width": architecture.widths[at], "layer.next_width": architecture.widths[at + 1]}
-    heads = {"layer.heads": kind.heads} if kind.heads > 1 else {}
-    own = {short_name(symbol, form): values[symbol.name] for symbol in form.parameters if not symbol.is_Matrix}
-    variance = {"layer.variance": architecture.prior_variances[at + 1]}
-    return {name: float(value) for name, value in {**widths, **heads, **variance, **own}.items()}
-
-
 def short_name(symbol: Expr, form: LayerForm) -> str:
-    """What a parameter is called in the layer, without the layer's number."""
+    """The name of a parameter in the layer, without the layer's number."""
     return symbol.name.removesuffix(f"_{form.symbols.index}")

@@ -1,25 +1,26 @@
 """The stated forward map against a reference of the user's own, and the stated prior against weights that they draw."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from jax.typing import ArrayLike
 from sympy import MatrixSymbol, Symbol
 
-from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import AbstractLayer
 from ...codegen import interpret
+from ..problems import plain
 from ..report import Finding, Passed, Result
-from .explanations import AGREES, Compared, explain, localise
+from .explanations import AGREES, explain_difference, listed
 from .networks import Sampled, check_covariance
-from .placement import Placement, numbers_of
-from .trials import Reference, Trial, Unusable, make_trials, of_other_heads, with_attention, with_weights
+from .placement import Placement
+from .trials import Reference, Sizes, Trial, Unusable, make_trials, of_other_heads
 
 DrawWeights = Callable[[np.random.Generator, tuple[int, int, int], float, Mapping[str, ArrayLike]], ArrayLike]
 """How weights are drawn: (rng, (blocks, N_{l+1}, N_l), variance, parameters) -> weights; see `check_layer`."""
 
 _CLAIM = "the stated forward map is the reference"
+# Sizes are primes: no product of powers of some is a power of another, so a factor has one name.
 _PRIMES = (5, 7, 11, 13)
 # units before and after a layer, and tokens, of the largest trial
 _WIDE = (41, 37, 29)
@@ -29,9 +30,9 @@ _DRAWS = 2_000
 def check_reference(kind: AbstractLayer, placement: Placement, reference: Reference, seed: int) -> Iterator[Result]:
     """That `forward` is the reference, or how it differs."""
     form = placement.form
-    sizes = [size for size in _PRIMES if size not in (kind.heads, kind.heads + 1)]
-    unequal = ((sizes[0], sizes[1], sizes[2]), (sizes[2], sizes[0], sizes[1]))
-    equal = tuple((width, width, tokens) for width, _, tokens in unequal)
+    first, second, third, *_ = [size for size in _PRIMES if size not in (kind.heads, kind.heads + 1)]
+    unequal = [(first, second, third), (third, first, second)]
+    equal = [(width, width, tokens) for width, _, tokens in unequal]
     note, trials = "", make_trials(kind, form, equal if form.has_skip else unequal, seed, own_numbers=False)
     try:
         referred = [trial.referred(reference) for trial in trials]
@@ -47,118 +48,86 @@ def check_reference(kind: AbstractLayer, placement: Placement, reference: Refere
     if nonlinear is not None:
         yield nonlinear
         return
-    own = make_trials(kind, form, _sizes_of(trials), seed, own_numbers=True)
-    reads = _reads_parameters(trials[0], own[0], reference)
-    if not reads:
+    sizes = [trial.sizes for trial in trials]
+    own, own_numbers = make_trials(kind, form, sizes, seed, own_numbers=True), False
+    if trials[0].parameters:
+        changed = replace(trials[0], parameters=own[0].parameters).referred(reference)
+        own_numbers = not np.any(changed != trials[0].referred(reference))
+    if own_numbers:
         trials, referred = own, [trial.referred(reference) for trial in own]
         if set(form.parameters) & form.forward.atoms(Symbol, MatrixSymbol):
             note += " (compared at the layer's own parameters, which the reference does not read)"
-    drawn_by, sizes = (seed, not reads), _sizes_of(trials)
-    others = _at_other_heads(kind, form, kind.heads + 1, sizes, reference, drawn_by)
-    compared = Compared(tuple(trials), referred, *others)
-    if max(_errors(compared.trials, referred)) >= AGREES:
-        found = explain(compared) or localise(compared.trials, referred)
+
+    def tried(heads: int, sizes: Sequence[Sizes]) -> tuple[tuple[Trial, ...], list[np.ndarray]]:
+        """Trials of so many heads, and what the reference gives there; none if there is no such layer or reference."""
+        other = (kind, form) if heads == kind.heads else of_other_heads(kind, form, heads, seed)
+        if other is None:
+            return (), []
+        found = make_trials(*other, sizes, seed + (heads != kind.heads), own_numbers=own_numbers)
+        try:
+            return found, [trial.referred(reference) for trial in found]
+        except Unusable:
+            return (), []
+
+    others = tried(kind.heads + 1, sizes)
+    error = _error(trials, referred)
+    if error >= AGREES:
+        found = explain_difference(trials, referred, *others)
         yield Finding(_CLAIM, f"{found.measured}{note}", found.meaning)
         return
-    width, next_width = (_WIDE[0], _WIDE[0] if sizes[0][0] == sizes[0][1] else _WIDE[1])
-    wide = ((width, next_width, _WIDE[2]),)
-    further = _at_other_heads(kind, form, kind.heads + 3, sizes[:1], reference, drawn_by)
-    groups = [
-        Compared(*others, *further),
-        Compared(*further),
-        Compared(
-            *_referred(make_trials(kind, form, wide, seed, own_numbers=not reads), reference),
-            *_at_other_heads(kind, form, kind.heads + 1, wide, reference, drawn_by),
-        ),
-    ]
-    yield _elsewhere(compared, groups, reference, note)
-
-
-def _at_other_heads(
-    kind: AbstractLayer,
-    form: LayerForm,
-    heads: int,
-    sizes: Sequence[tuple[int, int, int]],
-    reference: Reference,
-    drawn_by: tuple,
-) -> tuple[tuple[Trial, ...], list[np.ndarray]]:
-    """Trials of other heads, and what the reference gives there; none where there is no such layer or reference."""
-    seed, own_numbers = drawn_by
-    other = of_other_heads(kind, form, heads, seed) if kind.heads else None
-    if other is None:
-        return (), []
-    return _referred(make_trials(*other, sizes, seed + 1, own_numbers=own_numbers), reference)
-
-
-def _referred(trials: Sequence[Trial], reference: Reference) -> tuple[tuple[Trial, ...], list[np.ndarray]]:
-    try:
-        return tuple(trials), [trial.referred(reference) for trial in trials]
-    except Unusable:
-        return (), []
-
-
-def _sizes_of(trials: tuple[Trial, ...]) -> list[tuple[int, int, int]]:
-    return [(trial.weights.shape[2], *trial.shape) for trial in trials]
-
-
-def _elsewhere(compared: Compared, groups: Sequence[Compared], reference: Reference, note: str) -> Result:
-    """Agreement at the layer's own heads, and what more heads and larger inputs say of it."""
-    tried, alone = list(compared.trials), ""
+    # they agree at the layer's own heads; more heads and larger inputs may say something else
+    wide = [(_WIDE[0], _WIDE[0] if sizes[0][0] == sizes[0][1] else _WIDE[1], _WIDE[2])]
+    further = tried(kind.heads + 3, sizes[:1])
+    groups = [(*others, *further), further, (*tried(kind.heads, wide), *tried(kind.heads + 1, wide))]
+    agreeing, alone = list(trials), ""
     for group in groups:
-        trials, referred = group.trials, group.referred
-        if not trials:
+        more, targets, *_ = group
+        if not more:
             continue
-        if max(_errors(trials, referred)) < AGREES:
-            tried += trials
-        elif not all(_is_general(trial, reference) for trial in trials):
-            alone = f" (at {len(trials[0].attention)} heads the reference leaves some out: it is for fewer alone)"
+        if _error(more, targets) < AGREES:
+            agreeing += more
+        elif not all(_is_general(trial, reference) for trial in more):
+            alone = f" (at {len(more[0].attention)} heads the reference leaves some out: it is for fewer alone)"
         else:
-            found = explain(group) or localise(trials, referred)
-            return Finding(
+            found = explain_difference(*group)
+            yield Finding(
                 _CLAIM,
-                f"at {_tried(trials)} {found.measured}; at {_tried(tried)} they agree{note}",
+                f"at {_sizes_said(more)} {found.measured}; at {_sizes_said(agreeing)} they agree{note}",
                 f"{found.meaning}. One of the two is for a few heads or small inputs alone, as with a number where "
                 "layer.heads or a size belongs",
             )
-    error = max(_errors(compared.trials, compared.referred))
-    return Passed(_CLAIM, f"to {error:.1g} at {_tried(tried)}{note}{alone}")
+            return
+    yield Passed(_CLAIM, f"to {error:.1g} at {_sizes_said(agreeing)}{note}{alone}")
 
 
 def _is_general(trial: Trial, reference: Reference) -> bool:
     """Whether the reference depends on every weight block and on every head, as one for any number of them does."""
-    whole, parts = trial.referred(reference), []
-    for block in range(len(trial.weights)):
-        parts.append(with_weights(trial, lambda weights, block=block: _without(weights, block)))
+
+    def without(name: str, place: int) -> Trial:
+        array = getattr(trial, name)
+        return replace(trial, **{name: np.where(np.arange(len(array))[:, None, None] == place, 0.0, array)})
+
+    whole = trial.referred(reference)
+    parts = [without("weights", block) for block in range(len(trial.weights))]
     if trial.attention is not None:
-        for head in range(len(trial.attention)):
-            parts.append(with_attention(trial, lambda attention, head=head: _without(attention, head)))
+        parts += [without("attention", head) for head in range(len(trial.attention))]
     try:
         return all(np.max(np.abs(part.referred(reference) - whole)) > AGREES for part in parts)
     except Unusable:
         return True
 
 
-def _without(array: np.ndarray, place: int) -> np.ndarray:
-    return np.where(np.arange(len(array))[:, None, None] == place, 0.0, array)
-
-
-def _tried(trials: Sequence[Trial]) -> str:
-    """The sizes of trials, in words."""
+def _sizes_said(trials: Sequence[Trial]) -> str:
     heads = sorted({len(trial.attention) for trial in trials if trial.attention is not None})
-    widths = dict.fromkeys(f"{trial.weights.shape[2]} to {trial.weights.shape[1]}" for trial in trials)
+    widths = dict.fromkeys(f"{width} to {next_width}" for width, next_width, _ in (trial.sizes for trial in trials))
     tokens = sorted({trial.hidden.shape[1] for trial in trials})
-    said = [f"{_listed(heads)} head{'s' * (heads != [1])}"] if heads else []
-    return ", ".join([*said, f"widths {_listed(widths)}", f"{_listed(tokens)} tokens"])
+    said = [f"{listed(heads)} head{'s' * (heads != [1])}"] if heads else []
+    return ", ".join([*said, f"widths {listed(widths)}", f"{listed(tokens)} tokens"])
 
 
-def _listed(things: Iterable) -> str:
-    *most, last = map(str, things)
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def _errors(trials: Sequence[Trial], referred: Sequence[np.ndarray]) -> list[float]:
+def _error(trials: Sequence[Trial], referred: Sequence[np.ndarray]) -> float:
     pairs = zip(trials, referred, strict=True)
-    return [np.max(np.abs(trial.stated() - target)) / max(np.max(np.abs(target)), 1e-300) for trial, target in pairs]
+    return max(np.max(np.abs(trial.stated() - target)) / max(np.max(np.abs(target)), 1e-300) for trial, target in pairs)
 
 
 def _unusable(trial: Trial, problem: Unusable) -> Finding:
@@ -190,6 +159,7 @@ def _nonlinearity(trial: Trial, reference: Reference) -> Finding | None:
     hidden, size = trial.hidden, np.max(np.abs(trial.referred(reference)))
     if size == 0:
         return Finding(claim, "the reference is zero at random weights and activations", "it depends on neither")
+    # Doubling and changing signs are exact in floating-point numbers: a linear map differs by rounding alone.
     try:
         constant, value, double, minus = at(0 * hidden), at(hidden), at(2 * hidden), at(-hidden)
     except Unusable as problem:
@@ -213,42 +183,29 @@ def _nonlinearity(trial: Trial, reference: Reference) -> Finding | None:
         return Finding(
             claim, said, "a nonlinear function of activations, or attention that is computed of them: not in the theory"
         )
-    nothing = with_weights(trial, np.zeros_like).referred(reference)
+    nothing = at(hidden, np.zeros_like(trial.weights))
     if differ(at(hidden, 2 * trial.weights) - nothing, 2 * (value - nothing)):
         return Finding(claim, "twice the weights do not give twice as much", "the weights enter more than once")
     return None
 
 
-def _reads_parameters(trial: Trial, own: Trial, reference: Reference) -> bool:
-    """Whether the reference gives something else for other parameters; where there are none, True."""
-    if not trial.parameters:
-        return True
-    changed = replace(trial, parameters=own.parameters).referred(reference)
-    return bool(np.any(changed != trial.referred(reference)))
-
-
 def check_draws(kind: AbstractLayer, placement: Placement, draw_weights: DrawWeights, seed: int) -> Result:
     """That weights which the user draws have the covariance of `prior`, zero mean, and independent entries."""
-    claim, form, architecture = (
-        "weights are drawn with the covariance of `prior`",
-        placement.form,
-        placement.architecture,
-    )
-    variance, quantities = float(architecture.prior_variances[placement.place + 1]), numbers_of(placement)
+    claim, form = "weights are drawn with the covariance of `prior`", placement.form
+    numbers, variance = placement.architecture.layer_numbers(), placement.quantities["layer.variance"]
     sizes = [(6, 6, 5), (11, 11, 5)] if form.has_skip else [(5, 7, 6), (11, 6, 5)]
     trials = make_trials(kind, form, sizes, seed, own_numbers=True)
     rng, samples = np.random.default_rng(seed), []
-    # of another width and variance besides: a factor of these is told from a number
+    # another width and another variance tell a factor of these from a number
     for trial, scale in zip(trials, (1.0, 1.7), strict=True):
         drawn = _drawn(claim, trial, draw_weights, scale * variance, rng)
         if isinstance(drawn, Finding):
             return drawn
-        named = {"layer.width": float(trial.weights.shape[2]), "layer.next_width": float(trial.weights.shape[1])}
-        values = {form.symbols.width.name: trial.weights.shape[2], form.symbols.variance.name: scale * variance}
-        values = {**architecture.layer_numbers(), **values}
-        values = {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in values.items()}
-        known = {**quantities, **named, "layer.variance": scale * variance}
-        samples.append(Sampled(drawn, interpret(form.covariance, values), known))
+        width, next_width, _ = trial.sizes
+        named = {"layer.width": float(width), "layer.next_width": float(next_width), "layer.variance": scale * variance}
+        values = {**numbers, form.symbols.width.name: width, form.symbols.variance.name: scale * variance}
+        stated = interpret(form.covariance, plain(values))
+        samples.append(Sampled(drawn, stated, {**placement.quantities, **named}))
     otherwise = f"another covariance of the blocks than `prior`, {form.covariance}"
     return _not_independent(claim, samples[0].weights) or check_covariance(claim, samples, otherwise)
 

@@ -1,7 +1,7 @@
 """Random arrays at which a layer's forward map is tried: as it is stated, and as the user's reference has it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -12,15 +12,18 @@ from ...bpkr.specification.architecture import Architecture
 from ...bpkr.specification.layer_form import LayerForm
 from ...bpkr.specification.layers import AbstractLayer
 from ...codegen import interpret
-from ...symbolic import from_terms, matrix_terms
-from .placement import Placement, placed, short_name
+from ...symbolic.algebra import from_terms, matrix_terms
+from ..problems import plain
+from .placement import short_name
 
 Reference = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Mapping[str, ArrayLike]], ArrayLike]
 """A forward map in NumPy: (weights, hidden, attention, parameters) -> next hidden; see `check_layer`."""
+Sizes = tuple[int, int, int]
+"""(N_l, N_{l+1}, tokens)."""
 
 
 class Unusable(Exception):
-    """The reference fails, or returns what is no array of next hidden activations."""
+    """The reference fails, or returns no array of next hidden activations."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Trial:
     """Arrays of one layer, of sizes that are all different where they may be.
 
     - `weights` (blocks, N_{l+1}, N_l), `hidden` (N_l, tokens), `attention` (heads, keys, queries) or None.
-    - `parameters`: by what the layer calls them.
+    - `parameters`: by their names in the layer.
     """
 
     form: LayerForm
@@ -43,16 +46,21 @@ class Trial:
         return self.weights.shape[1], self.hidden.shape[1]
 
     @property
-    def quantities(self) -> Mapping[str, float]:
-        """What a factor may be made of, by what it is called in `forward`."""
+    def sizes(self) -> Sizes:
+        """(N_l, N_{l+1}, tokens)."""
+        return (self.weights.shape[2], *self.shape)
+
+    @property
+    def quantities(self) -> dict[str, float]:
+        """What a factor may be made of, by its name in `forward`."""
         blocks, next_width, width = self.weights.shape
-        sizes = {"layer.width": width, "layer.next_width": next_width, "layer.tokens": self.hidden.shape[1]}
+        found = {"layer.width": width, "layer.next_width": next_width, "layer.tokens": self.hidden.shape[1]}
         if next_width == width:
-            del sizes["layer.next_width"]
-        heads = {} if self.attention is None else {"layer.heads": len(self.attention)}
-        numbers = {name: value for name, value in self.parameters.items() if not np.ndim(value)}
-        others = {} if blocks == heads.get("layer.heads") else {"the number of blocks": blocks}
-        return {name: float(value) for name, value in {**sizes, **heads, **others, **numbers}.items()}
+            del found["layer.next_width"]
+        found |= {} if self.attention is None else {"layer.heads": len(self.attention)}
+        found |= {} if blocks == found.get("layer.heads") else {"the number of blocks": blocks}
+        found |= {name: value for name, value in self.parameters.items() if not np.ndim(value)}
+        return {name: float(value) for name, value in found.items()}
 
     def terms(self) -> tuple[np.ndarray, ...]:
         """The value of each term of the stated forward map."""
@@ -86,18 +94,18 @@ class Trial:
 
     def _values(self) -> dict[str, np.ndarray | float]:
         form, (blocks, next_width, width) = self.form, self.weights.shape
-        by_symbol: dict[Expr, np.ndarray | float] = {
-            form.symbols.width: float(width),
-            form.symbols.next_width: float(next_width),
-            form.symbols.tokens: float(self.hidden.shape[1]),
+        by_symbol: dict[Expr, ArrayLike] = {
+            form.symbols.width: width,
+            form.symbols.next_width: next_width,
+            form.symbols.tokens: self.hidden.shape[1],
             form.weights: self.weights.swapaxes(0, 1).reshape(next_width, blocks * width),
             form.hidden: self.hidden,
         }
         if self.attention is not None:
-            by_symbol[form.symbols.heads] = float(len(self.attention))
+            by_symbol[form.symbols.heads] = len(self.attention)
             by_symbol[form.symbols.attention] = self.attention.reshape(-1, self.attention.shape[2])
-        own = {symbol: self.parameters[short_name(symbol, form)] for symbol in form.parameters}
-        return {symbol.name: value for symbol, value in {**by_symbol, **own}.items()}
+        by_symbol |= {symbol: self.parameters[short_name(symbol, form)] for symbol in form.parameters}
+        return plain({symbol.name: value for symbol, value in by_symbol.items()})
 
 
 def term_expressions(form: LayerForm) -> tuple[Expr, ...]:
@@ -106,41 +114,29 @@ def term_expressions(form: LayerForm) -> tuple[Expr, ...]:
 
 
 def make_trials(
-    kind: AbstractLayer, form: LayerForm, sizes: Sequence[tuple[int, int, int]], seed: int, own_numbers: bool
+    kind: AbstractLayer, form: LayerForm, sizes: Sequence[Sizes], seed: int, own_numbers: bool
 ) -> tuple[Trial, ...]:
-    """A trial for each of `sizes`, (N_l, N_{l+1}, tokens).
-
-    The parameters are the kind's if `own_numbers`, and others if not.
-    """
+    """A trial for each of `sizes`; the parameters are the kind's if `own_numbers`, and others if not."""
     rng, found = np.random.default_rng(seed), []
     counts = {form.symbols.heads.name: kind.heads} if kind.heads else {}
     blocks = layer_functions.count(form.blocks, counts)
-    given = {short_name(symbol, form): value for symbol, value in kind.parameters(form.symbols).items()}
+    given = plain({short_name(symbol, form): value for symbol, value in kind.parameters(form.symbols).items()})
     for width, next_width, tokens in sizes:
+        # random attention with columns that sum to one over keys, as after a softmax
         scores = np.exp(rng.normal(size=(kind.heads, tokens, tokens)))
-        found.append(
-            Trial(
-                form=form,
-                weights=rng.normal(size=(blocks, next_width, width)),
-                hidden=rng.normal(size=(width, tokens)),
-                attention=scores / scores.sum(axis=1, keepdims=True) if kind.heads else None,
-                parameters=_parameters(given, rng, own_numbers),
-            )
-        )
+        weights, hidden = rng.normal(size=(blocks, next_width, width)), rng.normal(size=(width, tokens))
+        attention = scores / scores.sum(axis=1, keepdims=True) if kind.heads else None
+        parameters = given
+        if not own_numbers:
+            parameters = {
+                name: _other_matrix(value, rng) if np.ndim(value) else value * rng.uniform(1.2, 1.9)
+                for name, value in given.items()
+            }
+        found.append(Trial(form, weights, hidden, attention, parameters))
     return tuple(found)
 
 
-def _parameters(given: Mapping[str, ArrayLike], rng: np.random.Generator, own_numbers: bool) -> dict:
-    values = {name: np.asarray(value, dtype=float) if np.ndim(value) else float(value) for name, value in given.items()}
-    if own_numbers:
-        return values
-    return {
-        name: _other(value, rng) if np.ndim(value) else value * rng.uniform(1.2, 1.9) for name, value in values.items()
-    }
-
-
-def _other(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Another positive definite matrix of the same size."""
+def _other_matrix(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     factor = np.eye(len(matrix)) + rng.normal(size=matrix.shape) / (2 * len(matrix))
     return factor @ matrix @ factor.T
 
@@ -148,10 +144,12 @@ def _other(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def of_other_heads(
     kind: AbstractLayer, form: LayerForm, heads: int, seed: int
 ) -> tuple[AbstractLayer, LayerForm] | None:
-    """The kind with another number of heads, and arrays of its own that fit, and its form; None if there is none.
+    """The kind with another number of heads and arrays that fit, and its form; None if there is none.
 
-    Whether a factor is a number or layer.heads shows where layer.heads is another.
+    A layer with another number of heads tells a factor of layer.heads from a number.
     """
+    if not kind.heads:
+        return None
     name, rng = form.symbols.heads.name, np.random.default_rng(seed)
     blocks = {each: layer_functions.count(form.blocks, {name: each}) for each in (kind.heads, heads)}
     try:
@@ -160,14 +158,6 @@ def of_other_heads(
     except Exception:  # of the user's code, whatever it is
         return None
     return (other, found) if other.heads == heads and found.forward == form.forward else None
-
-
-def with_more_heads(kind: AbstractLayer, placement: Placement, seed: int) -> Placement | None:
-    """The kind with one head more where it stands alone; None where there is no such kind."""
-    other = of_other_heads(kind, placement.form, kind.heads + 1, seed) if kind.heads else None
-    if other is None:
-        return None
-    return placed((other[0],), 0, placement.architecture.widths, 1, f"alone, with {kind.heads + 1} heads")
 
 
 def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.random.Generator) -> AbstractLayer:
@@ -183,21 +173,6 @@ def _resized(kind: AbstractLayer, sizes: Mapping[int, int], heads: int, rng: np.
         elif np.ndim(value) and any(axis in sizes for axis in np.shape(value)):
             shape = tuple(sizes.get(axis, axis) for axis in np.shape(value))
             is_square = len(shape) == 2 and shape[0] == shape[1]
-            value = _other(np.eye(shape[0]), rng) if is_square else rng.uniform(0.5, 2.0, size=shape)
+            value = _other_matrix(np.eye(shape[0]), rng) if is_square else rng.uniform(0.5, 2.0, size=shape)
         object.__setattr__(other, field.name, value)
     return other
-
-
-def with_attention(trial: Trial, change: Callable[[np.ndarray], np.ndarray]) -> Trial:
-    """The trial with other attention."""
-    return replace(trial, attention=change(trial.attention))
-
-
-def with_weights(trial: Trial, change: Callable[[np.ndarray], np.ndarray]) -> Trial:
-    """The trial with other weights."""
-    return replace(trial, weights=change(trial.weights))
-
-
-def with_parameter(trial: Trial, name: str, change: Callable[[np.ndarray | float], np.ndarray | float]) -> Trial:
-    """The trial with another value of one parameter."""
-    return replace(trial, parameters={**trial.parameters, name: change(trial.parameters[name])})

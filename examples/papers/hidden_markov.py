@@ -1,0 +1,245 @@
+"""Figs. 2 and 5 of Tiberi et al.: hidden Markov chains, from the network to accuracy over width.
+
+The whole way in one function, `run_seed`: sample the task, extract path features, solve the saddle point at every
+width, predict, compare with the Gaussian-process limit.
+"""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from tqdm import tqdm
+
+from theorykit import bpkr, store
+from theorykit.bpkr.sweeps import order_parameters_of, sweep
+from theorykit.checks import (
+    check_fields,
+    checked_arguments,
+    checked_choice,
+    checked_key,
+    checked_number,
+    checked_whole_number,
+)
+from theorykit.store.runs import resume_tasks
+from theorykit.workers import Workers, check_executor
+
+from .tasks import hidden_markov as task
+
+# the path subsets whose Gaussian-process limits are compared, by path label
+GP_PATHS: Mapping[str, tuple[str, ...] | None] = {"all paths": None, "good": ("11",), "good + denoising": ("11", "21")}
+
+
+# raised whenever a seed comes to have other numbers of the same settings
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class HiddenMarkov:
+    """Classify hidden Markov chains at many widths (Figs. 2 b-e, 5 b-c of Tiberi et al.).
+
+    Accuracies are means over `seeds` independent draws of data and random heads; matrices and kernels are drawn of the
+    first.
+    """
+
+    widths: tuple[int, ...] = (10, 30, 50, 100, 300, 500, 1000)
+    """Widths N of all layers."""
+    seeds: int = 5
+    """Independent repetitions."""
+    training_examples: int = 100
+    test_examples: int = 1000
+    temperature: float = 0.01
+    """Variance T of the labels' noise."""
+    first_seed: int = 0
+
+    def __post_init__(self):
+        check_fields(self)
+        for i, width in enumerate(self.widths):
+            checked_whole_number(f"widths[{i}]", width, least=1)
+        for name, least in {"training_examples": 1, "test_examples": 1, "first_seed": 0}.items():
+            checked_whole_number(name, getattr(self, name), least=least)
+        checked_number("temperature", self.temperature, above=0.0)
+        if not self.widths or self.seeds < 1:
+            raise ValueError(f"nothing to run: widths={self.widths}, seeds={self.seeds}")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One panel's network: the task's settings, and what the second head of layer 1 and layer 2 hold."""
+
+    name: str
+    settings: task.HiddenMarkovTask
+    heads: tuple[int, int]
+    second_head: str
+
+    def __post_init__(self):
+        check_fields(self)
+        checked_choice("second_head", self.second_head, ("random", "uniform"))
+        for i, count in enumerate(self.heads):
+            checked_whole_number(f"heads[{i}]", count, least=1, most=2)
+
+    def key_query(self, key: PRNGKeyArray) -> tuple[Float[Array, "heads features features"], ...]:
+        """The key-query products of both layers."""
+        checked_key("key", key)
+        good, counting = task.good_and_random_heads(self.settings, key=key)
+        if self.second_head == "uniform":
+            good = good.at[1].set(task.uniform_head(self.settings))
+        return good[: self.heads[0]], counting[: self.heads[1]]
+
+
+_NOISY = task.HiddenMarkovTask(orthogonal_noise=5.0)
+
+VARIANTS = (
+    Variant("default", task.HiddenMarkovTask(), (2, 2), "random"),  # Fig. 2 b-d, Fig. 5 b
+    Variant("noisy", _NOISY, (2, 1), "random"),  # Fig. 2 e
+    Variant("noisy_uniform", _NOISY, (2, 1), "uniform"),  # Fig. 5 c
+)
+
+
+@checked_arguments
+def run(
+    settings: HiddenMarkov, partial_results: Path, *, executor: Workers = None, progress: bool = True
+) -> xr.DataTree:
+    """All variants, widths and seeds, as a tree of labelled datasets, one node a variant.
+
+    Each finished seed is kept in `partial_results`, from where an interrupted run goes on. With an `executor`, see
+    `sweeps.sweep`, seeds run side by side. `progress`: show bars.
+    """
+    check_executor(executor)
+    seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
+    tasks = [(variant, replace(settings, seeds=1, first_seed=seed)) for variant in VARIANTS for seed in seeds]
+    places = [_place(partial_results, *task) for task in tasks]
+    # bars of workers would be drawn over each other
+    compute, results = partial(run_seed, progress=progress and executor is None), {}
+    shown = {"desc": "hidden Markov chains", "unit": "seed", "disable": not progress, "dynamic_ncols": True}
+    with tqdm(total=len(tasks), **shown) as bar:
+        for number, result in resume_tasks(executor, compute, tasks, places):
+            results[number] = result.drop_attrs()
+            bar.update()
+    each = iter([results[number] for number in range(len(tasks))])
+    nodes = {variant.name: _join(list(itertools.islice(each, len(seeds)))) for variant in VARIANTS}
+    about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
+    return xr.DataTree.from_dict({"/": about, **nodes})
+
+
+def _place(partial_results: Path, variant: Variant, of_seed: HiddenMarkov) -> tuple[Path, Mapping[str, str]]:
+    """Where the result of a variant and a seed is kept, and what it is of."""
+    described = store.settings_of("hidden Markov chains", _VERSION, settings=of_seed, variant=variant)
+    return partial_results / f"{variant.name}-{of_seed.first_seed}.nc", described
+
+
+def _join(datasets: list[xr.Dataset]) -> xr.Dataset:
+    """Seeds side by side; the path kernels of the first are enough."""
+    seeds = xr.concat([dataset.drop_vars("path_kernel") for dataset in datasets], dim="seed")
+    return seeds.assign(path_kernel=datasets[0]["path_kernel"].drop_vars("seed"))
+
+
+@checked_arguments
+def run_seed(variant: Variant, settings: HiddenMarkov, *, progress: bool = True) -> xr.Dataset:
+    """One variant with the first seed's draw of data and random heads: every width, and the Gaussian-process limits."""
+    architecture = bpkr.Architecture(layers=variant.heads, widths=1, temperature=settings.temperature)
+    data = _sample(variant, settings, architecture)
+    solved = sweep(
+        architecture,
+        data,
+        widths=settings.widths,
+        temperatures=(settings.temperature,),
+        progress=progress,
+    ).isel(temperature=0, drop=True)
+    not_shown = [name for name in solved if str(name).startswith("test_")]
+    solved = solved.assign(accuracy=solved["test_accuracy"])
+    solved = solved.drop_vars([*not_shown, "mean", "variance", "class", "predicted_class"])
+    by_width = [_describe(architecture, solved.sel(width=width), data) for width in settings.widths]
+    return xr.merge(
+        [
+            solved.drop_attrs(),
+            xr.concat(by_width, dim="width"),
+            _gp_limits(architecture, data),
+            _path_kernels(architecture, data),
+        ]
+    ).assign_coords(seed=settings.first_seed)
+
+
+def _sample(variant: Variant, settings: HiddenMarkov, architecture: bpkr.Architecture) -> bpkr.Data:
+    """Path features and labels, examples sorted by class."""
+    training_key, test_key, heads_key = jax.random.split(jax.random.key(settings.first_seed), 3)
+    key_query = variant.key_query(heads_key)
+
+    def examples(count: int, key: PRNGKeyArray) -> tuple[Array, Array]:
+        sample = task.sample_examples(variant.settings, count, key=key)
+        attention = bpkr.attention(sample.inputs, key_query=key_query)
+        features = bpkr.path_features(sample.inputs, attention, architecture, readout="last")
+        by_class = jnp.argsort(-sample.labels)
+        return features[by_class], sample.labels[by_class]
+
+    return bpkr.Data(*examples(settings.training_examples, training_key), *examples(settings.test_examples, test_key))
+
+
+def _describe(architecture: bpkr.Architecture, solution: xr.Dataset, training: bpkr.Data) -> xr.Dataset:
+    """How far a solution is from the Gaussian-process limit, and the alignment of its kernel with the labels."""
+    point, limit = order_parameters_of(architecture, solution), bpkr.gp_limit(architecture)
+    alignment = bpkr.kernel_task_alignment(
+        bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(training.features)), point), training.labels
+    )
+    departure = max(float(jnp.max(jnp.abs(u - gp))) for u, gp in zip(point.matrices, limit.matrices, strict=True))
+    return xr.Dataset(
+        {
+            "departure": departure,
+            "alignment": ("component", np.asarray(alignment.cosines)),
+            "eigenvalue": ("component", np.asarray(alignment.eigenvalues)),
+        },
+        coords={"width": solution["width"], "component": np.arange(1, len(alignment.cosines) + 1)},
+    )
+
+
+def _gp_limits(architecture: bpkr.Architecture, data: bpkr.Data) -> xr.Dataset:
+    """Accuracy of infinitely wide networks with some of the paths only, and the kernel alignment with all of them."""
+    labels = architecture.path_labels()
+    accuracies = {
+        name: _gp_accuracy(architecture, data, np.array([labels.index(label) for label in chosen or labels]))
+        for name, chosen in GP_PATHS.items()
+    }
+    kernel = bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(data.features)), bpkr.gp_limit(architecture))
+    alignment = bpkr.kernel_task_alignment(kernel, data.labels)
+    return xr.Dataset(
+        {
+            "gp_accuracy": ("gp_paths", list(accuracies.values())),
+            "gp_alignment": ("component", np.asarray(alignment.cosines)),
+            "gp_eigenvalue": ("component", np.asarray(alignment.eigenvalues)),
+        },
+        coords={"gp_paths": list(accuracies)},
+    )
+
+
+def _gp_accuracy(architecture: bpkr.Architecture, data: bpkr.Data, chosen: Int[np.ndarray, " paths"]) -> float:
+    # the Gaussian-process kernel is a plain sum over paths, so any k paths are those of one layer with k heads
+    paths = bpkr.Architecture(
+        layers=(len(chosen),), widths=architecture.widths[-1], temperature=architecture.temperature
+    )
+    features, test_features = data.features[:, chosen], data.test_features[:, chosen]
+    prediction = bpkr.predict(
+        bpkr.Problem(paths, bpkr.Data(features, data.labels)), bpkr.gp_limit(paths), test_features
+    )
+    return float(bpkr.sign_accuracy(prediction.mean, data.test_labels))
+
+
+def _path_kernels(architecture: bpkr.Architecture, training: bpkr.Data) -> xr.Dataset:
+    """The kernel of every pair of paths, phi^pi_mu . phi^pi'_nu (Eq. 10), examples sorted by class."""
+    labels = list(architecture.path_labels())
+    return xr.Dataset(
+        {
+            "path_kernel": (
+                ("path_1", "other_path_1", "example", "other_example"),
+                np.asarray(bpkr.path_kernels(architecture, training.features)),
+            ),
+            "label": ("example", np.asarray(training.labels)),
+        },
+        coords={"path_1": labels, "other_path_1": labels},
+    )

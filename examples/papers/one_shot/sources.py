@@ -1,0 +1,64 @@
+"""Where the sequences come from: images to train on, classes never seen, and images of another kind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from theorykit import store
+
+from ..tasks.digits import handwritten_digits
+from ..tasks.images import ImageSet, image_set
+from ..tasks.one_shot import Episodes, episodes
+from ..tasks.published_images import fashion_mnist, mnist, omniglot
+from ..tasks.strokes import stroke_characters
+from .settings import OneShot, Strokes
+
+# raised whenever other characters are drawn of the same settings
+_VERSION = 1
+IN_DISTRIBUTION = "in distribution"
+_UNSEEN = {"digits": handwritten_digits, "mnist": mnist, "fashion-mnist": fashion_mnist}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Sequences of disjoint classes, for training and for validation, and for tests by distribution."""
+
+    training: Episodes
+    validation: Episodes
+    tests: Mapping[str, Episodes]
+
+
+def sources(settings: OneShot, folder: Path) -> Sources:
+    """The sequences of `settings`; characters of our own are drawn once and kept in `folder`.
+
+    Raises `ConnectionError` where published images have to be downloaded and cannot be.
+    """
+    if settings.images == "omniglot":
+        split = omniglot()
+        parts = split.training, split.validation, split.test
+    else:
+        parts = _split(settings.images, _characters(settings.images, folder / "characters.npz"))
+    training, validation, test = (episodes(settings.task, part) for part in parts)
+    unseen = {name: episodes(settings.task, _UNSEEN[name]()) for name in settings.unseen}
+    return Sources(training, validation, {IN_DISTRIBUTION: test, **unseen})
+
+
+def _characters(strokes: Strokes, path: Path) -> ImageSet:
+    described = store.settings_of("drawing of characters", _VERSION, strokes=strokes)
+    kept = store.read_arrays(path, "drawing of characters", described)
+    if kept is None:
+        classes = strokes.training + strokes.validation + strokes.test
+        images = stroke_characters(classes, strokes.drawings, key=jax.random.key(strokes.seed))
+        store.write_arrays({"pixels": images.pixels, "counts": images.counts}, described, path)
+        return images
+    names = [f"character {number}" for number in range(1, len(kept["counts"]) + 1)]
+    return image_set(kept["pixels"], np.repeat(np.arange(len(names)), kept["counts"]), names)
+
+
+def _split(strokes: Strokes, images: ImageSet) -> tuple[ImageSet, ImageSet, ImageSet]:
+    ends = np.cumsum([strokes.training, strokes.validation, strokes.test])
+    training, validation, test = np.split(np.arange(ends[-1]), ends[:-1])
+    return tuple(images.of_classes(part) for part in (training.tolist(), validation.tolist(), test.tolist()))

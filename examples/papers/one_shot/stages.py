@@ -1,0 +1,195 @@
+"""The experiment whole, one variant after another; every stage is kept, and gone on from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgspec
+import xarray as xr
+from tqdm import tqdm
+
+from theorykit import bpkr, store
+from theorykit.bpkr.training import Trained, initial_network, label_network, train
+from theorykit.checks import checked_arguments
+from theorykit.workers import Workers, check_executor
+
+from .comparison import check, order_parameters
+from .pruning import pruning
+from .settings import OneShot, Variant
+from .sources import Sources, sources
+from .theory import READOUT, choose_temperatures, kernel_components, theory_of_seed
+
+# of every stage: raised whenever one comes to have other numbers of the same settings
+_VERSION = 2
+
+
+@checked_arguments
+def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: bool = True) -> xr.DataTree:
+    """All variants, as a tree of labelled datasets: a node for each, and in it one for each stage.
+
+    - `training`: the history. `network`: the trained weights, queries and keys; see `training.network_from`.
+    - `theory`: over seed, width and temperature; `kernel`: principal components.
+    - `order_parameters`: U_1 of theory, sampled and trained; `check`: the sampled one against another sampler's.
+    - `pruning`: accuracy on removing heads.
+
+    All but `check` have an axis `training_seed`, of networks trained independently.
+
+    Every stage leaves its result in the folder `stages`, from where an interrupted run goes on, as does one with more
+    seeds of either kind, widths, temperatures or steps of training. With an `executor`, see `sweeps.sweep`, widths of
+    the theory and chains of the sampler run side by side; training runs here. `progress`: show bars.
+    """
+    check_executor(executor)
+    made = sources(settings, stages)
+    nodes = {}
+    for variant in settings.variants:
+        if progress:
+            print(f"{variant.name}: {' x '.join(map(str, variant.heads))} heads", flush=True)
+        place = {"folder": stages / variant.name, "executor": executor, "progress": progress}
+        for name, dataset in run_variant(variant, settings, made, **place).items():
+            nodes[f"{variant.name}/{name}"] = dataset.drop_encoding()
+    about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
+    return xr.DataTree.from_dict({"/": about, **nodes})
+
+
+def run_variant(
+    variant: Variant,
+    settings: OneShot,
+    made: Sources,
+    folder: Path,
+    *,
+    executor: Workers = None,
+    progress: bool = True,
+) -> dict[str, xr.Dataset]:
+    """The stages of one variant, by name, along `training_seed`; `check` is of the first trained network."""
+    options = {"executor": executor, "progress": progress}
+    trained = [
+        load_or_train(variant, settings, made, folder / f"training-seed={seed}", training_seed=seed, progress=progress)
+        for seed in range(settings.training_seeds)
+    ]
+    found = [run_network(variant, settings, made, one, folder, **options) for one in trained]
+    check_of_first = check_network(variant, settings, made, trained[0].network, found[0], folder, **options)
+    seeds = xr.DataArray(range(settings.training_seeds), dims="training_seed", name="training_seed")
+    joined = {
+        stage: xr.concat([one[stage] for one in found], dim=seeds, join="outer", combine_attrs="drop_conflicts")
+        for stage in found[0]
+    }
+    return {**joined, "check": check_of_first}
+
+
+def run_network(
+    variant: Variant,
+    settings: OneShot,
+    made: Sources,
+    trained: Trained,
+    folder: Path,
+    *,
+    executor: Workers = None,
+    progress: bool = True,
+) -> dict[str, xr.Dataset]:
+    """The stages of one trained network, by name."""
+    network, options = trained.network, {"executor": executor, "progress": progress}
+    folder = _folder_of(network, folder)
+    theory = theory_of_heads(network.heads, settings, made, folder, **options)
+    resumed = partial(_resume_later_stage, variant, settings, network, folder)
+    given, shown = (made, settings, theory), (min(settings.widths), max(settings.widths))
+    return {
+        "training": trained.history,
+        "network": label_network(network),
+        "theory": theory,
+        "kernel": resumed("kernel", kernel_components, network.heads, *given, shown),
+        "order_parameters": resumed("order parameters", order_parameters, network, *given, folder / "draws", **options),
+        "pruning": resumed("pruning", pruning, network, *given),
+    }
+
+
+def check_network(
+    variant: Variant,
+    settings: OneShot,
+    made: Sources,
+    network: bpkr.Network,
+    found: Mapping[str, xr.Dataset],
+    folder: Path,
+    *,
+    executor: Workers = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """The sampled order parameters that `run_network` found, against another sampler."""
+    folder = _folder_of(network, folder)
+    given = network, made, settings, found["theory"], found["order_parameters"], folder / "draws-of-check"
+    options = {"executor": executor, "progress": progress}
+    return _resume_later_stage(variant, settings, network, folder, "check", check, *given, **options)
+
+
+def _folder_of(network: bpkr.Network, folder: Path) -> Path:
+    return folder / f"network-{store.fingerprint(store.describe(network=network))}"
+
+
+def _resume_later_stage(
+    variant: Variant,
+    settings: OneShot,
+    network: bpkr.Network,
+    folder: Path,
+    stage: str,
+    compute: Callable[..., xr.Dataset],
+    *arguments: Any,
+    **options: Any,
+) -> xr.Dataset:
+    # the networks of other variants and trainings have nothing to do with it
+    alone = replace(settings, variants=(variant,), training_seeds=1)
+    described = store.settings_of(stage, _VERSION, settings=alone, network=network)
+    return _resume_stage(folder, stage.replace(" ", "-"), described, partial(compute, *arguments, **options))
+
+
+def theory_of_heads(
+    heads: bpkr.AbstractHeads,
+    settings: OneShot,
+    made: Sources,
+    folder: Path,
+    *,
+    executor: Workers = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """The theory for `heads`, trained or given as `bpkr.heads` takes them, over (seed, width, temperature).
+
+    What `theory_of_seed` has of every seed, and the `choose_temperatures`. Seeds are kept in `folder`.
+    """
+    names = ("images", "task", "unseen", "widths", "temperatures", "training_examples", "test_examples")
+    depends_on = {name: getattr(settings, name) for name in names}
+    described = store.settings_of("theory of one seed", _VERSION, **depends_on, heads=heads)
+    found = []
+    for seed in tqdm(range(settings.seeds), desc="theory", unit="seed", disable=not progress, dynamic_ncols=True):
+        kept = folder / f"sweep-seed={seed}"
+        solve = partial(theory_of_seed, heads, made, settings, seed, kept, executor=executor, progress=progress)
+        found.append(_resume_stage(folder, f"theory-seed={seed}", {**described, "seed": str(seed)}, solve))
+    theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
+    return theory.assign(choose_temperatures(theory))
+
+
+def load_or_train(
+    variant: Variant, settings: OneShot, made: Sources, folder: Path, *, training_seed: int = 0, progress: bool = True
+) -> Trained:
+    """The variant's network of one `training_seed`, trained or as it was left in `folder`."""
+    initial_key, training_key = jax.random.split(jax.random.key(training_seed))
+    architecture = bpkr.Architecture(variant.heads, settings.width, temperature=1.0)
+    features = made.training.task.input_features
+    network = initial_network(architecture, variant.head_dimension, features, readout=READOUT, key=initial_key)
+    return train(
+        architecture,
+        network,
+        made.training,
+        made.validation,
+        key=training_key,
+        settings=settings.training,
+        folder=folder,
+        progress=progress,
+    )
+
+
+def _resume_stage(
+    folder: Path, stage: str, described: Mapping[str, str], compute: Callable[[], xr.Dataset]
+) -> xr.Dataset:
+    """A stage as it was left in `folder`, or computed; of other settings, such as more seeds, it is another file."""
+    return store.resume(folder / f"{stage}-{store.fingerprint(described)}.nc", described, compute)

@@ -1,0 +1,159 @@
+"""The theory at given queries and keys: every width and temperature, the limit of infinite width, the choice of T."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jax.typing import ArrayLike
+from jaxtyping import PRNGKeyArray
+
+from theorykit import bpkr
+from theorykit.bpkr.sweeps import best_temperatures, order_parameters_of, sweep
+from theorykit.workers import Workers
+
+from ..tasks.one_shot import Episodes
+from .settings import OneShot
+from .sources import IN_DISTRIBUTION, Sources
+
+READOUT = "mean"
+_AT_ONCE = 200  # examples whose attention is in memory
+_TOLERANCE = 1e-6  # of the saddle point: ten times below the published solver's
+
+
+def examples_of_seed(heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int) -> bpkr.Data:
+    """Examples of `seed` as paths through `heads` see them; as many tests of each distribution, one after another."""
+    architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
+    keys = jax.random.split(jax.random.key(seed), 1 + len(sources.tests))
+    training = path_examples(architecture, heads, sources.training, settings.training_examples, key=keys[0])
+    tests = [
+        path_examples(architecture, heads, source, settings.test_examples, key=key)
+        for source, key in zip(sources.tests.values(), keys[1:], strict=True)
+    ]
+    return bpkr.Data(*training, *(jnp.concatenate(parts) for parts in zip(*tests, strict=True)))
+
+
+def accuracies(mean: ArrayLike, data: bpkr.Data, distributions: Sequence[str]) -> xr.DataArray:
+    """How often the sign is right, (distribution,), of predictions for all tests; NaN where there are none."""
+    by_distribution = [np.asarray(values).reshape(len(distributions), -1) for values in (mean, data.test_labels)]
+    shares = np.asarray(bpkr.sign_accuracy(*by_distribution))
+    return xr.DataArray(shares, dims="distribution", coords={"distribution": list(distributions)})
+
+
+def path_examples(
+    architecture: bpkr.Architecture, heads: bpkr.AbstractHeads, source: Episodes, examples: int, *, key: PRNGKeyArray
+):
+    """Path features (examples, paths, features) and labels (examples,) of sequences from `source`."""
+    counts = [min(_AT_ONCE, examples - start) for start in range(0, examples, _AT_ONCE)]
+    parts = []
+    for number, count in enumerate(counts):
+        drawn = source(count, key=jax.random.fold_in(key, number))
+        features = bpkr.path_features(drawn.inputs, heads(drawn.inputs), architecture, READOUT)
+        parts.append((features, drawn.labels))
+    return tuple(jnp.concatenate(part) for part in zip(*parts, strict=True))
+
+
+def theory_of_seed(
+    heads: bpkr.AbstractHeads,
+    sources: Sources,
+    settings: OneShot,
+    seed: int,
+    folder: Path,
+    *,
+    executor: Workers,
+    progress: bool,
+) -> xr.Dataset:
+    """Every width and temperature, and the Gaussian-process limit, for the examples of one seed.
+
+    Over (width, temperature): what `sweep` has of each saddle point, and `accuracy` by `distribution`. Of the limit,
+    over temperature: `gp_accuracy`, and `gp_log_evidence`, the log density of the training labels.
+    """
+    data, distributions = examples_of_seed(heads, sources, settings, seed), list(sources.tests)
+    architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
+    solved = sweep(
+        architecture,
+        bpkr.Data(data.features, data.labels, data.test_features),
+        widths=settings.widths,
+        temperatures=settings.temperatures,
+        folder=folder,
+        executor=executor,
+        progress=progress,
+        tolerance=_TOLERANCE,
+    )
+    accuracy = xr.apply_ufunc(
+        partial(accuracies, data=data, distributions=distributions),
+        solved["mean"],
+        input_core_dims=[["test_example"]],
+        output_core_dims=[["distribution"]],
+        vectorize=True,
+    ).assign_coords(distribution=distributions)
+    limits = [_gp_limit(heads, data, distributions, temperature) for temperature in settings.temperatures]
+    limit = xr.concat(limits, dim=xr.DataArray(list(settings.temperatures), dims="temperature", name="temperature"))
+    return xr.merge([solved.drop_vars(["mean", "variance"]), accuracy.rename("accuracy"), limit]).drop_attrs()
+
+
+def _gp_limit(
+    heads: bpkr.AbstractHeads, data: bpkr.Data, distributions: Sequence[str], temperature: float
+) -> xr.Dataset:
+    # the entropy vanishes in the limit, so that the evidence is the energy's
+    architecture = bpkr.Architecture(heads.counts, 1, temperature=temperature)
+    limit = bpkr.gp_limit(architecture)
+    energy = bpkr.evaluate(bpkr.Problem(architecture, data), limit).energy
+    prediction = bpkr.predict(bpkr.Problem(architecture, data), limit)
+    log_evidence = -(float(energy) + len(data.labels) * np.log(2 * np.pi)) / 2
+    accuracy = accuracies(prediction.mean, data, distributions)
+    return xr.Dataset({"gp_accuracy": accuracy, "gp_log_evidence": log_evidence})
+
+
+def choose_temperatures(theory: xr.Dataset) -> xr.Dataset:
+    """The temperature at every width, and in the limit, by two rules, along an axis `rule`.
+
+    `accuracy`: the highest in distribution, mean over seeds, as the paper chooses it; it looks at the test set.
+    `evidence`: the highest log evidence, mean over seeds: the lowest free energy; it looks at training labels alone.
+    """
+    in_distribution = theory["accuracy"].sel(distribution=IN_DISTRIBUTION)
+    scores = {"test_accuracy": in_distribution, "test_error": 1 - in_distribution}
+    by_accuracy = best_temperatures(xr.Dataset(scores))
+    # a point that failed at one seed is no candidate
+    by_evidence = theory["log_evidence"].mean("seed", skipna=False).idxmax("temperature")
+    limit = theory["gp_accuracy"].sel(distribution=IN_DISTRIBUTION).mean("seed").idxmax("temperature")
+    rules = xr.DataArray(["accuracy", "evidence"], dims="rule", name="rule")
+    of_limit = [limit, theory["gp_log_evidence"].mean("seed").idxmax("temperature")]
+    return xr.Dataset(
+        {
+            "chosen_temperature": xr.concat([by_accuracy.drop_attrs(), by_evidence], dim=rules),
+            "gp_chosen_temperature": xr.concat(of_limit, dim=rules),
+        }
+    )
+
+
+def kernel_components(
+    heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, theory: xr.Dataset, widths: Sequence[int]
+) -> xr.Dataset:
+    """How the kernel's principal components align with the labels, first seed; at `widths` and in the limit."""
+    seed = int(theory["seed"][0])
+    data = examples_of_seed(heads, sources, settings, seed)
+    chosen = theory["chosen_temperature"].sel(rule="accuracy")
+    columns = {}
+    for width in widths:
+        architecture = bpkr.Architecture(heads.counts, width, temperature=float(chosen.sel(width=width)))
+        solution = theory.sel(seed=seed, width=width, temperature=float(chosen.sel(width=width)))
+        columns[width] = (architecture, order_parameters_of(architecture, solution))
+    limit = bpkr.Architecture(heads.counts, 1, temperature=1.0)
+    columns[np.inf] = (limit, bpkr.gp_limit(limit))
+    alignments = [
+        bpkr.kernel_task_alignment(
+            bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(data.features)), order_parameters), data.labels
+        )
+        for architecture, order_parameters in columns.values()
+    ]
+    return xr.Dataset(
+        {
+            "alignment": (("kernel_width", "component"), np.stack([one.cosines for one in alignments])),
+            "eigenvalue": (("kernel_width", "component"), np.stack([one.eigenvalues for one in alignments])),
+        },
+        coords={"kernel_width": list(map(float, columns)), "component": np.arange(1, len(data.labels) + 1)},
+    )

@@ -1,0 +1,242 @@
+"""`theorykit solve`, `sweep` and `compare`: for the user's data, a labelled file with its figure and table."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+import tyro
+import xarray as xr
+
+from .. import bpkr, plots, store
+from ..atomic_files import is_marked
+from ..bpkr import sampling, sweeps
+from ..bpkr.sweeps.datasets import label_test_labels
+from ..workers import open_executor
+from .config import SolveConfig, read_config
+from .data import read_data
+
+_OF_LIMIT = ("log_evidence", "mean", "variance", "test_error", "test_accuracy", "test_log_loss", "test_r_squared")
+_SCORES = {
+    "test_error": (".6g", " (mean square)"),
+    "test_r_squared": (".4f", ""),
+    "test_accuracy": (".4f", ""),
+    "test_log_loss": (".4f", ""),
+}
+
+
+def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
+    """Solve the saddle point of an architecture on data from a file, and predict test examples if there are any.
+
+    The configuration is a TOML file with the tables [architecture], [data] and, if wanted, [solver] and [output]; the
+    file docs/command-line.md documents them. Writes one labelled netCDF file.
+
+    Args:
+        config: The configuration file.
+        overwrite: Replace the output file if it exists.
+    """
+    settings = read_config(config)
+    output = _checked_output(config, settings, "output", settings.output.file, f"{config.stem}.nc", overwrite)
+    is_infinite = settings.architecture.widths == math.inf
+    architecture = settings.architecture.build(1.0 if is_infinite else None)
+    data = read_data(settings.data, architecture, config.parent)
+    # a finite network first, so that one that cannot be solved is refused soon
+    parts = []
+    if not is_infinite:
+        solver = msgspec.structs.asdict(settings.solver)
+        saddle = bpkr.solve(architecture, data, **solver)
+        parts += [sweeps.label_saddle(architecture, saddle)]
+        parts += sweeps.predict_test_examples(architecture, data, saddle.order_parameters)
+    predictions = sweeps.predict_test_examples(architecture, data, bpkr.gp_limit(architecture))
+    limit = xr.merge([sweeps.label_infinite_width(architecture, data), *predictions])
+    if not is_infinite:
+        limit = limit[[name for name in _OF_LIMIT if name in limit]]
+        limit = limit.rename({name: f"infinite_width_{name}" for name in limit.data_vars})
+    tested = [] if data.test_labels is None else [label_test_labels(data.test_labels)]
+    result = xr.merge([*parts, limit, *tested]).assign_attrs(settings=_as_text(settings))
+    store.write(result, output, overwrite=overwrite)
+    print(_summary(result))
+    print(f"wrote {output}")
+
+
+def _summary(result: xr.Dataset) -> str:
+    """What a person wants to see of a solution first."""
+    if "action" in result:
+        lines = [
+            f"result          {result['result'].item()} after {result['steps'].item()} steps",
+            f"gradient norm   {float(result['gradient_norm']):.3g}",
+            f"action          {float(result['action']):.12g}   (entropy {float(result['entropy']):.6g}, "
+            f"energy {float(result['energy']):.6g})",
+        ]
+    else:
+        lines = [f"infinitely wide: a Gaussian process, log evidence {float(result['log_evidence']):.12g}"]
+    lines.append(f"u               {np.array2string(result['u'].values, precision=6)}")
+    for name in (name for name in result.data_vars if str(name).startswith("head_score_")):
+        lines.append(f"{str(name).replace('_', ' '):14}  {np.array2string(result[name].values, precision=3)}")
+    for name, (form, unit) in _SCORES.items():
+        if name in result:
+            error = f" +- {result[f'{name}_error'].item():.4f}" if f"{name}_error" in result else unit
+            limit = f"infinite_width_{name}"
+            beside = f"   infinitely wide: {result[limit].item():{form}}" if limit in result else ""
+            lines.append(f"{name.replace('_', ' '):14}  {result[name].item():{form}}{error}{beside}")
+    return "\n".join(lines)
+
+
+def sweep(
+    config: tyro.conf.Positional[Path],
+    overwrite: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
+):
+    """Solve the saddle point at every width and temperature of a grid, on data from a file; predict test examples.
+
+    The configuration is that of `theorykit solve` with a table [sweep]; see docs/command-line.md. Prints a table, and
+    writes one labelled netCDF file and a figure. Every solved point is kept in a folder beside them, from where a sweep
+    that was stopped, or is given more widths or temperatures, goes on. The infinitely wide network is always there too.
+
+    Args:
+        config: The configuration file.
+        overwrite: Replace the output file and the figure if they exist; solved points are used again.
+        workers: Solve as many widths side by side, each in a process and on a core of its own.
+        scheduler: The address of a dask scheduler whose workers solve the widths, such as tcp://10.0.0.1:8786.
+    """
+    settings = read_config(config)
+    if settings.sweep is None:
+        raise ValueError(f"{config} has no table [sweep]; it needs one with `widths` or `temperatures`, or both")
+    grid = settings.sweep
+
+    def compute(folder: Path) -> xr.Dataset:
+        finite, temperatures = grid.grid(settings.architecture)
+        architecture = settings.architecture.build(1.0, 1.0)
+        data = read_data(settings.data, architecture, config.parent)
+        with open_executor(workers, scheduler) as executor:
+            result = sweeps.sweep(
+                architecture,
+                data,
+                widths=finite if math.inf in finite else (*finite, math.inf),
+                temperatures=temperatures,
+                folder=folder,
+                executor=executor,
+                **msgspec.structs.asdict(settings.solver),
+            )
+        if "U_1" not in result:
+            raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
+        if data.test_labels is not None:
+            result = result.assign(best_temperature=sweeps.best_temperatures(result))
+        return result
+
+    _compute_and_report(config, settings, "sweep", grid.file, f"{config.stem}-sweep.nc", overwrite, compute)
+
+
+def compare(
+    config: tyro.conf.Positional[Path],
+    overwrite: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
+):
+    """Check theory by sampling, on data from a file: order parameters and predictions of every approach, side by side.
+
+    The configuration is that of `theorykit solve` with, if wanted, a table [compare]; see docs/command-line.md. Prints
+    a table, and writes one labelled netCDF file and a figure. Draws are kept in a folder beside them, from where a run
+    that was stopped, or is to draw more, goes on.
+
+    Args:
+        config: The configuration file.
+        overwrite: Replace the output file and the figure if they exist; draws are used again.
+        workers: Run as many chains side by side, each in a process and on a core of its own.
+        scheduler: The address of a dask scheduler whose workers run the chains, such as tcp://10.0.0.1:8786.
+    """
+    settings = read_config(config)
+    wanted = settings.compare
+
+    def compute(folder: Path) -> xr.Dataset:
+        architecture = settings.architecture.build()
+        data = read_data(settings.data, architecture, config.parent)
+        with open_executor(workers, scheduler) as executor:
+            return sampling.compare(
+                architecture,
+                data,
+                key=jax.random.key(wanted.seed or 0),
+                approaches=wanted.approaches,
+                options={**wanted.options(), "saddle": msgspec.structs.asdict(settings.solver)},
+                folder=folder,
+                executor=executor,
+            )
+
+    _compute_and_report(config, settings, "compare", wanted.file, f"{config.stem}-comparison.nc", overwrite, compute)
+
+
+def is_completed(
+    path: Path,
+    figures: Sequence[Path],
+    settings: Any,
+    draw: Callable[[xr.DataTree], object],
+    overwrite: bool,
+) -> bool:
+    """Draw the figures of the result in `path` if it is of these `settings` and one is missing; whether it was so.
+
+    A command that is killed between its result and its figures leaves that; the same command then completes it.
+    """
+    if overwrite or not path.is_file() or not is_marked(path) or all(figure.exists() for figure in figures):
+        return False
+    result = store.read(path)
+    if result.attrs.get("settings") != _as_text(settings):
+        return False
+    draw(result)
+    print(
+        f"{path} is there, and of these settings: drew its figures, which were not complete; --overwrite computes anew"
+    )
+    return True
+
+
+def _as_text(settings: Any) -> str:
+    return msgspec.json.encode(settings).decode()
+
+
+def _compute_and_report(
+    config: Path,
+    settings: SolveConfig,
+    table: str,
+    file: str | None,
+    default: str,
+    overwrite: bool,
+    compute: Callable[[Path], xr.Dataset],
+) -> None:
+    """Write what `compute` makes in its folder, with settings and figure, beside `config`; print its table."""
+    module = {"sweep": plots.sweep, "compare": plots.comparison}[table]
+    figure = (config.parent / (file or default)).with_suffix(".png")
+
+    def draw(tree: xr.DataTree) -> None:
+        module.draw(tree.to_dataset(), figure)
+        print(module.table(tree.to_dataset()))
+
+    if is_completed(config.parent / (file or default), [figure], settings, draw, overwrite):
+        return
+    output = _checked_output(config, settings, table, file, default, overwrite)
+    result = compute(output.with_suffix("")).assign_attrs(settings=_as_text(settings))
+    store.write(result, output, overwrite=overwrite)
+    module.draw(result, figure)
+    print(module.table(result))
+    for written in (output, figure):
+        print(f"wrote {written}")
+
+
+def _checked_output(
+    config: Path, settings: SolveConfig, table: str, file: str | None, default: str, overwrite: bool
+) -> Path:
+    """The file for the result, beside the configuration `config`: `file` of the `table`, or else `default`.
+
+    Raises before anything is computed where it, or its figure and folder, which all but [output] have, cannot be
+    written, or would replace what is no result; see `store.check_outputs`.
+    """
+    output = config.parent / (default if file is None else file)
+    outputs = [store.Output(f"`file` of [{table}]" if file is not None else "the output", output, ".nc")]
+    if table != "output" and output.suffix == ".nc":
+        outputs.append(store.Output("the figure", output.with_suffix(".png"), ".png"))
+        outputs.append(store.Output("the folder of what is kept", output.with_suffix(""), store.FOLDER))
+    inputs = {"the configuration": config, "`file` of [data]": config.parent / settings.data.file}
+    store.check_outputs(outputs, inputs, overwrite=overwrite)
+    return output

@@ -1,0 +1,735 @@
+"""What a step of a derivation claims, and how to check it on numbers: by quadrature, differences, or evaluation.
+
+Each claim is checked from the two expressions alone, in NumPy, and shares no algorithm with the rule that made the
+step. Actions are written as S where the integrand is exp(-S/2), so sums of S are products of integrands.
+"""
+
+import abc
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from sympy import Expr, MatrixSymbol, Symbol, flatten
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ..checks import check_fields, checked_whole_number
+from ..codegen import interpret
+from ..symbolic import GaussianAverage as AverageOfKernel
+from .exact import ExactPoint, NotRational, Residues, as_value
+from .sampling import Values, random_value
+
+# Gauss-Hermite nodes a dimension, by the number of dimensions
+_NODES = {1: 20, 2: 10, 3: 6}
+# draws where there are more dimensions than that, and how many standard errors count as one tolerance
+_DRAWS, _STANDARD_ERRORS = 200, 4.5
+# random directions of derivatives
+_SLOPES = 3
+# directions of a row of two weights, equally many of each, and lengths
+_DIRECTIONS, _LENGTHS, _LONGEST = 500, 48, 10.0
+_FINER = 601, 811, 1301
+# what steps never leave open by the fewest directions
+_CERTAIN = 0.05
+# factors of the data at which the kernel alone is tried, of variances of 1e-3 and 1e3, by more directions
+_SCALES, _MANY = (0.03, 30.0), 10_000
+# what the quadrature leaves open there: so many times what one twice as fine changes
+_UNCERTAIN = 4
+
+
+class Claim(abc.ABC):
+    """How `after` follows from `before`. A claim is a dataclass that says so by `error`.
+
+    - `tolerance`: of the check on floating-point numbers.
+    - `beyond`: what the claim is about, in words, that is no identity of rational functions, so that it cannot be
+      checked exactly.
+    """
+
+    tolerance: float = 1e-10
+    beyond: str = "a claim of another kind than that values are equal"
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @abc.abstractmethod
+    def error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
+        """How far the claim is from holding with the symbols' values by name."""
+
+    def _sides(self, before: Expr, after: Expr, point: "ExactPoint | _FloatPoint") -> Iterator[tuple[Any, Any]]:
+        """Values that are equal where the claim holds, whatever the arithmetic of the point."""
+        raise NotRational(self.beyond)
+
+    def expressions(self, before: Expr, after: Expr) -> Sequence[Expr]:
+        """Everything whose symbols need values: both sides, and the expressions of the claim."""
+        return (before, after, *(part for part in flatten(vars(self).values()) if isinstance(part, Expr)))
+
+
+class Identity(Claim):
+    """A claim that values are equal, said once by `_sides`: checked on floating-point numbers, and exactly."""
+
+    def error(self, before, after, values, rng):
+        """The largest difference of two sides."""
+        sides = self._sides(before, after, _FloatPoint(values, rng))
+        return worst(*(difference(found, expected) for found, expected in sides))
+
+    @abc.abstractmethod
+    def _sides(self, before, after, point):
+        """As of any claim."""
+
+
+@dataclass(frozen=True)
+class _FloatPoint:
+    """Random floating-point values of symbols by name; called as an `ExactPoint`. Slopes are taken by differences."""
+
+    values: Values
+    rng: np.random.Generator
+
+    def __call__(self, expression: Expr):
+        return interpret(expression, self.values)
+
+    def size(self, size: Expr) -> int:
+        return round(self(size))
+
+    def where(self, values: Mapping[Expr, Any]) -> "_FloatPoint":
+        return _FloatPoint({**self.values, **{symbol.name: value for symbol, value in values.items()}}, self.rng)
+
+    def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "_FloatPoint":
+        return _FloatPoint(_define(self.values, definitions), self.rng)
+
+    def draw(self, symbol: Symbol | MatrixSymbol) -> "_FloatPoint":
+        return self.where({symbol: random_value(symbol, self.values, self.rng)})
+
+    def scaled(self, symbol: Symbol, factor: int) -> "_FloatPoint":
+        return self.where({symbol: factor * self.values[symbol.name]})
+
+    def symmetric_matrix(self, size: int) -> np.ndarray:
+        direction = self.rng.normal(size=(size, size))
+        return (direction + direction.T) / np.linalg.norm(direction + direction.T)
+
+    def slope(self, expression: Expr, variable: MatrixSymbol, direction: np.ndarray) -> Any:
+        at = self.values[variable.name]
+        return _slope_at_zero(lambda step: self.where({variable: at + step * direction})(expression))
+
+
+def residuals(claim: Claim, before: Expr, after: Expr, point: ExactPoint) -> Iterator[Residues]:
+    """What must be zero, in exact arithmetic, for the claim to hold at a random point of a prime field.
+
+    Raises `NotRational`, which says what is no rational function there.
+    """
+    for found, expected in claim._sides(before, after, point):
+        yield from as_value(found - expected).zeros()
+
+
+def difference(found, expected) -> float:
+    """Largest difference, relative to the largest entry where that exceeds one."""
+    return float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
+
+
+def worst(*errors: float) -> float:
+    """The largest error; NaN if any is, which Python's `max` may lose."""
+    return float(np.max(errors))
+
+
+def _inner(left, right):
+    """The sum of the products of the entries of two matrices."""
+    return (left.T @ right).trace()
+
+
+def _define(values: Values, definitions: Iterable[tuple[Expr, Expr]]) -> Values:
+    for symbol, value in definitions:
+        values = {**values, symbol.name: interpret(value, values)}
+    return values
+
+
+def _slope_at_zero(function, step=1e-4):
+    """Derivative at zero of a function of a number, by differences of fourth order; values may be arrays."""
+    f = [function(k * step) for k in (-2, -1, 1, 2)]
+    return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
+
+
+def _curvature(function, size: int) -> np.ndarray:
+    """Matrix of second differences of a function of a column, at zero; exact for one of second degree."""
+    basis, at_zero = np.eye(size), function(np.zeros(size))
+    alone = [function(a) for a in basis]
+    second = np.empty((size, size), dtype=np.result_type(at_zero, *alone))
+    for i in range(size):
+        for j in range(i + 1):
+            together = function(basis[i] + basis[j])
+            second[i, j] = second[j, i] = together - alone[i] - alone[j] + at_zero
+    return second
+
+
+# Two expressions agree: everywhere, but for a constant, row by row, at large width.
+
+
+@dataclass(frozen=True)
+class Equal(Identity):
+    """Both are the same, once every symbol of `definitions` has the value that it stands for."""
+
+    definitions: tuple[tuple[Expr, Expr], ...] = ()
+
+    def _sides(self, before, after, point):
+        point = point.define(self.definitions)
+        yield point(after), point(before)
+
+
+@dataclass(frozen=True)
+class EqualUpToConstant(Identity):
+    """Both change by the same amount when `variables` change."""
+
+    variables: tuple[Expr, ...]
+
+    def _sides(self, before, after, point):
+        other = point
+        for variable in self.variables:
+            other = other.draw(variable)
+        yield other(after) - point(after), other(before) - point(before)
+
+
+@dataclass(frozen=True)
+class SumOverRows(Identity):
+    """One side, a function of matrices, is the sum over `count` rows of the other, a function of one row as a column.
+
+    `rows` pairs each column symbol with the matrix whose rows it stands for. `per_row` says which side is of one row.
+    """
+
+    rows: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
+    count: Expr
+    per_row: Literal["before", "after"]
+
+    def _sides(self, before, after, point):
+        one_row, whole = (before, after) if self.per_row == "before" else (after, before)
+        matrices = {column: point(matrix) for column, matrix in self.rows}
+        of_rows = (
+            point.where({column: matrix[[i]].T for column, matrix in matrices.items()})(one_row)
+            for i in range(point.size(self.count))
+        )
+        yield point(whole), sum(of_rows)
+
+
+@dataclass(frozen=True)
+class LeadingOrder(Identity):
+    """`after` is proportional to `width`, and what `before` has beyond it does not grow with the width."""
+
+    width: Expr
+
+    def _sides(self, before, after, point):
+        wider = point.scaled(self.width, 7)
+        yield point(before) - point(after), wider(before) - wider(after)
+        yield wider(after), 7 * point(after)
+
+
+# Integrals: Gaussian averages, delta functions, densities, volumes, sources.
+
+
+@dataclass(frozen=True)
+class GaussianAverage(Claim):
+    """exp(-after/2) is the average of exp(-before/2) over the column `variable` ~ N(0, `covariance`).
+
+    Checked by Gauss-Hermite quadrature, its nodes laid about the point of the complex plane where the integrand is
+    stationary, so that it neither decays nor oscillates between them; in more than three dimensions by Monte Carlo.
+    """
+
+    variable: MatrixSymbol
+    covariance: MatrixExpr
+    tolerance = 1e-8
+    beyond = "an average"
+
+    def error(self, before, after, values, rng):
+        covariance = np.atleast_2d(interpret(self.covariance, values))
+        size, precision = len(covariance), np.linalg.inv(covariance)
+
+        def exponent(column):
+            return interpret(before, {**values, self.variable.name: column[:, None]}) + column @ precision @ column
+
+        # the exponent is quadratic, so its differences are exact: centre and width of the tilted Gaussian
+        spread = np.linalg.inv(_curvature(exponent, size).real / 2)
+        slope = np.array([exponent(unit) - exponent(-unit) for unit in np.eye(size)]) / 2
+        centre, root = -spread @ slope / 2, np.linalg.cholesky((spread + spread.T) / 2)
+        scale = np.prod(np.diag(root)) / np.sqrt(np.linalg.det(covariance))
+        expected = interpret(after, values)
+
+        def ratio(standard):
+            return scale * np.exp((standard @ standard - exponent(centre + root @ standard) + expected) / 2)
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            if size in _NODES:
+                nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES[size])
+                picks = [list(pick) for pick in itertools.product(range(len(nodes)), repeat=size)]
+                mean = sum(np.prod(weights[pick] / np.sqrt(2 * np.pi)) * ratio(nodes[pick]) for pick in picks)
+                return abs(mean - 1)
+            draws = np.array([ratio(standard) for standard in rng.normal(size=(_DRAWS, size))])
+            standard_error = np.std(draws) / np.sqrt(_DRAWS) + self.tolerance
+            return self.tolerance * abs(np.mean(draws) - 1) / (_STANDARD_ERRORS * standard_error)
+
+
+class AverageIs(GaussianAverage):
+    """A Gaussian average read backwards: exp(-before/2) is the average of exp(-after/2)."""
+
+    def error(self, before, after, values, rng):
+        return super().error(after, before, values, rng)
+
+
+@dataclass(frozen=True)
+class OrderParameterInserted(Identity):
+    """`after` holds the order parameter `symbol` in place of `value`, and its conjugate as a Lagrange multiplier.
+
+    The integral over the conjugate is a delta function: `after` changes with it by weight tr(conjugate (value -
+    symbol)), and is `before` where the order parameter has its value.
+    """
+
+    symbol: MatrixSymbol
+    value: MatrixExpr
+    conjugate: MatrixSymbol
+    weight: Expr
+
+    def _sides(self, before, after, point):
+        value = point(self.value)
+        yield point.where({self.symbol: value})(after), point(before)
+        first, second = (point.draw(self.conjugate) for _ in range(2))
+        step = first(self.conjugate) - second(self.conjugate)
+        yield first(after) - second(after), point(self.weight) * _inner(step, value - point(self.symbol))
+
+
+@dataclass(frozen=True)
+class GaussianDensity(Claim):
+    """exp(-after/2) is, but for powers of 2 pi, the density of a column with characteristic function exp(-before/2)."""
+
+    source: MatrixSymbol
+    column: MatrixSymbol
+    tolerance = 1e-8
+    beyond = "a density"
+
+    def error(self, before, after, values, rng):
+        size = len(values[self.column.name])
+
+        def at(expression, symbol):
+            return lambda column: interpret(expression, {**values, symbol.name: column[:, None]})
+
+        covariance = _curvature(at(before, self.source), size) / 2
+        precision = _curvature(at(after, self.column), size) / 2
+        source, column = values[self.source.name], values[self.column.name]
+        exponent = np.vdot(column, precision @ column) + np.linalg.slogdet(covariance)[1]
+        return worst(
+            difference(covariance @ precision, np.eye(size)),
+            difference(interpret(before, values), np.vdot(source, covariance @ source)),
+            difference(interpret(after, values), exponent),
+        )
+
+
+@dataclass(frozen=True)
+class GramVolume(Claim):
+    """`before` is -2 log density of weights X (n x N), `after` that of their overlap U, up to a constant number.
+
+    Both depend on X through U alone, and the volume between them is known from what linear maps do to it: the weights
+    A X fill |det A|^N of the volume, and their overlaps the Jacobian of the map from overlaps to overlaps; whatever
+    the other matrices are that the densities depend on.
+    """
+
+    columns: MatrixSymbol
+    overlap: MatrixSymbol
+    count: Expr
+    given: MatrixSymbol | None
+    tolerance = 1e-8
+    beyond = "a volume"
+
+    def error(self, before, after, values, rng):
+        own, inner = len(values[self.columns.name]), 0
+        if self.given is not None:
+            inner = round(interpret(self.given.shape[0], values))
+        size = own + inner
+        count = size + 3  # more columns than rows, whatever the width drawn
+        values = {**values, self.count.name: count}
+        weights = rng.normal(size=(size, count))
+        mixing = rng.normal(size=(size, size))
+        mixing[:inner, inner:] = 0  # the given rows do not change with the others
+        matrices = before.atoms(MatrixSymbol) | after.atoms(MatrixSymbol)
+        others = sorted(matrices - {self.columns, self.overlap, self.given}, key=lambda symbol: symbol.name)
+        log_volume = []
+        for rows in (weights, mixing @ weights):
+            gram = rows @ rows.T / count
+            for symbol in others:
+                values = {**values, symbol.name: random_value(symbol, values, rng)}
+            at = {**values, self.columns.name: rows[inner:], self.overlap.name: gram}
+            if self.given is not None:
+                at[self.given.name] = gram[:inner, :inner]
+            log_volume.append((interpret(before, at) - interpret(after, at)) / 2)
+        # the linear map U -> A U A^T on the entries of symmetric matrices, but for those of the given block
+        entries = [(i, j) for i in range(inner, size) for j in range(i + 1)]
+        jacobian = np.empty((len(entries), len(entries)))
+        for column, (i, j) in enumerate(entries):
+            unit = np.zeros((size, size))
+            unit[i, j] = unit[j, i] = 1
+            image = mixing @ unit @ mixing.T
+            jacobian[:, column] = [image[entry] for entry in entries]
+        of_weights = count * np.linalg.slogdet(mixing[inner:, inner:])[1]
+        of_overlaps = np.linalg.slogdet(jacobian)[1]
+        return abs(log_volume[1] - log_volume[0] - of_weights + of_overlaps) / max(1.0, abs(of_weights))
+
+
+@dataclass(frozen=True)
+class SourceDerivative(Claim):
+    """`after` is `factor` times the derivative of the given order of `before` in the source, where the source is zero.
+
+    The first derivative of a column source is a column, the second a matrix.
+    """
+
+    source: MatrixSymbol
+    order: Annotated[int, partial(checked_whole_number, least=1, most=2)]
+    factor: Expr
+    tolerance = 1e-7
+
+    def _sides(self, before, after, point):
+        source, factor = point(self.source), point(self.factor)
+        at_zero = point.where({self.source: 0 * source})
+        if self.order == 1:
+            yield _inner(at_zero(after), source), factor * at_zero.slope(before, self.source, source)
+        else:
+
+            def even(scale):
+                there, opposite = (point.where({self.source: sign * scale * source}) for sign in (1, -1))
+                return there(before) + opposite(before) - 2 * at_zero(before)
+
+            if not all(each.is_zero for each in (even(2) - 4 * even(1)).zeros()):
+                raise NotRational("the second derivative of a function of more than second degree")
+            yield source.T @ at_zero(after) @ source, factor * even(1)
+
+    def error(self, before, after, values, rng):
+        shape = values[self.source.name].shape
+
+        def at(column):
+            return interpret(before, {**values, self.source.name: column[:, None]})
+
+        if self.order == 1:
+            slope = np.array([(at(1e-4 * step) - at(-1e-4 * step)) / 2e-4 for step in np.eye(shape[0])])[:, None]
+        else:
+            slope = _curvature(at, shape[0])
+        zero = {**values, self.source.name: np.zeros(shape)}
+        return difference(interpret(after, zero), complex(self.factor) * slope)
+
+
+# What replaces nonlinear hidden units: it has their mean and covariance over the weights.
+
+
+@dataclass(frozen=True)
+class SameMoments(Claim):
+    """`before` and `after`, quadratic in hidden units of one layer, have the same mean over the layer's weights.
+
+    - `weights`: of the nonlinear units, a row a unit of two standard normal numbers. `equivalent`: of the linear ones,
+      standard normal too.
+    - `kernel`: the symbol of their kernel, and its `value`.
+
+    So they have the same covariance, and outputs that are linear in them the same under the prior. The mean of
+    `before` is taken by quadrature over directions and lengths of a row, which knows no kernel; that of `after` is
+    exact. The kernel alone is tried at variances of 1e-3 and 1e3 too, where what that quadrature leaves open, of steps
+    and of steep functions, counts as no error.
+    """
+
+    weights: MatrixSymbol
+    equivalent: MatrixSymbol
+    kernel: MatrixSymbol
+    value: MatrixExpr
+    tolerance = 1e-5
+    beyond = "an average"
+
+    def error(self, before, after, values, rng):
+        width = self.weights.shape[0].name
+        if values[self.weights.name].shape[1] != 2:
+            raise ValueError("the mean over nonlinear units is taken for two weights a unit")
+        count = values[self.equivalent.name].shape[1]
+        # rows with exactly the second moments of standard normal numbers
+        rows = np.sqrt(count) * np.eye(count)
+        given = {**values, self.kernel.name: interpret(self.value, values), self.equivalent.name: rows, width: count}
+
+        def of_units(directions):
+            """The mean over rows of weights."""
+            rows, (lengths, density) = _directions(directions, rng), _lengths()
+            at = {**values, width: directions}
+            means = [interpret(before, {**at, self.weights.name: length * rows}) for length in lengths]
+            return sum(map(np.multiply, density, means))
+
+        of_equivalent, coarse = interpret(after, given), of_units(_DIRECTIONS)
+        off = difference(of_equivalent, coarse)
+        if self.tolerance < off < _CERTAIN:
+            # steps leave an error that goes up and down with the directions
+            *others, finest = map(of_units, _FINER)
+            left_open = worst(*(difference(each, finest) for each in (coarse, *others)))
+            off = worst(difference(of_equivalent, finest) - _UNCERTAIN * left_open, 0.0)
+        # a kernel that is an average is one at any scale
+        scales = () if self.value.has(AverageOfKernel) or off > self.tolerance else _SCALES
+        return worst(off, *(self._at_scale(before, values, scale, rng) for scale in scales))
+
+    def _at_scale(self, before, values, scale, rng):
+        """How far the kernel is off for data of another size, relative to the largest entry."""
+        units = [node for node in before.atoms(ElementwiseApplyFunction) if node.expr.has(self.weights)]
+        data = [symbol for symbol in self.value.free_symbols if isinstance(symbol, MatrixSymbol)]
+        if not units or len(data) != 1:
+            return 0.0
+        inputs, unit = scale * values[data[0].name], Symbol("unit", real=True)
+        kernel, function = interpret(self.value, {**values, data[0].name: inputs}), units[0].function(unit)
+
+        def second_moments(finer):
+            """E[phi phi^T] of a row of standard normal weights, by quadrature so many times finer."""
+            count, moments = finer * _MANY, 0.0
+            directions = _directions(count, rng)
+            for length, weight in zip(*_lengths(finer * _LENGTHS), strict=True):
+                hidden = interpret(function, {"unit": length * directions @ inputs})
+                hidden = np.broadcast_to(hidden, (count, inputs.shape[1]))
+                moments = moments + weight * hidden.T @ hidden / count
+            return moments
+
+        coarse, fine = map(second_moments, (1, 2))
+        size = np.max(np.abs(fine))
+        return float((np.max(np.abs(kernel - fine)) - _UNCERTAIN * np.max(np.abs(fine - coarse))) / size)
+
+
+def _directions(count, rng):
+    angles = 2 * np.pi * (np.arange(count) + rng.uniform()) / count
+    return np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def _lengths(count=_LENGTHS):
+    """Lengths of a row of two weights, and their probability."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    lengths = _LONGEST * (nodes + 1) / 2
+    return lengths, lengths * np.exp(-(lengths**2) / 2) * weights * _LONGEST / 2
+
+
+# Many neurons: spins summed over, and neurons gathered into classes of equal weights.
+
+
+@dataclass(frozen=True)
+class SpinSum(Claim):
+    """exp(-after/2) is the sum of exp(-before/2) over the spins, a column whose entries are 1 or -1: all are tried."""
+
+    spins: MatrixSymbol
+    beyond = "a sum of exponentials"
+
+    def error(self, before, after, values, rng):
+        exponents = [-interpret(before, at) / 2 for at in _every(self.spins, values)]
+        return difference(interpret(after, values), -2 * np.logaddexp.reduce(exponents))
+
+
+@dataclass(frozen=True)
+class SpinCovariance(Claim):
+    """`after` is the covariance of the column `value` over the spins, of weights exp(-before/2): all are tried."""
+
+    spins: MatrixSymbol
+    value: MatrixExpr
+    beyond = "a sum of exponentials"
+
+    def error(self, before, after, values, rng):
+        exponents = np.array([-interpret(before, at) / 2 for at in _every(self.spins, values)])
+        columns = np.array([interpret(self.value, at)[:, 0] for at in _every(self.spins, values)])
+        weights = np.exp(exponents - np.logaddexp.reduce(exponents))
+        centred = columns - weights @ columns
+        return difference(interpret(after, values), (weights[:, None] * centred).T @ centred)
+
+
+def _every(spins: MatrixSymbol, values: Values) -> Iterator[Values]:
+    """`values` with every column of signs for the spins."""
+    for signs in itertools.product((-1.0, 1.0), repeat=len(values[spins.name])):
+        yield {**values, spins.name: np.array(signs)[:, None]}
+
+
+@dataclass(frozen=True)
+class NeuronsGathered(Claim):
+    """Both are the same where each neuron has the weights of one class, but for a sign, as `assignment` says.
+
+    The assignment has a row a class and a column a neuron, in which one entry is 1 or -1 and the others are zero;
+    `definitions` say in terms of it what the neurons' weights are, and the sums over classes.
+    """
+
+    assignment: MatrixSymbol
+    definitions: tuple[tuple[Expr, Expr], ...]
+    beyond = "an odd or even function of entries"
+
+    def error(self, before, after, values, rng):
+        classes, neurons = values[self.assignment.name].shape
+        assignment = np.zeros((classes, neurons))
+        assignment[rng.integers(classes, size=neurons), np.arange(neurons)] = rng.choice([-1.0, 1.0], size=neurons)
+        values = _define({**values, self.assignment.name: assignment}, self.definitions)
+        return difference(interpret(after, values), interpret(before, values))
+
+
+# How things move when others do, and stationary points.
+
+
+@dataclass(frozen=True)
+class Gradient(Claim):
+    """`after` is the gradient of the number `before` in the matrix `variable`.
+
+    Every symbol of `definitions` has the value that it stands for, in order, and moves with the variable.
+    """
+
+    variable: MatrixSymbol
+    definitions: tuple[tuple[Expr, Expr], ...] = ()
+    tolerance = 1e-7
+    beyond = "a derivative through functions of entries"
+
+    def error(self, before, after, values, rng):
+        at = values[self.variable.name]
+        found, errors = interpret(after, _define(values, self.definitions)), []
+        if found.shape != at.shape:
+            return np.inf
+        for _ in range(_SLOPES):
+            direction = rng.normal(size=at.shape)
+
+            def along(step, direction=direction):
+                moved = {**values, self.variable.name: at + step * direction}
+                return interpret(before, _define(moved, self.definitions))
+
+            errors.append(difference(np.sum(found * direction), _slope_at_zero(along)))
+        return worst(*errors)
+
+
+@dataclass(frozen=True)
+class Response(Claim):
+    """`after` times the column `displacement` is how far the column `before` moves, to first order in it.
+
+    `moved` pairs the symbols that move with how far they do, linear in the displacement.
+    """
+
+    displacement: MatrixSymbol
+    moved: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
+    tolerance = 1e-7
+    beyond = "a derivative through functions of entries"
+
+    def error(self, before, after, values, rng):
+        found, errors = interpret(after, values), []
+        for _ in range(_SLOPES):
+            by = rng.normal(size=values[self.displacement.name].shape)
+            changes = {x.name: interpret(d, {**values, self.displacement.name: by}) for x, d in self.moved}
+
+            def along(step, changes=changes):
+                return interpret(before, {**values, **{name: values[name] + step * d for name, d in changes.items()}})
+
+            errors.append(difference(found @ by, _slope_at_zero(along)))
+        return worst(*errors)
+
+
+@dataclass(frozen=True)
+class Stationary(Identity):
+    """`before` is stationary in the symmetric matrix `variable` at `solution`, and `after` is its value there."""
+
+    variable: MatrixSymbol
+    solution: MatrixExpr
+    tolerance = 1e-7
+
+    def _sides(self, before, after, point):
+        solution = point(self.solution)
+        at_solution = point.where({self.variable: solution})
+        # one random direction: a gradient that is not zero is orthogonal to it with probability zero
+        yield at_solution.slope(before, self.variable, point.symmetric_matrix(solution.shape[0])), 0
+        yield point(after), at_solution(before)
+
+
+@dataclass(frozen=True)
+class Constrained(Identity):
+    """`before` is linear in the symmetric matrix `multiplier`: stationarity in it makes `variable` take `value`."""
+
+    multiplier: MatrixSymbol
+    variable: MatrixSymbol
+    value: MatrixExpr
+    tolerance = 1e-7
+
+    def _sides(self, before, after, point):
+        held = point.where({self.variable: point(self.value)})
+        direction = point.symmetric_matrix(point.size(self.multiplier.shape[0]))
+        for _ in range(2):
+            yield held.draw(self.multiplier).slope(before, self.multiplier, direction), 0
+        yield held(after), held(before)
+
+    def error(self, before, after, values, rng):
+        point = _FloatPoint(values, rng)
+        direction = point.symmetric_matrix(len(values[self.multiplier.name]))
+        if abs(point.slope(before, self.multiplier, direction)) < 1e-6:
+            return np.inf  # the multiplier must multiply something
+        return super().error(before, after, values, rng)
+
+
+@dataclass(frozen=True)
+class MatrixDerivative(Identity):
+    """`after` is the gradient of `before` in the symmetric matrix `source`."""
+
+    source: MatrixSymbol
+    tolerance = 1e-7
+
+    def _sides(self, before, after, point):
+        found = point(after)
+        yield found, found.T
+        for _ in range(3):
+            direction = point.symmetric_matrix(found.shape[0])
+            yield _inner(found, direction), point.slope(before, self.source, direction)
+
+
+@dataclass(frozen=True)
+class Solves(Claim):
+    """`before`, a matrix, is zero where `variable` is `after`; which is positive definite, where that is claimed.
+
+    A matrix equation of second degree has other solutions, which are not.
+    """
+
+    variable: MatrixSymbol
+    positive_definite: bool = False
+    tolerance = 1e-9
+
+    def _sides(self, before, after, point):
+        if self.positive_definite:
+            raise NotRational("which of several solutions is positive definite")
+        yield point.where({self.variable: point(after)})(before), 0
+
+    def error(self, before, after, values, rng):
+        solution = interpret(after, values)
+        if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
+            return np.inf
+        residual = interpret(before, {**values, self.variable.name: solution})
+        # relative to what the equation is where it does not hold
+        elsewhere = _FloatPoint(values, rng).draw(self.variable)(before)
+        return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
+
+
+@dataclass(frozen=True)
+class SolvesToFirstOrder(Claim):
+    """`before` + tr(force X_1) stays stationary in `variable` when all variables move from `limit` by `displaced`.
+
+    To first order in the displacements: the second derivative of `before`, once along them and once along a random
+    direction of `variable`, cancels the force. `after` is the displacement of `variable`; the force acts on the first.
+    """
+
+    variable: MatrixSymbol
+    limit: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
+    displaced: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
+    force: MatrixSymbol
+    tolerance = 1e-4
+    beyond = "a second derivative"
+
+    def error(self, before, after, values, rng):
+        point = {symbol.name: interpret(value, values) for symbol, value in self.limit}
+        along = {symbol.name: interpret(value, values) for symbol, value in self.displaced}
+        along[self.variable.name] = interpret(after, values)
+        name = self.variable.name
+        ratios = [np.linalg.norm(along[other]) / np.linalg.norm(value, -2) for other, value in point.items()]
+        length = max(1.0, *ratios)  # displacements no larger than what is displaced keep the differences accurate
+        direction = _FloatPoint(values, rng).symmetric_matrix(len(point[name])) * np.linalg.norm(point[name], -2)
+
+        def at(scale, sideways):
+            moved = {other: value + scale / length * along[other] for other, value in point.items()}
+            return interpret(before, {**values, **moved, name: moved[name] + sideways * direction})
+
+        def differences(h):
+            return np.array([at(0, h) - at(0, -h), (at(h, h) - at(h, -h) - at(-h, h) + at(-h, -h)) / h * length / 2])
+
+        # Richardson's extrapolation of the differences
+        first, second = (4 * differences(0.005) / 0.005 - differences(0.01) / 0.01) / 6
+        on_first = self.limit[0][0].name == name
+        force = np.sum(values[self.force.name] * direction) if on_first else 0.0
+        return worst(abs(second + force), abs(first)) / max(1.0, abs(force))
+
+
+KINDS: tuple[type[Claim], ...] = tuple(
+    kind for kind in list(vars().values()) if isinstance(kind, abc.ABCMeta) and not kind.__abstractmethods__
+)
+"""Every kind of claim."""

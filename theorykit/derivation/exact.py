@@ -1,0 +1,778 @@
+"""Evaluate expressions exactly at random points of a prime field, with bounds of their degrees.
+
+Two rational functions that agree at one such point agree everywhere, but for a chance of their degree over the prime
+(Schwartz and Zippel). Knows no theory, and nothing of rules.
+
+Sizes are the whole numbers that they are given as. Every matrix symbol is a random matrix, symmetric if it is declared
+so: an identity of rational functions that holds on all positive definite matrices holds on all symmetric ones. A scalar
+symbol is the square of a random residue, so that its square root is in the field too. The constant pi is a symbol as
+any other: it is transcendental.
+
+Residues are Python's whole numbers, which know no bounds, in NumPy's object arrays. Matrices are as small as
+derivations are tried at.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache, cached_property, lru_cache, reduce
+from math import lcm
+from typing import Any, NamedTuple
+
+import numpy as np
+from sympy import (
+    Add,
+    Basic,
+    Expr,
+    Identity,
+    Integer,
+    KroneckerProduct,
+    MatAdd,
+    MatMul,
+    MatPow,
+    MatrixSymbol,
+    Mul,
+    OneMatrix,
+    Pow,
+    S,
+    Symbol,
+    Trace,
+    Transpose,
+    ZeroMatrix,
+    expand,
+    factorint,
+    log,
+    pi,
+)
+from sympy import Rational as RationalNumber
+from sympy.core.numbers import ImaginaryUnit, Pi
+from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
+from sympy.matrices.expressions.blockmatrix import BlockMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
+from sympy.ntheory import sqrt_mod
+
+from ..symbolic import Diagonal, Softmax
+from ..symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked, SymmetricSymbol
+from ..symbolic.bound_variables import BoundVariable
+from ..symbolic.matrix_functions import Entrywise, SumOfEntries
+
+PRIME = 2**127 - 1_480_479_127
+"""The prime: the largest of 127 bits that is 1 modulo 8 and modulo each odd prime below 20.
+
+So -1 and the primes below 20 have square roots in the field, and the imaginary unit and the roots of small widths are
+elements of it.
+"""
+# of a matrix that is inverted in Python's whole numbers, in less than a tenth of a second
+_MOST_ROWS = 64
+
+
+class NotRational(NotImplementedError):
+    """An expression is no rational function of its symbols, nor a sum of logarithms of them; it has what is said."""
+
+
+class SingularPoint(ArithmeticError):
+    """A denominator or a determinant is zero where an expression was to be evaluated."""
+
+
+class _Arithmetic:
+    """What follows from a sum, a product and a change of sign."""
+
+    __slots__ = ()
+
+    def __radd__(self, other):
+        return self + other
+
+    def __sub__(self, other):
+        return self + -as_value(other)
+
+    def __rsub__(self, other):
+        return -self + other
+
+    def __rmul__(self, other):
+        return self * other
+
+
+class Dual(_Arithmetic):
+    """a + b e with e^2 = 0: a residue, and its derivative in a direction."""
+
+    __slots__ = ("slope", "value")
+
+    def __init__(self, value: int, slope: int):
+        self.value, self.slope = value, slope
+
+    def __add__(self, other):
+        value, slope = _parts(other)
+        return Dual(self.value + value, self.slope + slope)
+
+    def __neg__(self):
+        return Dual(-self.value, -self.slope)
+
+    def __sub__(self, other):
+        return self + -other
+
+    def __mul__(self, other):
+        value, slope = _parts(other)
+        return Dual(self.value * value, self.value * slope + self.slope * value)
+
+    def __mod__(self, prime):
+        return Dual(self.value % prime, self.slope % prime)
+
+    def __pow__(self, exponent, prime):
+        if exponent == 0:
+            return 1
+        below = pow(self.value, exponent - 1, prime)
+        return Dual(below * self.value, exponent * below * self.slope) % prime
+
+    def __bool__(self):
+        """Whether it has an inverse."""
+        return bool(self.value)
+
+
+def _parts(number) -> tuple[int, int]:
+    return (number.value, number.slope) if isinstance(number, Dual) else (number, 0)
+
+
+_slopes = np.vectorize(lambda entry: _parts(entry)[1], otypes=[object])
+dual = np.vectorize(Dual, otypes=[object])
+"""The array of dual numbers of an array of values and one of slopes."""
+
+
+def _reciprocal(number: Any) -> Any:
+    if not number:
+        raise SingularPoint("a denominator is zero")
+    return pow(number, -1, PRIME)
+
+
+def inverse(matrix: np.ndarray) -> np.ndarray:
+    """The inverse of a square matrix, by Gauss-Jordan elimination."""
+    size = len(matrix)
+    rows = np.hstack([matrix, _identity(size)])
+    for column in range(size):
+        _bring_up_pivot(rows, column)
+        rows[column] = rows[column] * _reciprocal(rows[column, column]) % PRIME
+        others = [row for row in range(size) if row != column]
+        rows[others] = (rows[others] - rows[others, column][:, None] * rows[column]) % PRIME
+    return rows[:, size:]
+
+
+def determinant(matrix: np.ndarray) -> Any:
+    """The determinant of a square matrix that has an inverse, by Gaussian elimination."""
+    rows, result = matrix.copy(), 1
+    for column in range(len(rows)):
+        result = _bring_up_pivot(rows, column) * result * rows[column, column] % PRIME
+        if column < len(rows) - 1:
+            below = rows[column + 1 :, column] * _reciprocal(rows[column, column]) % PRIME
+            rows[column + 1 :] = (rows[column + 1 :] - below[:, None] * rows[column]) % PRIME
+    return result
+
+
+def _bring_up_pivot(rows: np.ndarray, column: int) -> int:
+    """Exchange rows so that the diagonal entry of the column is not zero; the sign that a determinant takes by it."""
+    pivot = next((row for row in range(column, len(rows)) if rows[row, column]), None)
+    if pivot is None:
+        raise SingularPoint("a determinant is zero")
+    if pivot == column:
+        return 1
+    rows[[column, pivot]] = rows[[pivot, column]]
+    return -1
+
+
+def _identity(size: int) -> np.ndarray:
+    result = np.zeros((size, size), dtype=object)
+    np.fill_diagonal(result, 1)
+    return result
+
+
+@cache
+def square_root(number: int) -> int:
+    """A root of a whole number, chosen so that the root of a product is the product of roots."""
+    if number < 0:
+        return _root(-1) * square_root(-number) % PRIME
+    result = 1
+    for prime, power in factorint(number).items():
+        result = result * pow(_root(prime), power, PRIME) % PRIME
+    return result
+
+
+@cache
+def _root(number: int) -> int:
+    root = sqrt_mod(number % PRIME, PRIME)
+    if root is None:
+        raise NotRational(f"the square root of {number}, which the field of the check lacks")
+    return int(root)
+
+
+@dataclass(frozen=True, slots=True)
+class Residues(_Arithmetic):
+    """A number, or a matrix of numbers, modulo the prime: P/q with one denominator q for all entries.
+
+    `above`, `below`: bounds of the degrees of P and q, as polynomials of what was drawn at random.
+    """
+
+    entries: Any
+    above: int = 0
+    below: int = 0
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a matrix, of one entry or more, and no number."""
+        return isinstance(self.entries, np.ndarray)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """That of the matrix."""
+        return self.entries.shape
+
+    def __add__(self, other):
+        other = as_value(other)
+        if not isinstance(other, Residues):
+            return NotImplemented
+        # P/q + R/s = (P s + R q) / (q s)
+        above = max(self.above + other.below, other.above + self.below)
+        return Residues((self.entries + other.entries) % PRIME, above, self.below + other.below)
+
+    def __neg__(self):
+        return Residues(-self.entries % PRIME, self.above, self.below)
+
+    def __mul__(self, other):
+        other = as_value(other)
+        if not isinstance(other, Residues):
+            return NotImplemented
+        if self.is_matrix and other.is_matrix:
+            raise NotRational("a product of matrices, entry by entry")
+        if other.is_matrix:
+            self, other = other, self
+        return Residues(self.entries * other.entries % PRIME, self.above + other.above, self.below + other.below)
+
+    def __matmul__(self, other):
+        return Residues(self.entries @ other.entries % PRIME, self.above + other.above, self.below + other.below)
+
+    def __getitem__(self, index):
+        return self.linear(lambda entries: entries[index])
+
+    @property
+    def T(self):
+        """The transpose."""
+        return Residues(self.entries.T, self.above, self.below)
+
+    def trace(self):
+        """The trace."""
+        return self.linear(np.trace)
+
+    def linear(self, function):
+        """A function that is linear in the entries, with whole numbers as its coefficients."""
+        return Residues(function(self.entries) % PRIME, self.above, self.below)
+
+    def power(self, exponent: int):
+        """A whole power of a number, or of a square matrix."""
+        if exponent < 0:
+            return self.inverse().power(-exponent)
+        if not self.is_matrix:
+            return Residues(pow(self.entries, exponent, PRIME), exponent * self.above, exponent * self.below)
+        return reduce(lambda result, _: result @ self, range(exponent - 1), self)
+
+    def inverse(self):
+        """The inverse of a number, or of a square matrix: cofactors over the determinant."""
+        if not self.is_matrix:
+            return Residues(_reciprocal(self.entries), self.below, self.above)
+        # entries of the adjugate are minors of size n - 1, and the determinant has degree n
+        size = self._rows
+        return Residues(inverse(self.entries), (size - 1) * self.above + self.below, size * self.above)
+
+    @property
+    def _rows(self) -> int:
+        rows = len(self.entries)
+        if rows > _MOST_ROWS:
+            raise NotRational(f"a matrix of {rows} rows, which takes long to invert exactly")
+        return rows
+
+    def log_determinant(self):
+        """The logarithm of the determinant of a matrix."""
+        size = self._rows
+        return Residues(determinant(self.entries), size * self.above, size * self.below).logarithm()
+
+    def logarithm(self):
+        """The logarithm of a number."""
+        if not self.entries:
+            raise SingularPoint("the logarithm of zero")
+        return Logarithms(Residues(0), {S.One: (_Power(self, Fraction(1)),)})
+
+    def slope(self):
+        """The derivative, where the entries are dual numbers."""
+        # (P/q)' = (P' q - P q') / q^2
+        slopes = _slopes(self.entries) if self.is_matrix else _parts(self.entries)[1]
+        return Residues(slopes, self.above + self.below, 2 * self.below)
+
+    def zeros(self) -> Iterator["Residues"]:
+        """What must be zero for it to be: itself."""
+        yield self
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether every entry is."""
+        return not np.any(self.entries != 0)
+
+
+class _Power(NamedTuple):
+    """A number to a rational power."""
+
+    base: Residues
+    exponent: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Logarithms(_Arithmetic):
+    """A number plus a sum of logarithms: for each monomial of symbols, which multiplies them, powers of numbers.
+
+    Different monomials are linearly independent over the rational numbers, so that each must have the product 1.
+    """
+
+    rest: Residues
+    powers: Mapping[Expr, tuple[_Power, ...]]
+
+    def __add__(self, other):
+        other = as_value(other)
+        if isinstance(other, Residues):
+            return Logarithms(self.rest + other, self.powers)
+        powers = dict(self.powers)
+        for monomial, added in other.powers.items():
+            powers[monomial] = (*powers.get(monomial, ()), *added)
+        return Logarithms(self.rest + other.rest, powers)
+
+    def __neg__(self):
+        return self.times({S.One: Fraction(-1)}, Residues(-1 % PRIME))
+
+    def __mul__(self, other):
+        if isinstance(other, int):
+            return self.times({S.One: Fraction(other)}, as_value(other))
+        raise NotRational("a logarithm, multiplied by what is no polynomial of symbols")
+
+    def power(self, exponent: int):
+        """It has none that is a sum of logarithms."""
+        raise NotRational("a power of a logarithm")
+
+    def times(self, coefficients: Mapping[Expr, Fraction], value: Residues):
+        """Multiplied by a polynomial of symbols, of these coefficients and of this value."""
+        powers: dict[Expr, tuple[_Power, ...]] = {}
+        for own, product in self.powers.items():
+            for monomial, coefficient in coefficients.items():
+                scaled = [_Power(base, coefficient * exponent) for base, exponent in product]
+                powers[own * monomial] = (*powers.get(own * monomial, ()), *scaled)
+        return Logarithms(self.rest * value, powers)
+
+    def slope(self, evaluate):
+        """The derivative, where the entries are dual numbers; `evaluate` gives the value of a monomial."""
+        # (c log b)' = c b' / b; `base.entries` are dual numbers, of which b is the value
+        total = self.rest.slope()
+        for monomial, product in self.powers.items():
+            for base, exponent in product:
+                value = Residues(getattr(base.entries, "value", base.entries), base.above, base.below)
+                total += evaluate(monomial) * _fraction(exponent) * base.slope() * value.inverse()
+        return total
+
+    def zeros(self) -> Iterator[Residues]:
+        """What must be zero for it to be: the number next to the logarithms, and what each product is beyond 1.
+
+        The product is raised to the power that makes its exponents whole; of positive numbers, that changes nothing.
+        """
+        yield self.rest
+        for product in self.powers.values():
+            whole = lcm(*(exponent.denominator for _, exponent in product))
+            numerator, denominator = Residues(1), Residues(1)
+            for base, exponent in product:
+                power = int(exponent * whole)
+                if power > 0:
+                    numerator *= base.power(power)
+                elif power < 0:
+                    denominator *= base.power(-power)
+            yield numerator - denominator
+
+
+Value = Residues | Logarithms
+
+
+@lru_cache
+def _fraction(number: Fraction) -> Residues:
+    return Residues(number.numerator * _reciprocal(number.denominator % PRIME) % PRIME)
+
+
+def as_value(number: Any) -> Value:
+    """A value; a whole number of Python becomes one."""
+    return Residues(number % PRIME) if isinstance(number, int) else number
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """What was drawn for symbols, of what shape: each when it is first asked for.
+
+    `results`: of functions that are no rational ones, by their arguments; `degrees`: bounds of those of the arguments.
+    """
+
+    generator: random.Random
+    drawn: dict = field(default_factory=dict)
+    results: dict = field(default_factory=dict)
+    degrees: set = field(default_factory=set)
+
+    def known(self, symbol: Basic, shape: tuple[int, ...]) -> Residues:
+        """The value of a matrix symbol, or the square root of that of a scalar symbol."""
+        if (symbol, shape) not in self.drawn:
+            self.drawn[symbol, shape] = self.fresh(shape, isinstance(symbol, SymmetricSymbol))
+        return self.drawn[symbol, shape]
+
+    def fresh(self, shape: tuple[int, ...], symmetric: bool = False) -> Residues:
+        """Another one."""
+        if not shape:
+            return Residues(self.generator.randrange(PRIME), 1)
+        entries = np.empty(shape, dtype=object)
+        for i, j in np.ndindex(*shape):
+            lower = symmetric and j < i
+            entries[i, j] = entries[j, i] if lower else self.generator.randrange(PRIME)
+        return Residues(entries, 1)
+
+
+@dataclass(frozen=True)
+class ExactPoint:
+    """Values of symbols, and of the expressions of them that have been evaluated.
+
+    - `sizes`: whole numbers by name.
+    - `given`: symbols that have another value than the one that was drawn; `roots`: the square roots of scalars.
+    - `origin`: the point that it differs from in symbols of the names `changed` alone.
+    """
+
+    sizes: Mapping[str, int]
+    draws: _Draws
+    given: Mapping[Basic, Value] = field(default_factory=dict)
+    roots: Mapping[Basic, Residues] = field(default_factory=dict)
+    origin: "ExactPoint | None" = None
+    changed: frozenset[str] = frozenset()
+
+    @cached_property
+    def _values(self) -> dict[Basic, Value]:
+        return {}
+
+    @cached_property
+    def _numbers(self) -> dict[Basic, Fraction | None]:
+        return {}
+
+    def __call__(self, node: Basic) -> Value:
+        """The value of an expression; `NotRational` names what it has in it that is no rational function."""
+        if node not in self._values:
+            same = self._is_as_before(node)
+            self._values[node] = self.origin(node) if same else _rule_for(type(node))(node, self)
+        return self._values[node]
+
+    def _is_as_before(self, node: Basic) -> bool:
+        return self.origin is not None and self.changed.isdisjoint(_names(node))
+
+    def symbol(self, symbol: Basic) -> Value:
+        """The value of a symbol."""
+        if symbol in self.given:
+            return self.given[symbol]
+        if isinstance(symbol, MatrixSymbol):
+            return self.draws.known(symbol, self.shape(symbol))
+        if symbol.name in self.sizes:
+            return Residues(self.sizes[symbol.name] % PRIME)
+        return self.root(symbol).power(2)
+
+    def shape(self, matrix: Expr) -> tuple[int, int]:
+        """The shape of a matrix expression, in whole numbers."""
+        return tuple(map(self.size, matrix.shape))
+
+    def size(self, size: Expr) -> int:
+        """The value of a size."""
+        number = self.number(size)
+        if number is None or number.denominator != 1:
+            raise NotRational(f"the size {size}, of which no whole number is given")
+        return int(number)
+
+    def number(self, expression: Expr) -> Fraction | None:
+        """A number made of numbers and sizes, as it is; None of another expression."""
+        if expression not in self._numbers:
+            same = self._is_as_before(expression)
+            self._numbers[expression] = self.origin.number(expression) if same else self._number(expression)
+        return self._numbers[expression]
+
+    def _number(self, expression: Expr) -> Fraction | None:
+        if isinstance(expression, RationalNumber):
+            return Fraction(int(expression.p), int(expression.q))
+        if isinstance(expression, Symbol):
+            known = expression.name in self.sizes and expression not in self.given
+            return Fraction(self.sizes[expression.name]) if known else None
+        if not isinstance(expression, (Add, Mul, Pow)):
+            return None
+        numbers = [self.number(argument) for argument in expression.args]
+        if None in numbers:
+            return None
+        if isinstance(expression, Add):
+            return sum(numbers)
+        if isinstance(expression, Mul):
+            return np.prod(numbers)
+        base, exponent = numbers
+        return base ** int(exponent) if exponent.denominator == 1 and (base or exponent >= 0) else None
+
+    def root(self, expression: Expr) -> Residues:
+        """The square root of a scalar: of a symbol, a number, or a product of them."""
+        number = self.number(expression)
+        if number is not None:
+            root = square_root(number.numerator * number.denominator)
+            return Residues(root) * _fraction(Fraction(1, number.denominator))
+        if isinstance(expression, Mul):
+            return reduce(lambda product, factor: product * self.root(factor), expression.args, Residues(1))
+        if isinstance(expression, Pow) and (exponent := self.number(expression.exp)) and exponent.denominator == 1:
+            return self.root(expression.base).power(int(exponent))
+        if expression in self.roots:
+            return self.roots[expression]
+        if (not expression.is_Symbol and not expression.is_NumberSymbol) or expression in self.given:
+            raise NotRational(f"the square root of {expression}")
+        return self.draws.known(expression, ())
+
+    def coefficients(self, expression: Expr) -> Mapping[Expr, Fraction]:
+        """A polynomial of symbols, and of their square roots, as rational numbers by monomial."""
+        if (number := self.number(expression)) is not None:
+            return {Integer(1): number}
+        sizes = {
+            symbol: Integer(self.sizes[symbol.name])
+            for symbol in expression.free_symbols
+            if isinstance(symbol, Symbol) and self.number(symbol) is not None
+        }
+        coefficients = {}
+        for monomial, coefficient in expand(expression.xreplace(sizes)).as_coefficients_dict().items():
+            powers = [factor.as_base_exp() for factor in Mul.make_args(monomial)]
+            if not coefficient.is_Rational or not all(self._is_independent(*power) for power in powers):
+                raise NotRational(f"a logarithm times {expression}, which is no polynomial of symbols")
+            coefficients[monomial] = Fraction(int(coefficient.p), int(coefficient.q))
+        return coefficients
+
+    def _is_independent(self, base: Expr, exponent: Expr) -> bool:
+        """Whether powers of it stand in a monomial; SymPy leaves square roots of square-free numbers alone there."""
+        if base.is_Symbol:
+            return base not in self.given and exponent.is_Rational
+        return base == 1 or (base.is_Integer and base > 0 and exponent == RationalNumber(1, 2))
+
+    def of_any_function(
+        self, function: Basic | type[Basic], arguments: tuple, degree: int, column: bool = False
+    ) -> Any:
+        """A random residue for a function of these arguments, always the same: what holds so holds of every function.
+
+        `degree` bounds that of a difference of two arguments. Of a `column`, the function is a column too.
+        """
+        if any(isinstance(argument, Dual) for argument in arguments):
+            raise NotRational("a derivative of a function that is not rational")
+        self.draws.degrees.add(degree)
+        results = self.draws.results
+        if (function, arguments) not in results:
+            shape = (len(arguments), 1) if column else ()
+            results[function, arguments] = self.draws.fresh(shape).entries
+        return results[function, arguments]
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any function that is not rational has been evaluated at this point."""
+        return bool(self.draws.results)
+
+    @property
+    def degree_of_collisions(self) -> int:
+        """The chance, times the prime, that two arguments of a function are the same here and nowhere else."""
+        count = len(self.draws.results)
+        return count * (count - 1) // 2 * max(self.draws.degrees, default=0)
+
+    def where(self, values: Mapping[Basic, Value | int]) -> "ExactPoint":
+        """With these values of symbols: whole numbers of sizes."""
+        sizes = {symbol.name: value for symbol, value in values.items() if isinstance(value, int)}
+        given = {symbol: value for symbol, value in values.items() if not isinstance(value, int)}
+        roots = {symbol: root for symbol, root in self.roots.items() if symbol not in given}
+        changed = frozenset(symbol.name for symbol in values)
+        return ExactPoint({**self.sizes, **sizes}, self.draws, {**self.given, **given}, roots, self, changed)
+
+    def define(self, definitions: Iterable[tuple[Expr, Expr]]) -> "ExactPoint":
+        """With the values of symbols that stand for others; a definition may use the ones before it."""
+        point = self
+        for symbol, value in definitions:
+            point = point.where({symbol: point(value)})
+        return point
+
+    def draw(self, symbol: Symbol | MatrixSymbol) -> "ExactPoint":
+        """With another random value for a symbol."""
+        if isinstance(symbol, MatrixSymbol):
+            return self.where({symbol: self.draws.fresh(self.shape(symbol), isinstance(symbol, SymmetricSymbol))})
+        if symbol.name in self.sizes:
+            raise NotRational(f"another value of the size {symbol}")
+        root = self.draws.fresh(())
+        moved = self.where({symbol: root.power(2)})
+        return replace(moved, roots={**moved.roots, symbol: root})
+
+    def scaled(self, symbol: Symbol, factor: int) -> "ExactPoint":
+        """With a scalar symbol a whole number of times as large."""
+        is_size = symbol.name in self.sizes
+        return self.where({symbol: factor * (self.sizes[symbol.name] if is_size else self(symbol))})
+
+    def symmetric_matrix(self, size: int) -> Residues:
+        """A random symmetric matrix."""
+        return self.draws.fresh((size, size), symmetric=True)
+
+    def slope(self, expression: Expr, variable: MatrixSymbol, direction: Residues) -> Value:
+        """The derivative of a scalar in a direction of a matrix: by dual numbers, so exactly."""
+        at = self(variable)
+        moved = Residues(dual(at.entries, direction.entries), max(at.above, direction.above + at.below), at.below)
+        value = self.where({variable: moved})(expression)
+        return value.slope(self) if isinstance(value, Logarithms) else value.slope()
+
+
+@lru_cache(maxsize=65536)
+def _names(node: Basic) -> frozenset[str]:
+    """The names of symbols in an expression, those in the sizes of matrices too."""
+    own = (node.name,) if isinstance(node, (Symbol, MatrixSymbol)) else ()
+    return frozenset(own).union(*map(_names, node.args))
+
+
+def random_point(sizes: Mapping[Expr, int], seed: str) -> ExactPoint:
+    """A point that is drawn at random, the same for the same text `seed`."""
+    return ExactPoint({size.name: number for size, number in sizes.items()}, _Draws(random.Random(seed)))
+
+
+# How the value of a node follows from those of its arguments: one rule for each kind that is a rational function.
+
+
+@cache
+def _rule_for(kind: type[Basic]) -> Callable:
+    return next((rule for node_type, rule in _RULES if issubclass(kind, node_type)), _refuse)
+
+
+def _refuse(node, at):
+    raise NotRational(type(node).__name__)
+
+
+ANY_FUNCTIONS = (ElementwiseApplyFunction, Entrywise, Softmax)
+"""Functions of which nothing is known here but that equal arguments have equal values."""
+
+
+def _entrywise(node, at):
+    matrices = [at(node.expr)] if isinstance(node, ElementwiseApplyFunction) else list(map(at, node.matrices))
+    if node.function.free_symbols:
+        raise NotRational("a function of entries with parameters")
+    # two arguments P/q and R/s are equal where P s - R q is zero
+    degree = max(matrix.above for matrix in matrices) + max(matrix.below for matrix in matrices)
+    of_entries = np.vectorize(lambda *entries: at.of_any_function(node.function, entries, degree), otypes=[object])
+    return Residues(of_entries(*(matrix.entries for matrix in matrices)), 1)
+
+
+def _softmax(node, at):
+    column = at(node.column)
+    degree = column.above + column.below
+    return Residues(at.of_any_function(Softmax, tuple(column.entries[:, 0]), degree, column=True), 1)
+
+
+def _product(node, at):
+    factors = list(map(at, node.args))
+    if any(isinstance(factor, Logarithms) for factor in factors):
+        raise NotRational("a logarithm, multiplied by a matrix")
+    return reduce(lambda left, right: left @ right if left.is_matrix and right.is_matrix else left * right, factors)
+
+
+def _scalar_product(node, at):
+    values = list(map(at, node.args))
+    held = [i for i, value in enumerate(values) if isinstance(value, Logarithms)]
+    if not held:
+        return reduce(lambda left, right: left * right, values)
+    if len(held) > 1:
+        raise NotRational("a product of logarithms")
+    coefficient = Mul(*(argument for i, argument in enumerate(node.args) if i != held[0]))
+    return values[held[0]].times(at.coefficients(coefficient), at(coefficient))
+
+
+def _matrix_power(node, at):
+    exponent = at.number(node.exp)
+    if exponent is None or exponent.denominator != 1 or exponent == 0:
+        raise NotRational(f"the power {node.exp} of a matrix")
+    return at(node.base).power(int(exponent))
+
+
+def _power(node, at):
+    exponent = at.number(node.exp)
+    if exponent is None or exponent.denominator > 2:
+        raise NotRational(f"a power {node.exp}")
+    if exponent.denominator == 1:
+        return at(node.base).power(int(exponent))
+    return at.root(node.base).power(int(2 * exponent))
+
+
+def _partial_trace(node, at):
+    outer, inner = map(at.size, node.dimensions)
+    axes = (0, 2) if node.traced == 0 else (1, 3)
+    blocks = (outer, inner, outer, inner)
+    return at(node.matrix).linear(lambda entries: np.trace(entries.reshape(blocks), axis1=axes[0], axis2=axes[1]))
+
+
+def _principal_block(node, at):
+    split = at.size(node.sizes[0])
+    kept = slice(None, split) if node.index == 0 else slice(split, None)
+    return at(node.matrix)[kept, kept]
+
+
+def _stacked(node, at):
+    blocks = at.size(node.blocks)
+    return at(node.matrix).linear(lambda entries: np.concatenate(np.split(entries, blocks, axis=1)))
+
+
+def _side_by_side(node, at):
+    blocks = at.size(node.blocks)
+    return at(node.matrix).linear(lambda entries: np.hstack(np.split(entries, blocks)))
+
+
+def _block_matrix(node, at):
+    rows, columns = node.blocks.shape
+    blocks = [[at(node.blocks[i, j]) for j in range(columns)] for i in range(rows)]
+    every = [block for row in blocks for block in row]
+    # over the product of all denominators
+    below = sum(block.below for block in every)
+    above = max(block.above + below - block.below for block in every)
+    return Residues(np.block([[block.entries for block in row] for row in blocks]), above, below)
+
+
+def _kronecker(left, right):
+    return Residues(np.kron(left.entries, right.entries) % PRIME, left.above + right.above, left.below + right.below)
+
+
+def _log(node, at):
+    value = at(node.args[0])
+    if isinstance(value, Logarithms):
+        raise NotRational("the logarithm of a logarithm")
+    return value.logarithm()
+
+
+def _constant(entry: int) -> Callable:
+    return lambda node, at: Residues(np.full(at.shape(node), entry, dtype=object))
+
+
+# First match wins, and the matrix nodes derive from the scalar ones.
+_RULES = (
+    (BoundVariable, _refuse),
+    ((Symbol, MatrixSymbol), lambda node, at: at.symbol(node)),
+    (RationalNumber, lambda node, at: _fraction(at.number(node))),
+    (Pi, lambda node, at: at.root(pi).power(2)),
+    (ImaginaryUnit, lambda node, at: Residues(square_root(-1))),
+    (Identity, lambda node, at: Residues(_identity(at.size(node.shape[0])))),
+    (ZeroMatrix, _constant(0)),
+    (OneMatrix, _constant(1)),
+    (BlockMatrix, _block_matrix),
+    (PrincipalBlock, _principal_block),
+    (Stacked, _stacked),
+    (SideBySide, _side_by_side),
+    (MatPow, _matrix_power),
+    (Transpose, lambda node, at: at(node.arg).T),
+    (MatMul, _product),
+    (Mul, _scalar_product),
+    ((MatAdd, Add), lambda node, at: sum(map(at, node.args))),
+    (KroneckerProduct, lambda node, at: reduce(_kronecker, map(at, node.args))),
+    (PartialTrace, _partial_trace),
+    (SumOfEntries, lambda node, at: at(node.matrix).linear(np.sum)),
+    ((ElementwiseApplyFunction, Entrywise), _entrywise),
+    (Softmax, _softmax),
+    (DiagMatrix, lambda node, at: at(node.args[0]).linear(lambda column: np.diag(column[:, 0]))),
+    (Diagonal, lambda node, at: at(node.matrix).linear(lambda entries: np.diag(entries)[:, None])),
+    (Trace, lambda node, at: at(node.arg).trace()),
+    (LogDet, lambda node, at: at(node.matrix).log_determinant()),
+    (log, _log),
+    (Pow, _power),
+)

@@ -1,0 +1,578 @@
+"""Orbits of self-attention over parameters and starts: on all cores, with progress, labelled and resumable.
+
+parameters, start -> transient -> recorded orbit and exponents -> labelled dataset along "orbit"
+
+Orbits are computed in blocks; each finished block is kept, so that a run that was stopped goes on.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Bool, Float, UInt8
+from tqdm import tqdm
+
+from .. import dmft, store
+from ..checks import (
+    Count,
+    Index,
+    Key,
+    check_fields,
+    checked_arguments,
+    checked_instance,
+    checked_number,
+    checked_whole_number,
+    first_line,
+)
+from ..dynamics.orthonormal import gram_schmidt
+from ..dynamics.regimes import PHASE_DIAGRAM, classify, classify_by_levels, differ, kaplan_yorke_lower_bound
+from ..dynamics.time_series import SECTIONS
+from ..settings import usual_settings
+from ..store.runs import resume_tasks
+from ..workers import Workers, check_executor
+from .map import fitting, map_batch
+
+__all__ = [
+    "OrbitSettings",
+    "coexisting_attractors",
+    "continuation_diagram",
+    "nearby_windows",
+    "orbit_diagram",
+    "phase_diagram",
+]
+
+ORBIT = "orbit"
+Start = Callable[[dmft.SelfAttention, dmft.Parameters], dmft.State]
+_NonNegative = Annotated[Any, partial(checked_number, least=0.0)]
+
+# tokens recorded at a time, blocks that the errors of exponents are from, and levels that are told apart when counted
+_RECORDED_AT_ONCE = 4096
+_BLOCKS = 20
+_FINE_LEVELS = 5001
+# orbits that are iterated together: enough for vectors to be long, few enough for a cache
+_ORBITS, _FEWEST_ORBITS = 256, 32
+# blocks that there are where orbits suffice. The same on every processor: a run goes on with other cores than before
+_BLOCKS_OF_ORBITS = 8
+# an accelerator takes little longer for these than for 256, and a block of so many needs a GiB or two
+_ORBITS_OF_AN_ACCELERATOR = 4096
+# orbits whose windows are kept together
+_KEPT_TOGETHER = 25
+# raised whenever a diagram, or orbits that are carried on, come to have other numbers of the same arguments
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class OrbitSettings:
+    """How long orbits are followed, and what is kept of them.
+
+    - `transient`: tokens passed over; `recorded`: tokens, or a few more, that marks and exponents are from.
+    - `exponents`: how many of the leading ones, 0 for none; from `measured` tokens, by default those recorded.
+    - `levels`: of each overlap from -1 to 1, which are marked as visited.
+    - `sections`: pairs (a, b) of patterns from 0 on; a is marked where b is within `width` of zero. By default the
+      published ones, as far as the network has their patterns.
+    """
+
+    transient: Index = 100_000
+    recorded: int = 10_000
+    exponents: Index = 3
+    levels: Annotated[int, partial(checked_whole_number, least=2)] = 2001
+    sections: tuple[tuple[Index, Index], ...] = SECTIONS
+    width: Annotated[Any, partial(checked_number, above=0.0)] = 0.001
+    measured: Annotated[int, partial(checked_whole_number, least=_BLOCKS)] | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+        if self.recorded < _BLOCKS:
+            raise ValueError(f"record {_BLOCKS} tokens at least, got recorded={self.recorded}")
+
+    def _for(self, model: dmft.SelfAttention) -> "OrbitSettings":
+        """The same, if `model` has the patterns of all sections; those that are published only as far as it has them.
+
+        Raises `ValueError` otherwise.
+        """
+        there = tuple(pair for pair in self.sections if max(pair) < model.patterns)
+        if there != self.sections and self.sections != SECTIONS:
+            raise ValueError(f"sections {self.sections} are of patterns 0 to {model.patterns - 1}, which model has")
+        return replace(self, sections=there)
+
+    @property
+    def _pieces(self) -> tuple[int, int]:
+        """In how many pieces orbits are recorded, and tokens of each."""
+        pieces = -(-self.recorded // _RECORDED_AT_ONCE)
+        return pieces, -(-self.recorded // pieces)
+
+
+@usual_settings()
+@checked_arguments
+def orbit_diagram(
+    model: dmft.SelfAttention,
+    parameters: dmft.Parameters,
+    start: Start,
+    settings: OrbitSettings | None = None,
+    *,
+    folder: Path | str | None = None,
+    executor: Workers = None,
+    label: str = "orbits",
+    progress: bool = True,
+) -> xr.Dataset:
+    """Settled orbits at many parameters along one axis; `start` makes the state that each begins with.
+
+    Of the semantic overlap of the output, (1 - epsilon) <w^o tanh>:
+
+    - `visited` (orbit, pattern, level), `in_section` (orbit, section, level): marks, 0 or 1.
+    - `distinct` (orbit, pattern): how many of 5001 levels are visited. `lowest`, `highest` (orbit, pattern).
+
+    And `exponent`, `exponent_error` (orbit, number), `regime` by them, `dimension`, the Kaplan-Yorke dimension or a
+    lower bound of it; and `window` (orbit, age, pattern), the attentions that it ends with, for a run to go on from.
+    Coordinates `beta`, `gamma`, `epsilon` (orbit). Finished blocks are kept in `folder`, from where an interrupted run
+    goes on. Blocks run on all cores, or by an `executor`: processes that are started afresh, or a dask `Client`;
+    results do not depend on it. `progress`: show a bar, with its `label`.
+    """
+    settings = (OrbitSettings() if settings is None else settings)._for(model)
+    every = _along_one_axis(parameters)
+    begun = _begin(start, model, every)
+    run = store.settings_of("orbit diagram", _VERSION, settings=settings, model=model, parameters=every, start=begun)
+    compute, options = partial(_block, model, every, begun, settings), {"label": label, "progress": progress}
+    found = in_blocks(compute, *every.batch_shape, settings=run, folder=folder, executor=executor, **options)
+    passed = max(settings.transient, model.context) + int(np.prod(settings._pieces))
+    return found.assign_attrs(position=(int(begun.position) + passed) % model.context)
+
+
+def _along_one_axis(parameters: dmft.Parameters) -> dmft.Parameters:
+    """`parameters`, each of them broadcast to their one axis."""
+    shape = parameters.batch_shape
+    if len(shape) != 1:
+        raise ValueError(f"orbits are along one axis, got parameters of shape {shape}")
+    return dmft.Parameters(*(jnp.broadcast_to(value, shape) for value in jax.tree.leaves(parameters)))
+
+
+def _begin(start: Start, model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
+    """The state that `start` makes, if it is one of `model`."""
+    try:
+        state = checked_instance("start", start(model, parameters), dmft.State, "as token_start returns it")
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"start: {first_line(error)}") from error
+    return fitting("start", state, model, parameters)
+
+
+def _select_orbits(state: dmft.State, block: np.ndarray) -> dmft.State:
+    """The state of some orbits, of a state of all or of one that all share."""
+    if state.batch_shape in ((), (1,)):
+        return state
+    return map_batch(state, lambda entry, _: entry[..., block])
+
+
+def _block(
+    model: dmft.SelfAttention, every: dmft.Parameters, begun: dmft.State, settings: OrbitSettings, block: np.ndarray
+) -> xr.Dataset:
+    """The orbits whose numbers are in `block`, of all."""
+    parameters, start = jax.tree.map(lambda values: values[block], every), _select_orbits(begun, block)
+    window = dmft.discard_transient(model, parameters, start, max(settings.transient, model.context))
+    marks, (pieces, tokens) = _Marks.none(settings, model.patterns, len(block)), settings._pieces
+    state = dmft.state_from_window(model, parameters, window)
+    for _ in range(pieces):
+        path, overlaps = _record(model, parameters, state, steps=tokens)
+        marks = marks.add(overlaps, settings.sections, settings.width)
+        state = path.end
+    latest = np.moveaxis(np.asarray(path.window(model).attention), -1, 0)
+    exponents = {}
+    if settings.exponents:
+        spectrum = dmft.lyapunov_spectrum(
+            model,
+            parameters,
+            window,
+            steps=pieces * tokens if settings.measured is None else settings.measured,
+            exponents=min(settings.exponents, model.context * model.patterns),
+            blocks=_BLOCKS,
+            orthonormalise=gram_schmidt,
+        )
+        exponents = describe_exponents(spectrum)
+    coordinates = {name: (ORBIT, np.asarray(getattr(parameters, name))) for name in ("beta", "gamma", "epsilon")}
+    return xr.Dataset(
+        {**marks.variables(settings.sections), **exponents, "window": ((ORBIT, "age", "pattern"), latest)}, coordinates
+    )
+
+
+@eqx.filter_jit
+def _record(model, parameters, state, *, steps):
+    """The trajectory, and the semantic overlaps of the output (steps, patterns, orbits)."""
+    path = dmft.run(model, parameters, state, steps=steps)
+    before = jnp.moveaxis(path.attention[:-1], 1, 0)
+    return path, jnp.moveaxis(dmft.semantic_overlap(model, dmft.OUTPUT, parameters, before), 0, 1)
+
+
+class _Marks(eqx.Module):
+    """Levels that orbits have visited so far, kept on the device: orbits themselves are not sent to the host."""
+
+    visited: UInt8[Array, "orbits patterns levels"]
+    in_section: UInt8[Array, "orbits sections levels"]
+    fine: Bool[Array, "orbits patterns fine_levels"]
+    lowest: Float[Array, "orbits patterns"]
+    highest: Float[Array, "orbits patterns"]
+
+    @classmethod
+    def none(cls, settings: OrbitSettings, patterns: int, orbits: int) -> "_Marks":
+        return cls(
+            jnp.zeros((orbits, patterns, settings.levels), dtype=jnp.uint8),
+            jnp.zeros((orbits, len(settings.sections), settings.levels), dtype=jnp.uint8),
+            jnp.zeros((orbits, patterns, _FINE_LEVELS), dtype=bool),
+            jnp.full((orbits, patterns), jnp.inf),
+            jnp.full((orbits, patterns), -jnp.inf),
+        )
+
+    @eqx.filter_jit
+    def add(
+        self, overlaps: Float[Array, "steps patterns orbits"], sections: tuple[tuple[int, int], ...], width: float | int
+    ) -> "_Marks":
+        """Mark the levels that a piece of all orbits visits."""
+        levels = self.visited.shape[2]
+        orbit, pattern = jnp.arange(overlaps.shape[2]), jnp.arange(overlaps.shape[1])[:, None]
+
+        def level(count: int) -> Array:
+            return jnp.rint((overlaps + 1) / 2 * (count - 1)).astype(jnp.int32)
+
+        coarse, in_section = level(levels), self.in_section
+        for number, (shown, near_zero) in enumerate(sections):
+            # a level that is not there drops the mark
+            marked = jnp.where(jnp.abs(overlaps[:, near_zero]) <= width, coarse[:, shown], levels)
+            in_section = in_section.at[orbit, number, marked].set(1, mode="drop")
+        return _Marks(
+            self.visited.at[orbit, pattern, coarse].set(1),
+            in_section,
+            self.fine.at[orbit, pattern, level(_FINE_LEVELS)].set(True),
+            jnp.minimum(self.lowest, overlaps.min(axis=0).T),
+            jnp.maximum(self.highest, overlaps.max(axis=0).T),
+        )
+
+    def variables(self, sections: tuple[tuple[int, int], ...]) -> dict:
+        """The labelled marks."""
+        names = np.array([f"{shown + 1} where {zero + 1} is zero" for shown, zero in sections], dtype=object)
+        _, patterns, levels = self.visited.shape
+        return {
+            "visited": ((ORBIT, "pattern", "level"), np.asarray(self.visited)),
+            "in_section": ((ORBIT, "section", "level"), np.asarray(self.in_section)),
+            "distinct": ((ORBIT, "pattern"), np.asarray(self.fine.sum(axis=-1))),
+            "lowest": ((ORBIT, "pattern"), np.asarray(self.lowest)),
+            "highest": ((ORBIT, "pattern"), np.asarray(self.highest)),
+            "pattern": np.arange(1, patterns + 1),
+            "section": names.astype(str),
+            "level": np.linspace(-1, 1, levels),
+        }
+
+
+def describe_exponents(spectrum: dmft.LyapunovSpectrum) -> dict:
+    """The exponents of orbits along one axis, with their errors, and what follows from them, as variables.
+
+    `exponent`, `exponent_error` (orbit, number), `dimension` (orbit), and `regime` (orbit) where there are two or more.
+    """
+    exponents, errors = np.asarray(spectrum.exponents).T, np.asarray(spectrum.errors).T
+    described = {
+        "exponent": ((ORBIT, "number"), exponents),
+        "exponent_error": ((ORBIT, "number"), errors),
+        "number": np.arange(1, exponents.shape[1] + 1),
+        "dimension": (ORBIT, kaplan_yorke_lower_bound(exponents)),
+    }
+    if exponents.shape[1] > 1:
+        described["regime"] = (ORBIT, classify(spectrum).astype(str))
+    return described
+
+
+# ---- blocks
+
+
+@checked_arguments
+def in_blocks(
+    compute: Callable[[np.ndarray], xr.Dataset],
+    orbits: Count,
+    *,
+    settings: Mapping[str, str],
+    folder: Path | str | None = None,
+    orbits_per_block: Count | None = None,
+    executor: Workers = None,
+    label: str = "orbits",
+    progress: bool = True,
+) -> xr.Dataset:
+    """The dataset of all orbits, from `compute`, which returns that of the orbits whose numbers it is given.
+
+    Blocks are of one size, so that a function is compiled once: at most `orbits_per_block`, by default 256 on a
+    processor and 4096 on an accelerator. A processor runs them in threads, for compiled code holds no lock, and an
+    accelerator one after another; or an `executor` does: processes that are started afresh, or a dask `Client`; then
+    `compute` must be such as can be pickled. If there is a `folder`, each finished block is kept there with `settings`,
+    all that the result depends on; a run goes on with the blocks that are kept, whatever device they are from. Raises
+    `ValueError` if a file in the folder is damaged or of another kind, and `FileExistsError` if it is of other
+    settings, saying what differs.
+    """
+    check_executor(executor)
+    folder = None if folder is None else Path(folder)
+    size = _size(orbits, orbits_per_block, folder)
+    spans = [(first, min(first + size, orbits) - 1) for first in range(0, orbits, size)]
+    blocks = [np.arange(first, last + 1) for first, last in spans]
+    places = [folder and (_file(folder, *span), {**settings, "orbits": "{} to {}".format(*span)}) for span in spans]
+    tasks, found = [(block, size) for block in blocks], {}
+    threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
+    with (
+        tqdm(total=orbits, desc=label, unit="orbit", disable=not progress, dynamic_ncols=True) as bar,
+        ThreadPoolExecutor(threads) if executor is None else nullcontext(executor) as workers,
+    ):
+        for number, result in resume_tasks(workers, _compute_padded, tasks, places, (compute,)):
+            found[number] = result
+            bar.update(len(blocks[number]))
+    return xr.concat([found[number] for number in range(len(blocks))], dim=ORBIT, combine_attrs="drop_conflicts")
+
+
+def _size(orbits: int, orbits_per_block: int | None, folder: Path | None) -> int:
+    """Return the number of orbits per block: as in the files of the folder, or as the device likes it."""
+    most = _ORBITS if orbits_per_block is None else orbits_per_block
+    small = -(-orbits // max(-(-orbits // most), min(_BLOCKS_OF_ORBITS, orbits // _FEWEST_ORBITS)))
+    if orbits_per_block is not None:
+        return small
+    large = -(-orbits // -(-orbits // _ORBITS_OF_AN_ACCELERATOR))
+    for size in (small, large):
+        firsts = range(0, orbits, size)
+        if folder and any(_file(folder, first, min(first + size, orbits) - 1).exists() for first in firsts):
+            return size
+    return small if jax.default_backend() == "cpu" else large
+
+
+def _file(folder: Path, first: int, last: int) -> Path:
+    return folder / f"{first:06d}-{last:06d}.nc"
+
+
+@usual_settings()
+def _compute_padded(compute: Callable[[np.ndarray], xr.Dataset], block: np.ndarray, size: int) -> xr.Dataset:
+    """What `compute` has of the orbits of a block, the last of them given as often as there are too few."""
+    found = compute(np.pad(block, (0, size - len(block)), mode="edge"))
+    return checked_instance("compute", found, xr.Dataset, "as it returns").isel({ORBIT: slice(len(block))})
+
+
+# ---- phase diagrams
+
+
+@usual_settings()
+@checked_arguments
+def phase_diagram(
+    model: dmft.SelfAttention,
+    parameters: dmft.Parameters,
+    start: Start,
+    settings: OrbitSettings | None = None,
+    *,
+    folder: Path | str | None = None,
+    executor: Workers = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Settled orbits for every gamma and beta, `dmft.Parameters(betas, gammas[:, None], epsilon)`; axes (gamma, beta).
+
+    - `regime`: by the two largest exponents, "undecided" where an error bar contains the threshold.
+    - `regime_by_levels`: the published rule of thumb, from the number of distinct levels of the first output overlap;
+      `dynamics.regimes.classify_by_levels` makes others of `distinct`.
+    - `differs`: where `regime` is decided and the published rule says another one, quasi-periodic of both kinds and
+      chaotic of both taken for one.
+    - what else `orbit_diagram` returns, but for marks.
+
+    `settings` ask for two exponents or more; or for none, and then there is only the published rule. `folder`,
+    `executor` and `progress` are as there.
+    """
+    settings = OrbitSettings(100_000, 20_000, exponents=2, measured=100_000) if settings is None else settings
+    if settings.exponents == 1:
+        raise ValueError("settings: a regime needs two exponents, got exponents=1")
+    gamma, beta, epsilon = (np.asarray(value) for value in (parameters.gamma, parameters.beta, parameters.epsilon))
+    if len(parameters.batch_shape) != 2 or gamma.shape[1:] != (1,) or beta.ndim != 1 or epsilon.ndim:
+        raise ValueError(
+            "parameters of a phase diagram are gammas (gammas, 1), betas (betas,) and one epsilon, such as "
+            f"Parameters(betas, gammas[:, None], 0.02); got shapes {gamma.shape}, {beta.shape} and {epsilon.shape}"
+        )
+    axes, epsilon = {"gamma": gamma[:, 0], "beta": beta}, float(epsilon)
+    every_gamma, every_beta = (grid.ravel() for grid in np.meshgrid(*axes.values(), indexing="ij"))
+    every = dmft.Parameters(every_beta, every_gamma, epsilon)
+    unmarked = replace(settings, levels=2, sections=())
+    options = {"folder": folder, "executor": executor, "label": "phase diagram", "progress": progress}
+    flat = orbit_diagram(model, every, start, unmarked, **options)
+    flat = flat.drop_vars(["visited", "in_section", "section", "level", "beta", "gamma", "epsilon"])
+    folded = flat.coarsen({ORBIT: len(beta)}).construct({ORBIT: tuple(axes)})
+    regimes = classify_by_levels(folded["distinct"].sel(pattern=1).values, PHASE_DIAGRAM).astype(str)
+    folded = folded.assign(regime_by_levels=(tuple(axes), regimes)).assign_coords({**axes, "epsilon": epsilon})
+    if "regime" in folded:
+        folded["differs"] = tuple(axes), differ(folded["regime"].values, regimes)
+    return folded
+
+
+# ---- continuation: the same parameters begun elsewhere, or from the other end, may settle elsewhere
+
+
+@usual_settings()
+@checked_arguments
+def continuation_diagram(
+    model: dmft.SelfAttention,
+    parameters: dmft.Parameters,
+    start: Start,
+    settings: OrbitSettings | None = None,
+    *,
+    centre: int | None = None,
+    folder: Path | str | None = None,
+    executor: Workers = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """The orbit diagram of `parameters` with the orbits that are carried on from one parameter to the next.
+
+    `start` begins the one at index `centre`, by default the middle; each is followed for the `transient` of `settings`,
+    and its last attentions are the window that its neighbour begins with, on both sides, one after another. From these
+    windows orbits are then recorded as `orbit_diagram` does, in blocks, by the `executor` if there is one. `folder` and
+    `progress` are as there.
+    """
+    check_executor(executor)
+    folder = None if folder is None else Path(folder)
+    settings = OrbitSettings(recorded=150_000) if settings is None else settings
+    settings._for(model)
+    every = _along_one_axis(parameters)
+    (orbits,) = every.batch_shape
+    whole = orbits // 2 if centre is None else centre
+    if not -orbits <= whole < orbits:
+        raise ValueError(f"centre={whole} is none of the {orbits} parameters")
+    settling, centre = settings.transient, whole % orbits
+    if settling < model.context:
+        raise ValueError(f"settings: transient={settling} tokens must fill a window of {model.context}")
+    if orbits > 1 and settling % model.context:  # every orbit is one transient further from the centre
+        raise ValueError(f"settings: transient={settling} tokens must be a multiple of the context, {model.context}")
+    with tqdm(total=orbits, desc="settling", unit="orbit", disable=not progress, dynamic_ncols=True) as bar:
+        windows = _carry(model, every, start, centre, settling, folder, bar)
+
+    def carried(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
+        return dmft.state_from_window(model, parameters, windows)
+
+    options = {"folder": folder and folder / "orbits", "executor": executor, "label": "carried on"}
+    recorded = orbit_diagram(model, every, carried, replace(settings, transient=0), progress=progress, **options)
+    return recorded.assign_attrs(centre=centre)
+
+
+def _carry(model, every: dmft.Parameters, start, centre: int, settling: int, folder, bar: tqdm) -> dmft.Window:
+    """The windows that orbits begin with, from the last attentions of their neighbours."""
+    first = _select(every, centre)
+    begun = _begin(start, model, first)
+    run = {"model": model, "parameters": every, "start": begun, "centre": centre, "settling": settling}
+    run = store.settings_of("continuation", _VERSION, **run)
+    window = dmft.discard_transient(model, first, begun, settling)
+    latest = dmft.Window(np.stack([np.asarray(window.attention)] * 2, axis=-1), window.position)
+    found = {centre: np.asarray(window.attention)}
+    # indices ever further above and below the centre; at an end that is reached, the last one again
+    (count,) = every.batch_shape
+    distances = range(1, max(centre, count - 1 - centre) + 1)
+    steps = [(min(centre + distance, count - 1), max(centre - distance, 0)) for distance in distances]
+    bar.update()
+    for number in range(0, len(steps), _KEPT_TOGETHER):
+        together = steps[number : number + _KEPT_TOGETHER]
+        compute = partial(_settle_in_turn, model, every, latest, together, settling)
+        path = None if folder is None else folder / f"settling-{number:06d}.nc"
+        kept = compute() if path is None else store.resume(path, {**run, "steps": str(together)}, compute)
+        for pair, windows in zip(together, kept["window"].values, strict=True):
+            found |= {index: windows[..., side] for side, index in enumerate(pair)}
+        latest = dmft.Window(kept["window"].values[-1], window.position)
+        bar.update(len(found) - bar.n)
+    return dmft.Window(np.stack([found[index] for index in sorted(found)], axis=-1), window.position)
+
+
+def _select(every: dmft.Parameters, orbits: int | Sequence[int]) -> dmft.Parameters:
+    return jax.tree.map(lambda values: values[np.asarray(orbits)], every)
+
+
+def _settle_in_turn(model, every: dmft.Parameters, latest: dmft.Window, pairs, settling: int) -> xr.Dataset:
+    windows = []
+    for pair in pairs:
+        parameters = _select(every, pair)
+        latest = dmft.discard_transient(model, parameters, dmft.state_from_window(model, parameters, latest), settling)
+        windows.append(np.asarray(latest.attention))
+    return xr.Dataset({"window": (("distance", "age", "pattern", "side"), np.stack(windows))})
+
+
+# ---- coexisting attractors
+
+
+@checked_arguments
+def nearby_windows(window: dmft.Window, count: Count, spread: _NonNegative, *, key: Key) -> dmft.Window:
+    """`count` windows, one batch, with the attentions of `window` plus normal numbers of width `spread`."""
+    if window.batch_shape:
+        raise ValueError(f"window must be a single one, got a batch of shape {window.batch_shape}")
+    noise = jax.random.normal(key, (*window.attention.shape, count))
+    return dmft.Window(window.attention[..., None] + spread * noise, window.position)
+
+
+@checked_arguments
+def random_windows(model: dmft.SelfAttention, count: Count, *, key: Key) -> dmft.Window:
+    """`count` windows, one batch, of attentions uniform between -1 and 1."""
+    shape = (model.context, model.patterns, count)
+    return dmft.Window(jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), 0)
+
+
+@usual_settings()
+@checked_arguments
+def coexisting_attractors(
+    model: dmft.SelfAttention,
+    parameters: dmft.Parameters,
+    windows: dmft.Window,
+    settings: OrbitSettings | None = None,
+    *,
+    tolerance: _NonNegative = 0.01,
+    folder: Path | str | None = None,
+    executor: Workers = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """The orbit diagram of a batch of starts at single numbers of `parameters`, and which of them end up alike.
+
+    - `attractor` (orbit): the number, from 1, of the attractor; that with most starts is the first. Two orbits are on
+      one if the lowest and highest value of every output overlap, and the leading exponent, differ by less than
+      `tolerance` (or two errors of the exponent).
+    - `share`, `share_error` (basin): of starts that end there, and `typical` (basin), an orbit that does.
+
+    `folder`, `executor` and `progress` are as in `orbit_diagram`.
+    """
+    if parameters.batch_shape:
+        raise ValueError(f"starts are compared at one set of parameters, got some of shape {parameters.batch_shape}")
+    fitting("windows", windows, model)
+    if len(windows.batch_shape) != 1:
+        raise ValueError(f"windows are a batch of one axis, got one of shape {windows.batch_shape}")
+    (count,) = windows.batch_shape
+    every = dmft.Parameters(np.full(count, parameters.beta), parameters.gamma, parameters.epsilon)
+
+    def begin(model: dmft.SelfAttention, parameters: dmft.Parameters) -> dmft.State:
+        return dmft.state_from_window(model, parameters, windows)
+
+    options = {"folder": folder, "executor": executor, "label": "starts", "progress": progress}
+    found = orbit_diagram(model, every, begin, settings, **options)
+    groups: list[list[int]] = []
+    for orbit in range(count):
+        # alike to the first of a group
+        group = next((group for group in groups if _alike(found, group[0], orbit, tolerance)), None)
+        if group is None:
+            groups.append([orbit])
+        else:
+            group.append(orbit)
+    groups = sorted(groups, key=len, reverse=True)
+    numbers = np.zeros(count, dtype=int)
+    for number, members in enumerate(groups, 1):
+        numbers[members] = number
+    shares = np.array([len(members) / count for members in groups])
+    return found.assign(
+        attractor=(ORBIT, numbers),
+        share=("basin", shares),
+        share_error=("basin", np.sqrt(shares * (1 - shares) / count)),
+        typical=("basin", np.array([members[0] for members in groups])),
+        basin=np.arange(1, len(groups) + 1),
+    )
+
+
+def _alike(found: xr.Dataset, first: int, second: int, tolerance: float | int) -> bool:
+    one, other = found.isel({ORBIT: first}), found.isel({ORBIT: second})
+    extents = max(float(np.abs(one[name] - other[name]).max()) for name in ("lowest", "highest"))
+    if extents > tolerance or "exponent" not in found:
+        return extents <= tolerance
+    error = float(np.hypot(one["exponent_error"][0], other["exponent_error"][0]))
+    return abs(float(one["exponent"][0] - other["exponent"][0])) <= max(tolerance, 2 * error)

@@ -1,0 +1,519 @@
+"""Lyapunov exponents of the map, from its derived Jacobian; Eq. (8) of Poc-Lopez and Aguilera.
+
+The Jacobian of the map on a window of `context` attentions is block companion: one row of blocks for the newest
+attention, while every other attention moves to the next place. Perturbations are stored in the ring buffer of the
+tokens, so that only the newest row is computed; the derivatives of older keys and values, which it needs, are stored
+too. The position of the token is periodic: it would add exponents that are zero.
+
+`Resolution` decides which perturbations double precision resolves, by a running error bound beside products of
+Jacobians and QR. Householder QR is backward stable: Q R = J Q_old + E, column j of E at most n^2 u times that of
+J Q_old (n the size, u the unit of rounding; Higham, Accuracy and Stability of Numerical Algorithms, Theorem 19.4).
+Computing J Q_old adds n u times the terms that its entries are sums of. Of the vector j that a token s makes, relative
+to the one before, hence
+
+    |J_last ... J_(s+1)| (n^2 u |J_s| + n u |terms of J_s|)
+
+is error at a later token, where the vector itself has R_jj of s times ... times R_jj of the last token. The first is
+bounded from the norms of the Jacobians' blocks along the orbit. Where, with the errors of all tokens of a context, it
+is more than half of the second, the perturbation cannot be told from one that is annihilated. Of all others R_jj is
+right to a factor of 2 over a context, and exponents to log 2 per context. Older errors are in attentions that have left
+the window, or have grown as the perturbation has.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial, reduce
+from operator import add as plus
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..checks import Count, checked_arguments, checked_array, checked_whole_number, first_line, has_entries, is_traced
+from ..codegen.batch import Matrix, add, column, entrywise, length, matrix, squares
+from ..dynamics.orthonormal import Orthonormalise, gram_schmidt, householder, unchecked
+from ..settings import usual_settings
+from .map import (
+    KEY,
+    QUERY,
+    VALUE,
+    Parameters,
+    SelfAttention,
+    State,
+    Window,
+    attend,
+    broadcast_to_batch,
+    broadcast_to_parameters,
+    compiled,
+    fitting,
+    over_cores,
+    overlap,
+    read_memory,
+    state_of,
+    store,
+    with_entry,
+)
+
+# growth per token below which an exponent that is lost is as good as minus infinity
+_KNOWN = -1.0
+# of the random directions in which perturbations start
+_SEED = 0
+_UNIT = float(jnp.finfo(jnp.float64).eps) / 2
+# so many groups of tokens in a context, or every token of a shorter one by itself
+_GROUPS = 4
+# beyond which a bound is as good as infinite
+_LARGEST = 1e150
+
+Response = tuple[tuple[Float[Array, "context *batch"], ...], ...]
+"""The derivatives dm/dA of the overlaps m of every token in the context, by pattern of m, then of A."""
+
+
+class LyapunovSpectrum(eqx.Module):
+    """Lyapunov exponents per token, largest first, natural logarithm.
+
+    - `exponents`, `errors`: `(exponents, *batch)`, with standard errors from the scatter of `blocks`.
+    - `blocks`: `(blocks, exponents, *batch)`, means over successive stretches of the orbit.
+    - `unresolved`: `(exponents, *batch)`, where an exponent is minus infinity because double precision does not tell
+      it, and not because the map annihilates the perturbation: nothing is known of it.
+    """
+
+    exponents: Float[Array, "exponents *batch"]
+    errors: Float[Array, "exponents *batch"]
+    blocks: Float[Array, "blocks exponents *batch"]
+    unresolved: Bool[Array, "exponents *batch"]
+
+
+@usual_settings()
+@checked_arguments
+def lyapunov_spectrum(
+    model: SelfAttention,
+    parameters: Parameters,
+    window: Window,
+    *,
+    steps: int,
+    exponents: Any = None,
+    every: Count | None = None,
+    blocks: int = 20,
+    orthonormalise: Orthonormalise = householder,
+) -> LyapunovSpectrum:
+    """The largest exponents of the orbit from `window` over `steps` tokens, all of them by default; largest first.
+
+    `exponents` is how many, whose perturbations start in random directions, always the same; or the perturbations at
+    the start, `(exponents, context, patterns)`, newest attention first: then exponents are in their order. They are
+    made orthonormal `every` so many tokens, by default a quarter of the context or somewhat less, so that `steps` is a
+    multiple; by `dynamics.householder` or, faster and with large batches on all cores, by `dynamics.gram_schmidt`.
+
+    An exponent is minus infinity where, within as many tokens as the context, its perturbations come to be less than
+    twice what may be rounding: the map annihilates them, or double precision cannot tell, which `unresolved` says, with
+    a warning. They are left out from then on, so that exponents after it are those of the other perturbations alone.
+    Rounding changes these by at most log 2 per context, and mostly far less.
+    """
+    window = fitting("window", window, model, parameters)
+    if every is None:  # the tokens of a group of `Resolution`, which are one to it
+        most = max(1, min(model.context // 4, steps // max(blocks, 1)))
+        every = max(number for number in range(1, most + 1) if steps % number == 0)
+    if steps < every * blocks or steps % every or blocks < 2:
+        raise ValueError(
+            f"steps={steps} cannot be cut into {blocks} blocks of multiples of every={every}; there must be two blocks "
+            "at least, and the steps must be a multiple of the interval"
+        )
+    rounds = steps // every
+    perturbations = _perturbations(model, exponents, orthonormalise)
+    accumulate = partial(_accumulate, model, perturbations, jnp.asarray(rounds), every, blocks, orthonormalise)
+    if orthonormalise is gram_schmidt:
+        totals, lost, floor = over_cores(accumulate, parameters, window)
+    else:  # perhaps by LAPACK, of whose calls several at once may wait for ever
+        totals, lost, floor = accumulate(parameters, window)
+    of_block = np.bincount(np.arange(rounds) * blocks // rounds, minlength=blocks) * every
+    means = totals / of_block.reshape(-1, *(1 for _ in totals.shape[1:]))
+    is_chosen = _are_perturbations(exponents)
+    if not is_chosen:  # an exponent is not above one that is lost
+        lost, floor = jnp.cumsum(lost, axis=0) > 0, jax.lax.cummax(floor, axis=0)
+    # where the map annihilates a perturbation, rounding is far smaller than those that shrink as usual
+    unresolved = lost & (floor / model.context > _KNOWN)
+    if not is_traced(unresolved) and np.any(unresolved):
+        warnings.warn(
+            f"{np.sum(unresolved)} of {unresolved.size} Lyapunov exponents are minus infinity because double precision "
+            "does not tell them, and nothing is known of them: the map multiplies rounding by too much, as at a very "
+            "large gamma",
+            stacklevel=4,
+        )
+    totals, means = (jnp.where(lost, -jnp.inf, values) for values in (totals, means))
+    mean = jnp.sum(totals, axis=0) / steps
+    scatter = jnp.where(jnp.isfinite(mean), means - mean, 0.0)
+    errors = jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1)))
+    if is_chosen:
+        return LyapunovSpectrum(mean, errors, means, unresolved)
+    order = jnp.argsort(mean, axis=0, descending=True)
+    mean, errors, unresolved = (jnp.take_along_axis(values, order, axis=0) for values in (mean, errors, unresolved))
+    return LyapunovSpectrum(mean, errors, jnp.take_along_axis(means, order[None], axis=1), unresolved)
+
+
+@usual_settings()
+@checked_arguments
+def local_exponents(
+    model: SelfAttention,
+    parameters: Parameters,
+    window: Window,
+    *,
+    steps: Count,
+    exponents: Any = None,
+    orthonormalise: Orthonormalise = householder,
+) -> Float[Array, "steps exponents *batch"]:
+    """log R_jj of every token, whose means over tokens are the exponents; the largest mean first.
+
+    `exponents`, and their order where perturbations are given, are as in `lyapunov_spectrum`; but logarithms of what
+    rounding leaves are returned as they are.
+    """
+    window = fitting("window", window, model, parameters)
+    perturbations = _perturbations(model, exponents, orthonormalise)
+    found = _local_exponents(model, parameters, window, perturbations, steps, orthonormalise)
+    if _are_perturbations(exponents):
+        return found
+    order = jnp.argsort(jnp.mean(found, axis=0), axis=0, descending=True)
+    return jnp.take_along_axis(found, order[None], axis=1)
+
+
+def _are_perturbations(exponents: Any) -> bool:
+    return has_entries(exponents) and not isinstance(exponents, str)
+
+
+def _perturbations(
+    model: SelfAttention, exponents: Any, orthonormalise: Orthonormalise
+) -> Float[Array, "exponents context patterns"]:
+    """The perturbations at the start: those given, or random ones, of which the first are the same for any number.
+
+    Raises `ValueError`, too, unless `orthonormalise` makes a basis of as many vectors, and their lengths.
+    """
+    shape, size = (model.context, model.patterns), model.context * model.patterns
+    if _are_perturbations(exponents):
+        drawn = checked_array("exponents", exponents)
+        if drawn.shape[1:] != shape or not 1 <= len(drawn) <= size:
+            raise ValueError(
+                f"exponents, where they are perturbations, are (exponents, {shape[0]}, {shape[1]}), at most {size} of "
+                f"them; got shape {drawn.shape}"
+            )
+        drawn = drawn.reshape(len(drawn), -1)
+        if np.linalg.matrix_rank(drawn) < len(drawn):
+            raise ValueError("exponents: the perturbations given are not independent of each other")
+    else:
+        number = size if exponents is None else checked_whole_number("exponents", exponents)
+        if not 1 <= number <= size:
+            raise ValueError(
+                f"a context of {model.context} tokens and {model.patterns} patterns has 1 to {size} exponents, got "
+                f"exponents={number}"
+            )
+        # the map may annihilate a unit vector, though not the others of the plane that it spans with the next
+        drawn = np.random.default_rng(_SEED).standard_normal((number, size))
+    vectors = tuple(jax.ShapeDtypeStruct((size,), jnp.float64) for _ in drawn)
+    try:
+        basis, lengths = jax.eval_shape(orthonormalise, vectors)
+        fits = [each.shape for each in (*basis, lengths)] == [*(each.shape for each in vectors), (len(vectors),)]
+    except Exception as error:
+        raise ValueError(f"orthonormalise fails on vectors: {type(error).__name__}: {first_line(error)}") from error
+    if not fits:
+        raise ValueError("orthonormalise must return as many vectors as it is given, of their sizes, and their lengths")
+    return jnp.asarray(np.linalg.qr(drawn.T)[0].T.reshape(len(drawn), *shape))
+
+
+class Sizes(NamedTuple):
+    """Norms of the Jacobian of one token.
+
+    - `blocks` `(context, *batch)`: Frobenius norm of each block. `terms`: of all terms that these are sums of.
+    - `newest`: one in the slot of the attention that the token leads to, zero in others.
+    """
+
+    blocks: Float[Array, "context *batch"]
+    terms: Float[Array, "*batch"]
+    newest: Float[Array, "context *_"]
+
+
+class Resolution(eqx.Module):
+    """Bounds of the rounding errors in perturbations, by the group of tokens where they arose.
+
+    The tokens of a long context are taken a few together, as one token that is their product.
+
+    - `vector` `(context, *batch)`: bounds by slot of a perturbation of length one when the latest group began.
+    - `errors` `(groups, context, *batch)`: the same of errors that arose in each group, propagated until now.
+    - `growth` `(groups, exponents, *batch)`: logarithms of how perturbations have grown since each group began.
+    - `lost` `(exponents, *batch)`: perturbations that errors of a group have exceeded. `floor` `(exponents, *batch)`:
+      the logarithm of a growth over a context that could not have been told there; minus infinity for others.
+      `latest`: the number of the latest group. `rounds`: orthonormalisations in a group.
+    """
+
+    vector: Float[Array, "context *batch"]
+    errors: Float[Array, "groups context *batch"]
+    growth: Float[Array, "groups exponents *batch"]
+    lost: Bool[Array, "exponents *batch"]
+    floor: Float[Array, "exponents *batch"]
+    latest: Int[Array, ""]
+    rounds: int = eqx.field(static=True)
+
+    @classmethod
+    def begin(cls, context: int, exponents: int, batch: tuple[int, ...], every: int) -> "Resolution":
+        """At the start of an orbit whose perturbations are made orthonormal `every` so many tokens."""
+        rounds = -(-context // (_GROUPS * every))
+        groups = -(-context // (rounds * every)) + (rounds * every > 1)  # a context may begin within a group
+        return cls(
+            jnp.ones((context, *batch)),
+            jnp.zeros((groups, context, *batch)),
+            jnp.zeros((groups, exponents, *batch)),
+            jnp.zeros((exponents, *batch), dtype=bool),
+            jnp.full((exponents, *batch), -jnp.inf),
+            jnp.asarray(0),
+            rounds,
+        )
+
+    def enter(self, number: Int[Array, ""]) -> "Resolution":
+        """Before a round: a group that begins replaces the oldest."""
+        begins = number % self.rounds == 0
+        latest = number // self.rounds % len(self.errors)
+        fresh = begins & self._is(latest)
+        return replace(
+            self,
+            vector=jnp.where(begins, 1.0, self.vector),
+            errors=jnp.where(fresh, 0.0, self.errors),
+            growth=jnp.where(fresh, 0.0, self.growth),
+            latest=latest,
+        )
+
+    def token(self, sizes: Sizes, size: int) -> "Resolution":
+        """After a token: bounds propagated through its Jacobian, its rounding added; vectors have `size` numbers."""
+        newest = sizes.newest > 0
+        made = size * _UNIT * sizes.terms * jnp.max(self.vector, axis=0)
+        vector = jnp.where(newest, jnp.minimum(jnp.sum(sizes.blocks * self.vector, axis=0), _LARGEST), self.vector)
+        made = jnp.where(newest, made, 0.0) + size**2 * _UNIT * jnp.sqrt(jnp.sum(vector**2, axis=0))
+        passed = jnp.minimum(jnp.sum(sizes.blocks * self.errors, axis=1, keepdims=True), _LARGEST)
+        errors = jnp.where(newest, passed, self.errors) + jnp.where(self._is(self.latest), made, 0.0)
+        return replace(self, vector=vector, errors=errors)
+
+    def losing(self, lost: Bool[Array, "exponents *batch"]) -> "Resolution":
+        """With these perturbations lost."""
+        told = jnp.max(jnp.stack([self._least(errors) for errors in self.errors]), axis=0)
+        return replace(self, lost=lost, floor=jnp.where(lost & ~self.lost, told, self.floor))
+
+    def unresolved(self, growth: Float[Array, "exponents *batch"]) -> Bool[Array, "exponents *batch"]:
+        """Whether, after an orthonormalisation with the logarithms of R_jj, errors of a group exceed half of each."""
+        groups = zip(self.errors, self.growth + growth, strict=True)
+        return jnp.any(jnp.stack([grown < self._least(errors) for errors, grown in groups]), axis=0)
+
+    def _is(self, group: Int[Array, ""]) -> Bool[Array, "groups *_"]:
+        """True for one group, with axes for slots and the batch."""
+        return (jnp.arange(len(self.errors)) == group).reshape(-1, *(1 for _ in self.errors.shape[1:]))
+
+    def _least(self, errors: Float[Array, "context *batch"]) -> Float[Array, "*batch"]:
+        """The logarithm of the least growth that can be told if the errors of all groups are like these."""
+        return jnp.log(2 * len(self.errors) * jnp.sqrt(jnp.sum(errors**2, axis=0)))
+
+
+class Tangent(eqx.Module):
+    """Tangent vectors at a window of attentions, and the derivatives D = dm/dA of the keys and values in the context.
+
+    - `vectors`: by pattern, then by slot: an attention has the slot of the token that follows it.
+    - `values`, `keys`: D^v and D^k of every token.
+    """
+
+    vectors: Float[Array, "exponents patterns context *batch"]
+    values: Response
+    keys: Response
+
+
+@eqx.filter_jit
+def _local_exponents(model, parameters, window, perturbations, steps, orthonormalise):
+    def token(at, _):
+        state, tangent, _ = _tangent_step(model, parameters, *at)
+        vectors, growth = _orthonormal(tangent.vectors, orthonormalise)
+        return (state, replace(tangent, vectors=vectors)), growth
+
+    return jax.lax.scan(token, _begin(model, parameters, window, perturbations), None, length=steps)[1]
+
+
+@eqx.filter_jit
+def _accumulate(model, perturbations, rounds, every, blocks, orthonormalise, parameters, window):
+    """Sums of log R_jj over each block of rounds, and which perturbations double precision does not resolve."""
+    state, tangent = _begin(model, parameters, window, perturbations)
+    size, count = model.context * model.patterns, len(perturbations)
+    totals = jnp.zeros((blocks, count, *state.batch_shape))
+    resolution = Resolution.begin(model.context, count, state.batch_shape, every)
+
+    def token(_, at):
+        state, tangent, resolution = at
+        state, tangent, sizes = _tangent_step(model, parameters, state, tangent)
+        return state, tangent, resolution.token(sizes, size)
+
+    def one_round(number, at):
+        state, tangent, totals, resolution = at
+        state, tangent, resolution = jax.lax.fori_loop(0, every, token, (state, tangent, resolution.enter(number)))
+        vectors, growth, resolution = _resolved(tangent.vectors, resolution, orthonormalise)
+        totals = totals.at[number * blocks // rounds].add(growth)
+        return state, replace(tangent, vectors=vectors), totals, resolution
+
+    *_, totals, resolution = jax.lax.fori_loop(0, rounds, one_round, (state, tangent, totals, resolution))
+    return totals, resolution.lost, resolution.floor
+
+
+def _resolved(
+    vectors: Array, resolution: Resolution, orthonormalise: Orthonormalise
+) -> tuple[Array, Array, Resolution]:
+    """`_orthonormal` without perturbations that are lost, which become zero.
+
+    A vector that is but rounding is made a unit vector of some direction, and takes that direction from all vectors
+    after it: soon the leading one. So it is made zero, and the others orthonormal again, until none further is lost.
+    """
+
+    def attempt(at):
+        _, _, resolution, _ = at
+        lost = resolution.lost
+        basis, growth = _with_zeros(jnp.where(lost[:, None, None], 0.0, vectors), lost, orthonormalise)
+        # those after the first may be found lost for the direction that it took
+        new = resolution.unresolved(growth) & ~lost
+        first = new & (jnp.cumsum(new, axis=0) == 1)
+        return basis, growth, resolution.losing(lost | first), jnp.any(first)
+
+    start = (vectors, jnp.zeros(resolution.lost.shape), resolution, jnp.asarray(True))
+    vectors, growth, resolution, _ = jax.lax.while_loop(lambda at: at[3], attempt, start)
+    return vectors, growth, replace(resolution, growth=resolution.growth + growth)
+
+
+def _with_zeros(vectors: Array, are_zero: Array, orthonormalise: Orthonormalise) -> tuple[Array, Array]:
+    """`_orthonormal` where some vectors are zero and stay so."""
+    if orthonormalise is gram_schmidt:
+        return _orthonormal(vectors, orthonormalise)
+    # others may replace a zero by a unit vector, as reflections do: zeros come last, where that takes nothing away
+    order = jnp.argsort(are_zero, axis=0, stable=True)
+    places = jnp.argsort(order, axis=0)
+    basis, growth = _orthonormal(jnp.take_along_axis(vectors, order[:, None, None], axis=0), orthonormalise)
+    basis = jnp.take_along_axis(basis, places[:, None, None], axis=0)
+    growth = jnp.where(are_zero, -jnp.inf, jnp.take_along_axis(growth, places, axis=0))
+    return jnp.where(are_zero[:, None, None], 0.0, basis), growth
+
+
+def _orthonormal(vectors: Array, orthonormalise: Orthonormalise) -> tuple[Array, Array]:
+    """Orthonormal vectors of the same spans, and the logarithms of R_jj."""
+    shape = vectors.shape
+    basis, growth = unchecked(orthonormalise)(tuple(vectors.reshape(shape[0], shape[1] * shape[2], *shape[3:])))
+    return jnp.stack(basis).reshape(shape), growth
+
+
+def _begin(model: SelfAttention, parameters: Parameters, window: Window, perturbations: Array) -> tuple[State, Tangent]:
+    state = broadcast_to_parameters(parameters, state_of(model, parameters, window.attention, window.position))
+    context, patterns = model.context, model.patterns
+    ages = (window.position - jnp.arange(context)) % context  # the slot of each attention, newest first
+    past = jnp.moveaxis(broadcast_to_batch(window.attention, 2, state.batch_shape), 1, 0)
+    by_slot = tuple(jnp.zeros_like(past).at[:, ages].set(past))
+    values, keys = (_overlap_response(model, family, parameters, by_slot).grid for family in (VALUE, KEY))
+    count = len(perturbations)
+    given = jnp.swapaxes(perturbations, 1, 2)[:, :, ages]  # a slot's age has the slot of that age
+    units = jnp.zeros((count, patterns, context, *state.batch_shape))
+    order = np.arange(count)
+    units = units.at[order, order % patterns, ages[order // patterns]].set(1.0)
+    # added to zeros of this origin: the loop that starts with them is compiled to code twice as fast on a CPU
+    vectors = 0 * units + broadcast_to_batch(given, 3, state.batch_shape)
+    return state, Tangent(vectors, values, keys)
+
+
+def _overlap_response(model: SelfAttention, family: int, parameters: Parameters, attention) -> Matrix:
+    return compiled("overlap_response")(
+        Omega=matrix(model.directions),
+        C=matrix(model.moments[family]),
+        A=column(attention),
+        beta=parameters.beta,
+        epsilon=parameters.epsilon,
+    )["D"]
+
+
+def _tangent_step(
+    model: SelfAttention, parameters: Parameters, state: State, tangent: Tangent
+) -> tuple[State, Tangent, Sizes]:
+    """The next state, its tangent vectors J v, not orthonormalised, and norms of the Jacobian J for `Resolution`."""
+    slot, families = state.position, (KEY, VALUE, QUERY)
+    key, value, query = (overlap(model, family, parameters, state.attention, slot) for family in families)
+    key_response, value_response, query_response = (
+        _overlap_response(model, family, parameters, state.attention) for family in families
+    )
+    state = store(state, key, value)
+    values, keys = _with_token(tangent.values, slot, value_response), _with_token(tangent.keys, slot, key_response)
+    following = (slot + 1) % model.context
+    jacobian, terms = _jacobian(parameters, state, column(query), Matrix(values), Matrix(keys), query_response)
+    vectors = tangent.vectors
+    for pattern, row in enumerate(jacobian.grid):
+        # of J v only the new entry: all others keep their slots
+        of_slots = (
+            reduce(plus, (entries[at] * tangent.vectors[:, number, at] for number, entries in enumerate(row)))
+            for at in range(model.context)
+        )
+        vectors = vectors.at[:, pattern, following].set(reduce(plus, of_slots), mode="promise_in_bounds")
+    sizes = Sizes(length(jacobian), terms, _marks(state, following))
+    return attend(parameters, state, query), Tangent(vectors, values, keys), sizes
+
+
+def _with_token(kept: Response, slot: Int[Array, ""], new: Matrix) -> Response:
+    """The derivatives `kept` for the tokens in the context, with `new` in the slot of the newest token."""
+    rows = zip(kept, new.grid, strict=True)
+    return tuple(tuple(with_entry(slots, slot, entry) for slots, entry in zip(*row, strict=True)) for row in rows)
+
+
+def _jacobian(
+    parameters: Parameters, state: State, query: Matrix, values: Matrix, keys: Matrix, query_response: Matrix
+) -> tuple[Matrix, Float[Array, "*batch"]]:
+    """Derivative of the next attention in the attention that each token was drawn from, a block for each slot; Eq. (8).
+
+    And a bound of the norms of the terms that the blocks are sums of.
+    """
+    tokens, gamma = read_memory(state), parameters.gamma
+    attending = compiled("attention_response")(q=query, gamma=gamma, **tokens)
+    ((weights,),), (row,) = attending["s"].grid, attending["G"].grid
+    newest = compiled("query_response")(G=attending["G"], K=tokens["K"], D_q=query_response, gamma=gamma)["J"]
+
+    def blocks(weights, row, values: Matrix, keys: Matrix, here) -> Matrix:
+        every = compiled("row_response")(s=weights, g=column(row), q=query, gamma=gamma, D_v=values, D_k=keys)["J"]
+        return add(every, entrywise(lambda entry: here * entry, newest))
+
+    jacobian = _by_slots(blocks, weights, row, values, keys, _marks(state, state.position))
+    largest_key = jnp.sqrt(jnp.max(squares(tokens["K"]), axis=0))
+    # a bound of the norm of D, and of the terms of 1 - tanh^2 in it, which may itself be far smaller
+    largest_response = len(row) * (1 - parameters.epsilon) * jnp.abs(parameters.beta)
+    by_scores = (
+        length(query) * jnp.sqrt(jnp.sum(weights * squares(keys), axis=0))
+        + largest_key * length(query_response)
+        + (length(query) + largest_key) * largest_response * jnp.sum(length(column(row)), axis=0)
+    )
+    return jacobian, largest_response + jnp.abs(gamma) * by_scores
+
+
+def _by_slots(function: Callable[..., Matrix], *arguments) -> Matrix:
+    """`function` of matrices and arrays over slots, itself a matrix over slots, in a loop over parts of them.
+
+    A compiler merges what is computed into each of its uses, and computes it again for every one; but not across loops.
+    So what `function` reads is computed once, before the loop, and what it makes is computed once.
+    """
+    context = len(arguments[0])
+    part = next(size for size in range(max(context // 2, 1), 0, -1) if context % size == 0)
+
+    def of_part(start: Int[Array, ""]) -> tuple[tuple[Array, ...], ...]:
+        def cut(entry: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(entry, start, part)
+
+        parts = [entrywise(cut, of) if isinstance(of, Matrix) else jax.tree.map(cut, of) for of in arguments]
+        return function(*parts).grid
+
+    def one_part(number: Int[Array, ""], made):
+        start = number * part
+        return jax.tree.map(
+            lambda slots, new: jax.lax.dynamic_update_slice_in_dim(slots, new, start, 0), made, of_part(start)
+        )
+
+    shapes = jax.eval_shape(of_part, 0)
+    empty = jax.tree.map(lambda entry: jnp.zeros((context, *entry.shape[1:])), shapes)
+    return Matrix(jax.lax.fori_loop(0, context // part, one_part, empty))
+
+
+def _marks(state: State, slot: Int[Array, ""]) -> Float[Array, "context *_"]:
+    """One at `slot`, zero at all others."""
+    context, *batch = state.keys[0].shape
+    marks = jnp.where(jnp.arange(context) == slot % context, 1.0, 0.0)
+    return marks.reshape(context, *(1 for _ in batch))

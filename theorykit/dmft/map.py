@@ -1,0 +1,727 @@
+"""The mean-field map of a self-attention network: parameters, states, starts, trajectories, and whole turns of it.
+
+    weights -> ColumnLaw, positional overlaps -> SelfAttention -> step(parameters, state) -> state
+
+Any number of states are iterated side by side: arrays have batch axes last, and parameters broadcast against
+them. A token is stored in the slot of its position; the context is a ring of as many slots, and a new token takes the
+place of the one a whole context before it.
+
+A run starts from a window of attentions, or from a prompt in one of two conventions. In the token-exact convention the
+prompt is the token at position 0, remembered like any other. In that of a window, used by the published program, it is
+attended by itself alone: its value is the first attention, it is not remembered, and the next token has position 0.
+"""
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial, reduce
+from typing import Annotated, Any, Literal, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from ..checks import (
+    Count,
+    Index,
+    Requirement,
+    array_module,
+    check_is_number,
+    check_is_whole,
+    checked_arguments,
+    checked_array,
+    checked_number,
+    checked_whole_number,
+    finite_entries,
+    is_traced,
+    numeric_array,
+    refuse_known,
+    require,
+)
+from ..codegen import BATCH, CompiledFunction, compile_expressions
+from ..codegen.batch import Matrix, column, long_matrix, matrix
+from ..precision import require_float64
+from ..settings import usual_settings
+from .derivation.derivation import derive
+from .weights import FAMILIES, ColumnLaw, Weights, column_law, positional_overlaps
+
+OUTPUT, VALUE, QUERY, KEY = range(len(FAMILIES))
+"""Places of the four kinds of weights in `FAMILIES`."""
+
+# of parameters; overlaps are at most one, and there are far fewer patterns than would take scores to infinity
+_LARGEST = 1e300
+# of overlaps, which are means of signs
+_ROUNDING = 1e-12
+# orbits of a part, which are worth a thread, and tokens that are worth threads
+_FEWEST = 64
+_MANY = 10_000
+
+Found = TypeVar("Found")
+Family = Annotated[int, partial(checked_whole_number, least=0, most=len(FAMILIES) - 1)]
+Values = Annotated[Any, checked_array]
+Prompt = Annotated[Any, checked_array]
+"""Overlaps of a prompt's semantic bits with the four families, `(families, patterns)`."""
+
+# by the name of a compiled function, what it returns of the derived theory, under the letters of its formulas
+_OUTPUTS = {
+    "overlap": {"m": "overlap"},  # Eqs. (5), (6)
+    "attention": {"A": "attention"},  # Eq. (2)
+    "overlap_response": {"D": "overlap_response"},
+    "attention_response": {"s": "attention_weights", "G": "attention_response"},
+    "row_response": {"J": "row_response"},  # Eq. (8)
+    "query_response": {"J": "query_response"},  # Eq. (8)
+    "noise": {"Q": "noise"},  # Eq. (9)
+}
+
+
+@lru_cache
+def compiled(name: str) -> CompiledFunction:
+    """A part of the derived map or of its responses, compiled for one state or for a batch."""
+    outputs = {letter: getattr(derive(), field) for letter, field in _OUTPUTS[name].items()}
+    symbols = {symbol for expression in outputs.values() for symbol in expression.free_symbols if not symbol.is_integer}
+    return compile_expressions(name, outputs, sorted(symbols, key=lambda symbol: symbol.name), BATCH)
+
+
+class Parameters(eqx.Module):
+    """The control parameters of the map, each a number or an array over a batch.
+
+    - `beta`: inverse temperature of the output, Eq. (4). `gamma`: inverse temperature of the attention, Eq. (3).
+    - `epsilon`: share of the positions in the overlaps, Eq. (1), from 0 to 1.
+    """
+
+    beta: Float[Array, "*batch"]
+    gamma: Float[Array, "*batch"]
+    epsilon: Float[Array, "*batch"]
+
+    def __init__(self, beta: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike):
+        require_float64()
+        given = {"beta": beta, "gamma": gamma, "epsilon": epsilon}
+        given = {name: numeric_array(name, value) for name, value in given.items()}
+        for name, values in given.items():
+            if 0 in values.shape:
+                raise ValueError(f"{name} is an empty array, of shape {values.shape}")
+        arrays = {name: jnp.asarray(values, dtype=float) for name, values in given.items()}
+        conditions = itertools.chain.from_iterable(_in_range(name, values) for name, values in given.items())
+        for name, array in require(arrays, conditions).items():
+            setattr(self, name, array)
+        common_batch_shape(beta=self.beta.shape, gamma=self.gamma.shape, epsilon=self.epsilon.shape)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape that the three broadcast to."""
+        return jnp.broadcast_shapes(self.beta.shape, self.gamma.shape, self.epsilon.shape)
+
+
+def _in_range(name: str, values: Any, called: str | None = None) -> Iterator[Requirement]:
+    """The conditions on values of the parameter `name`, which errors may call otherwise."""
+    called = name if called is None else called
+    finite, moderate = array_module(values).isfinite(values), abs(values) <= _LARGEST
+
+    def counted() -> str:
+        wrong = np.asarray(values)[~finite]
+        return f"{called} must be finite, but {wrong.size} of {np.size(values)} values are not: {wrong.flat[0]}"
+
+    yield Requirement(f"{called} must be finite", finite, counted)
+    excess = "so large that scores may overflow"
+    yield Requirement(
+        f"{called} is {excess}", moderate, lambda: f"{called} = {values[~moderate].flat[0]:g} is {excess}"
+    )
+    if name == "epsilon":
+        is_share, message = (values >= 0) & (values <= 1), f"{called} is a share between 0 and 1"
+        yield Requirement(message, is_share, lambda: f"{message}, got {values[~is_share].flat[0]}")
+
+
+@checked_arguments
+def attention_gain(inverse_temperature: Values, scale: Annotated[Any, checked_number], patterns: Count) -> ArrayLike:
+    """gamma, from the inverse temperature of attention and the scale of its scores; Eq. (3)."""
+    if not inverse_temperature.size:
+        raise ValueError(f"inverse_temperature has no entry: shape {inverse_temperature.shape}")
+    return inverse_temperature * scale / np.sqrt(patterns)  # Eq. (3)
+
+
+class State(eqx.Module):
+    """The state of the map, for a batch of networks: the attention, and the keys and values in the context.
+
+    - `attention`: A, one array over the batch for each pattern.
+    - `keys`, `values`: m^k and m^v of the tokens in the context, `(context, *batch)` for each pattern, by position.
+    - `position`: of the next token. `tokens`: how many have been stored, up to the context.
+    """
+
+    attention: tuple[Float[Array, "*batch"], ...]
+    keys: tuple[Float[Array, "context *batch"], ...]
+    values: tuple[Float[Array, "context *batch"], ...]
+    position: Int[Array, ""]
+    tokens: Int[Array, ""]
+
+    def __check_init__(self):
+        shapes = {(name, jnp.shape(slots)) for name in ("keys", "values") for slots in getattr(self, name)}
+        batches = {jnp.shape(entry) for entry in self.attention}
+        counts = {len(self.attention), len(self.keys), len(self.values)}
+        if len(counts) > 1 or 0 in counts or len(batches) > 1 or {shape[1:] for _, shape in shapes} != batches:
+            raise ValueError(f"attention of shapes {batches} and {shapes} are not those of one state")
+        if len({shape for _, shape in shapes}) > 1:
+            raise ValueError(f"keys and values have different shapes: {shapes}")
+
+    @property
+    def context(self) -> int:
+        """Slots of the context: the most tokens whose keys and values are kept."""
+        return self.keys[0].shape[0]
+
+    @property
+    def patterns(self) -> int:
+        """M, patterns of each family of weights."""
+        return len(self.attention)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape of the batch of networks; empty for one."""
+        return self.attention[0].shape
+
+
+class Window(eqx.Module):
+    """The latest attentions of a run, from which it can be taken up at the same or at other parameters.
+
+    - `attention`: `(context, patterns, *batch)`, newest first; `position`: of the next token, from 0 to context - 1.
+    """
+
+    attention: Float[Array, "context patterns *batch"]
+    position: Int[Array, ""]
+
+    def __init__(self, attention: ArrayLike, position: ArrayLike = 0):
+        require_float64()
+        attention = numeric_array("attention", attention)
+        if np.ndim(attention) < 2 or 0 in np.shape(attention):
+            raise ValueError(f"attention must be (context, patterns, *batch), got shape {np.shape(attention)}")
+        conditions = [finite_entries("attention", attention)]
+        if is_traced(position):
+            check_is_whole("position", position)
+            is_place = (position >= 0) & (position < len(attention))
+            conditions.append(Requirement(f"position must be from 0 to {len(attention) - 1}", is_place))
+        else:
+            position = checked_whole_number("position", position, least=0, most=len(attention) - 1)
+        arrays = jnp.asarray(attention, dtype=float), jnp.asarray(position, dtype=int)
+        self.attention, self.position = require(arrays, conditions)
+
+    @property
+    def context(self) -> int:
+        """Tokens of the window: those that attention reads."""
+        return self.attention.shape[0]
+
+    @property
+    def patterns(self) -> int:
+        """M, patterns of each family of weights."""
+        return self.attention.shape[1]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape of the batch of networks; empty for one."""
+        return self.attention.shape[2:]
+
+
+class SelfAttention(eqx.Module):
+    """A self-attention network in the limit of many neurons; Eqs. (2), (5) of Poc-Lopez and Aguilera.
+
+    - `directions`: `(classes, patterns)`, `moments`: `(families, classes, patterns)`; a `ColumnLaw`.
+    - `positional`: `(context, families, patterns)`, overlaps of every position with the positional weights.
+    """
+
+    directions: Float[Array, "classes patterns"]
+    moments: Float[Array, "families classes patterns"]
+    positional: Float[Array, "context families patterns"]
+
+    @checked_arguments
+    def __init__(self, law: ColumnLaw, positional: Values):
+        require_float64()
+        if positional.shape[1:] != (len(FAMILIES), law.directions.shape[1]) or not len(positional):
+            raise ValueError(
+                f"positional overlaps of shape {positional.shape} do not fit a law of {law.directions.shape[1]} "
+                "patterns; expected (context, families, patterns)"
+            )
+        self.directions, self.moments = jnp.asarray(law.directions), jnp.asarray(law.moments)
+        self.positional = jnp.asarray(positional, dtype=float)
+
+    @property
+    def patterns(self) -> int:
+        """M, patterns of each family of weights."""
+        return self.directions.shape[1]
+
+    @property
+    def context(self) -> int:
+        """The most tokens that attention reads; positions repeat after as many."""
+        return self.positional.shape[0]
+
+    @checked_arguments
+    def step(self, parameters: Parameters, state: State) -> State:
+        """The next token: its query, key and value from the attention, and the attention that it pays.
+
+        `state` has the batch shape of the parameters, or more axes.
+        """
+        state = fitting("state", state, self, parameters)
+        if common_batch_shape(parameters=parameters.batch_shape, state=state.batch_shape) != state.batch_shape:
+            raise ValueError(f"parameters have batch shape {parameters.batch_shape}, state only of {state.batch_shape}")
+        return next_state(self, parameters, state)
+
+
+@checked_arguments
+def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
+    """The network of `weights` in the limit of many neurons, their columns repeated in proportion.
+
+    Raises `ValueError` if the positional bits cannot tell `context` positions apart.
+    """
+    return SelfAttention(column_law(weights), positional_overlaps(weights, context))
+
+
+def fitting(name: str, start: Any, model: SelfAttention, *parameters: Parameters) -> Any:
+    """`start`, a state or window, if it is one of the network `model`, with a batch that fits `parameters` if given.
+
+    `ValueError` if the context, the number of patterns, the position or the batch does not fit, or a number is not
+    finite. Other weights of the same shapes are not noticed.
+    """
+    require_float64()
+    expected, found = (model.context, model.patterns), (start.context, start.patterns)
+    if found != expected:
+        raise ValueError(
+            f"a {name} of {found} (tokens, patterns) does not fit a network of {expected}: it is of another network"
+        )
+    for given in parameters:
+        common_batch_shape(**{"parameters": given.batch_shape, name: start.batch_shape})
+    position = start.position if is_traced(start.position) else int(start.position)
+    return require(
+        start,
+        [
+            *(
+                Requirement(f"{name} has numbers that are not finite", array_module(leaf).isfinite(leaf))
+                for leaf in jax.tree.leaves(start)
+            ),
+            Requirement(
+                f"{name} is at a position that the context has not, which are 0 to {model.context - 1}",
+                (position >= 0) & (position < model.context),
+                lambda: f"{name} is at position {position}, but the context has 0 to {model.context - 1}",
+            ),
+        ],
+    )
+
+
+def common_batch_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that batch shapes broadcast to, by the names of the arguments that have them."""
+    try:
+        return jnp.broadcast_shapes(*shapes.values())
+    except ValueError:
+        told = ", ".join(f"{name} has {shape}" for name, shape in shapes.items())
+        raise ValueError(f"batch shapes do not broadcast: {told}") from None
+
+
+# ---- one token, of arguments that are known to fit
+
+
+def overlap(
+    model: SelfAttention, family: int, parameters: Parameters, attention: tuple[Array, ...], position: Int[Array, "*_"]
+) -> tuple[Float[Array, "*batch"], ...]:
+    """m of one family, by pattern, of the token at `position` that follows `attention`; Eq. (5)."""
+    result = compiled("overlap")(
+        Omega=matrix(model.directions),
+        C=matrix(model.moments[family]),
+        A=column(attention),
+        r=column(tuple(jnp.moveaxis(model.positional[position, family], -1, 0))),
+        beta=parameters.beta,
+        epsilon=parameters.epsilon,
+    )
+    return result["m"].column
+
+
+def next_state(model: SelfAttention, parameters: Parameters, state: State) -> State:
+    """`SelfAttention.step` of what is known to fit, for compiled loops."""
+    key, value, query = (
+        overlap(model, family, parameters, state.attention, state.position) for family in (KEY, VALUE, QUERY)
+    )
+    return attend(parameters, store(state, key, value), query)
+
+
+def attend(parameters: Parameters, state: State, query: tuple[Array, ...]) -> State:
+    """`state` with the attention of the token that was stored last, given its `query`; the position moves on by one."""
+    result = compiled("attention")(q=column(query), gamma=parameters.gamma, **read_memory(state))
+    position = (state.position + 1) % state.keys[0].shape[0]
+    return State(result["A"].column, state.keys, state.values, position, state.tokens)
+
+
+def store(state: State, key: tuple[Array, ...], value: tuple[Array, ...]) -> State:
+    """`state` with the key and value of the token at `state.position` in the context."""
+    keys = tuple(with_entry(slots, state.position, entry) for slots, entry in zip(state.keys, key, strict=True))
+    values = tuple(with_entry(slots, state.position, entry) for slots, entry in zip(state.values, value, strict=True))
+    tokens = jnp.minimum(state.tokens + 1, keys[0].shape[0])
+    return State(state.attention, keys, values, state.position, tokens)
+
+
+def with_entry(slots: Array, position: Int[Array, ""], entry: Array) -> Array:
+    """`slots` with `entry` at a position that is one of the context."""
+    return slots.at[position].set(entry, mode="promise_in_bounds")
+
+
+def read_memory(state: State) -> dict[str, Matrix]:
+    """Keys K and values V of the context, and the mask `ell` added to the scores: -inf where there is no token."""
+    context, *batch = state.keys[0].shape
+    live = jnp.where(jnp.arange(context) < state.tokens, 0.0, -jnp.inf)
+    return {
+        "K": long_matrix(state.keys),
+        "V": long_matrix(state.values),
+        "ell": long_matrix([live.reshape(context, *(1 for _ in batch))]),
+    }
+
+
+@checked_arguments
+def semantic_overlap(
+    model: SelfAttention, family: Family, parameters: Parameters, attention: Values
+) -> Float[Array, "patterns *batch"]:
+    """The part of one family's overlap that semantic bits contribute, after `attention`: (1 - epsilon) <w tanh>.
+
+    `attention` is `(patterns, *batch)`.
+    """
+    require_float64()
+    if attention.shape[:1] != (model.patterns,):
+        raise ValueError(f"attention of shape {attention.shape} does not fit a network of {model.patterns} patterns")
+    common_batch_shape(parameters=parameters.batch_shape, attention=attention.shape[1:])
+    without_positions = eqx.tree_at(lambda at: at.positional, model, jnp.zeros_like(model.positional))
+    attention = tuple(jnp.asarray(attention))
+    return jnp.stack(overlap(without_positions, family, parameters, attention, jnp.zeros((), dtype=int)))
+
+
+# ---- batches
+
+
+def broadcast_to_batch(values: Array, leading: int, batch: tuple[int, ...]) -> Array:
+    """`values`, of so many `leading` axes before its batch axes, broadcast to the batch shape `batch`."""
+    first, own = values.shape[:leading], values.shape[leading:]
+    aligned = values.reshape(*first, *(1 for _ in range(len(batch) - len(own))), *own)
+    return jnp.broadcast_to(aligned, (*first, *batch))
+
+
+def map_batch(state: State, function: Callable[[Array, int], Array]) -> State:
+    """`state` with `function` of each array over the batch and of how many axes it has before those of the batch."""
+    return State(
+        tuple(function(entry, 0) for entry in state.attention),
+        *(tuple(function(slots, 1) for slots in family) for family in (state.keys, state.values)),
+        state.position,
+        state.tokens,
+    )
+
+
+def broadcast_to_parameters(parameters: Parameters, state: State) -> State:
+    """`state`, broadcast to the batch shape of the parameters."""
+    batch = jnp.broadcast_shapes(parameters.batch_shape, state.batch_shape)
+    return map_batch(state, lambda entry, leading: broadcast_to_batch(entry, leading, batch))
+
+
+def over_cores(
+    compute: Callable[[Parameters, Window | State], Found], parameters: Parameters, start: Window | State
+) -> Found:
+    """`compute(parameters, start)`, whose arrays have the batch for their last axes, on all cores of a CPU.
+
+    XLA runs a step of the map, whose operations are small, on one core alone. The batch stays whole if it is small,
+    within `jax.jit`, on an accelerator, and in a thread that others run beside. `compute` must be able to run in
+    several threads at once, which LAPACK of many matrices cannot.
+    """
+    batch = jnp.broadcast_shapes(parameters.batch_shape, start.batch_shape)
+    orbits = max(batch, default=1)
+    parts = min(os.cpu_count() or 1, orbits // _FEWEST)
+    is_beside_others = threading.current_thread() is not threading.main_thread()
+    if parts < 2 or is_beside_others or jax.default_backend() != "cpu" or is_traced(parameters, start):
+        return compute(parameters, start)
+    axis = batch.index(orbits) - len(batch)
+    # of one size, so that they are one program
+    numbers = np.pad(np.arange(orbits), (0, -orbits % parts), mode="edge").reshape(parts, -1)
+
+    @usual_settings()
+    def of_part(part: np.ndarray) -> Found:
+        def cut(values: Array, leading: int = 0) -> Array:
+            is_same = values.ndim - leading < -axis or values.shape[axis] == 1
+            return values if is_same else jnp.take(values, part, axis=axis)
+
+        mine = map_batch(start, cut) if isinstance(start, State) else Window(cut(start.attention, 2), start.position)
+        return compute(jax.tree.map(cut, parameters), mine)
+
+    def joined(*arrays: Array) -> Array:
+        if arrays[0].ndim < -axis:  # no batch, such as the position: the same in all parts
+            return arrays[0]
+        return jax.lax.slice_in_dim(jnp.concatenate(arrays, axis=axis), 0, orbits, axis=axis % arrays[0].ndim)
+
+    with ThreadPoolExecutor(parts) as threads:
+        found = list(threads.map(of_part, numbers))
+    return jax.tree.map(joined, *found)
+
+
+# ---- starts
+
+
+@checked_arguments
+def prompt(weights: Weights, bits: Values) -> Float[np.ndarray, "families patterns"]:
+    """The prompt of `bits` +-1, `(neurons + position_bits,)`, positional ones last and of position 0: all -1."""
+    if bits.shape != (weights.neurons + weights.position_bits,) or not np.isin(bits, (-1, 1)).all():
+        raise ValueError(
+            f"a prompt has {weights.neurons} semantic and {weights.position_bits} positional bits of +-1, got "
+            f"bits of shape {bits.shape} from {bits.min(initial=np.inf):g} to {bits.max(initial=-np.inf):g}"
+        )
+    semantic, positional = np.split(bits, [weights.neurons])
+    if np.any(positional != -1):
+        raise ValueError(f"a prompt stands at position 0, whose bits are all -1, not {positional.astype(int)}")
+    return weights.semantic @ semantic / weights.neurons
+
+
+@checked_arguments
+def pattern_prompt(weights: Weights, family: Family = 0, pattern: Index = 0) -> Float[np.ndarray, "families patterns"]:
+    """The prompt whose semantic bits are a row of the weights, by default the first one of the output."""
+    checked_whole_number("pattern", pattern, most=weights.patterns - 1)
+    return weights.semantic @ weights.semantic[family, pattern].astype(float) / weights.neurons
+
+
+@usual_settings()
+@checked_arguments
+def token_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
+    """The state after a prompt in the token-exact convention: it is remembered, and the next position is 1."""
+    overlaps = _first_overlaps(model, parameters, of)
+    first = store(_blank(model, overlaps[VALUE]), overlaps[KEY], overlaps[VALUE])
+    return eqx.tree_at(lambda at: at.position, first, jnp.asarray(1 % model.context))
+
+
+@usual_settings()
+@checked_arguments
+def window_start(model: SelfAttention, parameters: Parameters, of: Prompt) -> State:
+    """The state after a prompt in the window convention: nothing is remembered, and the next position is 0."""
+    return _blank(model, _first_overlaps(model, parameters, of)[VALUE])
+
+
+def _first_overlaps(model: SelfAttention, parameters: Parameters, of: Any) -> list[tuple[Array, ...]]:
+    require_float64()
+    if of.shape != (expected := (len(FAMILIES), model.patterns)):
+        raise ValueError(f"of: overlaps of a prompt are {expected}, got {of.shape}")
+    largest = array_module(of).max(abs(of))
+    message = "of: overlaps of a prompt are from -1 to 1"
+    of = require(of, [Requirement(message, largest <= 1 + _ROUNDING, lambda: f"{message}, got {largest:g}")])
+    share, batch = parameters.epsilon, parameters.batch_shape
+    semantic, positional = (each.reshape(*of.shape, *(1 for _ in batch)) for each in (of, model.positional[0]))
+    mixed = (1 - share) * semantic + share * positional  # Eq. (1)
+    return [tuple(family) for family in jnp.broadcast_to(mixed, (*of.shape, *batch))]
+
+
+def _blank(model: SelfAttention, attention: tuple[Array, ...]) -> State:
+    """No token is remembered, and the next position is 0."""
+    slots = tuple(jnp.zeros((model.context, *entry.shape)) for entry in attention)
+    return State(attention, slots, slots, jnp.asarray(0), jnp.asarray(0))
+
+
+@usual_settings()
+@checked_arguments
+def state_from_window(model: SelfAttention, parameters: Parameters, window: Window) -> State:
+    """The state with the attentions of `window`, its keys and values those that follow from them."""
+    window = fitting("window", window, model, parameters)
+    return state_of(model, parameters, window.attention, window.position)
+
+
+def state_of(model: SelfAttention, parameters: Parameters, attention: Array, position: Int[Array, ""]) -> State:
+    """`state_from_window` of what is known to fit, for compiled loops."""
+    batch = jnp.broadcast_shapes(parameters.batch_shape, attention.shape[2:])
+    attention = broadcast_to_batch(attention, 2, batch)
+    positions = (position - jnp.arange(1, model.context)) % model.context
+
+    def slots(family: int) -> tuple[Array, ...]:
+        flat = positions.reshape(-1, *(1 for _ in batch))
+        found = overlap(model, family, parameters, tuple(jnp.moveaxis(attention[1:], 1, 0)), flat)
+        return tuple(jnp.zeros((model.context, *batch)).at[positions].set(entry) for entry in found)
+
+    tokens = jnp.asarray(model.context)
+    return State(tuple(attention[0]), slots(KEY), slots(VALUE), position % model.context, tokens)
+
+
+# ---- trajectories
+
+
+class Trajectory(eqx.Module):
+    """Attentions one token after another.
+
+    - `attention`: `(steps + 1, patterns, *batch)`, the start's first.
+    - `positions`: `(steps,)`, of the token that is between one attention and the next.
+    - `end`: the state that the run may be taken up from.
+    """
+
+    attention: Float[Array, "times patterns *batch"]
+    positions: Int[Array, " steps"]
+    end: State
+
+    @checked_arguments
+    def window(self, model: SelfAttention) -> Window:
+        """The last attentions, as a start for other parameters.
+
+        Raises `ValueError` if fewer were recorded than the context holds, or `model` is another network.
+        """
+        end = fitting("trajectory", self.end, model)
+        if len(self.attention) < model.context:
+            raise ValueError(f"{len(self.attention)} attentions were recorded, a window has {model.context}")
+        return Window(self.attention[::-1][: model.context], end.position)
+
+    @checked_arguments
+    def overlaps(self, model: SelfAttention, parameters: Parameters) -> Float[Array, "steps families patterns *batch"]:
+        """m^o, m^v, m^q, m^k of every token of the run but the prompt."""
+        fitting("trajectory", self.end, model, parameters)
+        return _overlaps(model, parameters, self.attention[:-1], self.positions)
+
+
+@eqx.filter_jit
+def _overlaps(model, parameters, attention, positions):
+    flat = positions.reshape(-1, *(1 for _ in attention.shape[2:]))
+    before = tuple(jnp.moveaxis(attention, 1, 0))
+    families = [jnp.stack(overlap(model, family, parameters, before, flat), axis=1) for family in range(4)]
+    return jnp.stack(families, axis=1)
+
+
+@usual_settings()
+@checked_arguments
+def advance(model: SelfAttention, parameters: Parameters, state: State, steps: Any) -> State:
+    """The state after `steps` more tokens, a number from 0 on that may change without compiling again.
+
+    Large batches are run for many tokens on all cores.
+    """
+    state = fitting("state", state, model, parameters)
+    if is_traced(steps):
+        check_is_whole("steps", steps)
+        steps = require(steps, [Requirement("steps must be at least 0", steps >= 0)])
+    elif checked_whole_number("steps", steps, least=0) >= _MANY:
+        return over_cores(lambda *at: _advance(model, *at, jnp.asarray(steps)), parameters, state)
+    return _advance(model, parameters, state, jnp.asarray(steps))
+
+
+@eqx.filter_jit
+def _advance(model, parameters, state, steps):
+    start = broadcast_to_parameters(parameters, state)
+    return jax.lax.fori_loop(0, steps, lambda _, at: next_state(model, parameters, at), start)
+
+
+@usual_settings()
+@checked_arguments
+def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: Index) -> Trajectory:
+    """`steps` tokens after `start`, every attention recorded.
+
+    >>> import jax
+    >>> import theorykit
+    >>> from theorykit import dmft
+    >>> theorykit.enable_float64()
+    >>> weights = dmft.iid_weights(patterns=3, neurons=100, position_bits=3, key=jax.random.key(0))
+    >>> model = dmft.self_attention_limit(weights, context=4)
+    >>> parameters = dmft.Parameters(beta=2.0, gamma=1.0, epsilon=0.1)
+    >>> start = dmft.token_start(model, parameters, dmft.pattern_prompt(weights, 0))
+    >>> dmft.run(model, parameters, start, steps=50).attention.shape  # (tokens, patterns)
+    (51, 3)
+    """
+    return _run(model, parameters, fitting("start", start, model, parameters), steps)
+
+
+@eqx.filter_jit
+def _run(model, parameters, start, steps):
+    start = broadcast_to_parameters(parameters, start)
+
+    def token(state: State, _):
+        after = next_state(model, parameters, state)
+        return after, (after.attention, state.position)
+
+    end, (attention, positions) = jax.lax.scan(token, start, None, length=steps)
+    every = [jnp.concatenate([first[None], rest]) for first, rest in zip(start.attention, attention, strict=True)]
+    return Trajectory(jnp.stack(every, axis=1), positions, end)
+
+
+@usual_settings()
+@checked_arguments
+def discard_transient(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Window:
+    """The window of attentions that `start` has come to after `steps` tokens, a transient that is not recorded.
+
+    `steps` are at least as many as the context holds.
+    """
+    fitting("start", start, model, parameters)
+    if steps < model.context:
+        raise ValueError(f"a window has {model.context} attentions, and {steps} steps do not fill it")
+    nearly = advance(model, parameters, start, steps - model.context)
+    return run(model, parameters, nearly, steps=model.context).window(model)
+
+
+# ---- the map over whole turns of the position clock
+
+
+class Stroboscope(eqx.Module):
+    """A window of attentions, seen once in so many tokens, as a function of one parameter.
+
+    Called with `(context * patterns,)` attentions, newest first, and the value of `scanned`, it returns those `tokens`
+    later: a whole turn of the position clock by default, after which the map is the same again. One token is enough
+    where positions do not matter, `epsilon` = 0. Inside compiled functions the result is NaN where the state or the
+    value is not one of the map's. It is the `step` that `theorykit.dynamics` finds and follows cycles of; a cycle of k
+    turns has k * tokens tokens.
+    """
+
+    model: SelfAttention
+    parameters: Parameters
+    scanned: Literal["beta", "gamma", "epsilon"] = eqx.field(static=True)
+    tokens: int = eqx.field(static=True)
+
+    @checked_arguments
+    def __init__(
+        self,
+        model: SelfAttention,
+        parameters: Parameters,
+        scanned: Literal["beta", "gamma", "epsilon"] = "beta",
+        tokens: int | None = None,
+    ):
+        require_float64()
+        if parameters.batch_shape:
+            raise ValueError(
+                f"parameters of a stroboscope are single numbers, got a batch of shape {parameters.batch_shape}"
+            )
+        tokens = model.context if tokens is None else tokens
+        if tokens < 1 or (tokens % model.context and float(parameters.epsilon) != 0):
+            raise ValueError(
+                f"after {tokens} tokens the position clock of {model.context} is not where it was, and with epsilon = "
+                f"{parameters.epsilon} the map is then another; take a multiple of the context"
+            )
+        self.model, self.parameters, self.scanned, self.tokens = model, parameters, scanned, tokens
+
+    def __call__(self, state: ArrayLike, value: ArrayLike) -> Float[Array, " size"]:
+        require_float64()
+        size = self.model.context * self.model.patterns
+        state = numeric_array("state", state)
+        if jnp.shape(state) != (size,):
+            raise ValueError(
+                f"a state of this network is {size} attentions, {self.model.context} tokens of {self.model.patterns} "
+                f"patterns, got shape {jnp.shape(state)}"
+            )
+        check_is_number("value", value)
+        scanned = value if is_traced(value) else np.asarray(value, dtype=float)
+        traced = refuse_known([finite_entries("state", state), *_in_range(self.scanned, scanned, "value")])
+        scanned = jnp.asarray(scanned, dtype=float)
+        parameters = eqx.tree_at(lambda at: getattr(at, self.scanned), self.parameters, scanned)
+        after = _after(self.model, parameters, jnp.asarray(state), self.tokens)
+        # a solver's step may lead outside, and comes back from a value that is not finite, not from an error
+        return reduce(lambda kept, at: jnp.where(jnp.all(at.holds), kept, jnp.nan), traced, after)
+
+    @checked_arguments
+    def state(self, window: Window) -> Float[Array, " size"]:
+        """The state of a single window whose next token is at position 0."""
+        window = fitting("window", window, self.model)
+        if window.batch_shape:
+            raise ValueError(f"the window of a state is a single one, got a batch of shape {window.batch_shape}")
+        if self.tokens % self.model.context == 0 and int(window.position) != 0:
+            raise ValueError(f"the window's next token is at position {int(window.position)}, not at 0")
+        return window.attention.ravel()
+
+
+@eqx.filter_jit
+def _after(model, parameters, state, tokens):
+    """The attentions of a window, so many tokens later; compiled once for all parameters."""
+    window = state.reshape(model.context, model.patterns)
+    start, recorded = state_of(model, parameters, window, jnp.asarray(0)), min(tokens, model.context)
+
+    def token(state, _):
+        after = next_state(model, parameters, state)
+        return after, jnp.stack(after.attention)
+
+    _, attention = jax.lax.scan(token, start, None, length=tokens)
+    return jnp.concatenate([attention[::-1][:recorded], window[: model.context - recorded]]).ravel()

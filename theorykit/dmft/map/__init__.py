@@ -1,1 +1,0 @@
-"""The map as it runs: starts, trajectories, exponents."""

@@ -1,0 +1,245 @@
+"""Weights of a 1-bit self-attention network, and the law of their columns, which is all that the map knows of them.
+
+Four families of patterns, output, value, query and key, are rows of +-1 over the semantic bits of a token (one per
+neuron) and over its positional bits. In the limit of many neurons the mean of w^alpha tanh(beta w^o . A) is a sum over
+classes of neurons with the same output weights up to a sign, for tanh is odd: at most 2^(patterns - 1) of them. A law
+may also be given by correlations alone, through the Walsh expansion of tanh, with or without a network that has them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, product
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int8
+
+from ..checks import Count, Key, check_fields, checked_arguments, checked_array, checked_whole_number
+
+FAMILIES = ("output", "value", "query", "key")
+"""The four kinds of weights, in the order of the first axis of their arrays."""
+
+Subset = tuple[int, ...]
+_Signs = Annotated[Any, checked_array]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The weights of a network of M patterns per family, N neurons and P positional bits.
+
+    - `semantic`: `(families, patterns, neurons)`, `positional`: `(families, patterns, position_bits)`, entries +-1,
+      families in the order of `FAMILIES`.
+
+    Raises `ValueError` for other entries, for shapes that do not fit, and where there are no patterns.
+    """
+
+    semantic: _Signs
+    positional: _Signs
+
+    def __post_init__(self):
+        check_fields(self)
+        for name in ("semantic", "positional"):
+            object.__setattr__(self, name, _checked_signs(name, getattr(self, name)))
+        if self.semantic.shape[:2] != self.positional.shape[:2]:
+            raise ValueError(
+                f"semantic weights are of {self.semantic.shape[:2]} (families, patterns), positional ones of "
+                f"{self.positional.shape[:2]}"
+            )
+
+    @property
+    def patterns(self) -> int:
+        """M, patterns of each family."""
+        return self.semantic.shape[1]
+
+    @property
+    def neurons(self) -> int:
+        """N, entries of the semantic part of a pattern."""
+        return self.semantic.shape[2]
+
+    @property
+    def position_bits(self) -> int:
+        """P, entries of the positional part of a pattern."""
+        return self.positional.shape[2]
+
+
+def _checked_signs(name: str, values: np.ndarray) -> Int8[np.ndarray, "families patterns bits"]:
+    if values.ndim != 3 or values.shape[0] != len(FAMILIES):
+        raise ValueError(f"{name} weights have shape {values.shape}, not ({len(FAMILIES)}, patterns, bits)")
+    if 0 in values.shape:
+        raise ValueError(f"{name} weights of shape {values.shape}: there must be a pattern and a bit at least")
+    wrong = values[~np.isin(values, (-1, 1))]
+    if wrong.size:
+        raise ValueError(f"{name} weights must be +1 or -1, but {wrong.size} are not, such as {wrong.flat[0]:g}")
+    return values.astype(np.int8)
+
+
+@checked_arguments
+def weights_from_arrays(output: _Signs, value: _Signs, query: _Signs, key: _Signs, position_bits: int) -> Weights:
+    """Weights from four arrays of +-1, each `(patterns, neurons + position_bits)`, positional columns last."""
+    arrays = dict(zip(FAMILIES, (output, value, query, key), strict=True))
+    shapes = {family: array.shape for family, array in arrays.items()}
+    if len(set(shapes.values())) > 1 or len(shapes["output"]) != 2:
+        raise ValueError(f"all families must be (patterns, neurons + position_bits), got {shapes}")
+    if not 1 <= position_bits < shapes["output"][1]:
+        raise ValueError(f"position_bits={position_bits} of {shapes['output'][1]} columns leave no semantic bit")
+    for family, array in arrays.items():
+        if not np.isin(array, (-1, 1)).all():
+            raise ValueError(f"{family} weights must be +1 or -1")
+    every = np.stack(list(arrays.values()))
+    return Weights(every[..., :-position_bits], every[..., -position_bits:])
+
+
+@checked_arguments
+def iid_weights(patterns: Count, neurons: Count, position_bits: Count, *, key: Key) -> Weights:
+    """Weights of independent fair signs."""
+    semantic, positional = jax.random.split(key)
+    return Weights(
+        np.asarray(jax.random.rademacher(semantic, (4, patterns, neurons))),
+        np.asarray(jax.random.rademacher(positional, (4, patterns, position_bits))),
+    )
+
+
+@checked_arguments
+def segment_weights(patterns: Count, neurons: Count, position_bits: Count, *, segments: Count = 3, key: Key) -> Weights:
+    """Fair signs, the same for all neurons of a segment: at most `segments` distinct columns, however many neurons.
+
+    Raises `ValueError` for more segments than neurons.
+    """
+    drawn = iid_weights(patterns, segments, position_bits, key=key)
+    return Weights(_widen(drawn.semantic, neurons), drawn.positional)
+
+
+def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
+    """Repeat the last axis's signs over as many segments of neurons, of equal size or nearly so."""
+    segments = signs.shape[-1]
+    if segments > neurons:
+        raise ValueError(f"{neurons} neurons cannot make {segments} segments")
+    of_neuron = np.searchsorted([int(i * neurons / segments) for i in range(segments)], np.arange(neurons), "right") - 1
+    return signs[..., of_neuron]
+
+
+@checked_arguments
+def published_weights(
+    seed: Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)] = 1,
+    patterns: Count = 3,
+    neurons: Count = 99,
+    position_bits: Count = 2,
+    *,
+    segments: Count | None = 3,
+) -> Weights:
+    """The weights that the published program draws from `seed`; with `segments=None` its independent ones.
+
+    Its stream of legacy NumPy integers is drawn in the same order: signs that it does not use, then each family's
+    semantic signs, of which segments keep the last as positional ones, then positional signs or those of segments.
+    With segments there are at most as many positional bits as neurons.
+    """
+    if segments is not None and position_bits > neurons:
+        raise ValueError(
+            f"position_bits={position_bits}: with segments, the last of {neurons} semantic signs are positional ones"
+        )
+    stream = np.random.RandomState(seed)
+
+    def signs(*shape: int) -> np.ndarray:
+        return stream.randint(2, size=shape) * 2 - 1
+
+    signs(patterns, neurons)
+    semantic = np.stack([signs(patterns, neurons) for _ in FAMILIES])
+    if segments is None:
+        return Weights(semantic, np.stack([signs(patterns, position_bits) for _ in FAMILIES]))
+    return Weights(_widen(signs(len(FAMILIES), patterns, segments), neurons), semantic[..., -position_bits:])
+
+
+def distinct_columns(weights: Weights) -> tuple[Int8[np.ndarray, "classes families patterns"], np.ndarray]:
+    """The distinct columns of semantic weights, and how many neurons have each."""
+    every = weights.semantic.reshape(-1, weights.neurons)
+    distinct, counts = np.unique(every, axis=1, return_counts=True)
+    return distinct.T.reshape(-1, *weights.semantic.shape[:2]), counts
+
+
+def position_code(position_bits: int, context: int) -> Int8[np.ndarray, "context position_bits"]:
+    """Positions 0 .. context - 1 in binary, most significant bit first, 0 as -1."""
+    if not 1 <= context <= 2**position_bits:
+        raise ValueError(
+            f"a context of {context} tokens needs positions 0 to {context - 1}, and {position_bits} positional bits "
+            f"tell {2**position_bits} apart"
+        )
+    bits = (np.arange(context)[:, None] >> np.arange(position_bits)[::-1]) & 1
+    return (2 * bits - 1).astype(np.int8)
+
+
+def positional_overlaps(weights: Weights, context: int) -> Float[np.ndarray, "context families patterns"]:
+    """r, the mean of a pattern's positional signs times those of each position; the last term of Eq. (1)."""
+    code = position_code(weights.position_bits, context)
+    return np.einsum("fmp,lp->lfm", weights.positional, code.astype(float)) / weights.position_bits
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnLaw:
+    """The law of a neuron's weights, as far as the mean field knows it; Eq. (6).
+
+    - `directions`: `(classes, patterns)`, distinct output weights w^o of +-1, the first one +1.
+    - `moments`: `(families, classes, patterns)`, for each class the mean over all neurons of its members' weights.
+    """
+
+    directions: Annotated[Any, partial(checked_array, axes="classes patterns")]
+    moments: Annotated[Any, partial(checked_array, axes="families classes patterns")]
+
+    def __post_init__(self):
+        check_fields(self)
+        if not np.isin(self.directions, (-1, 1)).all():
+            raise ValueError("directions must be +1 or -1, as output weights are")
+        if self.moments.shape != (len(FAMILIES), *self.directions.shape):
+            raise ValueError(f"moments are {self.moments.shape}, directions {self.directions.shape}")
+
+
+@checked_arguments
+def column_law(weights: Weights) -> ColumnLaw:
+    """The law of the columns of `weights`; exact for them, and unchanged if neurons are added in proportion."""
+    signs, counts = distinct_columns(weights)
+    signs = signs.astype(float)
+    signs = signs * signs[:, :1, :1]  # tanh is odd: a column and its negative are of one class
+    directions, of_column = np.unique(signs[:, 0], axis=0, return_inverse=True)
+    moments = np.zeros((len(directions), *signs.shape[1:]))
+    np.add.at(moments, of_column.ravel(), counts[:, None, None] / counts.sum() * signs)
+    return ColumnLaw(directions, np.swapaxes(moments, 0, 1))  # Eq. (6)
+
+
+def odd_subsets(patterns: int) -> tuple[Subset, ...]:
+    """Subsets of an odd number of patterns, small ones first: (0,), (1,), ..., (0, 1, 2), ..."""
+    return tuple(subset for size in range(1, patterns + 1, 2) for subset in combinations(range(patterns), size))
+
+
+@checked_arguments
+def correlations(weights: Weights) -> Mapping[Subset, Float[np.ndarray, "families patterns"]]:
+    """C, the mean over neurons of a weight times the output weights of every odd subset of patterns; Eq. (7)."""
+    semantic = weights.semantic.astype(float)
+    return {
+        subset: semantic @ np.prod(semantic[0, list(subset)], axis=0) / weights.neurons
+        for subset in odd_subsets(weights.patterns)
+    }
+
+
+@checked_arguments
+def law_from_correlations(
+    given: Mapping[Subset, Annotated[Any, partial(checked_array, axes="families patterns")]],
+) -> ColumnLaw:
+    """The law with given correlations `(families, patterns)` by subset of patterns; Eq. (7).
+
+    Subsets that are not given have correlation zero; pairs alone, (0,), (1,), ..., are enough for one or two patterns.
+    Raises `ValueError` for a subset of even size, which the mean field cannot see, and for shapes that do not fit.
+    """
+    shapes = {subset: value.shape for subset, value in given.items()}
+    if len(set(shapes.values())) != 1 or next(iter(shapes.values()))[0] != len(FAMILIES):
+        raise ValueError(f"correlations given must all be ({len(FAMILIES)}, patterns), got {shapes}")
+    patterns = next(iter(shapes.values()))[1]
+    known = odd_subsets(patterns)
+    if unknown := [subset for subset in given if subset not in known]:
+        raise ValueError(f"{unknown[0]} given is not an odd subset, in order, of patterns 0 to {patterns - 1}")
+    directions = np.array([(1, *signs) for signs in product((1, -1), repeat=patterns - 1)], dtype=float)
+    moments = sum(
+        np.prod(directions[:, list(subset)], axis=1)[None, :, None] * value[:, None, :]
+        for subset, value in given.items()
+    )
+    return ColumnLaw(directions, moments / len(directions))  # Eq. (7)

@@ -1,0 +1,473 @@
+"""Branches of cycles, followed through a parameter by pseudo-arclength continuation, and their bifurcations.
+
+Branches are followed around folds. Arclength is measured in the plane of the first point and the parameter, so that
+both should be of order one. Bifurcations are where multipliers cross the unit circle.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Annotated, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Complex, Float
+from scipy.interpolate import KroghInterpolator
+from scipy.optimize import brentq
+
+from ..checks import Count, checked_arguments, checked_number
+from ..compilation import jit
+from .cycles import (
+    BranchPoint,
+    Cycle,
+    Linearisation,
+    NoCycleError,
+    Step,
+    Unknowns,
+    at_parameter,
+    checked_step,
+    correct,
+    multipliers_of,
+    smallest_period,
+)
+
+PERIOD_DOUBLING = "period doubling"
+"""A multiplier goes through -1: a cycle of twice the period branches off."""
+NEIMARK_SACKER = "Neimark-Sacker"
+"""Two complex multipliers cross the unit circle: a torus branches off."""
+FOLD = "fold"
+"""A multiplier goes through 1, and the branch turns back."""
+BRANCH_POINT = "branch point"
+"""A multiplier goes through 1, and two branches of cycles meet."""
+
+# least cosine between the tangents at both ends of a step, and that from which on the next may be longer
+_STRAIGHT, _VERY_STRAIGHT = 0.95, 0.995
+# largest distance of a cycle from where the tangent led, in units of the tangent's part of the step
+_ASTRAY = 0.25
+# largest change of a multiplier's modulus in a step, where it is below _LARGE
+_CHANGE, _LARGE = 0.25, 2.0
+# how far from its start, in units of the step, a closed branch may pass
+_BESIDE = 0.05
+# of the largest step: the first one, that from which on multipliers may change as they like, and the smallest
+_FIRST, _SHORT, _SMALLEST = 0.1, 1e-3, 1e-7
+_LONGER = 1.5
+# distance from the unit circle that is rounding
+_ON_CIRCLE = 1e-9
+# error of an event along the branch, as a fraction of the segment that it was noticed on
+_LOCATED = 1e-11
+# residual of a quantity at its located zero, which is less close where branches meet
+_CONTINUOUS = 1e-5
+# where branches meet: how far apart the points are that it is located from, in units of the segment; where they are, in
+# units of that; and how far this may be from where Newton's method found it, where it is nearly singular
+_AROUND, _NODES, _AGREES = 1e-2, (-1.5, -0.5, 0.5, 1.5), 1e-4
+# halvings of a segment until the crossings on it are told apart
+_HALVINGS = 16
+
+Number = Annotated[Any, checked_number]
+
+
+class Event(eqx.Module):
+    """A cycle whose stability changes, as one multiplier or a conjugate pair crosses the unit circle.
+
+    - `kind`: "period doubling" (through -1), "Neimark-Sacker" (a pair), "fold" (through 1 where the branch turns back)
+      or "branch point" (another branch crosses, in a pitchfork or transcritical bifurcation).
+    - `points` (period, state), `parameter`: the cycle.
+    - `multiplier`: the one that crosses, of a pair that of the upper half plane.
+
+    A branch of doubled cycles ends in a period doubling: that of the cycle that they double, whose points these are.
+    """
+
+    kind: str = eqx.field(static=True)
+    points: Float[Array, "period state"]
+    parameter: Float[Array, ""]
+    multiplier: Complex[Array, ""]
+
+    @property
+    def period(self) -> int:
+        """The period of the cycle."""
+        return len(self.points)
+
+    @property
+    def angle(self) -> float:
+        """Argument of the multiplier, from 0 to pi; at a Neimark-Sacker bifurcation, the rotation in a period."""
+        return float(np.angle(self.multiplier))
+
+
+class Branch(eqx.Module):
+    """Cycles along a branch, in order.
+
+    - `points` (cycle, period, state), `parameters` (cycle,), `multipliers` (cycle, state), `residuals` (cycle,): as
+      `Cycle` has them.
+    - `events`: every change of stability, in order.
+    - `ended`: why it goes no further.
+    """
+
+    points: Float[Array, "cycle period state"]
+    parameters: Float[Array, " cycle"]
+    multipliers: Complex[Array, "cycle state"]
+    residuals: Float[Array, " cycle"]
+    events: tuple[Event, ...]
+    ended: str = eqx.field(static=True)
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    def __getitem__(self, index: int) -> Cycle:
+        return Cycle(self.points[index], self.parameters[index], self.multipliers[index], self.residuals[index])
+
+    @property
+    def stable(self) -> np.ndarray:
+        """Which of the cycles are (cycle,)."""
+        return np.abs(np.asarray(self.multipliers[:, 0])) < 1
+
+    def to_xarray(self) -> xr.Dataset:
+        """The branch with its axes named, as netCDF can hold it.
+
+        - `points` (cycle, time, state), `parameter`, `residual` and `stable` (cycle,).
+        - `multiplier_modulus` and `multiplier_angle` (cycle, multiplier); angles in radians, from -pi to pi.
+        - `event_kind`, `event_parameter`, `event_modulus`, `event_angle` (event,), and `event_points` (event, time,
+          state), a cycle of half the period twice.
+        """
+        shape = self.points.shape[1:]
+        repeated = [np.resize(np.asarray(event.points), shape) for event in self.events]
+        crossing = np.array([complex(event.multiplier) for event in self.events], dtype=complex)
+        in_radians = {"units": "radian"}
+        return xr.Dataset(
+            {
+                "points": (("cycle", "time", "state"), np.asarray(self.points)),
+                "multiplier_modulus": (("cycle", "multiplier"), np.abs(self.multipliers)),
+                "multiplier_angle": (("cycle", "multiplier"), np.angle(self.multipliers), in_radians),
+                "residual": ("cycle", np.asarray(self.residuals)),
+                "stable": ("cycle", self.stable),
+                "event_kind": ("event", np.array([event.kind for event in self.events], dtype=str)),
+                "event_parameter": ("event", np.array([float(event.parameter) for event in self.events])),
+                "event_modulus": ("event", np.abs(crossing)),
+                "event_angle": ("event", np.angle(crossing), in_radians),
+                "event_points": (("event", "time", "state"), np.reshape(repeated, (len(self.events), *shape))),
+            },
+            coords={"parameter": ("cycle", np.asarray(self.parameters))},
+            attrs={"period": shape[0], "ended": self.ended},
+        )
+
+
+class _StepBounds(NamedTuple):
+    """Between which parameters a branch goes, and its largest step."""
+
+    low: float
+    high: float
+    largest: float
+
+    def reached(self, station: BranchPoint) -> str | None:
+        """Why a branch is not to be followed beyond a station, or None."""
+        parameter, leads = float(station.at.parameter), _turning(station)
+        outwards = (parameter >= self.high and leads > 0) or (parameter <= self.low and leads < 0)
+        return f"the parameter reached {parameter}" if outwards else None
+
+
+@checked_arguments
+def follow(
+    step: Step,
+    cycle: Cycle,
+    bounds: tuple[Number, Number],
+    *,
+    direction: int = 1,
+    largest_step: Number | None = None,
+    most_cycles: Count = 1000,
+) -> Branch:
+    """The branch of cycles through `cycle`, until its parameter leaves `bounds`; stable or not, and around folds.
+
+    It starts towards larger parameters with a `direction` of 1, towards smaller with -1. It also ends where it closes
+    on its start, where it meets the cycles that it doubles, after `most_cycles`, or where the smallest step fails;
+    `Branch.ended` says which. `largest_step`, of the first point and the parameter together, is by default a 20th of
+    the range of parameters; bifurcations that undo each other are missed if both are within a step. Raises
+    `NoCycleError` if `cycle` is none of `step`.
+    """
+    low, high = map(float, bounds)
+    if not low < high:
+        raise ValueError(f"bounds must be two parameters, the lower first; got {bounds}")
+    if direction not in (-1, 1):
+        raise ValueError(f"direction must be 1 or -1, got {direction}")
+    largest = (high - low) / 20 if largest_step is None else float(largest_step)
+    strides = _StepBounds(low, high, checked_number("largest_step", largest, above=0.0))
+    points, parameter = checked_step(step, cycle.points, cycle.parameter, "cycle")
+    if not low <= float(parameter) <= high:
+        raise ValueError(f"the cycle is at parameter {float(parameter)}, out of the bounds {bounds}")
+    first = at_parameter(step, Unknowns(points, parameter), direction)
+    if not first.solved or not np.all(np.isfinite(first.tangent.first)):
+        raise NoCycleError(
+            f"the cycle to start from solves the map's equations to {float(first.residual):.3g} only, or is at a fold "
+            f"itself, at parameter {float(parameter):.12g}; take it from find_cycle with the same step"
+        )
+    stations, events, length = [first], [], _FIRST * largest
+    ended = strides.reached(first)
+    while ended is None and len(stations) < most_cycles:
+        try:
+            segment, happened, length = _stride(step, stations[-1], first, length, strides)
+        except NoCycleError as error:
+            ended = str(error)
+            break
+        events += happened
+        if any(event.period < len(points) for event in happened):
+            ended = "it meets the cycles that it doubles"
+            break
+        stations.append(segment.end)
+        ended = "it closes" if segment.end is first else strides.reached(segment.end)
+    cycles = [station.cycle for station in stations]
+    names = ("points", "parameter", "multipliers", "residual")
+    columns = (jnp.stack([getattr(cycle, name) for cycle in cycles]) for name in names)
+    return Branch(*columns, events=tuple(events), ended=ended or f"most_cycles={most_cycles} were found")
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """A piece of a branch, short enough to be a graph over the distance along the tangent at its start."""
+
+    step: Step
+    start: BranchPoint
+    end: BranchPoint
+
+    @property
+    def direction(self) -> Float[Array, " coordinates"]:
+        """The tangent at the start."""
+        return self.start.tangent.first
+
+    @cached_property
+    def length(self) -> float:
+        """Distance of the end along the tangent."""
+        return float(self.direction @ (self.end.at.first - self.start.at.first))
+
+    @property
+    def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.start.multipliers, self.end.multipliers
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of the angle between the tangents at both ends."""
+        return float(self.direction @ self.end.tangent.first)
+
+    @property
+    def change(self) -> float:
+        """The largest change of a multiplier's modulus, moduli clipped at `_LARGE`."""
+        before, after = (np.minimum(np.abs(multipliers), _LARGE) for multipliers in self.multipliers)
+        return float(np.max(np.abs(after - before)))
+
+    def guess(self, distance: float) -> Unknowns:
+        """Cubic Hermite interpolation between both ends and their tangents."""
+        to, length = distance / self.length, self.length
+        arriving = length / self.cosine
+        return jax.tree.map(
+            lambda start, leaves, end, arrives: (
+                start
+                + to**2 * (3 - 2 * to) * (end - start)
+                + to * (1 - to) * ((1 - to) * length * leaves - to * arriving * arrives)
+            ),
+            *(self.start.at, self.start.tangent, self.end.at, self.end.tangent),
+        )
+
+    def at(self, distance: float) -> BranchPoint:
+        """The cycle at a distance from the start."""
+        if distance in (0, self.length):
+            return self.start if distance == 0 else self.end
+        target = self.direction @ self.start.at.first + distance
+        station = correct(self.step, self.guess(distance), self.direction, target)
+        if not station.solved:
+            raise NoCycleError(
+                f"the branch is lost between parameters {float(self.start.at.parameter):.12g} and "
+                f"{float(self.end.at.parameter):.12g}: Newton's method ends with a residual of "
+                f"{float(station.residual):.3g}"
+            )
+        return station
+
+    def root(self, quantity: Callable[[BranchPoint], float]) -> float:
+        """The distance at which a quantity that changes sign is zero, by Brent's method.
+
+        Where it jumps instead, the ends are of two branches that come close to each other: that is a `NoCycleError`.
+        """
+        distance = brentq(lambda distance: quantity(self.at(distance)), 0.0, self.length, xtol=_LOCATED * self.length)
+        left = abs(quantity(self.at(distance)))
+        if not left < _CONTINUOUS:
+            raise NoCycleError(f"the branch is lost near another: what was to be zero there is {left:.3g}")
+        return distance
+
+    def root_where_branches_meet(self, quantity: Callable[[BranchPoint], float], near: float) -> tuple[float, Unknowns]:
+        """As `root`, and the cycle there, by cubic interpolation: at a branch point Newton's method is singular."""
+        spread = _AROUND * self.length
+        stations = [self.at(near + spread * node) for node in _NODES]
+        values = [quantity(station) for station in stations]
+        if values[0] * values[-1] > 0:
+            raise NoCycleError("what was located where branches meet is not zero around there")
+        ahead = brentq(KroghInterpolator(_NODES, values), _NODES[0], _NODES[-1])
+        at = jax.tree.map(
+            lambda *leaves: jnp.asarray(KroghInterpolator(_NODES, leaves)(ahead)), *(s.at for s in stations)
+        )
+        return near + spread * ahead, at
+
+
+def _stride(
+    step: Step, start: BranchPoint, first: BranchPoint, length: float, strides: _StepBounds
+) -> tuple[_Segment, list[Event], float]:
+    """The next segment, its bifurcations, and the length of the step to try after it."""
+    while length > _SMALLEST * strides.largest:
+        try:
+            ahead = _ahead(step, start, length, strides)
+            segment = _up_to_bounds(_up_to_start(ahead, first), strides)
+            smooth = segment.cosine > _VERY_STRAIGHT and segment.change < _CHANGE / 2
+            longer = min(strides.largest, _LONGER * length) if smooth else length
+            return segment, list(_events_on(segment)), longer
+        except NoCycleError:
+            length /= 2
+    raise NoCycleError(f"steps of {length:.3g} fail from parameter {float(start.at.parameter):.12g} on")
+
+
+def _ahead(step: Step, start: BranchPoint, length: float, strides: _StepBounds) -> _Segment:
+    """The segment of this `length`; `NoCycleError` where it bends so much that its end may be on another branch."""
+    guess = start.at.move(start.tangent, length)
+    direction = start.tangent.first
+    end = correct(step, guess, direction, direction @ start.at.first + length)
+    segment = _Segment(step, start, end)
+    astray = _largest(end.at.move(guess, -1.0)) > _ASTRAY * length * _largest(start.tangent)
+    if not end.solved or astray or not segment.cosine > _STRAIGHT:
+        raise NoCycleError("the step is too long")
+    if length > _SHORT * strides.largest and segment.change > _CHANGE:
+        raise NoCycleError("the step is too long for the multipliers")
+    return segment
+
+
+def _up_to_start(segment: _Segment, first: BranchPoint) -> _Segment:
+    """The segment, ending where the branch started if it is a closed curve and passes there."""
+    distance = float(segment.direction @ (first.at.first - segment.start.at.first))
+    if not 0 < distance <= segment.length or segment.direction @ first.tangent.first < _STRAIGHT:
+        return segment
+    beside = _largest(segment.guess(distance).move(first.at, -1.0))
+    return _Segment(segment.step, segment.start, first) if beside < _BESIDE * segment.length else segment
+
+
+def _up_to_bounds(segment: _Segment, strides: _StepBounds) -> _Segment:
+    """The segment, ending on the bound if it goes beyond."""
+    parameter = float(segment.end.at.parameter)
+    if strides.low <= parameter <= strides.high:
+        return segment
+    bound, sign = (strides.high, 1) if parameter > strides.high else (strides.low, -1)
+    near = segment.at(segment.root(lambda station: float(station.at.parameter) - bound))
+    end = at_parameter(segment.step, Unknowns(near.at.points, jnp.asarray(bound, dtype=jnp.float64)), sign)
+    landed = _Segment(segment.step, segment.start, end)
+    if not end.solved or not landed.cosine > _STRAIGHT or not landed.length > 0:
+        raise NoCycleError("the branch turns back at the bound")
+    return landed
+
+
+def _largest(change: Unknowns) -> float:
+    return max(float(jnp.max(jnp.abs(change.points))), abs(float(change.parameter)))
+
+
+# ---- bifurcations
+
+
+def _events_on(segment: _Segment, halvings: int = _HALVINGS) -> Iterator[Event]:
+    """The bifurcations on a segment, in order.
+
+    They are detected by changes in the number of multipliers outside the unit circle, and in the parities of those
+    beyond 1 and -1; a multiplier that crosses and returns within the segment is missed. Events closer than 2^-halvings
+    of the segment may not be resolved, nor the branches of an imperfect branch point with multipliers within 1e-5 of 1.
+    """
+
+    def excess(rank: int) -> Callable[[BranchPoint], float]:
+        return lambda station: abs(station.multipliers[rank]) - 1
+
+    # the k-th largest modulus is continuous along the branch, whichever multiplier has it; one of a conjugate pair
+    crossings = []
+    inside, outside = sorted(int(np.sum(np.abs(multipliers) > 1)) for multipliers in segment.multipliers)
+    for rank in range(inside, outside):
+        if max(abs(abs(multipliers[rank]) - 1) for multipliers in segment.multipliers) < _ON_CIRCLE:
+            continue
+        distance = segment.root(excess(rank))
+        station = segment.at(distance)
+        multiplier = complex(station.multipliers[rank])
+        if multiplier.imag >= 0:
+            crossings.append((distance, rank, station.at, multiplier))
+    crossings.sort(key=lambda crossing: crossing[0])
+
+    def gained(number: int) -> int:
+        """How many more real multipliers are beyond 1 or -1 at the end of the segment than at its start."""
+        before, after = (np.sum((m.imag == 0) & (m.real * number > 1 + _ON_CIRCLE)) for m in segment.multipliers)
+        return int(after) - int(before)
+
+    through = {number: sum(m.imag == 0 and m.real * number > 0 for *_, m in crossings) for number in (1, -1)}
+    explained = all((count - gained(number)) % 2 == 0 for number, count in through.items())
+    if halvings > 0 and not (explained and through[1] <= 1):
+        middle = segment.at(segment.length / 2)
+        for ends in ((segment.start, middle), (middle, segment.end)):
+            yield from _events_on(_Segment(segment.step, *ends), halvings - 1)
+        return
+    turns = _turning(segment.start) * _turning(segment.end) < 0
+    for distance, rank, at, multiplier in crossings:
+        kind = NEIMARK_SACKER if multiplier.imag else PERIOD_DOUBLING
+        if multiplier.imag == 0 and multiplier.real > 0:
+            kind = FOLD if turns else BRANCH_POINT
+        if kind == BRANCH_POINT:
+            try:  # to locate it more accurately; that fails, for instance, where multipliers exchange ranks there
+                closer, there = segment.root_where_branches_meet(excess(rank), distance)
+                if abs(closer - distance) <= _AGREES * segment.length:
+                    at, multiplier = there, 1 + 0j
+            except NoCycleError:
+                pass
+        yield Event(kind, at.points, at.parameter, jnp.asarray(multiplier))
+    if turns and through[1] == 0:
+        yield _meeting(segment)
+
+
+def _turning(station: BranchPoint) -> float:
+    """Derivative of the parameter by arclength: zero at a fold."""
+    return float(station.tangent.parameter)
+
+
+def _meeting(segment: _Segment) -> Event:
+    """The bifurcation at which this branch begins, where it turns back though no multiplier crosses 1.
+
+    The other branch may be of cycles of half the period: then it is a period doubling.
+    """
+    _, at = segment.root_where_branches_meet(_turning, segment.root(_turning))
+    kind, number = BRANCH_POINT, 1
+    if smallest_period(at.points) < len(at.points):
+        kind, number, at = PERIOD_DOUBLING, -1, Unknowns(at.points[: len(at.points) // 2], at.parameter)
+    monodromy, _, _ = _linearised(segment.step, at).condense(jnp.zeros_like(at.points))
+    multipliers = multipliers_of(monodromy)
+    closest = multipliers[np.argmin(np.abs(multipliers - number))]
+    return Event(kind, at.points, at.parameter, jnp.asarray(closest))
+
+
+@checked_arguments
+def double_period(
+    step: Step, event: Event, *, amplitude: Annotated[Any, partial(checked_number, above=0.0)] = 1e-2
+) -> Cycle:
+    """The cycle of twice the period that bifurcates at a period doubling, on whichever side of its parameter it is.
+
+    `amplitude` is half the distance between its first points, in units of the event's largest coordinate (or of one, if
+    that is more): the smaller, the closer to the event. Raises `NoCycleError` where there is none found, or `amplitude`
+    is too small to tell it from the cycle that it doubles.
+    """
+    if event.kind != PERIOD_DOUBLING:
+        raise ValueError(f"cycles are doubled at a period doubling, but this event is a {event.kind}")
+    points, parameter = checked_step(step, event.points, event.parameter, "event")
+    distance = amplitude * max(1.0, float(jnp.max(jnp.abs(points))))
+    # the perturbation that has changed sign after a period, of length one at the first point
+    linearisation, still = _linearised(step, Unknowns(points, parameter)), jnp.zeros_like(points)
+    eigenvalues, vectors = np.linalg.eig(np.asarray(linearisation.condense(still)[0]))
+    vector = vectors[:, np.argmin(np.abs(eigenvalues + 1))].real
+    flipped = linearisation.spread(still, jnp.append(vector / np.linalg.norm(vector), 0.0)).points
+    guess = jnp.concatenate([points + distance * flipped, points - distance * flipped])
+    target = flipped[0] @ points[0] + distance
+    station = correct(step, Unknowns(guess, parameter), jnp.append(flipped[0], 0.0), target)
+    if not station.solved or smallest_period(station.at.points) < len(guess):
+        raise NoCycleError(
+            f"no cycle of period {len(guess)} was found beside the period doubling at {float(parameter):.12g} with an "
+            f"amplitude of {amplitude}: Newton's method ends with a residual of {float(station.residual):.3g} on "
+            f"points of period {smallest_period(station.at.points)}. Try another amplitude"
+        )
+    return station.cycle
+
+
+_linearised = jit(Linearisation.about)

@@ -1,0 +1,320 @@
+r"""Functions of numbers that SymPy lacks, kept whole because the expressions that define them overflow or cancel.
+
+The mean of max(a + b z, 0) over a standard normal z is |b| phi(a/|b|) + a Phi(a/|b|). Where b vanishes, the quotients
+and all derivatives have limits, but the formula is 0/0. With R_n the derivative of order n by a, Stein's lemma gives
+dR_n/db = b R_{n+2}. So the functions b^k R_n(a, b) are closed under differentiation, and each has a limit at b = 0.
+For two variables, polar coordinates serve in the same way.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import mpmath
+import sympy as sp
+from sympy import Abs, Expr, Heaviside, Integer, S, erf, erfc, exp, expand, log, pi, sign, sqrt
+from sympy.core.function import ArgumentIndexError
+from sympy.core.logic import fuzzy_and
+
+from ..checks import Scalar, checked_arguments
+from .numeric import NumericFunction
+
+
+class WholeFunctionBase(sp.Function):
+    """A function whose closed form, `rewrite(closed_form)`, is for display and for many digits.
+
+    SymPy's printers look for methods of a base class only if its name ends with Base.
+    """
+
+    closed_form: type
+    # arguments that are numbers and not orders; derivatives are by these
+    numbers = 1
+
+    def fdiff(self, argindex=1):
+        """The derivative by a number, of a class that is kept whole too."""
+        if not 1 <= argindex <= self.numbers:
+            raise ArgumentIndexError(self, argindex)
+        return self._slope(argindex)
+
+    def _eval_evalf(self, prec):
+        return self.rewrite(self.closed_form)._eval_evalf(prec)
+
+    def _eval_is_real(self):
+        return fuzzy_and(argument.is_real for argument in self.args[: self.numbers])
+
+
+class LogCosh(WholeFunctionBase):
+    """log cosh x: the hyperbolic cosine itself overflows at x = 711."""
+
+    nargs = 1
+    closed_form = log
+
+    @classmethod
+    def eval(cls, number):
+        """Even in its argument."""
+        if number.is_zero:
+            return S.Zero
+        return cls(-number) if number.could_extract_minus_sign() else None
+
+    def _slope(self, argindex):
+        return sp.tanh(self.args[0])
+
+    def _eval_rewrite_as_log(self, number, **kwargs):
+        return log(sp.cosh(number))
+
+    def _eval_is_nonnegative(self):
+        return self.args[0].is_real
+
+
+class LogNormalCDF(WholeFunctionBase):
+    """The derivative of order n, zero if it is not given, of log Phi(x), the log of the normal distribution function.
+
+    Phi itself is zero in float64 below x = -39. The derivatives are kept whole too: in the lower tail, the density over
+    the probability is a ratio of two numbers that underflow, and its derivatives cancel.
+    """
+
+    nargs = (1, 2)
+    closed_form = log
+    order = property(lambda self: int(self.args[1]) if len(self.args) == 2 else 0)
+
+    @classmethod
+    def eval(cls, number, order=S.Zero):
+        """Without an order that is zero."""
+        if not (order.is_Integer and order >= 0):
+            raise ValueError(f"the order of a derivative must be a whole number that is not negative, got {order}")
+
+    def __new__(cls, number, order=S.Zero, **options):
+        return super().__new__(cls, number, *([] if order == 0 else [order]), **options)
+
+    def _slope(self, argindex):
+        return type(self)(self.args[0], Integer(self.order + 1))
+
+    def _eval_rewrite_as_log(self, number, order=S.Zero, **kwargs):
+        if order == 0:
+            return log(erfc(-number / sqrt(2)) / 2)
+        at = sp.Dummy()
+        ratio = sqrt(2 / pi) * exp(-(at**2) / 2) / erfc(-at / sqrt(2))
+        return ratio.diff(at, int(order) - 1).xreplace({at: number})
+
+    def _eval_is_negative(self):
+        return self.args[0].is_real if self.order == 0 else None
+
+
+@checked_arguments
+def log_cosh(number: Scalar) -> Expr:
+    """log cosh x, without the 2 of 2 cosh x."""
+    return LogCosh(number)
+
+
+@checked_arguments
+def log_normal_cdf(number: Scalar) -> Expr:
+    """log of the standard normal distribution function at x."""
+    return LogNormalCDF(number)
+
+
+class _Smoothed(WholeFunctionBase):
+    """b^k times the derivative of order n by a of the mean of a function of a + b z over a standard normal z."""
+
+    closed_form = erf
+    numbers = 2
+
+    def __new__(cls, a, b, n=S.Zero, k=S.Zero, **options):
+        return super().__new__(cls, a, b, n, k, **options)
+
+    @classmethod
+    def eval(cls, a, b, n, k):
+        """In closed form where the slope is a number, or above order zero as a power times the rest."""
+        if not (n.is_Integer and n >= 0 and k.is_Integer):
+            raise ValueError(f"orders must be whole numbers, and n not negative, got n={n} and k={k}")
+        if b.could_extract_minus_sign():
+            return (-1) ** k * cls(a, -b, n, k)
+        if n < 2 and k != 0:
+            return b**k * cls(a, b, n)
+        if n < 2 and b.is_zero:
+            return cls._limits[int(n)](a)
+        if b.is_number and b.is_zero is False:
+            return cls._closed_form(a, b, n, k)
+        return None
+
+    def _slope(self, argindex):
+        a, b, n, k = self.args
+        if argindex == 1:
+            return self.func(a, b, n + 1, k)
+        # Stein's lemma: the mean solves a heat equation in the squared slope
+        heat = self.func(a, b, n + 2, k + 1)
+        return heat if k == 0 else k * self.func(a, b, n, k - 1) + heat
+
+    def _eval_rewrite_as_erf(self, a, b, n, k, **kwargs):
+        return self._closed_form(a, b, n, k)
+
+    def _eval_is_positive(self):
+        return (self.args[1].is_nonzero or None) if self.args[2] == 0 and self.args[3] == 0 else None
+
+
+def _density(a: Expr, b: Expr) -> Expr:
+    """The normal density at a/b."""
+    return exp(-(a**2) / (2 * b**2)) / sqrt(2 * pi)
+
+
+class SmoothedRamp(_Smoothed):
+    """b^k times the derivative of order n by a of the mean of max(a + b z, 0) over a standard normal z."""
+
+    _limits = (lambda a: sp.Max(a, 0), Heaviside)
+
+    @staticmethod
+    def _closed_form(a, b, n, k):
+        above = erfc(-a / (sqrt(2) * Abs(b))) / 2
+        if n == 0:
+            return b**k * (Abs(b) * _density(a, b) + a * above)
+        if n == 1:
+            return b**k * above
+        # the Hermite polynomial whose weight is the normal density, by its recurrence
+        order, ratio, below, polynomial = int(n) - 2, a / Abs(b), S.Zero, S.One
+        for i in range(order):
+            below, polynomial = polynomial, ratio * polynomial - i * below
+        return (-1) ** order * b**k * expand(polynomial) * _density(a, b) / Abs(b) ** (order + 1)
+
+
+class SmoothedAbs(_Smoothed):
+    """b^k times the derivative of order n by a of the mean of |a + b z| over a standard normal z."""
+
+    _limits = (Abs, sign)
+
+    @classmethod
+    def eval(cls, a, b, n, k):
+        """Odd or even in a; from the second order on twice the ramp."""
+        if n >= 2:
+            return 2 * SmoothedRamp(a, b, n, k)
+        if a.could_extract_minus_sign():
+            return (-1) ** n * cls(-a, b, n, k)
+        if a.is_zero and n == 1:
+            return S.Zero
+        return super().eval(a, b, n, k)
+
+    @staticmethod
+    def _closed_form(a, b, n, k):
+        mean_sign = erf(a / (sqrt(2) * Abs(b)))
+        return b**k * (2 * Abs(b) * _density(a, b) + a * mean_sign if n == 0 else mean_sign)
+
+
+class AngleBetween(WholeFunctionBase):
+    """atan2(c, |d|): the arcsine of the correlation of two normal numbers of covariance c and determinant d^2.
+
+    It needs no quotient of variances, which rounding may carry beyond one and which is 0/0 for a variance of zero.
+    """
+
+    nargs = numbers = 2
+    closed_form = sp.atan2
+
+    @classmethod
+    def eval(cls, c, d):
+        """Odd in c, even in d, and a number for numbers."""
+        if c.is_zero:
+            return S.Zero
+        if c.could_extract_minus_sign():
+            return -cls(-c, d)
+        if d.could_extract_minus_sign():
+            return cls(c, -d)
+        if c.is_number and d.is_number:
+            return sp.atan2(c, Abs(d))
+        return None
+
+    def _slope(self, argindex):
+        c, d = self.args
+        return PlaneMonomial(c, d, 0, 1, 0, 1) if argindex == 1 else -PlaneMonomial(c, d, 1, 0, 1, 1)
+
+    def _eval_rewrite_as_asin(self, c, d, **kwargs):
+        return sp.asin(c / sqrt(expand(c**2 + d**2)))
+
+    def _eval_rewrite_as_atan2(self, c, d, **kwargs):
+        return sp.atan2(c, Abs(d))
+
+
+class PlaneMonomial(WholeFunctionBase):
+    """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2: they make up derivatives of an angle and of a length.
+
+    At c = d = 0 it is zero, although the limit depends on the direction. Its quotients neither overflow nor underflow
+    before r does.
+    """
+
+    nargs = 6
+    numbers = 2
+    closed_form = sign
+
+    @classmethod
+    def eval(cls, c, d, i, j, s, m):
+        """In closed form for numbers that are not both zero."""
+        if not all(order.is_Integer and order >= least for order, least in ((i, 0), (j, 0), (s, 0), (m, -1))):
+            raise ValueError(f"orders must be whole numbers, only the last below zero, -1, got {i}, {j}, {s}, {m}")
+        if c.is_number and d.is_number and (c.is_zero is False or d.is_zero is False):
+            return cls._closed_form(c, d, i, j, s, m)
+        if s == 0 and d.could_extract_minus_sign():
+            return cls(c, -d, i, j, s, m)
+        return None
+
+    @staticmethod
+    def _closed_form(c, d, i, j, s, m):
+        return c**i * Abs(d) ** j * sign(d) ** s / sqrt(c**2 + d**2) ** (i + j + m)
+
+    def _slope(self, argindex):
+        c, d, i, j, s, m = self.args
+        of_c = argindex == 1
+        power, s = (i, s) if of_c else (j, (s + 1) % 2)
+        raised, lowered = ((i + 1, j), (i - 1, j)) if of_c else ((i, j + 1), (i, j - 1))
+        first = -(i + j + m) * self.func(c, d, *raised, s, m + 1)
+        return first if power == 0 else power * self.func(c, d, *lowered, s, m + 1) + first
+
+    def _eval_rewrite_as_sign(self, c, d, i, j, s, m, **kwargs):
+        return self._closed_form(c, d, i, j, s, m)
+
+
+def length(c: Expr, d: Expr) -> Expr:
+    """The square root of c^2 + d^2, with finite derivatives where both may be zero."""
+    squared = c**2 + d**2
+    return sqrt(squared) if squared.is_positive else PlaneMonomial(c, d, 0, 0, 0, -1)
+
+
+JUMPING = (Heaviside, sp.Mod, sp.ceiling, sp.floor, sp.frac, sign)
+"""Functions that jump: their derivatives between the jumps are not those of averages of them."""
+
+
+def _slope_of_spherical_bessel(node: Expr, index: int) -> Expr:
+    # SymPy's rule divides by the argument
+    order, x = node.args
+    return (order * sp.jn(order - 1, x) - (order + 1) * sp.jn(order + 1, x)) / (2 * order + 1)
+
+
+# derivatives that SymPy lacks, or writes with a pole where there is none
+_SLOPES: Mapping[type, Callable[[Expr, int], Expr]] = {
+    **dict.fromkeys((Heaviside, sp.ceiling, sp.floor, sign), lambda node, index: S.Zero),
+    sp.frac: lambda node, index: S.One,
+    sp.Mod: lambda node, index: S.One if index == 1 else -sp.floor(node.args[0] / node.args[1]),
+    sp.coth: lambda node, index: -(sp.csch(node.args[0]) ** 2),
+    sp.sinc: lambda node, index: -sp.jn(1, node.args[0]),
+    sp.jn: _slope_of_spherical_bessel,
+    sp.LambertW: lambda node, index: exp(-node) / (1 + node),
+}
+
+
+def partial_derivative(node: Expr, index: int) -> Expr:
+    """The derivative of a scalar function by its argument number `index`, counted from 1, between its jumps."""
+    rule = _SLOPES.get(type(node))
+    return node.fdiff(index) if rule is None else rule(node, index)
+
+
+def many_digits(symbols: sp.Symbol | Sequence[sp.Symbol], expression: Expr) -> Callable[..., Any]:
+    """The expression as a function of numbers of mpmath, to as many digits as it works with.
+
+    A numeric function of a user's has the digits of float64.
+    """
+    evaluated: dict[str, Callable[..., mpmath.mpf]] = {}
+    for kind in {each.func for each in expression.atoms(WholeFunctionBase, NumericFunction)}:
+
+        def value(*numbers: Any, kind: Callable[..., Expr] = kind) -> mpmath.mpf:
+            digits = mpmath.mp.dps
+            exact = [Integer(int(each)) if each == int(each) else sp.Float(each, digits) for each in numbers]
+            return mpmath.mpmathify(kind(*exact).evalf(digits))
+
+        name = f"own_{len(evaluated)}"
+        evaluated[name] = value
+        expression = expression.replace(kind, sp.Function(name))
+    return sp.lambdify(symbols, expression, [evaluated, "mpmath"])

@@ -1,0 +1,363 @@
+"""Functions of matrices through their entries or their eigenvalues, and what is known of a matrix from its form.
+
+The code generator asks here before it chooses a Cholesky factorisation; nothing is guessed.
+"""
+
+from collections.abc import Callable, Sequence
+
+import sympy as sp
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ..checks import (
+    are_equal_sizes,
+    checked_function,
+    checked_instance,
+    checked_matrices,
+    checked_matrix,
+    checked_scalar,
+    checked_square,
+    shown,
+)
+from .atoms import (
+    Diagonal,
+    FunctionOfMatrix,
+    PartialTrace,
+    PositiveDefiniteSymbol,
+    PositiveSemidefiniteSymbol,
+    PrincipalBlock,
+    SquareRoot,
+    SymmetricSymbol,
+    split_coefficient,
+)
+from .bound_variables import EntryVariable, new_variable, with_value
+
+ENTRY = EntryVariable("x")
+_NAMES = "xyzuvw"
+
+
+class Entrywise(MatrixExpr):
+    """f(A_ij, B_ij, ...): a `function`, a SymPy `Lambda` of k numbers, of the entries of k matrices of one shape.
+
+    Of one matrix it is SymPy's own `ElementwiseApplyFunction`; `entrywise` makes whichever it is.
+    """
+
+    function = property(lambda self: self.args[0])
+    matrices = property(lambda self: self.args[1:])
+    shape = property(lambda self: self.matrices[0].shape)
+
+    def __new__(cls, function, *matrices):
+        matrices = _checked_alike(matrices)
+        function = _checked_lambda(function, len(matrices), f"{len(matrices)} numbers, one for each matrix")
+        return super().__new__(cls, _with_own_variables(function), *matrices)
+
+    def _entry(self, i, j, **kwargs):
+        return self.function(*(matrix[i, j] for matrix in self.matrices))
+
+    def _eval_transpose(self):
+        return Entrywise(self.function, *(matrix.T for matrix in self.matrices))
+
+
+class SumOfEntries(sp.Expr):
+    """The sum of all entries of a matrix."""
+
+    is_commutative = True
+    matrix = property(lambda self: self.args[0])
+
+    def __new__(cls, matrix):
+        return super().__new__(cls, checked_matrix("matrix", matrix))
+
+
+class _WithFunction(FunctionOfMatrix):
+    """A symmetric matrix made of a function, the first argument, and of a matrix of the same shape."""
+
+    function = property(lambda self: self.args[0])
+    matrix = property(lambda self: self.args[1])
+
+    def _eval_transpose(self):
+        return self
+
+
+class KernelMatrix(_WithFunction):
+    """k(C_ii, C_ij, C_jj), a kernel of each two of the Gaussian numbers whose covariance is the matrix C.
+
+    `function` k is a SymPy `Lambda` of three numbers. It must be E[f(g_i) f(g_j)] for some f, and `matrix` a
+    covariance, which is not checked: the result is taken to be positive semidefinite.
+    """
+
+    def __new__(cls, function, matrix):
+        function = _checked_lambda(function, 3, "three numbers")
+        return super().__new__(cls, _with_own_variables(function), checked_square("matrix", matrix))
+
+    @property
+    def entries(self) -> MatrixExpr:
+        """The same as a function of the entries of three matrices."""
+        own = Diagonal(self.matrix) * sp.OneMatrix(1, self.matrix.shape[0])
+        return entrywise(self.function, own, self.matrix, own.T)
+
+
+class EigenvalueSum(sp.Expr):
+    """sum_i f(l_i) over the eigenvalues l_i of a symmetric `matrix`, with their multiplicity.
+
+    `function` f is a SymPy `Lambda` of one number.
+    """
+
+    is_commutative = True
+    function = property(lambda self: self.args[0])
+    matrix = property(lambda self: self.args[1])
+
+    def __new__(cls, function, matrix):
+        return super().__new__(cls, *_checked_spectral(function, matrix))
+
+
+class SpectralFunction(_WithFunction):
+    """f(K) = V diag(f(l_1), ..., f(l_n)) V^T of a symmetric `matrix` K = V diag(l_1, ..., l_n) V^T.
+
+    `function` f is a SymPy `Lambda` of one number.
+    """
+
+    def __new__(cls, function, matrix):
+        return super().__new__(cls, *_checked_spectral(function, matrix))
+
+
+def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
+    """A function of k numbers, applied to the entries of k matrices of one shape; equal wherever both are.
+
+    >>> from sympy import MatrixSymbol
+    >>> from theorykit.symbolic import entrywise, log_cosh, sum_of_entries
+    >>> fields, labels = MatrixSymbol("h", 5, 1), MatrixSymbol("y", 5, 1)
+    >>> sum_of_entries(entrywise(lambda h, y: log_cosh(h) - h * y, fields, labels)).free_symbols == {fields, labels}
+    True
+    """
+    matrices = _checked_alike(matrices)
+    variables = _variables(len(matrices))
+    value = _value_of(function, variables)
+    return (
+        matrices[0].applyfunc(sp.Lambda(ENTRY, value)) if len(matrices) == 1 else of_entries(value, variables, matrices)
+    )
+
+
+def sum_of_entries(matrix: MatrixExpr) -> sp.Expr:
+    """The sum of all entries of a matrix, taken of each term, the scalar coefficient in front."""
+    if isinstance(checked_matrix("matrix", matrix), sp.MatAdd):
+        return sum((sum_of_entries(term) for term in matrix.args), sp.Integer(0))
+    coefficient, factor = split_coefficient(matrix)
+    if isinstance(factor, sp.OneMatrix):
+        return coefficient * factor.shape[0] * factor.shape[1]
+    return sp.Integer(0) if isinstance(factor, sp.ZeroMatrix) else coefficient * SumOfEntries(factor)
+
+
+def sum_of_column(column: MatrixExpr) -> sp.Expr:
+    """The sum of a column's entries as the product of a row of ones with it: rules know products."""
+    return sp.Trace(sp.OneMatrix(1, column.shape[0]) * column)
+
+
+def of_entries(value: sp.Expr, variables: Sequence[EntryVariable], matrices: Sequence[MatrixExpr]) -> MatrixExpr:
+    """The matrix of `value`, a function of the `variables`, of the entries of `matrices`, in its simplest form.
+
+    Coefficients stand in front, of matrices in which it is linear too; a matrix that occurs twice, one of equal
+    entries, and one of which it is no function are left out.
+    """
+    shape, kept = matrices[0].shape, {}
+    for variable, matrix in zip(variables, matrices, strict=True):
+        coefficient, factor = split_coefficient(matrix)
+        if isinstance(factor, (sp.OneMatrix, sp.ZeroMatrix)):
+            entry = coefficient if isinstance(factor, sp.OneMatrix) else sp.Integer(0)
+        elif value == variable * with_value(value, variable, sp.Integer(1)):
+            entry = coefficient * kept.setdefault(factor, variable)
+        else:
+            entry = kept.setdefault(matrix, variable)
+        value = with_value(value, variable, entry)
+    kept = {matrix: variable for matrix, variable in kept.items() if value.has_free(variable)}
+    coefficient, rest = value.as_independent(*kept.values(), as_Add=False) if kept else (value, sp.Integer(1))
+    if not kept:
+        return coefficient * sp.OneMatrix(*shape) if coefficient != 0 else sp.ZeroMatrix(*shape)
+    if len(kept) == 1:
+        ((matrix, variable),) = kept.items()
+        if rest == variable:
+            return coefficient * matrix
+        return coefficient * matrix.applyfunc(sp.Lambda(ENTRY, rest.xreplace({variable: ENTRY})))
+    return coefficient * Entrywise(sp.Lambda(tuple(kept.values()), rest), *kept)
+
+
+def kernel_matrix(function: Callable[[sp.Expr, sp.Expr, sp.Expr], sp.Expr], matrix: MatrixExpr) -> MatrixExpr:
+    """`KernelMatrix` of a function that takes C_ii, C_ij and C_jj; the covariance C itself where that is C_ij."""
+    variables = _variables(3)
+    value = _value_of(function, variables)
+    checked_square("matrix", matrix)
+    return matrix if value == variables[1] else KernelMatrix(sp.Lambda(variables, value), matrix)
+
+
+def eigenvalue_sum(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> sp.Expr:
+    """The sum of a function of numbers over the eigenvalues of a symmetric matrix.
+
+    Raises `ValueError` where the matrix is not provably symmetric.
+
+        >>> from theorykit.symbolic import eigenvalue_sum, gradient, symmetric
+        >>> K = symmetric("K", 3)
+        >>> gradient(eigenvalue_sum(lambda x: x**2, K), K)
+        2*K
+    """
+    return EigenvalueSum(sp.Lambda(ENTRY, _value_of(function, (ENTRY,))), matrix)
+
+
+def spectral_function(function: Callable[[sp.Expr], sp.Expr], matrix: MatrixExpr) -> MatrixExpr:
+    """The matrix with the eigenvectors of a symmetric matrix and with a function of its eigenvalues.
+
+    The coefficient stands in front; a function that is constant, or the number itself, gives the identity or the
+    matrix. Raises `ValueError` where the matrix is not provably symmetric.
+    """
+    checked = SpectralFunction(sp.Lambda(ENTRY, _value_of(function, (ENTRY,))), matrix)
+    return of_eigenvalues(checked.function.expr, ENTRY, matrix)
+
+
+def of_eigenvalues(value: sp.Expr, variable: EntryVariable, matrix: MatrixExpr) -> MatrixExpr:
+    """The matrix of which `value`, a function of `variable`, is taken of the eigenvalues, in its simplest form."""
+    coefficient, rest = value.as_independent(variable, as_Add=False)
+    if rest == variable:
+        return coefficient * matrix
+    if not rest.has_free(variable):
+        return value * sp.Identity(matrix.shape[0])
+    return coefficient * SpectralFunction(sp.Lambda(variable, rest), matrix)
+
+
+def _value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable]) -> sp.Expr:
+    checked_function("function", function)
+    try:
+        return checked_scalar("what function returns", function(*variables))
+    except TypeError as error:
+        raise TypeError(f"function must take {len(variables)} expressions to another: {error}") from error
+
+
+def _checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:
+    checked_instance("function", function, sp.Lambda)
+    if len(function.variables) != number:
+        raise ValueError(f"function must be of {numbers}, got {shown(function)}")
+    checked_scalar("what function returns", function.expr)
+    return function
+
+
+def _checked_spectral(function: sp.Lambda, matrix: MatrixExpr) -> tuple[sp.Lambda, MatrixExpr]:
+    _checked_lambda(function, 1, "one number")
+    if not is_symmetric(checked_square("matrix", matrix)):
+        raise ValueError(
+            f"the matrix must be provably symmetric, got {matrix}; declare its symbols with symmetric(...), "
+            "positive_semidefinite(...) or positive_definite(...)"
+        )
+    (variable,) = function.variables
+    if isinstance(variable, EntryVariable):
+        return function, matrix
+    own = new_variable(EntryVariable, variable.name, function.expr)
+    return sp.Lambda(own, function.expr.xreplace({variable: own})), matrix
+
+
+def _checked_alike(matrices: Sequence[MatrixExpr]) -> tuple[MatrixExpr, ...]:
+    matrices = checked_matrices("matrices", matrices)
+    for matrix in matrices[1:]:
+        if not all(map(are_equal_sizes, matrices[0].shape, matrix.shape)):
+            raise ValueError(f"the matrices must have one shape, got {matrices[0].shape} and {matrix.shape}")
+    return matrices
+
+
+def _variables(number: int) -> tuple[EntryVariable, ...]:
+    names = _NAMES if number <= len(_NAMES) else [f"x_{i}" for i in range(1, number + 1)]
+    return tuple(EntryVariable(name) for name in names[:number])
+
+
+def _with_own_variables(function: sp.Lambda) -> sp.Lambda:
+    """The function with variables of the names x, y, ..., so that functions which are the same are equal."""
+    own = _variables(len(function.variables))
+    # of a function in the function, which has its own
+    others = function.expr.atoms(EntryVariable) - set(function.variables)
+    if not others & set(own):
+        return sp.Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
+    if all(isinstance(variable, EntryVariable) for variable in function.variables):
+        return function
+    expression, own = function.expr, ()
+    for variable in function.variables:
+        own = (*own, new_variable(EntryVariable, variable.name, expression))
+        expression = expression.xreplace({variable: own[-1]})
+    return sp.Lambda(own, expression)
+
+
+def is_positive_definite(matrix: MatrixExpr) -> bool:
+    """True if `matrix` is provably symmetric positive definite."""
+    if isinstance(matrix, (PositiveDefiniteSymbol, sp.Identity)):
+        return True
+    if isinstance(matrix, (sp.Inverse, sp.Transpose)):
+        return is_positive_definite(matrix.arg)
+    if isinstance(matrix, sp.KroneckerProduct):
+        return all(is_positive_definite(factor) for factor in matrix.args)
+    if isinstance(matrix, BlockDiagMatrix):
+        return all(map(is_positive_definite, matrix.diag))
+    if isinstance(matrix, (PartialTrace, PrincipalBlock, SquareRoot)):
+        return is_positive_definite(matrix.matrix)
+    if isinstance(matrix, sp.MatAdd):
+        return all(map(is_positive_semidefinite, matrix.args)) and any(map(is_positive_definite, matrix.args))
+    if isinstance(matrix, sp.MatMul):
+        coefficient, factors = coefficient_and_factors(matrix)
+        # A X A^T is definite with X if A is definite
+        while len(factors) >= 3 and factors[0] == factors[-1].T and is_positive_definite(factors[0]):
+            factors = factors[1:-1]
+        return bool(coefficient.is_positive) and len(factors) == 1 and is_positive_definite(factors[0])
+    return False
+
+
+def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
+    """True if `matrix` is provably symmetric positive semidefinite: declared so, all ones, a kernel, or A^T X A."""
+    if isinstance(matrix, (PositiveSemidefiniteSymbol, KernelMatrix)) or is_positive_definite(matrix):
+        return True
+    if isinstance(matrix, sp.OneMatrix):
+        return matrix.shape[0] == matrix.shape[1]
+    if isinstance(matrix, (sp.KroneckerProduct, sp.MatAdd)):
+        return all(map(is_positive_semidefinite, matrix.args))
+    if not isinstance(matrix, sp.MatMul):
+        return False
+    coefficient, factors = coefficient_and_factors(matrix)
+    if not coefficient.is_nonnegative:
+        return False
+    # A X A^T is semidefinite with X for any A, and A A^T always
+    while len(factors) >= 2 and factors[0] == factors[-1].T:
+        factors = factors[1:-1]
+    return not factors or (len(factors) == 1 and is_positive_semidefinite(factors[0]))
+
+
+def is_symmetric(matrix: MatrixExpr) -> bool:
+    """True if `matrix` is provably symmetric: written as its own transpose is, or made of matrices that are."""
+    if isinstance(matrix, SymmetricSymbol) or is_positive_semidefinite(matrix):
+        return True
+    if isinstance(matrix, sp.Inverse):
+        return is_symmetric(matrix.arg)
+    if isinstance(matrix, (BlockDiagMatrix, sp.KroneckerProduct, sp.MatAdd)) and all(map(is_symmetric, matrix.args)):
+        return True
+    return matrix.shape[0] == matrix.shape[1] and matrix.T.doit() == matrix.doit()
+
+
+def coefficient_and_factors(product: sp.MatMul) -> tuple[sp.Expr, list[MatrixExpr]]:
+    """The scalar coefficient and the matrix factors of a product, flattened; integer powers are repeated factors."""
+    coefficient, matrices = product.as_coeff_matrices()
+    factors = []
+    for matrix in matrices:
+        if isinstance(matrix, sp.MatMul):
+            inner_coefficient, inner = coefficient_and_factors(matrix)
+            coefficient *= inner_coefficient
+            factors.extend(inner)
+        else:
+            factors.extend(_repeat(matrix))
+    return coefficient, factors
+
+
+def _repeat(matrix: MatrixExpr) -> list[MatrixExpr]:
+    if (
+        isinstance(matrix, sp.Inverse)
+        or not isinstance(matrix, sp.MatPow)
+        or not matrix.exp.is_Integer
+        or matrix.exp == 0
+    ):
+        return [matrix]
+    return [matrix.base if matrix.exp > 0 else sp.Inverse(matrix.base)] * abs(int(matrix.exp))
+
+
+def is_scalar_trace(expression: sp.Expr) -> bool:
+    """True for the trace of a 1 x 1 matrix, which is a number written as a product, such as y^T A y."""
+    return isinstance(expression, sp.Trace) and expression.arg.shape == (1, 1)

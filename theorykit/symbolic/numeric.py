@@ -1,0 +1,327 @@
+"""Functions that users add: a name, JAX code, and a derivative that is checked when the function is made."""
+
+import copyreg
+import inspect
+import keyword
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sympy import Dummy, Expr, Float, Function, sympify
+from sympy.core.function import ArgumentIndexError, FunctionClass
+
+from ..checks import checked_function, checked_sequence, checked_text, first_line, shown
+from ..precision import require_float64
+
+Interval = tuple[float | int | Expr, float | int | Expr]
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+# half of an infinite interval where a function is tried
+_FAR = 8.0
+_POINTS = 12
+# the share of the derivative by which it may differ from differences, whose own error comes on top
+_TOLERANCE = 1e-6
+
+
+class _NumericClass(FunctionClass):
+    """The class of numeric functions, whose members are pickled by what they were made of."""
+
+    def __repr__(cls):
+        # as other classes, which checks of annotations rely on
+        return type.__repr__(cls)
+
+
+class NumericFunction(Function, metaclass=_NumericClass):
+    """A function of numbers with JAX code; `numeric_function` makes one."""
+
+    # set on each class that is made: JAX code of arrays, derivatives of the arguments as functions of expressions
+    # (None for those of JAX), what the class was made of, its name, and the orders of derivatives of its code
+    implementation: Callable
+    slopes: tuple[Callable[..., Expr], ...] | None = None
+    definition: tuple[Any, ...] = ()
+    own_name: str = ""
+    orders: tuple[int, ...] = ()
+
+    def fdiff(self, argindex=1):
+        """The derivative that was given, or the one that JAX takes of the code."""
+        if not 1 <= argindex <= len(self.args):
+            raise ArgumentIndexError(self, argindex)
+        if self.slopes is not None:
+            return self.slopes[argindex - 1](*self.args)
+        return type(self).derivative(argindex)(*self.args)
+
+    @classmethod
+    def derivative(cls, index: int = 1) -> "_NumericClass":
+        """The derivative by argument number `index`, as a function of all arguments, by JAX."""
+        orders = tuple(order + (i == index - 1) for i, order in enumerate(cls.orders))
+        return _derivative(cls.definition[1] if any(cls.orders) else cls, orders)
+
+    def _eval_evalf(self, prec):
+        # not the function of mpmath that happens to have this name
+        numbers = [argument._eval_evalf(prec) if argument.args else argument for argument in self.args]
+        if not all(number.is_number and number.is_real for number in numbers):
+            return None
+        return Float(float(type(self).implementation(*map(float, numbers))), precision=min(prec, 53))
+
+    def _eval_is_real(self):
+        return True if all(argument.is_real for argument in self.args) else None
+
+    def _latex(self, printer, exp=None):
+        name = rf"\operatorname{{{self.own_name.replace('_', chr(92) + '_')}}}"
+        if len(self.orders) == 1 and 0 < self.orders[0] <= 3:
+            name += "'" * self.orders[0]
+        elif any(self.orders):
+            name += rf"^{{({', '.join(map(str, self.orders))})}}"
+        text = rf"{name}\left({', '.join(map(printer._print, self.args))}\right)"
+        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+
+    def _sympystr(self, printer):
+        name = self.own_name
+        if any(self.orders):
+            name += "'" * self.orders[0] if len(self.orders) == 1 else f"^({', '.join(map(str, self.orders))})"
+        return f"{name}({', '.join(map(printer._print, self.args))})"
+
+
+def numeric_function(
+    name: str,
+    f: Callable[..., Any],
+    df: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    *,
+    domain: Interval | Sequence[Interval] = (-math.inf, math.inf),
+) -> type[NumericFunction]:
+    """Make a function of numbers that expressions and actions can contain, from JAX code.
+
+    The function is tried when it is made: at points of its domain it must be finite, and its derivative must agree with
+    differences of `f`. Functions are equal if their name, code and derivative are; two functions of one name with other
+    code are different functions. An expression with the function can be pickled if `f` and `df` can be imported by
+    name.
+
+    Args:
+        name: An identifier, for printed expressions and generated code.
+        f: JAX code of one number or several, such as `lambda x: jnp.arctan(x) ** 2`.
+        df: The derivative: a function of SymPy expressions, such as `lambda x: 2 * atan(x) / (1 + x**2)`, another
+            numeric function, or JAX code. For several arguments, one for each. By default JAX differentiates `f`.
+        domain: The interval on which the function is defined, with infinite ends allowed, or one for each argument.
+
+    Returns:
+        A SymPy function class. Call it with expressions: `f(x)`.
+
+    Raises:
+        ValueError: The name is no identifier, or the function or its derivative is wrong at a point, which is named.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import theorykit
+        >>> from sympy import symbols
+        >>> from theorykit.symbolic import gradient, numeric_function
+        >>> theorykit.enable_float64()
+        >>> x = symbols("x", real=True)
+        >>> square = numeric_function("square", lambda x: x * x)
+        >>> gradient(square(3 * x), x)
+        3*square'(3*x)
+    """
+    require_float64()
+    checked_text("name", name)
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"name must be an identifier, got {shown(name)}")
+    checked_function("f", f)
+    intervals = _intervals(f, domain)
+    try:
+        made = _made(name, f, tuple(df) if isinstance(df, (list, tuple)) else df, intervals)
+    except TypeError as error:
+        raise TypeError(f"f and df must be hashable: {first_line(error)}") from error
+    _check(made, intervals)
+    return made
+
+
+def _intervals(f: Callable, domain: Any) -> tuple[Interval, ...]:
+    """One interval for each argument of `f`."""
+    values = checked_sequence("domain", domain, "the ends of an interval, or one interval for each argument")
+    if len(values) == 2 and all(np.ndim(value) == 0 for value in values):
+        try:
+            parameters = inspect.signature(f).parameters.values()
+        except (TypeError, ValueError):  # of built-in functions
+            parameters = ()
+        needed = sum(each.kind in _POSITIONAL and each.default is each.empty for each in parameters)
+        values = (values,) * max(1, needed)
+    intervals = []
+    for i, interval in enumerate(values):
+        ends = checked_sequence(f"domain[{i}]", interval, "the ends of an interval", length=2)
+        if not all(isinstance(end, (int, float, Expr)) and not isinstance(end, bool) for end in ends):
+            raise TypeError(f"domain[{i}] must be two numbers, got {shown(interval)}")
+        low, high = map(float, ends)
+        if not low < high:
+            raise ValueError(f"domain[{i}] must be two numbers in ascending order, got {shown(interval)}")
+        intervals.append((low, high))
+    if not intervals:
+        raise ValueError("domain must be an interval, got none")
+    return tuple(intervals)
+
+
+# one class for one definition, so that expressions are equal if their functions are
+_MADE: dict[tuple[Any, ...], _NumericClass] = {}
+
+
+def _made(name: str, f: Callable, df: Any, intervals: tuple[Interval, ...]) -> _NumericClass:
+    definition = (name, f, df, intervals)
+    if definition not in _MADE:
+        given = df if isinstance(df, tuple) else (df,)
+        if df is not None and len(given) != len(intervals):
+            raise ValueError(f"df must be one derivative for each of {len(intervals)} arguments, got {shown(df)}")
+        slopes = None if df is None else tuple(_slope(name, each, intervals) for each in given)
+        _MADE[definition] = _new(name, f, slopes, definition, (0,) * len(intervals))
+    return _MADE[definition]
+
+
+def _derivative(function: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
+    definition = ("derivative", function, orders)
+    if definition not in _MADE:
+        value = function.implementation
+        for i, order in enumerate(orders):
+            for _ in range(order):
+                value = slope_along(value, i)
+        _MADE[definition] = _new(function.own_name, value, None, definition, orders)
+    return _MADE[definition]
+
+
+def _rebuilt(*definition: Any) -> _NumericClass:
+    is_derivative = definition[0] == "derivative" and len(definition) == 3
+    return _derivative(*definition[1:]) if is_derivative else _made(*definition)
+
+
+copyreg.pickle(_NumericClass, lambda cls: (_rebuilt, cls.definition) if cls.definition else cls.__qualname__)
+
+
+def _new(name: str, f: Callable, slopes: Any, definition: tuple, orders: tuple[int, ...]) -> _NumericClass:
+    def of_numbers(*numbers):
+        value = jnp.asarray(f(*numbers), float)
+        if value.ndim:
+            raise TypeError(f"f must return one number for one number, got an array of shape {value.shape}")
+        return value
+
+    def of_arrays(*arrays):
+        arrays = jnp.broadcast_arrays(*(jnp.asarray(array, float) for array in arrays))
+        if arrays[0].ndim == 0:
+            return of_numbers(*arrays)
+        flat = jax.vmap(of_numbers)(*(array.reshape(-1) for array in arrays))
+        return flat.reshape(arrays[0].shape)
+
+    attributes = {
+        "__module__": __name__,
+        "nargs": len(orders),
+        "implementation": staticmethod(of_arrays),
+        "slopes": slopes,
+        "definition": definition,
+        "own_name": name,
+        "orders": orders,
+    }
+    return _NumericClass(name, (NumericFunction,), attributes)
+
+
+def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
+    """A derivative as a function of expressions: given as one, or as JAX code."""
+    checked_function("df", df)
+    try:
+        written = sympify(df(*(Dummy(real=True) for _ in intervals)))
+    except Exception:
+        # JAX refuses expressions of SymPy, with errors of many kinds
+        written = None
+    if isinstance(written, Expr):
+        return df
+    try:
+        return numeric_function(f"{name}_slope", df, domain=intervals)
+    except ValueError as error:
+        raise ValueError(f"df of {name} is no function of expressions, and no JAX code: {error}") from error
+
+
+def slope_along(value: Callable, i: int) -> Callable:
+    """The derivative of JAX code by argument i: forwards, which loops of unknown length admit too."""
+
+    def slope(*numbers):
+        def of_one(number):
+            found = jnp.asarray(value(*numbers[:i], number, *numbers[i + 1 :]), float)
+            return jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, *map(jnp.shape, numbers)))
+
+        return jax.jvp(of_one, (numbers[i],), (jnp.ones_like(numbers[i]),))[1]
+
+    return slope
+
+
+def _check(function: _NumericClass, intervals: tuple[Interval, ...]) -> None:
+    """Raise `ValueError` if the function is not finite at a point, or its derivative is wrong there."""
+    # points in the domain, one a row: a Kronecker sequence, whose irrational steps avoid kinks at round numbers
+    columns = []
+    for i, (low, high) in enumerate(intervals):
+        if math.isinf(low):
+            low = -_FAR if math.isinf(high) else high - 2 * _FAR
+        high = low + 2 * _FAR if math.isinf(high) else high
+        steps = np.arange(1, _POINTS + 1) * math.sqrt((2, 3, 5, 7, 11, 13)[i % 6])
+        columns.append(low + (high - low) * (steps % 1))
+    points = np.stack(columns, axis=1)
+    _values(function, points, "f")
+    indices = range(1, len(intervals) + 1)
+    # a derivative that JAX takes has derivatives by JAX, which solvers need too; one that is given was tried if it is
+    # JAX code, and has rules if it is an expression
+    functions = [function, *(function.derivative(i) for i in indices if function.slopes is None)]
+    for each in functions:
+        for i in indices:
+            _check_slope(each, i, points, intervals[i - 1])
+
+
+def _values(function: _NumericClass, points: np.ndarray, what: str) -> np.ndarray:
+    """The values at the points; `ValueError` for a point with none."""
+    try:
+        values = np.asarray(jax.jit(function.implementation)(*points.T))
+    except Exception as error:
+        raise ValueError(f"{what} of {function.own_name} must be JAX code of numbers: {first_line(error)}") from error
+    for point, value in zip(points, values, strict=True):
+        if not math.isfinite(value):
+            raise ValueError(
+                f"{what} of {function.own_name} is {value} at {_shown_point(point)}; give domain=(low, high) if it is "
+                "defined on an interval only"
+            )
+    return values
+
+
+def _check_slope(function: _NumericClass, index: int, points: np.ndarray, interval: Interval) -> None:
+    """Compare a derivative with differences of fourth order, of the step at which they change least."""
+    if function.slopes is None:
+        given = _values(function.derivative(index), points, "the derivative by JAX of f")
+    else:
+        variables = [Dummy(real=True) for _ in points[0]]
+        slope = sympify(function.slopes[index - 1](*variables))
+        given = np.empty(len(points))
+        for i, point in enumerate(points):
+            value = slope.xreplace(dict(zip(variables, map(Float, point), strict=True))).evalf()
+            if not (value.is_number and value.is_finite and value.is_real):
+                raise ValueError(f"df of {function.own_name} is {value} at {_shown_point(point)}")
+            given[i] = float(value)
+    place = points[:, index - 1]
+    room = np.minimum(place - interval[0], interval[1] - place)
+    steps = [np.minimum(10.0**-k * np.maximum(1, np.abs(place)), room / 4) for k in (1, 2, 3, 4)]
+    along = np.eye(points.shape[1])[index - 1]
+
+    # all points at once, which JAX compiles once
+    steps = np.stack([*steps, *(step / 2 for step in steps)])
+    shifts = np.array([-2, -1, 1, 2])[:, None, None] * steps
+    ends = (points + shifts[..., None] * along).reshape(-1, points.shape[1])
+    low, below, above, high = np.asarray(jax.jit(function.implementation)(*ends.T)).reshape(shifts.shape)
+    # five-point differences, whose error is of fourth order in the step
+    found, finer = np.split((8 * (above - below) - (high - low)) / (12 * steps), 2)
+    errors = np.where(np.isfinite(found - finer), np.abs(found - finer), np.inf)
+    best = np.argmin(errors, axis=0), np.arange(len(points))
+    tolerance = 10 * errors[best] + _TOLERANCE * np.abs(finer[best]) + 1e-9 * np.max(np.abs(given))
+    for point, slope, expected, allowed in zip(points, given, finer[best], tolerance, strict=True):
+        if not abs(slope - expected) <= allowed:
+            which = f"by argument {index} " if len(point) > 1 else ""
+            raise ValueError(
+                f"the derivative of {function.own_name} {which}at {_shown_point(point)} is {expected:.6g} by "
+                f"differences, and {slope:.6g} {'by df' if function.slopes is not None else 'as JAX takes it'}"
+            )
+
+
+def _shown_point(point: np.ndarray) -> str:
+    return ", ".join(f"{number:.6g}" for number in point)
