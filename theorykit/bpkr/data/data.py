@@ -148,6 +148,8 @@ def check_data(architecture: Architecture, data: Data) -> Data:
     if moments is None:
         features, labels = _checked_examples(architecture, data.features, data.labels)
         width = features.shape[2]
+    elif data.features is not None or data.labels is not None:
+        raise ValueError("moments stand for the training data: give no features and labels with them")
     else:
         features, labels, moments = None, None, checked_statistics(architecture, moments)
         width = moments.features

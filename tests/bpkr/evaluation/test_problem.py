@@ -1,0 +1,76 @@
+"""A problem: one check of the data, whose every form gives the same numbers, and which travels."""
+
+import pickle
+
+import jax
+import numpy as np
+import pytest
+
+from theorykit import bpkr
+
+from ..cases import assert_close, refused
+
+ARCHITECTURE = bpkr.Architecture((2,), 10.0, temperature=0.1)
+RNG = np.random.default_rng(0)
+FEATURES, LABELS = RNG.normal(size=(20, 2, 5)), RNG.choice([-1.0, 1.0], size=20)
+DATA = bpkr.Data(FEATURES, LABELS, FEATURES[:3], LABELS[:3])
+PROBLEM = bpkr.Problem(ARCHITECTURE, DATA)
+
+
+def test_an_architecture_with_data_is_the_same_as_their_problem():
+    assert bpkr.solve(ARCHITECTURE, DATA).action == bpkr.solve(PROBLEM).action
+
+
+def test_moments_give_the_same_numbers_as_the_arrays():
+    saddle = bpkr.solve(PROBLEM)
+    moments = bpkr.Problem(ARCHITECTURE, bpkr.Data.of_arrays(FEATURES, LABELS, progress=False))
+    assert_close(bpkr.solve(moments).action, saddle.action, 1e-9)
+    ours, theirs = (bpkr.evaluate(each, saddle) for each in (moments, PROBLEM))
+    assert_close(jax.tree.leaves(ours), jax.tree.leaves(theirs), 1e-9)
+    ours, theirs = (bpkr.predict(each, saddle, FEATURES[:3]) for each in (moments, PROBLEM))
+    assert_close(ours.mean, theirs.mean, 1e-8)
+    assert_close(ours.variance, theirs.variance, 1e-8)
+
+
+def test_test_examples_are_those_of_the_data_unless_others_are_given():
+    saddle = bpkr.solve(PROBLEM)
+    assert_close(bpkr.predict(PROBLEM, saddle).mean, bpkr.predict(PROBLEM, saddle, FEATURES[:3]).mean, 1e-12)
+    assert bpkr.fluctuations(PROBLEM, saddle).prediction.mean.shape == (3,)
+    with refused("test_features must be given: data has none"):
+        bpkr.predict(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES, LABELS)), saddle)
+
+
+def test_a_problem_can_be_pickled_and_differentiated_through():
+    assert bpkr.solve(pickle.loads(pickle.dumps(PROBLEM))).action == bpkr.solve(PROBLEM).action
+
+    def action(temperature):
+        return bpkr.solve(bpkr.Problem(bpkr.Architecture((2,), 10.0, temperature=temperature), DATA)).action
+
+    slope = (action(0.1 + 1e-5) - action(0.1 - 1e-5)) / 2e-5
+    assert_close(jax.grad(action)(0.1), slope, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (bpkr.Data(FEATURES), "data has no labels; only bpkr.kernel needs none"),
+        (bpkr.Data(FEATURES, LABELS, test_labels=LABELS), "there are test_labels, but no test_features"),
+        (
+            bpkr.Data(FEATURES, LABELS, moments=bpkr.Data.of_arrays(FEATURES, LABELS, progress=False).moments),
+            "moments stand for the training data",
+        ),
+    ],
+    ids=["no labels", "labels of no test", "arrays and moments"],
+)
+def test_data_that_are_not_meant_are_refused(data, named):
+    with refused(named):
+        bpkr.solve(ARCHITECTURE, data)
+
+
+def test_a_kernel_needs_no_labels_and_a_problem_no_data_twice():
+    kernel = bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), bpkr.gp_limit(ARCHITECTURE))
+    assert_close(kernel, bpkr.kernel(PROBLEM, bpkr.gp_limit(ARCHITECTURE)), 1e-12)
+    with pytest.raises(TypeError, match="data must be given with an architecture; a Problem has its own"):
+        bpkr.solve(PROBLEM, DATA)
+    with pytest.raises(TypeError, match="data must be given with it"):
+        bpkr.solve(ARCHITECTURE)
