@@ -13,7 +13,7 @@ demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2: 
 	$(BIN)/python examples/papers hidden-markov --output demo --overwrite
 
 test: $(INSTALLED)  ## The tests that take minutes in all
-	@echo "Running all tests but the slow ones, on every core: eight to eleven minutes on two."
+	@echo "Running all tests but the slow ones, on every core: about eleven minutes on two."
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-all: $(INSTALLED)  ## Every test

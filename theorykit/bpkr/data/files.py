@@ -125,6 +125,9 @@ def _of_xarray(path: str, kind: str, variables: tuple[str, str], stack: ExitStac
         needed("h5netcdf" if kind == "hdf5" else "zarr", f"reading {path}")
     # HDF5 files that are not netCDF name no dimensions
     options = {"engine": "h5netcdf", "phony_dims": "access"} if kind == "hdf5" else {}
+    if path.rstrip("/").endswith(".zarr"):
+        # xarray warns of stores without consolidated metadata, which local ones do not need
+        options = {"engine": "zarr", "consolidated": False}
     with reading(path):
         dataset = stack.enter_context(xr.open_dataset(path, cache=False, **options))
     _check_names(path, variables, dataset.variables)
