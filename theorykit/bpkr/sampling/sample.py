@@ -39,7 +39,7 @@ from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 from .weights import WeightPosterior, split_weights
 
 # part of the settings of a run: raised whenever a sampler comes to draw other numbers from the same arguments
-_VERSION = 4
+_VERSION = 5
 _ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
 # how many differences an error message names
 _NAMED = 5
