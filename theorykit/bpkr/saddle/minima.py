@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 
 from ...checks import checked_flag, checked_key, checked_number, checked_whole_number
 from ...saddle.diagnosis import ConvergenceWarning
+from ...saddle.solve import distinct
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
@@ -105,7 +106,9 @@ def search(
     converged = [saddle for saddle in [*found, followed] if saddle.converged]
     if not converged:
         raise ValueError(f"none of {len(tasks)} solves converged; the last: {found[-1].diagnosis}")
-    minima = _distinct(architecture, converged)
+    ends = [np.asarray(from_order_parameters(architecture, saddle.order_parameters)) for saddle in converged]
+    groups = distinct([float(saddle.action) for saddle in converged], ends, _SAME)
+    minima = [[converged[i] for i in group] for group in groups]
     return Minima(
         saddles=tuple(group[0] for group in minima),
         starts=tuple(len(group) for group in minima),
@@ -144,17 +147,3 @@ def _quietly(problem: Problem, initial: OrderParameters | None, options: Mapping
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return solve(problem, initial=initial, **options)
-
-
-def _distinct(architecture: Architecture, saddles: Sequence[Saddle]) -> list[list[Saddle]]:
-    """Saddles in groups of one and the same minimum, the lowest action first."""
-    groups: list[tuple[np.ndarray, list[Saddle]]] = []
-    for saddle in sorted(saddles, key=lambda saddle: float(saddle.action)):
-        at = np.asarray(from_order_parameters(architecture, saddle.order_parameters))
-        for centre, group in groups:
-            if np.max(np.abs(at - centre)) < _SAME:
-                group.append(saddle)
-                break
-        else:
-            groups.append((at, [saddle]))
-    return [group for _, group in groups]

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from ...checks import checked_flag, checked_number, checked_whole_number, is_traced
 from ...compilation import jit
 from ...saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
-from ...saddle.diagnosis import diagnosis_of, warn_of_failures
+from ...saddle.diagnosis import AbstractOutcome, warn_of_failures
 from ...saddle.implicit import implicit_minimum, stationary_value, with_derivative_of
 from ...saddle.problem import Point
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
@@ -48,12 +48,23 @@ from .problem import SaddleProblem
 
 # the code for a minimiser that stopped, content with itself, at a point that is not stationary
 _NOT_STATIONARY = optx.RESULTS.nonlinear_divergence
+# the likely cause for each part of the action's uncertainty
+_CAUSES = {
+    "order_parameters": (
+        "the order parameters are nearly singular: widths below the number of paths, variances or labels of extreme "
+        "magnitude"
+    ),
+    "kernel": "the kernel is nearly singular: a temperature tiny beside it, and examples that depend on each other",
+    "labels": "the labels are large beside what the kernel and the temperature explain of them",
+}
+# a gradient norm that is small by any measure but that of the tolerance
+_USUAL_TOLERANCE = 1e-9
 # forming the curvature is worth this many evaluations' work, and as many bytes
 _CURVATURE_EVALUATIONS = 20
 _CURVATURE_BYTES = 2**30
 
 
-class Saddle(eqx.Module):
+class Saddle(AbstractOutcome):
     """The outcome of `solve`. Differentiable in all that the action depends on, by the implicit function theorem.
 
     - `order_parameters`: every U_l, and u.
@@ -93,17 +104,26 @@ class Saddle(eqx.Module):
     stats: Mapping[str, Any]
     ansatz: str = eqx.field(static=True, default="")
 
-    @property
-    def converged(self) -> bool | Bool[Array, "..."]:
-        """Whether `result` is success; of a batch, or of traced values, an array."""
-        successful = self.result == optx.RESULTS.successful
-        return successful if is_traced(successful) or jnp.ndim(successful) else bool(successful)
-
-    @property
-    def failures(self) -> int | Int[Array, ""]:
-        """How many solves of a batch, or of this one, did not converge."""
-        failed = jnp.sum(~jnp.asarray(self.converged))
-        return failed if is_traced(failed) else int(failed)
+    def describe(self) -> str:
+        norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
+        steps, curvature = int(self.stats["steps"]), float(self.min_hessian_eigenvalue)
+        if self.converged:
+            least = f"smallest eigenvalue of the Hessian {curvature:.3g} per width"
+            return f"converged: gradient norm {norm:.3g}, {least}, after {steps} steps"
+        if norm <= tolerance:
+            return (
+                f"stationary (gradient norm {norm:.3g}) but not a minimum: the smallest eigenvalue of the Hessian is "
+                f"{curvature:.3g} per width. Start from elsewhere (initial=...)"
+            )
+        reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} after {steps} steps"
+        if self.result == optx.RESULTS.nonlinear_max_steps_reached:
+            # if S is not known to 1, exp(-S/2) is not resolved, however many steps there are
+            hopeless = float(self.action_error) > 1
+            more = "Raise it, or start from a neighbouring solution (initial=...)"
+            return f"{reached}, all that max_steps allows. {_rounding_of(self) if hopeless else more}"
+        if self.stats["content"]:
+            return f"{reached}: the solver stopped at its own tolerance (rtol, atol). Tighten that, or loosen this"
+        return f"{reached}, and no step lowers the action beyond rounding. {_rounding_of(self)}"
 
     @property
     def diagnosis(self) -> str:
@@ -111,7 +131,17 @@ class Saddle(eqx.Module):
 
         And whether a layer is too narrow for a theory of wide ones.
         """
-        return diagnosis_of(self) + _narrowness(self.stats["units_per_path"])
+        return super().diagnosis + _narrowness(self.stats["units_per_path"])
+
+
+def _rounding_of(saddle: Saddle) -> str:
+    remaining = float(saddle.stats["remaining"])
+    left = f", and a Newton step would lower it by {remaining:.1g}" if np.isfinite(remaining) else ""
+    known = f"The action, {float(saddle.action):.6g}, is known to about {float(saddle.action_error):.1g}{left}"
+    if float(saddle.gradient_norm) <= _USUAL_TOLERANCE:
+        return f"{known}. Likely cause: the tolerance, which is less than rounding leaves of a gradient. Loosen it"
+    cause = _CAUSES[max(_CAUSES, key=lambda name: float(saddle.stats[f"error_of_{name}"]))]
+    return f"{known}. Likely cause: {cause}. Rescale them, or loosen the tolerance"
 
 
 def _narrowness(units_per_path: Float[Array, "..."]) -> str:
