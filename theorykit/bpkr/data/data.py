@@ -1,7 +1,7 @@
 """The data of a theory and of its tests, in whatever form they come.
 
-Checked where they meet an architecture, in `check_data`: shapes, finite numbers, magnitudes that double precision can
-square, and a kernel that has a Cholesky factor at the temperature.
+They are checked when they meet an architecture. `check_data` checks shapes and finite numbers, `check_solvable` that
+double precision can square the magnitudes and that the kernel has a Cholesky factor at the temperature.
 """
 
 import math

@@ -63,7 +63,13 @@ def label_infinite_width(architecture: bpkr.Architecture, data: bpkr.Data) -> xr
     Order parameters have their prior values, `bpkr.gp_limit`, and `log_evidence` is exact. There is no `action`, whose
     entropy is proportional to the widths, and nothing of a solver. The widths of `architecture` are not used.
     """
-    problem, point = bpkr.Problem(architecture, data), bpkr.gp_limit(architecture)
+    return infinite_width_of(bpkr.Problem(architecture, data))
+
+
+def infinite_width_of(problem: bpkr.Problem) -> xr.Dataset:
+    """`label_infinite_width` of a problem."""
+    architecture, data = problem.architecture, problem.data
+    point = bpkr.gp_limit(architecture)
     energy = float(bpkr.evaluate(problem, point).energy)
     values = {"energy": energy, "log_evidence": -(energy + np.size(data.labels) * np.log(2 * np.pi)) / 2}
     return label_order_parameters(architecture, point).assign(
@@ -96,7 +102,12 @@ def predict_test_examples(
 
     The noise is the temperature; classes have the names that `data` has for them.
     """
-    problem = bpkr.Problem(architecture, data)
+    return predictions_of(bpkr.Problem(architecture, data), order_parameters)
+
+
+def predictions_of(problem: bpkr.Problem, order_parameters: bpkr.OrderParameters) -> tuple[xr.Dataset, ...]:
+    """`predict_test_examples` of a problem."""
+    architecture, data = problem.architecture, problem.data
     if data.test_features is None:
         return ()
     prediction = bpkr.predict(problem, order_parameters)

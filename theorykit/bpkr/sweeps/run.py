@@ -21,11 +21,11 @@ from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data
 from .datasets import (
-    label_infinite_width,
+    infinite_width_of,
     label_saddle,
     label_test_labels,
     order_parameters_of,
-    predict_test_examples,
+    predictions_of,
 )
 from .grid import GridPoint, Temperatures, Widths, concatenate, grid_of, nearest, width_label
 
@@ -311,19 +311,20 @@ def _solve_place(
     architecture, began = place.architecture(architecture), time.perf_counter()
     starts, found = {_COLD: None}, {}
     try:
+        problem = bpkr.Problem(architecture, data)
         if neighbour is not None:
             nearby, labelled = neighbour
             starts = {str(nearby): order_parameters_of(nearby.architecture(architecture), labelled), **starts}
         if place.is_infinitely_wide:
             point, start, message = bpkr.gp_limit(architecture), _COLD, ""
-            solution = label_infinite_width(architecture, data)
+            solution = infinite_width_of(problem)
         else:
             for start, initial in starts.items():
                 with warnings.catch_warnings():
                     # one warning at the end of the sweep names them all
                     warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
                     try:
-                        found[start] = bpkr.solve(architecture, data, initial=initial, **options)
+                        found[start] = bpkr.solve(problem, initial=initial, **options)
                     except ValueError:
                         if start == _COLD and not found:
                             raise
@@ -334,7 +335,7 @@ def _solve_place(
             point, message = found[start].order_parameters, "" if found[start].converged else found[start].diagnosis
             solution = label_saddle(architecture, found[start])
         seconds = time.perf_counter() - began
-        described = [solution, *predict_test_examples(architecture, data, point)]
+        described = [solution, *predictions_of(problem, point)]
     except (ValueError, RuntimeError) as failure:
         seconds = time.perf_counter() - began
         record = {"converged": False, "result": _FAILED, "start": "", "message": str(failure), "seconds": seconds}
