@@ -599,13 +599,6 @@ def checked_sizes(name: str, values: Any) -> tuple[Expr, Expr]:
     return checked_size(f"{name}[0]", first), checked_size(f"{name}[1]", second)
 
 
-def checked_definitions(name: str, values: Any, what: str) -> Mapping[Expr, Any]:
-    """`values`, a mapping of expressions to `what`."""
-    for key in checked_instance(name, values, Mapping, f"expressions to {what}"):
-        checked_instance(f"{name}, of {shown(key)},", key, Expr)
-    return values
-
-
 # annotations that carry their check
 Count = Annotated[int, partial(checked_whole_number, least=1)]
 """A whole number of at least 1."""
