@@ -44,16 +44,17 @@ lap("data")
 arch = bpkr.Architecture((2, 2), 10, temperature=0.01)
 attention = bpkr.attention(sample.inputs, key_query=key_query)
 features = jax.block_until_ready(bpkr.path_features(sample.inputs, attention, arch, "last"))
+data = bpkr.Data(features, sample.labels)
 lap("features")
-jax.block_until_ready(bpkr.solve(arch, features, sample.labels).action)
+jax.block_until_ready(bpkr.solve(arch, data).action)
 lap("solve")
-jax.block_until_ready(bpkr.solve(arch, features[:90], sample.labels[:90]).action)
+jax.block_until_ready(bpkr.solve(arch, bpkr.Data(features[:90], sample.labels[:90])).action)
 lap("another shape")
 for width in (10, 1000):
     arch, taken = bpkr.Architecture((2, 2), width, temperature=0.01), []
     for _ in range(50):
         begun, busy = time.perf_counter(), time.process_time()
-        jax.block_until_ready(bpkr.solve(arch, features, sample.labels).action)
+        jax.block_until_ready(bpkr.solve(arch, data).action)
         taken.append((time.perf_counter() - begun, time.process_time() - busy))
     rows[f"again, N = {width}"] = [sorted(column)[25] for column in zip(*taken)]
 print(json.dumps(rows))

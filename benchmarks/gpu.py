@@ -86,7 +86,7 @@ def _solve(name: str, heads: tuple[int, ...], examples: int, width: float, tempe
         architecture = jax.tree.map(lambda number: jnp.asarray(number, dtype=jnp.float64), architecture)
         # more features of all paths than examples: else the solve would be in the space of features
         features = max(192, -(-examples // architecture.paths))
-        return architecture, *problems.random_features(examples, architecture.paths, features)
+        return architecture, bpkr.Data(*problems.random_features(examples, architecture.paths, features))
 
     return Case(name, examples, 3, partial(bpkr.solve, tolerance=1e-8), arguments, lambda saddle: float(saddle.action))
 

@@ -252,7 +252,7 @@ from theorykit import bpkr
 import numpy as np
 data = np.load({path!r})
 imported = time.perf_counter() - start
-saddle = bpkr.solve(bpkr.Architecture((2, 2), 10.0, temperature=0.01), data["features"], data["labels"])
+saddle = bpkr.solve(bpkr.Architecture((2, 2), 10.0, temperature=0.01), bpkr.Data(data["features"], data["labels"]))
 assert saddle.converged
 print(imported, time.perf_counter() - start)
 """

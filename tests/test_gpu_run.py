@@ -78,3 +78,11 @@ def test_failures_of_tests_are_told_with_their_text(tmp_path):
     assert (found["found"]["tests"], found["found"]["failures"]) == (2, 1)
     ((name, text),) = found["found"]["failed"].items()
     assert name.endswith("::test_wrong") and "assert (1 + 1) == 3" in text
+
+
+def test_the_saddle_point_is_the_one_that_a_gpu_has_found():
+    case = next(gpu.solves())
+    kept = read_json(Path(gpu.__file__).parent / "results" / "gpu.json")["rows"]
+    numbers = [row["number"] for row in kept if (row["name"], row["size"]) == (case.name, case.size)]
+    assert len(numbers) == 2
+    np.testing.assert_allclose(numbers, case.number(case.program(*case.arguments())), rtol=1e-12)
