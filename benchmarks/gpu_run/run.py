@@ -26,8 +26,15 @@ import time
 import xml.etree.ElementTree as xml
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+sys.path.insert(0, str(Path(__file__).parent))
+from collect_wheels import requirements
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -130,6 +137,15 @@ def install(wheels: Path, site: Path) -> dict[str, Any]:
     return {"returncode": finished.returncode, "wheels": len(every), "said": finished.stderr[-LONGEST_TEXT:]}
 
 
+def unmet(site: Path) -> list[str]:
+    """What pyproject.toml asks for and this Python, with the wheels before its own packages, does not have."""
+    versions: dict[str, str] = {}
+    for found in metadata.distributions(path=[str(site), *sys.path]):
+        versions.setdefault(canonicalize_name(found.name), found.version)
+    asked = map(Requirement, requirements())
+    return [str(each) for each in asked if versions.get(canonicalize_name(each.name), "0") not in each.specifier]
+
+
 def driver() -> str | None:
     """The GPU and its driver, as the system names them."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
@@ -155,6 +171,8 @@ def main() -> None:
         written.mkdir()
         if arguments.wheels is not None:
             results["install"] = install(arguments.wheels, site)
+        if missing := unmet(site):
+            sys.exit(f"too old, or not there: {', '.join(missing)}")
         path = os.pathsep.join([str(site), str(ROOT), os.environ.get("PYTHONPATH", "")])
         # dozens of processes import the same
         compiled = {"PYTHONPYCACHEPREFIX": str(Path(folder) / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
