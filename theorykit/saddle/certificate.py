@@ -11,6 +11,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from .bound_action import BoundAction
@@ -43,16 +44,16 @@ _BESIDE = (16.0, 12.0)
 _PRODUCTS, _TOLERANCE = 16, 0.1
 
 
-def min_hessian_eigenvalue(problem: AbstractSaddleProblem, model: QuadraticModel) -> Float[Array, ""]:
-    """Smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`, from the `model` of S there.
+def least_curvature(
+    problem: AbstractSaddleProblem, point: Point, model: QuadraticModel | None = None
+) -> Float[Array, ""]:
+    """The smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`: positive at a minimum.
 
-    In the affine-invariant metric, in which the prior's own curvature is of order one. Positive at a minimum.
+    In the affine-invariant metric, in which the prior's own curvature is of order one. Of the `model` of S there or,
+    where the Hessian is too large to form, an upper bound from a few products with it.
     """
-    return model.curvatures[0] / problem.scale
-
-
-def estimated_min_hessian_eigenvalue(problem: AbstractSaddleProblem, point: Point) -> Float[Array, ""]:
-    """An upper bound of `min_hessian_eigenvalue` from a few products with a Hessian that is too large to form."""
+    if model is not None:
+        return model.curvatures[0] / problem.scale
     action, size = problem.action_on_tangent(point)
 
     def product(function: Callable[[Tangent], Float[Array, ""]]) -> Callable[[Tangent], Tangent]:
@@ -61,6 +62,17 @@ def estimated_min_hessian_eigenvalue(problem: AbstractSaddleProblem, point: Poin
     start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
     products = product(action), product(problem.model_on_tangent(point))
     return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
+
+
+def judged_minimum(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
+    """Success if the gradient measured at `point` and its least `curvature` are those of a minimum.
+
+    Whatever a minimiser says: one that stopped, content with itself, where the action is not stationary has diverged.
+    """
+    failure = optx.RESULTS.where(result == optx.RESULTS.successful, optx.RESULTS.nonlinear_divergence, result)
+    failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
+    minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
+    return optx.RESULTS.where(minimum, optx.RESULTS.successful, failure)
 
 
 class LocalModel(eqx.Module):

@@ -19,11 +19,10 @@ from jaxtyping import Array, Float
 
 from ...checks import checked_flag, checked_number, checked_whole_number, is_traced
 from ...compilation import jit
-from ...saddle.certificate import estimated_min_hessian_eigenvalue, min_hessian_eigenvalue
-from ...saddle.diagnosis import AbstractOutcome, warn_of_failures
+from ...saddle.certificate import judged_minimum, least_curvature
+from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_minimum, stationary_value, with_derivative_of
-from ...saddle.problem import Point
-from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton
+from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton, end_of
 from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
 from ...threads import threads_for
@@ -46,8 +45,6 @@ from ..specification.architecture import Architecture, check_solve
 from .attempts import MOST_STEPS, Attempt, retry
 from .problem import SaddleProblem
 
-# the code for a minimiser that stopped, content with itself, at a point that is not stationary
-_NOT_STATIONARY = optx.RESULTS.nonlinear_divergence
 # the likely cause for each part of the action's uncertainty
 _CAUSES = {
     "order_parameters": (
@@ -226,7 +223,7 @@ def solve(
     attempt = Attempt(problem.bound, start, solver, 1e-9 if tolerance is None else tolerance, max_steps or 1000)
     data = problem.data.training
     if is_traced(problem, start):
-        return _report(replace(_minimise(_prepare(data, attempt)), ansatz=problem.ansatz), throw)
+        return report(replace(_minimise(_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
     rows = _matrix_rows(data)
     check_solve(architecture, rows * architecture.outputs)
     with threads_for(rows):
@@ -236,7 +233,7 @@ def solve(
         if not saddle.converged and data.moments is None:
             saddle = retry(saddle, lambda *task: _minimise(_prepare(*task)), data, attempt)
     problem.finite((saddle.action, saddle.gradient_norm))
-    return _report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw)
+    return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
 
 
 def _matrix_rows(data: Data) -> int:
@@ -326,9 +323,11 @@ def _minimise(task: _Minimisation) -> Saddle:
     problem, tolerance = SaddleProblem(energy_of(task.bound, task.data)), task.tolerance
     fixed, start = jax.lax.stop_gradient((problem, task.start))
     found = optx.minimise(lambda at, problem: problem.action(at), task.solver, start, fixed, throw=False, **task.steps)
-    point, evaluations, curvatures = _end_of(fixed, found)
-    forms_curvature = isinstance(task.solver, Newton) or _forms_curvature(problem)
-    curvature, remaining = _certify(fixed, point, found, forms_curvature)
+    end, forms_curvature = end_of(fixed, found), isinstance(task.solver, Newton) or _forms_curvature(problem)
+    point, model = end["point"], end.get("model")
+    if forms_curvature and model is None:
+        model = QuadraticModel.of(fixed.expansion(point))
+    curvature = least_curvature(fixed, point, model)
     known_to = fixed.action_error(point)
     coordinates = implicit_minimum(problem, point.coordinates, forms_curvature)
     found_there, there = point.details, (problem, coordinates)
@@ -338,15 +337,16 @@ def _minimise(task: _Minimisation) -> Saddle:
     action = stationary_value(sum(parts), SaddleProblem.action, problem, coordinates)
     labels = problem.energy.label_count
     of_prior = problem.bound.entropy(gp_limit(problem.architecture))
+    widths, sizes = problem.architecture.widths, problem.architecture.overlap_sizes
     stats = {
         "steps": found.stats["num_steps"],
-        "evaluations": evaluations,
-        "curvatures": curvatures,
+        "evaluations": end["evaluations"],
+        "curvatures": end["curvatures"],
         "tolerance": tolerance,
         "content": found.result == optx.RESULTS.successful,
         "attempts": jnp.array(1),
-        "units_per_path": _units_per_path(problem.architecture),
-        "remaining": remaining,
+        "units_per_path": jnp.min(jnp.asarray(widths) / jnp.asarray(sizes)),
+        "remaining": jnp.array(jnp.nan) if model is None else model.remaining(),
         **{f"error_of_{name}": part for name, part in known_to.items()},
     }
     return Saddle(
@@ -358,42 +358,6 @@ def _minimise(task: _Minimisation) -> Saddle:
         gradient_norm=point.gradient_norm,
         min_hessian_eigenvalue=curvature,
         action_error=sum(known_to.values()),
-        result=_judge(found.result, point, curvature, tolerance),
+        result=judged_minimum(found.result, point, curvature, tolerance),
         stats=stats,
     )
-
-
-def _units_per_path(architecture: Architecture) -> Float[Array, ""]:
-    ratios = [width / size for width, size in zip(architecture.widths, architecture.overlap_sizes, strict=True)]
-    return jnp.min(jnp.asarray(ratios))
-
-
-def _end_of(problem: SaddleProblem, found: optx.Solution) -> tuple[Point, Array, Array]:
-    """The end point, and how many evaluations and curvatures led there where the minimiser counts them."""
-    if "point" in found.stats:
-        return found.stats["point"], found.stats["evaluations"], found.stats["curvatures"]
-    return problem.at(found.value), jnp.array(0), jnp.array(0)
-
-
-def _certify(problem: SaddleProblem, point: Point, found, forms_curvature: bool) -> tuple[Array, Array]:
-    """The smallest eigenvalue of the Hessian, and by how much a Newton step would lower S."""
-    if not forms_curvature:
-        return estimated_min_hessian_eigenvalue(problem, point), jnp.array(jnp.nan)
-    model = found.stats["model"] if "model" in found.stats else QuadraticModel.of(problem.expansion(point))
-    return min_hessian_eigenvalue(problem, model), model.remaining()
-
-
-def _judge(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
-    failure = optx.RESULTS.where(result == optx.RESULTS.successful, _NOT_STATIONARY, result)
-    failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
-    minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
-    return optx.RESULTS.where(minimum, optx.RESULTS.successful, failure)
-
-
-def _report(saddle: Saddle, throw: bool) -> Saddle:
-    """`saddle`, with an error or a warning if it is not a solution."""
-    if throw:
-        return saddle.result.error_if(saddle, saddle.result != optx.RESULTS.successful)
-    if not is_traced(saddle):
-        warn_of_failures(saddle, stacklevel=4)
-    return saddle

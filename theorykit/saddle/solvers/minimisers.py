@@ -151,6 +151,13 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         return progress.point.coordinates, aux, stats
 
 
+def end_of(problem: AbstractSaddleProblem, found: optx.Solution) -> dict[str, Any]:
+    """The `point` at which a minimiser of Optimistix ended and, of those above, counts and the `model` there."""
+    if "point" in found.stats:
+        return found.stats
+    return {"point": problem.at(found.value), "evaluations": jnp.array(0), "curvatures": jnp.array(0)}
+
+
 class _Sweeps(eqx.Module):
     """Majorise-minimise sweeps, combined by Anderson acceleration.
 
@@ -169,20 +176,18 @@ class _Sweeps(eqx.Module):
         # without memory sweeps are not combined, and bound all
         return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates), jnp.array(False))
 
-    def ahead(
-        self, problem: AbstractSaddleProblem, here: Point, accepted: Bool[Array, ""]
-    ) -> tuple[Coordinates, Coordinates, "_Sweeps"]:
-        """The end of a sweep from `here`, the point to go to instead, and the sweeps with this one in memory.
-
-        `accepted`: whether `here` is where the sweep before led.
-        """
+    def bounded(self, accepted: Bool[Array, ""]) -> tuple[Array, Array]:
+        """The share of the next sweep, and of those after it; `accepted`: whether this point is the last sweep's."""
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
-        swept = problem.majorise_minimise(here, jnp.where(accepted, share, 1.0))
+        return jnp.where(accepted, share, 1.0), share
+
+    def ahead(self, here: Point, swept: Coordinates, accepted, share) -> tuple[Coordinates, "_Sweeps"]:
+        """The point to go to in place of `swept`, the end of a sweep from `here`; and the sweeps with it in memory."""
         # if so little is bounded that there is no minimum, the end of a sweep is not finite, and will be refused
         combines = accepted & jnp.all(jnp.isfinite(swept))
         ahead, memory = self.memory.next_point(here.coordinates, jnp.where(combines, swept, here.coordinates))
         nothing = jax.tree.map(jnp.zeros_like, memory)
-        return swept, jnp.where(combines, ahead, swept), _Sweeps(share, chosen(combines, memory, nothing), ~accepted)
+        return jnp.where(combines, ahead, swept), _Sweeps(share, chosen(combines, memory, nothing), ~accepted)
 
 
 class _NewtonState(eqx.Module):
@@ -233,7 +238,21 @@ class Newton(AbstractSaddleSolver):
         here = progress.point
         left, swept, sweeps = state.left, here.coordinates, state.sweeps
         if problem.has_sweeps:
-            left, swept, sweeps = self._sweeps(problem, state, here, accepted)
+            started, sweeping = state.progress.evaluations > 0, state.left > 0
+            failed = jnp.where(sweeping, jnp.where(sweeps.plain, 0, left), _SWEEPS)
+            left = jnp.where(accepted, jnp.where(started, jnp.maximum(left - 1, 0), left), failed)
+
+            def sweep():
+                bounded, share = state.sweeps.bounded(accepted)
+                end = problem.majorise_minimise(here, bounded)
+                return end, *state.sweeps.ahead(here, end, accepted, share)
+
+            # none if the minimum is near
+            end, swept, sweeps = jax.lax.cond(
+                left > 0, sweep, lambda: (here.coordinates, here.coordinates, state.sweeps)
+            )
+            near = accepted & (jnp.max(jnp.abs(end - here.coordinates)) < _NEAR)
+            left = jnp.where(near, 0, left)
         newton = (left == 0) | self._is_finished(eqx.tree_at(lambda s: s.progress, state, progress))
         # a step that failed leaves the point where it was, and its model
         renewed = newton & (accepted | (state.left > 0))
@@ -242,20 +261,6 @@ class Newton(AbstractSaddleSolver):
         ahead = jnp.where(newton, problem.moved(here.coordinates, step), swept)
         progress = progress.counted(renewed)
         return here.coordinates, _NewtonState(progress, ahead, model, radius, length, lowered, left, sweeps), None
-
-    def _sweeps(self, problem: AbstractSaddleProblem, state: _NewtonState, here: Point, accepted):
-        """How many sweeps are to come, where the next leads, and the sweeps; none if the minimum is near."""
-        started, sweeping = state.progress.evaluations > 0, state.left > 0
-        left = jnp.where(accepted & started, jnp.maximum(state.left - 1, 0), state.left)
-        failed = jnp.where(sweeping, jnp.where(state.sweeps.plain, 0, left), _SWEEPS)
-        left = jnp.where(accepted, left, failed)
-        swept, ahead, sweeps = jax.lax.cond(
-            left > 0,
-            lambda: state.sweeps.ahead(problem, here, accepted),
-            lambda: (here.coordinates, here.coordinates, state.sweeps),
-        )
-        near = accepted & (jnp.max(jnp.abs(swept - here.coordinates)) < _NEAR)
-        return jnp.where(near, 0, left), ahead, sweeps
 
 
 class _SweepState(eqx.Module):
@@ -288,8 +293,9 @@ class AcceleratedSweeps(AbstractSaddleSolver):
         point = args.at(state.proposal)
         accepted = state.progress.accepts(point)
         progress = state.progress.moved(point, accepted)
-        _, ahead, sweeps = state.sweeps.ahead(args, progress.point, accepted)
-        return progress.point.coordinates, _SweepState(progress, ahead, sweeps), None
+        here, (bounded, share) = progress.point, state.sweeps.bounded(accepted)
+        ahead, sweeps = state.sweeps.ahead(here, args.majorise_minimise(here, bounded), accepted, share)
+        return here.coordinates, _SweepState(progress, ahead, sweeps), None
 
 
 class _IndexState(eqx.Module):
