@@ -18,10 +18,11 @@ affine-invariant metric is of order one about every point; in the coordinates th
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -38,9 +39,33 @@ from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 Part = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
 
 
-def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
+class PriorRoots(eqx.Module):
+    """What the prior makes of unit factors: sigma_a, and of layers L, ..., 1 chol(covariance) and a skip's gain.
+
+    No function of the coordinates: whoever takes many steps makes them once, by `roots_of`.
+    """
+
+    forms: tuple[LayerForm, ...] = eqx.field(static=True)
+    overlap_sizes: tuple[int, ...] = eqx.field(static=True)
+    readout: Float[Array, ""]
+    layers: tuple[tuple[Float[Array, "_ _"], Array | None], ...]
+
+
+def roots_of(architecture: Architecture | PriorRoots) -> PriorRoots:
+    """The roots of the prior of an architecture; those that are given."""
+    if isinstance(architecture, PriorRoots):
+        return architecture
+    numbers, layers = architecture.layer_numbers(), []
+    for form in reversed(architecture.forms):
+        root = layer_functions.covariance_root(form, numbers)
+        layers.append((root, jnp.asarray(layer_functions.gain(form, numbers)) if form.has_skip else None))
+    readout = jnp.sqrt(architecture.prior_variances[-1])
+    return PriorRoots(architecture.forms, architecture.overlap_sizes, readout, tuple(layers))
+
+
+def to_order_parameters(roots: Architecture | PriorRoots, coordinates: Coordinates) -> OrderParameters:
     """The order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1."""
-    return of_factors(factors_at(architecture, coordinates))
+    return of_factors(factors_at(roots, coordinates))
 
 
 def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
@@ -48,42 +73,47 @@ def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
     return from_overlaps(factor @ factor.T for factor in factors)
 
 
-def factors_at(architecture: Architecture, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
+def factors_at(roots: Architecture | PriorRoots, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
     """[C_1, ..., C_{L+1}] at `coordinates`: the Cholesky factors of the order parameters."""
-    return _factors_of(architecture, _parts(architecture, coordinates))
+    roots = roots_of(roots)
+    return factors(roots, _parts(roots, coordinates))[::-1]
 
 
-def factors_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Float[Array, "_ _"]]:
+def factors_after(
+    roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates
+) -> list[Float[Array, "_ _"]]:
     """[C_1, ..., C_{L+1}] after a `step`, see `moved`, from the point at `coordinates`."""
-    return _factors_of(architecture, _parts_after(architecture, coordinates, step))
+    roots = roots_of(roots)
+    return factors(roots, _parts_after(roots, coordinates, step))[::-1]
 
 
-def _factors_of(architecture: Architecture, parts: list[Part]) -> list[Float[Array, "_ _"]]:
-    return factors(architecture, parts, [1.0] * len(parts))[::-1]
-
-
-def _parts(architecture: Architecture, coordinates: Coordinates) -> list[Part]:
+def _parts(roots: Architecture | PriorRoots, coordinates: Coordinates) -> list[Part]:
     """(B, R) of the readout and of layers L, ..., 1."""
-    return [(filled_factor(triangle, len(rest)), rest) for triangle, rest in _split(architecture, coordinates)]
+    lengths, shapes = zip(*_lengths(roots.forms, roots.overlap_sizes), strict=True)
+    pieces = jnp.split(coordinates, list(itertools.accumulate(lengths))[:-1])
+    halves = (jnp.split(piece, [len(piece) - math.prod(shape)]) for piece, shape in zip(pieces, shapes, strict=True))
+    return [
+        (filled_factor(triangle, shape[0]), rest.reshape(shape))
+        for (triangle, rest), shape in zip(halves, shapes, strict=True)
+    ]
 
 
-def _parts_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Part]:
-    steps = zip(_parts(architecture, coordinates), _parts(architecture, step), strict=True)
+def _parts_after(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates) -> list[Part]:
+    steps = zip(_parts(roots, coordinates), _parts(roots, step), strict=True)
     return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in steps]
 
 
 def factors(
-    architecture: Architecture,
-    parts: Iterable[Part],
-    units: Iterable[Any],
+    roots: Architecture | PriorRoots, parts: Iterable[Part], units: Iterable[Any] | None = None
 ) -> list[Float[Array, "_ _"]]:
     """[C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
 
     B B^T and R R^T are taken in these `units`, one a level. R is of no columns where there is no skip connection.
     """
-    (readout, unit), *layers = zip(parts, units, strict=True)
-    found = [jnp.sqrt(architecture.prior_variances[-1] / unit) * readout[0]]
-    for (root, gain), ((blocks, crossing), unit) in zip(_from_the_readout(architecture), layers, strict=True):
+    roots = roots_of(roots)
+    (readout, unit), *layers = zip(parts, units or itertools.repeat(1.0), strict=False)
+    found = [roots.readout / jnp.sqrt(unit) * readout[0]]
+    for (root, gain), ((blocks, crossing), unit) in zip(roots.layers, layers, strict=True):
         outer = found[-1]
         whitening = jnp.kron(root, outer) / jnp.sqrt(unit)
         factor = whitening @ blocks
@@ -94,13 +124,12 @@ def factors(
     return found
 
 
-def from_order_parameters(architecture: Architecture, order_parameters: OrderParameters) -> Coordinates:
+def from_order_parameters(roots: Architecture | PriorRoots, order_parameters: OrderParameters) -> Coordinates:
     """The coordinates of `order_parameters`; the inverse of `to_order_parameters`."""
     *matrices, readout = to_overlaps(order_parameters)
-    outer = jnp.linalg.cholesky(readout)
-    pieces = [entries_of_factor(outer / jnp.sqrt(architecture.prior_variances[-1]))]
-    layers = zip(_from_the_readout(architecture), reversed(matrices), strict=True)
-    for (root, gain), matrix in layers:
+    roots, outer = roots_of(roots), jnp.linalg.cholesky(readout)
+    pieces = [entries_of_factor(outer / roots.readout)]
+    for (root, gain), matrix in zip(roots.layers, reversed(matrices), strict=True):
         whitening, factor = jnp.kron(root, outer), jnp.linalg.cholesky(matrix)
         skip = 0 if gain is None else len(outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
@@ -109,24 +138,23 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
     return jnp.concatenate(pieces)
 
 
-def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
+def moved(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates) -> Coordinates:
     """The coordinates after a step from the point at `coordinates`: every B becomes B T, every R becomes R + B r.
 
     `step` holds T and r as coordinates hold B and R; zero is no step.
     """
-    there = _parts_after(architecture, coordinates, step)
+    there = _parts_after(roots, coordinates, step)
     pieces = ((entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in there)
     return jnp.concatenate([piece for pair in pieces for piece in pair])
 
 
-def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
+def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Float[Array, ""]:
     """The logarithm of |dU/dtheta|, up to a constant: densities of the order parameters times it are of coordinates.
 
     U_l is taken to vary on and above its diagonal, but for a block that is another order parameter.
     """
-    total = jnp.zeros(())
-    parts = _parts(architecture, coordinates)
-    for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
+    total, parts = jnp.zeros(()), _parts(roots, coordinates)
+    for (blocks, crossing), factor in zip(parts, factors(roots, parts), strict=True):
         rows, nested = crossing.shape
         logarithms, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
         # the diagonal of C_l is that of W_l times that of B
@@ -151,21 +179,3 @@ def _lengths(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tu
         shapes.append((size - nested, nested))
         outer = size
     return tuple((rows * (rows + 1) // 2 + rows * nested, (rows, nested)) for rows, nested in shapes)
-
-
-def _split(
-    architecture: Architecture, coordinates: Coordinates
-) -> list[tuple[Float[Array, " _"], Float[Array, "_ _"]]]:
-    """The entries of every B, and every R (rows of B x columns)."""
-    lengths, shapes = zip(*_lengths(architecture.forms, architecture.overlap_sizes), strict=True)
-    pieces = jnp.split(coordinates, list(itertools.accumulate(lengths))[:-1])
-    halves = (jnp.split(piece, [len(piece) - math.prod(shape)]) for piece, shape in zip(pieces, shapes, strict=True))
-    return [(triangle, rest.reshape(shape)) for (triangle, rest), shape in zip(halves, shapes, strict=True)]
-
-
-def _from_the_readout(architecture: Architecture) -> Iterator[tuple[Array, Array | None]]:
-    """From the last layer down: the root of the covariance of its weight blocks, and its skip connection's gain."""
-    numbers = architecture.layer_numbers()
-    for form in reversed(architecture.forms):
-        root = layer_functions.covariance_root(form, numbers)
-        yield root, layer_functions.gain(form, numbers) if form.has_skip else None

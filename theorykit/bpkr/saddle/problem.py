@@ -17,11 +17,13 @@ from ..evaluation.energies import AbstractEnergy, EnergyPoint
 from ..evaluation.majorisation import BoundedEnergy
 from ..evaluation.rounding import MACHINE, MARGIN, entropy_rounding
 from ..order_parameters.coordinates import (
+    PriorRoots,
     factors_after,
     factors_at,
     from_order_parameters,
     moved,
     of_factors,
+    roots_of,
     to_order_parameters,
 )
 from ..order_parameters.metric import dimension, displaced, gradient_length, largest_width, metric
@@ -48,6 +50,10 @@ class SaddleProblem(AbstractSaddleProblem):
     """The action of an architecture and data, whose energy it takes in whatever form."""
 
     energy: AbstractEnergy
+    roots: PriorRoots
+
+    def __init__(self, energy: AbstractEnergy):
+        self.energy, self.roots = energy, roots_of(energy.architecture)
 
     @property
     def bound(self) -> BoundAction:
@@ -69,21 +75,21 @@ class SaddleProblem(AbstractSaddleProblem):
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
         """The order parameters at `coordinates`."""
-        return to_order_parameters(self.architecture, coordinates)
+        return to_order_parameters(self.roots, coordinates)
 
     def moved(self, coordinates, step):
-        return moved(self.architecture, coordinates, step)
+        return moved(self.roots, coordinates, step)
 
     def parts(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Entropy and energy, undivided."""
-        order_parameters = self.order_parameters(coordinates)
+        order_parameters = to_order_parameters(self.roots, coordinates)
         return self.bound.entropy(order_parameters), self.energy.value(order_parameters.first)
 
     def action(self, coordinates):
         return sum(self.parts(coordinates))
 
     def at(self, coordinates):
-        factors = factors_at(self.architecture, coordinates)
+        factors = factors_at(self.roots, coordinates)
         order_parameters = of_factors(factors)
         energy = self.energy.at(order_parameters.first)
         entropy, slopes = jax.value_and_grad(self.bound.entropy)(order_parameters)
@@ -96,7 +102,7 @@ class SaddleProblem(AbstractSaddleProblem):
         no_step, slope = jnp.zeros(len(point.coordinates)), jax.lax.stop_gradient(energy.slope)
 
         def after(step: Coordinates) -> tuple[OrderParameters, list[Float[Array, "_ _"]]]:
-            moved = factors_after(self.architecture, point.coordinates, step)
+            moved = factors_after(self.roots, point.coordinates, step)
             return of_factors(moved), moved
 
         def gradient(step: Coordinates) -> tuple[Coordinates, list[Float[Array, "_ _"]]]:
@@ -114,7 +120,7 @@ class SaddleProblem(AbstractSaddleProblem):
 
     def majorise_minimise(self, point, share):
         swept = _bounded_energy(point, share).minimise(self.bound, point.details.order_parameters)
-        return from_order_parameters(self.architecture, swept)
+        return from_order_parameters(self.roots, swept)
 
     def action_on_tangent(self, point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
         here = point.details.order_parameters

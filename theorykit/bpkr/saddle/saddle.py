@@ -295,8 +295,9 @@ def _newton(tolerance: float) -> Newton:
 def _shapes_of(structure, shapes) -> SaddleProblem:
     """The problem, with shapes for arrays."""
     leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
-    bound, data = jax.tree.unflatten(structure, leaves)
-    return SaddleProblem(eqx.filter_eval_shape(energy_of, bound, data))
+    return eqx.filter_eval_shape(
+        lambda bound, data: SaddleProblem(energy_of(bound, data)), *jax.tree.unflatten(structure, leaves)
+    )
 
 
 def _forms_curvature(problem: SaddleProblem) -> bool:
@@ -322,7 +323,9 @@ def _gradient_norm(bound: BoundAction, data: Data, order_parameters: OrderParame
 def _minimise(task: _Minimisation) -> Saddle:
     problem, tolerance = SaddleProblem(energy_of(task.bound, task.data)), task.tolerance
     fixed, start = jax.lax.stop_gradient((problem, task.start))
-    found = optx.minimise(lambda at, problem: problem.action(at), task.solver, start, fixed, throw=False, **task.steps)
+    found = optx.minimise(
+        lambda at, problem: sum(problem.parts(at)), task.solver, start, fixed, throw=False, **task.steps
+    )
     end, forms_curvature = end_of(fixed, found), isinstance(task.solver, Newton) or _forms_curvature(problem)
     point, model = end["point"], end.get("model")
     if forms_curvature and model is None:

@@ -120,13 +120,14 @@ def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks b
     """
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
-        return _evaluate(form, sqrt(variance) * Identity(form.covariance.shape[0]), {}, numbers)
-    return jnp.linalg.cholesky(_evaluate(form, form.covariance, {}, numbers))
+        root = _compile(form.symbols, sqrt(variance) * Identity(form.covariance.shape[0]), ())
+        return root.call_from(numbers)["value"]
+    return jnp.linalg.cholesky(_compile(form.symbols, form.covariance, ()).call_from(numbers)["value"])
 
 
 def gain(form: LayerForm, numbers: Numbers) -> ArrayLike:
     """The strength of the skip connection; zero where there is none."""
-    return _evaluate(form, form.gain, {}, numbers)
+    return _compile(form.symbols, form.gain, ()).call_from(numbers)["value"]
 
 
 def _overlap_symbol(form: LayerForm) -> MatrixSymbol:
