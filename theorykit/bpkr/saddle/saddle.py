@@ -68,25 +68,21 @@ class Saddle(AbstractOutcome):
     - `action`, `entropy`, `energy`: values of S (Eq. 32) and its parts there, undivided.
     - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
       for P labels. S_0, the least entropy, is what the prior alone has instead of the constants that S drops.
-    - `gradient_norm`: norm of the gradient of S in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T over all
-      order parameters, divided by the largest width. It does not change under U -> M U M^T. Where a skip connection
-      makes U_{l+1} a block of U_l, slopes within the block count as slopes in U_{l+1}.
-    - `min_hessian_eigenvalue`: smallest eigenvalue of the Hessian of S in that metric, divided by the largest width:
-      positive at a minimum. Exact where the solver could form the Hessian; for very many paths a Lanczos estimate.
-    - `result`: `optimistix.RESULTS.successful` if and only if `gradient_norm` is within the tolerance and
-      `min_hessian_eigenvalue` is positive.
+    - `gradient_norm`: of S, in the affine-invariant metric, |C^T (dS/dU) C| with U = C C^T over all order parameters,
+      per largest width. Slopes in a block of U_l that a skip connection makes U_{l+1} are slopes in U_{l+1}.
+    - `min_hessian_eigenvalue`: of S in that metric, per largest width: positive at a minimum. An upper bound if there
+      are too many paths to form the Hessian.
+    - `result`: success if and only if `gradient_norm` is within the tolerance and `min_hessian_eigenvalue` positive.
     - `action_error`: how well double precision knows `action` here, by the conditioning of all that was factorised.
     - `ansatz`: what the result rests on beyond large widths, in words; empty for linear hidden units.
-    - `stats`: steps of the solver, evaluations of the action and its gradient, curvatures formed (zero for minimisers
-      that do not count), the tolerance, whether the solver was content with where it stopped, and how many `attempts`
-      it took. `remaining` is by how much a Newton step from here would lower the action, NaN where no Hessian was
-      formed. `error_of_order_parameters`, `error_of_kernel`, `error_of_labels` are the parts of `action_error`.
-      `units_per_path` is the least ratio of a layer's hidden units to the partial paths from it on: below one the
-      network's order parameters are singular, and the saddle point is out of its range, which `diagnosis` says.
+    - `stats`: `steps`, `evaluations` and `curvatures` of the solver (zero if it does not count), its `attempts`, the
+      `tolerance`, whether the solver was `content`; `remaining`, by how much a Newton step would lower the action (NaN
+      without a Hessian); `error_of_order_parameters`, `error_of_kernel`, `error_of_labels`, parts of `action_error`;
+      `units_per_path`, the least ratio of hidden units to partial paths: below one, order parameters of the network are
+      singular, and the saddle point is out of its range.
 
-    Under `vmap` every leaf has the batch's axes. Whether all converged can be seen by `converged`, an array then, and
-    `failures`, their number; `throw=True` raises an error if any did not. A batch, or what `jit` returns, warns when it
-    is used as order parameters if solves in it failed.
+    Under `vmap` every leaf has the batch's axes: `converged` is an array, `failures` counts, and `throw=True` raises an
+    error if any solve failed. A batch that failed, or what `jit` returns, warns when its order parameters are used.
     """
 
     order_parameters: OrderParameters
@@ -124,11 +120,15 @@ class Saddle(AbstractOutcome):
 
     @property
     def diagnosis(self) -> str:
-        """What came of the solve, and what to do about it if it did not converge; of a batch, how many did not.
-
-        And whether a layer is too narrow for a theory of wide ones.
-        """
-        return super().diagnosis + _narrowness(self.stats["units_per_path"])
+        """What came of the solve or solves, what to do if one failed, and whether a layer is too narrow."""
+        least = float(np.min(self.stats["units_per_path"]))
+        if least >= 1:
+            return super().diagnosis
+        return (
+            f"{super().diagnosis}. Out of the range of a theory of wide layers: a layer has {least:.2g} hidden units a "
+            "partial path, the network's order parameters are singular then, and may be as far from the saddle point "
+            "as they are large; sampling.sample_order_parameters has their exact posterior"
+        )
 
 
 def _rounding_of(saddle: Saddle) -> str:
@@ -139,18 +139,6 @@ def _rounding_of(saddle: Saddle) -> str:
         return f"{known}. Likely cause: the tolerance, which is less than rounding leaves of a gradient. Loosen it"
     cause = _CAUSES[max(_CAUSES, key=lambda name: float(saddle.stats[f"error_of_{name}"]))]
     return f"{known}. Likely cause: {cause}. Rescale them, or loosen the tolerance"
-
-
-def _narrowness(units_per_path: Float[Array, "..."]) -> str:
-    """What to know of a saddle point where a layer has fewer hidden units than partial paths; empty elsewhere."""
-    least = float(np.min(units_per_path))
-    if least >= 1:
-        return ""
-    return (
-        f". Out of the range of a theory of wide layers: a layer has {least:.2g} hidden units a partial path, the "
-        "network's order parameters are singular then, and may be as far from the saddle point as they are large; "
-        "sampling.sample_order_parameters has their exact posterior"
-    )
 
 
 def solve(
