@@ -27,7 +27,7 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
-from theorykit.bpkr.data.batches import sum_batch
+from theorykit.bpkr.data.reading import sum_batch
 from theorykit.workers import local_workers
 
 PATHS, FEATURES, CHUNK = 4, 231, 4096

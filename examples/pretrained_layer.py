@@ -147,7 +147,7 @@ for kind, result in chosen.items():
 
 
 # %%
-def scores_of_digits(kind: str, temperature: float) -> bpkr.ClassScores:
+def scores_of_digits(kind: str, temperature: float):
     wide = bpkr.Architecture((4,), widths=10, temperature=temperature, outputs=10)  # the width does not matter
     made = features(kind)
     ten = bpkr.Data.of_classes(made["training"], recorded["training_labels"])

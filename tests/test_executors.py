@@ -116,9 +116,9 @@ RUNS: Mapping[str, Callable] = {
     "bpkr.sweeps.run.sweep": swept,
     "bpkr.sweeps.run.sweep_seeds": swept_seeds,
     "bpkr.saddle.minima.search": lambda folder, **options: minima(**options),
-    "bpkr.data.streaming.sum_batches_of": batches,
-    "bpkr.data.streaming.sum_arrays": arrays,
-    "bpkr.data.streaming.sum_files": files,
+    "bpkr.data.data.Data.of_batches": batches,
+    "bpkr.data.data.Data.of_arrays": arrays,
+    "bpkr.data.data.Data.of_files": files,
     "bpkr.sampling.sample.sample_order_parameters": partial(sampled, sampling.sample_order_parameters),
     "bpkr.sampling.sample.sample_weights": partial(sampled, sampling.sample_weights),
     "bpkr.sampling.sample.sample_weights_by_gibbs": partial(sampled, sampling.sample_weights_by_gibbs),
@@ -142,9 +142,9 @@ RUNS: Mapping[str, Callable] = {
 _STAGES = ("run_variant", "run_network", "check_network", "theory_of_heads")
 _PARTS = {f"papers.one_shot.stages.{name}" for name in _STAGES}
 # hands the executor of the user to one of these
-_BELOW = {"bpkr.sampling.chains.run_chains", "papers.one_shot.theory.theory_of_seed"}
+_BELOW = {"bpkr.data.reading.sum_batches", "bpkr.sampling.chains.run_chains", "papers.one_shot.theory.theory_of_seed"}
 _BELOW |= {f"papers.one_shot.comparison.{name}" for name in ("order_parameters", "check")}
-QUICK = ("bpkr.data.streaming.sum_batches_of", "dmft.diagrams.in_blocks")
+QUICK = ("bpkr.data.data.Data.of_batches", "dmft.diagrams.in_blocks")
 KEEP_NOTHING = ("bpkr.saddle.minima.search",)
 # what a clock has said, or hangs on it
 _TIMES = ("seconds", "warmup_seconds", "inference_seconds", "created_at", "settings")

@@ -214,7 +214,9 @@ KINDS = {
     "estimate_energy.solver": of(bpkr.MatrixFree(jax.random.key(0)), class_of_solvers=bpkr.MatrixFree),
     "starts": whole_number(1, least=0),
     "spread": 0.5,
-    "executor options": None,
+    "executor options": of(None, admits=NONE),
+    "chunk in_flight batches_per_task files_per_task": 2,
+    "checkpoint": of(FOLDER / "sums.npz", admits=(*NONE, *TEXTS)),
     "layer first_layer": whole_number(1, least=1, most=2),
     "index": 1,
     "deviations": number(3.0, least=0.0),
@@ -339,13 +341,11 @@ FACE = Face(
         "LayerSymbols": bpkr.LayerSymbols(1, Symbol("N_1", positive=True), Symbol("N_2", positive=True)),
         "Network": NETWORK,
         "Fluctuations": bpkr.Fluctuations(LIMIT, jax.tree.map(lambda u: u[None], LIMIT), None, np.zeros(())),
-        "EnergyEstimate": bpkr.EnergyEstimate(*ESTIMATE[:5], None, {}),
         "MatrixFreeSaddle": bpkr.MatrixFreeSaddle(LIMIT, LIMIT, *ESTIMATE, {"samples": np.ones((3, 2))}),
     },
     records={
-        "Action ActionTerms ClassScores CompiledAction DualForm EnergyEstimate FiniteWidthLaw FiniteWidthPrior "
-        "FirstOrder Fluctuations KernelTaskAlignment MatrixFreeSaddle Minima Network Prediction Predictor Saddle "
-        "Slopes": "it holds what the package has computed, and is not made by callers",
+        "Action CompiledAction DualForm FiniteWidthLaw FiniteWidthPrior FirstOrder Fluctuations MatrixFreeSaddle "
+        "Minima Network Prediction Predictor Saddle": "it holds what the package has computed",
         "Data": "it is checked against an architecture, where it is used",
     },
     untried={
@@ -354,7 +354,6 @@ FACE = Face(
         "Data.of_moments": "a problem checks them",
         "Problem.finite Problem.point Problem.test_features Problem.require_arrays": "the package's functions call it",
         "search.options": "they are keywords, each checked by solve",
-        "Data.of_arrays.options Data.of_batches.options Data.of_files.options": "functions of the package take them",
         " ".join(
             f"{solver}.{method}"
             for solver in SOLVERS

@@ -5,17 +5,16 @@ from .action.dual_form import DualForm
 from .action.expansion import FirstOrder
 from .action.finite_width_prior import FiniteWidthPrior
 from .action.kept import load_action, save_action
-from .data.accuracy import sign_accuracy
-from .data.classes import Classes, ClassScores, LabelsWarning, find_classes, score_classes
+from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
 from .data.statistics import FeatureStatistics
-from .evaluation.action_terms import ActionTerms, evaluate, first_order, optimal_readout, parameter_values
+from .evaluation.action_terms import evaluate, first_order, optimal_readout, parameter_values
 from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
-from .evaluation.observables import KernelTaskAlignment, head_scores, kernel_task_alignment
+from .evaluation.observables import head_scores, kernel_task_alignment
 from .evaluation.prediction import Prediction, kernel, path_kernels, predict
 from .evaluation.problem import Problem
 from .features.from_kernels import features_of_kernels
-from .matrix_free.estimate import EnergyEstimate, MatrixFree, MatrixFreeWarning, Slopes, estimate_energy
+from .matrix_free.estimate import MatrixFree, MatrixFreeWarning, estimate_energy
 from .matrix_free.saddle import MatrixFreeSaddle
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
 from .network.masks import Isolated, Layout, Mask
@@ -43,18 +42,15 @@ __all__ = [
     "AbstractLayer",
     "AcceleratedSweeps",
     "Action",
-    "ActionTerms",
     "Architecture",
     "Attention",
     "AttentionWarning",
-    "ClassScores",
     "Classes",
     "CompiledAction",
     "ConvergenceWarning",
     "Data",
     "Dense",
     "DualForm",
-    "EnergyEstimate",
     "FeatureStatistics",
     "FiniteWidthLaw",
     "FiniteWidthPrior",
@@ -62,7 +58,6 @@ __all__ = [
     "Fluctuations",
     "Head",
     "Isolated",
-    "KernelTaskAlignment",
     "KeyQueryHeads",
     "LabelsWarning",
     "LayerSymbols",
@@ -82,7 +77,6 @@ __all__ = [
     "Readout",
     "Saddle",
     "Skip",
-    "Slopes",
     "attention",
     "compile_action",
     "derive",

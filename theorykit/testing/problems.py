@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from .. import bpkr
+from ..bpkr.evaluation.action_terms import ActionTerms
 from ..bpkr.specification import layer_functions
 from ..checks import Count, Index, checked_arguments
 
@@ -35,7 +36,7 @@ class Problem:
     def __repr__(self):
         return f"{'Problem' if self.seed is None else 'random_problem'}({self.architecture}, seed={self.seed})"
 
-    def evaluate(self) -> bpkr.ActionTerms:
+    def evaluate(self) -> ActionTerms:
         """The action and its parts at the order parameters."""
         return bpkr.evaluate(
             bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels)), self.order_parameters

@@ -15,8 +15,7 @@ import xarray as xr
 from tests.clusters import dask_client
 from tests.marks import slow
 from theorykit.bpkr import Data
-from theorykit.bpkr.data import streaming
-from theorykit.bpkr.data.arrays_on_disk import Piece, rows_of
+from theorykit.bpkr.data.reading import File, Piece, rows_of
 from theorykit.workers import local_workers
 
 from ..cases import changed, refused
@@ -133,8 +132,8 @@ def test_a_file_is_never_in_memory_whole(tmp_path):
     for kind in ("npy", "npz", "hdf5", "netcdf"):
         (tmp_path / kind).mkdir()
         (file,) = [WRITERS[kind](tmp_path / kind / "all", features, labels)]
-        source = streaming.File(streaming._paths(0, file), NAMES, CHUNK)
-        lengths = [len(pair[0]) for _, pair in source.parts("all")]
+        paths = tuple(map(str, file if isinstance(file, tuple) else (file,)))
+        lengths = [len(pair[0].read()) for _, pair in File(paths, NAMES, CHUNK).parts()]
         assert lengths == [CHUNK] * (EXAMPLES // CHUNK) + [EXAMPLES % CHUNK]
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr import Data
-from theorykit.bpkr.data import streaming
+from theorykit.bpkr.data import reading
 from theorykit.bpkr.data.statistics import FeatureStatistics
 
 from ..cases import SEEDS, assert_close, changed, refused
@@ -162,7 +162,7 @@ def test_an_executor_that_forks_is_refused():
 WORKER = """
 import sys
 import numpy as np
-from theorykit.bpkr.data.batches import sum_batch
+from theorykit.bpkr.data.reading import sum_batch
 
 sum_batch(0, (np.ones((3, 4, 3)), np.ones(3)), True)
 assert "jax" not in sys.modules
@@ -227,7 +227,7 @@ def test_a_pass_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path):
 KILLED = """
 import os, sys
 from theorykit import enable_float64, store
-from theorykit.bpkr.data import streaming
+from theorykit.bpkr import Data
 from tests.bpkr.data.test_statistics import load, loaded
 
 enable_float64()
@@ -238,7 +238,7 @@ def load_or_die(number):
         os._exit(9)
     return load(number)
 
-streaming.sum_batches_of(loaded(10, load_or_die), batches_per_task=2, checkpoint=sys.argv[1])
+Data.of_batches(loaded(10, load_or_die), batches_per_task=2, checkpoint=sys.argv[1])
 """
 
 
@@ -258,11 +258,11 @@ def test_a_process_that_was_killed_leaves_a_checkpoint_that_is_whole(tmp_path):
 
 def test_a_checkpoint_is_written_when_its_time_has_come(tmp_path, monkeypatch):
     written = []
-    write = streaming.store.write_arrays
+    write = reading.store.write_arrays
     monkeypatch.setattr(
-        streaming.store, "write_arrays", lambda *given: written.append(len(given[0]["digests"])) or write(*given)
+        reading.store, "write_arrays", lambda *given: written.append(len(given[0]["digests"])) or write(*given)
     )
-    monkeypatch.setattr(streaming.time, "monotonic", iter(range(0, 1000, 8)).__next__)
+    monkeypatch.setattr(reading.time, "monotonic", iter(range(0, 1000, 8)).__next__)
     Data.of_batches(loaded(10), batches_per_task=1, checkpoint=tmp_path / "sums.npz")
     assert written == [3, 6, 9, 10]
 

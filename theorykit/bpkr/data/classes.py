@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from ...checks import checked_array, checked_choice, checked_instance, checked_number, is_traced, shown
+from ...checks import checked_array, checked_choice, checked_instance, checked_number, is_traced, numeric_array, shown
 from ...memory import check_fits
 from ...precision import require_float64
 from ...settings import usual_settings
@@ -28,6 +28,7 @@ _MOST_NUMBERED = 20
 _ROUNDING = 1e-10
 # standard deviation that stands for zero, beside the mean
 _CERTAIN = 1e-60
+_KINDS = ((str, "text"), (bytes, "bytes"), ((bool, np.bool_), "truth values"), (object, "numbers"))
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Classes:
 
     - `names`: the classes, sorted: text, whole numbers, or whatever the labels were.
     - `coding`: with "signs", two classes are one output, -1 for the first and 1 for the second, and more are one output
-      a class, 1 for the class and -1 for the others; with "one-hot" there is one output a class, 1 or 0.
+      per class, 1 for the class and -1 for the others; with "one-hot" there is one output per class, 1 or 0.
     """
 
     names: tuple[Any, ...]
@@ -67,10 +68,10 @@ class Classes:
 
     @usual_settings()
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[Array, "examples classes"]:
-        """With what probability each class is the nearest to outputs of these means and variances, Gaussian each.
+        """With what probability each class is the nearest to independent Gaussian outputs.
 
-        Both are (examples,) of one output, or (examples, outputs), such as a `Prediction` has; add the temperature to
-        the variance for the labels' noise. Correlations between the outputs of one example are left out.
+        `mean` and `variance` are (examples,) of one output, or (examples, outputs), such as a `Prediction` has; add the
+        temperature to the variance for the labels' noise.
         """
         mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
@@ -96,7 +97,6 @@ class Classes:
         return mean, jnp.maximum(jnp.sqrt(jnp.maximum(variance, 0.0)), least)
 
     def _nearest(self, outputs: Float[Array, "examples *outputs"]) -> Int[Array, " examples"]:
-        """The place among `names` of the class that each of `outputs` is nearest to."""
         return (outputs > 0).astype(int) if self.outputs == 1 else jnp.argmax(outputs, axis=1)
 
     def _checked(self, name: str, outputs: ArrayLike) -> Array:
@@ -124,18 +124,17 @@ def encode_labels(name: str, classes: Classes, labels: Labels) -> Float[Array, "
 
 def _indices_of(name: str, classes: Classes, labels: Labels) -> Int[Array, " examples"]:
     places = {known: index for index, known in enumerate(classes.names)}
-    found = []
-    for example, label in enumerate(_entries(name, labels)):
+    entries = _entries(name, labels)
+    for example, label in enumerate(entries):
         if label not in places:
             raise ValueError(f"{name}[{example}] is {label!r}, none of the classes {_listed(classes.names)}")
-        found.append(places[label])
-    return jnp.asarray(found)
+    return jnp.asarray([places[label] for label in entries])
 
 
 def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
-    """The classes among `labels` (examples,), of any type that can be sorted.
+    """Find the classes among `labels` (examples,), of any type that can be sorted.
 
-    `coding` is by default "signs" of two classes, and "one-hot" of more; see `Classes`.
+    `coding` is by default "signs" for two classes, and "one-hot" for more; see `Classes`.
 
         >>> from theorykit import bpkr
         >>> classes = bpkr.find_classes(["dog", "cat", "dog"])
@@ -150,55 +149,48 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
     if len(names) < 2:
         raise ValueError(f"labels are all {names[0]!r}: there must be two classes or more")
     default: Coding = "signs" if len(names) == 2 else "one-hot"
-    return Classes(names, default if coding is None else checked_choice("coding", coding, get_args(Coding)))
+    return Classes(names, default if coding is None else coding)
 
 
 def _entries(name: str, labels: Labels) -> list[Any]:
     """The labels as Python's own text, numbers and truth values."""
-    if isinstance(labels, (list, tuple)) or getattr(getattr(labels, "dtype", None), "kind", "") == "O":
-        _check_kinds(name, labels)
+
+    def refuse(example: int, label: str) -> None:
+        raise ValueError(f"{name}[{example}] is {label}, which is no class: text or a number")
+
+    if isinstance(labels, np.ma.MaskedArray) and np.any(labels.mask):
+        refuse(int(np.argmax(labels.mask)), "masked")
+    is_list = isinstance(labels, (list, tuple))
+    if is_list or getattr(getattr(labels, "dtype", None), "kind", "") == "O":
+        # NumPy would make text of missing labels, and of numbers beside text
+        kinds: dict[str, Any] = {}
+        for example, label in enumerate(labels):
+            if label is np.ma.masked:
+                refuse(example, "masked")
+            is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # those of pandas
+            if is_missing or (isinstance(label, (float, complex, np.number)) and label != label):
+                refuse(example, shown(label))
+            kinds.setdefault(next(kind for types, kind in _KINDS if isinstance(label, types)), label)
+        if len(kinds) > 1:
+            listed = ", ".join(f"{kind} such as {shown(label)}" for kind, label in kinds.items())
+            raise TypeError(f"{name} must be of one type, text or numbers, got {listed}")
     try:
         array = np.asarray(labels)
     except ValueError:
         raise TypeError(f"{name} must be class labels (examples,), text or numbers; they are ragged") from None
-    if isinstance(labels, np.ma.MaskedArray) and np.any(labels.mask):
-        raise ValueError(f"{name}[{int(np.argmax(labels.mask))}] is masked, which is no class: text or a number")
     if array.dtype.kind not in "biufUSTO" or array.ndim != 1 or not len(array):
         raise TypeError(f"{name} must be class labels (examples,), text or numbers, got {shown(labels)}")
     # NumPy makes floating point of a list with large whole numbers in it, and may merge two of them
-    entries = [np.asarray(label).item() for label in labels] if isinstance(labels, (list, tuple)) else array.tolist()
+    entries = [np.asarray(label).item() for label in labels] if is_list else array.tolist()
     for example, label in enumerate(entries):
-        is_label = isinstance(label, (str, bytes, bool, int)) or (isinstance(label, float) and math.isfinite(label))
-        if not is_label:
-            raise ValueError(f"{name}[{example}] is {shown(label)}, which is no class: text or a number")
+        if not (isinstance(label, (str, bytes, bool, int)) or (isinstance(label, float) and math.isfinite(label))):
+            refuse(example, shown(label))
     return entries
-
-
-def _check_kinds(name: str, labels: Iterable[Any]) -> None:
-    """Raise for missing labels and for text beside numbers, all of which NumPy would make text of."""
-    kinds: dict[str, Any] = {}
-    for example, label in enumerate(labels):
-        if label is np.ma.masked:
-            raise ValueError(f"{name}[{example}] is masked, which is no class: text or a number")
-        is_missing = label is None or type(label).__name__ in ("NAType", "NaTType")  # those of pandas
-        if is_missing or (isinstance(label, (float, complex, np.number)) and label != label):
-            raise ValueError(f"{name}[{example}] is {shown(label)}, which is no class: text or a number")
-        of_kind = ((str, "text"), (bytes, "bytes"), ((bool, np.bool_), "truth values"))
-        kind = next((kind for types, kind in of_kind if isinstance(label, types)), "numbers")
-        kinds.setdefault(kind, label)
-    if len(kinds) > 1:
-        listed = ", ".join(f"{kind} such as {shown(label)}" for kind, label in kinds.items())
-        raise TypeError(f"{name} must be of one type, text or numbers, got {listed}")
 
 
 @dataclass(frozen=True)
 class ClassScores:
-    """How well predictions say the classes of test examples.
-
-    - `accuracy`, `accuracy_error`: the share of examples of the right class, and its standard error.
-    - `confusion` (true class, predicted class): numbers of examples.
-    - `log_loss`, `log_loss_error`: the mean of -ln P(true class), and its standard error.
-    """
+    """Accuracy, confusion and log loss, as `score_classes` says."""
 
     accuracy: float
     accuracy_error: float
@@ -207,46 +199,20 @@ class ClassScores:
     log_loss_error: float
 
 
-def outputs_as_classes(
-    labels: Float[np.ndarray, "examples *outputs"],
-) -> tuple[Classes, Int[np.ndarray, " examples"]]:
-    """The classes that outputs stand for where `are_classes(labels)`, numbered, and the place of each label."""
-    if labels.ndim == 1:
-        return Classes((-1, 1), "signs"), (labels > 0).astype(int)
-    return Classes(tuple(range(labels.shape[1])), "one-hot"), np.argmax(labels, axis=1)
-
-
-class LabelsWarning(UserWarning):
-    """Labels that look like the numbers of classes are taken as numbers."""
-
-
-def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
-    """Tell who gives the labels 0, 1, 2, ... for one output that the network is to output these numbers."""
-    if is_traced(labels):
-        return
-    try:
-        array = checked_array("labels", labels, "examples")
-    except (TypeError, ValueError):  # it is refused where it is used
-        return
-    values, counts = np.unique(array, return_counts=True)
-    if not np.array_equal(values, np.arange(len(values))) or not 2 <= len(values) <= _MOST_NUMBERED or counts.min() < 2:
-        return
-    warnings.warn(
-        f"labels are the numbers 0 to {len(values) - 1} of one output, which are regressed; if they number classes, "
-        "make outputs of them by bpkr.Data.of_classes, or by `classes = true` on the command line",
-        LabelsWarning,
-        stacklevel=stacklevel + 1,
-    )
-
-
 @usual_settings()
 def score_classes(
     classes: Classes, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0
 ) -> ClassScores:
-    """How well Gaussian predictions of outputs say the classes `labels` (examples,).
+    """Score how well Gaussian predictions of outputs say the classes `labels` (examples,).
 
-    `mean` and `variance` are those of a `Prediction`, (examples,) or (examples, outputs); `noise` is the variance of
-    the labels about the outputs, the temperature.
+    Args:
+        mean, variance: those of a `Prediction`, (examples,) or (examples, outputs).
+        noise: the variance of the labels about the outputs, the temperature.
+
+    Returns:
+        Scores with `accuracy`, the share of examples of the right class; `confusion` (true class, predicted class),
+        numbers of examples; `log_loss`, the mean of -ln P(true class); and the standard errors `accuracy_error` and
+        `log_loss_error`.
     """
     checked_instance("classes", classes, Classes, "as bpkr.find_classes returns them")
     return score_indices(classes, classes.indices_of(labels), mean, variance, noise)
@@ -265,8 +231,7 @@ def score_indices(
     np.add.at(confusion, (np.asarray(truth), np.asarray(found)), 1)
     losses = -classes._log_probability(jnp.asarray(truth), mean, deviation)
     accuracy, accuracy_error = _mean_and_error(np.asarray(truth == found, dtype=float))
-    log_loss, log_loss_error = _mean_and_error(np.asarray(losses))
-    return ClassScores(accuracy, accuracy_error, confusion, log_loss, log_loss_error)
+    return ClassScores(accuracy, accuracy_error, confusion, *_mean_and_error(np.asarray(losses)))
 
 
 def _mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float]:
@@ -276,3 +241,77 @@ def _mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, floa
 def _listed(names: Any) -> str:
     shown_names = ", ".join(repr(name) for name in list(names)[:8])
     return shown_names if len(names) <= 8 else f"{shown_names}, ..."
+
+
+class LabelsWarning(UserWarning):
+    """Labels that look like the numbers of classes are taken as numbers."""
+
+
+def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
+    """Warn of labels 0, 1, 2, ... for one output, which are regressed."""
+    if is_traced(labels):
+        return
+    try:
+        array = checked_array("labels", labels, "examples")
+    except (TypeError, ValueError):  # it is refused where it is used
+        return
+    values, counts = np.unique(array, return_counts=True)
+    if not np.array_equal(values, np.arange(len(values))) or not 2 <= len(values) <= _MOST_NUMBERED or counts.min() < 2:
+        return
+    warnings.warn(
+        f"labels are the numbers 0 to {len(values) - 1} of one output, which are regressed; if they number classes, "
+        "make outputs of them by bpkr.Data.of_classes, or by `classes = true` on the command line",
+        LabelsWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def are_classes(labels: ArrayLike | None) -> bool:
+    """Whether labels stand for classes: -1 or 1 of one output; of several 1 for one, and 0, or -1, for all others."""
+    if labels is None:
+        return False
+    array = np.asarray(labels)
+    if array.ndim == 1:
+        return bool(np.isin(array, (-1.0, 1.0)).all())
+    others = np.sort(array, axis=1)[:, :-1]
+    return bool((array.max(axis=1) == 1).all() and ((others == 0).all() or (others == -1).all()))
+
+
+def outputs_as_classes(labels: Float[np.ndarray, "examples *outputs"]) -> tuple[Classes, Int[np.ndarray, " examples"]]:
+    """The classes that outputs stand for where `are_classes(labels)`, numbered, and the place of each label."""
+    if labels.ndim == 1:
+        return Classes((-1, 1), "signs"), (labels > 0).astype(int)
+    return Classes(tuple(range(labels.shape[1])), "one-hot"), np.argmax(labels, axis=1)
+
+
+@usual_settings()
+def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch"]:
+    """Return the share of examples whose output has the sign of its label, 1 or -1; NaN if an output is NaN.
+
+    Args:
+        outputs: (..., examples).
+        labels: (examples,), or with some of the axes before it.
+
+        >>> import numpy as np
+        >>> from theorykit import bpkr
+        >>> float(bpkr.sign_accuracy(np.array([0.3, -2.0, 0.1, -0.2]), np.array([1, -1, -1, -1])))
+        0.75
+    """
+    require_float64()
+    outputs, labels = numeric_array("outputs", outputs), checked_array("labels", labels)
+    if labels.ndim == 0 or labels.size == 0 or outputs.shape[-labels.ndim :] != labels.shape:
+        raise ValueError(f"labels of shape {labels.shape} do not fit outputs of shape {outputs.shape}")
+    return _share(jnp.sign(outputs) == labels, jnp.isnan(outputs))
+
+
+def class_accuracy(
+    outputs: Float[Array | np.ndarray, "..."], labels: Float[Array | np.ndarray, "examples *outputs"]
+) -> Float[Array, "*batch"]:
+    """`sign_accuracy`, or of (..., examples, outputs) the share whose largest output is that of its label."""
+    if labels.ndim == 1:
+        return sign_accuracy(outputs, labels)
+    return _share(jnp.argmax(outputs, axis=-1) == jnp.argmax(labels, axis=-1), jnp.isnan(outputs).any(axis=-1))
+
+
+def _share(right: Array, is_unknown: Array) -> Float[Array, "*batch"]:
+    return jnp.mean(jnp.where(is_unknown, jnp.nan, right), axis=-1)

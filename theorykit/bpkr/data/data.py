@@ -1,54 +1,39 @@
-"""The data of a theory and of its tests, in whatever form they come.
+"""The data of a theory and of its tests, in whatever form they come; checked when they meet an architecture."""
 
-They are checked when they meet an architecture. `check_data` checks shapes and finite numbers, `check_solvable` that
-double precision can square the magnitudes and that the kernel has a Cholesky factor at the temperature.
-"""
-
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ...checks import (
+    Count,
     Requirement,
     array_module,
     check_aligned,
+    checked_arguments,
     checked_instance,
-    is_traced,
+    has_entries,
     on_host,
     require,
-    single_precision_note,
+    shown,
 )
 from ...precision import require_float64
 from ...sharding import is_sharded
-from ...threads import threads_for
+from ...workers import Workers, check_executor
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
-from ..specification import layer_functions
-from ..specification.architecture import (
-    Architecture,
-    check_size,
-    checked_architecture,
-    counted_paths,
-    layer_forms,
-    numbers_of_layers,
-)
+from ..specification.architecture import Architecture, checked_architecture, counted_paths
+from . import reading
 from .classes import Classes, Coding, Labels, encode_labels, find_classes
-from .examples import examples_array, labels_beside
-from .magnitudes import moderate_magnitudes
-from .statistics import FeatureStatistics, checked_statistics, sum_on_devices
-from .streaming import sum_arrays, sum_batches_of, sum_files
+from .examples import computable, examples_array, labels_beside
+from .statistics import FeatureStatistics, checked_statistics, summed_on_devices
 
 
 class Data(eqx.Module):
-    """Training data, and test data where there are any.
+    """Training data, and test data where there are any; checked when they meet an architecture, in `bpkr.Problem`.
 
     - `features`, `test_features`: path features (examples, paths, features), as `bpkr.path_features` returns them.
       Arrays may be sharded over examples; only the matrix-free solver takes sharded ones.
@@ -56,8 +41,6 @@ class Data(eqx.Module):
     - `classes`: the classes that the labels stand for, if `Data.of_classes` encoded them.
     - `moments`: second moments of features and labels in place of the training arrays. `Data.of_arrays`, `of_batches`,
       `of_files` and `of_devices` sum them in one pass; the cost of a solve does not depend on the number of examples.
-
-    Data are checked when they meet an architecture, in `bpkr.Problem`.
     """
 
     features: Any = None
@@ -82,15 +65,10 @@ class Data(eqx.Module):
         *,
         coding: Coding | None = None,
     ) -> "Data":
-        """Make data of class labels (examples,), text or numbers, which become outputs.
+        """Make data of class labels (examples,), text or numbers; the classes are those of the training labels.
 
         Args:
-            features, test_features: path features (examples, paths, features).
-            labels, test_labels: one class per example. The classes are those of the training labels.
             coding: how outputs stand for classes, see `bpkr.Classes`.
-
-        Raises:
-            ValueError: a test label is none of the classes.
         """
         check_aligned(features=features, labels=labels)
         check_aligned(test_features=test_features, test_labels=test_labels)
@@ -109,24 +87,137 @@ class Data(eqx.Module):
         return cls(None, None, test_features, test_labels, moments=moments)
 
     @classmethod
-    def of_arrays(cls, features: Any, labels: Any, **options: Any) -> "Data":
-        """Sum the moments of arrays that can be sliced, also on disk; see `sum_arrays` for the options."""
-        return cls.of_moments(sum_arrays(features, labels, **options))
+    @checked_arguments
+    def of_batches(
+        cls,
+        batches: Any,
+        *,
+        executor: Workers = None,
+        batches_per_task: Count = 4,
+        in_flight: Count = 4,
+        checkpoint: Path | str | None = None,
+        progress: bool = True,
+    ) -> "Data":
+        """Sum the moments of an iterable of batches (features, labels), or of functions that return one.
+
+        Workers call these functions, so that reading is done in parallel too: `[partial(load, i) for i in range(n)]`.
+
+        Args:
+            batches: features (examples, paths, features), and labels (examples,) or (examples, outputs), each.
+            executor: where batches are added up: a thread pool, a process pool that spawns, or a dask `Client`; here by
+                default. The result does not depend on it.
+            batches_per_task: batches whose sum travels; other numbers add in another order, and the last digits differ.
+            in_flight: the most tasks under way; at least the number of workers keeps all busy.
+            checkpoint: a file for the sums so far, written every 20 seconds and at the end. If it exists, the pass is
+                resumed. Batches that were done are compared: every value of those in memory, and the first and last of
+                others, which are not read otherwise.
+            progress: show a bar.
+
+        Raises:
+            TypeError, ValueError: what is no batch, values that are not finite, or a checkpoint of other data; it names
+                the batch, counted from 0, or the file.
+        """
+        if not has_entries(batches) or isinstance(batches, (str, bytes, Mapping)):
+            raise TypeError(f"batches must be an iterable of pairs (features, labels), got {shown(batches)}")
+        return cls._summed(batches, {"batches_per_task": batches_per_task}, executor, in_flight, checkpoint, progress)
 
     @classmethod
-    def of_batches(cls, batches: Iterable[Any], **options: Any) -> "Data":
-        """Sum the moments of an iterable of batches; see `sum_batches_of` for the options."""
-        return cls.of_moments(sum_batches_of(batches, **options))
+    @checked_arguments
+    def of_files(
+        cls,
+        files: Iterable[Path | str | tuple[Path | str, Path | str]],
+        *,
+        variables: tuple[str, str] = ("features", "labels"),
+        chunk: Count = 4096,
+        files_per_task: Count = 1,
+        executor: Workers = None,
+        in_flight: Count = 4,
+        checkpoint: Path | str | None = None,
+        progress: bool = True,
+    ) -> "Data":
+        """Sum the moments of many files, each read by the worker that adds it up; every worker must see all.
+
+        A file holds features and labels of some examples: npz, netCDF, HDF5, or a zarr store (which takes the extra
+        `zarr`), whose dimensions may be in any order if they are called examples, paths, features and outputs. Or it is
+        a pair of npy files, (path of the features, path of the labels).
+
+        Args:
+            variables: the names of the arrays in a file.
+            chunk: examples of a file in memory at a time; other numbers add in another order.
+            files_per_task: files whose sum travels; likewise. The rest is as in `of_batches`.
+
+        Raises:
+            FileNotFoundError: a file is not there, here or where a worker looks.
+        """
+        pairs = (entry if isinstance(entry, tuple) else (entry,) for entry in files)
+        sources = [reading.File(tuple(str(path.absolute()) for path in pair), variables, chunk) for pair in pairs]
+        if not sources:
+            raise ValueError("files must name at least one file")
+        paths = [Path(path) for source in sources for path in source.paths]
+        missing = [path for path in paths if not path.exists()]
+        # where none is here, the workers may be where they are
+        if missing and (executor is None or len(missing) < len(paths)):
+            more = f", and {len(missing) - 1} more are missing" if len(missing) > 1 else ""
+            raise FileNotFoundError(f"there is no file {missing[0]}{more}, of {len(paths)}")
+        grouping = {"files_per_task": files_per_task, "chunk": chunk}
+        return cls._summed(sources, grouping, executor, in_flight, checkpoint, progress)
 
     @classmethod
-    def of_files(cls, files: Iterable[Any], **options: Any) -> "Data":
-        """Sum the moments of many files; see `sum_files` for the options."""
-        return cls.of_moments(sum_files(files, **options))
+    @checked_arguments
+    def of_arrays(
+        cls,
+        features: Any,
+        labels: Any,
+        *,
+        chunk: Count = 4096,
+        executor: Workers = None,
+        batches_per_task: Count = 4,
+        in_flight: Count = 4,
+        checkpoint: Path | str | None = None,
+        progress: bool = True,
+    ) -> "Data":
+        """Sum the moments of two arrays that can be sliced, in memory or on disk, `chunk` examples a batch.
+
+        Workers read what they can open: memory maps and h5py datasets that were opened for reading, zarr arrays, and
+        xarray DataArrays and dask arrays that are not computed yet. All others are read here, and their rows are sent.
+
+        Args:
+            features: (examples, paths, features); the named dimensions of a DataArray may be in any order.
+            labels: (examples,) or (examples, outputs).
+            chunk: examples in memory at a time; other numbers add in another order. The rest is as in `of_batches`.
+        """
+        reading.refuse_kernels(features, "Data.of_arrays")
+        features, labels = reading.in_order(features, labels)
+        for name, array in {"features": features, "labels": labels}.items():
+            if not isinstance(getattr(array, "shape", None), tuple) or not hasattr(array, "__getitem__"):
+                raise TypeError(f"{name} must be an array that can be sliced, got {shown(array)}")
+            if is_sharded(array):
+                raise ValueError(f"{name} are sharded over devices, where bpkr.Data.of_devices sums them")
+        if features.shape[:1] != labels.shape[:1] or features.shape[:1] in ((), (0,)):
+            raise ValueError(
+                f"features of shape {features.shape} and labels of shape {labels.shape} are not one for one"
+            )
+        starts = range(0, features.shape[0], chunk)
+        chunks = [reading.Chunk(features, labels, slice(start, start + chunk)) for start in starts]
+        return cls._summed(chunks, {"batches_per_task": batches_per_task}, executor, in_flight, checkpoint, progress)
 
     @classmethod
     def of_devices(cls, features: Array, labels: ArrayLike) -> "Data":
-        """Sum the moments of an array of JAX where it lies, sharded over examples or not; see `sum_on_devices`."""
-        return cls.of_moments(sum_on_devices(features, labels))
+        """Sum the moments of an array of JAX where it lies, on one device or sharded over examples.
+
+        Every device sums its own examples, and one all-reduce adds these sums up: every process gets the result.
+
+        Args:
+            features: (examples, paths, features), on devices of one process or of many.
+            labels: (examples,) or (examples, outputs); if they are not sharded, the same in every process.
+        """
+        reading.refuse_kernels(features, "Data.of_devices")
+        return cls.of_moments(summed_on_devices(features, labels))
+
+    @classmethod
+    def _summed(cls, batches, grouping, executor, *options) -> "Data":
+        check_executor(executor)
+        return cls.of_moments(FeatureStatistics(**reading.sum_batches(batches, grouping, executor, *options)))
 
 
 def check_data(architecture: Architecture, data: Data) -> Data:
@@ -185,17 +276,9 @@ def check_same_width(width: int, others: Features, name: str) -> None:
 
 def check_solvable(architecture: Architecture, data: Data) -> Data:
     """Return checked data, refused unless the kernel has a Cholesky factor at the temperature."""
-    known, labels = data.features, data.labels
-    if labels is None or is_sharded(known):
+    if data.labels is None or is_sharded(data.features):
         return data
-    # features that are known are traced as soon as labels are that are not
-    features, labels = require((known, labels), moderate_magnitudes(architecture, labels))
-    if is_traced(architecture) or isinstance(features, ImplicitFeatures):
-        return replace(data, features=features, labels=labels)
-    if not is_traced(known):
-        check_interpolation(architecture, np.asarray(known))
-    elif architecture.temperature == 0:
-        features, labels = require((features, labels), [_is_independent(architecture, features)])
+    features, labels = computable(architecture, data.features, data.labels)
     return replace(data, features=features, labels=labels)
 
 
@@ -203,127 +286,32 @@ def checked_features(
     architecture: Architecture, features: ArrayLike | ImplicitFeatures, name: str = "features"
 ) -> PathFeatures:
     """Path features (examples, paths, features) that fit the architecture; sharded ones stay so."""
-    checked_architecture(architecture)
+    activations = [activation.name for activation in architecture.activations]
     if isinstance(features, ImplicitFeatures):
-        array = _checked_implicit(architecture, features, name)
+        require_float64()
+        if architecture.activations != features.activations:
+            there = ", ".join(activation.name for activation in features.activations)
+            raise ValueError(
+                f"{name} are of hidden units that pass through {there}, but those of the architecture pass through "
+                f"{', '.join(activations)}: make them anew with bpkr.path_features"
+            )
+        parts = {part: on_host(getattr(features, part)) for part in ("tokens", "readings", "variances")}
+        message = "{} are not finite: {} have entries that are infinite or not a number".format
+        checked = require(
+            features,
+            [Requirement(message(name, part), array_module(each).isfinite(each)) for part, each in parts.items()],
+        )
     else:
-        array = examples_array(name, features, "examples paths features")
+        checked = examples_array(name, features, "examples paths features")
         if not architecture.is_linear:
             raise ValueError(
-                f"{name} are an array, but the architecture has nonlinear hidden units "
-                f"({', '.join(activation.name for activation in architecture.activations)}): there are no features "
-                "then, but kernels between paths; give what bpkr.path_features returns for this architecture"
+                f"{name} are an array, but the architecture has nonlinear hidden units ({', '.join(activations)}): "
+                "give the kernels between paths that bpkr.path_features returns for this architecture"
             )
-    if array.shape[1] != architecture.paths:
+    if checked.shape[1] != architecture.paths:
         raise ValueError(
-            f"{name} has {array.shape[1]} paths (axis 1 of shape {array.shape}), but "
-            f"{counted_paths(architecture)}; the layout is (examples, paths, features), "
-            "as bpkr.path_features returns it"
+            f"{name} has {checked.shape[1]} paths (axis 1 of shape {checked.shape}), but "
+            f"{counted_paths(architecture)}; the layout is (examples, paths, features), as bpkr.path_features returns "
+            "it"
         )
-    return array
-
-
-def _checked_implicit(architecture: Architecture, features: ImplicitFeatures, name: str) -> ImplicitFeatures:
-    """Features by their kernels, of the functions of this architecture, every number finite."""
-    require_float64()
-    here, there = architecture.activations, features.activations
-    if here != there:
-        raise ValueError(
-            f"{name} are of hidden units that pass through {', '.join(each.name for each in there)}, but those of the "
-            f"architecture pass through {', '.join(each.name for each in here)}: make them anew with bpkr.path_features"
-        )
-    parts = {part: getattr(features, part) for part in ("tokens", "readings", "variances")}
-    return require(
-        features,
-        (
-            Requirement(
-                f"{name} are not finite: {part} have entries that are infinite or not a number",
-                array_module(array).isfinite(on_host(array)),
-            )
-            for part, array in parts.items()
-        ),
-    )
-
-
-# one after the other in a batch: XLA may wait for ever in a batch of factorisations on two cores
-_singular_values = jax.custom_batching.sequential_vmap(lambda matrix: jnp.linalg.svd(matrix, compute_uv=False))
-
-
-def _is_independent(architecture: Architecture, features: Float[Array, "examples paths features"]) -> Requirement:
-    """As `check_interpolation` at T = 0, of features that are traced."""
-    examples, paths, input_features = features.shape
-    message = "temperature=0 needs an invertible kernel, but the examples are linearly dependent"
-    if examples > paths * input_features:
-        return Requirement(message, False)
-    weighted = jnp.einsum("pki,kj->pji", features, np.linalg.cholesky(_prior_of_paths(architecture)))
-    singular = _singular_values(jax.lax.stop_gradient(weighted).reshape(examples, paths * input_features))
-    return Requirement(message, singular[-1] ** 2 > examples * np.finfo(np.float64).eps * singular[0] ** 2)
-
-
-def check_interpolation(architecture: Architecture, features: Float[np.ndarray, "examples paths features"]) -> None:
-    """Without a temperature to speak of, the kernel itself must be invertible: the examples linearly independent.
-
-    Whether they are does not depend on the order parameters, nor on the number of outputs. Left to the Cholesky
-    factorisation, rounding would let some singular kernels through.
-    """
-    # not by BLAS, whose threads would be in the way of those of XLA
-    square = np.einsum("pki,pki->", features, features)
-    if not square <= np.finfo(np.float64).max / features.size:
-        _refuse_extreme(features)
-    temperature = float(architecture.temperature)
-    examples, paths, input_features = features.shape
-    prior, rounding = _prior_of_paths(architecture), examples * np.finfo(np.float64).eps
-    # a bound of the kernel's trace, quicker to have
-    if temperature > rounding * np.trace(prior) * square:
-        return
-    weighted = np.einsum("pki,kj->pji", features, np.linalg.cholesky(prior))
-    if temperature > rounding * np.sum(weighted**2):
-        return
-    rank = paths * input_features
-    if temperature == 0:
-        needs = "temperature=0 needs an invertible kernel, but"
-    else:
-        needs = (
-            f"temperature={temperature:.3g} is lost beside a kernel that is not positive definite to double precision:"
-        )
-    if examples > rank:
-        raise ValueError(
-            f"{needs} {examples} examples exceed its rank, at most paths x features = {paths} x {input_features} = "
-            f"{rank}; use a larger temperature"
-        )
-    with threads_for(examples):
-        singular = np.linalg.svd(weighted.reshape(examples, rank), compute_uv=False)
-    # the kernel's condition number is the square of the features'
-    if singular[-1] ** 2 + temperature <= rounding * singular[0] ** 2:
-        raise ValueError(
-            f"{needs} the examples are linearly dependent (their singular values span {singular[-1]:.3g} to "
-            f"{singular[0]:.3g}), as repeated examples are; remove them or use a larger temperature"
-            f"{single_precision_note(features)}"
-        )
-
-
-def _refuse_extreme(features: Float[np.ndarray, "examples paths features"]) -> None:
-    largest = np.max(np.abs(features))
-    if largest > math.sqrt(np.finfo(np.float64).max / features.size):
-        raise ValueError(f"features of magnitude {largest:.3g} make a kernel beyond the range of double precision")
-
-
-def _prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
-    """U_1 of one output at infinite width, of every token that is read."""
-    check_size(architecture)
-    leaves, structure = jax.tree.flatten((architecture.layers, architecture.widths, architecture.prior_variances))
-    arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
-    shapes, contents = tuple(array.shape for array in arrays), tuple(array.tobytes() for array in arrays)
-    return _prior_of_values(structure, shapes, contents, architecture.read_tokens)
-
-
-# a solve at another temperature, or of other data, has the same
-@lru_cache(maxsize=256)
-def _prior_of_values(structure, shapes: tuple, contents: tuple[bytes, ...], read_tokens: int) -> np.ndarray:
-    arrays = [np.frombuffer(each).reshape(shape) for each, shape in zip(contents, shapes, strict=True)]
-    layers, widths, variances = jax.tree.unflatten(structure, arrays)
-    # constants of the architecture, also where this runs inside a function that is being traced
-    with jax.ensure_compile_time_eval():
-        numbers = numbers_of_layers(layers, widths, variances[1:-1])
-    # interpreted: to compile it would take longer than this ever does
-    return layer_functions.interpret_prior_mean(layer_forms(layers), numbers, variances[-1] * np.eye(read_tokens))
+    return checked

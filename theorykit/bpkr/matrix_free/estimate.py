@@ -29,7 +29,7 @@ from ...checks import checked_flag, checked_instance, checked_key, checked_numbe
 from ...compilation import jit
 from ...saddle.solvers.lanczos import run_lanczos
 from ...sharding import of_this_process, outside_meshes, replicate, shard_like, sharding_of
-from ..data.batches import refuse_kernels
+from ..data.reading import refuse_kernels
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters

@@ -20,7 +20,7 @@ from jax import random
 from ... import bpkr
 from ...checks import Key, checked_arguments, checked_choice, shown
 from ...workers import Workers, check_executor
-from ..data.accuracy import are_classes, class_accuracy
+from ..data.classes import are_classes, class_accuracy
 from ..evaluation.problem import as_problem
 from ..order_parameters.finite_width_law import finite_width_law
 from ..sweeps.datasets import label_order_parameters, label_prediction

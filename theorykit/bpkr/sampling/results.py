@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ... import bpkr
 from ...extras import Lazy
-from ..data.accuracy import class_accuracy
+from ..data.classes import class_accuracy
 from ..sweeps.datasets import axes, path_coordinates, readout_axes
 from .chains import Draws
 

@@ -7,8 +7,7 @@ from jax.typing import ArrayLike
 
 from ... import bpkr
 from ...checks import checked_arguments, checked_instance, finite_array
-from ..data.accuracy import are_classes
-from ..data.classes import outputs_as_classes, score_indices
+from ..data.classes import are_classes, outputs_as_classes, score_indices
 from ..order_parameters.order_parameters import checked_order_parameters
 
 _QUANTITIES = {

@@ -1,0 +1,484 @@
+"""One pass over a training set of any size: its second moments, batch by batch, here or on many workers.
+
+A task adds up a few batches where they are read; its sum travels and is added here, in order. So results do not depend
+on the executor, and few batches are in memory at a time. Workers import no JAX. What is on disk they read themselves,
+where NumPy and h5py would send its values: they get a `Piece`, which says where it is.
+"""
+
+import hashlib
+import itertools
+import os
+import socket
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import getitem, length_hint
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ... import store
+from ...extras import needed
+from ...threads import threads_for
+from ...workers import Workers, run_in_order
+
+Sums = dict[str, Any]
+"""The fields of `FeatureStatistics`."""
+
+_SUMS = ("gram", "projection", "label_square", "examples")
+_AXES = {"features": ("examples paths features",), "labels": ("examples", "examples outputs")}
+_KIND = "pass over batches"
+# raised whenever the sums of the same batches come to be other numbers
+_VERSION = 3
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows that `load` reads, in whatever process; `path` is what messages call the data."""
+
+    path: str
+    load: Callable[[], Any]
+
+    def read(self) -> Any:
+        """The array, read now; an error names the file."""
+        with _reading(self.path):
+            return self.load()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A batch of some rows of two arrays that can be sliced."""
+
+    features: Any
+    labels: Any
+    rows: slice
+
+    def sent(self) -> tuple[Any, Any]:
+        """What a worker needs to know of the batch: each a `Piece`, or the rows themselves."""
+        return rows_of(self.features, self.rows), rows_of(self.labels, self.rows)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether all values are in the memory of this process."""
+        return all(
+            (type(array) is np.ndarray and _memory_map(array) is None) or _is_a("jax", "Array", array)
+            for array in (self.features, self.labels)
+        )
+
+
+@dataclass(frozen=True)
+class File:
+    """A batch in one file with both `variables`, or in two npy files; `chunk` examples at a time are in memory."""
+
+    paths: tuple[str, ...]
+    variables: tuple[str, str]
+    chunk: int
+
+    def parts(self) -> Iterator[tuple[str, tuple[Piece, Piece]]]:
+        """Each chunk, and what messages call it; read one before the next is asked for."""
+        name = _name(0, self)
+        with ExitStack() as stack:
+            arrays = _opened(self.paths, self.variables, stack)
+            examples = _check_shapes(name, *(shape for _, shape, _ in arrays))
+            for start in range(0, examples, self.chunk):
+                rows = slice(start, min(start + self.chunk, examples))
+                part = f"{name}, from example {start} on" if start else name
+                yield part, tuple(Piece(path, partial(load, rows)) for path, _, load in arrays)
+
+
+def sum_batches(
+    batches: Iterable[Any],
+    grouping: Mapping[str, int],
+    executor: Workers,
+    in_flight: int,
+    checkpoint: Path | None,
+    progress: bool,
+) -> Sums:
+    """Sum over `batches`: pairs (features, labels), functions that return one, `Chunk`s or `File`s.
+
+    The first number of `grouping` is how many batches are a task. All of them decide the last digits: a checkpoint of
+    others is refused.
+    """
+    settings = store.settings_of("feature statistics", _VERSION, **grouping)
+    per_task, numbered = next(iter(grouping.values())), enumerate(batches)
+    total, digests = (None, []) if checkpoint is None else _resume(checkpoint, settings, numbered, executor)
+    saved, saved_at = len(digests), time.monotonic()
+
+    def tasks() -> Iterator[tuple[int, list[Any], bool]]:
+        while group := list(itertools.islice(numbered, per_task)):
+            yield group[0][0], [_sent(batch) for _, batch in group], checkpoint is not None
+
+    def save() -> None:
+        by_row = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(digests), -1)
+        store.write_arrays({**total, "digests": by_row}, settings, checkpoint)
+
+    count = length_hint(batches, saved) or None
+    with (
+        closing(run_in_order(executor, sum_task, tasks(), in_flight)) as computed,
+        tqdm(total=count, initial=saved, unit="batch", disable=not progress) as bar,
+    ):
+        try:
+            for name, sums, more in computed:
+                total, digests = _added(name, total, sums), digests + more
+                bar.update(len(more))
+                if checkpoint is not None and time.monotonic() - saved_at > store.CHECKPOINT_SECONDS:
+                    save()
+                    saved, saved_at = len(digests), time.monotonic()
+        finally:
+            if checkpoint is not None and len(digests) > saved:
+                save()
+    if total is None:
+        raise ValueError("there are no batches")
+    return total
+
+
+def _resume(
+    path: Path, settings: Mapping[str, str], numbered: Iterator[tuple[int, Any]], executor: Workers
+) -> tuple[Sums | None, list[bytes]]:
+    """Sums of the checkpoint at `path`, and the digest of each batch in them; `numbered` is moved past these.
+
+    All that are in memory are compared with what they were, and the first and last of others.
+    """
+    arrays = store.read_arrays(path, _KIND, settings)
+    if arrays is None:
+        return None, []
+    digests, again = [digest.tobytes() for digest in arrays["digests"]], []
+
+    def compare(number: int, batch: Any, digest: bytes) -> None:
+        if digest != digests[number]:
+            raise ValueError(
+                f"{_name(number, batch)} is not what it was when the checkpoint {path} was written: other data"
+            )
+
+    for number in range(len(digests)):
+        _, batch = next(numbered, (number, None))
+        if batch is None:
+            raise ValueError(f"{path} is a checkpoint of {len(digests)} batches, but there are only {number}")
+        if batch.is_in_memory if isinstance(batch, Chunk) else not (callable(batch) or isinstance(batch, File)):
+            compare(number, batch, digest_of_batch(number, _sent(batch)))
+        elif number in (0, len(digests) - 1):
+            again.append((number, _sent(batch)))
+    # this process need not see what workers read
+    for task, digest in zip(again, run_in_order(executor, digest_of_batch, again, 2), strict=True):
+        compare(*task, digest)
+    return {**{name: arrays[name] for name in _SUMS}, "paths": int(arrays["paths"])}, digests
+
+
+def _sent(batch: Any) -> Any:
+    return batch.sent() if isinstance(batch, Chunk) else batch
+
+
+def sum_task(first: int, batches: Sequence[Any], with_digests: bool) -> tuple[str, Sums, list[bytes]]:
+    """The name of the first batch, which has this number, the sums of all, and the digest of each."""
+    total, digests = None, []
+    for number, batch in enumerate(batches, first):
+        sums, digest = sum_batch(number, batch, with_digests)
+        total = _added(_name(number, batch), total, sums)
+        digests.append(digest)
+    return _name(first, batches[0]), total, digests
+
+
+def sum_batch(number: int, batch: Any, with_digest: bool) -> tuple[Sums, bytes]:
+    """The sums of batch `number`, and its `digest_of_batch`, or nothing if that is unwanted."""
+    total, digest = None, hashlib.sha256()
+    for name, features, labels in _parts(number, batch):
+        total = _added(name, total, _sums(name, features, labels))
+        if with_digest:
+            _update(digest, features, labels)
+    return total, digest.digest() if with_digest else b""
+
+
+def digest_of_batch(number: int, batch: Any) -> bytes:
+    """A hash by which the values of a batch are known again, exactly."""
+    digest = hashlib.sha256()
+    for _, features, labels in _parts(number, batch):
+        _update(digest, features, labels)
+    return digest.digest()
+
+
+def _update(digest: Any, *arrays: np.ndarray) -> None:
+    for array in arrays:
+        digest.update(f"{array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array) + 0.0)  # -0.0 is 0
+
+
+def _added(name: str, total: Sums | None, sums: Sums) -> Sums:
+    """`total`, if there is one yet, plus the `sums` of the batch `name`."""
+    if total is None:
+        return sums
+    before, here = (
+        (each["paths"], len(each["gram"]) // each["paths"], each["projection"].shape[1]) for each in (total, sums)
+    )
+    if before != here:
+        raise ValueError(
+            f"{name} does not fit those before it: its (paths, features, outputs) are {here}, theirs {before}"
+        )
+    return {**{part: total[part] + sums[part] for part in _SUMS}, "paths": total["paths"]}
+
+
+def _sums(name: str, features: np.ndarray, labels: np.ndarray) -> Sums:
+    examples, paths, width = features.shape
+    flat, targets = features.reshape(examples, paths * width), labels.reshape(examples, -1)
+    # what is not finite, or too large to square, is looked for in the sums, of which there are fewer
+    with np.errstate(all="ignore"), threads_for(len(flat)):
+        sums = {"gram": flat.T @ flat, "projection": flat.T @ targets, "label_square": np.sum(targets**2)}
+    if not all(np.all(np.isfinite(each)) for each in sums.values()):
+        from ...checks import checked_array
+
+        for kind, array in zip(_AXES, (features, labels), strict=True):
+            checked_array(f"{name}: {kind}", array)
+        largest = max(float(np.max(np.abs(array))) for array in (features, labels))
+        raise ValueError(f"{name}: products of values as large as {largest:.3g} are beyond double precision")
+    return {**sums, "examples": examples, "paths": paths}
+
+
+def _name(number: int, batch: Any) -> str:
+    """What messages call a batch."""
+    return " and ".join(batch.paths) if isinstance(batch, File) else f"batch {number}"
+
+
+def _parts(number: int, batch: Any) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Every part of a batch: its name, and features and labels as float64 arrays, one for one."""
+    if isinstance(batch, File):
+        parts = batch.parts()
+    else:
+        parts = [(_name(number, batch), batch() if callable(batch) else batch)]
+    for name, pair in parts:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ValueError(f"{name} must be a pair (features, labels), got {type(pair).__name__}")
+        features, labels = (_array(f"{name}: {kind}", kind, value) for kind, value in zip(_AXES, pair, strict=True))
+        _check_shapes(name, features.shape, labels.shape)
+        yield name, features, labels
+
+
+def _array(name: str, kind: str, value: Any) -> np.ndarray:
+    value = value.read() if isinstance(value, Piece) else value
+    is_plain = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "fiub"
+    if not is_plain:
+        refuse_kernels(value, "Data.of_batches")
+        # imports JAX, for which a worker has no use otherwise
+        from ...checks import in_order_of_names, real_array
+
+        value = real_array(name, in_order_of_names(name, value, _AXES[kind][np.ndim(value) == 2 and kind == "labels"]))
+    # of other strides, or between the places of numbers in memory, linear algebra rounds otherwise
+    return np.require(value, np.float64, ["C", "A"])
+
+
+def _check_shapes(name: str, features: tuple[int, ...], labels: tuple[int, ...]) -> int:
+    """How many examples arrays of these shapes have; `ValueError` unless they are a batch."""
+    for (kind, layouts), shape in zip(_AXES.items(), (features, labels), strict=True):
+        if len(shape) not in {len(axes.split()) for axes in layouts} or 0 in shape:
+            wanted = " or ".join(f"({', '.join(axes.split())})" for axes in layouts)
+            raise ValueError(f"{name}: {kind} must have shape {wanted}, none of them zero, got {shape}")
+    if features[0] != labels[0]:
+        raise ValueError(f"{name}: features has {features[0]} examples, labels has {labels[0]}")
+    return features[0]
+
+
+def refuse_kernels(features: Any, function: str) -> None:
+    """Raise `TypeError` for kernels between paths, as a nonlinear embedding makes them: they have no features."""
+    # by its name: what it is made of imports JAX, for which a worker has no use
+    if type(features).__name__ == "ImplicitFeatures":
+        raise TypeError(
+            f"{function} takes path features, and these are kernels between paths, of a function of hidden units. Use "
+            "bpkr.solve, or features that have such products: bpkr.features_of_kernels(bpkr.path_kernels(architecture, "
+            "features))"
+        )
+
+
+def in_order(features: Any, labels: Any) -> tuple[Any, Any]:
+    """Arrays whose named axes, if they have names, are brought into the order of their layouts."""
+    from ...checks import check_aligned, in_order_of_names
+
+    check_aligned(features=features, labels=labels)
+    of_labels = _AXES["labels"][getattr(labels, "ndim", 1) == 2]
+    return in_order_of_names("features", features, *_AXES["features"]), in_order_of_names("labels", labels, of_labels)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Within it, errors of whatever reads the data at `path` become one that names it, and who cannot read it."""
+    try:
+        yield
+    except (MemoryError, ImportError):
+        raise
+    except Exception as error:
+        host = socket.gethostname()
+        # what has no path on this machine is known by its error alone
+        is_missing = not os.path.exists(path) if os.path.isabs(path) else isinstance(error, FileNotFoundError)
+        if is_missing:
+            raise FileNotFoundError(
+                f"{path} is not there as process {os.getpid()} on {host} sees it: every worker must see the "
+                "data, under the same path"
+            ) from error
+        if isinstance(error, PermissionError):
+            raise PermissionError(f"{path} may not be read by process {os.getpid()} on {host}") from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ValueError(f"{path} cannot be read on {host} ({reason}): is it damaged, or another file?") from error
+
+
+def rows_of(array: Any, rows: slice) -> Any:
+    """Rows of an array: a `Piece` where another process can read them, and else the rows themselves."""
+    if isinstance(array, np.ndarray):
+        view = array[rows]
+        root = _memory_map(view)
+        if root is None:
+            return view
+        # the offset of a view is not in its attribute of that name, which is its root's
+        offset = root.offset + view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        path = os.path.abspath(root.filename)
+        return Piece(path, partial(_read_mapped, path, view.dtype, view.shape, offset, view.strides))
+    if _is_a("h5py", "Dataset", array) and array.file.mode == "r" and array.file.driver == "sec2" and array.name:
+        path = os.path.abspath(array.file.filename)
+        return Piece(path, partial(_read_hdf5, path, array.name, rows))
+    if _is_a("zarr", "Array", array) and type(array.store).__name__ != "MemoryStore":
+        return Piece(str(array.store_path).removeprefix("file://"), partial(getitem, array, rows))
+    if not _is_a("xarray", "DataArray", array) and not _is_of_dask(array):
+        return array[rows]
+    array = array[rows]
+    if _is_of_dask(array):
+        import dask
+
+        if "distributed" in sys.modules and sys.modules["distributed"].futures_of(array):
+            # in the memory of a cluster
+            return np.asarray(array.compute())
+        # with no more of its graph than these rows need
+        (array,) = dask.optimize(array)
+    return Piece(str(getattr(array, "encoding", {}).get("source", "the data")), partial(_computed, array))
+
+
+def _computed(array: Any) -> np.ndarray:
+    # by this thread: workers are not to ask a cluster for more workers
+    return np.asarray(array.compute(scheduler="synchronous"))
+
+
+def _is_a(module: str, kind: str, value: Any) -> bool:
+    # whoever has a value of a library has imported it
+    return module in sys.modules and isinstance(value, getattr(sys.modules[module], kind, ()))
+
+
+def _is_of_dask(array: Any) -> bool:
+    graph = getattr(array, "__dask_graph__", None)
+    return callable(graph) and graph() is not None
+
+
+def _memory_map(array: Any) -> np.memmap | None:
+    """The map of a file, opened for reading, that an array is a view of."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap) and not isinstance(array.base, np.ndarray) and array.base is not None:
+            return array if array.filename is not None and array.mode == "r" else None
+        array = array.base
+    return None
+
+
+def _read_mapped(path: str, dtype: np.dtype, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]) -> Any:
+    return np.ndarray(shape, dtype, np.memmap(path, dtype=np.uint8, mode="r"), offset, strides)
+
+
+def _read_hdf5(path: str, name: str, rows: slice) -> np.ndarray:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return file[name][rows]
+
+
+# an array of a file: what messages call it, its shape, and how its rows are read, from the first to the last
+_Opened = tuple[str, tuple[int, ...], Callable[[slice], np.ndarray]]
+
+
+def _opened(paths: tuple[str, ...], variables: tuple[str, str], stack: ExitStack) -> list[_Opened]:
+    """The features and the labels, of files that are open as long as `stack`."""
+    kinds = [_kind(path) for path in paths]
+    if len(paths) == 2:
+        if other := [path for path, kind in zip(paths, kinds, strict=True) if kind != "npy"]:
+            raise ValueError(f"{other[0]} is no npy file, of which pairs are made: give the file alone if it has both")
+        return [_of_npy(path) for path in paths]
+    if kinds == ["npy"]:
+        raise ValueError(f"{paths[0]} holds one array: give the pair of npy files (features, labels), or one npz file")
+    return (_of_npz if kinds == ["npz"] else partial(_of_xarray, kind=kinds[0]))(paths[0], variables, stack)
+
+
+def _kind(path: str) -> str:
+    """npy, npz, hdf5, or other."""
+    with _reading(path):
+        if os.path.isdir(path):
+            return "other"
+        with open(path, "rb") as file:
+            start = file.read(8)
+    if start.startswith(b"PK") and not path.endswith(".zip"):
+        return "npz"
+    return {b"\x93NUMPY": "npy", b"\x89HDF\r\n": "hdf5"}.get(start[:6], "other")
+
+
+def _of_npy(path: str) -> _Opened:
+    def mapped() -> np.ndarray:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+
+    with _reading(path):
+        # mapped anew for every part: what was read before need not stay in memory
+        return path, mapped().shape, lambda rows: np.array(mapped()[rows])
+
+
+def _of_npz(path: str, variables: tuple[str, str], stack: ExitStack) -> list[_Opened]:
+    with _reading(path):
+        archive = stack.enter_context(zipfile.ZipFile(path))
+    members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+    _check_names(path, variables, members)
+    return [_member(path, archive, members[name], stack) for name in variables]
+
+
+def _member(path: str, archive: zipfile.ZipFile, member: str, stack: ExitStack) -> _Opened:
+    """An array of an npz archive, which is read, and unpacked where it is compressed, no further than is asked for."""
+    with _reading(path):
+        stream = stack.enter_context(archive.open(member))
+        shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
+        if dtype.hasobject:
+            raise ValueError(f"{member} is of Python objects, not of numbers")
+        if by_columns:
+            whole = np.lib.format.read_array(stack.enter_context(archive.open(member)), allow_pickle=False)
+            return path, shape, whole.__getitem__
+    width = int(np.prod(shape[1:], dtype=np.int64))
+
+    def load(rows: slice) -> np.ndarray:
+        count = rows.stop - rows.start
+        return np.frombuffer(stream.read(count * width * dtype.itemsize), dtype).reshape(count, *shape[1:])
+
+    return path, shape, load
+
+
+def _of_xarray(path: str, variables: tuple[str, str], stack: ExitStack, kind: str) -> list[_Opened]:
+    """Variables of a netCDF file, of an HDF5 file, or of a zarr store."""
+    import xarray as xr
+
+    ending = os.path.splitext(path.rstrip("/"))[1]
+    options: dict[str, Any] = {}
+    if kind == "hdf5":
+        needed("h5netcdf", f"reading {path}")
+        # HDF5 files that are not netCDF name no dimensions
+        options = {"engine": "h5netcdf", "phony_dims": "access"}
+    elif ending in (".zarr", ".zip"):
+        needed("zarr", f"reading {path}")
+        # xarray warns of stores without consolidated metadata, which local ones do not need
+        options = {"engine": "zarr", "consolidated": False} if ending == ".zarr" else {}
+    with _reading(path):
+        dataset = stack.enter_context(xr.open_dataset(path, cache=False, **options))
+    _check_names(path, variables, dataset.variables)
+    try:
+        arrays = in_order(*(dataset[name] for name in variables))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return [(path, array.shape, lambda rows, array=array: _computed(array[rows])) for array in arrays]
+
+
+def _check_names(path: str, variables: tuple[str, str], known: Any) -> None:
+    for name in variables:
+        if name not in known:
+            there = ", ".join(map(str, known)) or "none"
+            raise ValueError(f"{path} has no array {name!r}; it has {there}: say which by `variables`")
