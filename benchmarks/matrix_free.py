@@ -50,7 +50,7 @@ def measured(form: str, examples: int, features: int, probes: int) -> dict[str, 
     from theorykit import bpkr
     from theorykit.bpkr.evaluation.action_terms import action_terms
     from theorykit.bpkr.evaluation.bound_action import bind
-    from theorykit.bpkr.matrix_free.estimate import MatrixFree, estimate_energy
+    from theorykit.bpkr.matrix_free.solver import MatrixFree, estimate_energy
 
     theorykit.enable_float64()
     architecture = bpkr.Architecture(LAYERS, WIDTHS, temperature=TEMPERATURE)

@@ -41,7 +41,7 @@ def solved(form: str, examples: int, features: int, seed: int) -> dict:
     from theorykit import bpkr
     from theorykit.bpkr.evaluation.bound_action import bind
     from theorykit.bpkr.evaluation.energies import energy_of
-    from theorykit.bpkr.matrix_free.estimate import MatrixFree
+    from theorykit.bpkr.matrix_free.solver import MatrixFree
 
     theorykit.enable_float64()
     architecture = bpkr.Architecture(LAYERS, WIDTHS, temperature=TEMPERATURE)

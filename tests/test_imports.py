@@ -131,4 +131,4 @@ def test_nothing_that_a_package_exports_has_the_name_of_a_module_in_it(name):
 
 def test_imports_are_seen():
     assert "theorykit.bpkr" in set(imported("theorykit.cli.commands"))
-    assert "theorykit.codegen" in set(imported("theorykit.bpkr.evaluation.compiled_action"))
+    assert "theorykit.codegen" in set(imported("theorykit.bpkr.evaluation.bound_action"))

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from theorykit import bpkr
 from theorykit.bpkr.data.statistics import _summed_by_blocks
-from theorykit.bpkr.matrix_free import estimate
+from theorykit.bpkr.matrix_free import solver
 from theorykit.bpkr.matrix_free.whitened_kernel import Kernel, WhitenedKernel, _gram, tall_qr
 from theorykit.sharding import over_examples as sharded_over_examples
 
@@ -188,20 +188,19 @@ def shares(examples: int) -> dict[str, tuple[int, ...]]:
 
 
 def compiled_for(features, labels) -> dict[str, tuple[int, int]]:
-    held = estimate.checked_for_matrix_free(model(2), features, labels)
-    over, first, key = held.sharding, bpkr.gp_limit(model(2)).matrices[0], jax.random.key(SEED)
-    probes = estimate.random_probes(key, 16, held.rows, over)
-    solver = lx.CG(rtol=0.0, atol=1e-6, norm=jnp.linalg.norm, max_steps=100)
-    preconditioner, of_labels = estimate._of_labels(held, first, key, 10, solver)
+    held = solver.operands_of(bpkr.Problem(model(2), bpkr.Data(features, labels)))
+    first, key, probes = bpkr.gp_limit(model(2)).matrices[0], OPTIONS.key, solver.random_probes(OPTIONS, held)
+    gradients = lx.CG(rtol=0.0, atol=1e-6, norm=jnp.linalg.norm, max_steps=100)
+    preconditioner, of_labels = solver._of_labels(held, first, key, 10, gradients)
     whitened = WhitenedKernel(Kernel(held.bound, held.design, first), *preconditioner)
     lowered = {
-        "labels": lowered_of(estimate._of_labels, held, first, key, 10, solver),
-        "probes": lowered_of(estimate._with_probes, whitened, held.path_gram, of_labels, probes, 20, 8),
-        "gram": lowered_of(_gram, held.design.features, 64, over),
+        "labels": lowered_of(solver._of_labels, held, first, key, 10, gradients),
+        "probes": lowered_of(solver._with_probes, whitened, held.path_gram, of_labels, probes, 20, 8),
+        "gram": lowered_of(_gram, held.design.features, 64, held.design.sharding),
     }
     compiled = {name: each.compile().compiled for name, each in lowered.items()}
     flat = (held.design.features, held.labels.reshape(len(features), -1))
-    compiled["statistics"] = _summed_by_blocks.lower(*flat, 64, over).compile()
+    compiled["statistics"] = _summed_by_blocks.lower(*flat, 64, held.design.sharding).compile()
     return {name: (largest_gathered(each.as_text()), bytes_of(each)) for name, each in compiled.items()}
 
 

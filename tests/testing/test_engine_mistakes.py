@@ -12,7 +12,7 @@ from sympy import sqrt
 from theorykit import bpkr, testing
 from theorykit.bpkr.action import action as action_module
 from theorykit.bpkr.action import derivation
-from theorykit.bpkr.evaluation.compiled_action import CompiledAction
+from theorykit.bpkr.evaluation.bound_action import CompiledAction
 from theorykit.bpkr.network import paths
 from theorykit.bpkr.specification import layer_functions
 from theorykit.bpkr.specification.layer_form import LayerForm
@@ -58,7 +58,7 @@ def refuse(*arguments, **record):
 def double_energy(self):
     outputs = {"entropy_1": self.action.entropies[0], "entropy_a": self.action.entropies[1]}
     outputs |= {"energy": 2 * self.action.energy, "total": self.action.total}
-    return compile_expressions("action", outputs, self.symbols.arguments)
+    return compile_expressions("action", outputs, self.action.symbols.arguments)
 
 
 DOUBLED = cached_property(double_energy)

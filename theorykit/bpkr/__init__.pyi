@@ -9,13 +9,12 @@ from .data.classes import Classes, LabelsWarning, find_classes, score_classes, s
 from .data.data import Data
 from .data.statistics import FeatureStatistics
 from .evaluation.action_terms import evaluate, first_order, optimal_readout, parameter_values
-from .evaluation.compiled_action import CompiledAction, compile_action, generate_source
+from .evaluation.bound_action import CompiledAction, compile_action, generate_source
 from .evaluation.observables import head_scores, kernel_task_alignment
 from .evaluation.prediction import Prediction, kernel, path_kernels, predict
 from .evaluation.problem import Problem
 from .features.from_kernels import features_of_kernels
-from .matrix_free.estimate import MatrixFree, MatrixFreeWarning, estimate_energy
-from .matrix_free.saddle import MatrixFreeSaddle
+from .matrix_free.solver import MatrixFree, MatrixFreeSaddle, MatrixFreeWarning, estimate_energy
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
 from .network.masks import Isolated, Layout, Mask
 from .network.network import (

@@ -87,7 +87,7 @@ def test_a_sweep_solves_the_equations_of_the_bound(problem):
     """The last one swept, U_1, exactly: its equation given the others as they are after the sweep."""
     action, at_bound = bpkr.derive(problem.architecture), bound_values(problem)
     bound, matrices = bind(problem.architecture), [jnp.array(at_bound[name]) for name in ("Gplus", "W")]
-    swept = BoundedEnergy(*matrices).sweep(bound, problem.order_parameters)
+    swept = BoundedEnergy(*matrices).minimise(bound, problem.order_parameters, 1)
     names = [symbol.name for symbol in action.symbols.order_parameters]
     moved = dict(zip(names, [*map(np.asarray, swept.matrices), np.asarray(swept.readout)], strict=True))
     equation = gradient(action.entropy + action.majoriser.bound, action.symbols.matrices[0])

@@ -13,7 +13,7 @@ from theorykit.bpkr.data.statistics import summed
 from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.bound_action import bind, flat_features
 from theorykit.bpkr.evaluation.contractions import combine, pairs
-from theorykit.bpkr.evaluation.energies import DualEnergy, FeatureEnergy, PathKernelEnergy, energy_of
+from theorykit.bpkr.evaluation.energies import DualEnergy, KernelEnergy, energy_of
 
 from ..cases import ALL_SKIPS, ANY_OF_THE_GRAMMAR, ONE_LAYER, SEEDS, TWO_OUTPUTS, assert_close, problems, random_problem
 
@@ -23,8 +23,8 @@ def forms(problem):
     architecture, u1 = problem.architecture, problem.order_parameters.matrices[0]
     features = jnp.array(problem.features)
     small = energy_of(bind(architecture), bpkr.Data(features, jnp.array(problem.labels)))
-    assert isinstance(small, PathKernelEnergy)
-    dense = FeatureEnergy(bind(architecture), flat_features(architecture, features), small.labels)
+    assert small.path_kernels is not None
+    dense = KernelEnergy(bind(architecture), small.labels, flat_features(architecture, features))
     dual = DualEnergy(bind(architecture), summed(features, jnp.array(problem.labels)))
     return u1, (small, dense, dual)
 
@@ -91,7 +91,7 @@ def test_contractions_do_the_work_of_generated_expressions(case, seed):
 def test_large_problems_are_not_stored_by_pairs_of_paths():
     architecture = bpkr.Architecture((4, 4), 10.0, temperature=0.1)
     energy = jax.eval_shape(energy_of, bind(architecture), bpkr.Data(jnp.ones((600, 16, 192)), jnp.ones(600)))
-    assert isinstance(energy, FeatureEnergy)
+    assert energy.path_kernels is None
     evaluations, size = energy.curvature_cost()
     assert 1 < evaluations < 10
     assert 4e7 < size < 2e8

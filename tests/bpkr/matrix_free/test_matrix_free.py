@@ -14,7 +14,7 @@ from theorykit import bpkr
 from theorykit.bpkr import Data, Problem, solve
 from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.bound_action import bind, flat_features
-from theorykit.bpkr.matrix_free.estimate import (
+from theorykit.bpkr.matrix_free.solver import (
     MatrixFree,
     MatrixFreeWarning,
     estimate_at,
@@ -71,9 +71,8 @@ class Example:
 
     def estimate(self, seed, options=OPTIONS, *, scale=1.0):
         """The estimate at U_1 times `scale`."""
-        key = jax.random.key(seed)
-        probes = random_probes(key, options.probes, self.data.rows)
-        return estimate_at(self.data, scale * self.first, probes, key, options)
+        solver = replace(options, key=jax.random.key(seed))
+        return estimate_at(self.data, scale * self.first, random_probes(solver, self.data), solver)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +95,7 @@ def two_outputs():
 @pytest.mark.parametrize("case", [TWO_OUTPUTS, SKIP_FIRST, OWN_KINDS], ids=["outputs", "skip", "own"])
 def test_the_product_and_its_gradient_are_those_of_the_dense_kernel(case):
     example = Example(case, 7, 3, 0.3)
-    columns = np.random.default_rng(1).normal(size=(example.data.rows, 2))
+    columns = np.random.default_rng(1).normal(size=(len(example.data.labels), 2))
     product, slope = eqx.filter_jit(lambda kernel, c: (kernel.product(c), kernel.slope(c, c)))(example.kernel, columns)
     assert_close(product, example.dense() @ columns)
     read = np.einsum("pai,pc->cai", example.by_path(), columns)
@@ -121,14 +120,14 @@ def test_the_features_as_an_operator_are_the_flat_features(case):
     assert_close(design @ jnp.eye(flat.shape[1]), flat)
     assert_close(design.T @ jnp.eye(len(flat)), flat.T)
     by_path = flat.reshape(len(flat), len(bpkr.gp_limit(architecture).matrices[0]), -1)
-    assert_close(path_gram(features, case.outputs), jnp.einsum("pai,pbi->ab", by_path, by_path))
+    assert_close(path_gram(design), jnp.einsum("pai,pbi->ab", by_path, by_path))
 
 
 def test_with_basis_vectors_for_probes_the_estimate_is_exact(two_outputs):
     log_det, misfit, logdet_gradient, minus_misfit_gradient = two_outputs.exact()
-    rows = two_outputs.data.rows
+    rows = len(two_outputs.data.labels)
     probes = np.sqrt(rows) * jnp.eye(rows)
-    estimate = estimate_at(two_outputs.data, two_outputs.first, probes, jax.random.key(0), ALL_PROBES)
+    estimate = estimate_at(two_outputs.data, two_outputs.first, probes, ALL_PROBES)
     assert_close(estimate.log_determinant, log_det, 1e-9)
     assert_close(estimate.misfit, misfit, 1e-9)
     assert_close(estimate.slopes.logdet_gradient, logdet_gradient, 1e-8)
@@ -151,10 +150,10 @@ def from_probes(whitened, probes, order):
 @pytest.mark.slow
 def test_brackets_hold_the_truth_for_every_probe_and_order(moderate):
     whitened = eqx.filter_jit(whiten_kernel)(moderate.kernel, jax.random.key(0), 5)
-    matrix = np.asarray(whitened.product(jnp.eye(moderate.data.rows)))
+    matrix = np.asarray(whitened.product(jnp.eye(len(moderate.data.labels))))
     values, vectors = np.linalg.eigh(matrix)
     assert values[0] >= float(whitened.floor) - 1e-9
-    rows = moderate.data.rows
+    rows = len(moderate.data.labels)
     probes = np.concatenate([np.eye(rows)[:6], np.random.default_rng(0).normal(size=(6, rows))])
     seen = (probes @ vectors) ** 2
     logs = seen @ np.log(values)
@@ -208,7 +207,7 @@ def test_the_stated_errors_cover_the_truth(case, moderate, two_outputs):
 def test_at_condition_1e7_few_steps_are_not_trusted(hard):
     log_det, misfit, *_ = hard.exact()
     # plain quadrature of 20 steps is off by far more than its standard error over probes
-    probes = random_probes(jax.random.key(0), 64, EXAMPLES)
+    probes = random_probes(replace(OPTIONS, probes=64), hard.data)
     plain = funm.monte_carlo_funm_sym_logdet(decomp.tridiag_sym(20))
     matrix = jnp.asarray(hard.dense())
     samples = jax.vmap(lambda z: plain(lambda v: matrix @ v, z))(probes)

@@ -1,27 +1,158 @@
-"""The compiled action bound to the numbers of an architecture: whoever computes holds one, and looks nothing up.
+"""The action as functions of arrays: generated from its expressions, and bound to the numbers of an architecture.
 
-Stage 3 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
+Stages 2 and 3 of `Architecture -> derive -> Action -> compile -> Problem -> solve -> predict`.
 """
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from sympy import Expr
+from sympy import Expr, MatrixSymbol, Symbol
 
+from ...checks import checked_instance
+from ...codegen import CompiledFunction, compile_expressions
+from ...symbolic import gradient
 from ..action.action import Action
 from ..action.derivation import derive
 from ..action.symbols import ActionSymbols
 from ..data.statistics import FeatureStatistics
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.architecture import Architecture
-from .compiled_action import CompiledAction, compile_action
+
+
+def _entropies(action: Action) -> Mapping[str, Expr]:
+    """The entropy of every order parameter given the next, by name."""
+    *layers, readout = action.entropies
+    return {**{f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}, "entropy_a": readout}
+
+
+def _parts(form: Any, *names: str) -> Mapping[str, Expr]:
+    return {name: getattr(form, name) for name in names}
+
+
+def _by_name(values: Mapping[Expr, Expr]) -> Mapping[str, Expr]:
+    return {symbol.name: value for symbol, value in values.items()}
+
+
+# V, some columns of numbers, one row per row of the kernel
+def _columns(action: Action) -> MatrixSymbol:
+    return MatrixSymbol("V", action.symbols.features.shape[0], Symbol("k", integer=True, positive=True))
+
+
+_GRADIENTS, _MOMENTS = ("logdet_gradient", "minus_misfit_gradient"), ("mean", "variance")
+_OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
+    "entropies": lambda action: {
+        name: action.substitute_nested(entropy)
+        for name, entropy in {**_entropies(action), "entropy": action.entropy}.items()
+    },
+    "entropy": lambda action: {"entropy": action.entropy},
+    # of the exact prior at finite width
+    "corrections": lambda action: {"corrections": action.corrections},
+    # u given U_L
+    "readout": lambda action: {"u": action.readout_solution},
+    # up to a constant
+    "majorised_energy": lambda action: {"bound": action.majoriser.bound},
+    # the force of `Action.expansion`, and order parameters to first order in one over the widths, given the force
+    "force": lambda action: {"force": gradient(action.energy, action.symbols.first)},
+    "first_order": lambda action: _by_name(action.expansion.order_parameters),
+    # Eq. (10)
+    "training_kernel": lambda action: {"kernel": action.kernel},
+    "kernel": lambda action: {"kernel": action.test_kernel},
+    # (K + T I) V: multiplied from the right, the kernel never formed
+    "kernel_product": lambda action: {
+        "product": action.kernel * _columns(action) + action.symbols.temperature * _columns(action)
+    },
+    # with the resolvent (K + T I)^-1, the representer (K + T I)^-1 y, and minus the misfit's slope in K
+    "kernel_energy": lambda action: _parts(
+        action.kernel_energy, "energy", "resolvent", "representer", "minus_misfit_slope"
+    ),
+    # in U_1, given resolvent and representer
+    "kernel_slopes": lambda action: _parts(action.kernel_energy, *_GRADIENTS),
+    # what the curvature takes of one change of K, and the second derivative along two, given the moves of both
+    "kernel_moves": lambda action: _by_name(action.kernel_energy.curvature.moves),
+    "kernel_curvature": lambda action: {"curvature": action.kernel_energy.curvature.value},
+    # of one pair of paths: the derivative of Eq. (10) in an entry of U_1
+    "path_kernel": lambda action: {"kernel": action.kernel_energy.path_kernel},
+    "dual_energy": lambda action: action.dual.parts,
+    # from the same factorisation
+    "dual_slopes": lambda action: {**action.dual.parts, **_parts(action.dual, *_GRADIENTS)},
+    # Eqs. (9), (29), (30): from features, kernels, and second moments
+    "predictor": lambda action: _parts(action.predictor, *_MOMENTS),
+    "kernel_predictor": lambda action: _parts(action.kernel_predictor, *_MOMENTS),
+    "dual_predictor": lambda action: _parts(action.dual, *_MOMENTS),
+}
+
+
+class CompiledAction:
+    """Pure JAX functions of arrays, generated from the expressions of `action` when they are first asked for.
+
+    `compile_action` makes one for each structure of layers: they hold whatever the numbers and head counts are. Besides
+    `terms` and `minima`, every name of `_OUTPUTS` is an attribute. None is jitted.
+    """
+
+    def __init__(self, action: Action):
+        self.action = action
+        self.columns = _columns(action)
+
+    def __getattr__(self, name: str) -> CompiledFunction:
+        if name not in _OUTPUTS:
+            raise AttributeError(f"CompiledAction has no function {name!r}")
+        found = self._compile(name, _OUTPUTS[name](self.action))
+        setattr(self, name, found)
+        return found
+
+    def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
+        """Compile `outputs` as a function of all that they depend on but sizes, which shapes determine."""
+        symbols, free = self.action.symbols, set().union(*(output.free_symbols for output in outputs.values()))
+        # the number of examples is data in the dual form, which has no array with examples
+        scalars = {*symbols.free, *symbols.numbers, *(self.action.dual.statistics if name.startswith("dual") else ())}
+        arguments = {symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars}
+        if symbols.features in arguments:
+            # the shape of the features determines the size of a path's, given that of U_1
+            arguments.add(symbols.first)
+        arguments = sorted(arguments, key=lambda symbol: symbol.name)
+        return compile_expressions(name, outputs, symbols.completed(tuple(arguments)))
+
+    @cached_property
+    def terms(self) -> CompiledFunction:
+        """The entropies, the energy and the total S, Eq. (32)."""
+        outputs = {**_entropies(self.action), "energy": self.action.energy, "total": self.action.total}
+        free = {name: self.action.substitute_nested(expression) for name, expression in outputs.items()}
+        return compile_expressions("action", free, self.action.symbols.arguments)
+
+    @cached_property
+    def minima(self) -> Mapping[Expr, CompiledFunction]:
+        """Each closed form of `Action.majoriser`, given the other order parameters.
+
+        Empty if one has a square root of a matrix that is not seen to be positive definite.
+        """
+        minima = self.action.majoriser.minima.items()
+        try:
+            return {symbol: self._compile(f"minimum_{symbol}", {symbol.name: minimum}) for symbol, minimum in minima}
+        except NotImplementedError:
+            return {}
+
+
+def compile_action(action: Action) -> CompiledAction:
+    """Compile the functions of `action`; the same object for the same action."""
+    return _functions_of(checked_instance("action", action, Action, "which bpkr.derive makes"))
+
+
+_functions_of = lru_cache(CompiledAction)
+
+
+def generate_source(action: Action) -> str:
+    """Return the source of the generated JAX function of the action: the text that runs."""
+    return compile_action(action).terms.source
 
 
 class BoundAction(eqx.Module):
     """Functions of order parameters and data, with the numbers of `architecture`; differentiable in these, too.
 
-    One of `compiled` is called from the values of its symbols: those of `numbers`, and after them of `point`, `data`,
-    or `moments`.
+    One of `compiled` is called from the values of its symbols: `numbers`, and `point`, `data` or `moments`.
     """
 
     architecture: Architecture
@@ -35,7 +166,7 @@ class BoundAction(eqx.Module):
     @property
     def symbols(self) -> ActionSymbols:
         """The symbols of `action`."""
-        return self.compiled.symbols
+        return self.compiled.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:
         """The value of every symbol of the architecture, sizes included; sigma_0^2 is in the features."""
@@ -106,6 +237,5 @@ def flat_features(
     Its columns are (path, output, feature), the last fastest: Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}. For
     one output this is `features` itself, flattened.
     """
-    outputs = jnp.eye(architecture.outputs)
-    design = jnp.einsum("pki,cd->pckdi", features, outputs)
+    design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)

@@ -1,6 +1,6 @@
 """The action with its energy replaced by a bound that is cheap: minimised in one order parameter at a time, exactly.
 
-Part of stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`; see `Majoriser`.
+See `Majoriser`.
 """
 
 import equinox as eqx
@@ -19,7 +19,7 @@ _SETTLED, _PASSES = 0.03, 30
 class BoundedEnergy(eqx.Module):
     """tr(G_+ U_1) + tr(W U_1^{-1}), the bound of the energy at U_0 up to a constant, with W = U_0 G_- U_0.
 
-    `logdet_gradient` is G_+, `weight` W; of a part of the misfit only, if so made.
+    `logdet_gradient` is G_+, `weight` W.
     """
 
     logdet_gradient: Float[Array, "paths paths"]
@@ -33,10 +33,7 @@ class BoundedEnergy(eqx.Module):
         minus_misfit_gradient: Float[Array, "paths paths"],
         share: Array | float = 1.0,
     ) -> "BoundedEnergy":
-        """From both parts of the gradient of the energy at U_0 = `u1`.
-
-        A `share` of the misfit is bounded, the rest linear.
-        """
+        """From the gradient of the energy at U_0 = `u1`; a `share` of the misfit is bounded, the rest linear."""
         linear = logdet_gradient - (1 - share) * minus_misfit_gradient
         return cls(linear, share * u1 @ minus_misfit_gradient @ u1)
 
@@ -45,27 +42,24 @@ class BoundedEnergy(eqx.Module):
         values = bound.numbers() | self._values(bound) | {bound.symbols.first: u1}
         return bound.compiled.majorised_energy.call_from(values)["bound"]
 
-    def sweep(self, bound: BoundAction, order_parameters: OrderParameters) -> OrderParameters:
-        """Minimise entropy plus this in each order parameter once, from the readout to U_1."""
-        symbols = bound.symbols
-        values = bound.numbers() | bound.point(order_parameters) | self._values(bound)
-        for symbol, minimum in reversed(bound.compiled.minima.items()):
-            value = minimum.call_from(values)[symbol.name]
-            values[symbol] = (value + value.T) / 2
-        if not symbols.matrices:
-            return from_overlaps([values[symbols.first]])
-        return OrderParameters(tuple(values[symbol] for symbol in symbols.matrices), values[symbols.readout])
-
-    def minimise(self, bound: BoundAction, start: OrderParameters) -> OrderParameters:
-        """Sweep from `start` until entropy plus this is about as small as it gets."""
+    def minimise(self, bound: BoundAction, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
+        """Minimise entropy plus this in each order parameter in turn, until it is about as small as it gets."""
+        fixed, symbols = bound.numbers() | self._values(bound), bound.symbols
 
         def goes_on(state):
             passes, first, change, _ = state
-            return (passes < _PASSES) & ((passes < 2) | (change > _SETTLED * first))
+            return (passes < most) & ((passes < 2) | (change > _SETTLED * first))
 
         def once_more(state):
             passes, first, _, here = state
-            there = self.sweep(bound, here)
+            values = fixed | bound.point(here)
+            # from the readout to U_1
+            for symbol, minimum in reversed(bound.compiled.minima.items()):
+                value = minimum.call_from(values)[symbol.name]
+                values[symbol] = (value + value.T) / 2
+            there = from_overlaps([values[symbols.first]])
+            if symbols.matrices:
+                there = OrderParameters(tuple(values[symbol] for symbol in symbols.matrices), values[symbols.readout])
             changes = jax.tree.map(lambda new, old: jnp.max(jnp.abs(new - old)) / jnp.max(jnp.abs(old)), there, here)
             largest = jnp.max(jnp.stack(jax.tree.leaves(changes)))
             return passes + 1, jnp.where(passes == 0, largest, first), largest, there

@@ -24,7 +24,7 @@ class Design(eqx.Module):
     """The matrix Phi of the symbolic action as an operator: what `flat_features` forms, from the features as they are.
 
     Rows are (example, output), columns (path, output, feature), the last fastest. Outputs share their features, which
-    are stored once. `sharding` says how examples are, and so rows, where they are on several devices.
+    are stored once, sharded over examples or not.
     """
 
     features: Float[Array, "examples paths features"]
@@ -115,16 +115,17 @@ class WhitenedKernel(eqx.Module):
         """M V."""
         return self.whiten(self.kernel.product(self.whiten(columns)))
 
+    @property
     def log_det_of_preconditioner(self) -> Float[Array, ""]:
         """log det P."""
-        rest = self.kernel.rows - len(self.eigenvalues)
-        temperature = self.kernel.temperature
+        temperature, rest = self.kernel.temperature, self.kernel.rows - len(self.eigenvalues)
         return rest * jnp.log(temperature) + jnp.sum(jnp.log(self.eigenvalues + temperature))
 
+    @property
     def trace_of_inverse(self) -> Float[Array, ""]:
         """tr P^{-1}."""
-        rest = self.kernel.rows - len(self.eigenvalues)
-        return rest / self.kernel.temperature + jnp.sum(1 / (self.eigenvalues + self.kernel.temperature))
+        temperature, rest = self.kernel.temperature, self.kernel.rows - len(self.eigenvalues)
+        return rest / temperature + jnp.sum(1 / (self.eigenvalues + temperature))
 
     def slope_of_trace(self, path_gram: Float[Array, "paths paths"]) -> Float[Array, "paths paths"]:
         """The gradient of tr(P^{-1} K(U_1)) in U_1 at fixed P, from that of tr K(U_1)."""
@@ -143,17 +144,15 @@ def whiten_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKerne
     shifted = image + shift * sketch
     core = sketch.T @ shifted
     factor = jnp.linalg.cholesky((core + core.T) / 2)
-    tall = by_shard(_over_transpose, sharding, shifted, whole=(factor,))
-    outer, triangle = tall_qr(tall, sharding)
+
+    def over_factor(rows, factor):
+        return jax.scipy.linalg.solve_triangular(factor, rows.T, lower=True).T
+
+    outer, triangle = tall_qr(by_shard(over_factor, sharding, shifted, whole=(factor,)), sharding)
     turn, singular, _ = jnp.linalg.svd(triangle)
     # K + shift is no less than Q diag(singular^2) Q^T, so that A is no less than P - shift
     eigenvalues = jnp.maximum(singular**2 - shift, 0.0)
     return WhitenedKernel(kernel, outer @ turn, eigenvalues, 1 - shift / temperature)
-
-
-def _over_transpose(rows: Float[Array, "rows k"], factor: Float[Array, "k k"]) -> Float[Array, "rows k"]:
-    """X C^{-T} for a lower triangular C."""
-    return jax.scipy.linalg.solve_triangular(factor, rows.T, lower=True).T
 
 
 def tall_qr(
@@ -171,13 +170,11 @@ def tall_qr(
     return by_shard(jnp.matmul, sharding, own, across), triangle
 
 
-def path_gram(
-    features: Float[Array, "examples paths features"], outputs: int, sharding: NamedSharding | None = None
-) -> Float[Array, "n n"]:
+def path_gram(design: Design) -> Float[Array, "n n"]:
     """The gradient of tr K(U_1) in U_1: inner products of the paths' features, block of examples by block."""
-    _, paths, width = features.shape
-    block = max(1, _BLOCK_BYTES // (8 * paths * width))
-    return jnp.kron(of_this_process(_gram(features, block, sharding), sharding), jnp.eye(outputs))
+    features, sharding = design.features, design.sharding
+    block = max(1, _BLOCK_BYTES // (8 * features.shape[1] * features.shape[2]))
+    return jnp.kron(of_this_process(_gram(features, block, sharding), sharding), jnp.eye(design.outputs))
 
 
 @jit

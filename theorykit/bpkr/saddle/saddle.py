@@ -37,8 +37,7 @@ from ..evaluation.energies import (
 )
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
-from ..matrix_free.estimate import MatrixFree
-from ..matrix_free.saddle import MatrixFreeSaddle, solve_matrix_free
+from ..matrix_free.solver import MatrixFree, MatrixFreeSaddle, solve_matrix_free
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
 from ..specification.architecture import Architecture, check_solve

@@ -1,0 +1,517 @@
+"""Energy and saddle point where neither the P x P kernel nor the D x D Gram matrix fits in memory, with their errors.
+
+The generated product (K + T I) V is all that is used of the kernel. The misfit is solved for by conjugate gradients;
+the log-determinant and its gradient are means over random probes z, from Lanczos runs on the whitened kernel
+M = P^{-1/2} (K + T I) P^{-1/2}:
+
+    logdet(K + T I) = logdet P + E[ z^T log(M) z ]
+    d logdet(K + T I) = E[ x^T dK x ],  x = P^{-1/2} M^{-1/2} z
+
+tr M and tr(P^{-1} dK), known exactly, serve as control variates. Every error is stated: the standard error over probes,
+and a bound of what unfinished iterations leave out.
+
+For fixed probes the estimated gradient is a deterministic function of U_1, and its saddle point is found by
+majorise-minimise steps with Anderson acceleration. The mean over several sets of probes is the result, their scatter
+gives its error.
+
+Source: J. Wenger, G. Pleiss, P. Hennig, J. Cunningham, J. Gardner, "Preconditioning for scalable Gaussian process
+hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm split by a preconditioner.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import optimistix as optx
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from scipy.special import stdtrit
+from tqdm.auto import tqdm
+
+from ...checks import checked_flag, checked_instance, checked_key, checked_number, checked_whole_number, is_traced
+from ...compilation import jit
+from ...precision import require_float64
+from ...saddle.diagnosis import ConvergenceWarning
+from ...saddle.solvers.anderson import AndersonMemory
+from ...saddle.solvers.lanczos import run_lanczos
+from ...sharding import of_this_process, outside_meshes, replicate, shard_like, sharding_of
+from ..data.reading import refuse_kernels
+from ..evaluation.bound_action import BoundAction
+from ..evaluation.majorisation import BoundedEnergy
+from ..evaluation.problem import Problem, as_problem
+from ..order_parameters.coordinates import Coordinates, from_order_parameters, to_order_parameters
+from ..order_parameters.metric import largest_width
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
+from .whitened_kernel import Design, Kernel, WhitenedKernel, path_gram, whiten_kernel
+
+_INNER, _INNER_STEPS = optx.BFGS(rtol=1e-10, atol=1e-10), 500
+# secants that Anderson acceleration uses
+_MEMORY = 12
+# growth of a step's change that is no progress but a mistake
+_THROWN_OFF = 10
+
+
+class MatrixFreeWarning(UserWarning):
+    """A limit on the work leaves a bias as large as the standard error; it is stated with the result."""
+
+
+class MatrixFree(eqx.Module):
+    """The solver that uses products with the kernel alone, and how much work it may do.
+
+    Give it to `bpkr.solve` or `bpkr.estimate_energy`. Memory beyond the features: rows x (block x order + rank +
+    probes) numbers.
+
+    Args:
+        key: a JAX random key, from which the probes are drawn.
+        probes: random vectors, four or more; standard errors fall as one over their square root.
+        rank: rank of the preconditioner; a larger one needs fewer products and makes smaller standard errors. If it
+            exceeds the rank of the kernel, the estimate is exact.
+        order: order of the first Lanczos runs; doubled until their bias is below half the standard error.
+        max_order: most products per vector, in conjugate gradients and in a Lanczos run.
+        tolerance: relative residual of conjugate gradients.
+        block: vectors at a time.
+        repeats: saddle points that `solve` averages, three or more.
+        progress: show a bar of the solver's steps.
+    """
+
+    key: PRNGKeyArray
+    probes: int = eqx.field(static=True, default=32)
+    rank: int = eqx.field(static=True, default=256)
+    order: int = eqx.field(static=True, default=32)
+    max_order: int = eqx.field(static=True, default=256)
+    tolerance: float = eqx.field(static=True, default=1e-6)
+    block: int = eqx.field(static=True, default=16)
+    repeats: int = eqx.field(static=True, default=8)
+    progress: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self):
+        checked_key("key", self.key)
+        # a standard error with a control variate needs four probes, scatter three repeats
+        for name, least in {"probes": 4, "rank": 1, "order": 1, "max_order": 1, "block": 1, "repeats": 3}.items():
+            checked_whole_number(name, getattr(self, name), least=least)
+        checked_number("tolerance", self.tolerance, above=0.0, below=1.0)
+        checked_flag("progress", self.progress)
+
+
+class Slopes(eqx.Module):
+    """The gradient of the energy in U_1, `logdet_gradient - minus_misfit_gradient`, as `estimate_energy` says."""
+
+    logdet_gradient: Float[Array, "paths paths"]
+    logdet_gradient_error: Float[Array, "paths paths"]
+    logdet_gradient_bias: Float[Array, "paths paths"]
+    minus_misfit_gradient: Float[Array, "paths paths"]
+    minus_misfit_gradient_bias: Float[Array, "paths paths"]
+
+    @property
+    def gradient(self) -> Float[Array, "paths paths"]:
+        """The estimate of the gradient of the energy."""
+        return self.logdet_gradient - self.minus_misfit_gradient
+
+
+class EnergyEstimate(eqx.Module):
+    """The energy and its gradient with their errors, as `estimate_energy` says."""
+
+    value: Float[Array, ""]
+    standard_error: Float[Array, ""]
+    bias: Float[Array, ""]
+    log_determinant: Float[Array, ""]
+    misfit: Float[Array, ""]
+    slopes: Slopes
+    stats: Mapping[str, Any]
+
+    def error(self, deviations: float = 3.0) -> Float[Array, ""]:
+        """The stated error: `deviations` standard errors, plus the bias.
+
+        Few probes make heavy tails: Student's t with probes - 2 degrees of freedom.
+        """
+        return checked_number("deviations", deviations, least=0.0) * self.standard_error + self.bias
+
+
+def estimate_energy(
+    problem: Problem, order_parameters: OrderParameters | HasOrderParameters, solver: MatrixFree
+) -> EnergyEstimate:
+    """Estimate E = logdet(K + T I) + y^T (K + T I)^{-1} y (Eq. 12) and its gradient, from products with the kernel.
+
+    Features that are sharded over examples stay on their devices. A `MatrixFreeWarning` says if `solver.max_order` is
+    reached before the bias is below half the standard error.
+
+    Returns:
+        - `value`: `log_determinant` plus `misfit`; given the key, a function of U_1 without noise.
+        - `standard_error`, `bias`: of `value`, over the probes, and a bound of what unfinished iterations leave out,
+          rigorous up to rounding. `error(deviations)` has both.
+        - `slopes`: `logdet_gradient` and `minus_misfit_gradient` (n_1 x n_1), whose difference is `gradient`, an
+          estimate of that of E and not the derivative of `value`; `logdet_gradient_error` over probes, and the bounds
+          `logdet_gradient_bias` and `minus_misfit_gradient_bias`, entry by entry.
+        - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, and about the `condition` number of the
+          whitened kernel.
+
+    Raises:
+        ValueError: the temperature is zero. It is the smallest eigenvalue of K + T I that is known beforehand.
+    """
+    problem = as_problem(problem)
+    checked_instance("solver", solver, MatrixFree, "such as bpkr.MatrixFree(jax.random.key(0))")
+    with outside_meshes():
+        operands = operands_of(problem)
+        first = problem.point(order_parameters).first
+        return estimate_at(operands, first, random_probes(solver, operands), solver)
+
+
+class Operands(eqx.Module):
+    """What does not change with U_1: the features as an operator, the labels as a column, the gradient of tr K."""
+
+    bound: BoundAction
+    design: Design
+    labels: Float[Array, "rows one"]
+    path_gram: Float[Array, "paths paths"]
+
+
+def operands_of(problem: Problem) -> Operands:
+    """Return the operands of a problem, refused unless it has training arrays and a temperature."""
+    architecture, data = problem.architecture, problem.data
+    refuse_kernels(data.features, "the matrix-free form")
+    if is_traced(problem):
+        raise ValueError("matrix-free estimates choose their order as they go: they cannot run inside jit or vmap")
+    if data.labels is None:
+        raise ValueError("the matrix-free form needs training features and labels, bpkr.Data(features, labels)")
+    if not architecture.temperature > 0:
+        raise ValueError(
+            "temperature=0 leaves no lower bound of the kernel's eigenvalues, and so no bound of the errors; use a "
+            "positive temperature, or the dense form"
+        )
+    design = Design(data.features, architecture.outputs, sharding_of(data.features))
+    return Operands(problem.bound, design, data.labels.reshape(-1, 1), path_gram(design))
+
+
+def random_probes(solver: MatrixFree, operands: Operands) -> Float[Array, "probes rows"]:
+    """Random signs: of all probes with independent entries, those of least variance; on the devices of their rows."""
+    sharding, shape = operands.design.sharding, (solver.probes, operands.design.shape[0])
+    if sharding is not None:
+        sharding = NamedSharding(sharding.mesh, PartitionSpec(None, sharding.spec[0]))
+    return _random_signs(jax.random.fold_in(solver.key, 0), shape, sharding)
+
+
+@jit
+def _random_signs(key, shape, sharding):
+    return shard_like(jax.random.rademacher(key, shape, dtype=jnp.float64), sharding)
+
+
+def estimate_at(
+    data: Operands,
+    first: Float[Array, "paths paths"],
+    probes: Float[Array, "probes rows"],
+    solver: MatrixFree,
+    order: int | None = None,
+) -> EnergyEstimate:
+    """`estimate_energy` for probes at hand, of any kind for which the mean of z^T B z is tr B; from `order` on."""
+    rows, sharding = data.design.shape[0], data.design.sharding
+    gradients = lx.CG(rtol=0.0, atol=solver.tolerance, norm=jnp.linalg.norm, max_steps=solver.max_order)
+    sketch = jax.random.fold_in(solver.key, 1)
+    preconditioner, of_labels = _of_labels(data, first, sketch, min(solver.rank, rows), gradients)
+    whitened = WhitenedKernel(Kernel(data.bound, data.design, first), *preconditioner)
+    if not whitened.floor > 0.5:
+        raise ValueError(
+            f"temperature={float(data.bound.architecture.temperature):.3g} is lost in the rounding of a kernel of "
+            f"{rows} rows whose largest eigenvalue is about {float(jnp.max(whitened.eigenvalues)):.3g}; use a "
+            "larger temperature"
+        )
+    limit = min(solver.max_order, rows)
+    order = min(order or solver.order, limit)
+    estimate, is_finished = _with_probes(whitened, data.path_gram, of_labels, probes, order, solver.block)
+    while order < limit and not is_finished:
+        order = min(limit, 2 * order)
+        estimate, is_finished = _with_probes(whitened, data.path_gram, of_labels, probes, order, solver.block)
+    estimate = of_this_process(estimate, sharding)
+    bias, error, stats = float(estimate.bias), float(estimate.standard_error), estimate.stats
+    if bias > error and max(stats["order"], int(stats["steps"])) >= solver.max_order:
+        warnings.warn(
+            f"after {solver.max_order} products a vector the bias may still be {bias:.3g}, beside a standard error of "
+            f"{error:.3g}: the whitened kernel has a condition number of about {float(stats['condition']):.3g}. Raise "
+            "max_order or rank, or the temperature",
+            MatrixFreeWarning,
+            stacklevel=3,
+        )
+    return estimate
+
+
+@jit
+def _of_labels(data, first, key, rank, solver):
+    """The preconditioner's basis, eigenvalues and floor; misfit and minus its gradient with their biases, and steps."""
+    kernel = Kernel(data.bound, data.design, first)
+    whitened = whiten_kernel(kernel, key, rank)
+    right = whitened.whiten(data.labels)
+    # M^{-1} P^{-1/2} y, of columns of unit norm
+    structure = jax.ShapeDtypeStruct(right.shape, right.dtype)
+    operator = lx.FunctionLinearOperator(whitened.product, structure, lx.positive_semidefinite_tag)
+    scale = jnp.linalg.norm(right)
+    found = lx.linear_solve(operator, right / jnp.where(scale > 0, scale, 1.0), solver, throw=False)
+    solution = scale * found.value
+    residual = right - whitened.product(solution)
+    # b^T M^{-1} b = 2 b^T s - s^T M s + r^T M^{-1} r, the last between 0 and |r|^2 / floor
+    unsolved = jnp.sum(residual**2) / whitened.floor
+    misfit = jnp.sum(solution * (right + residual)) + unsolved / 2
+    rounding = whitened.rounding * jnp.sum(solution**2)
+    representer = whitened.whiten(solution)
+    gradient = kernel.slope(representer, representer)
+    size, missed = jnp.sqrt(jnp.sum(gradient * first)), jnp.sqrt(unsolved + rounding)
+    gradient_bias = _per_entry(first, missed * (2 * size + missed))
+    of_labels = misfit, unsolved / 2 + rounding, gradient, gradient_bias, found.stats["num_steps"]
+    # without the kernel: what comes out of a compiled function is a copy, and the features are large
+    return (whitened.basis, whitened.eigenvalues, whitened.floor), of_labels
+
+
+@jit
+def _with_probes(whitened, path_gram, of_labels, probes, order, block) -> tuple[EnergyEstimate, Bool[Array, ""]]:
+    """The estimate by Lanczos runs of this `order`, and whether their bias is below half the standard errors."""
+    kernel, (misfit, misfit_bias, minus_misfit_gradient, minus_misfit_gradient_bias, steps) = whitened.kernel, of_labels
+    runs = run_lanczos(lambda vector: whitened.product(vector[:, None])[:, 0], probes, whitened.floor, order, block)
+    of_trace = whitened.slope_of_trace(path_gram)
+    trace = jnp.sum(of_trace * kernel.first) + kernel.temperature * whitened.trace_of_inverse
+    log_det, error, _ = _controlled_mean(runs.middle, runs.form, trace, jnp.ones(()))
+    rounding = kernel.rows * whitened.rounding
+    bias = jnp.mean(runs.half_width) + rounding
+
+    def slope(vector):
+        column = whitened.whiten(vector[:, None])
+        return kernel.slope(column, column)
+
+    batch_size = min(block, len(probes))
+    samples = jax.lax.map(slope, runs.roots, batch_size=batch_size)
+    controls = jax.lax.map(slope, probes, batch_size=batch_size)
+    logdet_gradient, logdet_gradient_error, length = _controlled_mean(samples, controls, of_trace, kernel.first)
+    sizes = jnp.sqrt(jnp.maximum(jnp.einsum("jab,ab->j", samples, kernel.first), 0.0))
+    missed = runs.root_errors + jnp.sqrt(kernel.rows) * whitened.rounding
+    logdet_gradient_bias = jnp.mean(missed * (2 * sizes + missed))
+    is_finished = (bias <= jnp.maximum(error / 2, 2 * rounding)) & (
+        logdet_gradient_bias <= jnp.maximum(length / 2, 4 * rounding)
+    )
+    log_determinant = whitened.log_det_of_preconditioner + log_det
+    estimate = EnergyEstimate(
+        value=log_determinant + misfit,
+        standard_error=error,
+        bias=bias + misfit_bias,
+        log_determinant=log_determinant,
+        misfit=misfit,
+        slopes=Slopes(
+            logdet_gradient,
+            logdet_gradient_error,
+            _per_entry(kernel.first, logdet_gradient_bias),
+            minus_misfit_gradient,
+            minus_misfit_gradient_bias,
+        ),
+        stats={"order": order, "steps": steps, "condition": runs.largest / whitened.floor},
+    )
+    return replicate((estimate, is_finished), kernel.design.sharding)
+
+
+def _per_entry(first, bound):
+    """Bounds of the entries of X, given |U^{1/2} X U^{1/2}| <= bound with U = `first`.
+
+    Errors are bounded in that norm: K is no more than A, so |(U^{1/2} (x) I) Phi^T x|^2 <= x^T A x.
+    """
+    factor = jnp.linalg.cholesky(first)
+    roots = jnp.linalg.norm(jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(first)), lower=True), axis=0)
+    return bound * jnp.outer(roots, roots)
+
+
+def _controlled_mean(samples, controls, expected, metric):
+    """The mean of `samples` (axis 0) with control variates `controls` of known mean `expected`; its standard error.
+
+    And the norm of that error, |U^{1/2} X U^{1/2}| for matrices, `metric` being U. The coefficient of the control
+    variates is one number, by least squares over all samples and entries.
+    """
+    count = len(samples)
+    deviations, control_deviations = samples - jnp.mean(samples, axis=0), controls - jnp.mean(controls, axis=0)
+
+    def inner(left, right):
+        return jnp.sum(left * right) if metric.ndim == 0 else jnp.einsum("jab,bc,jcd,da->", left, metric, right, metric)
+
+    variation = inner(control_deviations, control_deviations)
+    # controls that do not vary, as those of basis vectors may not, explain nothing
+    is_control = variation > 0
+    divisor = jnp.where(is_control, variation, 1.0)
+    coefficient = jnp.where(is_control, inner(deviations, control_deviations) / divisor, 0.0)
+    offset = jnp.mean(controls, axis=0) - expected
+    residuals = deviations - coefficient * control_deviations
+    # variance of the mean, and of the coefficient times the controls' offset
+    share = (1 / count + inner(offset[None], offset[None]) / divisor) / (count - 2)
+    error = jnp.sqrt(jnp.sum(residuals**2, axis=0) * share)
+    return jnp.mean(samples, axis=0) - coefficient * offset, error, jnp.sqrt(inner(residuals, residuals) * share)
+
+
+class MatrixFreeSaddle(eqx.Module):
+    """The outcome of `solve` with the solver `MatrixFree`.
+
+    - `order_parameters`: every U_l and u, the mean over repeats, in the coordinates of the solver.
+    - `errors`: the standard error of each entry of `order_parameters`, from the scatter of the repeats; see `margins`.
+    - `action`, `entropy`, `energy`: S (Eq. 32) and its parts there, undivided; the energy by fresh probes.
+    - `standard_error`: of `action`, as an estimate of S at `order_parameters`.
+    - `excess`: an estimate of how far S at `order_parameters` is above its minimum for their error.
+    - `bias`: a bound of what unfinished iterations leave out of the energy.
+    - `stats`: `steps` and `residual` (largest change of a coordinate in the last step) of each repeat, and `samples`,
+      the solutions of all repeats as coordinates.
+    """
+
+    order_parameters: OrderParameters
+    errors: OrderParameters
+    action: Float[Array, ""]
+    entropy: Float[Array, ""]
+    energy: Float[Array, ""]
+    standard_error: Float[Array, ""]
+    excess: Float[Array, ""]
+    bias: Float[Array, ""]
+    stats: Mapping[str, Any]
+
+    def error(self, deviations: float = 3.0) -> Float[Array, ""]:
+        """The stated error of `action` as the minimum of S: `deviations` times standard error and excess, plus bias."""
+        return checked_number("deviations", deviations, least=0.0) * (self.standard_error + self.excess) + self.bias
+
+    def margins(self, probability: float = 0.99) -> OrderParameters:
+        """How far each entry of the saddle point may be from `order_parameters`, with this probability for each.
+
+        By Student's t for the few repeats that there are.
+        """
+        require_float64()
+        checked_number("probability", probability, above=0.0, below=1.0)
+        quantile = float(stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
+        return jax.tree.map(lambda error: quantile * error, self.errors)
+
+
+class _SampleAverage:
+    """The energy's estimate for one set of probes, as a function of the order parameters."""
+
+    def __init__(self, data: Operands, solver: MatrixFree, key: PRNGKeyArray):
+        self.data, self.solver, self.order = data, replace(solver, key=key), solver.order
+        self.probes = random_probes(self.solver, data)
+
+    def at(self, point: OrderParameters) -> EnergyEstimate:
+        estimate = estimate_at(self.data, point.first, self.probes, self.solver, self.order)
+        # conditions change little from step to step: what sufficed for the last is tried first
+        self.order = estimate.stats["order"]
+        return estimate
+
+
+def solve_matrix_free(
+    problem: Problem, solver: MatrixFree, start: Coordinates, tolerance: float, max_steps: int, throw: bool
+) -> MatrixFreeSaddle:
+    """Find the saddle point of S (Eq. 32) from products with the kernel alone, with its error.
+
+    Solves `solver.repeats` times with fresh probes, until no coordinate changes by more than `tolerance` in a step.
+    """
+    with outside_meshes():
+        data = operands_of(problem)
+        *keys, last = jax.random.split(solver.key, solver.repeats + 1)
+        samples = [_SampleAverage(data, solver, key) for key in keys]
+        ends, steps, residuals, memory = [], [], [], AndersonMemory.empty(_MEMORY, len(start))
+        with tqdm(desc="matrix-free saddle", unit="step", disable=not solver.progress, dynamic_ncols=True) as bar:
+            for sample in samples:
+                # with other probes the map is another, but its derivative is nearly the same
+                memory = memory.restarted()
+                start, taken, residual, memory = _fixed_point(sample, start, memory, max_steps, tolerance, bar)
+                ends.append(start)
+                steps.append(taken)
+                residuals.append(residual)
+        if not max(residuals) <= tolerance:
+            message = (
+                f"the solve did not converge: a step still changes a coordinate by {max(residuals):.3g}, more than the "
+                f"tolerance {tolerance:.3g}, after {max_steps} steps. Raise max_steps, start from a neighbouring "
+                "solution (initial=...), or loosen the tolerance"
+            )
+            if throw:
+                raise RuntimeError(message)
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        stats = {"steps": tuple(steps), "residual": tuple(residuals), "samples": jnp.stack(ends)}
+        return _pool(samples, jnp.stack(ends), jax.random.split(last, solver.repeats), stats)
+
+
+def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, bar):
+    """The fixed point of a majorise-minimise step, by Anderson acceleration with the secants of `memory` to begin with.
+
+    And the number of steps, the least change of one, and the memory with secants of these steps.
+    """
+    bound, point, best, lowest, taken = sample.data.bound, start, start, math.inf, 0
+    while taken < max_steps and lowest > tolerance:
+        taken += 1
+        image = _minimise_bound(bound, point, sample.at(_order_parameters(bound, point)).slopes)
+        change = float(jnp.max(jnp.abs(image - point)))
+        bar.update()
+        bar.set_postfix(change=f"{change:.1e}")
+        if change < lowest:
+            best, lowest = image, change
+        if change <= _THROWN_OFF * lowest:
+            point, memory = memory.next_point(point, image)
+        else:
+            # on from the best point, without the history that led here
+            point, memory = best, AndersonMemory.empty(_MEMORY, len(start))
+    return best, taken, lowest, memory
+
+
+@jit
+def _minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes) -> Coordinates:
+    """The coordinates that minimise entropy plus the energy's bound at `coordinates`."""
+    here = _order_parameters(bound, coordinates)
+    bounded = BoundedEnergy.at(here.first, slopes.logdet_gradient, slopes.minus_misfit_gradient)
+    if bound.compiled.minima:
+        return from_order_parameters(bound.architecture, bounded.minimise(bound, here))
+
+    # a skip connection leaves no closed form
+    def above(coordinates, _):
+        point = _order_parameters(bound, coordinates)
+        return (bound.entropy(point) + bounded.value(bound, point.first)) / largest_width(bound.architecture)
+
+    return optx.minimise(above, _INNER, coordinates, max_steps=_INNER_STEPS, throw=False).value
+
+
+@jit
+def _order_parameters(bound: BoundAction, coordinates: Coordinates) -> OrderParameters:
+    return to_order_parameters(bound.architecture, coordinates)
+
+
+def _pool(samples: list[_SampleAverage], ends, fresh, stats) -> MatrixFreeSaddle:
+    """The mean of the `ends` of all repeats, and its energy by probes of the keys `fresh`: its own flatter it."""
+    data, solver, repeats = samples[0].data, samples[0].solver, len(samples)
+    bound = data.bound
+    centre, point, errors = _mean(bound, ends)
+    # S is quadratic about each sample's minimum: half the slope at the centre times the way there
+    climbs = [
+        _gradient(bound, centre, sample.at(point).slopes.gradient) @ (centre - end) / 2
+        for sample, end in zip(samples, ends, strict=True)
+    ]
+    estimates = [_SampleAverage(data, solver, key).at(point) for key in fresh]
+    entropy, energy = bound.entropy(point), sum(estimate.value for estimate in estimates) / repeats
+    return MatrixFreeSaddle(
+        order_parameters=point,
+        errors=errors,
+        action=entropy + energy,
+        entropy=entropy,
+        energy=energy,
+        standard_error=jnp.sqrt(sum(estimate.standard_error**2 for estimate in estimates)) / repeats,
+        excess=jnp.maximum(sum(climbs) / repeats, 0.0) / (repeats - 1),
+        bias=sum(estimate.bias for estimate in estimates) / repeats,
+        stats=stats,
+    )
+
+
+@jit
+def _mean(bound: BoundAction, ends) -> tuple[Coordinates, OrderParameters, OrderParameters]:
+    """The mean of the coordinates `ends`, the order parameters there, and the standard errors of these."""
+    centre = jnp.mean(ends, axis=0)
+    solutions = jax.vmap(lambda end: _order_parameters(bound, end))(ends)
+    errors = jax.tree.map(lambda values: jnp.std(values, axis=0, ddof=1) / math.sqrt(len(ends)), solutions)
+    return centre, _order_parameters(bound, centre), errors
+
+
+@jit
+def _gradient(bound: BoundAction, coordinates, slope):
+    """The gradient of S in the coordinates, from that of the energy in U_1."""
+
+    def linearised(at):
+        point = _order_parameters(bound, at)
+        return bound.entropy(point) + jnp.sum(slope * point.first)
+
+    return jax.grad(linearised)(coordinates)
