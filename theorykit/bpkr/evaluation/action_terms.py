@@ -1,7 +1,4 @@
-"""The compiled action at given order parameters.
-
-What may be asked of stage 3 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
-"""
+"""The compiled action at given order parameters."""
 
 from collections.abc import Mapping
 
@@ -15,12 +12,7 @@ from ...compilation import jit
 from ...settings import usual_settings
 from ..data.data import Data
 from ..features.implicit import ImplicitFeatures, PathFeatures
-from ..order_parameters.order_parameters import (
-    HasOrderParameters,
-    OrderParameters,
-    from_overlaps,
-    gp_limit,
-)
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, from_overlaps, gp_limit
 from ..specification.architecture import Architecture, checked_architecture
 from .bound_action import BoundAction, bind
 from .energies import AbstractEnergy, energy_of
@@ -28,10 +20,7 @@ from .problem import Problem, as_problem
 
 
 class ActionTerms(eqx.Module):
-    """The value of the action, undivided, and of its parts; the posterior goes as exp(-total/2).
-
-    `layer_entropies` is (S_1, ..., S_L), `readout_entropy` S_a, `entropy` their sum.
-    """
+    """The value of the action and of its parts, as `evaluate` says."""
 
     layer_entropies: tuple[Float[Array, ""], ...]
     readout_entropy: Float[Array, ""]
@@ -52,6 +41,10 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParam
         problem: the architecture with its data.
         order_parameters: where to evaluate; a `Saddle` may stand for its order parameters.
 
+    Returns:
+        `total`, undivided: the posterior goes as exp(-total/2). It is the sum of `energy` and `entropy`, which is that
+        of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a.
+
     Raises:
         ValueError: the order parameters do not fit, or the kernel is singular.
     """
@@ -60,7 +53,33 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParam
     data, point = problem.data, problem.point(order_parameters)
     if data.moments is None:
         return problem.finite(action_terms(problem.bound, point, data.features, data.labels))
-    return problem.finite(_terms(problem.bound, point, problem.energy()))
+    return problem.finite(_with_energy(problem.bound, point, energy_of(problem.bound, data)))
+
+
+@jit
+def action_terms(
+    bound: BoundAction,
+    order_parameters: OrderParameters,
+    features: PathFeatures,
+    labels: Float[Array, "examples *outputs"],
+) -> ActionTerms:
+    """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
+    if isinstance(features, ImplicitFeatures):
+        return _with_energy(bound, order_parameters, energy_of(bound, Data(features, labels)))
+    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
+    return _terms(bound, bound.compiled.terms.call_from(given))
+
+
+@jit
+def _with_energy(bound: BoundAction, order_parameters: OrderParameters, energy: AbstractEnergy) -> ActionTerms:
+    values = dict(bound.compiled.entropies.call_from(bound.numbers() | bound.point(order_parameters)))
+    values["energy"] = energy.value(order_parameters.first)
+    return _terms(bound, values | {"total": values["entropy"] + values["energy"]})
+
+
+def _terms(bound: BoundAction, values: Mapping[str, Array]) -> ActionTerms:
+    layers = tuple(values[f"entropy_{layer}"] for layer in range(1, bound.architecture.depth + 1))
+    return ActionTerms(layers, values["entropy_a"], values["energy"], values["total"])
 
 
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
@@ -77,33 +96,6 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
 
 
-@jit
-def _terms(bound: BoundAction, order_parameters: OrderParameters, energy: AbstractEnergy) -> ActionTerms:
-    values = dict(bound.compiled.entropies.call_from(bound.numbers() | bound.point(order_parameters)))
-    values["energy"] = energy.value(order_parameters.first)
-    values["total"] = values["entropy"] + values["energy"]
-    return _named(bound.architecture.depth, values)
-
-
-def _named(depth: int, values: Mapping[str, Array]) -> ActionTerms:
-    layers = tuple(values[f"entropy_{layer}"] for layer in range(1, depth + 1))
-    return ActionTerms(layers, values["entropy_a"], values["energy"], values["total"])
-
-
-@jit
-def action_terms(
-    bound: BoundAction,
-    order_parameters: OrderParameters,
-    features: PathFeatures,
-    labels: Float[Array, "examples *outputs"],
-) -> ActionTerms:
-    """`evaluate` without its checks: pure, traceable, NaN where the kernel has no Cholesky factor."""
-    if isinstance(features, ImplicitFeatures):
-        return _terms(bound, order_parameters, energy_of(bound, Data(features, labels)))
-    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
-    return _named(bound.architecture.depth, bound.compiled.terms.call_from(given))
-
-
 @usual_settings()
 def first_order(problem: Problem) -> OrderParameters:
     """Return the saddle point to first order in one over the widths, in closed form.
@@ -118,16 +110,16 @@ def first_order(problem: Problem) -> OrderParameters:
 
 @jit
 def _first_order(bound: BoundAction, features, labels):
-    compiled, numbers, limit = bound.compiled, bound.numbers(), bound.point(gp_limit(bound.architecture))
+    compiled, numbers, limit = bound.compiled, bound.numbers(), gp_limit(bound.architecture)
     if isinstance(features, ImplicitFeatures):
-        force = energy_of(bound, Data(features, labels)).at(gp_limit(bound.architecture).first).slope
+        force = energy_of(bound, Data(features, labels)).at(limit.first).slope
     else:
-        force = compiled.force.call_from(numbers | limit | bound.data(features, labels))["force"]
+        force = compiled.force.call_from(numbers | bound.point(limit) | bound.data(features, labels))["force"]
     return from_overlaps(compiled.first_order.call_from(numbers | {bound.action.expansion.force: force}).values())
 
 
 def optimal_readout(architecture: Architecture, last: ArrayLike) -> Float[Array, "*outputs"]:
-    """The readout order parameter eliminated: its saddle-point value given the last layer's U_L (n_L x n_L).
+    """Return the readout order parameter that is stationary given the last layer's U_L (n_L x n_L).
 
     A number for one output, a matrix (outputs, outputs) for several. Raises `ValueError` where a skip connection in the
     last layer makes it a block of U_L.

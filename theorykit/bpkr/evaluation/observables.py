@@ -15,25 +15,26 @@ from ..specification.architecture import Architecture
 
 
 class KernelTaskAlignment(eqx.Module):
-    """Principal components of a kernel, largest eigenvalue first, and the |cosine| of each with the labels.
-
-    The squared cosines sum to one.
-    """
+    """Eigenvalues of a kernel and cosines, as `kernel_task_alignment` says."""
 
     eigenvalues: Float[Array, " examples"]
     cosines: Float[Array, " examples"]
 
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
-    """How much each principal component of `kernel` (examples, examples) has to do with `labels` (examples,)."""
+    """Find how much each principal component of `kernel` (examples, examples) has to do with `labels` (examples,).
+
+    Returns:
+        `eigenvalues` of the kernel, the largest first, and `cosines`, the |cosine| of each component with the labels;
+        their squares sum to one.
+    """
     labels = finite_array("labels", labels, "examples")
     kernel = finite_array("kernel", kernel)
     if kernel.shape != (len(labels), len(labels)):
         raise ValueError(f"kernel of shape {kernel.shape} does not fit {len(labels)} labels")
     kernel = checked_symmetric("kernel", kernel)
-    no_direction = "labels are all zero: they have no direction to align with"
-    numbers = on_host(labels)
-    labels = require(labels, [Requirement(no_direction, array_module(numbers).any(numbers != 0))])
+    numbers, message = on_host(labels), "labels are all zero: they have no direction to align with"
+    labels = require(labels, [Requirement(message, array_module(numbers).any(numbers != 0))])
     with memory_errors_in_words("kernel_task_alignment"):
         eigenvalues, components = jax.block_until_ready(jnp.linalg.eigh(kernel))
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
@@ -44,7 +45,7 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
 def head_scores(
     architecture: Architecture, order_parameters: OrderParameters | HasOrderParameters
 ) -> tuple[Float[Array, " _"], ...]:
-    """The importance of every head: one array (H_l,) a layer, the most important head of all scoring 1.
+    """Score the importance of every head: one array (H_l,) per layer, the most important head of all scoring 1.
 
     The sum of |U_1^{pi pi'}| over the pairs of paths of which at least one passes through the head, and over the
     outputs, divided by the largest such sum. Layers without heads have an empty array. The size of the paths' features

@@ -1,7 +1,4 @@
-"""Predictions of the network at given order parameters, and the kernel they come from.
-
-Last stage of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
-"""
+"""Predictions of the network at given order parameters, and the kernel they come from."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -46,19 +43,15 @@ def predict(
         problem: the architecture with its training data.
         order_parameters: those of a solve, or any others; a `Saddle` may stand for its order parameters.
         test_features: path features (examples, paths, features); by default those of the problem's data.
-
-    Returns:
-        A `Prediction`. Its variance is never negative: rounding below zero, where the output is certain, is cut off.
     """
     problem = as_problem(problem)
     problem.require_labels()
     data, test_features = problem.data, problem.test_features(test_features)
-    if data.moments is not None:
-        point = problem.point(order_parameters)
-        prediction = _predict_from_moments(problem.bound, point, data.moments, test_features)
-    else:
-        point = problem.point(order_parameters, singular=True)
+    point = problem.point(order_parameters, singular=data.moments is None)
+    if data.moments is None:
         prediction = prediction_at(problem.bound, point, data.features, data.labels, test_features)
+    else:
+        prediction = _predict_from_moments(problem.bound, point, data.moments, test_features)
     return replace(problem.finite(prediction), ansatz=problem.ansatz)
 
 
@@ -97,19 +90,18 @@ def prediction_from_kernels(
     return _predicted(bound.compiled.kernel_predictor.call_from(bound.numbers() | given), labels.shape[1:])
 
 
-def _predicted(values: Mapping[str, Array], outputs: tuple[int, ...]) -> Prediction:
-    """`values` of a mean and a variance, of every example and output."""
-    mean, variance = (values[name].reshape(-1, *outputs) for name in ("mean", "variance"))
-    # rounding may carry it below zero where the output is certain
-    return Prediction(mean, jnp.maximum(variance, 0.0))
-
-
 @jit
 def _predict_from_moments(bound: BoundAction, order_parameters, statistics, test_features):
     test = {bound.symbols.test_features: bound.flat(test_features)}
     given = bound.numbers() | bound.point(order_parameters) | bound.moments(statistics) | test
     values = bound.compiled.dual_predictor.call_from(given)
     return _predicted(values, () if statistics.outputs == 1 else (statistics.outputs,))
+
+
+def _predicted(values: Mapping[str, Array], outputs: tuple[int, ...]) -> Prediction:
+    mean, variance = (values[name].reshape(-1, *outputs) for name in ("mean", "variance"))
+    # rounding may carry it below zero where the output is certain
+    return Prediction(mean, jnp.maximum(variance, 0.0))
 
 
 @usual_settings()
@@ -140,7 +132,7 @@ def _kernel(bound: BoundAction, order_parameters, features, other):
 
 
 def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatures) -> Float[Array, "n n rows rows"]:
-    """The kernel of every pair of paths, phi^pi_mu . phi^pi'_nu: what K (Eq. 10) sums with the entries of U_1.
+    """Return the kernel of every pair of paths, phi^pi_mu . phi^pi'_nu: K (Eq. 10) sums it with the entries of U_1.
 
     `features` (examples, paths, features) as `path_features` returns them; rows and columns are those of `kernel`. With
     several outputs a path is a (path, output) pair, the output fastest, as in U_1.

@@ -21,7 +21,7 @@ from ..order_parameters.order_parameters import HasOrderParameters, OrderParamet
 from ..specification.ansatz import ansatz_of
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction, bind
-from .energies import AbstractEnergy, energy_of, has_dual_form
+from .energies import has_dual_form
 
 
 class Problem(eqx.Module):
@@ -35,9 +35,8 @@ class Problem(eqx.Module):
     architecture and the arrays are leaves. Differentiate or vmap through a problem made inside the function.
 
     Raises:
-        TypeError: `architecture` or `data` is something else.
-        ValueError: the data do not fit the architecture or each other, have entries that are not finite, or make a
-            kernel that is singular at the temperature.
+        TypeError, ValueError: the data do not fit the architecture or each other, have entries that are not finite, or
+            make a kernel that is singular at the temperature.
 
         >>> import numpy as np
         >>> import theorykit
@@ -75,11 +74,7 @@ class Problem(eqx.Module):
     @property
     def action(self) -> Action:
         """The derived action."""
-        return self.bound.compiled.action
-
-    def energy(self) -> AbstractEnergy:
-        """The energy of the data, in the form that costs least to evaluate."""
-        return energy_of(self.bound, self.data)
+        return self.bound.action
 
     @property
     def is_dual(self) -> bool:
@@ -99,10 +94,10 @@ class Problem(eqx.Module):
             if is_sharded(array):
                 raise ValueError(
                     f"{name} of shape {array.shape} are sharded over {len(array.sharding.device_set)} devices, but the "
-                    "dense form factorises the kernel of all examples on one. The solver bpkr.MatrixFree and "
-                    "bpkr.estimate_energy take sharded arrays, and so does bpkr.Data.of_devices. JAX has no Cholesky "
-                    "factorisation over several devices; the package JAXMg has one for GPUs. jax.device_put(array, "
-                    "jax.devices()[0]) brings an array to one device"
+                    "dense form factorises the kernel of all examples on one: JAX has no Cholesky factorisation over "
+                    "several devices (JAXMg has one for GPUs). The solver bpkr.MatrixFree, bpkr.estimate_energy and "
+                    "bpkr.Data.of_devices take sharded arrays; jax.device_put(array, jax.devices()[0]) brings one to "
+                    "one device"
                 )
 
     def require_arrays(self, function: str) -> None:
@@ -132,14 +127,9 @@ class Problem(eqx.Module):
         return checked
 
     def finite(self, results: Any) -> Any:
-        """Return computed values if all are finite.
-
-        Raises:
-            ValueError: an entry is not finite, with the likely cause.
-        """
-        traced, temperature = is_traced(results), "traced"
+        """Return computed values, refused with the likely cause unless all are finite."""
+        traced, temperature, leaves = is_traced(results), "traced", jax.tree.leaves(results)
         if not traced:
-            leaves = jax.tree.leaves(results)
             if all(all_finite(leaf) if is_sharded(leaf) else np.all(np.isfinite(leaf)) for leaf in leaves):
                 return results
             temperature = self.architecture.temperature
@@ -155,7 +145,7 @@ class Problem(eqx.Module):
         )
         if not traced:
             raise ValueError(message)
-        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(results)]))
+        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
         return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message), results)
 
 
@@ -165,10 +155,7 @@ def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Pro
         if data is not None:
             raise TypeError("data must be given with an architecture; a Problem has its own")
         return problem
-    checked_instance("problem", problem, (Problem, Architecture), "such as bpkr.Problem(architecture, data)")
-    if data is None:
-        raise TypeError("problem is an Architecture, and data must be given with it: bpkr.Data(features, labels)")
-    return Problem(problem, data)
+    return Problem(*architecture_and_data(problem, data))
 
 
 def architecture_and_data(problem: Problem | Architecture, data: Data | None) -> tuple[Architecture, Data]:
