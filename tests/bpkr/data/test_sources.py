@@ -285,7 +285,7 @@ def broken_files(folder: Path):
     (folder / "empty.nc").write_bytes(b"")
     yield folder / "empty.nc", "empty.nc cannot be read on "
     np.savez(folder / "named.npz", x=features, y=labels)
-    yield folder / "named.npz", "named.npz has no array 'features'; it has x, y: say which by `variables`"
+    yield folder / "named.npz", "named.npz has no array 'features'; it has x, y: give `variables`"
     np.savez(folder / "objects.npz", features=features.astype(object), labels=labels)
     yield folder / "objects.npz", "(ValueError: features.npy is of Python objects"
     yield write_npz(folder / "fewer", features[1:], labels), "fewer.npz: features has 49 examples, labels has 50"

@@ -1,16 +1,13 @@
 """One pass over the data: the same sums whatever the batches, their source and the workers; resumed, and refused."""
 
-import multiprocessing
-import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from threading import Lock
 
-import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -96,21 +93,6 @@ def test_batches_may_be_jax_arrays_of_path_features():
         assert_close(getattr(found, name), value, 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["memory-mapped", "hdf5"])
-def test_arrays_on_disk_are_read_in_chunks(kind, tmp_path):
-    features, labels = random_data(2, outputs=2)
-    in_memory = Data.of_arrays(features, labels, chunk=8).moments
-    with h5py.File(tmp_path / "data.h5", "w") as file, ThreadPoolExecutor(2) as pool:
-        file["features"], file["labels"] = features, labels
-        on_disk = file["features"], file["labels"]
-        if kind == "memory-mapped":
-            np.save(tmp_path / "features.npy", features)
-            np.save(tmp_path / "labels.npy", labels)
-            on_disk = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("features", "labels")]
-        for executor in (None, pool):
-            assert_identical(Data.of_arrays(*on_disk, chunk=8, executor=executor).moments, in_memory)
-
-
 class Slices:
     """An array that notes what is read of it."""
 
@@ -131,32 +113,6 @@ def load(number: int):
 def loaded(count: int, load=load):
     """Batches that the worker makes."""
     return [partial(load, number) for number in range(count)]
-
-
-def test_the_result_does_not_depend_on_the_number_of_threads():
-    expected = Data.of_batches(loaded(9)).moments
-    assert_identical(Data.of_batches(map(load, range(9))).moments, expected)
-    for workers in (1, 2, 3):
-        with ThreadPoolExecutor(workers) as executor:
-            assert_identical(Data.of_batches(loaded(9), executor=executor).moments, expected)
-
-
-@pytest.mark.slow
-def test_the_result_is_the_same_in_other_processes():
-    features, labels = random_data(3)
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
-        assert_identical(Data.of_batches(loaded(5), executor=executor).moments, Data.of_batches(loaded(5)).moments)
-        found = Data.of_arrays(features, labels, chunk=9, executor=executor).moments
-        assert_identical(found, Data.of_arrays(features, labels, chunk=9).moments)
-        with refused("batch 1: features has 1 entries that are not finite"):
-            broken = changed(features, (12, 0, 0), np.nan)
-            Data.of_arrays(broken, labels, chunk=9, executor=executor)
-
-
-def test_an_executor_that_forks_is_refused():
-    fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(1, mp_context=fork) as executor, refused('get_context("spawn")'):
-        Data.of_batches(loaded(3), executor=executor)
 
 
 WORKER = """
@@ -224,35 +180,17 @@ def test_a_pass_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path):
         Data.of_batches(batches_of(features, labels, 6), checkpoint=path, batches_per_task=3)
 
 
-KILLED = """
-import os, sys
-from theorykit import enable_float64, store
-from theorykit.bpkr import Data
-from tests.bpkr.data.test_statistics import load, loaded
-
-enable_float64()
-store.CHECKPOINT_SECONDS = 0.0
-
-def load_or_die(number):
-    if number == 7:
-        os._exit(9)
-    return load(number)
-
-Data.of_batches(loaded(10, load_or_die), batches_per_task=2, checkpoint=sys.argv[1])
-"""
-
-
-def test_a_process_that_was_killed_leaves_a_checkpoint_that_is_whole(tmp_path):
+def test_functions_that_were_done_are_not_called_again_but_for_the_first_and_last(tmp_path):
     path, called = tmp_path / "sums.npz", []
-    finished = subprocess.run([sys.executable, "-c", KILLED, path], env={**os.environ, "PYTHONPATH": "."}, check=False)
-    assert finished.returncode == 9
+    with pytest.raises(Killed):
+        Data.of_batches(cut_short(loaded(10), 7), batches_per_task=2, checkpoint=path)
 
     def counted(number):
         called.append(number)
         return load(number)
 
     found = Data.of_batches(loaded(10, counted), batches_per_task=2, checkpoint=path).moments
-    assert_identical(found, Data.of_batches(loaded(10), batches_per_task=2).moments)
+    assert_identical(found, Data.of_batches(map(load, range(10)), batches_per_task=2).moments)
     assert called == [0, 5, 6, 7, 8, 9]
 
 
@@ -356,12 +294,6 @@ def test_bad_jobs_are_refused():
         Data.of_arrays(features, labels[:-1])
     with refused("are not one for one"):
         Data.of_arrays(features[:0], labels[:0])
-    with refused("chunk must be at least 1, got 0"):
-        Data.of_arrays(features, labels, chunk=0)
-    with refused("batches_per_task must be at least 1, got 0"):
-        Data.of_arrays(features, labels, batches_per_task=0)
-    with refused("in_flight must be at least 1, got 0"):
-        Data.of_arrays(features, labels, in_flight=0)
 
 
 def test_statistics_whose_shapes_do_not_fit_are_refused():

@@ -46,30 +46,12 @@ from ..cases import (
 coordinates_of, order_parameters_at = jax.jit(from_order_parameters), jax.jit(to_order_parameters)
 
 
-@jax.jit
-def entropy_slope(architecture, order_parameters, features, labels):
-    bound = bind(architecture)
-    return jax.grad(lambda point: action_terms(bound, point, features, labels).entropy)(order_parameters)
-
-
 def entropy(problem, order_parameters):
     return float(
         bpkr.evaluate(
             bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)), order_parameters
         ).entropy
     )
-
-
-def moved_off_the_gp_limit(architecture, distance, rng):
-    """Every order parameter of the Gaussian-process limit times (I + distance A)(I + distance A)^T, A random."""
-
-    def moved(matrix):
-        factor = np.eye(len(matrix)) + distance * rng.normal(size=matrix.shape)
-        return matrix[0, 0] * (factor @ factor.T + 1e-12 * np.eye(len(matrix)))
-
-    limit = bpkr.gp_limit(architecture)
-    readout = limit.readout * np.exp(distance * rng.normal())
-    return bpkr.OrderParameters(tuple(map(moved, limit.matrices)), readout)
 
 
 @given(problem=problems(ANY_ACTION))
@@ -87,13 +69,6 @@ def test_generated_code_agrees_with_the_interpreter(problem):
     assert_close(terms.total, interpret(action.total, values))
     assert_close(terms.entropy, interpret(action.entropy, values))
     assert_close(terms.energy, interpret(action.energy, values))
-
-
-@given(case=ANY_ACTION, seed=SEEDS)
-def test_entropy_and_energy_add_to_the_total(case, seed):
-    terms = random_problem(case, seed).evaluate()
-    assert_close(terms.entropy, terms.readout_entropy + sum(terms.layer_entropies), 1e-13)
-    assert_close(terms.total, terms.entropy + terms.energy, 1e-12)
 
 
 @given(seed=SEEDS)
@@ -115,28 +90,6 @@ def test_a_covariance_of_equal_variances_is_a_prior_variance(seed):
     assert_close(other.predict().mean, problem.predict().mean, 1e-12)
 
 
-@given(case=ANY_CASE, seed=SEEDS)
-def test_the_entropy_does_not_see_the_data(case, seed):
-    problem, other = random_problem(case, seed), random_problem(case, seed + 1)
-    terms = bpkr.evaluate(
-        bpkr.Problem(problem.architecture, bpkr.Data(other.features, other.labels)), problem.order_parameters
-    )
-    assert terms.entropy == problem.evaluate().entropy
-    assert terms.energy != problem.evaluate().energy
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_entropy_is_stationary_at_the_gp_limit(case):
-    problem = random_problem(case, 0)
-    data = jnp.array(problem.features), jnp.array(problem.labels)
-    limit = bpkr.gp_limit(problem.architecture)
-    slope = entropy_slope(problem.architecture, limit, *data)
-    elsewhere = entropy_slope(problem.architecture, problem.order_parameters, *data)
-    for at_limit, value, away in zip(*map(jax.tree.leaves, (slope, limit, elsewhere)), strict=True):
-        assert jnp.max(jnp.abs(at_limit)) * jnp.max(value) < 1e-12 * max(case.widths)
-        assert jnp.max(jnp.abs(away)) * jnp.max(value) > 1e-3
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_symbolic_entropy_is_stationary_at_the_gp_limit(case):
     """The saddle-point equations without their energy terms, which vanish with the features."""
@@ -145,30 +98,6 @@ def test_the_symbolic_entropy_is_stationary_at_the_gp_limit(case):
     values = symbol_values(replace(problem, order_parameters=limit, features=0 * problem.features))
     for equation in bpkr.derive(problem.architecture).saddle_point_equations.values():
         assert np.max(np.abs(interpret(equation, values))) < 1e-12 * max(case.widths)
-
-
-@pytest.mark.parametrize("distance", [0.01, 0.1, 1.0])
-@given(case=ANY_CASE, seed=SEEDS)
-def test_leaving_the_gp_limit_raises_the_entropy(distance, case, seed):
-    problem = random_problem(case, seed)
-    moved = moved_off_the_gp_limit(problem.architecture, distance, np.random.default_rng(seed))
-    assert entropy(problem, moved) > entropy(problem, bpkr.gp_limit(problem.architecture))
-
-
-@pytest.mark.parametrize("case", GRAMMAR)
-def test_the_entropy_of_any_layers_is_stationary_at_the_gp_limit(case):
-    """In unconstrained coordinates: where there are skip connections, not every entry of U_l is free."""
-    problem = random_problem(case, 0)
-    data = jnp.array(problem.features), jnp.array(problem.labels)
-
-    def at(coordinates):
-        return action_terms(
-            bind(problem.architecture), to_order_parameters(problem.architecture, coordinates), *data
-        ).entropy
-
-    slope, origin = jax.jit(jax.grad(at)), gp_coordinates(problem.architecture)
-    assert jnp.max(jnp.abs(slope(origin))) < 1e-12 * max(case.widths)
-    assert jnp.max(jnp.abs(slope(origin + 0.1))) > 1e-3
 
 
 @given(problem=problems(ANY_ACTION))
@@ -227,17 +156,6 @@ def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
     assert_close(cross, explicit_kernel(problem.order_parameters, problem.features, problem.test_features))
 
 
-@given(case=ANY_ACTION, seed=SEEDS)
-def test_the_kernel_is_positive_semidefinite(case, seed):
-    problem = random_problem(case, seed)
-    doubled = np.concatenate([problem.features, problem.features])  # rank-deficient: the smallest eigenvalue is zero
-    kernel = bpkr.kernel(bpkr.Problem(problem.architecture, bpkr.Data(doubled)), problem.order_parameters)
-    eigenvalues = np.linalg.eigvalsh(kernel)
-    assert_close(kernel, kernel.T, 1e-13)
-    assert eigenvalues[0] > -1e-13 * eigenvalues[-1]
-    assert eigenvalues[EXAMPLES * case.outputs] > 1e-13 * eigenvalues[-1]
-
-
 @given(problem=problems(ANY_CASE))
 def test_the_optimal_readout_minimises_the_action_over_the_readout(problem):
     matrices = problem.order_parameters.matrices
@@ -267,17 +185,6 @@ def test_numbers_of_the_architecture_can_be_differentiated(seed):
     inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(EXAMPLES))
     assert_close(slope.temperature, np.trace(inverse) - np.sum((inverse @ problem.labels) ** 2))
     assert slope.prior_variances[0] == 0  # it is in the features
-
-
-def test_evaluate_works_under_jit_and_vmap():
-    problem, temperatures = random_problem(TWO_LAYERS, 0), [0.1, 1.0]
-    at = [problem.at_temperature(temperature) for temperature in temperatures]
-
-    def total(temperature):
-        return problem.at_temperature(temperature).evaluate().total
-
-    together = jax.jit(jax.vmap(total))(jnp.array(temperatures))
-    assert_close(together, [single.evaluate().total for single in at], 1e-13)
 
 
 @given(case=ANY_ACTION, seed=SEEDS)

@@ -63,29 +63,6 @@ def test_generated_predictor_agrees_with_the_interpreter(problem):
     np.testing.assert_allclose(prediction.variance, interpreted, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
 
 
-@given(problem=problems(SHALLOW_OR_DEEP))
-def test_the_variance_is_between_zero_and_that_of_the_prior(problem):
-    variance = problem.predict().variance
-    assert np.all(variance >= 0)
-    assert np.all(variance < prior_variance(problem))
-
-
-@given(problem=problems(SHALLOW_OR_DEEP))
-def test_noise_raises_the_variance(problem):
-    variances = [problem.at_temperature(temperature).predict().variance for temperature in (0.01, 0.1, 1.0, 10.0)]
-    assert np.all(np.diff(variances, axis=0) > 0)
-
-
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
-def test_at_infinite_temperature_the_data_say_nothing(case, seed):
-    problem = random_problem(case, seed).at_temperature(1e12)
-    prediction = problem.predict()
-    assert np.max(np.abs(prediction.mean)) < 1e-10
-    assert_close(prediction.variance, prior_variance(problem), 1e-10)
-    cross = explicit_kernel(problem.order_parameters, problem.features, problem.test_features)
-    assert_close(1e12 * prediction.mean, cross.T @ problem.labels, 1e-9)  # to first order in 1/T
-
-
 @given(seed=SEEDS)
 def test_outputs_that_do_not_overlap_are_predicted_from_their_own_labels(seed):
     """At U_l (x) I_C between outputs; the weights they share at infinite width tell nothing of each other."""
@@ -114,29 +91,6 @@ def test_at_zero_temperature_the_network_interpolates(case, seed):
     assert_close(prediction.mean, problem.labels, 1e-8)
     assert np.min(prediction.variance) >= 0  # zero but for rounding, which would often fall below
     assert np.max(prediction.variance) < 1e-9 * np.max(prior_variance(on_training_set))
-
-
-@given(problem=problems(SHALLOW_OR_DEEP))
-def test_zero_temperature_is_the_limit_of_small_temperature(problem):
-    zero, small = problem.at_temperature(0.0), problem.at_temperature(1e-10)
-    assert_close(small.predict().mean, zero.predict().mean, 1e-5)
-    assert_close(small.evaluate().total, zero.evaluate().total, 1e-5)
-
-
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS, factor=st.sampled_from([-1.0, 3.0]))
-def test_the_mean_is_linear_in_the_labels_and_the_variance_blind_to_them(case, seed, factor):
-    problem = random_problem(case, seed)
-    scaled = replace(problem, labels=factor * problem.labels)
-    assert_close(scaled.predict().mean, factor * problem.predict().mean, 1e-12)
-    np.testing.assert_array_equal(scaled.predict().variance, problem.predict().variance)
-
-
-@given(case=SHALLOW_OR_DEEP, seed=SEEDS)
-def test_the_order_of_the_examples_does_not_matter(case, seed):
-    problem, order = random_problem(case, seed), np.random.default_rng(seed).permutation(EXAMPLES)
-    shuffled = replace(problem, features=problem.features[order], labels=problem.labels[order])
-    assert_close(shuffled.predict().mean, problem.predict().mean)
-    assert_close(shuffled.evaluate().total, problem.evaluate().total)
 
 
 @given(seed=SEEDS)

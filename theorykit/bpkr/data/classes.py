@@ -55,23 +55,22 @@ class Classes:
 
     @usual_settings()
     def encode(self, labels: Labels) -> Float[Array, "examples *outputs"]:
-        """The outputs that stand for `labels` (examples,): (examples,) of one output, else (examples, outputs)."""
+        """The outputs that stand for `labels` (examples,): (examples,), or (examples, outputs) of several."""
         return encode_labels("labels", self, labels)
 
     def indices_of(self, labels: Labels) -> Int[Array, " examples"]:
-        """The place of each label among `names`, from 0; `ValueError` for one that is none of them."""
+        """The place of each label among `names`, from 0."""
         return _indices_of("labels", self, labels)
 
     def decode(self, outputs: ArrayLike) -> NDArray[Any]:
-        """The classes (examples,) that `outputs` (examples,), or (examples, outputs), are nearest to."""
+        """The classes (examples,) that `outputs`, as `encode` returns them, are nearest to."""
         return np.array(self.names)[np.asarray(self._nearest(self._checked("outputs", outputs)))]
 
     @usual_settings()
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[Array, "examples classes"]:
-        """With what probability each class is the nearest to independent Gaussian outputs.
+        """The probability that each class is the nearest to independent Gaussian outputs, such as a `Prediction` has.
 
-        `mean` and `variance` are (examples,) of one output, or (examples, outputs), such as a `Prediction` has; add the
-        temperature to the variance for the labels' noise.
+        Add the temperature to the variance for the labels' noise.
         """
         mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
@@ -80,7 +79,7 @@ class Classes:
 
     @usual_settings()
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> Float[Array, " examples"]:
-        """The logarithm of the probability of each example's own class, however small: see `probabilities`."""
+        """The logarithm of the probability of each example's own class, however small."""
         return self._log_probability(self.indices_of(labels), *self._moments(mean, variance))
 
     def _log_probability(self, indices: Int[Array, " examples"], mean: Array, deviation: Array) -> Array:
@@ -89,7 +88,7 @@ class Classes:
         return largest_output.log_probability(mean, deviation, indices)
 
     def _moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
-        """Means and standard deviations, none of which is zero."""
+        # standard deviations, none of which is zero
         mean, variance = self._checked("mean", mean), self._checked("variance", variance)
         if mean.shape != variance.shape or bool(jnp.any(variance < -_ROUNDING * jnp.max(jnp.abs(variance), initial=0))):
             raise ValueError(f"variance must be of the shape of mean, {mean.shape}, and not negative")
@@ -153,10 +152,9 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
 
 
 def _entries(name: str, labels: Labels) -> list[Any]:
-    """The labels as Python's own text, numbers and truth values."""
 
     def refuse(example: int, label: str) -> None:
-        raise ValueError(f"{name}[{example}] is {label}, which is no class: text or a number")
+        raise ValueError(f"{name}[{example}] is {label}, which is no class")
 
     if isinstance(labels, np.ma.MaskedArray) and np.any(labels.mask):
         refuse(int(np.argmax(labels.mask)), "masked")
@@ -210,9 +208,8 @@ def score_classes(
         noise: the variance of the labels about the outputs, the temperature.
 
     Returns:
-        Scores with `accuracy`, the share of examples of the right class; `confusion` (true class, predicted class),
-        numbers of examples; `log_loss`, the mean of -ln P(true class); and the standard errors `accuracy_error` and
-        `log_loss_error`.
+        `accuracy`, the share of examples of the right class; `log_loss`, the mean of -ln P(true class); their standard
+        errors `accuracy_error` and `log_loss_error`; and `confusion` (true class, predicted class), in examples.
     """
     checked_instance("classes", classes, Classes, "as bpkr.find_classes returns them")
     return score_indices(classes, classes.indices_of(labels), mean, variance, noise)
@@ -260,14 +257,14 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
         return
     warnings.warn(
         f"labels are the numbers 0 to {len(values) - 1} of one output, which are regressed; if they number classes, "
-        "make outputs of them by bpkr.Data.of_classes, or by `classes = true` on the command line",
+        "use bpkr.Data.of_classes, or `classes = true` on the command line",
         LabelsWarning,
         stacklevel=stacklevel + 1,
     )
 
 
 def are_classes(labels: ArrayLike | None) -> bool:
-    """Whether labels stand for classes: -1 or 1 of one output; of several 1 for one, and 0, or -1, for all others."""
+    """Whether labels stand for classes: all -1 or 1; or 1 for one output each, and 0, or -1, for the others."""
     if labels is None:
         return False
     array = np.asarray(labels)
@@ -278,7 +275,7 @@ def are_classes(labels: ArrayLike | None) -> bool:
 
 
 def outputs_as_classes(labels: Float[np.ndarray, "examples *outputs"]) -> tuple[Classes, Int[np.ndarray, " examples"]]:
-    """The classes that outputs stand for where `are_classes(labels)`, numbered, and the place of each label."""
+    """The classes, numbered, of labels that `are_classes`, and the place of each."""
     if labels.ndim == 1:
         return Classes((-1, 1), "signs"), (labels > 0).astype(int)
     return Classes(tuple(range(labels.shape[1])), "one-hot"), np.argmax(labels, axis=1)
@@ -307,7 +304,7 @@ def sign_accuracy(outputs: ArrayLike, labels: ArrayLike) -> Float[Array, "*batch
 def class_accuracy(
     outputs: Float[Array | np.ndarray, "..."], labels: Float[Array | np.ndarray, "examples *outputs"]
 ) -> Float[Array, "*batch"]:
-    """`sign_accuracy`, or of (..., examples, outputs) the share whose largest output is that of its label."""
+    """`sign_accuracy`, or of several outputs the share whose largest is that of its label."""
     if labels.ndim == 1:
         return sign_accuracy(outputs, labels)
     return _share(jnp.argmax(outputs, axis=-1) == jnp.argmax(labels, axis=-1), jnp.isnan(outputs).any(axis=-1))

@@ -52,7 +52,7 @@ class Data(eqx.Module):
 
     @property
     def training(self) -> "Data":
-        """The training data alone: what a solve is compiled for."""
+        """The training data alone."""
         return Data(self.features, self.labels, moments=self.moments)
 
     @classmethod
@@ -65,11 +65,7 @@ class Data(eqx.Module):
         *,
         coding: Coding | None = None,
     ) -> "Data":
-        """Make data of class labels (examples,), text or numbers; the classes are those of the training labels.
-
-        Args:
-            coding: how outputs stand for classes, see `bpkr.Classes`.
-        """
+        """Make data of class labels (examples,), text or numbers; `bpkr.Classes` describes the `coding`."""
         check_aligned(features=features, labels=labels)
         check_aligned(test_features=test_features, test_labels=test_labels)
         classes = find_classes(labels, coding)
@@ -108,14 +104,14 @@ class Data(eqx.Module):
                 default. The result does not depend on it.
             batches_per_task: batches whose sum travels; other numbers add in another order, and the last digits differ.
             in_flight: the most tasks under way; at least the number of workers keeps all busy.
-            checkpoint: a file for the sums so far, written every 20 seconds and at the end. If it exists, the pass is
-                resumed. Batches that were done are compared: every value of those in memory, and the first and last of
-                others, which are not read otherwise.
+            checkpoint: a file for the sums so far, written every 20 seconds and at the end, from which a pass resumes.
+                Of batches that were done it compares all values in memory, and the first and last batch of others,
+                which are not read otherwise.
             progress: show a bar.
 
         Raises:
-            TypeError, ValueError: what is no batch, values that are not finite, or a checkpoint of other data; it names
-                the batch, counted from 0, or the file.
+            TypeError, ValueError: a batch, named by its number from 0 or its file, is none, is not finite, or is not
+                what a checkpoint had.
         """
         if not has_entries(batches) or isinstance(batches, (str, bytes, Mapping)):
             raise TypeError(f"batches must be an iterable of pairs (features, labels), got {shown(batches)}")
@@ -137,17 +133,12 @@ class Data(eqx.Module):
     ) -> "Data":
         """Sum the moments of many files, each read by the worker that adds it up; every worker must see all.
 
-        A file holds features and labels of some examples: npz, netCDF, HDF5, or a zarr store (which takes the extra
-        `zarr`), whose dimensions may be in any order if they are called examples, paths, features and outputs. Or it is
-        a pair of npy files, (path of the features, path of the labels).
-
         Args:
+            files: npz, netCDF or HDF5 files, zarr stores (which take the extra `zarr`), or pairs of npy files
+                (features, labels). Named dimensions may be in any order: examples, paths, features, outputs.
             variables: the names of the arrays in a file.
             chunk: examples of a file in memory at a time; other numbers add in another order.
             files_per_task: files whose sum travels; likewise. The rest is as in `of_batches`.
-
-        Raises:
-            FileNotFoundError: a file is not there, here or where a worker looks.
         """
         pairs = (entry if isinstance(entry, tuple) else (entry,) for entry in files)
         sources = [reading.File(tuple(str(path.absolute()) for path in pair), variables, chunk) for pair in pairs]
@@ -176,15 +167,15 @@ class Data(eqx.Module):
         checkpoint: Path | str | None = None,
         progress: bool = True,
     ) -> "Data":
-        """Sum the moments of two arrays that can be sliced, in memory or on disk, `chunk` examples a batch.
+        """Sum the moments of two arrays that can be sliced, in memory or on disk.
 
-        Workers read what they can open: memory maps and h5py datasets that were opened for reading, zarr arrays, and
-        xarray DataArrays and dask arrays that are not computed yet. All others are read here, and their rows are sent.
+        Workers read memory maps and h5py datasets that were opened for reading, zarr arrays, and DataArrays and dask
+        arrays that are not computed yet. All others are read here, and their rows are sent.
 
         Args:
-            features: (examples, paths, features); the named dimensions of a DataArray may be in any order.
+            features: (examples, paths, features); named dimensions may be in any order.
             labels: (examples,) or (examples, outputs).
-            chunk: examples in memory at a time; other numbers add in another order. The rest is as in `of_batches`.
+            chunk: examples in a batch; other numbers add in another order. The rest is as in `of_batches`.
         """
         reading.refuse_kernels(features, "Data.of_arrays")
         features, labels = reading.in_order(features, labels)
@@ -203,13 +194,9 @@ class Data(eqx.Module):
 
     @classmethod
     def of_devices(cls, features: Array, labels: ArrayLike) -> "Data":
-        """Sum the moments of an array of JAX where it lies, on one device or sharded over examples.
+        """Sum the moments of an array of JAX on its devices, of one process or of many, sharded over examples or not.
 
-        Every device sums its own examples, and one all-reduce adds these sums up: every process gets the result.
-
-        Args:
-            features: (examples, paths, features), on devices of one process or of many.
-            labels: (examples,) or (examples, outputs); if they are not sharded, the same in every process.
+        Every process gets the result. Labels that are not sharded are the same in every process.
         """
         reading.refuse_kernels(features, "Data.of_devices")
         return cls.of_moments(summed_on_devices(features, labels))
@@ -221,10 +208,7 @@ class Data(eqx.Module):
 
 
 def check_data(architecture: Architecture, data: Data) -> Data:
-    """Return `data` as float64 arrays that fit the architecture and each other.
-
-    Traced values are checked for shapes here, and for their content when the compiled function runs.
-    """
+    """Return `data` as float64 arrays that fit the architecture and each other."""
     require_float64()
     checked_architecture(architecture)
     checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")
@@ -254,7 +238,7 @@ def check_data(architecture: Architecture, data: Data) -> Data:
 
 
 def _checked_examples(architecture: Architecture, features: Any, labels: Any, prefix: str = "") -> tuple[Any, Any]:
-    """Path features and their labels, or None for no labels; errors name both after a `prefix` such as "test_"."""
+    """Path features and labels, if there are any; errors name both after a `prefix` such as "test_"."""
     check_aligned(**{f"{prefix}features": features, f"{prefix}labels": labels})
     checked = checked_features(architecture, features, f"{prefix}features")
     if labels is None:
@@ -306,7 +290,7 @@ def checked_features(
         if not architecture.is_linear:
             raise ValueError(
                 f"{name} are an array, but the architecture has nonlinear hidden units ({', '.join(activations)}): "
-                "give the kernels between paths that bpkr.path_features returns for this architecture"
+                "give what bpkr.path_features returns for it"
             )
     if checked.shape[1] != architecture.paths:
         raise ValueError(

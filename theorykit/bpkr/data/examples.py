@@ -35,7 +35,7 @@ _EPS = np.finfo(np.float64).eps
 
 
 def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
-    """`finite_array` with a row an example, which stays on its devices where it is sharded over examples."""
+    """`finite_array` with a row an example, which stays on its devices if it is sharded."""
     if not is_sharded(value):
         return finite_array(name, value, axes)
     require_float64()
@@ -45,19 +45,19 @@ def examples_array(name: str, value: ArrayLike, axes: str) -> Array:
 
 
 def layout_of_examples(name: str, array: Array, axes: str) -> Array:
-    """An array of JAX that holds numbers, with a row an example: sharded over examples, or on one device."""
+    """An array of JAX with a row an example: sharded over examples, or on one device."""
     check_dtype(name, array.dtype, array)
     check_axes(name, array.shape, axes)
     return over_examples(name, array) if is_sharded(array) else array.addressable_data(0)
 
 
 def check_finite_examples(name: str, array: Array) -> None:
-    """Raise `ValueError` for entries that are not finite, found where they are."""
+    """Refuse entries that are not finite, found where they are."""
     (check_finite if is_sharded(array) else checked_array)(name, array)
 
 
 def labels_beside(features: PathFeatures, labels: ArrayLike, axes: str, name: str = "labels") -> Array:
-    """Labels, one row for one of the checked `features`, on the devices of these."""
+    """Labels, one for each of the checked `features`, on their devices."""
     array = examples_array(name, labels, axes)
     if len(array) != len(features):
         raise ValueError(f"{name} has {len(array)} examples, {name.replace('labels', 'features')} has {len(features)}")
@@ -89,38 +89,23 @@ def _are_moderate(architecture: Architecture, labels: Float[Array, "examples *ou
     numbers = array_module(variances)
     # of the order parameters of every layer, from the readout
     exponents = numbers.cumsum(numbers.stack([numbers.log10(variance) for variance in reversed(variances)]))
-    advice = "beyond what double precision can square; rescale the {}".format
-
-    def known() -> str:
-        written = ", ".join(f"{float(each):.3g}" for each in variances)
-        largest = exponents[np.argmax(np.abs(exponents) > _ORDER_PARAMETERS)]
-        return (
-            f"prior_variances ({written}) make order parameters of about 1e{largest:+.0f}, "
-            f"{advice('variances, or the features')}"
-        )
-
-    message = f"prior_variances make order parameters {advice('variances, or the features')}"
-    yield Requirement(message, abs(exponents) <= _ORDER_PARAMETERS, known)
-
-    temperature, labels = on_host(architecture.temperature), on_host(labels)
-    beyond = "beyond what double precision can compute with"
+    too_large = "{} beyond what double precision can square; rescale the {}".format
+    message = too_large("prior_variances make order parameters", "variances, or the features")
     yield Requirement(
-        f"temperature is {beyond}",
-        temperature <= 10**_TEMPERATURE,
-        lambda: f"temperature={float(temperature):.3g} is {beyond}",
+        message, abs(exponents) <= _ORDER_PARAMETERS, lambda: f"{message}: got {[float(each) for each in variances]}"
     )
+    temperature, labels = on_host(architecture.temperature), on_host(labels)
+    yield Requirement("temperature is beyond what double precision can compute with", temperature <= 10**_TEMPERATURE)
     numbers, tiny = array_module(temperature, labels), np.finfo(np.float64).tiny
     largest = numbers.max(numbers.abs(labels))
     of_labels = numbers.log10(numbers.maximum(largest, tiny))
     # without a temperature, that of a temperature of one
     misfit = 2 * of_labels - numbers.where(temperature > 0, numbers.log10(numbers.maximum(temperature, tiny)), 0.0)
+    message, are_moderate = too_large("labels and temperature make a misfit", "labels"), of_labels <= _LABELS
     yield Requirement(
-        f"labels and temperature make a misfit {advice('labels')}",
-        (largest == 0) | ((of_labels <= _LABELS) & (misfit <= _MISFIT)),
-        lambda: (
-            f"labels of magnitude {largest:.3g} at temperature={float(temperature):.3g} make a misfit of about "
-            f"1e{misfit:+.0f}, {advice('labels')}"
-        ),
+        message,
+        (largest == 0) | (are_moderate & (misfit <= _MISFIT)),
+        lambda: f"{message}: of magnitude {largest:.3g}, with temperature={float(temperature):.3g}",
     )
 
 

@@ -2,8 +2,8 @@
 
 P(k) is the integral over x of the density of output k and the probability that all others are below x. Panels have
 edges at every output's mean, and some of its standard deviations from there, so that deviations may differ by any
-factor. Of one output the logarithm is integrated about the peak of the integrand, which is log-concave and has one;
-there probabilities may be smaller than any number of double precision.
+factor. Of one output the logarithm is integrated about the peak of the integrand, which is log-concave; there
+probabilities may be smaller than any number of double precision.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,17 @@ def probabilities(
     mean: Float[Array, "examples outputs"], deviation: Float[Array, "examples outputs"]
 ) -> Float[Array, "examples outputs"]:
     """The probability that each output is the largest."""
-    return jax.lax.map(_probabilities, _scaled(mean, deviation), batch_size=_TOGETHER)
+
+    def of_example(moments):
+        mean, deviation = moments
+        values, weights = _panelled(jnp.sort(_edges_of(mean, deviation)))
+        away = (values - mean[:, None]) / deviation[:, None]
+        below = norm.logcdf(away)
+        others = jnp.sum(below, axis=0) - below
+        found = jnp.sum(weights * jnp.exp(norm.logpdf(away) + others) / deviation[:, None], axis=1)
+        return found / jnp.sum(found)
+
+    return jax.lax.map(of_example, _scaled(mean, deviation), batch_size=_TOGETHER)
 
 
 @jax.jit
@@ -44,24 +54,6 @@ def log_probability(
 ) -> Float[Array, " examples"]:
     """The logarithm of the probability that this `output` of each example is the largest."""
     return jax.lax.map(_log_probability, (*_scaled(mean, deviation), output), batch_size=_TOGETHER)
-
-
-def _scaled(mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Means from the largest on, and deviations that are not zero."""
-    scale = jnp.max(jnp.abs(mean) + deviation, axis=1, keepdims=True)
-    least = _LEAST * jnp.where(scale > 0, scale, 1.0)
-    return mean - jnp.max(mean, axis=1, keepdims=True), jnp.maximum(deviation, least)
-
-
-def _probabilities(moments):
-    mean, deviation = moments
-    edges = jnp.sort((mean[:, None] + deviation[:, None] * _EDGES).ravel())
-    values, weights = _panelled(edges)
-    away = (values - mean[:, None]) / deviation[:, None]
-    below = norm.logcdf(away)
-    others = jnp.sum(below, axis=0) - below
-    found = jnp.sum(weights * jnp.exp(norm.logpdf(away) + others) / deviation[:, None], axis=1)
-    return found / jnp.sum(found)
 
 
 def _log_probability(parts):
@@ -87,11 +79,22 @@ def _log_probability(parts):
     # the logarithm falls at least as fast as that of the output's own density
     far = np.sqrt(2 * _FALL) * own_deviation
     ends = [_halve(lambda value: logarithm(value) > top - _FALL, peak, peak + sign * far) for sign in (-1, 1)]
-    edges = (mean[:, None] + deviation[:, None] * _EDGES).ravel()
     grid = [jnp.linspace(peak, end, _PANELS + 1) for end in ends]
-    values, weights = _panelled(jnp.sort(jnp.concatenate([jnp.clip(edges, *ends), *grid])))
+    edges = jnp.clip(_edges_of(mean, deviation), *ends)
+    values, weights = _panelled(jnp.sort(jnp.concatenate([edges, *grid])))
     # rounding alone carries it above zero
     return jnp.minimum(logsumexp(logarithm(values), b=weights / own_deviation), 0.0)
+
+
+def _scaled(mean: Array, deviation: Array) -> tuple[Array, Array]:
+    """Means from the largest on, and deviations that are not zero."""
+    scale = jnp.max(jnp.abs(mean) + deviation, axis=1, keepdims=True)
+    least = _LEAST * jnp.where(scale > 0, scale, 1.0)
+    return mean - jnp.max(mean, axis=1, keepdims=True), jnp.maximum(deviation, least)
+
+
+def _edges_of(mean: Array, deviation: Array) -> Array:
+    return (mean[:, None] + deviation[:, None] * _EDGES).ravel()
 
 
 def _panelled(edges: Array) -> tuple[Array, Array]:

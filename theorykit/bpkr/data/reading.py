@@ -1,8 +1,7 @@
 """One pass over a training set of any size: its second moments, batch by batch, here or on many workers.
 
-A task adds up a few batches where they are read; its sum travels and is added here, in order. So results do not depend
-on the executor, and few batches are in memory at a time. Workers import no JAX. What is on disk they read themselves,
-where NumPy and h5py would send its values: they get a `Piece`, which says where it is.
+A task adds up a few batches; its sum travels and is added here, in order: results do not depend on the executor.
+Workers import no JAX, and read themselves what is on disk, where NumPy and h5py would send its values.
 """
 
 import hashlib
@@ -41,13 +40,13 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows that `load` reads, in whatever process; `path` is what messages call the data."""
+    """Rows that `load` reads in any process; messages call the data `path`."""
 
     path: str
     load: Callable[[], Any]
 
     def read(self) -> Any:
-        """The array, read now; an error names the file."""
+        """The array; an error names the file."""
         with _reading(self.path):
             return self.load()
 
@@ -61,7 +60,7 @@ class Chunk:
     rows: slice
 
     def sent(self) -> tuple[Any, Any]:
-        """What a worker needs to know of the batch: each a `Piece`, or the rows themselves."""
+        """What a worker is sent: each a `Piece`, or the rows themselves."""
         return rows_of(self.features, self.rows), rows_of(self.labels, self.rows)
 
     @property
@@ -103,8 +102,7 @@ def sum_batches(
 ) -> Sums:
     """Sum over `batches`: pairs (features, labels), functions that return one, `Chunk`s or `File`s.
 
-    The first number of `grouping` is how many batches are a task. All of them decide the last digits: a checkpoint of
-    others is refused.
+    The first number of `grouping` is how many are a task. All decide the last digits, and others resume no checkpoint.
     """
     settings = store.settings_of("feature statistics", _VERSION, **grouping)
     per_task, numbered = next(iter(grouping.values())), enumerate(batches)
@@ -142,9 +140,9 @@ def sum_batches(
 def _resume(
     path: Path, settings: Mapping[str, str], numbered: Iterator[tuple[int, Any]], executor: Workers
 ) -> tuple[Sums | None, list[bytes]]:
-    """Sums of the checkpoint at `path`, and the digest of each batch in them; `numbered` is moved past these.
+    """Sums of the checkpoint at `path`, and the digest of each batch in them; `numbered` moves past these.
 
-    All that are in memory are compared with what they were, and the first and last of others.
+    All batches in memory are compared with what they were, and the first and last of others.
     """
     arrays = store.read_arrays(path, _KIND, settings)
     if arrays is None:
@@ -272,7 +270,7 @@ def _array(name: str, kind: str, value: Any) -> np.ndarray:
 
 
 def _check_shapes(name: str, features: tuple[int, ...], labels: tuple[int, ...]) -> int:
-    """How many examples arrays of these shapes have; `ValueError` unless they are a batch."""
+    """How many examples arrays of these shapes have, if they are a batch."""
     for (kind, layouts), shape in zip(_AXES.items(), (features, labels), strict=True):
         if len(shape) not in {len(axes.split()) for axes in layouts} or 0 in shape:
             wanted = " or ".join(f"({', '.join(axes.split())})" for axes in layouts)
@@ -287,9 +285,8 @@ def refuse_kernels(features: Any, function: str) -> None:
     # by its name: what it is made of imports JAX, for which a worker has no use
     if type(features).__name__ == "ImplicitFeatures":
         raise TypeError(
-            f"{function} takes path features, and these are kernels between paths, of a function of hidden units. Use "
-            "bpkr.solve, or features that have such products: bpkr.features_of_kernels(bpkr.path_kernels(architecture, "
-            "features))"
+            f"{function} takes path features, and these are kernels between paths: use bpkr.solve, or "
+            "bpkr.features_of_kernels(bpkr.path_kernels(architecture, features))"
         )
 
 
@@ -304,7 +301,7 @@ def in_order(features: Any, labels: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Within it, errors of whatever reads the data at `path` become one that names it, and who cannot read it."""
+    """Errors within it become one that names the data at `path`, and who cannot read it."""
     try:
         yield
     except (MemoryError, ImportError):
@@ -314,18 +311,15 @@ def _reading(path: str) -> Iterator[None]:
         # what has no path on this machine is known by its error alone
         is_missing = not os.path.exists(path) if os.path.isabs(path) else isinstance(error, FileNotFoundError)
         if is_missing:
-            raise FileNotFoundError(
-                f"{path} is not there as process {os.getpid()} on {host} sees it: every worker must see the "
-                "data, under the same path"
-            ) from error
-        if isinstance(error, PermissionError):
-            raise PermissionError(f"{path} may not be read by process {os.getpid()} on {host}") from error
+            process = f"process {os.getpid()} on {host}"
+            raise FileNotFoundError(f"{path} is not there as {process} sees it: every worker must see it") from error
+        kind = PermissionError if isinstance(error, PermissionError) else ValueError
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ValueError(f"{path} cannot be read on {host} ({reason}): is it damaged, or another file?") from error
+        raise kind(f"{path} cannot be read on {host} ({reason}): is it damaged, or another file?") from error
 
 
 def rows_of(array: Any, rows: slice) -> Any:
-    """Rows of an array: a `Piece` where another process can read them, and else the rows themselves."""
+    """A `Piece` where another process can read rows of an array, else the rows themselves."""
     if isinstance(array, np.ndarray):
         view = array[rows]
         root = _memory_map(view)
@@ -370,7 +364,7 @@ def _is_of_dask(array: Any) -> bool:
 
 
 def _memory_map(array: Any) -> np.memmap | None:
-    """The map of a file, opened for reading, that an array is a view of."""
+    """The map of a file opened for reading that an array is a view of."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and not isinstance(array.base, np.ndarray) and array.base is not None:
             return array if array.filename is not None and array.mode == "r" else None
@@ -394,11 +388,10 @@ _Opened = tuple[str, tuple[int, ...], Callable[[slice], np.ndarray]]
 
 
 def _opened(paths: tuple[str, ...], variables: tuple[str, str], stack: ExitStack) -> list[_Opened]:
-    """The features and the labels, of files that are open as long as `stack`."""
     kinds = [_kind(path) for path in paths]
     if len(paths) == 2:
         if other := [path for path, kind in zip(paths, kinds, strict=True) if kind != "npy"]:
-            raise ValueError(f"{other[0]} is no npy file, of which pairs are made: give the file alone if it has both")
+            raise ValueError(f"{other[0]} is no npy file, of which pairs are made: give a file with both alone")
         return [_of_npy(path) for path in paths]
     if kinds == ["npy"]:
         raise ValueError(f"{paths[0]} holds one array: give the pair of npy files (features, labels), or one npz file")
@@ -435,7 +428,7 @@ def _of_npz(path: str, variables: tuple[str, str], stack: ExitStack) -> list[_Op
 
 
 def _member(path: str, archive: zipfile.ZipFile, member: str, stack: ExitStack) -> _Opened:
-    """An array of an npz archive, which is read, and unpacked where it is compressed, no further than is asked for."""
+    """An array of an npz archive, which is read and unpacked no further than is asked for."""
     with _reading(path):
         stream = stack.enter_context(archive.open(member))
         shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
@@ -454,7 +447,6 @@ def _member(path: str, archive: zipfile.ZipFile, member: str, stack: ExitStack) 
 
 
 def _of_xarray(path: str, variables: tuple[str, str], stack: ExitStack, kind: str) -> list[_Opened]:
-    """Variables of a netCDF file, of an HDF5 file, or of a zarr store."""
     import xarray as xr
 
     ending = os.path.splitext(path.rstrip("/"))[1]
@@ -480,5 +472,4 @@ def _of_xarray(path: str, variables: tuple[str, str], stack: ExitStack, kind: st
 def _check_names(path: str, variables: tuple[str, str], known: Any) -> None:
     for name in variables:
         if name not in known:
-            there = ", ".join(map(str, known)) or "none"
-            raise ValueError(f"{path} has no array {name!r}; it has {there}: say which by `variables`")
+            raise ValueError(f"{path} has no array {name!r}; it has {', '.join(map(str, known))}: give `variables`")

@@ -10,6 +10,9 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+Blocks = tuple[Float[Array, "pairs features features"], Float[Array, "paths features"]]
+"""X_ba, a <= b, of X = Phi^T (K + T I)^-1 Phi, and z = Phi^T (K + T I)^-1 y, path by path."""
+
 
 def pairs(paths: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the entries on and above the diagonal."""
@@ -17,25 +20,21 @@ def pairs(paths: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def combine(u1: Float[Array, "paths paths"], kernels: Float[Array, "pairs rows rows"]) -> Float[Array, "rows rows"]:
-    """K from its derivatives in the entries of U_1 on and above the diagonal: their sum, weighted by the entries."""
+    """K from its derivatives in the entries of U_1 on and above the diagonal."""
     return (u1[pairs(len(u1))] @ kernels.reshape(len(kernels), -1)).reshape(kernels.shape[1:])
 
 
 def blocks_of_features(
-    features: Float[Array, "rows paths features"], resolvent: Float[Array, "rows rows"]
-) -> Float[Array, "pairs features features"]:
-    """The blocks X_ba, a <= b, of X = Phi^T (K + T I)^-1 Phi."""
+    features: Float[Array, "rows paths features"],
+    resolvent: Float[Array, "rows rows"],
+    representer: Float[Array, "rows one"],
+) -> Blocks:
+    """The blocks X_ba and z from features, (K + T I)^-1 and (K + T I)^-1 y."""
     by_path = features.transpose(1, 2, 0)
     # products of this form leave the blocks one after another, where they are to be
     weighted = jnp.tensordot(by_path, resolvent, 1)
-    return jnp.concatenate([jnp.tensordot(weighted[a:], by_path[a], ((2,), (1,))) for a in range(len(by_path))])
-
-
-def read_paths(
-    features: Float[Array, "rows paths features"], representer: Float[Array, "rows one"]
-) -> Float[Array, "paths features"]:
-    """z = Phi^T (K + T I)^-1 y, path by path."""
-    return jnp.einsum("pai,p->ai", features, representer[:, 0])
+    blocks = jnp.concatenate([jnp.tensordot(weighted[a:], by_path[a], ((2,), (1,))) for a in range(len(by_path))])
+    return blocks, jnp.einsum("pai,p->ai", features, representer[:, 0])
 
 
 def blocks_of_moments(
@@ -43,8 +42,8 @@ def blocks_of_moments(
     gram: Float[Array, "columns columns"],
     projection: Float[Array, "columns one"],
     temperature: ArrayLike,
-) -> tuple[Float[Array, "pairs features features"], Float[Array, "paths features"]]:
-    """The same blocks X_ba, and z, from M = Phi^T Phi and b = Phi^T y."""
+) -> Blocks:
+    """The same from M = Phi^T Phi and b = Phi^T y."""
     paths, factor = len(u1), jnp.linalg.cholesky(u1)
     size = len(gram) // paths
     # whitened by U_1 = C C^T, so that nothing is large: T I + (C^T (x) I) M (C (x) I)
@@ -62,11 +61,8 @@ def blocks_of_moments(
 def curvature_of_blocks(
     blocks: Float[Array, "pairs features features"], readings: Float[Array, "paths features"]
 ) -> Float[Array, "pairs pairs"]:
-    """The second derivative of E from X = Phi^T (K + T I)^-1 Phi and z = Phi^T (K + T I)^-1 y.
-
-    -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I. `blocks` are the blocks X_ba of the pairs a <= b.
-    """
-    paths, count = len(readings), len(blocks)
+    """The second derivative of E from `Blocks`: -tr(X dW X dW') + 2 z^T dW X dW' z with dW = dU (x) I."""
+    paths, (count, size, _) = len(readings), blocks.shape
     rows, columns = pairs(paths)
     index = np.zeros((paths, paths), dtype=int)
     index[rows, columns] = index[columns, rows] = np.arange(count)
@@ -83,27 +79,16 @@ def curvature_of_blocks(
 
     # over both orders of each pair: V = E_ab + E_ba, V' = E_cd + E_dc; tr(X V X V')
     of_logdet = 2 * (trace(d, a, b, c) + trace(c, a, b, d))
-    weight = np.where(rows == columns, 0.5, 1.0)
-    return _misfit_curvature(blocks, readings, index, weight) - weight[:, None] * of_logdet * weight
-
-
-def _misfit_curvature(
-    blocks: Float[Array, "pairs features features"],
-    readings: Float[Array, "paths features"],
-    index: np.ndarray,
-    weight: np.ndarray,
-) -> Float[Array, "pairs pairs"]:
-    """2 z^T dW X dW' z; `index` is where the block of two paths is, and `weight` one half on the diagonal."""
-    paths, (count, size, _) = len(readings), blocks.shape
-    rows, columns = pairs(paths)
+    # z_a^T X_bc z_d at [b, c, a, d]
     right = (blocks.reshape(-1, size) @ readings.T).reshape(count, size, paths)
     upper = jnp.einsum("di,kia->kad", readings, right)[index]
-    # z_a^T X_bc z_d at [b, c, a, d]
     above = np.tri(paths, dtype=bool).T[:, :, None, None]
     quartic = jnp.where(above, upper, upper.swapaxes(2, 3))
     both = quartic + quartic.swapaxes(0, 2)
     both = (both + both.swapaxes(1, 3)).transpose(2, 0, 1, 3)
-    return 2 * weight[:, None] * both[rows, columns][:, rows, columns] * weight
+    weight = np.where(rows == columns, 0.5, 1.0)
+    of_misfit = 2 * weight[:, None] * both[rows, columns][:, rows, columns] * weight
+    return of_misfit - weight[:, None] * of_logdet * weight
 
 
 def blocks_cost(paths: int, size: int, assembly: int, evaluation: int) -> tuple[float, float]:

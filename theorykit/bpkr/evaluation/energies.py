@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from sympy import Expr
 
 from ..data.data import Data
-from ..data.principal_axes import RotatedExamples
+from ..data.rotations import RotatedExamples
 from ..data.statistics import FeatureStatistics, summed
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification.architecture import Architecture
@@ -25,7 +25,6 @@ from .contractions import (
     combine,
     curvature_of_blocks,
     pairs,
-    read_paths,
 )
 from .rounding import dual_rounding, kernel_rounding
 
@@ -175,9 +174,8 @@ class KernelEnergy(AbstractEnergy):
         else:
             rows, columns = pairs(self.paths)
             squares = jnp.diagonal(self.path_kernels[rows == columns], axis1=1, axis2=2)
-        resolvent, representer = point.solved["resolvent"], point.solved["representer"][:, 0]
         data = squares, self.labels[:, 0], self.architecture.temperature, self.features_error
-        return kernel_rounding(point.u1, point.value, resolvent, representer, *data)
+        return kernel_rounding(point.u1, point.value, point.solved, *data)
 
     @property
     def _by_path(self) -> Float[Array, "rows paths features"]:
@@ -186,8 +184,7 @@ class KernelEnergy(AbstractEnergy):
     def curvature(self, point):
         resolvent, representer = point.solved["resolvent"], point.solved["representer"]
         if self.path_kernels is None:
-            blocks = blocks_of_features(self._by_path, resolvent)
-            return curvature_of_blocks(blocks, read_paths(self._by_path, representer))
+            return curvature_of_blocks(*blocks_of_features(self._by_path, resolvent, representer))
         form, compiled, numbers = self.bound.action.kernel_energy, self.bound.compiled, self.bound.numbers()
         given = numbers | {form.resolvent_symbol: resolvent, form.representer_symbol: representer}
 

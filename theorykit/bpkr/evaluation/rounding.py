@@ -21,7 +21,7 @@ MACHINE = float(np.finfo(np.float64).eps)
 MARGIN = 4.0
 
 
-def inverse_of(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def _inverse_of(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """A^-1 of A = C C^T, given C: its entries are the sensitivities of log det A."""
     return cho_solve((factor, True), jnp.eye(len(factor)))
 
@@ -32,33 +32,21 @@ def log_det_sensitivity(inverse: Float[Array, "n n"], scale: Float[Array, " n"])
     return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
 
 
-def quadratic_sensitivity(solved: Float[Array, " n"], scale: Float[Array, " n"]) -> Float[Array, ""]:
-    """Change of b^T A^-1 b by the same, given A^-1 b."""
-    return jnp.sum(solved**2 * scale)
-
-
 def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Float[Array, ""]:
-    """What rounding makes of the entropy at U_l = C_l C_l^T, per eps: every U_l is factorised for two layers.
-
-    `factors` are [C_1, ..., C_{L+1}].
-    """
-    inner = [
-        0.0,
-        *(width * branches for width, branches in zip(architecture.widths, architecture.branches, strict=False)),
-    ]
+    """What rounding makes of the entropy, per eps, given all C_l, U_l = C_l C_l^T factorised for two layers each."""
+    below = [0.0, *(width * count for width, count in zip(architecture.widths, architecture.branches, strict=False))]
     total = 0.0
-    for factor, width, below in zip(factors, architecture.widths, inner, strict=True):
+    for factor, width, inner in zip(factors, architecture.widths, below, strict=True):
         diagonal = jnp.sum(factor**2, axis=1)
-        sensitivity = log_det_sensitivity(inverse_of(factor), diagonal)
-        total += (width + below) * (sensitivity + jnp.sum(jnp.abs(jnp.log(diagonal))))
+        sensitivity = log_det_sensitivity(_inverse_of(factor), diagonal)
+        total += (width + inner) * (sensitivity + jnp.sum(jnp.abs(jnp.log(diagonal))))
     return total
 
 
 def kernel_rounding(
     u1: Float[Array, "paths paths"],
     value: Float[Array, ""],
-    resolvent: Float[Array, "rows rows"],
-    representer: Float[Array, " rows"],
+    solved: Mapping[str, Array],
     squares: Float[Array, "paths rows"],
     labels: Float[Array, " rows"],
     temperature: ArrayLike,
@@ -66,9 +54,10 @@ def kernel_rounding(
 ) -> Mapping[str, Float[Array, ""]]:
     """What rounding makes of the energy by the kernel, per eps, of its "kernel" and of its "labels".
 
-    `squares` are phi^pi . phi^pi of every path, row by row, and `features_error` is how far a feature may be off.
+    `solved` has resolvent and representer, `squares` are phi^pi . phi^pi of every path, row by row, and
+    `features_error` is how far a feature may be off.
     """
-    norms = jnp.sqrt(squares)
+    resolvent, representer, norms = solved["resolvent"], solved["representer"][:, 0], jnp.sqrt(squares)
     # as large as the terms that the diagonal of the kernel is summed from
     scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
     square, misfit = representer @ representer, representer @ labels
@@ -77,7 +66,7 @@ def kernel_rounding(
     of_representer = _root(misfit - temperature * square)
     misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * features_error / MACHINE
     of_kernel = log_det_sensitivity(resolvent, scale) + misplaced * of_resolvent
-    of_labels = quadratic_sensitivity(representer, scale) + misplaced * jnp.sqrt(square) * of_representer
+    of_labels = jnp.sum(representer**2 * scale) + misplaced * jnp.sqrt(square) * of_representer
     # and that of the sum of log-determinant and misfit
     return {"kernel": of_kernel + jnp.abs(value - misfit), "labels": of_labels + jnp.abs(misfit)}
 
@@ -91,15 +80,16 @@ def dual_rounding(
     temperature: ArrayLike,
 ) -> Mapping[str, Float[Array, ""]]:
     """The same in the dual form; `magnitude` is that of the terms of the energy, of which `square` is y^T y / T."""
-    size, inverse = len(gram) // len(u1), inverse_of(jnp.linalg.cholesky(u1))
+    size, inverse = len(gram) // len(u1), _inverse_of(jnp.linalg.cholesky(u1))
     of_u1 = log_det_sensitivity(inverse, jnp.diagonal(u1))
     prior = temperature * jnp.kron(inverse, jnp.eye(size))
-    resolvent = inverse_of(jnp.linalg.cholesky(prior + gram))
+    resolvent = _inverse_of(jnp.linalg.cholesky(prior + gram))
     # U_1^-1 carries the rounding of its own factorisation
     scale = of_u1 * jnp.diagonal(prior) + jnp.diagonal(gram)
+    solved = resolvent @ projection[:, 0]
     return {
         "kernel": size * of_u1 + log_det_sensitivity(resolvent, scale) + magnitude - square,
-        "labels": quadratic_sensitivity(resolvent @ projection[:, 0], scale) / temperature + square,
+        "labels": jnp.sum(solved**2 * scale) / temperature + square,
     }
 
 

@@ -1,18 +1,14 @@
 """Energy and saddle point where neither the P x P kernel nor the D x D Gram matrix fits in memory, with their errors.
 
-The generated product (K + T I) V is all that is used of the kernel. The misfit is solved for by conjugate gradients;
-the log-determinant and its gradient are means over random probes z, from Lanczos runs on the whitened kernel
-M = P^{-1/2} (K + T I) P^{-1/2}:
+The generated product (K + T I) V is all that is used of the kernel. The misfit comes from conjugate gradients; the
+log-determinant and its gradient are means over random probes z, from Lanczos runs on M = P^{-1/2} (K + T I) P^{-1/2}:
 
     logdet(K + T I) = logdet P + E[ z^T log(M) z ]
     d logdet(K + T I) = E[ x^T dK x ],  x = P^{-1/2} M^{-1/2} z
 
-tr M and tr(P^{-1} dK), known exactly, serve as control variates. Every error is stated: the standard error over probes,
-and a bound of what unfinished iterations leave out.
-
-For fixed probes the estimated gradient is a deterministic function of U_1, and its saddle point is found by
-majorise-minimise steps with Anderson acceleration. The mean over several sets of probes is the result, their scatter
-gives its error.
+tr M and tr(P^{-1} dK), known exactly, serve as control variates. For fixed probes the estimated gradient is a
+deterministic function of U_1, whose saddle point majorise-minimise steps with Anderson acceleration find. The mean over
+several sets of probes is the result, their scatter gives its error.
 
 Source: J. Wenger, G. Pleiss, P. Hennig, J. Cunningham, J. Gardner, "Preconditioning for scalable Gaussian process
 hyperparameter optimization" (arXiv 2107.00243), for the trace of a logarithm split by a preconditioner.
@@ -58,20 +54,19 @@ _THROWN_OFF = 10
 
 
 class MatrixFreeWarning(UserWarning):
-    """A limit on the work leaves a bias as large as the standard error; it is stated with the result."""
+    """A limit on the work leaves a bias as large as the standard error."""
 
 
 class MatrixFree(eqx.Module):
-    """The solver that uses products with the kernel alone, and how much work it may do.
+    """The solver for `bpkr.solve` and `bpkr.estimate_energy` that uses products with the kernel alone.
 
-    Give it to `bpkr.solve` or `bpkr.estimate_energy`. Memory beyond the features: rows x (block x order + rank +
-    probes) numbers.
+    Memory beyond the features: rows x (block x order + rank + probes) numbers.
 
     Args:
         key: a JAX random key, from which the probes are drawn.
         probes: random vectors, four or more; standard errors fall as one over their square root.
-        rank: rank of the preconditioner; a larger one needs fewer products and makes smaller standard errors. If it
-            exceeds the rank of the kernel, the estimate is exact.
+        rank: rank of the preconditioner; a larger one needs fewer products and makes smaller errors. If it exceeds the
+            rank of the kernel, the estimate is exact.
         order: order of the first Lanczos runs; doubled until their bias is below half the standard error.
         max_order: most products per vector, in conjugate gradients and in a Lanczos run.
         tolerance: relative residual of conjugate gradients.
@@ -126,10 +121,7 @@ class EnergyEstimate(eqx.Module):
     stats: Mapping[str, Any]
 
     def error(self, deviations: float = 3.0) -> Float[Array, ""]:
-        """The stated error: `deviations` standard errors, plus the bias.
-
-        Few probes make heavy tails: Student's t with probes - 2 degrees of freedom.
-        """
+        """The stated error: so many standard errors (Student's t with probes - 2 degrees of freedom), plus the bias."""
         return checked_number("deviations", deviations, least=0.0) * self.standard_error + self.bias
 
 
@@ -138,21 +130,16 @@ def estimate_energy(
 ) -> EnergyEstimate:
     """Estimate E = logdet(K + T I) + y^T (K + T I)^{-1} y (Eq. 12) and its gradient, from products with the kernel.
 
-    Features that are sharded over examples stay on their devices. A `MatrixFreeWarning` says if `solver.max_order` is
-    reached before the bias is below half the standard error.
+    Features that are sharded over examples stay on their devices. The temperature must be positive. A
+    `MatrixFreeWarning` says if `solver.max_order` is reached before the bias is below half the standard error.
 
     Returns:
         - `value`: `log_determinant` plus `misfit`; given the key, a function of U_1 without noise.
         - `standard_error`, `bias`: of `value`, over the probes, and a bound of what unfinished iterations leave out,
           rigorous up to rounding. `error(deviations)` has both.
-        - `slopes`: `logdet_gradient` and `minus_misfit_gradient` (n_1 x n_1), whose difference is `gradient`, an
-          estimate of that of E and not the derivative of `value`; `logdet_gradient_error` over probes, and the bounds
-          `logdet_gradient_bias` and `minus_misfit_gradient_bias`, entry by entry.
-        - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, and about the `condition` number of the
-          whitened kernel.
-
-    Raises:
-        ValueError: the temperature is zero. It is the smallest eigenvalue of K + T I that is known beforehand.
+        - `slopes`: `gradient`, the estimate of that of E, which is `logdet_gradient` minus `minus_misfit_gradient`
+          (n_1 x n_1); `logdet_gradient_error` over probes, and a bias of each, entry by entry.
+        - `stats`: `order` of the Lanczos runs, `steps` of conjugate gradients, `condition` number of M.
     """
     problem = as_problem(problem)
     checked_instance("solver", solver, MatrixFree, "such as bpkr.MatrixFree(jax.random.key(0))")
@@ -163,7 +150,7 @@ def estimate_energy(
 
 
 class Operands(eqx.Module):
-    """What does not change with U_1: the features as an operator, the labels as a column, the gradient of tr K."""
+    """What does not change with U_1; `path_gram` is the gradient of tr K."""
 
     bound: BoundAction
     design: Design
@@ -172,7 +159,7 @@ class Operands(eqx.Module):
 
 
 def operands_of(problem: Problem) -> Operands:
-    """Return the operands of a problem, refused unless it has training arrays and a temperature."""
+    """The operands of a problem, refused unless it has training arrays and a temperature."""
     architecture, data = problem.architecture, problem.data
     refuse_kernels(data.features, "the matrix-free form")
     if is_traced(problem):
@@ -181,15 +168,15 @@ def operands_of(problem: Problem) -> Operands:
         raise ValueError("the matrix-free form needs training features and labels, bpkr.Data(features, labels)")
     if not architecture.temperature > 0:
         raise ValueError(
-            "temperature=0 leaves no lower bound of the kernel's eigenvalues, and so no bound of the errors; use a "
-            "positive temperature, or the dense form"
+            "temperature=0 leaves no lower bound of the kernel's eigenvalues, and so none of the errors: use a "
+            "positive one, or the dense form"
         )
     design = Design(data.features, architecture.outputs, sharding_of(data.features))
     return Operands(problem.bound, design, data.labels.reshape(-1, 1), path_gram(design))
 
 
 def random_probes(solver: MatrixFree, operands: Operands) -> Float[Array, "probes rows"]:
-    """Random signs: of all probes with independent entries, those of least variance; on the devices of their rows."""
+    """Random signs, on the devices of their rows: probes with independent entries of least variance."""
     sharding, shape = operands.design.sharding, (solver.probes, operands.design.shape[0])
     if sharding is not None:
         sharding = NamedSharding(sharding.mesh, PartitionSpec(None, sharding.spec[0]))
@@ -208,7 +195,7 @@ def estimate_at(
     solver: MatrixFree,
     order: int | None = None,
 ) -> EnergyEstimate:
-    """`estimate_energy` for probes at hand, of any kind for which the mean of z^T B z is tr B; from `order` on."""
+    """`estimate_energy` for given probes, of any kind for which the mean of z^T B z is tr B; from `order` on."""
     rows, sharding = data.design.shape[0], data.design.sharding
     gradients = lx.CG(rtol=0.0, atol=solver.tolerance, norm=jnp.linalg.norm, max_steps=solver.max_order)
     sketch = jax.random.fold_in(solver.key, 1)
@@ -230,9 +217,8 @@ def estimate_at(
     bias, error, stats = float(estimate.bias), float(estimate.standard_error), estimate.stats
     if bias > error and max(stats["order"], int(stats["steps"])) >= solver.max_order:
         warnings.warn(
-            f"after {solver.max_order} products a vector the bias may still be {bias:.3g}, beside a standard error of "
-            f"{error:.3g}: the whitened kernel has a condition number of about {float(stats['condition']):.3g}. Raise "
-            "max_order or rank, or the temperature",
+            f"after {solver.max_order} products per vector the bias may be {bias:.3g}, the standard error {error:.3g}: "
+            f"the whitened kernel has a condition number of {float(stats['condition']):.3g}. Raise max_order or rank",
             MatrixFreeWarning,
             stacklevel=3,
         )
@@ -241,7 +227,7 @@ def estimate_at(
 
 @jit
 def _of_labels(data, first, key, rank, solver):
-    """The preconditioner's basis, eigenvalues and floor; misfit and minus its gradient with their biases, and steps."""
+    """The preconditioner; misfit and minus its gradient with their biases, and steps."""
     kernel = Kernel(data.bound, data.design, first)
     whitened = whiten_kernel(kernel, key, rank)
     right = whitened.whiten(data.labels)
@@ -347,14 +333,14 @@ def _controlled_mean(samples, controls, expected, metric):
 class MatrixFreeSaddle(eqx.Module):
     """The outcome of `solve` with the solver `MatrixFree`.
 
-    - `order_parameters`: every U_l and u, the mean over repeats, in the coordinates of the solver.
-    - `errors`: the standard error of each entry of `order_parameters`, from the scatter of the repeats; see `margins`.
+    - `order_parameters`: the mean over repeats, in the coordinates of the solver.
+    - `errors`: the standard error of each entry of `order_parameters`, from the scatter of the repeats.
     - `action`, `entropy`, `energy`: S (Eq. 32) and its parts there, undivided; the energy by fresh probes.
     - `standard_error`: of `action`, as an estimate of S at `order_parameters`.
-    - `excess`: an estimate of how far S at `order_parameters` is above its minimum for their error.
+    - `excess`: an estimate of how far S there is above its minimum.
     - `bias`: a bound of what unfinished iterations leave out of the energy.
     - `stats`: `steps` and `residual` (largest change of a coordinate in the last step) of each repeat, and `samples`,
-      the solutions of all repeats as coordinates.
+      their solutions as coordinates.
     """
 
     order_parameters: OrderParameters
@@ -372,10 +358,7 @@ class MatrixFreeSaddle(eqx.Module):
         return checked_number("deviations", deviations, least=0.0) * (self.standard_error + self.excess) + self.bias
 
     def margins(self, probability: float = 0.99) -> OrderParameters:
-        """How far each entry of the saddle point may be from `order_parameters`, with this probability for each.
-
-        By Student's t for the few repeats that there are.
-        """
+        """How far each entry of the saddle point is from `order_parameters` at most, with this probability."""
         require_float64()
         checked_number("probability", probability, above=0.0, below=1.0)
         quantile = float(stdtrit(len(self.stats["samples"]) - 1, (1 + probability) / 2))
@@ -399,10 +382,7 @@ class _SampleAverage:
 def solve_matrix_free(
     problem: Problem, solver: MatrixFree, start: Coordinates, tolerance: float, max_steps: int, throw: bool
 ) -> MatrixFreeSaddle:
-    """Find the saddle point of S (Eq. 32) from products with the kernel alone, with its error.
-
-    Solves `solver.repeats` times with fresh probes, until no coordinate changes by more than `tolerance` in a step.
-    """
+    """Solve so many times with fresh probes, until no coordinate changes by more than `tolerance` in a step."""
     with outside_meshes():
         data = operands_of(problem)
         *keys, last = jax.random.split(solver.key, solver.repeats + 1)
@@ -418,9 +398,8 @@ def solve_matrix_free(
                 residuals.append(residual)
         if not max(residuals) <= tolerance:
             message = (
-                f"the solve did not converge: a step still changes a coordinate by {max(residuals):.3g}, more than the "
-                f"tolerance {tolerance:.3g}, after {max_steps} steps. Raise max_steps, start from a neighbouring "
-                "solution (initial=...), or loosen the tolerance"
+                f"the solve did not converge: after {max_steps} steps a step still changes a coordinate by "
+                f"{max(residuals):.3g}, more than the tolerance {tolerance:.3g}. Raise max_steps or the tolerance"
             )
             if throw:
                 raise RuntimeError(message)
@@ -430,10 +409,7 @@ def solve_matrix_free(
 
 
 def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, bar):
-    """The fixed point of a majorise-minimise step, by Anderson acceleration with the secants of `memory` to begin with.
-
-    And the number of steps, the least change of one, and the memory with secants of these steps.
-    """
+    """The fixed point of a majorise-minimise step by Anderson acceleration, steps, their least change, and secants."""
     bound, point, best, lowest, taken = sample.data.bound, start, start, math.inf, 0
     while taken < max_steps and lowest > tolerance:
         taken += 1
@@ -453,7 +429,6 @@ def _fixed_point(sample: _SampleAverage, start, memory, max_steps, tolerance, ba
 
 @jit
 def _minimise_bound(bound: BoundAction, coordinates: Coordinates, slopes: Slopes) -> Coordinates:
-    """The coordinates that minimise entropy plus the energy's bound at `coordinates`."""
     here = _order_parameters(bound, coordinates)
     bounded = BoundedEnergy.at(here.first, slopes.logdet_gradient, slopes.minus_misfit_gradient)
     if bound.compiled.minima:
@@ -499,7 +474,6 @@ def _pool(samples: list[_SampleAverage], ends, fresh, stats) -> MatrixFreeSaddle
 
 @jit
 def _mean(bound: BoundAction, ends) -> tuple[Coordinates, OrderParameters, OrderParameters]:
-    """The mean of the coordinates `ends`, the order parameters there, and the standard errors of these."""
     centre = jnp.mean(ends, axis=0)
     solutions = jax.vmap(lambda end: _order_parameters(bound, end))(ends)
     errors = jax.tree.map(lambda values: jnp.std(values, axis=0, ddof=1) / math.sqrt(len(ends)), solutions)
@@ -508,7 +482,6 @@ def _mean(bound: BoundAction, ends) -> tuple[Coordinates, OrderParameters, Order
 
 @jit
 def _gradient(bound: BoundAction, coordinates, slope):
-    """The gradient of S in the coordinates, from that of the energy in U_1."""
 
     def linearised(at):
         point = _order_parameters(bound, at)

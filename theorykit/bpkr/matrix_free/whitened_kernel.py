@@ -21,10 +21,9 @@ _BLOCK_BYTES = 2**25
 
 
 class Design(eqx.Module):
-    """The matrix Phi of the symbolic action as an operator: what `flat_features` forms, from the features as they are.
+    """The matrix Phi of `flat_features` as an operator: outputs share the features, sharded over examples or not.
 
-    Rows are (example, output), columns (path, output, feature), the last fastest. Outputs share their features, which
-    are stored once, sharded over examples or not.
+    Rows are (example, output), columns (path, output, feature), the last fastest.
     """
 
     features: Float[Array, "examples paths features"]
@@ -57,7 +56,7 @@ class Design(eqx.Module):
 
 
 class Kernel(eqx.Module):
-    """A = K(U_1) + T I as an operator on columns of numbers, one a row of K; O(P D) a column."""
+    """A = K(U_1) + T I as an operator on columns; O(P D) each."""
 
     bound: BoundAction
     design: Design
@@ -102,7 +101,7 @@ class WhitenedKernel(eqx.Module):
 
     @property
     def rounding(self) -> Float[Array, ""]:
-        """About how far rounding moves M: that of A, in units of its smallest eigenvalue."""
+        """About how far rounding moves M."""
         return jnp.finfo(jnp.float64).eps * (1 + jnp.max(self.eigenvalues) / self.kernel.temperature)
 
     def whiten(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:

@@ -27,8 +27,7 @@ from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
 from ...threads import threads_for
 from ..data.data import Data
-from ..data.principal_axes import RotatedExamples
-from ..data.spanned_directions import in_spanned_directions
+from ..data.rotations import RotatedExamples, in_spanned_directions
 from ..evaluation.bound_action import BoundAction
 from ..evaluation.energies import (
     energy_of,
