@@ -256,10 +256,7 @@ BAD_BATCHES = {
     "no examples": ((np.ones((0, PATHS, FEATURES)), np.ones(0)), "none of them zero, got (0, 4, 3)"),
     "labels of three axes": ((GOOD[0], np.ones((3, 1, 1))), "batch 1: labels must have shape (examples) or"),
     "lengths": ((GOOD[0], np.ones(4)), "batch 1: features has 3 examples, labels has 4"),
-    "other paths": (
-        (np.ones((3, 2, 6)), np.ones(3)),
-        "batch 1 does not fit those before it: its (paths, ",
-    ),
+    "other paths": ((np.ones((3, 2, 6)), np.ones(3)), "batch 1 does not fit those before it: its (paths, "),
     "other outputs": ((GOOD[0], np.ones((3, 2))), "are (4, 3, 2), theirs (4, 3, 1)"),
     "complex": (
         (GOOD[0] * 1j, np.ones(3)),

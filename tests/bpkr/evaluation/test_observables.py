@@ -6,15 +6,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 
-from ..cases import (
-    ANY_OF_THE_GRAMMAR,
-    SEEDS,
-    SHALLOW_OR_DEEP,
-    assert_close,
-    changed,
-    problems,
-    refused,
-)
+from ..cases import ANY_OF_THE_GRAMMAR, SEEDS, SHALLOW_OR_DEEP, assert_close, changed, problems, refused
 
 SIZE = 6
 

@@ -48,9 +48,7 @@ def probabilities(
 
 @jax.jit
 def log_probability(
-    mean: Float[Array, "examples outputs"],
-    deviation: Float[Array, "examples outputs"],
-    output: Int[Array, " examples"],
+    mean: Float[Array, "examples outputs"], deviation: Float[Array, "examples outputs"], output: Int[Array, " examples"]
 ) -> Float[Array, " examples"]:
     """The logarithm of the probability that this `output` of each example is the largest."""
     return jax.lax.map(_log_probability, (*_scaled(mean, deviation), output), batch_size=_TOGETHER)

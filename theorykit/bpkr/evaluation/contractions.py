@@ -10,6 +10,9 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+PathMatrix = Float[Array, "paths paths"]
+"""A matrix between paths, as U_1 is."""
+Number = Float[Array, ""]
 Blocks = tuple[Float[Array, "pairs features features"], Float[Array, "paths features"]]
 """X_ba, a <= b, of X = Phi^T (K + T I)^-1 Phi, and z = Phi^T (K + T I)^-1 y, path by path."""
 
@@ -19,7 +22,7 @@ def pairs(paths: int) -> tuple[np.ndarray, np.ndarray]:
     return np.triu_indices(paths)
 
 
-def combine(u1: Float[Array, "paths paths"], kernels: Float[Array, "pairs rows rows"]) -> Float[Array, "rows rows"]:
+def combine(u1: PathMatrix, kernels: Float[Array, "pairs rows rows"]) -> Float[Array, "rows rows"]:
     """K from its derivatives in the entries of U_1 on and above the diagonal."""
     return (u1[pairs(len(u1))] @ kernels.reshape(len(kernels), -1)).reshape(kernels.shape[1:])
 
@@ -38,7 +41,7 @@ def blocks_of_features(
 
 
 def blocks_of_moments(
-    u1: Float[Array, "paths paths"],
+    u1: PathMatrix,
     gram: Float[Array, "columns columns"],
     projection: Float[Array, "columns one"],
     temperature: ArrayLike,

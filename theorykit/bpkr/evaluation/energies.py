@@ -19,6 +19,8 @@ from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification.architecture import Architecture
 from .bound_action import BoundAction
 from .contractions import (
+    Number,
+    PathMatrix,
     blocks_cost,
     blocks_of_features,
     blocks_of_moments,
@@ -39,15 +41,15 @@ class EnergyPoint(eqx.Module):
     is, and sets its rounding. `solved` is what `curvature` takes up again of the evaluation, by name.
     """
 
-    u1: Float[Array, "paths paths"]
-    value: Float[Array, ""]
-    magnitude: Float[Array, ""]
-    logdet_gradient: Float[Array, "paths paths"]
-    minus_misfit_gradient: Float[Array, "paths paths"]
+    u1: PathMatrix
+    value: Number
+    magnitude: Number
+    logdet_gradient: PathMatrix
+    minus_misfit_gradient: PathMatrix
     solved: Mapping[str, Array]
 
     @property
-    def slope(self) -> Float[Array, "paths paths"]:
+    def slope(self) -> PathMatrix:
         """The gradient of the energy in U_1."""
         return self.logdet_gradient - self.minus_misfit_gradient
 
@@ -69,24 +71,24 @@ class AbstractEnergy(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def label_count(self) -> Float[Array, ""] | int:
+    def label_count(self) -> Number | int:
         """How many labels the data have, over all examples and outputs."""
 
     @abc.abstractmethod
-    def value(self, u1: Float[Array, "paths paths"]) -> Float[Array, ""]:
+    def value(self, u1: PathMatrix) -> Number:
         """E at U_1; differentiable in U_1, the data and the numbers of the architecture."""
 
     @abc.abstractmethod
-    def at(self, u1: Float[Array, "paths paths"]) -> EnergyPoint:
+    def at(self, u1: PathMatrix) -> EnergyPoint:
         """E and its gradient: one evaluation. NaN where the kernel has no Cholesky factor."""
 
-    def value_and_slope(self, u1: Float[Array, "paths paths"]) -> tuple[Float[Array, ""], Float[Array, "paths paths"]]:
+    def value_and_slope(self, u1: PathMatrix) -> tuple[Number, PathMatrix]:
         """E and its gradient, the gradient's two parts not apart."""
         point = self.at(u1)
         return point.value, point.slope
 
     @abc.abstractmethod
-    def rounding(self, point: EnergyPoint) -> Mapping[str, Float[Array, ""]]:
+    def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
         """What rounding makes of E where `at` has been, per machine epsilon, of its "kernel" and of its "labels"."""
 
     @abc.abstractmethod
@@ -111,14 +113,14 @@ class KernelEnergy(AbstractEnergy):
     labels: Float[Array, "rows one"]
     features: Float[Array, "rows columns"] | None = None
     path_kernels: Float[Array, "pairs rows rows"] | None = None
-    omitted: Float[Array, ""] | None = None
-    features_error: Float[Array, ""] | float = 0.0
+    omitted: Number | None = None
+    features_error: Number | float = 0.0
 
     @property
     def label_count(self):
         return len(self.labels) + (0.0 if self.omitted is None else self.omitted)
 
-    def kernel(self, u1: Float[Array, "paths paths"]) -> Float[Array, "rows rows"]:
+    def kernel(self, u1: PathMatrix) -> Float[Array, "rows rows"]:
         """K at U_1, Eq. (10)."""
         if self.path_kernels is not None:
             return combine(u1, self.path_kernels)
@@ -129,7 +131,7 @@ class KernelEnergy(AbstractEnergy):
         symbols = {self.bound.action.kernel_energy.kernel: kernel, self.bound.symbols.labels: self.labels}
         return self.bound.numbers() | symbols
 
-    def _with_omitted(self, energy: Float[Array, ""]) -> Float[Array, ""]:
+    def _with_omitted(self, energy: Number) -> Number:
         if self.omitted is None:
             return energy
         # without a temperature nothing may be omitted
@@ -162,7 +164,7 @@ class KernelEnergy(AbstractEnergy):
         slope = self._gradient(u1, found["resolvent"] - found["minus_misfit_slope"])
         return self._with_omitted(found["energy"]), slope
 
-    def _gradient(self, u1: Float[Array, "paths paths"], in_kernel: Float[Array, "rows rows"]):
+    def _gradient(self, u1: PathMatrix, in_kernel: Float[Array, "rows rows"]):
         """The gradient in U_1, a symmetric matrix, given that in K."""
         _, pull_back = jax.vjp(self.kernel, u1)
         (gradient,) = pull_back(in_kernel)
@@ -236,7 +238,7 @@ class DualEnergy(AbstractEnergy):
         columns = len(self.statistics.gram) * self.statistics.outputs
         return blocks_cost(self.paths, columns // self.paths, 4 * columns**3, 2 * columns**3)
 
-    def _given(self, u1: Float[Array, "paths paths"]) -> Mapping[Expr, Array | int]:
+    def _given(self, u1: PathMatrix) -> Mapping[Expr, Array | int]:
         return self.bound.numbers() | self.bound.moments(self.statistics) | {self.bound.symbols.first: u1}
 
     @property
@@ -246,7 +248,7 @@ class DualEnergy(AbstractEnergy):
         return moments[form.gram], moments[form.projection]
 
     @property
-    def _square(self) -> Float[Array, ""]:
+    def _square(self) -> Number:
         """y^T y / T, of which the misfit is what is left."""
         return self.statistics.label_square / self.architecture.temperature
 

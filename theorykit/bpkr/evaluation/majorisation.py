@@ -6,10 +6,11 @@ See `Majoriser`.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from .bound_action import BoundAction
+from .contractions import Number, PathMatrix
 
 # passes over all order parameters for one evaluation of the energy, beside which they cost little: until one changes
 # them by less than this part of the first, and so many at the most
@@ -22,22 +23,18 @@ class BoundedEnergy(eqx.Module):
     `logdet_gradient` is G_+, `weight` W.
     """
 
-    logdet_gradient: Float[Array, "paths paths"]
-    weight: Float[Array, "paths paths"]
+    logdet_gradient: PathMatrix
+    weight: PathMatrix
 
     @classmethod
     def at(
-        cls,
-        u1: Float[Array, "paths paths"],
-        logdet_gradient: Float[Array, "paths paths"],
-        minus_misfit_gradient: Float[Array, "paths paths"],
-        share: Array | float = 1.0,
+        cls, u1: PathMatrix, logdet_gradient: PathMatrix, minus_misfit_gradient: PathMatrix, share: Array | float = 1.0
     ) -> "BoundedEnergy":
         """From the gradient of the energy at U_0 = `u1`; a `share` of the misfit is bounded, the rest linear."""
         linear = logdet_gradient - (1 - share) * minus_misfit_gradient
         return cls(linear, share * u1 @ minus_misfit_gradient @ u1)
 
-    def value(self, bound: BoundAction, u1: Float[Array, "paths paths"]) -> Float[Array, ""]:
+    def value(self, bound: BoundAction, u1: PathMatrix) -> Number:
         """The bound at U_1 = `u1`, up to a constant."""
         values = bound.numbers() | self._values(bound) | {bound.symbols.first: u1}
         return bound.compiled.majorised_energy.call_from(values)["bound"]

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..specification.architecture import Architecture
+from .contractions import Number, PathMatrix
 
 MACHINE = float(np.finfo(np.float64).eps)
 # what keeps nearly all errors below an estimate that takes their signs for random
@@ -26,13 +27,13 @@ def _inverse_of(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return cho_solve((factor, True), jnp.eye(len(factor)))
 
 
-def log_det_sensitivity(inverse: Float[Array, "n n"], scale: Float[Array, " n"]) -> Float[Array, ""]:
+def log_det_sensitivity(inverse: Float[Array, "n n"], scale: Float[Array, " n"]) -> Number:
     """Change of log det A by independent relative errors of size one in A, whose diagonal is `scale`."""
     root = jnp.sqrt(scale)
     return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
 
 
-def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Float[Array, ""]:
+def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
     """What rounding makes of the entropy, per eps, given all C_l, U_l = C_l C_l^T factorised for two layers each."""
     below = [0.0, *(width * count for width, count in zip(architecture.widths, architecture.branches, strict=False))]
     total = 0.0
@@ -44,14 +45,14 @@ def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, 
 
 
 def kernel_rounding(
-    u1: Float[Array, "paths paths"],
-    value: Float[Array, ""],
+    u1: PathMatrix,
+    value: Number,
     solved: Mapping[str, Array],
     squares: Float[Array, "paths rows"],
     labels: Float[Array, " rows"],
     temperature: ArrayLike,
     features_error: ArrayLike,
-) -> Mapping[str, Float[Array, ""]]:
+) -> Mapping[str, Number]:
     """What rounding makes of the energy by the kernel, per eps, of its "kernel" and of its "labels".
 
     `solved` has resolvent and representer, `squares` are phi^pi . phi^pi of every path, row by row, and
@@ -72,13 +73,13 @@ def kernel_rounding(
 
 
 def dual_rounding(
-    u1: Float[Array, "paths paths"],
-    magnitude: Float[Array, ""],
-    square: Float[Array, ""],
+    u1: PathMatrix,
+    magnitude: Number,
+    square: Number,
     gram: Float[Array, "columns columns"],
     projection: Float[Array, "columns one"],
     temperature: ArrayLike,
-) -> Mapping[str, Float[Array, ""]]:
+) -> Mapping[str, Number]:
     """The same in the dual form; `magnitude` is that of the terms of the energy, of which `square` is y^T y / T."""
     size, inverse = len(gram) // len(u1), _inverse_of(jnp.linalg.cholesky(u1))
     of_u1 = log_det_sensitivity(inverse, jnp.diagonal(u1))
@@ -93,6 +94,6 @@ def dual_rounding(
     }
 
 
-def _root(square: Float[Array, ""]) -> Float[Array, ""]:
+def _root(square: Number) -> Number:
     """The root of a number that rounding may make negative."""
     return jnp.sqrt(jnp.maximum(square, 0.0))

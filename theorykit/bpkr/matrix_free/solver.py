@@ -39,6 +39,7 @@ from ...saddle.solvers.lanczos import run_lanczos
 from ...sharding import of_this_process, outside_meshes, replicate, shard_like, sharding_of
 from ..data.reading import refuse_kernels
 from ..evaluation.bound_action import BoundAction
+from ..evaluation.contractions import Number, PathMatrix
 from ..evaluation.majorisation import BoundedEnergy
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import Coordinates, from_order_parameters, to_order_parameters
@@ -97,14 +98,14 @@ class MatrixFree(eqx.Module):
 class Slopes(eqx.Module):
     """The gradient of the energy in U_1, `logdet_gradient - minus_misfit_gradient`, as `estimate_energy` says."""
 
-    logdet_gradient: Float[Array, "paths paths"]
-    logdet_gradient_error: Float[Array, "paths paths"]
-    logdet_gradient_bias: Float[Array, "paths paths"]
-    minus_misfit_gradient: Float[Array, "paths paths"]
-    minus_misfit_gradient_bias: Float[Array, "paths paths"]
+    logdet_gradient: PathMatrix
+    logdet_gradient_error: PathMatrix
+    logdet_gradient_bias: PathMatrix
+    minus_misfit_gradient: PathMatrix
+    minus_misfit_gradient_bias: PathMatrix
 
     @property
-    def gradient(self) -> Float[Array, "paths paths"]:
+    def gradient(self) -> PathMatrix:
         """The estimate of the gradient of the energy."""
         return self.logdet_gradient - self.minus_misfit_gradient
 
@@ -112,15 +113,15 @@ class Slopes(eqx.Module):
 class EnergyEstimate(eqx.Module):
     """The energy and its gradient with their errors, as `estimate_energy` says."""
 
-    value: Float[Array, ""]
-    standard_error: Float[Array, ""]
-    bias: Float[Array, ""]
-    log_determinant: Float[Array, ""]
-    misfit: Float[Array, ""]
+    value: Number
+    standard_error: Number
+    bias: Number
+    log_determinant: Number
+    misfit: Number
     slopes: Slopes
     stats: Mapping[str, Any]
 
-    def error(self, deviations: float = 3.0) -> Float[Array, ""]:
+    def error(self, deviations: float = 3.0) -> Number:
         """The stated error: so many standard errors (Student's t with probes - 2 degrees of freedom), plus the bias."""
         return checked_number("deviations", deviations, least=0.0) * self.standard_error + self.bias
 
@@ -155,7 +156,7 @@ class Operands(eqx.Module):
     bound: BoundAction
     design: Design
     labels: Float[Array, "rows one"]
-    path_gram: Float[Array, "paths paths"]
+    path_gram: PathMatrix
 
 
 def operands_of(problem: Problem) -> Operands:
@@ -189,11 +190,7 @@ def _random_signs(key, shape, sharding):
 
 
 def estimate_at(
-    data: Operands,
-    first: Float[Array, "paths paths"],
-    probes: Float[Array, "probes rows"],
-    solver: MatrixFree,
-    order: int | None = None,
+    data: Operands, first: PathMatrix, probes: Float[Array, "probes rows"], solver: MatrixFree, order: int | None = None
 ) -> EnergyEstimate:
     """`estimate_energy` for given probes, of any kind for which the mean of z^T B z is tr B; from `order` on."""
     rows, sharding = data.design.shape[0], data.design.sharding
@@ -345,15 +342,15 @@ class MatrixFreeSaddle(eqx.Module):
 
     order_parameters: OrderParameters
     errors: OrderParameters
-    action: Float[Array, ""]
-    entropy: Float[Array, ""]
-    energy: Float[Array, ""]
-    standard_error: Float[Array, ""]
-    excess: Float[Array, ""]
-    bias: Float[Array, ""]
+    action: Number
+    entropy: Number
+    energy: Number
+    standard_error: Number
+    excess: Number
+    bias: Number
     stats: Mapping[str, Any]
 
-    def error(self, deviations: float = 3.0) -> Float[Array, ""]:
+    def error(self, deviations: float = 3.0) -> Number:
         """The stated error of `action` as the minimum of S: `deviations` times standard error and excess, plus bias."""
         return checked_number("deviations", deviations, least=0.0) * (self.standard_error + self.excess) + self.bias
 

@@ -16,7 +16,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ...compilation import jit
 from ...sharding import by_shard, of_this_process, replicate, shard_like, sum_by_blocks
 from ..evaluation.bound_action import BoundAction
+from ..evaluation.contractions import Number, PathMatrix
 
+Columns = Float[Array, "rows k"]
 _BLOCK_BYTES = 2**25
 
 
@@ -60,7 +62,7 @@ class Kernel(eqx.Module):
 
     bound: BoundAction
     design: Design
-    first: Float[Array, "paths paths"]
+    first: PathMatrix
 
     @property
     def rows(self) -> int:
@@ -68,17 +70,17 @@ class Kernel(eqx.Module):
         return self.design.shape[0]
 
     @property
-    def temperature(self) -> Float[Array, ""]:
+    def temperature(self) -> Number:
         """T, what is added to the diagonal of K."""
         return jnp.asarray(self.bound.architecture.temperature, dtype=jnp.float64)
 
-    def product(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:
+    def product(self, columns: Columns) -> Columns:
         """A V, Eq. (10)."""
         symbols, compiled = self.bound.symbols, self.bound.compiled
         arguments = {symbols.first: self.first, symbols.features: self.design, compiled.columns: columns}
         return compiled.kernel_product.call_from(self.bound.numbers() | arguments)["product"]
 
-    def slope(self, left: Float[Array, "rows k"], right: Float[Array, "rows k"]) -> Float[Array, "paths paths"]:
+    def slope(self, left: Columns, right: Columns) -> PathMatrix:
         """The gradient of tr(left^T K(U_1) right) in U_1, a symmetric matrix."""
 
         def form(first):
@@ -97,36 +99,36 @@ class WhitenedKernel(eqx.Module):
     kernel: Kernel
     basis: Float[Array, "rows rank"]
     eigenvalues: Float[Array, " rank"]
-    floor: Float[Array, ""]
+    floor: Number
 
     @property
-    def rounding(self) -> Float[Array, ""]:
+    def rounding(self) -> Number:
         """About how far rounding moves M."""
         return jnp.finfo(jnp.float64).eps * (1 + jnp.max(self.eigenvalues) / self.kernel.temperature)
 
-    def whiten(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:
+    def whiten(self, columns: Columns) -> Columns:
         """P^{-1/2} V."""
         temperature = self.kernel.temperature
         weights = 1 / jnp.sqrt(self.eigenvalues + temperature) - 1 / jnp.sqrt(temperature)
         return columns / jnp.sqrt(temperature) + self.basis @ (weights[:, None] * (self.basis.T @ columns))
 
-    def product(self, columns: Float[Array, "rows k"]) -> Float[Array, "rows k"]:
+    def product(self, columns: Columns) -> Columns:
         """M V."""
         return self.whiten(self.kernel.product(self.whiten(columns)))
 
     @property
-    def log_det_of_preconditioner(self) -> Float[Array, ""]:
+    def log_det_of_preconditioner(self) -> Number:
         """log det P."""
         temperature, rest = self.kernel.temperature, self.kernel.rows - len(self.eigenvalues)
         return rest * jnp.log(temperature) + jnp.sum(jnp.log(self.eigenvalues + temperature))
 
     @property
-    def trace_of_inverse(self) -> Float[Array, ""]:
+    def trace_of_inverse(self) -> Number:
         """tr P^{-1}."""
         temperature, rest = self.kernel.temperature, self.kernel.rows - len(self.eigenvalues)
         return rest / temperature + jnp.sum(1 / (self.eigenvalues + temperature))
 
-    def slope_of_trace(self, path_gram: Float[Array, "paths paths"]) -> Float[Array, "paths paths"]:
+    def slope_of_trace(self, path_gram: PathMatrix) -> PathMatrix:
         """The gradient of tr(P^{-1} K(U_1)) in U_1 at fixed P, from that of tr K(U_1)."""
         temperature = self.kernel.temperature
         removed = self.eigenvalues / (self.eigenvalues + temperature)
@@ -154,9 +156,7 @@ def whiten_kernel(kernel: Kernel, key: PRNGKeyArray, rank: int) -> WhitenedKerne
     return WhitenedKernel(kernel, outer @ turn, eigenvalues, 1 - shift / temperature)
 
 
-def tall_qr(
-    array: Float[Array, "rows k"], sharding: NamedSharding | None
-) -> tuple[Float[Array, "rows k"], Float[Array, "k k"]]:
+def tall_qr(array: Columns, sharding: NamedSharding | None) -> tuple[Columns, Float[Array, "k k"]]:
     """Q and R of no more columns than rows: each device factorises its own rows, and all together these factors R.
 
     Source: J. Demmel, L. Grigori, M. Hoemmen, J. Langou, "Communication-optimal parallel and sequential QR and LU
