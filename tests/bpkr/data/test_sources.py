@@ -32,54 +32,37 @@ def dataset(features, labels) -> xr.Dataset:
     return xr.Dataset({"features": (DIMS, features), "labels": (DIMS[: labels.ndim - 1 or 1], labels)})
 
 
-def write_npy(path: Path, features, labels):
-    pair = tuple(path.with_name(f"{path.name}-{name}.npy") for name in NAMES)
-    for each, array in zip(pair, (features, labels), strict=True):
-        np.save(each, array)
-    return pair
+SUFFIXES = {"npz": ".npz", "compressed npz": ".npz", "hdf5": ".h5", "netcdf": ".nc", "zarr": ".zarr"}
+KINDS = ("npy", *SUFFIXES)
 
 
-def write_npz(path: Path, features, labels):
-    np.savez(path.with_suffix(".npz"), features=features, labels=labels)
-    return path.with_suffix(".npz")
-
-
-def write_compressed(path: Path, features, labels):
-    np.savez_compressed(path.with_suffix(".npz"), features=np.asfortranarray(features), labels=labels)
-    return path.with_suffix(".npz")
-
-
-def write_hdf5(path: Path, features, labels):
-    with h5py.File(path.with_suffix(".h5"), "w") as file:
-        file["features"], file["labels"] = features, labels
-    return path.with_suffix(".h5")
-
-
-def write_netcdf(path: Path, features, labels):
-    dataset(features, labels).transpose("features", "examples", "paths").to_netcdf(path.with_suffix(".nc"))
-    return path.with_suffix(".nc")
-
-
-def write_zarr(path: Path, features, labels):
-    pytest.importorskip("zarr")
-    dataset(features, labels).to_zarr(path.with_suffix(".zarr"), zarr_format=3, consolidated=False)
-    return path.with_suffix(".zarr")
-
-
-WRITERS = {
-    "npy": write_npy,
-    "npz": write_npz,
-    "compressed npz": write_compressed,
-    "hdf5": write_hdf5,
-    "netcdf": write_netcdf,
-    "zarr": write_zarr,
-}
+def write(kind: str, path: Path, features, labels):
+    """A file of this format, or a pair of npy files."""
+    if kind == "npy":
+        pair = tuple(path.with_name(f"{path.name}-{name}.npy") for name in NAMES)
+        for each, array in zip(pair, (features, labels), strict=True):
+            np.save(each, array)
+        return pair
+    path = path.with_suffix(SUFFIXES[kind])
+    if kind == "npz":
+        np.savez(path, features=features, labels=labels)
+    elif kind == "compressed npz":
+        np.savez_compressed(path, features=np.asfortranarray(features), labels=labels)
+    elif kind == "hdf5":
+        with h5py.File(path, "w") as file:
+            file["features"], file["labels"] = features, labels
+    elif kind == "netcdf":
+        dataset(features, labels).transpose("features", "examples", "paths").to_netcdf(path)
+    else:
+        pytest.importorskip("zarr")
+        dataset(features, labels).to_zarr(path, zarr_format=3, consolidated=False)
+    return path
 
 
 def written(kind: str, folder: Path, features, labels) -> list:
     """Files of a format, each with a part of the data."""
     parts = zip(np.split(features, CUTS), np.split(labels, CUTS), strict=True)
-    return [WRITERS[kind](folder / f"part{number}", *part) for number, part in enumerate(parts)]
+    return [write(kind, folder / f"part{number}", *part) for number, part in enumerate(parts)]
 
 
 class Apart(Executor):
@@ -113,7 +96,7 @@ def in_memory(features, labels):
     return sum(others, start=first)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_files_of_every_format_are_read_by_workers(kind, tmp_path, workers, monkeypatch):
     features, labels = random_data(1)
     files = written(kind, tmp_path, features.astype(np.float32), labels)
@@ -131,7 +114,7 @@ def test_a_file_is_never_in_memory_whole(tmp_path):
     features, labels = random_data(2)
     for kind in ("npy", "npz", "hdf5", "netcdf"):
         (tmp_path / kind).mkdir()
-        (file,) = [WRITERS[kind](tmp_path / kind / "all", features, labels)]
+        (file,) = [write(kind, tmp_path / kind / "all", features, labels)]
         paths = tuple(map(str, file if isinstance(file, tuple) else (file,)))
         lengths = [len(pair[0].read()) for _, pair in File(paths, NAMES, CHUNK).parts()]
         assert lengths == [CHUNK] * (EXAMPLES // CHUNK) + [EXAMPLES % CHUNK]
@@ -157,7 +140,7 @@ def test_arrays_on_disk_are_read_by_workers(tmp_path, workers):
     features, labels = random_data(3, outputs=2)
     expected = Data.of_arrays(features, labels, chunk=CHUNK, progress=False).moments
     maps = [mapped(tmp_path / f"{name}.npy", array) for name, array in zip(NAMES, (features, labels), strict=True)]
-    with h5py.File(write_hdf5(tmp_path / "data", features, labels)) as file:
+    with h5py.File(write("hdf5", tmp_path / "data", features, labels)) as file:
         for arrays in (maps, [file["features"], file["labels"]], [file["features"], labels]):
             pieces = [rows_of(array, slice(0, 9)) for array in arrays]
             assert isinstance(pieces[0], Piece) and len(pickle.dumps(pieces[0])) < 1000
@@ -170,7 +153,7 @@ def test_data_arrays_are_read_by_workers(kind, chunks, tmp_path, workers):
     features, labels = random_data(4)
     # the writer makes no consolidated metadata, of whose absence xarray warns
     options = {"engine": "zarr", "consolidated": False} if kind == "zarr" else {}
-    with xr.open_dataset(WRITERS[kind](tmp_path / "data", features, labels), chunks=chunks, **options) as opened:
+    with xr.open_dataset(write(kind, tmp_path / "data", features, labels), chunks=chunks, **options) as opened:
         arrays = (opened["features"], opened["labels"])
         expected = Data.of_arrays(features, labels, chunk=CHUNK, progress=False).moments
         for executor in (None, workers):
@@ -187,7 +170,7 @@ def in_layout(array: xr.DataArray) -> xr.DataArray:
 def test_zarr_arrays_are_read_by_workers(tmp_path, workers):
     zarr = pytest.importorskip("zarr")
     features, labels = random_data(5)
-    group = zarr.open_group(write_zarr(tmp_path / "data", features, labels), mode="r")
+    group = zarr.open_group(write("zarr", tmp_path / "data", features, labels), mode="r")
     memory = zarr.array(features, chunks=(9, 2, 3))
     expected = Data.of_arrays(features, labels, chunk=CHUNK).moments
     assert isinstance(rows_of(group["features"], slice(3)), Piece) and not isinstance(rows_of(memory, slice(3)), Piece)
@@ -245,7 +228,7 @@ def test_a_pass_over_files_goes_on_where_it_ended(tmp_path):
     assert_identical(Data.of_files(files, chunk=CHUNK, checkpoint=path, progress=False).moments, expected)
     with pytest.raises(FileExistsError, match="differs in chunk: 7 there, 8 now"):
         Data.of_files(files, chunk=8, checkpoint=path, progress=False)
-    write_npz(tmp_path / "part2", changed(features[CUTS[1] :], (3, 1, 1), 0.5), labels[CUTS[1] :])
+    write("npz", tmp_path / "part2", changed(features[CUTS[1] :], (3, 1, 1), 0.5), labels[CUTS[1] :])
     with refused(f"{files[2]} is not what it was when the checkpoint"):
         Data.of_files(files, chunk=CHUNK, checkpoint=path, progress=False)
 
@@ -263,7 +246,7 @@ def test_a_file_that_a_worker_does_not_see_is_named_with_the_host(tmp_path, work
 
 @pytest.mark.slow
 def test_a_lazy_array_whose_file_a_worker_does_not_see_is_named(tmp_path):
-    opened = xr.open_dataset(write_netcdf(tmp_path / "c", *random_data(9)))
+    opened = xr.open_dataset(write("netcdf", tmp_path / "c", *random_data(9)))
     (tmp_path / "c.nc").unlink()
     with local_workers(1) as pool, pytest.raises(FileNotFoundError, match=r"c\.nc is not there as process"):
         Data.of_arrays(opened["features"], opened["labels"], executor=pool, progress=False)
@@ -272,7 +255,7 @@ def test_a_lazy_array_whose_file_a_worker_does_not_see_is_named(tmp_path):
 def broken_files(folder: Path):
     """Files that are refused, and what of them is said."""
     features, labels = random_data(10)
-    whole = {kind: WRITERS[kind](folder / "whole", features, labels) for kind in ("npy", "npz", "hdf5")}
+    whole = {kind: write(kind, folder / "whole", features, labels) for kind in ("npy", "npz", "hdf5")}
     for kind, path in (*whole.items(), ("pair", whole["npy"][0])):
         if kind != "npy":
             cut = path.with_name(f"cut{path.name}")
@@ -288,16 +271,22 @@ def broken_files(folder: Path):
     yield folder / "named.npz", "named.npz has no array 'features'; it has x, y: give `variables`"
     np.savez(folder / "objects.npz", features=features.astype(object), labels=labels)
     yield folder / "objects.npz", "(ValueError: features.npy is of Python objects"
-    yield write_npz(folder / "fewer", features[1:], labels), "fewer.npz: features has 49 examples, labels has 50"
-    yield write_npz(folder / "none", features[:0], labels[:0]), "none.npz: features must have shape (examples, paths,"
-    yield write_npz(folder / "nan", changed(features, (9, 0, 0), np.nan), labels), "nan.npz, from example 7 on: feat"
-    yield write_npz(folder / "other", features[:, :2], labels), "other.npz does not fit those before it: its (paths, f"
+    yield write("npz", folder / "fewer", features[1:], labels), "fewer.npz: features has 49 examples, labels has 5"
+    yield (
+        write("npz", folder / "none", features[:0], labels[:0]),
+        "none.npz: features must have shape (examples, ",
+    )
+    yield write("npz", folder / "nan", changed(features, (9, 0, 0), np.nan), labels), "nan.npz, from example 7 on: "
+    yield (
+        write("npz", folder / "other", features[:, :2], labels),
+        "other.npz does not fit those before it: its (paths, f",
+    )
     yield whole["npy"][0], "whole-features.npy holds one array: give the pair"
     yield (whole["npz"], whole["npz"]), "whole.npz is no npy file, of which pairs are made"
 
 
 def test_files_that_cannot_be_summed_are_named(tmp_path):
-    good, tried = write_npz(tmp_path / "good", *random_data(0)), 0
+    good, tried = write("npz", tmp_path / "good", *random_data(0)), 0
     for bad, message in broken_files(tmp_path):
         tried += 1
         with ThreadPoolExecutor(1) as pool:
@@ -309,7 +298,7 @@ def test_files_that_cannot_be_summed_are_named(tmp_path):
 
 
 def test_bad_lists_of_files_are_refused(tmp_path):
-    file = write_npz(tmp_path / "a", *random_data(0))
+    file = write("npz", tmp_path / "a", *random_data(0))
     with refused("files must name at least one file"):
         Data.of_files([])
     with pytest.raises(FileNotFoundError, match=r"there is no file \S+b\.npz, and 1 more are missing, of 3"):

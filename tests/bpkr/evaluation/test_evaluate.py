@@ -23,13 +23,10 @@ from ..cases import (
     ANY_CASE,
     ANY_OF_THE_GRAMMAR,
     CASES,
-    DENSE_BETWEEN,
     GRAMMAR,
     READOUTS_OF_TOKENS,
     SEEDS,
     TWO_LAYERS,
-    CorrelatedHeads,
-    TiedHeads,
     assert_close,
     entries_of_triangle,
     explicit_energy,
@@ -71,25 +68,6 @@ def test_generated_code_agrees_with_the_interpreter(problem):
     assert_close(terms.energy, interpret(action.energy, values))
 
 
-@given(seed=SEEDS)
-def test_layers_of_one_block_and_the_same_variance_are_alike(seed):
-    """A dense layer, one head, and heads that share their values differ in their features only."""
-    problem = random_problem(DENSE_BETWEEN, seed)
-    for layer in (1, TiedHeads(3)):
-        other = replace(DENSE_BETWEEN, layers=(2, layer, 2)).architecture(problem.architecture.temperature)
-        assert_close(replace(problem, architecture=other).evaluate().total, problem.evaluate().total, 1e-12)
-
-
-@given(seed=SEEDS)
-def test_a_covariance_of_equal_variances_is_a_prior_variance(seed):
-    problem, (first, variance, *others) = random_problem(TWO_LAYERS, seed), TWO_LAYERS.variances
-    layers = (CorrelatedHeads(variance * np.eye(3), 3), 2)
-    own = replace(TWO_LAYERS, layers=layers, variances=(first, 1.0, *others))
-    other = replace(problem, architecture=own.architecture(problem.architecture.temperature))
-    assert_close(other.evaluate().total, problem.evaluate().total, 1e-12)
-    assert_close(other.predict().mean, problem.predict().mean, 1e-12)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_symbolic_entropy_is_stationary_at_the_gp_limit(case):
     """The saddle-point equations without their energy terms, which vanish with the features."""
@@ -98,11 +76,6 @@ def test_the_symbolic_entropy_is_stationary_at_the_gp_limit(case):
     values = symbol_values(replace(problem, order_parameters=limit, features=0 * problem.features))
     for equation in bpkr.derive(problem.architecture).saddle_point_equations.values():
         assert np.max(np.abs(interpret(equation, values))) < 1e-12 * max(case.widths)
-
-
-@given(problem=problems(ANY_ACTION))
-def test_the_gp_limit_has_the_least_entropy_of_all(problem):
-    assert problem.evaluate().entropy > entropy(problem, bpkr.gp_limit(problem.architecture))
 
 
 @given(case=ANY_CASE, seed=SEEDS)

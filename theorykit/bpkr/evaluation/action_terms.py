@@ -37,16 +37,9 @@ class ActionTerms(eqx.Module):
 def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParameters) -> ActionTerms:
     """Evaluate the action and its parts at given order parameters, Eq. (32).
 
-    Args:
-        problem: the architecture with its data.
-        order_parameters: where to evaluate; a `Saddle` may stand for its order parameters.
-
     Returns:
         `total`, undivided: the posterior goes as exp(-total/2). It is the sum of `energy` and `entropy`, which is that
         of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a.
-
-    Raises:
-        ValueError: the order parameters do not fit, or the kernel is singular.
     """
     problem = as_problem(problem)
     problem.require_labels()

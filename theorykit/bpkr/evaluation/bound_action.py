@@ -89,8 +89,8 @@ _OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
 class CompiledAction:
     """Pure JAX functions of arrays, generated from the expressions of `action` when they are first asked for.
 
-    `compile_action` makes one for each structure of layers: they hold whatever the numbers and head counts are. Besides
-    `terms` and `minima`, every name of `_OUTPUTS` is an attribute. None is jitted.
+    They hold for a structure of layers, whatever the numbers and head counts. Besides `terms` and `minima`, every name
+    of `_OUTPUTS` is an attribute. None is jitted.
     """
 
     def __init__(self, action: Action):
@@ -105,7 +105,7 @@ class CompiledAction:
         return found
 
     def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
-        """Compile `outputs` as a function of all that they depend on but sizes, which shapes determine."""
+        # as a function of all that the outputs depend on but sizes, which shapes determine
         symbols, free = self.action.symbols, set().union(*(output.free_symbols for output in outputs.values()))
         # the number of examples is data in the dual form, which has no array with examples
         scalars = {*symbols.free, *symbols.numbers, *(self.action.dual.statistics if name.startswith("dual") else ())}
@@ -150,9 +150,9 @@ def generate_source(action: Action) -> str:
 
 
 class BoundAction(eqx.Module):
-    """Functions of order parameters and data, with the numbers of `architecture`; differentiable in these, too.
+    """The compiled action with the numbers of `architecture`, in which it is differentiable.
 
-    One of `compiled` is called from the values of its symbols: `numbers`, and `point`, `data` or `moments`.
+    A function of `compiled` is called from the values of its symbols: `numbers`, and `point`, `data` or `moments`.
     """
 
     architecture: Architecture
@@ -169,7 +169,7 @@ class BoundAction(eqx.Module):
         return self.compiled.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:
-        """The value of every symbol of the architecture, sizes included; sigma_0^2 is in the features."""
+        """Values of the symbols of the architecture, sizes included; sigma_0^2 is in the features."""
         architecture, symbols = self.architecture, self.symbols
         by_name = {
             **architecture.layer_numbers(),
@@ -181,7 +181,7 @@ class BoundAction(eqx.Module):
         return {**numbers, **{symbol: sizes[symbol.name] for symbol in symbols.sizes}}
 
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
-        """The value of every order parameter's symbol."""
+        """Values of the order parameters' symbols."""
         values = (*order_parameters.matrices, order_parameters.readout)
         if not self.symbols.matrices:
             values = (order_parameters.first,)
@@ -190,18 +190,17 @@ class BoundAction(eqx.Module):
     def data(
         self, features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]
     ) -> dict[Expr, Array]:
-        """The value of the symbols of a training set."""
+        """Values of the symbols of a training set."""
         return {self.symbols.features: self.flat(features), self.symbols.labels: labels.reshape(-1, 1)}
 
     def flat(self, features: Float[Array, "examples paths features"]) -> Float[Array, "rows columns"]:
-        """The features as the matrix Phi of the action; see `flat_features`."""
+        """`flat_features` of this architecture."""
         return flat_features(self.architecture, features)
 
     def moments(self, statistics: FeatureStatistics) -> dict[Expr, Array]:
-        """The value of every symbol of the data in the dual form.
+        """Values of the symbols of the data in the dual form, for the columns of `flat_features`.
 
-        For C outputs, M and b are those of the matrix Phi of `flat_features`, whose columns are (path, output,
-        feature): M_{(pi c i)(pi' c' i')} = gram_{(pi i)(pi' i')} delta_{cc'}, b_{(pi c i)} = projection_{(pi i) c}.
+        M_{(pi c i)(pi' c' i')} = gram_{(pi i)(pi' i')} delta_{cc'}, b_{(pi c i)} = projection_{(pi i) c}.
         """
         paths, outputs = statistics.paths, statistics.outputs
         blocks = statistics.gram.reshape(paths, statistics.features, paths, statistics.features)
@@ -213,7 +212,7 @@ class BoundAction(eqx.Module):
     def path_kernel(
         self, features: Float[Array, "rows features"], other: Float[Array, "rows features"]
     ) -> Float[Array, "rows rows"]:
-        """The kernel of a pair of paths, the derivative of K (Eq. 10) in their entry of U_1, from both's features."""
+        """The kernel of a pair of paths, the derivative of K (Eq. 10) in their entry of U_1."""
         one, two = self.action.kernel_energy.path_features
         return self.compiled.path_kernel.call_from(self.numbers() | {one: features, two: other})["kernel"]
 
@@ -224,18 +223,15 @@ class BoundAction(eqx.Module):
 
 def bind(architecture: Architecture) -> BoundAction:
     """The action of `architecture`, derived, compiled, and bound to its numbers."""
-    action: Action = derive(architecture)
-    compiled: CompiledAction = compile_action(action)
-    return BoundAction(architecture, compiled)
+    return BoundAction(architecture, compile_action(derive(architecture)))
 
 
 def flat_features(
     architecture: Architecture, features: Float[Array, "examples paths features"]
 ) -> Float[Array, "rows columns"]:
-    """The features as the matrix Phi of the symbolic action, one row an (example, output) pair.
+    """The matrix Phi of columns (path, output, feature): Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}.
 
-    Its columns are (path, output, feature), the last fastest: Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}. For
-    one output this is `features` itself, flattened.
+    For one output this is `features` itself, flattened.
     """
     design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)

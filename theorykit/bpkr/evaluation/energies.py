@@ -35,10 +35,9 @@ _PATH_KERNEL_BYTES = 2**25
 
 
 class EnergyPoint(eqx.Module):
-    """The energy at U_1 = `u1`, undivided, and its gradient there, `logdet_gradient - minus_misfit_gradient`.
+    """The energy at U_1 = `u1`, undivided, and both parts of its gradient, positive semidefinite (n_1 x n_1).
 
-    Both parts of the gradient are positive semidefinite (n_1 x n_1). `magnitude` is that of the terms whose sum `value`
-    is, and sets its rounding. `solved` is what `curvature` takes up again of the evaluation, by name.
+    `magnitude` is that of the terms whose sum `value` is, and sets its rounding. `solved` is for `curvature`, by name.
     """
 
     u1: PathMatrix
@@ -72,7 +71,7 @@ class AbstractEnergy(eqx.Module):
     @property
     @abc.abstractmethod
     def label_count(self) -> Number | int:
-        """How many labels the data have, over all examples and outputs."""
+        """Labels of all examples and outputs."""
 
     @abc.abstractmethod
     def value(self, u1: PathMatrix) -> Number:
@@ -89,11 +88,11 @@ class AbstractEnergy(eqx.Module):
 
     @abc.abstractmethod
     def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
-        """What rounding makes of E where `at` has been, per machine epsilon, of its "kernel" and of its "labels"."""
+        """What rounding makes of E, per machine epsilon, of its "kernel" and of its "labels"."""
 
     @abc.abstractmethod
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
-        """The second derivative of E in the entries of U_1 on and above the diagonal, where `at` has been."""
+        """The second derivative of E in the entries of U_1 on and above the diagonal."""
 
     @abc.abstractmethod
     def curvature_cost(self) -> tuple[float, float]:
@@ -260,10 +259,7 @@ def has_dual_form(features: PathFeatures) -> bool:
 
 
 def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bool = False) -> AbstractEnergy:
-    """The energy of checked data, in the form that costs least.
-
-    With `by_kernel` it is computed by the kernel of the examples, which exists where U_1 is singular, too.
-    """
+    """The energy of checked data, in the form that costs least, or by the kernel, which a singular U_1 has, too."""
     is_rotated = isinstance(data, RotatedExamples)
     if not is_rotated and data.moments is not None:
         return DualEnergy(bound, data.moments)
@@ -284,6 +280,6 @@ def energy_of(bound: BoundAction, data: Data | RotatedExamples, *, by_kernel: bo
 
 
 def tabulates_path_kernels(architecture: Architecture, examples: int) -> bool:
-    """Whether kernels of pairs of paths are computed once, and the features are not needed again."""
+    """Whether kernels of pairs of paths are computed once."""
     count, rows = len(pairs(architecture.overlap_sizes[0])[0]), examples * architecture.outputs
     return 8 * count * rows**2 <= _PATH_KERNEL_BYTES

@@ -20,10 +20,10 @@ from .problem import Problem, as_problem
 
 
 class Prediction(eqx.Module):
-    """Posterior mean and variance of the network's outputs on test examples; without the labels' noise T.
+    """Posterior mean and variance of outputs on test examples, without the labels' noise T.
 
-    Arrays (examples,) of a network with one output, and (examples, outputs) of one with several. `ansatz` says in words
-    what they rest on beyond the order parameters; it is empty for linear hidden units.
+    (examples,) of one output, and (examples, outputs) of several. `ansatz` says in words what they rest on beyond the
+    order parameters; it is empty for linear hidden units.
     """
 
     mean: Float[Array, "examples *outputs"]
@@ -81,8 +81,8 @@ def prediction_from_kernels(
     test_diagonal: Float[Array, " testrows"],
     labels: Float[Array, "examples *outputs"],
 ) -> Prediction:
-    """Mean and variance of the outputs on test examples, Eqs. (9), (29), (30), from kernels: among training examples,
-    of test examples with them, and of each test example with itself; pure and traceable.
+    """Eqs. (9), (29), (30), from kernels among training examples, `between` test examples and them, and of each test
+    example with itself; pure and traceable.
     """
     form = bound.action.kernel_predictor
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}

@@ -27,16 +27,8 @@ from .energies import has_dual_form
 class Problem(eqx.Module):
     """An architecture with data, as `solve`, `evaluate`, `predict` and all others take it.
 
-    Args:
-        architecture: the network.
-        data: `bpkr.Data`, in any of its forms.
-
     The data are checked and the action is derived and compiled here, once. A JAX pytree: the numbers of the
     architecture and the arrays are leaves. Differentiate or vmap through a problem made inside the function.
-
-    Raises:
-        TypeError, ValueError: the data do not fit the architecture or each other, have entries that are not finite, or
-            make a kernel that is singular at the temperature.
 
         >>> import numpy as np
         >>> import theorykit
@@ -94,10 +86,8 @@ class Problem(eqx.Module):
             if is_sharded(array):
                 raise ValueError(
                     f"{name} of shape {array.shape} are sharded over {len(array.sharding.device_set)} devices, but the "
-                    "dense form factorises the kernel of all examples on one: JAX has no Cholesky factorisation over "
-                    "several devices (JAXMg has one for GPUs). The solver bpkr.MatrixFree, bpkr.estimate_energy and "
-                    "bpkr.Data.of_devices take sharded arrays; jax.device_put(array, jax.devices()[0]) brings one to "
-                    "one device"
+                    "dense form factorises the kernel on one: JAX has no Cholesky factorisation over several (JAXMg "
+                    "has one for GPUs). bpkr.MatrixFree and bpkr.Data.of_devices take sharded arrays"
                 )
 
     def require_arrays(self, function: str) -> None:
@@ -139,9 +129,8 @@ class Problem(eqx.Module):
             else ("the kernel K(U) + T I", "kernel, with repeated or linearly dependent examples")
         )
         message = (
-            f"{form} is not positive definite to double precision, so its Cholesky factor does not exist. Likely "
-            f"causes: a temperature that is zero or tiny compared to the {cause} (temperature={temperature}); or "
-            "features or order parameters of extreme magnitude"
+            f"{form} is not positive definite to double precision. Likely causes: a temperature that is zero or tiny "
+            f"compared to the {cause} (temperature={temperature}); or features or order parameters of extreme magnitude"
         )
         if not traced:
             raise ValueError(message)
