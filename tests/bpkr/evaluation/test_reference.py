@@ -17,7 +17,6 @@ from ..reference import CASES, architecture_of, arrays, order_parameters_of, pat
 WIDTHS = (10, 30, 50, 100, 300, 500, 1000)
 
 every_case = pytest.mark.parametrize("name", CASES)
-every_width = pytest.mark.parametrize("width", WIDTHS)
 
 
 @every_case
@@ -85,27 +84,14 @@ def hidden_markov(width):
     return architecture, bpkr.solve(architecture, bpkr.Data(data["phi"].transpose(0, 2, 1), data["y"]))
 
 
-@every_width
+@pytest.mark.parametrize("width", WIDTHS)
 def test_the_hidden_markov_minimum_is_found(width):
-    _, saddle = hidden_markov(width)
+    stored, (architecture, saddle) = arrays("hidden_markov"), hidden_markov(width)
     assert saddle.result == optx.RESULTS.successful
-    assert_close(saddle.action / width, arrays("hidden_markov")[f"N{width}_S"], 1e-9)
-
-
-@every_width
-def test_hidden_markov_order_parameters(width):
-    data, found = arrays("hidden_markov"), hidden_markov(width)[1].order_parameters
-    assert_close(found.matrices[0], data[f"N{width}_U1"], 1e-6)
-    assert_close(found.matrices[1], data[f"N{width}_U2"], 1e-6)
-    assert_close(found.readout, data[f"N{width}_u"], 1e-6)
-
-
-@every_width
-def test_hidden_markov_predictions(width):
-    data, (architecture, saddle) = arrays("hidden_markov"), hidden_markov(width)
-    features, test_features = (data[name].transpose(0, 2, 1) for name in ("phi", "phi_test200"))
-    prediction = bpkr.predict(
-        bpkr.Problem(architecture, bpkr.Data(features, data["y"])), saddle.order_parameters, test_features
-    )
-    assert_close(prediction.mean, data[f"N{width}_mean200"], 1e-6)
-    assert_close(prediction.variance, data[f"N{width}_var200"], 1e-6)
+    assert_close(saddle.action / width, stored[f"N{width}_S"], 1e-9)
+    for found, name in zip(jax.tree.leaves(saddle.order_parameters), ("U1", "U2", "u"), strict=True):
+        assert_close(found, stored[f"N{width}_{name}"], 1e-6)
+    features, test_features = (stored[name].transpose(0, 2, 1) for name in ("phi", "phi_test200"))
+    prediction = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, stored["y"])), saddle, test_features)
+    assert_close(prediction.mean, stored[f"N{width}_mean200"], 1e-6)
+    assert_close(prediction.variance, stored[f"N{width}_var200"], 1e-6)

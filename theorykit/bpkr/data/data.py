@@ -23,7 +23,7 @@ from ...checks import (
 )
 from ...precision import require_float64
 from ...sharding import is_sharded
-from ...workers import Workers, check_executor
+from ...workers import Workers
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.architecture import Architecture, checked_architecture, counted_paths
 from . import reading
@@ -202,9 +202,8 @@ class Data(eqx.Module):
         return cls.of_moments(summed_on_devices(features, labels))
 
     @classmethod
-    def _summed(cls, batches, grouping, executor, *options) -> "Data":
-        check_executor(executor)
-        return cls.of_moments(FeatureStatistics(**reading.sum_batches(batches, grouping, executor, *options)))
+    def _summed(cls, *arguments: Any) -> "Data":
+        return cls.of_moments(FeatureStatistics(**reading.sum_batches(*arguments)))
 
 
 def check_data(architecture: Architecture, data: Data) -> Data:

@@ -124,6 +124,7 @@ def sum_batches(
     ):
         try:
             for name, sums, more in computed:
+                # at once: after an interrupt between the two, a wrong checkpoint would be saved
                 total, digests = _added(name, total, sums), digests + more
                 bar.update(len(more))
                 if checkpoint is not None and time.monotonic() - saved_at > store.CHECKPOINT_SECONDS:
