@@ -90,15 +90,3 @@ def test_an_architecture_of_very_many_heads_is_refused_where_its_order_parameter
                 bpkr.Problem(architecture, bpkr.Data(np.ones((2, architecture.paths, 1)), np.ones(2))),
                 PROBLEM.order_parameters,
             ) if (architecture.paths < 10**7) else architecture.path_branches()
-
-
-def test_the_gradient_norm_is_compiled_once_for_all_numbers():
-    bpkr.gradient_norm(bpkr.Problem(ARCHITECTURE, bpkr.Data(*DATA)), PROBLEM.order_parameters)
-    compiled = []
-    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
-    try:
-        for temperature in (0.11, 0.12):
-            bpkr.gradient_norm(bpkr.Problem(PAIR.architecture(temperature), bpkr.Data(*DATA)), PROBLEM.order_parameters)
-    finally:
-        jax.monitoring.clear_event_listeners()
-    assert not [event for event in compiled if event.endswith("backend_compile_duration")]

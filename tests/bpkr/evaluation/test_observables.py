@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 
-from ..cases import ANY_OF_THE_GRAMMAR, SEEDS, SHALLOW_OR_DEEP, assert_close, changed, problems, refused
+from ..cases import ANY_OF_THE_GRAMMAR, SEEDS, SHALLOW_OR_DEEP, assert_close, problems, refused
 
 SIZE = 6
 
@@ -52,13 +52,6 @@ def test_head_scores_are_their_explicit_sums(problem):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
-def test_alignment_needs_a_kernel_that_fits_labels_with_a_direction():
-    for kernel, labels, message in (
-        (np.eye(3), np.ones(2), "kernel of shape (3, 3) does not fit 2 labels"),
-        (np.ones((3, 2)), np.ones(3), "kernel of shape (3, 2) does not fit 3 labels"),
-        (np.eye(3), np.zeros(3), "labels are all zero"),
-        (changed(np.eye(3), (1, 1), np.nan), np.ones(3), "kernel has 1 entries that are not finite"),
-        (changed(np.eye(3), (0, 1), 0.5), np.ones(3), "kernel is not symmetric"),
-    ):
-        with refused(message):
-            bpkr.kernel_task_alignment(kernel, labels)
+def test_alignment_needs_labels_with_a_direction():
+    with refused("labels are all zero"):
+        bpkr.kernel_task_alignment(np.eye(3), np.zeros(3))
