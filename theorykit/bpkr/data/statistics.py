@@ -16,10 +16,10 @@ from jaxtyping import Array, Float
 
 from ...checks import (
     Requirement,
-    array_module,
     checked_instance,
     checked_symmetric,
     checked_whole_number,
+    finite_entries,
     float64_array,
     is_traced,
     on_host,
@@ -137,11 +137,9 @@ def checked_statistics(architecture: Architecture, statistics: FeatureStatistics
 def _usable(architecture: Architecture, statistics: FeatureStatistics) -> Iterator[Requirement]:
     temperature = on_host(architecture.temperature)
     positive = "the dual form divides by the temperature: use a positive one"
-    yield Requirement(positive, temperature > 0, lambda: f"{positive}, not {temperature}")
+    yield Requirement(positive, temperature > 0, lambda: f"{positive}, not temperature={temperature}")
     for name in ("gram", "projection", "label_square", "examples"):
-        value = on_host(getattr(statistics, name))
-        finite = array_module(value).isfinite(value)
-        yield Requirement(f"statistics: {name} has entries that are not finite", finite)
+        yield finite_entries(f"statistics: {name}", on_host(getattr(statistics, name)))
     for name, least in {"label_square": 0, "examples": 1}.items():
         value, message = on_host(getattr(statistics, name)), f"statistics: {name} must be at least {least}"
         yield Requirement(message, value >= least, lambda message=message, value=value: f"{message}, got {value}")
