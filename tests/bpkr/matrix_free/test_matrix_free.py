@@ -22,8 +22,8 @@ from theorykit.bpkr.matrix_free.solver import (
     operands_of,
     random_probes,
 )
+from theorykit.bpkr.matrix_free.lanczos import run_lanczos
 from theorykit.bpkr.matrix_free.whitened_kernel import Design, Kernel, path_gram, whiten_kernel
-from theorykit.saddle.solvers.lanczos import run_lanczos
 from theorykit.testing import random_order_parameters
 
 from ..cases import OWN_KINDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, Case, assert_close, explicit_kernel, refused

@@ -35,7 +35,7 @@ from ...compilation import jit
 from ...precision import require_float64
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solvers.anderson import AndersonMemory
-from ...saddle.solvers.lanczos import run_lanczos
+from .lanczos import run_lanczos
 from ...sharding import of_this_process, outside_meshes, replicate, shard_like, sharding_of
 from ..data.reading import refuse_kernels
 from ..evaluation.bound_action import BoundAction
