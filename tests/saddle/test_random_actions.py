@@ -45,7 +45,7 @@ def confirmed(seeds: range | tuple[int, ...], count: int) -> Counter:
             outcomes[outcome] += 1
             if found is None:
                 continue
-            units = bind(found.of, case.values, case.initial).layout.units
+            units = bind(found.of, case.values, case.initial).units
             claim = claim_of(case.structure.twin, case.values, found, units)
             if reason := objection(claim):
                 wrong.append((seed, number, reason, case.structure.twin, case.values, case.initial))

@@ -2,13 +2,13 @@
 
     expression -> Action -> compiled function -> minimise, stationary -> Solution
 
-Knows no theory. The result of a derivation and an expression typed by hand are the same kind of object.
+The result of a derivation and an expression typed by hand are the same kind of object.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -58,9 +58,6 @@ class Action:
     - `scale`: the large number that S is proportional to, such as N; gradients and curvatures are given per scale.
     - `derivation`: the steps that led to S, if they were recorded; `derivation.verify()` checks each.
 
-    Raises `ValueError` for a symbol of S that is not declared, for an order parameter on which S does not depend, and
-    for a domain that contradicts the assumptions of its symbol.
-
         >>> from sympy import cosh, log, symbols
         >>> from theorykit.saddle import Action, Real
         >>> m, beta = symbols("m beta", real=True)
@@ -77,12 +74,34 @@ class Action:
 
     def __post_init__(self):
         check_fields(self)
+        object.__setattr__(self, "order_parameters", MappingProxyType(self.order_parameters))
         if not self.order_parameters:
             raise ValueError("order_parameters must name at least one order parameter, got none")
         for symbol, domain in self.order_parameters.items():
             domain.check_symbol(symbol)
-        object.__setattr__(self, "order_parameters", MappingProxyType(dict(self.order_parameters)))
-        _check_declared(self)
+        if both := sorted(s.name for s in self.parameters if s in self.order_parameters):
+            raise ValueError(f"{', '.join(both)}: declared both as an order parameter and as a parameter")
+        names = Counter(symbol.name for symbol in dict.fromkeys(self.symbols))
+        if twice := sorted(name for name, count in names.items() if count > 1):
+            raise ValueError(
+                f"{', '.join(twice)}: declared by two symbols of different assumptions or shapes, but values and "
+                "results go by name"
+            )
+        total = self.expression + self.scale
+        free = {symbol for symbol in total.free_symbols if isinstance(symbol, (Symbol, MatrixSymbol))}
+        sides = {size for symbol in self.symbols for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
+        if unknown := sorted(symbol.name for symbol in free - sides - set(self.symbols)):
+            why = "declare each in order_parameters, with its domain, or in parameters"
+            if alike := [name for name in unknown if name in names]:
+                why = f"another symbol called {alike[0]} is declared, of other assumptions or another shape"
+            raise ValueError(f"the symbols {', '.join(unknown)} of {shown(self.expression)} are not declared; {why}")
+        for name in ("expression", "scale"):
+            try:
+                check_covered(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name} cannot be compiled: {error}") from error
+        if idle := ", ".join(symbol.name for symbol in self.order_parameters if symbol not in free):
+            raise ValueError(f"the action does not depend on the order parameter {idle}: {shown(self.expression)}")
 
     @cached_property
     def _content(self) -> tuple:
@@ -94,14 +113,9 @@ class Action:
     def __hash__(self):
         return hash(self._content)
 
-    def __getstate__(self):
-        """The fields alone, of kinds that can be pickled."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**fields, "order_parameters": dict(self.order_parameters)}
-
-    def __setstate__(self, state):
-        for name, value in {**state, "order_parameters": MappingProxyType(state["order_parameters"])}.items():
-            object.__setattr__(self, name, value)
+    def __reduce__(self):
+        # a view of a mapping cannot be pickled
+        return Action, (self.expression, dict(self.order_parameters), self.parameters, self.scale, self.derivation)
 
     @property
     def symbols(self) -> tuple[Expr, ...]:
@@ -147,45 +161,28 @@ class Action:
 
     def with_nodes(self, nodes: int) -> "Action":
         """The same action, its Gaussian averages by quadrature with so many nodes."""
-        return self._like(with_nodes(self.expression, checked_whole_number("nodes", nodes, least=2)))
+        return replace(self, expression=with_nodes(self.expression, checked_whole_number("nodes", nodes, least=2)))
 
     @cached_property
     def refined(self) -> "Action":
         """The same action, its Gaussian averages by adaptive quadrature."""
-        return self._like(refined(self.expression)) if self.has_averages else self
-
-    @property
-    def is_refined(self) -> bool:
-        """Whether all Gaussian averages are by adaptive quadrature."""
-        return self.refined == self
+        return replace(self, expression=refined(self.expression)) if self.has_averages else self
 
     @cached_property
     def checking(self) -> "Action":
         """The same action with many nodes in every Gaussian average: a cheap check of those with few."""
-        return self._like(with_nodes(self.expression, _MANY_NODES))
+        return self.with_nodes(_MANY_NODES)
 
     @cached_property
     def bounds(self) -> "Action":
         """The same action with `SIDE` stated errors added to every Gaussian average, for `SIDE` 1 and -1."""
-        return self._like(bounded(self.expression, SIDE), (*self.parameters, SIDE))
-
-    def _like(self, expression: Expr, parameters: tuple[Expr, ...] | None = None) -> "Action":
-        # everything has been checked already
-        other = object.__new__(Action)
-        changes = {"expression": expression, "parameters": parameters or self.parameters}
-        other.__setstate__({**self.__getstate__(), **changes})
-        return other
+        return replace(self, expression=bounded(self.expression, SIDE), parameters=(*self.parameters, SIDE))
 
     @cached_property
     def compiled(self) -> CompiledFunction:
         """A JAX function of all symbols by name; results are `term_0`, `term_1`, ..., the terms of S, and `scale`."""
-        outputs = {f"term_{i}": term for i, term in enumerate(self.terms)}
-        return _compiled(tuple(outputs.items()), self.scale, self.symbols)
-
-    @cached_property
-    def compiled_equations(self) -> CompiledFunction:
-        """A JAX function of all symbols by name; its results are the gradients in the order parameters, by name."""
-        return compile_expressions("equations", {s.name: slope for s, slope in self.equations.items()}, self.symbols)
+        terms = {f"term_{i}": term for i, term in enumerate(self.terms)}
+        return compile_expressions("action", {**terms, SCALE: self.scale}, self.symbols)
 
     @cached_property
     def compiled_slopes(self) -> CompiledFunction:
@@ -205,42 +202,6 @@ class Action:
     def latex(self, symbol_names: Mapping[Expr, str] | None = None) -> str:
         """S as LaTeX."""
         return latex(self.expression, symbol_names)
-
-
-@lru_cache(maxsize=256)
-def _compiled(terms: tuple[tuple[str, Expr], ...], scale: Expr, symbols: tuple[Expr, ...]) -> CompiledFunction:
-    return compile_expressions("action", {**dict(terms), SCALE: scale}, symbols)
-
-
-def _check_declared(action: Action) -> None:
-    """Refuse an expression with other symbols than the declared ones, by name."""
-    total = action.expression + action.scale
-    free = {symbol for symbol in total.free_symbols if isinstance(symbol, (Symbol, MatrixSymbol))}
-    declared = set(action.symbols)
-    if both := sorted(s.name for s in action.parameters if s in action.order_parameters):
-        raise ValueError(f"{', '.join(both)}: declared both as an order parameter and as a parameter")
-    names = Counter(symbol.name for symbol in dict.fromkeys(action.symbols))
-    if twice := sorted(name for name, count in names.items() if count > 1):
-        raise ValueError(
-            f"{', '.join(twice)}: declared by two symbols of different assumptions or shapes; values and results go by "
-            "name, so use one symbol, or two names"
-        )
-    sizes = {size for symbol in declared for side in getattr(symbol, "shape", ()) for size in side.free_symbols}
-    if unknown := sorted(free - declared - sizes, key=lambda symbol: symbol.name):
-        why = "declare each in order_parameters, with its domain, or in parameters"
-        if alike := [symbol.name for symbol in unknown if symbol.name in names]:
-            why = f"another symbol called {alike[0]} is declared, of other assumptions or another shape: use one object"
-        listed = ", ".join(symbol.name for symbol in unknown)
-        raise ValueError(f"the symbols {listed} of {shown(action.expression)} are not declared; {why}")
-    for name, expression in (("expression", action.expression), ("scale", action.scale)):
-        try:
-            check_covered(expression)
-        except ValueError as error:
-            raise ValueError(f"{name} cannot be compiled: {error}") from error
-    if idle := [symbol for symbol in action.order_parameters if symbol not in free]:
-        raise ValueError(
-            f"the action does not depend on the order parameter {', '.join(map(str, idle))}: {shown(action.expression)}"
-        )
 
 
 def _fixed_point_map(equations: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
@@ -264,14 +225,13 @@ def _fixed_point_map(equations: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] 
 def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tuple[int, Expr | None]:
     """The cost of solving an equation for `symbol`, and the expression that it is set to."""
     terms = Add.make_args(equation)
-    powers = [term.as_powers_dict().get(symbol, 0) for term in terms]
-    linear = [term for term, power in zip(terms, powers, strict=True) if power == 1 and not (term / symbol).has(symbol)]
+    proportional = [term for term in terms if term.as_powers_dict().get(symbol, 0) == 1]
+    linear = [term for term in proportional if not (term / symbol).has(symbol)]
     if not linear:
         # a term x c(x), as in q / (1 - q)^2
-        for term, power in zip(terms, powers, strict=True):
-            if power == 1:
-                return _VARYING + 1, -(equation - term) * symbol / term
-        return _NONE, None
+        return (
+            (_VARYING + 1, -(equation - proportional[0]) * symbol / proportional[0]) if proportional else (_NONE, None)
+        )
     coefficient, rest = Add(*(term / symbol for term in linear)), Add(*(term for term in terms if term not in linear))
     if coefficient.has(*symbols):
         return _VARYING, -rest / coefficient

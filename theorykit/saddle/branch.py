@@ -5,6 +5,7 @@ of metastability, spinodals) and is a maximum along one direction between them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -57,12 +58,10 @@ class Turn(eqx.Module):
 class SolutionBranch(eqx.Module):
     """Stationary points along a branch, in order; `branch[i]` are the order parameters of one, for `initial=`.
 
-    - `parameters` (point,): values of `parameter`. `order_parameters`: by name, the first axis `point`.
-    - `action` (point,).
-    - `hessian_eigenvalues` (point, coordinates): increasing, as in `Solution`.
-    - `quadrature_error` (point,): by how much finer quadrature would move the order parameters, as in `Solution`.
-    - `turns`: folds and branch points, in order, each with its `kind`, `parameter` and `order_parameters`. `ended`: the
-      reason why it goes no further.
+    - `parameters`: values of `parameter`. `order_parameters`: by name.
+    - `hessian_eigenvalues`, `quadrature_error`: as in `Solution`.
+    - `turns`: folds and branch points, in order, each with its `kind`, `parameter` and `order_parameters`.
+    - `ended`: the reason why it goes no further.
     """
 
     parameter: str = eqx.field(static=True)
@@ -149,6 +148,10 @@ class _Place(eqx.Module):
     residual: Float[Array, ""]
     led: Float[Array, ""]
 
+    def ends(self, length: float) -> bool:
+        """Whether a step of this length ends here."""
+        return float(self.residual) <= NEAR and float(self.led) <= _ASTRAY * length
+
 
 class _Branch(eqx.Module):
     """Stationary points of an action as a curve in coordinates and one parameter, in units of the problem."""
@@ -158,14 +161,19 @@ class _Branch(eqx.Module):
     name: str = eqx.field(static=True)
 
     def at(self, parameter: Float[Array, ""]) -> BoundAction:
-        return eqx.tree_at(lambda bound: bound.parameters[self.name], self.bound, parameter)
+        return replace(self.bound, parameters={**self.bound.parameters, self.name: parameter})
+
+    def ahead(self, place: _Place, length: float) -> _Place:
+        """The next place, a step of this length along the tangent and corrections across it."""
+        step = jnp.asarray(length, dtype=float) * place.tangent
+        return _corrected(self, place.coordinates, place.parameter, place.tangent, step)
 
     def between(self, start: _Place, end: _Place) -> Array:
         """In units: the steps of all domains are differences of coordinates to first order."""
         return jnp.append(end.coordinates - start.coordinates, end.parameter - start.parameter) / self.units
 
     def text(self, place: _Place) -> str:
-        values = self.bound.layout.values(place.coordinates)
+        values = self.bound.values(place.coordinates)
         numbers = [f"{name} = {float(value):.4g}" for name, value in values.items() if np.ndim(value) == 0]
         return ", ".join([f"{self.name} = {float(place.parameter):.6g}", *numbers[:4]])
 
@@ -182,7 +190,7 @@ def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, ste
     def slope(at, by, value):
         """The gradient after a step in the unknowns; of a coordinate that is held, the step itself."""
         moved = by * branch.units
-        found = branch.at(value + moved[-1]).slope_after(at, moved[:-1])
+        found, _ = branch.at(value + moved[-1]).slopes(at, moved[:-1])
         return found * branch.units[:-1] + (1 - bound.free) * by[:-1]
 
     def matrix(at, value):
@@ -211,13 +219,6 @@ def _corrected(branch: _Branch, coordinates: Coordinates, parameter, across, ste
     return _Place(at, value, tangent, local_model(here, at).model.curvatures / here.scale, residual, led)
 
 
-def _ahead(branch: _Branch, place: _Place, length: float) -> _Place:
-    """The next place, a step of this length along the tangent and corrections across it."""
-    return _corrected(
-        branch, place.coordinates, place.parameter, place.tangent, jnp.asarray(length, dtype=float) * place.tangent
-    )
-
-
 @jit
 def _described(branch: _Branch, points: Float[Array, "point coordinates"], parameters: Float[Array, " point"]):
     """Order parameters, actions and quadrature errors at points of the branch."""
@@ -225,9 +226,8 @@ def _described(branch: _Branch, points: Float[Array, "point coordinates"], param
     def at(inputs):
         coordinates, parameter = inputs
         bound = branch.at(parameter)
-        values = bound.layout.at_edges(bound.layout.values(coordinates), coordinates, bound.free)
         error = quadrature_error(bound, local_model(bound, coordinates), coordinates)
-        return values, bound.action(coordinates), error
+        return bound.values_on_edges(coordinates), bound.action(coordinates), error
 
     return jax.lax.map(at, (points, parameters))
 
@@ -246,24 +246,20 @@ def follow(
 ) -> SolutionBranch:
     """Follow the branch of stationary points through `solution` as one parameter changes, around folds too.
 
-    It starts towards larger values with a `direction` of 1, towards smaller with -1, and ends where the parameter
-    leaves `bounds`, where the branch closes or reaches the edge of a domain, after `most_points`, or where no step
-    succeeds: `SolutionBranch.ended` says which. Averages are taken by adaptive quadrature if that of the action leaves
-    a point unknown. The method is pseudo-arclength continuation.
+    It ends where the parameter leaves `bounds`, where the branch closes or reaches the edge of a domain, or where no
+    step succeeds: `SolutionBranch.ended` says which. Averages are taken by adaptive quadrature if that of the action
+    leaves a point unknown. The method is pseudo-arclength continuation.
 
     Args:
         action: the action that was solved; its averages may have another number of nodes.
         values: the parameters that `solution` was found at.
-        solution: a converged solution, also one on an edge of a domain, which is then held there.
+        solution: a converged solution; order parameters on an edge of their domain are held there.
         parameter: the number among `values` that changes.
         bounds: its least and greatest value.
-        direction: 1 or -1.
+        direction: 1 to start towards larger values, -1 towards smaller ones.
         largest_step: largest change of the parameter in a step, by default a 20th of the range. Two folds within a
             step are missed.
         most_points: how many points there may be.
-
-    Raises:
-        ValueError: `solution` did not converge, or is one of another action.
     """
     if solution.of.refined != action.refined:
         raise ValueError("solution is one of another action; give that, or solve this one first")
@@ -286,18 +282,15 @@ def follow(
     options = (solution, name, direction, largest, (low, high), most_points)
     found = _followed(bound, *options)
     if bound.of.has_averages and not np.all(found.quadrature_error <= float(solution.stats["tolerance"])):
-        return _followed(bound.with_action(action.refined), *options)
+        return _followed(replace(bound, of=action.refined), *options)
     return found
 
 
 def _followed(bound: BoundAction, solution, name, direction, largest, bounds, most_points) -> SolutionBranch:
-    start = jnp.where(
-        solution.stats["at_edge"],
-        solution.stats["coordinates"],
-        bound.layout.coordinates(solution.order_parameters),
-    )
-    bound = eqx.tree_at(lambda b: b.free, bound, jnp.where(solution.stats["at_edge"], 0.0, 1.0))
-    layout, here, none = bound.layout, bound.parameters[name], jnp.zeros(len(start) + 1)
+    at_edge = solution.stats["at_edge"]
+    start = jnp.where(at_edge, solution.stats["coordinates"], bound.coordinates(solution.order_parameters))
+    bound = replace(bound, free=jnp.where(at_edge, 0.0, 1.0))
+    here, none = bound.parameters[name], jnp.zeros(len(start) + 1)
     along = none.at[-1].set(float(direction))
     # the unit of the parameter makes the largest step one of _LARGEST; numbers of any sign are measured by their size
     # and by how far they move over the range, so that neither has to be of order one; other coordinates are relative
@@ -305,8 +298,8 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
     slope = _corrected(_Branch(bound, units, name), start, here, along, none).tangent
     moves = jnp.abs(slope[:-1] / jnp.where(slope[-1] == 0, jnp.inf, slope[-1])) * (bounds[1] - bounds[0]) / units[-1]
     real = jnp.maximum(jnp.abs(start), jnp.where(jnp.isfinite(moves), moves, 0.0))
-    units = jnp.append(jnp.where(layout.is_real & (real > 0), real, 1.0), units[-1])
-    branch, far = _Branch(bound, units, name), np.where(layout.is_real, _FAR * np.asarray(units[:-1]), np.inf)
+    units = jnp.append(jnp.where(bound.is_real & (real > 0), real, 1.0), units[-1])
+    branch, far = _Branch(bound, units, name), np.where(bound.is_real, _FAR * np.asarray(units[:-1]), np.inf)
     first = _corrected(branch, start, here, along, none)
     if not first.residual <= NEAR:
         raise ValueError(
@@ -314,7 +307,7 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
             f"{float(first.residual):.3g}. It may be at a fold or a branch point itself; start a little beside it"
         )
     places, turns, length = [first], [], _FIRST * _LARGEST
-    ended = _end_at(branch, first, bounds, far)
+    ended = _end_at(branch, places, bounds, far)
     while ended is None:
         place = places[-1]
         if len(places) >= most_points:
@@ -322,23 +315,31 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
             break
         ahead, length = _next(branch, place, length, bounds)
         if ahead is None:
-            ended = f"no stationary point was found beyond {branch.text(place)}: {_why_lost(place)}"
+            sizes = np.abs(np.asarray(place.curvatures))
+            small = int(np.sum(sizes <= 1e-3 * np.max(sizes)))
+            why = f"{small} curvatures vanish near there, so that branches may meet" if small else "S may not be smooth"
+            ended = f"no stationary point was found beyond {branch.text(place)}: {why}"
             break
         turns += _turns(branch, place, ahead)
-        if len(places) > 2 and _passes(branch, place, ahead, first):
-            places, ended = [*places, first], "the branch closes on its start"
+        # whether the branch passes its first place on this step
+        step, to_first = branch.between(place, ahead), branch.between(place, places[0])
+        size = float(jnp.linalg.norm(step))
+        share = float(step @ to_first) / size**2
+        beside = float(jnp.linalg.norm(to_first - share * step))
+        passes = 0 < share <= 1 and beside < 0.1 * size and float(ahead.tangent @ places[0].tangent) > _STRAIGHT
+        if len(places) > 2 and passes:
+            places, ended = [*places, places[0]], "the branch closes on its start"
             break
         places.append(ahead)
-        ended = _end_at(branch, ahead, bounds, far) or _standstill(branch, places)
+        ended = _end_at(branch, places, bounds, far)
         # larger units for order parameters that have become many of them, so that steps grow along
         sizes, units = np.append(np.abs(ahead.coordinates), 0.0), np.asarray(branch.units)
-        is_large = np.append(layout.is_real, False) & (sizes > _MANY * units)
+        is_large = np.append(bound.is_real, False) & (sizes > _MANY * units)
         if is_large.any():
-            branch = eqx.tree_at(lambda b: b.units, branch, jnp.where(is_large, sizes, units))
+            branch = replace(branch, units=jnp.where(is_large, sizes, units))
             for at in (0, -1):
                 tangent = places[at].tangent * units / branch.units
-                places[at] = eqx.tree_at(lambda p: p.tangent, places[at], tangent / jnp.linalg.norm(tangent))
-            first = places[0]
+                places[at] = replace(places[at], tangent=tangent / jnp.linalg.norm(tangent))
     points, parameters = (jnp.stack([getattr(p, of) for p in places]) for of in ("coordinates", "parameter"))
     curvatures = jnp.stack([place.curvatures for place in places])
     order_parameters, actions, errors = _described(branch, points, parameters)
@@ -348,39 +349,26 @@ def _followed(bound: BoundAction, solution, name, direction, largest, bounds, mo
 def _next(branch: _Branch, place: _Place, length: float, bounds: tuple[float, float]) -> tuple[_Place | None, float]:
     """The next place, or None if there is none, and the length of the step to try after it."""
     while length > _SMALLEST * _LARGEST:
-        ahead = _ahead(branch, place, length)
-        cosine = float(place.tangent @ ahead.tangent)
-        good = float(ahead.residual) <= NEAR and float(ahead.led) <= _ASTRAY * length and cosine > _STRAIGHT
-        if good and not bounds[0] <= float(ahead.parameter) <= bounds[1]:
-            landed = _landed(branch, place, length, bounds[int(float(ahead.parameter) > bounds[1])])
-            good, ahead = landed is not None, landed if landed is not None else ahead
+        ahead = branch.ahead(place, length)
+        cosine, value = float(place.tangent @ ahead.tangent), float(ahead.parameter)
+        good = ahead.ends(length) and cosine > _STRAIGHT
+        if good and not bounds[0] <= value <= bounds[1]:
+            # to the bound that the step crosses, unless the branch turns back before it
+            bound = bounds[int(value > bounds[1])]
+
+            def beyond(share: float, length=length, bound=bound) -> float:
+                return float(branch.ahead(place, share * length).parameter) - bound
+
+            if good := beyond(0.0) * beyond(1.0) <= 0:
+                near = branch.ahead(place, brentq(beyond, 0.0, 1.0, xtol=1e-12) * length)
+                none = jnp.zeros_like(branch.units)
+                across = none.at[-1].set(1.0 if near.tangent[-1] > 0 else -1.0)
+                ahead = _corrected(branch, near.coordinates, jnp.asarray(bound), across, none)
+                good = ahead.ends(length)
         if good:
             return ahead, min(_LARGEST, _LONGER * length) if cosine > _VERY_STRAIGHT else length
         length /= 2
     return None, length
-
-
-def _landed(branch: _Branch, place: _Place, length: float, bound: float) -> _Place | None:
-    """The place on the bound that a step crosses; None if the branch turns back before it."""
-    try:
-        share = brentq(lambda s: float(_ahead(branch, place, s * length).parameter) - bound, 0, 1, xtol=1e-12)
-    except ValueError:
-        return None
-    near = _ahead(branch, place, share * length)
-    none = jnp.zeros_like(branch.units)
-    across = none.at[-1].set(1.0 if near.tangent[-1] > 0 else -1.0)
-    found = _corrected(branch, near.coordinates, jnp.asarray(bound), across, none)
-    return found if float(found.residual) <= NEAR and float(found.led) <= _ASTRAY * length else None
-
-
-def _why_lost(place: _Place) -> str:
-    sizes = np.abs(np.asarray(place.curvatures))
-    small = int(np.sum(sizes <= 1e-3 * np.max(sizes)))
-    if small > 1:
-        return f"{small} curvatures vanish together near there, so that several branches may meet"
-    if small == 1:
-        return "a curvature vanishes near there, so that another branch may cross"
-    return "the action may not be smooth, or not be defined, on the other side"
 
 
 def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
@@ -389,7 +377,7 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
 
     def place(share: float) -> _Place:
         if share not in places:
-            places[share] = _ahead(branch, start, share * length)
+            places[share] = branch.ahead(start, share * length)
         return places[share]
 
     def root(quantity) -> float | None:
@@ -404,41 +392,27 @@ def _turns(branch: _Branch, start: _Place, end: _Place) -> list[Turn]:
         crosses = root(lambda at, number=number: float(at.curvatures[number]))
         if crosses is not None and all(abs(crosses - at) > _SAME_PLACE for at, _ in found):
             found.append((crosses, _BRANCH_POINT))
-    values = branch.bound.layout.values
+    values = branch.bound.values
     return [Turn(kind, place(share).parameter, values(place(share).coordinates)) for share, kind in sorted(found)]
 
 
-def _passes(branch: _Branch, start: _Place, end: _Place, first: _Place) -> bool:
-    """Whether the branch passes its first place on a step."""
-    along, to_first = branch.between(start, end), branch.between(start, first)
-    length = float(jnp.linalg.norm(along))
-    share = float(along @ to_first) / length**2
-    beside = float(jnp.linalg.norm(to_first - share * along))
-    return 0 < share <= 1 and beside < 0.1 * length and float(end.tangent @ first.tangent) > _STRAIGHT
-
-
-def _end_at(branch: _Branch, place: _Place, bounds: tuple[float, float], far: np.ndarray) -> str | None:
-    """Why a branch is not to be followed beyond a place, or None."""
-    value, leads, layout = float(place.parameter), float(place.tangent[-1]), branch.bound.layout
+def _end_at(branch: _Branch, places: list[_Place], bounds: tuple[float, float], far: np.ndarray) -> str | None:
+    """Why a branch is not to be followed beyond the last of its places, or None."""
+    place, bound, name = places[-1], branch.bound, branch.name
+    value, leads = float(place.parameter), float(place.tangent[-1])
     if (value >= bounds[1] and leads > 0) or (value <= bounds[0] and leads < 0):
-        return f"{branch.name} reached {value:g}, which is {'the upper' if leads > 0 else 'the lower'} one of bounds"
-    at_edge = np.asarray(layout.edges(place.coordinates, _EDGE)) & (np.asarray(branch.bound.free) > 0)
+        return f"{name} reached {value:g}, which is {'the upper' if leads > 0 else 'the lower'} one of bounds"
+    at_edge = np.asarray(bound.edges(place.coordinates, _EDGE)) & (np.asarray(bound.free) > 0)
     if at_edge.any():
-        return f"{layout.owners[int(np.argmax(at_edge))]} reaches the edge of its domain at {branch.text(place)}"
+        return f"{bound.owners[int(np.argmax(at_edge))]} reaches the edge of its domain at {branch.text(place)}"
     is_far = np.abs(place.coordinates) > far
     if is_far.any():
-        return f"{layout.owners[int(np.argmax(is_far))]} grows without bound at {branch.text(place)}"
-    return None
-
-
-def _standstill(branch: _Branch, places: list[_Place]) -> str | None:
-    """Why a branch is not to be followed on which the parameter no longer changes, or None."""
+        return f"{bound.owners[int(np.argmax(is_far))]} grows without bound at {branch.text(place)}"
     if len(places) <= _STANDING:
         return None
-    last, before = places[-1], places[-1 - _STANDING]
-    changes = [abs(float(place.parameter - before.parameter)) for place in places[-_STANDING:]]
+    before = places[-1 - _STANDING]
+    changes = [abs(float(each.parameter - before.parameter)) for each in places[-_STANDING:]]
     if max(changes) > np.finfo(float).eps * float(branch.units[-1]):
         return None
-    moved = np.abs(last.coordinates - before.coordinates) / np.asarray(branch.units[:-1])
-    owner = branch.bound.layout.owners[int(np.argmax(moved))]
-    return f"{owner} moves on while {branch.name} stays where it is, at {branch.text(last)}"
+    moved = np.abs(place.coordinates - before.coordinates) / np.asarray(branch.units[:-1])
+    return f"{bound.owners[int(np.argmax(moved))]} moves on while {name} stays where it is, at {branch.text(place)}"

@@ -5,7 +5,7 @@ and the rounding errors of the gradient move the point by nothing that counts, t
 gradient a short distance away, on both sides along every soft direction, has the sign of the signature asked for.
 """
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
+from .action import SIDE
 from .bound_action import BoundAction
-from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent, reach_of
+from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, reach_of
 from .solvers.davidson import smallest_eigenvalue
 from .solvers.quadratic_model import QuadraticModel
 
@@ -55,12 +56,9 @@ def least_curvature(
     if model is not None:
         return model.curvatures[0] / problem.scale
     action, size = problem.action_on_tangent(point)
-
-    def product(function: Callable[[Tangent], Float[Array, ""]]) -> Callable[[Tangent], Tangent]:
-        return jax.linearize(jax.grad(function), jnp.zeros(size))[1]
-
     start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
-    products = product(action), product(problem.model_on_tangent(point))
+    functions = action, problem.model_on_tangent(point)
+    products = [jax.linearize(jax.grad(function), jnp.zeros(size))[1] for function in functions]
     return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
 
 
@@ -95,7 +93,7 @@ def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     here = bound.expansion(coordinates)
     nowhere = jnp.zeros_like(coordinates), jnp.zeros_like(coordinates), jnp.zeros(len(coordinates), dtype=bool)
     hessian, (curvature, at_edge, unclear) = here.hessian, nowhere
-    if any(domain.has_edges for domain in bound.layout.domains):
+    if any(domain.has_edges for domain in bound.domains.values()):
         held = bound.free == 0
         curvature, at_edge, unclear = jax.lax.cond(
             jnp.any(held), lambda: _at_edges(bound, coordinates, hessian, held), lambda: nowhere
@@ -274,27 +272,23 @@ def _at_edges(
     Each order parameter is moved off its edge alone; the others that are on edges stay there. Moved together, a product
     of two of them hides the change of S along one. Free ones follow the valley (Schur complement of their Hessian).
     """
-    side, layout, number = -jnp.sign(coordinates), bound.layout, len(coordinates)
+    side, number = -jnp.sign(coordinates), len(coordinates)
 
     def of_edges(found: dict[str, Array]) -> Array:
         """The entries that belong to domains with edges, which are numbers; zero for others."""
-        sizes = zip(layout.names, layout.domains, layout.sizes, strict=True)
+        pairs = zip(bound.domains.items(), bound.lengths, strict=True)
         return jnp.concatenate(
-            [found[name].reshape(1) if domain.has_edges else jnp.zeros(size) for name, domain, size in sizes]
+            [found[name].reshape(1) if domain.has_edges else jnp.zeros(size) for (name, domain), size in pairs]
         )
 
     def inwards(at: Coordinates) -> tuple[Array, Array, Array, Array]:
-        _, by_coordinates = jax.jvp(layout.values, (at,), (jnp.ones(number),))
+        _, by_coordinates = jax.jvp(bound.values, (at,), (jnp.ones(number),))
         slopes, magnitudes = bound.slopes(at)
         along_free, _ = bound.slopes(at, jnp.zeros(number))
         return side * of_edges(slopes), of_edges(magnitudes), along_free, jnp.abs(of_edges(by_coordinates))
 
-    def beside(distance: float) -> Array:
-        return jnp.where(jnp.eye(number, dtype=bool) & held, -side * distance, coordinates)
-
-    inward, magnitudes, along_free, moved_by = jax.lax.map(
-        inwards, jnp.concatenate([coordinates[None], *map(beside, _BESIDE)])
-    )
+    beside = [jnp.where(jnp.eye(number, dtype=bool) & held, -side * distance, coordinates) for distance in _BESIDE]
+    inward, magnitudes, along_free, moved_by = jax.lax.map(inwards, jnp.concatenate([coordinates[None], *beside]))
     # lengths in units of the width of each domain
     width = jnp.where(held, jnp.diagonal(moved_by[1 : number + 1]) / jnp.exp(-_BESIDE[0]), 1.0)
     here, free = inward[0] * width, jnp.where(held[:, None] | held, jnp.eye(number), local_hessian)
@@ -326,15 +320,18 @@ def quadrature_error(bound: BoundAction, known: LocalModel | Evidence, coordinat
 
     Of adaptive averages the stated errors, on the worse side; of others the change with many nodes, doubled.
     """
-    if not bound.of.has_averages:
+    action, model = bound.of, known.model
+    if not action.has_averages:
         return jnp.array(0.0)
-    model, no_step = known.model, jnp.zeros_like(coordinates)
 
     def step(finer: BoundAction) -> Float[Array, ""]:
-        change = finer.slope_after(coordinates, no_step) - known.slope
+        change = finer.slopes(coordinates, jnp.zeros_like(coordinates))[0] - known.slope
         moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
         return jnp.linalg.norm(jnp.where(jnp.isnan(moved), jnp.inf, moved))
 
-    if not bound.of.is_refined:
-        return 2 * step(bound.with_action(bound.of.checking))
-    return jnp.max(jax.lax.map(lambda side: step(bound.with_stated_errors(side)), jnp.array([1.0, -1.0])))
+    def on_side(side: Array) -> Float[Array, ""]:
+        return step(replace(bound, of=action.bounds, parameters={**bound.parameters, SIDE.name: side}))
+
+    if action.refined != action:
+        return 2 * step(replace(bound, of=action.checking))
+    return jnp.max(jax.lax.map(on_side, jnp.array([1.0, -1.0])))

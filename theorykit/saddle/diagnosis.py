@@ -68,9 +68,7 @@ def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "") -> Ou
     if is_traced(outcome):
         failed = outcome.result != optx.RESULTS.successful
         return outcome.result.error_if(outcome, failed) if throw else outcome
-    if np.all(outcome.converged):
-        return outcome
-    if throw:
+    if throw and not np.all(outcome.converged):
         raise RuntimeError(outcome.diagnosis + more)
     warn_of_failures(outcome, stacklevel + 2, more)
     return outcome

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .problem import AbstractSaddleProblem, Coordinates
@@ -23,35 +24,63 @@ class NoDerivativeWarning(UserWarning):
     """The derivative of a stationary point was asked for, but it does not exist."""
 
 
-@eqx.filter_custom_jvp
 def implicit_minimum(problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool) -> Coordinates:
-    """`coordinates`, where the action of `problem` is stationary, as a function of everything in `problem`.
+    """`coordinates`, where the action of `problem` is minimal, as a function of everything in `problem`.
 
     Its derivative is a step (see `AbstractSaddleProblem.moved`) that solves H d(step) = -d(gradient), by conjugate
     gradients; `form_hessian` preconditions them with the exact Hessian, so that one or two products are left.
     """
+
+    def solve(problem: AbstractSaddleProblem, root: Coordinates, hessian: Callable, right: Coordinates) -> Coordinates:
+        structure, options = jax.ShapeDtypeStruct(root.shape, root.dtype), {}
+        if form_hessian:
+            fixed, at = jax.lax.stop_gradient((problem, root))
+            factor = jax.scipy.linalg.cho_factor(fixed.expansion(fixed.at(at)).hessian, lower=True)
+            inverse = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
+            options["preconditioner"] = lx.FunctionLinearOperator(inverse, structure, lx.positive_semidefinite_tag)
+        operator = lx.FunctionLinearOperator(hessian, structure, lx.positive_semidefinite_tag)
+        return lx.linear_solve(operator, right, _LINEAR_SOLVER, options=options).value
+
+    return _implicit_point(problem, coordinates, solve)
+
+
+def implicit_stationary_point(
+    problem: AbstractSaddleProblem, coordinates: Coordinates, exists: Bool[Array, ""]
+) -> Coordinates:
+    """`implicit_minimum` of an action whose Hessian may have eigenvalues of both signs: it is formed and factorised.
+
+    The derivative does not exist if the solve failed or the point is on an edge of its domain. It is NaN then, and a
+    warning says so when it is computed.
+    """
+    return _implicit_point(problem, coordinates, Partial(_solve_formed, exists))
+
+
+def _solve_formed(exists, problem, root: Coordinates, hessian: Callable, right: Coordinates) -> Coordinates:
+    formed = jax.vmap(hessian)(jnp.eye(len(root)))
+    jax.debug.callback(_warn_of_no_derivative, exists)
+    # a factor keeps NaN linear in the change: reverse mode would make zero of a constant
+    return jnp.linalg.solve(formed, right) * jnp.where(exists, 1.0, jnp.nan)
+
+
+def _warn_of_no_derivative(exists) -> None:
+    if not np.all(exists):
+        warnings.warn(
+            "a stationary point has no derivative here, and NaN stands for it: the solve did not converge, or an order "
+            "parameter is on an edge of its domain",
+            NoDerivativeWarning,
+            stacklevel=2,
+        )
+
+
+@eqx.filter_custom_jvp
+def _implicit_point(problem: AbstractSaddleProblem, coordinates: Coordinates, solve: Callable) -> Coordinates:
     return coordinates
 
 
-@implicit_minimum.def_jvp
-def _implicit_minimum_jvp(primals, tangents):
-    problem, coordinates, form_hessian = primals
-    change, *_ = tangents
-    root = implicit_minimum(problem, coordinates, form_hessian)
-    hessian, of_problem, after = _linearised(problem, root, change)
-    structure, options = jax.ShapeDtypeStruct(root.shape, root.dtype), {}
-    operator = lx.FunctionLinearOperator(hessian, structure, lx.positive_semidefinite_tag)
-    if form_hessian:
-        fixed, at = jax.lax.stop_gradient((problem, root))
-        factor = jax.scipy.linalg.cho_factor(fixed.expansion(fixed.at(at)).hessian, lower=True)
-        inverse = lambda vector: jax.scipy.linalg.cho_solve(factor, vector)  # noqa: E731
-        options["preconditioner"] = lx.FunctionLinearOperator(inverse, structure, lx.positive_semidefinite_tag)
-    solution = lx.linear_solve(operator, -of_problem, _LINEAR_SOLVER, options=options)
-    return root, jax.jvp(after, (jnp.zeros_like(root),), (solution.value,))[1]
-
-
-def _linearised(problem: AbstractSaddleProblem, root: Coordinates, change: AbstractSaddleProblem):
-    """Products with the Hessian at `root`, the change of the gradient with the problem, and points by their step."""
+@_implicit_point.def_jvp
+def _implicit_point_jvp(primals, tangents):
+    problem, coordinates, solve = primals
+    root = _implicit_point(problem, coordinates, solve)
     no_step = jnp.zeros_like(root)
 
     def after(step: Coordinates) -> Coordinates:
@@ -63,43 +92,9 @@ def _linearised(problem: AbstractSaddleProblem, root: Coordinates, change: Abstr
     def hessian(vector: Coordinates) -> Coordinates:
         return jax.jvp(lambda step: gradient(problem, step), (no_step,), (vector,))[1]
 
-    _, of_problem = eqx.filter_jvp(lambda p: gradient(p, no_step), (problem,), (change,))
-    return hessian, of_problem, after
-
-
-@eqx.filter_custom_jvp
-def implicit_stationary_point(
-    problem: AbstractSaddleProblem, coordinates: Coordinates, exists: Bool[Array, ""]
-) -> Coordinates:
-    """`implicit_minimum` of an action whose Hessian may have eigenvalues of both signs: it is formed and factorised.
-
-    The derivative does not exist if the solve failed or the point is on an edge of its domain. It is NaN then, and a
-    warning says so when it is computed.
-    """
-    return coordinates
-
-
-@implicit_stationary_point.def_jvp
-def _implicit_stationary_point_jvp(primals, tangents):
-    problem, coordinates, exists = primals
-    change, *_ = tangents
-    root = implicit_stationary_point(problem, coordinates, exists)
-    hessian, of_problem, after = _linearised(problem, root, change)
-    formed = jax.vmap(hessian)(jnp.eye(len(root)))
-    jax.debug.callback(_warn_of_no_derivative, exists)
-    # a factor keeps NaN linear in the change: reverse mode would make zero of a constant
-    step = jnp.linalg.solve(formed, -of_problem) * jnp.where(exists, 1.0, jnp.nan)
-    return root, jax.jvp(after, (jnp.zeros_like(root),), (step,))[1]
-
-
-def _warn_of_no_derivative(exists) -> None:
-    if not np.all(exists):
-        warnings.warn(
-            "a stationary point has no derivative here, and NaN stands for it: the solve did not converge, or an order "
-            "parameter is on an edge of its domain. Solve without differentiation to see which",
-            NoDerivativeWarning,
-            stacklevel=2,
-        )
+    _, of_problem = eqx.filter_jvp(lambda p: gradient(p, no_step), (problem,), (tangents[0],))
+    step = solve(problem, root, hessian, -of_problem)
+    return root, jax.jvp(after, (no_step,), (step,))[1]
 
 
 @eqx.filter_custom_jvp
@@ -117,7 +112,6 @@ def _with_derivative_of_jvp(primals, tangents):
     return with_derivative_of(value, function, arguments), change
 
 
-@eqx.filter_custom_jvp
 def stationary_value(
     value: Float[Array, ""], function: Callable, problem: AbstractSaddleProblem, coordinates: Coordinates
 ) -> Float[Array, ""]:
@@ -126,11 +120,5 @@ def stationary_value(
     So its derivative is that at fixed coordinates, and no linear system is solved. Second derivatives go through the
     coordinates.
     """
-    return value
-
-
-@stationary_value.def_jvp
-def _stationary_value_jvp(primals, tangents):
-    value, function, problem, coordinates = primals
-    _, change = eqx.filter_jvp(lambda problem: function(problem, coordinates), (problem,), (tangents[2],))
-    return stationary_value(value, function, problem, coordinates), change
+    at_coordinates = Partial(lambda at, problem: function(problem, at), coordinates)
+    return with_derivative_of(value, at_coordinates, (problem,))

@@ -11,11 +11,23 @@ from sympy import Expr
 
 from ..checks import is_traced, shown
 from .action import Action
-from .certificate import AT_EDGE, FAR, FLAT, INFLECTED, KINKED, NOT_FINITE, ROUNDED, SLOPING, UNKNOWN_AVERAGE
+from .certificate import (
+    AT_EDGE,
+    FAR,
+    FLAT,
+    INFLECTED,
+    KINKED,
+    NOT_FINITE,
+    OTHER_INDEX,
+    ROUNDED,
+    SLOPING,
+    UNKNOWN_AVERAGE,
+)
 from .diagnosis import AbstractOutcome
 
 # a distance in coordinates, far from random starts
 _FAR = 1e2
+_ELSEWHERE = "Start from elsewhere (initial=...)"
 
 
 class Solution(AbstractOutcome):
@@ -85,107 +97,66 @@ class Solution(AbstractOutcome):
 
     def describe(self) -> str:
         """The outcome in words, and what to do about it if it did not converge."""
-        norm, asked, verdict = float(self.gradient_norm), int(self.stats["asked"]), int(self.stats["verdict"])
+        asked, verdict = int(self.stats["asked"]), int(self.stats["verdict"])
+        eigenvalues, spent = np.asarray(self.hessian_eigenvalues), int(self.stats["evaluations"])
+        is_far, edges = float(self.stats["travelled"]) > _FAR, ", ".join(self.edges)
+        norm = f"gradient norm {float(self.gradient_norm):.3g}"
+        kind = "minimum" if asked == 0 else f"stationary point of index {asked}"
         if self.converged:
-            kind = "minimum" if asked == 0 else f"stationary point of index {asked}"
-            on = f" on the edge of the domain, {', '.join(edges)}" if (edges := self.edges) else ""
-            spent = int(self.stats["evaluations"])
-            return f"converged to a {kind}{on}: gradient norm {norm:.3g} per scale, after {spent} evaluations"
-        if verdict == SLOPING:
-            return self._no_stationary_point()
+            on = f" on the edge of the domain, {edges}" if edges else ""
+            return f"converged to a {kind}{on}: {norm} per scale, after {spent} evaluations"
+        softest, lowest = (
+            self.owners[int(np.argmax(np.abs(self.stats[direction])))] for direction in ("softest", "lowest")
+        )
+        is_finite = np.isfinite(self.terms)
         if verdict == NOT_FINITE:
-            return self._not_finite()
-        if verdict == FAR or (verdict in (FLAT, INFLECTED) and float(self.stats["travelled"]) > _FAR):
-            return (
-                f"the gradient is small at {self.place} ({norm:.3g} per scale), but so is the curvature, "
-                f"{float(np.min(np.abs(self.hessian_eigenvalues))):.3g}, so that the point is not known: a Newton step "
-                f"would still move it by {float(self.stats['remaining']):.3g} in the metric of the domains. The action "
-                "may have no stationary point this way, and level off towards infinity or the edge of a domain"
-            )
-        tolerance = float(self.stats["tolerance"])
-        there = f"stationary at {self.place} (gradient norm {norm:.3g}, tolerance {tolerance:.3g})"
-        return f"{there}, but {self._why_none(verdict)}"
-
-    def _no_stationary_point(self) -> str:
-        norm, spent = float(self.gradient_norm), int(self.stats["evaluations"])
-        lowest = float(self.hessian_eigenvalues[0])
-        if int(self.stats["asked"]) == 0 and (lowest < 0 or float(self.stats["travelled"]) > _FAR):
+            what = f"the term {shown(self.of.terms[int(np.argmin(is_finite))])} of the action is"
+            what = "a derivative of the action is" if np.all(is_finite) else what
+            advice = "give an order parameter the domain on which it is defined"
+            return f"{what} not finite at {self.place}. {_ELSEWHERE}, or {advice}"
+        if verdict == SLOPING and asked == 0 and (eigenvalues[0] < 0 or is_far):
             return (
                 f"the action falls without bound: it is {float(self.action):.3g} at {self.place} after {spent} "
-                f"evaluations, its gradient norm {norm:.3g}, and the Hessian's smallest eigenvalue {lowest:.3g}, "
-                f"mostly along {self._owner('lowest')}. There is no minimum this way: if the point that is wanted is a "
-                "maximum along some directions, ask for stationary(..., index=their number)"
+                f"evaluations, its {norm}, and the Hessian's smallest eigenvalue {eigenvalues[0]:.3g}, mostly along "
+                f"{lowest}. For a maximum along some directions, ask for stationary(..., index=their number)"
             )
-        return (
-            f"no stationary point was reached: after {spent} evaluations the gradient norm {norm:.3g} per scale "
-            f"exceeds the tolerance {float(self.stats['tolerance']):.3g}, at {self.place}, where {self._negative()}. "
-            "There may be none at these parameters; else start from elsewhere (initial=...), or raise max_steps"
+        tolerance = f"tolerance {float(self.stats['tolerance']):.3g}"
+        if verdict == SLOPING:
+            return (
+                f"no stationary point was reached: after {spent} evaluations the {norm} per scale exceeds the "
+                f"{tolerance}, at {self.place}. There may be none; else {_ELSEWHERE.lower()}, or raise max_steps"
+            )
+        if verdict == FAR or (verdict in (FLAT, INFLECTED) and is_far):
+            return (
+                f"the gradient is small at {self.place} ({norm} per scale), but so is the curvature, "
+                f"{float(np.min(np.abs(eigenvalues))):.3g}: a Newton step would still move the point by "
+                f"{float(self.stats['remaining']):.3g}. The action may level off towards infinity or an edge"
+            )
+        other = f"not a {kind}: {self.index} eigenvalues of the Hessian are negative, the smallest "
+        other += (
+            f"{eigenvalues[0]:.3g} mostly along {lowest}. {_ELSEWHERE}, or ask for stationary(..., index={self.index})"
         )
-
-    def _not_finite(self) -> str:
-        if np.all(np.isfinite(self.terms)):
-            return (
-                f"a derivative of the action is not finite at {self.place}, although its terms are. Start from "
-                "elsewhere (initial=...), or write the action so that it is differentiable there"
-            )
-        term = self.of.terms[int(np.argmin(np.isfinite(self.terms)))]
-        return (
-            f"the term {shown(term)} of the action is not finite at {self.place}: a domain is left. Start from "
-            "elsewhere (initial=...), or give an order parameter the domain on which the term is defined"
-        )
-
-    def _why_none(self, verdict: int) -> str:
-        """Why a point at which the gradient vanishes is not what was asked for."""
-        if verdict == ROUNDED:
-            return (
-                f"rounding may move the point by {float(self.error):.3g} in the metric of the domains: terms that are "
-                f"large cancel in the gradient (the action is known to {float(self.action_error):.3g}). Write the "
-                "action so that they cancel by symbols, or choose units in which they are smaller"
-            )
-        if verdict == KINKED:
-            return (
-                "the action has a kink or a jump there (Abs, Max, Min, sign, a step): the gradient differs on the two "
-                "sides, and no curvature certifies the point. Smooth the function, or solve on either side of it"
-            )
-        if verdict == FLAT:
-            return (
-                f"degenerate: the action does not change along a direction, mostly {self._owner('softest')}. It may "
-                "have a continuous symmetry; remove it, by a constraint or by fewer order parameters"
-            )
-        if verdict == INFLECTED:
-            return (
-                f"neither a minimum nor a maximum along a direction of vanishing curvature, mostly "
-                f"{self._owner('softest')}: the gradient has the same sign on both sides, or several curvatures vanish "
-                "together. The point is at a fold or a branch point; change a parameter, and follow the branch "
-                "through it"
-            )
-        if verdict == AT_EDGE:
-            return (
-                f"on the edge of the domain, {', '.join(self.edges)}, where the action has a slope: it is least there, "
-                "or it falls into the domain. There is no stationary point this way; start from elsewhere (initial=...)"
-            )
-        if verdict == UNKNOWN_AVERAGE:
-            return (
-                f"the quadrature of a Gaussian average may be off by as much as moves the point by "
-                f"{float(self.quadrature_error):.3g}: the average is infinite there, or too hard"
-            )
-        asked = int(self.stats["asked"])
-        wanted = "a minimum" if asked == 0 else f"of index {asked}"
         if self.index == asked:
-            return (
-                f"not {wanted}: along a direction of vanishing curvature, mostly {self._owner('softest')}, the "
-                "gradient on both sides says that it is another. Start from elsewhere (initial=...)"
-            )
-        return (
-            f"not {wanted}: {self._negative()}, the smallest {float(self.hessian_eigenvalues[0]):.3g} mostly along "
-            f"{self._owner('lowest')}. Start from elsewhere (initial=...), or ask for stationary(..., "
-            f"index={self.index})"
-        )
-
-    def _negative(self) -> str:
-        is_finite = np.all(np.isfinite(self.hessian_eigenvalues))
-        return f"{self.index} eigenvalues of the Hessian are negative" if is_finite else "the Hessian is not finite"
-
-    def _owner(self, direction: str) -> str:
-        """The order parameter that a direction is mostly along."""
-        return self.owners[int(np.argmax(np.abs(self.stats[direction])))]
+            other = f"not a {kind}, by the gradient on both sides along {softest}, where the curvature vanishes"
+        reasons = {
+            ROUNDED: (
+                f"rounding may move the point by {float(self.error):.3g}: large terms cancel in the gradient (the "
+                f"action is known to {float(self.action_error):.3g}). Let them cancel by symbols, or change units"
+            ),
+            KINKED: "the action has a kink or a jump there (Abs, Max, sign): the point is not certified. Smooth it",
+            FLAT: (
+                f"degenerate: the action does not change along a direction, mostly {softest}. If it has a continuous "
+                "symmetry, remove that, by a constraint or fewer order parameters"
+            ),
+            INFLECTED: (
+                f"neither a minimum nor a maximum along a direction of vanishing curvature, mostly {softest}: it is at "
+                "a fold or a branch point. Change a parameter, and follow the branch through it"
+            ),
+            AT_EDGE: f"on the edge of a domain, {edges}, where the action has a slope. {_ELSEWHERE}",
+            UNKNOWN_AVERAGE: (
+                "the quadrature of a Gaussian average may be off by as much as moves the point by "
+                f"{float(self.quadrature_error):.3g}: the average is infinite there, or too hard"
+            ),
+            OTHER_INDEX: other,
+        }
+        return f"stationary at {self.place} ({norm}, {tolerance}), but {reasons[verdict]}"

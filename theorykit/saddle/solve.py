@@ -1,6 +1,7 @@
 """Stationary points of an action: found, certified, and differentiable in its parameters."""
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
@@ -78,8 +79,7 @@ def minimise(
     Without `initial`, order parameters start at eight random points, always the same, and the lowest minimum counts;
     `search` returns all that starts lead to. The end point is a solution if the gradient norm is at most `tolerance`
     per scale and every eigenvalue of the Hessian is positive (see `Solution`). Otherwise its result says so, with a
-    `ConvergenceWarning` that names the likely cause, or an error if `throw`. Raises `ValueError` for values that are
-    missing or do not fit, and if the action is not finite at `initial`.
+    `ConvergenceWarning` that names the likely cause, or an error if `throw`.
 
         >>> import theorykit
         >>> from sympy import cosh, log, symbols
@@ -145,14 +145,12 @@ def search(
 
     Points count as one if no coordinate differs by more than 1e-5.
     """
-    options = {"index": index, "starts": starts, "seed": seed, "tolerance": tolerance, "max_steps": max_steps}
-    return tuple(_distinct_solutions(end_points(action, values, **options)))
+    return tuple(_distinct_solutions(end_points(action, values, index, starts, seed, tolerance, max_steps)))
 
 
 def end_points(
     action: Action,
     values: Values,
-    *,
     index: int,
     starts: int,
     seed: int,
@@ -183,10 +181,9 @@ class _Task(NamedTuple):
     def of(cls, action, values, initial, index, tolerance, max_steps, starts=_STARTS, seed=0) -> "_Task":
         bound = bind(action, values, initial)
         if initial is None:
-            random = np.random.default_rng(seed).standard_normal((starts, len(bound.layout.owners)))
-            begin = jnp.asarray(random)
+            begin = jnp.asarray(np.random.default_rng(seed).standard_normal((starts, len(bound.free))))
         else:
-            begin = initial_coordinates(action, bound, initial)[None]
+            begin = initial_coordinates(bound, initial)[None]
         solver = IndexNewton(index=index, near=_NEAR) if index else Newton(near=_NEAR)
         refines = is_traced(bound, begin, tolerance)
         return cls(bound, begin, solver, jnp.asarray(tolerance), jnp.asarray(max_steps), refines)
@@ -218,9 +215,6 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
     index, has_averages = getattr(solver, "index", 0), bound.of.has_averages
     has_map = bound.of.standard_equations is not None and bound.of.fixed_point is not None
 
-    def judged(problem: BoundAction, at: Coordinates, tolerance: Array) -> Evidence:
-        return evidence(problem, at, local_model(problem, at), index, tolerance)
-
     def searched(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _End:
         """The first of several attempts that ends in a solution, or else the first of all.
 
@@ -229,7 +223,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         """
         kinds = [_FROM_START, _FROM_MAP] if index == 0 else [_FROM_MAP, _FROM_START]
         kinds = kinds if has_map else [_FROM_START]
-        if any(domain.has_edges for domain in bound.layout.domains):
+        if any(domain.has_edges for domain in bound.domains.values()):
             kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
         solver = eqx.tree_at(lambda s: s.atol, solver, _FINER * tolerance)
         by_map = start
@@ -239,7 +233,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
             by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
 
         def attempt(begin: Coordinates, free) -> _End:
-            problem = eqx.tree_at(lambda b: b.free, bound, free)
+            problem = replace(bound, free=free)
             found = optx.minimise(
                 lambda at, problem: problem.action(at),
                 solver,
@@ -250,40 +244,38 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
                 options={MAX_STEPS: max_steps},
             )
             at, counts = found.stats["point"].coordinates, (found.stats["evaluations"], found.stats["curvatures"])
-            return _End(at, free, found.result, judged(problem, at, tolerance), *counts, jnp.array(jnp.inf))
+            known = evidence(problem, at, local_model(problem, at), index, tolerance)
+            return _End(at, free, found.result, known, *counts, jnp.array(jnp.inf))
 
         def next_attempt(state):
             number, first, last = state
             kind = jnp.array(kinds)[number]
-            beside = bound.layout.edges(last.coordinates, _NEXT_TO_EDGE, finite=True) & (kind == _FROM_EDGE)
+            beside = bound.edges(last.coordinates, _NEXT_TO_EDGE, finite=True) & (kind == _FROM_EDGE)
             on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
             begin = jnp.stack([start, by_map, on_edge])[kind]
             useful = (kind != _FROM_EDGE) | jnp.any(beside)
             ended = jax.lax.cond(useful, lambda: attempt(begin, jnp.where(beside, 0.0, 1.0)), lambda: last)
-            spent = jnp.where(useful, last.evaluations, 0), jnp.where(useful, last.hessians, 0)
-            counts = ended.evaluations + spent[0], ended.hessians + spent[1]
-            ended = eqx.tree_at(lambda end: (end.evaluations, end.hessians), ended, counts)
+            evaluations = ended.evaluations + jnp.where(useful, last.evaluations, 0)
+            hessians = ended.hessians + jnp.where(useful, last.hessians, 0)
+            ended = replace(ended, evaluations=evaluations, hessians=hessians)
             return number + 1, chosen(number == 0, ended, first), ended
 
         shapes = eqx.filter_eval_shape(attempt, start, bound.free)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        nothing = eqx.tree_at(
-            lambda end: (end.coordinates, end.evidence.verdict, end.result),
-            nothing,
-            (start, jnp.array(SLOPING), optx.RESULTS.successful),
-        )
+        unsolved = replace(nothing.evidence, verdict=jnp.array(SLOPING))
+        nothing = replace(nothing, coordinates=start, evidence=unsolved, result=optx.RESULTS.successful)
         _, first, last = jax.lax.while_loop(
             lambda state: (state[0] < len(kinds)) & (state[2].evidence.verdict != SOLVED),
             next_attempt,
             (jnp.array(0), nothing, nothing),
         )
         end = chosen(last.evidence.verdict == SOLVED, last, first)
-        here = eqx.tree_at(lambda b: b.free, bound, end.free)
-        return eqx.tree_at(lambda e: e.quadrature, end, quadrature_error(here, end.evidence, end.coordinates))
+        error = quadrature_error(replace(bound, free=end.free), end.evidence, end.coordinates)
+        return replace(end, quadrature=error)
 
     def refined(bound: BoundAction, start: Coordinates, last: _End, tolerance) -> _End:
         """The end point by adaptive quadrature: next to `last`, or else from the end of the fixed-point map."""
-        finer, was_solved = bound.with_action(bound.of.refined), last.evidence.verdict == SOLVED
+        finer, was_solved = replace(bound, of=bound.of.refined), last.evidence.verdict == SOLVED
 
         def polished(here: BoundAction, at: Coordinates):
             """The stationary point next to `at`, by Newton steps while they get shorter, and the model there."""
@@ -305,21 +297,21 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         def next_attempt(state):
             number, end = state
             from_map = (number > 0) | (has_map & ~was_solved)
-            here = eqx.tree_at(lambda b: b.free, finer, jnp.where(was_solved & ~from_map, last.free, 1.0))
+            here = replace(finer, free=jnp.where(was_solved & ~from_map, last.free, 1.0))
             begin = end.coordinates
             if has_map:
                 begin = jax.lax.cond(from_map, lambda: finer.iterated(start), lambda: begin)
             at, local = polished(here, begin)
             known = evidence(here, at, local, index, tolerance)
-            return number + 1, eqx.tree_at(lambda e: (e.coordinates, e.free, e.evidence), end, (at, here.free, known))
+            return number + 1, replace(end, coordinates=at, free=here.free, evidence=known)
 
         _, end = jax.lax.while_loop(
             lambda state: (state[0] < 1 + has_map) & ((state[0] == 0) | (state[1].evidence.verdict != SOLVED)),
             next_attempt,
             (jnp.array(0), last),
         )
-        here = eqx.tree_at(lambda b: b.free, finer, end.free)
-        return eqx.tree_at(lambda e: e.quadrature, end, quadrature_error(here, end.evidence, end.coordinates))
+        error = quadrature_error(replace(finer, free=end.free), end.evidence, end.coordinates)
+        return replace(end, quadrature=error)
 
     def found(bound: BoundAction, start: Coordinates, end: _End | None, solver, tolerance, max_steps) -> _End:
         if end is None:
@@ -344,11 +336,11 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
         codes = optx.RESULTS
         stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
         failure = codes.where(verdict == NOT_FINITE, codes.nonfinite, stopped)
-        fixed, here = (eqx.tree_at(lambda b: b.free, each, end.free) for each in (fixed, bound))
+        fixed, here = replace(fixed, free=end.free), replace(bound, free=end.free)
         there = here, implicit_stationary_point(here, end.coordinates, solved & jnp.all(end.free > 0))
-        values = fixed.layout.at_edges(fixed.layout.values(end.coordinates), end.coordinates, end.free)
+        values = fixed.values_on_edges(end.coordinates)
         solution = Solution(
-            order_parameters=with_derivative_of(values, lambda bound, at: bound.layout.values(at), there),
+            order_parameters=with_derivative_of(values, BoundAction.values, there),
             action=stationary_value(jnp.sum(known.terms), BoundAction.action, *there),
             action_error=known.action_error,
             error=known.error + quadrature,
@@ -371,7 +363,7 @@ def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: b
                 "lowest": known.model.directions[:, 0],
             },
             of=bound.of,
-            owners=bound.layout.owners,
+            owners=bound.owners,
         )
         return solution, end
 
@@ -418,25 +410,25 @@ def _distinct_solutions(batch: Solution) -> list[Solution]:
     found = []
     for group in distinct(actions, points, _SAME):
         one = one_of(batch, int(converged[group[0]]))
-        found.append(eqx.tree_at(lambda s: s.stats, one, {**one.stats, "reached": len(group)}))
+        found.append(replace(one, stats={**one.stats, "reached": len(group)}))
     return found
 
 
 def _reported(task: _Task, solution: Solution, throw: bool) -> Solution:
     """`solution`, with an error or a warning if it is not what was asked for."""
-    known = not is_traced(solution)
-    unknown = known and int(solution.stats["verdict"]) == UNKNOWN_AVERAGE
-    more = f". {_worst_average(task.bound, solution)}" if unknown else ""
-    if known and solution.converged:
-        tolerance = float(task.tolerance)
-        if not solution.quadrature_error <= max(tolerance, _KNOWN * float(solution.error)):
-            warnings.warn(
-                "the quadrature of Gaussian averages may move the solution by "
-                f"{float(solution.quadrature_error):.2g} in the metric of the domains, which exceeds the tolerance "
-                f"{tolerance:.2g}. {_worst_average(task.bound, solution)}",
-                QuadratureWarning,
-                stacklevel=4,
-            )
+    if is_traced(solution):
+        return report(solution, throw, stacklevel=4)
+    more, tolerance = "", float(task.tolerance)
+    if int(solution.stats["verdict"]) == UNKNOWN_AVERAGE:
+        more = f". {_worst_average(task.bound, solution)}"
+    if solution.converged and not solution.quadrature_error <= max(tolerance, _KNOWN * float(solution.error)):
+        warnings.warn(
+            f"the quadrature of Gaussian averages may move the solution by {float(solution.quadrature_error):.2g} in "
+            f"the metric of the domains, which exceeds the tolerance {tolerance:.2g}. "
+            f"{_worst_average(task.bound, solution)}",
+            QuadratureWarning,
+            stacklevel=4,
+        )
     return report(solution, throw, stacklevel=4, more=more)
 
 

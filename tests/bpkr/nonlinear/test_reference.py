@@ -104,5 +104,5 @@ def test_nested_order_parameters_and_predictor_are_those_of_the_program(name):
         assert_close(prediction.mean, arrays(name)["mean"], tolerance)
         assert_close(prediction.variance, arrays(name)["var"], tolerance)
     at_theirs = bind(found.of, problem.values, theirs)
-    total = at_theirs.action(initial_coordinates(found.of, at_theirs, theirs))
+    total = at_theirs.action(initial_coordinates(at_theirs, theirs))
     assert_close(float(total) / architecture.widths[0], arrays(name)["action"], 1e-10)

@@ -209,13 +209,13 @@ def _check_slopes(points: Sequence[ActionPoint], seed: int) -> Iterator[Result]:
         expected = slope_at_zero(lambda t, at=point, by=step: float(np.sum(at.moved(t * by).terms())), _STEP)
 
         def order_parameters(t, point=point, step=step):
-            return point.bound.layout.values(point.bound.moved(point.coordinates, t * jnp.asarray(step)))
+            return point.bound.values(point.bound.moved(point.coordinates, t * jnp.asarray(step)))
 
         _, changes = jax.jvp(order_parameters, (jnp.zeros(()),), (jnp.ones(()),))
         slopes = {symbol.name: interpret(equation, point.values) for symbol, equation in point.action.equations.items()}
         along = sum(np.sum(np.asarray(slope) * np.asarray(changes[name])) for name, slope in slopes.items())
         symbolic.append((float(along), expected))
-        slope = np.asarray(point.bound.slope_after(point.coordinates, jnp.zeros_like(point.coordinates)))
+        slope = np.asarray(point.bound.slopes(point.coordinates, jnp.zeros_like(point.coordinates))[0])
         automatic.append((float(slope @ step), expected))
     meaning = f"a rule of the differential is wrong, or an average not resolved. {_PACKAGE}"
     yield check_slopes_agree("the saddle-point equations are the gradient of the action", symbolic, meaning)
@@ -248,7 +248,7 @@ def _check_scale(points: Sequence[ActionPoint], numbers: Sequence[Expr]) -> Resu
 
 
 def _without_solution(point: ActionPoint, values: Mapping, index: int, claim: str, seed: int) -> Finding:
-    action, coordinates = point.action, len(point.bound.layout.owners)
+    action, coordinates = point.action, len(point.bound.free)
     for other in range(min(coordinates, 6) + 1):
         if other != index and (elsewhere := search(action, values, index=other, starts=_STARTS, seed=seed)):
             kind = "minima" if other == 0 else f"points of index {other}"

@@ -35,7 +35,7 @@ class ActionPoint:
     @property
     def order_parameters(self) -> dict[str, Any]:
         """The order parameters as arrays, or numbers of Python."""
-        return {name: _plain(value) for name, value in self.bound.layout.values(self.coordinates).items()}
+        return {name: _plain(value) for name, value in self.bound.values(self.coordinates).items()}
 
     @property
     def values(self) -> dict[str, Any]:
@@ -92,12 +92,12 @@ def random_points(
         if values is None:
             given = {symbol.name: _random(symbol, sides, rng) for symbol in action.parameters}
         else:
-            given = {name: _plain(value) for name, value in named(action, "values", values, action.parameters).items()}
+            given = {name: _plain(value) for name, value in named("values", values, action.parameters).items()}
         shapes = {symbol: _shape(symbol, sides) for symbol in action.order_parameters}
         bound = bind(action, given, {symbol: np.eye(*shape) for symbol, shape in shapes.items() if shape})
         parameters = {**_known_sizes(action, bound, given), **given}
         # Coordinates are unbounded, and domains are their images: any coordinates are a point inside.
-        drawn = [rng.standard_normal(sum(bound.layout.sizes)) for _ in range(points)]
+        drawn = [rng.standard_normal(len(bound.free)) for _ in range(points)]
         found.append([ActionPoint(action, bound, parameters, jnp.asarray(coordinates)) for coordinates in drawn])
     return found
 
@@ -105,7 +105,7 @@ def random_points(
 def _known_sizes(action: Action, bound: BoundAction, given: Mapping[str, Any]) -> Mapping[str, int]:
     """Every size symbol that the shapes determine, by name."""
     arrays = {name: value for name, value in given.items() if np.ndim(value)}
-    shapes = zip(bound.layout.names, bound.layout.shapes, strict=True)
+    shapes = zip(bound.domains, bound.shapes, strict=True)
     arrays |= {name: np.zeros(shape) for name, shape in shapes if shape}
     symbols = [symbol for symbol in action.symbols if symbol.name in arrays]
     sizes = {size.name: size for size in bound_sizes(symbols) if size.name not in given}
