@@ -1,7 +1,5 @@
 """Domains of order parameters: unconstrained coordinates, and steps whose length is that of a natural metric.
 
-Also the assumptions that symbols are declared with, as conditions on the numbers that stand for them.
-
 Every real vector of coordinates is a point of the domain. A step from a point is taken by `moved`; its Euclidean length
 is to first order that of
 
@@ -56,8 +54,7 @@ def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "siz
     return jnp.concatenate([entries[size:], entries[::-1]]).reshape(size, size)
 
 
-def entries_of(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
-    """The entries of a lower triangular matrix, as a vector."""
+def _entries_of(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
     size = len(lower)
     # every entry is in the square once; a second place holds zero
     again, whole = jnp.split(lower.ravel(), [size * (size - 1) // 2])
@@ -75,12 +72,12 @@ def entries_of_factor(factor: Float[Array, "size size"]) -> Float[Array, " entri
     """The entries of a Cholesky factor, its diagonal by its logarithm; `filled_factor` puts them back."""
     size = len(factor)
     diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
-    return entries_of(factor * strictly_below + jnp.log(factor * diagonal + (1.0 - diagonal)))
+    return _entries_of(factor * strictly_below + jnp.log(factor * diagonal + (1.0 - diagonal)))
 
 
 def _weighted(step: Coordinates, rows: int, on_diagonal: float) -> Coordinates:
     # an entry off the diagonal occurs twice in a symmetric matrix
-    return step * entries_of(jnp.asarray(np.tri(rows, k=-1) * np.sqrt(0.5) + np.eye(rows) * on_diagonal))
+    return step * _entries_of(jnp.asarray(np.tri(rows, k=-1) * np.sqrt(0.5) + np.eye(rows) * on_diagonal))
 
 
 class AbstractDomain(eqx.Module):
@@ -102,19 +99,19 @@ class AbstractDomain(eqx.Module):
 
     @abc.abstractmethod
     def coordinates(self, value: Value) -> Coordinates:
-        """The coordinates of a value: the inverse of `value`."""
+        """The inverse of `value`."""
 
     def moved(self, coordinates: Coordinates, step: Coordinates, shape: Shape) -> Coordinates:
         """The coordinates after a step from `coordinates`, of the metric's length to first order."""
         return coordinates + step
 
-    @abc.abstractmethod
     def requirements(self, name: str, value: Numbers) -> Iterator[Requirement]:
         """The conditions on a finite `value`, known or traced, to be in the domain; errors call it `name`."""
+        return iter(())
 
     @abc.abstractmethod
     def latex(self, symbol: str) -> str:
-        """The condition that the order parameter written `symbol` obeys, as LaTeX."""
+        """The condition that the order parameter written `symbol` obeys."""
 
     def towards(self, here: Value, ahead: Value) -> Value:
         """The point halfway from `here` to `ahead`, both numbers; halfway to the edge if `ahead` is outside."""
@@ -141,15 +138,9 @@ class Real(AbstractDomain):
 
     def check_symbol(self, symbol):
         if isinstance(symbol, SymmetricSymbol):
-            raise ValueError(
-                f"{symbol} is declared symmetric in its symbol, so that its entries are not free: its domain is "
-                "Symmetric() or PositiveDefinite()"
-            )
+            raise ValueError(f"{symbol} is declared symmetric in its symbol: its domain is not Real(), but Symmetric()")
         if isinstance(symbol, Symbol) and symbol.is_nonnegative:
-            raise ValueError(
-                f"{symbol} is declared positive in its symbol, and simplifications may rest on it, but its domain is "
-                "Real(); declare it real=True, or use Positive()"
-            )
+            raise ValueError(f"{symbol} is declared positive in its symbol, but its domain is Real()")
 
     def size(self, shape):
         return int(np.prod(shape, dtype=int))
@@ -159,9 +150,6 @@ class Real(AbstractDomain):
 
     def coordinates(self, value):
         return value.reshape(-1)
-
-    def requirements(self, name, value):
-        yield from ()
 
     def latex(self, symbol):
         return rf"{symbol} \in \mathbb{{R}}"
@@ -174,10 +162,7 @@ class Symmetric(AbstractDomain):
         if not isinstance(symbol, SymmetricSymbol):
             raise ValueError(f"a Symmetric order parameter is made by symmetric(name, size), got {shown(symbol)}")
         if isinstance(symbol, PositiveDefiniteSymbol):
-            raise ValueError(
-                f"{symbol} is declared positive definite in its symbol, and simplifications may rest on it, but its "
-                "domain is Symmetric(); use PositiveDefinite()"
-            )
+            raise ValueError(f"{symbol} is declared positive definite in its symbol: use PositiveDefinite()")
 
     def size(self, shape):
         return shape[0] * (shape[0] + 1) // 2
@@ -187,7 +172,7 @@ class Symmetric(AbstractDomain):
         return lower + lower.T - jnp.diag(jnp.diagonal(lower))
 
     def coordinates(self, value):
-        return entries_of(value * np.tri(len(value)))
+        return _entries_of(value * np.tri(len(value)))
 
     def moved(self, coordinates, step, shape):
         return coordinates + _weighted(step, shape[0], 1.0)
@@ -241,6 +226,14 @@ class _AbstractInterval(AbstractDomain):
     low: eqx.AbstractVar[float]
     high: eqx.AbstractVar[float]
 
+    def check_symbol(self, symbol):
+        if isinstance(symbol, MatrixSymbol):
+            raise ValueError(f"{symbol} is a matrix, but its domain {type(self).__name__} is one of numbers")
+        if symbol.is_nonnegative and self.low < 0:
+            raise ValueError(f"{symbol} is declared positive in its symbol, but its domain reaches down to {self.low}")
+        if symbol.is_nonpositive and self.high > 0:
+            raise ValueError(f"{symbol} is declared not to be positive, but its domain reaches up to {self.high}")
+
     def size(self, shape):
         return 1
 
@@ -250,9 +243,9 @@ class _AbstractInterval(AbstractDomain):
     def edge(self, coordinate):
         return jnp.where(coordinate < 0, self.low, self.high)
 
-    def check_symbol(self, symbol):
-        if isinstance(symbol, MatrixSymbol):
-            raise ValueError(f"{symbol} is a matrix, but its domain {type(self).__name__} is one of numbers")
+    def requirements(self, name, value):
+        message = f"{name} must be above {self.low} and below {self.high}"
+        yield Requirement(message, (self.low < value) & (value < self.high), lambda: f"{message}, got {shown(value)}")
 
 
 class Positive(_AbstractInterval):
@@ -260,11 +253,6 @@ class Positive(_AbstractInterval):
 
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = np.inf
-
-    def check_symbol(self, symbol):
-        super().check_symbol(symbol)
-        if symbol.is_nonpositive:
-            raise ValueError(f"{symbol} is declared not to be positive in its symbol, but its domain is Positive()")
 
     def value(self, coordinates, shape):
         return jnp.exp(coordinates[0])
@@ -274,10 +262,6 @@ class Positive(_AbstractInterval):
 
     def misfit(self, here, ahead):
         return jnp.log(here) - jnp.log(jnp.maximum(ahead, here * _TINY))
-
-    def requirements(self, name, value):
-        message = f"{name} must be above zero"
-        yield Requirement(message, value > 0, lambda: f"{message}, got {shown(value)}")
 
     def latex(self, symbol):
         return rf"{symbol} > 0"
@@ -294,22 +278,11 @@ class Between(_AbstractInterval):
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {low} and {high}")
 
-    def check_symbol(self, symbol):
-        super().check_symbol(symbol)
-        if symbol.is_nonnegative and self.low < 0:
-            raise ValueError(f"{symbol} is declared positive in its symbol, but its domain reaches down to {self.low}")
-        if symbol.is_nonpositive and self.high > 0:
-            raise ValueError(f"{symbol} is declared negative in its symbol, but its domain reaches up to {self.high}")
-
     def value(self, coordinates, shape):
         return self.low + (self.high - self.low) * jax.nn.sigmoid(coordinates[0])
 
     def coordinates(self, value):
         return (jnp.log(value - self.low) - jnp.log(self.high - value))[None]
-
-    def requirements(self, name, value):
-        message = f"{name} must be above {self.low} and below {self.high}"
-        yield Requirement(message, (self.low < value) & (value < self.high), lambda: f"{message}, got {shown(value)}")
 
     def latex(self, symbol):
         return rf"{self.low:g} < {symbol} < {self.high:g}"
@@ -357,7 +330,7 @@ def as_declared(name: str, symbol: Expr, value: Any) -> Iterator[Requirement]:
     finite = f"{name} must be finite"
     yield Requirement(finite, abs(value) < float("inf"), lambda: f"{finite}, got {shown(value.item())}")
     # the first that does not hold is told: a zero that must be positive is told that, not that it must not be zero
-    known = [(name, declared[name]) for name in _ASSUMPTIONS if declared.get(name) is not None]
+    known = [(assumption, declared[assumption]) for assumption in _ASSUMPTIONS if declared.get(assumption) is not None]
     for assumption, truth in sorted(known, key=lambda each: not each[1]):
         is_so, words = _ASSUMPTIONS[assumption]
         message = f"{name} must {'' if truth else 'not '}be {words}, as its symbol is declared to be"

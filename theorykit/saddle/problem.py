@@ -21,7 +21,7 @@ class Point(eqx.Module):
     """The action at some coordinates: one evaluation.
 
     `magnitude`: of the terms that the action is summed from; sets its rounding. `gradient_norm`: in the
-    affine-invariant metric, per scale. `details`: intermediate results for `expansion` and `swept`.
+    affine-invariant metric, per scale. `details`: intermediate results for `expansion` and `majorise_minimise`.
     """
 
     coordinates: Coordinates
@@ -32,7 +32,7 @@ class Point(eqx.Module):
 
     @property
     def is_finite(self) -> Array:
-        """Whether action and gradient are finite, a boolean array."""
+        """Whether action and gradient are finite."""
         return jnp.isfinite(self.action) & jnp.isfinite(self.gradient_norm)
 
 
@@ -82,7 +82,7 @@ class AbstractSaddleProblem(eqx.Module):
 
     @property
     def has_sweeps(self) -> bool:
-        """Whether the problem has majorise-minimise sweeps, `swept`."""
+        """Whether the problem has `majorise_minimise`."""
         return False
 
     def majorise_minimise(self, point: Point, share: Array | float) -> Coordinates:

@@ -3,6 +3,8 @@
 Source: H. F. Walker, P. Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numer. Anal. 49 (2011) 1715.
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -14,7 +16,7 @@ from ..problem import Coordinates
 class AndersonMemory(eqx.Module):
     """Secants of an iteration, the newest first: differences of successive points, and of the changes g(x) - x there.
 
-    Rows not filled yet are zero. `point` and `change` are the last ones, where there are any since `restarted`.
+    Rows not filled yet are zero. `point` and `change` are the last ones, if there are any since `restarted`.
     """
 
     steps: Float[Array, "memory coordinates"]
@@ -31,21 +33,19 @@ class AndersonMemory(eqx.Module):
 
     def restarted(self) -> "AndersonMemory":
         """With the secants of one iteration for another that is much like it, and no last point."""
-        return eqx.tree_at(lambda memory: memory.has_last, self, jnp.array(False))
+        return replace(self, has_last=jnp.array(False))
 
     @jit
     def next_point(self, point: Coordinates, image: Coordinates) -> tuple[Coordinates, "AndersonMemory"]:
-        """Where g(x) over `point`, where it is `image`, would rest were it linear along the secants, to least squares.
+        """The point at which g(x) - x is least if it is linear along the secants, and the memory with `point` in it.
 
-        And the memory with `point` in it.
+        `image` is g(`point`).
         """
         change = image - point
-        steps = self._with(self.steps, point - self.point)
-        turns = self._with(self.turns, change - self.change)
+        steps, turns = (
+            jnp.where(self.has_last, jnp.roll(rows, 1, axis=0).at[:1].set(newest), rows)
+            for rows, newest in ((self.steps, point - self.point), (self.turns, change - self.change))
+        )
         weights, *_ = jnp.linalg.lstsq(turns.T, change, rcond=1e-10)
         ahead = image - weights @ (steps + turns)
         return ahead, AndersonMemory(steps, turns, point, change, jnp.array(True))
-
-    def _with(self, rows: Float[Array, "memory coordinates"], newest: Coordinates):
-        """The rows with another, if there is a last point that it is a difference to."""
-        return jnp.where(self.has_last, jnp.roll(rows, 1, axis=0).at[:1].set(newest), rows)

@@ -1,7 +1,7 @@
-"""The smallest eigenvalue of a large symmetric matrix by Davidson's method: products with it, few, and a cheap model.
+"""The smallest eigenvalue of a large symmetric matrix by Davidson's method: few products with it, and a cheap model.
 
-Where a run of Lanczos must find the softest direction by products alone, here an approximate matrix that costs little
-to multiply by, nearest in its softest directions, says where to look: the next vector is M^{-1} r of the residual r.
+The next vector to search along is M^{-1} r of the residual r, M being an approximate matrix that costs little to
+multiply by and is nearest in its softest directions.
 
 Sources: E. R. Davidson, J. Comput. Phys. 17 (1975) 87; R. B. Morgan, D. S. Scott, "Generalizations of Davidson's method
 for computing eigenvalues of sparse symmetric matrices", SIAM J. Sci. Stat. Comput. 7 (1986) 817.
@@ -52,18 +52,16 @@ def smallest_eigenvalue(
 ) -> Eigenvalue:
     """The smallest eigenvalue of the matrix that `product` multiplies by, `model` being products with one like it.
 
-    `start` is random, for what is orthogonal to it is not seen. Until the residual is below `tolerance` times the
-    value, or after so many `products`. Memory: two vectors a product.
+    `start` is random: directions orthogonal to it are not seen. Ends when the residual is below `tolerance` times the
+    value, or after so many `products`. Memory: two vectors per product.
     """
-    size = len(start)
+    size, turn = len(start), _unit(start)
     products = min(products, size)
-    turn = _unit(start)
 
     def solve(vector: Vector) -> Vector:
         """About M^{-1} v; the vector itself where M is not positive, and conjugate gradients fail."""
-        operator = lx.FunctionLinearOperator(
-            model, jax.ShapeDtypeStruct((size,), vector.dtype), lx.positive_semidefinite_tag
-        )
+        structure = jax.ShapeDtypeStruct((size,), vector.dtype)
+        operator = lx.FunctionLinearOperator(model, structure, lx.positive_semidefinite_tag)
         solver = lx.CG(rtol=_MODEL_TOLERANCE, atol=0.0, max_steps=_MODEL_STEPS, norm=jnp.linalg.norm)
         found = lx.linear_solve(operator, _unit(vector), solver, throw=False).value
         return jnp.where(jnp.all(jnp.isfinite(found)), found, vector)
@@ -109,5 +107,5 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _beyond(basis: Float[Array, "k size"], vector: Vector) -> Vector:
-    """What of a vector is orthogonal to the rows of `basis`, which are orthonormal or zero."""
+    """The part of a vector orthogonal to the rows of `basis`, which are orthonormal or zero."""
     return vector - (basis @ vector) @ basis

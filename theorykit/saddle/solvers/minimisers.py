@@ -5,6 +5,7 @@ They minimise the action of an `AbstractSaddleProblem`, which Optimistix hands t
 
 import abc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -51,7 +52,7 @@ def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
 
 
 class Progress(eqx.Module):
-    """The present point of a solver, and counts of its evaluations and steps.
+    """The present point of a solver, and its counts.
 
     `idle` counts steps since the gradient norm was last at its least, `best`, or the action fell beyond rounding.
     """
@@ -87,10 +88,6 @@ class Progress(eqx.Module):
             idle=jnp.where(improved, 0, self.idle + 1),
         )
 
-    def counted(self, formed: Bool[Array, ""]) -> "Progress":
-        """With one more curvature if one was `formed`."""
-        return eqx.tree_at(lambda p: p.curvatures, self, self.curvatures + jnp.where(formed, 1, 0))
-
 
 def _checked_near(near: float | None) -> float | None:
     return None if near is None else checked_number("near", near, above=0.0)
@@ -99,9 +96,9 @@ def _checked_near(near: float | None) -> float | None:
 class AbstractSaddleSolver(optx.AbstractMinimiser):
     """A minimiser that takes an `AbstractSaddleProblem` as `args`; its state has a `progress`.
 
-    `atol` is on the gradient norm in the affine-invariant metric, per largest width. `options[MAX_STEPS]`, if given,
-    bounds the steps. The end point of a solver with a `near` counts as found only if the next Newton step is at most
-    `near` times the largest coordinate.
+    `atol` is on the gradient norm in the affine-invariant metric, per scale. `options[MAX_STEPS]`, if given, bounds the
+    steps. The end point of a solver with a `near` counts as found only if the next Newton step is at most `near` times
+    the largest coordinate.
     """
 
     atol: float = eqx.field(default=1e-9, converter=partial(checked_number, "atol", above=0.0))
@@ -159,9 +156,7 @@ def end_of(problem: AbstractSaddleProblem, found: optx.Solution) -> dict[str, An
 
 
 class _Sweeps(eqx.Module):
-    """Majorise-minimise sweeps, combined by Anderson acceleration.
-
-    `share` is that of `AbstractSaddleProblem.majorise_minimise`.
+    """Majorise-minimise sweeps that bound a `share`, combined by Anderson acceleration.
 
     If a combination raised the action, the plain sweep takes its place, memory is dropped, and the share doubled.
     `plain`: whether the last sweep was plain, so that only rounding can have made it fail.
@@ -176,18 +171,18 @@ class _Sweeps(eqx.Module):
         # without memory sweeps are not combined, and bound all
         return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates), jnp.array(False))
 
-    def bounded(self, accepted: Bool[Array, ""]) -> tuple[Array, Array]:
-        """The share of the next sweep, and of those after it; `accepted`: whether this point is the last sweep's."""
+    def after(self, accepted: Bool[Array, ""]) -> tuple["_Sweeps", Array]:
+        """The sweeps after a point that was `accepted` or not, and the share that the next one bounds."""
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
-        return jnp.where(accepted, share, 1.0), share
+        return _Sweeps(share, self.memory, ~accepted), jnp.where(accepted, share, 1.0)
 
-    def ahead(self, here: Point, swept: Coordinates, accepted, share) -> tuple[Coordinates, "_Sweeps"]:
+    def ahead(self, here: Point, swept: Coordinates) -> tuple[Coordinates, "_Sweeps"]:
         """The point to go to in place of `swept`, the end of a sweep from `here`; and the sweeps with it in memory."""
         # if so little is bounded that there is no minimum, the end of a sweep is not finite, and will be refused
-        combines = accepted & jnp.all(jnp.isfinite(swept))
+        combines = ~self.plain & jnp.all(jnp.isfinite(swept))
         ahead, memory = self.memory.next_point(here.coordinates, jnp.where(combines, swept, here.coordinates))
         nothing = jax.tree.map(jnp.zeros_like, memory)
-        return jnp.where(combines, ahead, swept), _Sweeps(share, chosen(combines, memory, nothing), ~accepted)
+        return jnp.where(combines, ahead, swept), replace(self, memory=chosen(combines, memory, nothing))
 
 
 class _NewtonState(eqx.Module):
@@ -204,9 +199,8 @@ class _NewtonState(eqx.Module):
 class Newton(AbstractSaddleSolver):
     """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps if they do better.
 
-    Steps are measured in the affine-invariant metric at each point, and the model's minimum within the region is found
-    exactly, so that negative eigenvalues of the Hessian lead away from saddle points. Sweeps, combined as in
-    `AcceleratedSweeps`, show how close the minimum is: there are some to begin with and after a step that failed. If
+    The model's minimum within the region is found exactly, so that negative eigenvalues of the Hessian lead away from
+    saddle points. There are sweeps, combined as in `AcceleratedSweeps`, to begin with and after a step that failed. If
     a skip connection leaves no closed form to sweep by, the region alone shrinks. The Hessian is formed at the end
     point too, as evidence. `near`: how short the next Newton step must be for the point to count as found, if at all.
     """
@@ -243,9 +237,9 @@ class Newton(AbstractSaddleSolver):
             left = jnp.where(accepted, jnp.where(started, jnp.maximum(left - 1, 0), left), failed)
 
             def sweep():
-                bounded, share = state.sweeps.bounded(accepted)
-                end = problem.majorise_minimise(here, bounded)
-                return end, *state.sweeps.ahead(here, end, accepted, share)
+                sweeps, share = state.sweeps.after(accepted)
+                end = problem.majorise_minimise(here, share)
+                return end, *sweeps.ahead(here, end)
 
             # none if the minimum is near
             end, swept, sweeps = jax.lax.cond(
@@ -253,13 +247,13 @@ class Newton(AbstractSaddleSolver):
             )
             near = accepted & (jnp.max(jnp.abs(end - here.coordinates)) < _NEAR)
             left = jnp.where(near, 0, left)
-        newton = (left == 0) | self._is_finished(eqx.tree_at(lambda s: s.progress, state, progress))
+        newton = (left == 0) | self._is_finished(replace(state, progress=progress))
         # a step that failed leaves the point where it was, and its model
         renewed = newton & (accepted | (state.left > 0))
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
         step, length, lowered = model.least_within(radius)
         ahead = jnp.where(newton, problem.moved(here.coordinates, step), swept)
-        progress = progress.counted(renewed)
+        progress = replace(progress, curvatures=progress.curvatures + jnp.where(renewed, 1, 0))
         return here.coordinates, _NewtonState(progress, ahead, model, radius, length, lowered, left, sweeps), None
 
 
@@ -272,8 +266,7 @@ class _SweepState(eqx.Module):
 class AcceleratedSweeps(AbstractSaddleSolver):
     """Majorise-minimise sweeps with Anderson acceleration: no curvature is ever formed, for very many paths.
 
-    `memory` sweeps are combined; 0 is the plain sweep, which never raises the action and converges linearly. Sweeps
-    that are combined bound a part of the data's term only, see `AbstractSaddleProblem.majorise_minimise`. A
+    `memory` sweeps are combined; 0 is the plain sweep, which never raises the action and converges linearly. A
     combination that raises the action is dropped for the plain sweep, and the memory with it.
     """
 
@@ -292,14 +285,14 @@ class AcceleratedSweeps(AbstractSaddleSolver):
     def step(self, fn, y, args, options, state, tags):
         point = args.at(state.proposal)
         accepted = state.progress.accepts(point)
-        progress = state.progress.moved(point, accepted)
-        here, (bounded, share) = progress.point, state.sweeps.bounded(accepted)
-        ahead, sweeps = state.sweeps.ahead(here, args.majorise_minimise(here, bounded), accepted, share)
+        progress, (sweeps, share) = state.progress.moved(point, accepted), state.sweeps.after(accepted)
+        here = progress.point
+        ahead, sweeps = sweeps.ahead(here, args.majorise_minimise(here, share))
         return here.coordinates, _SweepState(progress, ahead, sweeps), None
 
 
 class _IndexState(eqx.Module):
-    """Since the start, or the last kick: `fresh` if no step was taken yet, the `best` gradient norm, steps `stale`."""
+    """Since the last kick: `fresh` if no step was taken yet, the `best` gradient norm, steps `stale`."""
 
     progress: Progress
     proposal: Coordinates
@@ -317,11 +310,11 @@ class _IndexState(eqx.Module):
 class IndexNewton(AbstractSaddleSolver):
     """Newton's method towards a stationary point whose Hessian has `index` negative eigenvalues.
 
-    Along as many of the lowest eigenvectors of the Hessian the action is maximised, along all others minimised. There
-    is no function that falls: a step is judged by how well the quadratic model predicted the gradient after it. If
-    steps become so short that the iteration is trapped, as at a crossing of two eigenvalues, it restarts from a random
-    point, farther away every time; so it ends at a stationary point, or after `options[MAX_STEPS]` steps. The problem
-    must have `slope_after`, and a metric that is the identity.
+    The action is maximised along as many of the lowest eigenvectors of the Hessian, and minimised along all others. A
+    step is judged by how well the quadratic model predicted the gradient after it. If steps become so short that the
+    iteration is trapped, as at a crossing of two eigenvalues, it restarts from a random point, farther away every time,
+    so that it ends at a stationary point, or after `options[MAX_STEPS]` steps. The problem
+    must have `slopes`, and a metric that is the identity.
 
     Source: C. J. Cerjan, W. H. Miller, "On finding transition states", J. Chem. Phys. 75 (1981) 2800; the judgement of
     steps is our own.
@@ -341,7 +334,7 @@ class IndexNewton(AbstractSaddleSolver):
         point = problem.at(state.proposal)
         # how far the gradient is from the prediction, per change that was predicted
         change = jnp.linalg.norm(state.predicted - state.progress.point.details)
-        error = jnp.linalg.norm(problem.slope_after(y, state.step) - state.predicted)
+        error = jnp.linalg.norm(problem.slopes(y, state.step)[0] - state.predicted)
         error = error / jnp.maximum(change, jnp.finfo(change.dtype).tiny)
         error = jnp.where(state.fresh, 0.0, jnp.where(jnp.isfinite(error), error, jnp.inf))
         first = state.progress.evaluations == 0
@@ -357,10 +350,9 @@ class IndexNewton(AbstractSaddleSolver):
         trapped = ~(best <= _CLOSE) & ((stale >= _STALE) | (radius < _TRAP))
         progress = state.progress.moved(point, accepted)
         # close to a solution that rounding keeps from the tolerance, steps without progress end the iteration
-        progress = eqx.tree_at(lambda p: p.idle, progress, jnp.where(best <= _CLOSE, stale, 0))
-        here = progress.point
+        idle, curvatures = jnp.where(best <= _CLOSE, stale, 0), progress.curvatures + jnp.where(accepted, 1, 0)
+        progress, here = replace(progress, idle=idle, curvatures=curvatures), progress.point
         model = jax.lax.cond(accepted, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
-        progress = progress.counted(accepted)
         along, length = model.towards_index(self.index, radius)
         kicks = state.kicks + jnp.where(trapped, 1, 0)
         kick = jax.random.normal(jax.random.fold_in(jax.random.key(0), kicks), y.shape, dtype=float)

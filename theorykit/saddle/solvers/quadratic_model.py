@@ -10,7 +10,7 @@ from ..problem import Coordinates, Expansion
 
 # of the largest curvature, below which another is rounding
 _FLAT = 1e-15
-# halvings of the logarithm of the shift that makes a step as long as the radius
+# halvings of the interval of the shift's logarithm
 _BISECTIONS = 16
 
 
@@ -37,26 +37,26 @@ class QuadraticModel(eqx.Module):
     def least_within(self, radius: Float[Array, ""]) -> tuple[Coordinates, Float[Array, ""], Float[Array, ""]]:
         """The step that lowers the model most among those no longer than `radius`; its length; by how much it does."""
         floor = jnp.maximum(-self.curvatures[0], 0.0) + _FLAT * jnp.max(jnp.abs(self.curvatures))
-        shift = self._shift(self.curvatures[0] > 0, floor, radius)
-        along = -self.slopes / (self.curvatures + shift)
+        along = self._shifted(self.curvatures[0] > 0, floor, radius)
         lowered = -(self.slopes @ along + along @ (self.curvatures * along) / 2)
         return self.directions @ along, jnp.linalg.norm(along), lowered
 
-    def _shift(self, is_regular: Array, low: Array, radius: Array) -> Float[Array, ""]:
-        """The shift of the curvatures that makes a step no longer than `radius`, by bisection in its logarithm."""
+    def _shifted(self, is_regular: Array, low: Array, radius: Array) -> Float[Array, " directions"]:
+        """The step after a shift of all curvatures that makes it no longer than `radius`, by bisection in its log."""
 
-        def length(shift):
-            return jnp.linalg.norm(self.slopes / (self.curvatures + shift))
+        def step(shift):
+            return -self.slopes / (self.curvatures + shift)
 
         def halved(_, bounds):
             low, high = bounds
             middle = jnp.sqrt(low * high)
-            too_long = length(middle) > radius
+            too_long = jnp.linalg.norm(step(middle)) > radius
             return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
 
         high = low + jnp.linalg.norm(self.slopes) / radius
-        inside = is_regular & (length(0.0) <= radius)
-        return jax.lax.cond(inside, lambda: 0.0, lambda: jax.lax.fori_loop(0, _BISECTIONS, halved, (low, high))[1])
+        inside = is_regular & (jnp.linalg.norm(step(0.0)) <= radius)
+        bisected = lambda: jax.lax.fori_loop(0, _BISECTIONS, halved, (low, high))[1]  # noqa: E731
+        return step(jax.lax.cond(inside, lambda: 0.0, bisected))
 
     def towards_index(
         self, index: int, radius: Float[Array, ""]
@@ -68,8 +68,7 @@ class QuadraticModel(eqx.Module):
         sizes = jnp.abs(self.curvatures)
         slopes = jnp.where(jnp.arange(len(sizes)) < index, -self.slopes, self.slopes)
         floor = _FLAT * jnp.max(sizes)
-        bent = QuadraticModel(slopes, sizes, self.directions)
-        along = -slopes / (sizes + bent._shift(jnp.min(sizes) > floor, floor, radius))
+        along = QuadraticModel(slopes, sizes, self.directions)._shifted(jnp.min(sizes) > floor, floor, radius)
         return along, jnp.linalg.norm(along)
 
     def remaining(self) -> Float[Array, ""]:
